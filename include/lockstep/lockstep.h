@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Lockstep: communication between the processes of a training job. Start with lockstep(7). */
+#ifndef LOCKSTEP_LOCKSTEP_H
+#define LOCKSTEP_LOCKSTEP_H
+
+#include "group.h"
+#include "memory.h"
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LOCKSTEP_VERSION "0.1.0"
+
+/* The version of the library that was loaded, such as "0.1.0". */
+LS_EXPORT const char *ls_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
