@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Trains a classifier of handwritten digits on all ranks: each works on its share of every batch, and one
+ * all-reduce a step adds the gradients. lockstep run -n 4 ./train_digits; --help lists the options. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <lockstep/lockstep.h>
+
+#include "digits.h"
+#include "fault.h"
+#include "mlp.h"
+
+struct options {
+	const char *data, *losses;
+	int epochs, batch;
+	uint64_t seed;
+	enum fault_kind fault;
+	int fault_rank, fault_step;
+};
+
+struct training {
+	struct options options;
+	ls_group *group;
+	int rank, size;
+	struct digits digits;
+	uint32_t *order;
+	real *parameters, *velocity;
+	real *gradients; /* MLP_PARAMETERS, then the loss; memory that peers can reach */
+	FILE *losses;
+	int step;
+	double busy_s, communication_s; /* of this epoch */
+};
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool failed(const struct training *t, const char *what, ls_status status)
+{
+	if (status != LS_OK)
+		fprintf(stderr, "rank %d: %s: %s (%s)\n", t->rank, what, ls_status_text(status),
+			ls_status_name(status));
+	return status != LS_OK;
+}
+
+/* My share of one batch: sums of gradients and losses over the global batch's size. */
+static void compute(struct training *t, size_t first)
+{
+	int batch = t->options.batch;
+	int begin = batch * t->rank / t->size, end = batch * (t->rank + 1) / t->size;
+	double loss = 0;
+	memset(t->gradients, 0, (MLP_PARAMETERS + 1) * sizeof *t->gradients);
+	for (int i = begin; i < end; i++) {
+		uint32_t image = t->order[first + (size_t)i];
+		loss += mlp_backward(t->parameters, t->digits.pixels[image], t->digits.labels[image],
+				     (real)1 / (real)batch, t->gradients);
+	}
+	t->gradients[MLP_PARAMETERS] = (real)(loss / batch);
+}
+
+/* Stochastic gradient descent with momentum. */
+static void update(struct training *t)
+{
+	const real rate = (real)0.1, momentum = (real)0.9;
+	for (int i = 0; i < MLP_PARAMETERS; i++) {
+		t->velocity[i] = momentum * t->velocity[i] + t->gradients[i];
+		t->parameters[i] -= rate * t->velocity[i];
+	}
+}
+
+static ls_status add_gradients(struct training *t)
+{
+	const uint64_t count = MLP_PARAMETERS + 1;
+	if (t->options.fault != FAULT_NONE && t->step == t->options.fault_step) {
+		bool done = false;
+		ls_status status = fault_strike(t->options.fault, t->rank == t->options.fault_rank,
+						t->group, t->gradients, count, &done);
+		if (done || status != LS_OK)
+			return status;
+	}
+	return ls_allreduce(t->group, t->gradients, t->gradients, count, REAL_DTYPE, LS_SUM, NULL);
+}
+
+/* One batch. The loss is that of the whole batch, the same on all ranks. */
+static bool train_step(struct training *t, size_t first, double *loss)
+{
+	double start = now_s();
+	compute(t, first);
+	double computed = now_s();
+	ls_status status = add_gradients(t);
+	double reduced = now_s();
+	if (failed(t, "all-reduce of the gradients", status))
+		return false;
+	update(t);
+	*loss = (double)t->gradients[MLP_PARAMETERS];
+	if (t->losses)
+		fprintf(t->losses, "%.17g\n", *loss);
+	t->busy_s += computed - start + (now_s() - reduced);
+	t->communication_s += reduced - computed;
+	t->step++;
+	return true;
+}
+
+/* Share of the test images that are recognised; each rank looks at its part. */
+static bool test(struct training *t, double *accuracy)
+{
+	int64_t right = 0;
+	size_t first = t->digits.count - DIGITS_TEST;
+	for (size_t i = (size_t)t->rank; i < DIGITS_TEST; i += (size_t)t->size)
+		right += mlp_predict(t->parameters, t->digits.pixels[first + i]) ==
+			 t->digits.labels[first + i];
+	ls_status status = ls_allreduce(t->group, &right, &right, 1, LS_INT64, LS_SUM, NULL);
+	*accuracy = (double)right / DIGITS_TEST;
+	return !failed(t, "all-reduce of the test results", status);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* Who computed longest in this epoch, and how many times the median. */
+static bool find_slowest(struct training *t, int *rank, double *factor)
+{
+	double busy[128] = {0}, sorted[128];
+	busy[t->rank] = t->busy_s;
+	ls_status status = ls_allreduce(t->group, busy, busy, (uint64_t)t->size, LS_FLOAT64, LS_SUM,
+					NULL);
+	if (failed(t, "all-reduce of the times", status))
+		return false;
+	*rank = 0;
+	for (int i = 1; i < t->size; i++)
+		if (busy[i] > busy[*rank])
+			*rank = i;
+	memcpy(sorted, busy, sizeof sorted);
+	qsort(sorted, (size_t)t->size, sizeof sorted[0], compare);
+	double median = (sorted[(t->size - 1) / 2] + sorted[t->size / 2]) / 2;
+	*factor = median > 0 ? busy[*rank] / median : 1;
+	return true;
+}
+
+static bool train_epoch(struct training *t, int epoch, double *accuracy)
+{
+	size_t images = t->digits.count - DIGITS_TEST, batch = (size_t)t->options.batch;
+	size_t batches = images / batch;
+	double loss = 0, sum = 0, factor, start = now_s();
+	int slowest;
+	t->busy_s = t->communication_s = 0;
+	digits_permute(t->options.seed + 1 + (uint64_t)epoch, t->order, images);
+	for (size_t b = 0; b < batches; b++) {
+		if (t->options.fault == FAULT_LEAVE && t->rank == t->options.fault_rank &&
+		    t->step == t->options.fault_step)
+			return true; /* one batch early: the others go on without me */
+		if (!train_step(t, b * batch, &loss))
+			return false;
+		sum += loss;
+	}
+	double seconds = now_s() - start;
+	if (!test(t, accuracy) || !find_slowest(t, &slowest, &factor))
+		return false;
+	if (t->rank == 0)
+		printf("epoch %2d  loss %.4f  test accuracy %.4f  %7.0f samples/s  communication "
+		       "%4.1f %%  slowest rank %d (%.2fx)\n",
+		       epoch + 1, sum / (double)batches, *accuracy, (double)(batches * batch) / seconds,
+		       100 * t->communication_s / seconds, slowest, factor);
+	return true;
+}
+
+/* All ranks must hold the same parameters, bit by bit. */
+static bool check_equal(struct training *t)
+{
+	real *reference = t->gradients; /* no longer needed */
+	ls_status status = ls_broadcast(t->group, t->parameters, reference, MLP_PARAMETERS, REAL_DTYPE,
+					0, NULL);
+	if (failed(t, "broadcast of rank 0's parameters", status))
+		return false;
+	int32_t equal = memcmp(reference, t->parameters, MLP_PARAMETERS * sizeof *reference) == 0;
+	status = ls_allreduce(t->group, &equal, &equal, 1, LS_INT32, LS_MIN, NULL);
+	if (failed(t, "all-reduce of the comparison", status))
+		return false;
+	if (t->rank == 0)
+		printf("parameters are %s on all %d ranks\n",
+		       equal ? "bitwise equal" : "NOT EQUAL", t->size);
+	return equal;
+}
+
+static bool prepare(struct training *t)
+{
+	void *gradients;
+	if (!digits_load(t->options.data, t->options.seed, &t->digits))
+		return false;
+	t->order = calloc(t->digits.count, sizeof *t->order);
+	t->parameters = calloc(MLP_PARAMETERS, sizeof *t->parameters);
+	t->velocity = calloc(MLP_PARAMETERS, sizeof *t->velocity);
+	if (!t->order || !t->parameters || !t->velocity)
+		return false;
+	ls_status status =
+		ls_alloc(t->group, (MLP_PARAMETERS + 1) * sizeof *t->gradients, &gradients);
+	if (failed(t, "memory for gradients", status))
+		return false;
+	t->gradients = gradients;
+	if (t->options.losses && t->rank == 0) {
+		t->losses = fopen(t->options.losses, "we");
+		if (!t->losses) {
+			fprintf(stderr, "%s: %s\n", t->options.losses, strerror(errno));
+			return false;
+		}
+	}
+	/* Rank 0 decides; the others could just as well compute the same. */
+	if (t->rank == 0)
+		mlp_init(t->parameters, t->options.seed);
+	status = ls_broadcast(t->group, t->parameters, t->parameters, MLP_PARAMETERS, REAL_DTYPE, 0,
+			      NULL);
+	return !failed(t, "broadcast of the first parameters", status);
+}
+
+static bool train(struct training *t)
+{
+	double accuracy = 0;
+	if (!prepare(t))
+		return false;
+	for (int epoch = 0; epoch < t->options.epochs; epoch++) {
+		if (!train_epoch(t, epoch, &accuracy))
+			return false;
+		if (t->options.fault == FAULT_LEAVE && t->rank == t->options.fault_rank)
+			return true;
+	}
+	if (!check_equal(t))
+		return false;
+	if (t->rank == 0)
+		printf("test accuracy %.4f\n", accuracy);
+	return true;
+}
+
+static void usage(void)
+{
+	fprintf(stderr, "usage: train_digits [--data FILE] [--epochs N] [--batch N] [--seed N]\n"
+			"                    [--losses FILE] [--fault KIND [--fault-rank R] "
+			"[--fault-step S]]\n"
+			"kinds of faults: ");
+	fault_print_names();
+}
+
+static bool read_number(const char *text, long low, long high, long *out)
+{
+	char *end;
+	*out = strtol(text, &end, 10);
+	return end != text && *end == '\0' && *out >= low && *out <= high;
+}
+
+static bool read_options(int argc, char **argv, struct options *o)
+{
+	static const struct option longs[] = {
+		{"data", 1, NULL, 'd'},	 {"epochs", 1, NULL, 'e'},     {"batch", 1, NULL, 'b'},
+		{"seed", 1, NULL, 's'},	 {"losses", 1, NULL, 'l'},     {"fault", 1, NULL, 'f'},
+		{"help", 0, NULL, 'h'},	 {"fault-rank", 1, NULL, 'r'}, {"fault-step", 1, NULL, 't'},
+		{NULL, 0, NULL, 0},
+	};
+	int c, kind;
+	long n = 0;
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		bool ok = true;
+		switch (c) {
+		case 'd': o->data = optarg; break;
+		case 'l': o->losses = optarg; break;
+		case 'e': ok = read_number(optarg, 1, 10000, &n); o->epochs = (int)n; break;
+		case 'b': ok = read_number(optarg, 1, 1000, &n); o->batch = (int)n; break;
+		case 's': ok = read_number(optarg, 0, 1000000000, &n); o->seed = (uint64_t)n; break;
+		case 'r': ok = read_number(optarg, 0, 63, &n); o->fault_rank = (int)n; break;
+		case 't': ok = read_number(optarg, 0, 1000000, &n); o->fault_step = (int)n; break;
+		case 'f':
+			kind = fault_from(optarg);
+			ok = kind >= 0;
+			o->fault = ok ? (enum fault_kind)kind : FAULT_NONE;
+			break;
+		default: return false;
+		}
+		if (!ok) {
+			fprintf(stderr, "train_digits: '%s' is not allowed here\n", optarg);
+			return false;
+		}
+	}
+	return optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+	struct training t = {.options = {.data = DIGITS_DATA,
+					 .epochs = 20,
+					 .batch = 64,
+					 .seed = 7,
+					 .fault_rank = 2,
+					 .fault_step = 43}};
+	if (!read_options(argc, argv, &t.options)) {
+		usage();
+		return 2;
+	}
+	if (ls_group_open(NULL, &t.group) != LS_OK)
+		return 1;
+	t.rank = ls_group_rank(t.group);
+	t.size = ls_group_size(t.group);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	bool ok = train(&t);
+	if (t.losses)
+		fclose(t.losses);
+	digits_free(&t.digits);
+	free(t.order);
+	free(t.parameters);
+	free(t.velocity);
+	ls_group_close(t.group);
+	return ok ? 0 : 1;
+}
