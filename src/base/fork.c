@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The counter is the one piece of mutable process-wide state that a fork handler needs: it is about the
+ * process, not about a rank. */
+#include "fork.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static _Atomic uint32_t generation;
+static pthread_once_t registered = PTHREAD_ONCE_INIT;
+
+static void in_child(void)
+{
+	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+}
+
+static void register_handler(void)
+{
+	/* Without memory for the handler a child is not told apart; everything else works. */
+	int error = pthread_atfork(NULL, NULL, in_child);
+	(void)error;
+}
+
+uint32_t fork_generation(void)
+{
+	pthread_once(&registered, register_handler);
+	return atomic_load_explicit(&generation, memory_order_relaxed);
+}

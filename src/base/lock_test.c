@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Locks: the mask, mutual exclusion, and that each violation is said and ends the process. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "capture.h"
+#include "lock.h"
+#include "wait.h"
+
+static struct lock_group outer;
+static struct lock_memory inner, other_inner;
+
+static void test_mask(void **state)
+{
+	(void)state;
+	assert_int_equal(lock_held_mask(), 0);
+	lock_assert_none();
+	lock_group_acquire(&outer);
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_group);
+	lock_memory_acquire(&inner);
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_group | 1u << LOCK_INDEX_memory);
+	lock_group_release(&outer);
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_memory);
+	lock_memory_release(&inner);
+	assert_int_equal(lock_held_mask(), 0);
+}
+
+static void test_names(void **state)
+{
+	(void)state;
+	assert_string_equal(lock_rank_name(LOCK_INDEX_group), "group");
+	assert_string_equal(lock_rank_name(LOCK_INDEX_trace), "trace");
+	assert_string_equal(lock_rank_name(-1), "?");
+	assert_string_equal(lock_rank_name(LOCK_RANK_COUNT), "?");
+}
+
+static int counter LOCK_GUARDED(group);
+
+static void *count(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 10000; i++) {
+		lock_group_acquire(&outer);
+		counter++;
+		lock_group_release(&outer);
+	}
+	return NULL;
+}
+
+static void test_exclusion(void **state)
+{
+	(void)state;
+	pthread_t threads[3];
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		wait_join(threads[i]);
+	lock_group_acquire(&outer);
+	int counted = counter;
+	lock_group_release(&outer);
+	assert_int_equal(counted, 30000);
+}
+
+/* What clang refuses when it sees it; the tests do it behind its back. */
+LOCK_UNCHECKED static void inverted(void)
+{
+	lock_memory_acquire(&inner);
+	lock_group_acquire(&outer);
+}
+
+LOCK_UNCHECKED static void twice(void)
+{
+	lock_memory_acquire(&inner);
+	lock_memory_acquire(&inner);
+}
+
+LOCK_UNCHECKED static void two_of_a_rank(void)
+{
+	lock_memory_acquire(&inner);
+	lock_memory_acquire(&other_inner);
+}
+
+LOCK_UNCHECKED static void not_held(void)
+{
+	lock_memory_release(&inner);
+}
+
+LOCK_UNCHECKED static void wait_words_under_lock(void)
+{
+	int peer;
+	struct wait_call call = {.count = 0};
+	struct waiter waiter = {.board = NULL};
+	lock_group_acquire(&outer);
+	lock_memory_acquire(&inner);
+	ls_status ignored = wait_words(&waiter, &call, &peer);
+	(void)ignored;
+}
+
+LOCK_UNCHECKED static void wait_fds_under_lock(void)
+{
+	lock_memory_acquire(&inner);
+	ls_status ignored = wait_fds(NULL, NULL, 0, -1, 0);
+	(void)ignored;
+}
+
+LOCK_UNCHECKED static void join_under_lock(void)
+{
+	lock_memory_acquire(&inner);
+	wait_join(pthread_self());
+}
+
+/* A violation aborts, so each has a process of its own. */
+static void assert_aborts(void (*violate)(void), const char *expected)
+{
+	struct capture capture;
+	capture_begin(&capture);
+	pid_t child = fork();
+	if (child == 0) {
+		setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+		signal(SIGABRT, SIG_DFL);
+		violate();
+		_exit(0);
+	}
+	int status = 0;
+	pid_t ended = waitpid(child, &status, 0);
+	const char *text = capture_end(&capture);
+	assert_int_equal(ended, child);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	assert_non_null(strstr(text, expected));
+}
+
+static void test_violations(void **state)
+{
+	(void)state;
+	assert_aborts(inverted,
+		      "wants a 'group' lock while it holds a 'memory' lock [LS-LOCK-ORDER]");
+	assert_aborts(twice, "wants a 'memory' lock while it holds a 'memory' lock");
+	assert_aborts(two_of_a_rank, "wants a 'memory' lock while it holds a 'memory' lock");
+	assert_aborts(not_held, "this thread does not hold it [LS-LOCK-BROKEN]");
+	assert_aborts(wait_words_under_lock, "while it holds a 'memory' lock [LS-LOCK-WAIT]");
+	assert_aborts(wait_fds_under_lock, "[LS-LOCK-WAIT]");
+	assert_aborts(join_under_lock, "[LS-LOCK-WAIT]");
+}
+
+int main(void)
+{
+	lock_group_init(&outer);
+	lock_memory_init(&inner);
+	lock_memory_init(&other_inner);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mask),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_exclusion),
+		cmocka_unit_test(test_violations),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

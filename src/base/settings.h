@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Settings: one table, each default written once, read once from the environment into an immutable
+ * struct that is handed down. Nothing else in Lockstep calls getenv (tools/check refuses it). */
+#ifndef BASE_SETTINGS_H
+#define BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+/* The names of a choice in the environment are these, lower case, after the last underscore.
+ * Lists, so that settings.c makes the names from them; SETTING_CHOICES_x belongs to the field x. */
+#define SETTING_CHOICES_wait(X) \
+	X(SETTING_WAIT_AUTO) X(SETTING_WAIT_SPIN) X(SETTING_WAIT_YIELD) X(SETTING_WAIT_SLEEP)
+#define SETTING_CHOICES_algorithm(X)                                                        \
+	X(SETTING_ALGORITHM_AUTO)                                                           \
+	X(SETTING_ALGORITHM_DIRECT) X(SETTING_ALGORITHM_RING) X(SETTING_ALGORITHM_DOUBLING) \
+		X(SETTING_ALGORITHM_TREE)
+#define SETTING_CHOICES_stores(X) \
+	X(SETTING_STORES_AUTO) X(SETTING_STORES_PLAIN) X(SETTING_STORES_STREAM)
+#define SETTING_CHOICES_log(X) \
+	X(SETTING_LOG_ERROR) X(SETTING_LOG_WARN) X(SETTING_LOG_INFO) X(SETTING_LOG_DEBUG)
+#define SETTING_CHOICES_color(X) \
+	X(SETTING_COLOR_AUTO) X(SETTING_COLOR_ALWAYS) X(SETTING_COLOR_NEVER)
+
+#define SETTING_ENUMERATOR(name) name,
+enum setting_wait { SETTING_CHOICES_wait(SETTING_ENUMERATOR) };
+enum setting_algorithm { SETTING_CHOICES_algorithm(SETTING_ENUMERATOR) };
+enum setting_stores { SETTING_CHOICES_stores(SETTING_ENUMERATOR) };
+enum setting_log { SETTING_CHOICES_log(SETTING_ENUMERATOR) };
+enum setting_color { SETTING_CHOICES_color(SETTING_ENUMERATOR) };
+
+struct settings {
+#define X(field, name, type, def, min, max, help) uint64_t field;
+#include "settings.def"
+#undef X
+};
+
+/* What launchers say about this process, as they say it. A NULL string or -1 was not said. */
+struct settings_launch {
+	const char *rendezvous;  /* LOCKSTEP_RENDEZVOUS, set by lockstep run */
+	const char *master_addr; /* MASTER_ADDR */
+	int64_t master_port;     /* MASTER_PORT */
+	int64_t rank;            /* RANK */
+	int64_t world_size;      /* WORLD_SIZE */
+	int64_t local_rank;      /* LOCAL_RANK */
+	int64_t local_world_size;
+	const char *run_id;    /* TORCHELASTIC_RUN_ID */
+	int64_t restart_count; /* TORCHELASTIC_RESTART_COUNT */
+	bool agent_owns_port; /* TORCHELASTIC_USE_AGENT_STORE=True: MASTER_PORT is torchrun's own store */
+};
+
+enum settings_source { SETTINGS_DEFAULT, SETTINGS_ENVIRONMENT };
+
+/* One setting as `lockstep settings` prints it. */
+struct settings_line {
+	const char *name; /* "LOCKSTEP_TIMEOUT_MS" */
+	const char *help;
+	char value[32];
+	char value_default[32];
+	enum settings_source source;
+};
+
+/* Fills *out from `environment` (NULL: the process'). A variable that is empty counts as not set.
+ * A value that cannot be used ends in LS_BAD_ARGUMENT, with a message that names variable, value
+ * and what is allowed. A LOCKSTEP_ variable that is no setting gives a warning with the nearest
+ * name. */
+LS_CHECKED ls_status settings_read(char *const *environment, struct settings *out);
+
+/* Fills *out. A number that cannot be parsed or cannot be is LS_BAD_ARGUMENT, with a message. The
+ * strings point into the environment. */
+LS_CHECKED ls_status settings_read_launch(char *const *environment, struct settings_launch *out);
+
+/* Number of settings, and the i-th of them as it stands in `environment` (NULL: the process'). */
+size_t settings_count(void);
+void settings_describe(char *const *environment, size_t i, struct settings_line *out);
+
+/* Whether to colour what goes to `fd`: setting COLOR, NO_COLOR, and whether fd is a terminal. */
+bool settings_use_color(const struct settings *settings, int fd);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The one file that blocks. Every loop here looks at the caller's condition, the group's failure,
+ * the peers and the deadline, so none can hang. First a wait spins or yields, unseen; then it
+ * publishes itself and sleeps by the protocol in wait.h. */
+#include "wait.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "messages.h"
+#include "wait_slot.h"
+
+enum {
+	SPIN_BATCH = 16, /* spins between two looks at the clock, the failure and the peers */
+	NS_PER_S = 1000000000,
+};
+
+bool wait_satisfied(const struct wait_call *call)
+{
+	for (int i = 0; i < call->count; i++) {
+		uint64_t now = atomic_load_explicit(call->words[i].word, memory_order_seq_cst);
+		bool there = (int64_t)(now - call->words[i].edge.value) >= 0;
+		if (there == call->any)
+			return there;
+	}
+	return !call->any;
+}
+
+/* LS_OK while the peer is there. `dead` is read first: who left and then ended has left. */
+static ls_status peer_state(const struct waiter *waiter, int peer)
+{
+	if (peer < 0 || peer >= waiter->peer_count)
+		return LS_OK;
+	const struct wait_peer *state = &waiter->peers[peer];
+	bool dead = atomic_load_explicit(&state->dead, memory_order_seq_cst) != 0;
+	bool left = state->left && atomic_load_explicit(state->left, memory_order_seq_cst) != 0;
+	return left ? LS_PEER_LEFT : dead ? LS_PEER_DIED : LS_OK;
+}
+
+/* LS_OK while the peers that are still needed are there: with `any` one is enough. */
+static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
+{
+	ls_status worst = LS_OK;
+	for (int i = 0; i < call->count; i++) {
+		const struct wait_word *word = &call->words[i];
+		uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
+		if ((int64_t)(now - word->edge.value) >= 0)
+			continue;
+		ls_status state = peer_state(waiter, word->edge.peer);
+		if (call->any && state == LS_OK)
+			return LS_OK;
+		if (state == LS_PEER_DIED && worst != LS_PEER_DIED) {
+			worst = state;
+			*peer = word->edge.peer;
+		} else if (state == LS_PEER_LEFT && worst == LS_OK) {
+			worst = state;
+			*peer = word->edge.peer;
+		}
+	}
+	return worst;
+}
+
+/* Whether the wait is over, whatever the time, and how. The condition comes last once more: who
+ * stored the word and then failed, left or died has done its part. */
+static bool is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+		    int *peer)
+{
+	*peer = -1;
+	*status = LS_OK;
+	if (wait_satisfied(call))
+		return true;
+	if (waiter->cause && atomic_load_explicit(waiter->cause, memory_order_seq_cst) != 0)
+		*status = LS_ABORTED;
+	else
+		*status = missing_peer(waiter, call, peer);
+	if (*status == LS_OK)
+		return false;
+	if (wait_satisfied(call)) {
+		*status = LS_OK;
+		*peer = -1;
+	}
+	return true;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
+
+/* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so
+ * that a wait which is over at once costs a few loads. *since_ns: about when the wait began. */
+static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
+		 ls_status *status, int *peer)
+{
+	*since_ns = 0;
+	*peer = -1;
+	for (unsigned i = 1;; i++) {
+		if (wait_satisfied(call)) {
+			*status = LS_OK;
+			return true;
+		}
+		/* A yield can take as long as other threads' time slices, so each one is timed. */
+		if (waiter->yield || i % SPIN_BATCH == 0 || waiter->spin_ns == 0) {
+			if (is_over(waiter, call, status, peer))
+				return true;
+			uint64_t now = clock_now_ns();
+			if (*since_ns == 0)
+				*since_ns = now;
+			if (now - *since_ns >= waiter->spin_ns || now >= call->deadline_ns)
+				return false;
+		}
+		if (waiter->yield)
+			sched_yield();
+		else
+			relax();
+	}
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S),
+				 .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory,
+ * so not FUTEX_PRIVATE. futex_waitv goes on after a handler installed with SA_RESTART, also with
+ * a time-out, and so tells the two kinds of handlers apart; FUTEX_WAIT_BITSET, for kernels before
+ * 5.16 and system call filters that do not know the other, comes back from any handler. */
+static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
+{
+	struct timespec until = to_timespec(until_ns);
+	struct timespec *limit = until_ns == CLOCK_NEVER ? NULL : &until;
+#ifdef SYS_futex_waitv
+	struct futex_waitv one = {.val = value, .uaddr = (uintptr_t)word, .flags = FUTEX_32};
+	if (syscall(SYS_futex_waitv, &one, 1, 0, limit, CLOCK_MONOTONIC) >= 0)
+		return 0;
+	if (errno != ENOSYS && errno != EPERM)
+		return errno;
+#endif
+	if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, limit, NULL,
+		    FUTEX_BITSET_MATCH_ANY) == 0)
+		return 0;
+	return errno;
+}
+
+void wait_ring(struct wait_bell *bell)
+{
+	if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) == 0)
+		return;
+	atomic_fetch_add_explicit(&bell->ring, 1, memory_order_seq_cst);
+	/* Fails only for an address that is none; then nobody can sleep there either. */
+	syscall(SYS_futex, &bell->ring, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* A full or missing eventfd is no matter: the watch is awake then, or there is none. */
+static void poke(int look_fd)
+{
+	static const uint64_t one = 1;
+	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof(one)) : 0;
+	(void)ignored;
+}
+
+static uint64_t after(uint64_t ns, uint64_t wait_ns)
+{
+	return wait_ns == 0 || wait_ns > CLOCK_NEVER - ns ? CLOCK_NEVER : ns + wait_ns;
+}
+
+/* The waiter's side of the doorbell. The numbers are the steps that doorbell.pml models. */
+static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call *call,
+				  uint64_t since_ns, int *peer)
+{
+	struct wait_bell *bell = waiter->bell;
+	uint64_t look_ns = after(since_ns, waiter->look_ns);
+	bool interrupted = false;
+	ls_status status;
+	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
+	for (;;) {
+		uint32_t ring = atomic_load_explicit(&bell->ring, memory_order_seq_cst); /* 2 */
+		if (is_over(waiter, call, &status, peer))                                /* 3 */
+			break;
+		uint64_t now = clock_now_ns();
+		if (interrupted || now >= call->deadline_ns) {
+			status = wait_satisfied(call) ? LS_OK
+				 : interrupted        ? LS_INTERRUPTED
+						      : LS_TIMED_OUT;
+			break;
+		}
+		if (now >= look_ns) {
+			poke(waiter->look_fd);
+			look_ns = after(now, waiter->look_ns);
+		}
+		uint64_t until_ns = look_ns < call->deadline_ns ? look_ns : call->deadline_ns;
+		int error = futex_sleep(&bell->ring, ring, until_ns); /* 4 */
+		interrupted = error == EINTR;
+		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
+			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerrordesc_np(error));
+			status = LS_SYSTEM;
+			break;
+		}
+	}
+	atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+	return status;
+}
+
+ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
+{
+	lock_assert_none();
+	*peer = -1;
+	if (call->count < 0 || call->count > WAIT_EDGE_MAX) {
+		MESSAGE_SAY(MESSAGE_WAIT_WORDS, call->count, WAIT_EDGE_MAX);
+		return LS_BAD_ARGUMENT;
+	}
+	ls_status status;
+	uint64_t since_ns;
+	if (spin(waiter, call, &since_ns, &status, peer))
+		return status;
+	struct wait_slot_body body;
+	memset(&body, 0, offsetof(struct wait_slot_body, edges));
+	body.state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
+	body.may_leave = call->may_leave;
+	body.group = call->group;
+	body.record = call->record;
+	body.since_ns = since_ns;
+	body.deadline_ns = call->deadline_ns;
+	body.edge_count = (uint32_t)call->count;
+	for (int i = 0; i < call->count; i++)
+		body.edges[i] = call->words[i].edge;
+	wait_slot_publish(waiter, &body);
+	status = sleep_until_over(waiter, call, since_ns, peer);
+	wait_slot_clear(waiter);
+	return status;
+}
+
+static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns)
+{
+	uint64_t now = clock_now_ns();
+	struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
+	int ready = ppoll(fds, (nfds_t)count, deadline_ns == CLOCK_NEVER ? NULL : &left, NULL);
+	if (ready > 0)
+		return LS_OK;
+	if (ready == 0)
+		return LS_TIMED_OUT;
+	if (errno == EINTR)
+		return LS_INTERRUPTED;
+	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "ppoll", strerrordesc_np(errno));
+	return LS_SYSTEM;
+}
+
+ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
+		   uint64_t deadline_ns)
+{
+	lock_assert_none();
+	/* What is ready now needs no slot; a deadline in the past means one look. */
+	ls_status status = poll_until(fds, count, 0);
+	uint64_t now = clock_now_ns();
+	if (status != LS_TIMED_OUT || now >= deadline_ns)
+		return status;
+	if (waiter) {
+		struct wait_slot_body body;
+		memset(&body, 0, offsetof(struct wait_slot_body, edges));
+		body.state = WAIT_FDS;
+		body.may_leave = deadline_ns != CLOCK_NEVER;
+		body.since_ns = now;
+		body.deadline_ns = deadline_ns;
+		body.edge_count = 1;
+		body.edges[0] = (struct wait_edge){.owner = -1, .peer = peer};
+		wait_slot_publish(waiter, &body);
+	}
+	status = poll_until(fds, count, deadline_ns);
+	if (waiter)
+		wait_slot_clear(waiter);
+	return status;
+}
+
+void wait_join(pthread_t thread)
+{
+	lock_assert_none();
+	int error = pthread_join(thread, NULL);
+	if (error)
+		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerrordesc_np(error));
+}

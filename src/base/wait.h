@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The one place that blocks. Two doors: words in shared memory, and descriptors. Whoever waits
+ * says for what, until when, and for whom, and that stands in a wait slot that other processes
+ * can read before the thread sleeps; so the wait-for graph of a job is always there to be read,
+ * even after kill -9 or SIGSTOP of the one who waits.
+ *
+ * The doorbell protocol (model: test/model/doorbell.pml). A waiter: count itself in
+ * bell->sleepers, read bell->ring, test all conditions again, sleep while bell->ring is
+ * unchanged. A signaller: store the word, read bell->sleepers of whom it may concern, and only if
+ * that is not zero change bell->ring and wake. The four accesses that matter are sequentially
+ * consistent, so one of the two sees the other: either the waiter sees the word, or the signaller
+ * sees the sleeper.
+ *
+ * There are no locks in shared memory, and nobody else's memory is trusted: a peer that writes
+ * nonsense can make a wait end early (it re-tests) or late (the deadline holds), nothing else. */
+#ifndef BASE_WAIT_H
+#define BASE_WAIT_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "lock.h"
+
+enum {
+	WAIT_EDGE_MAX = 64, /* words one wait may name; more are refused */
+	WAIT_SLOT_MAX = 32, /* threads of one rank that may be inside Lockstep at once */
+};
+
+/* Which memory an awaited word lies in; with owner and offset a reader in another process finds
+ * it. */
+enum wait_segment {
+	WAIT_SEGMENT_NONE = 0, /* a descriptor, or memory that only the waiting process can see */
+	WAIT_SEGMENT_LINK = 1, /* the transport segment of rank `owner` */
+};
+
+/* One awaited word, as flat data. Satisfied once (int64_t)(word - value) >= 0: awaited words only
+ * grow. */
+struct wait_edge {
+	uint64_t value;
+	uint64_t offset; /* of the word in its segment, a multiple of 8 */
+	int32_t owner;   /* world rank whose segment it is */
+	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed */
+	uint32_t segment; /* enum wait_segment */
+	uint32_t reserved;
+};
+
+/* Not WAIT_ANY: <sys/wait.h> has a macro of that name. */
+enum wait_state {
+	WAIT_UNUSED = 0,   /* no thread has this slot */
+	WAIT_OUTSIDE = 1,  /* the thread has called Lockstep before and is not blocked in it now */
+	WAIT_WORDS = 2,    /* blocked, all of the edges are needed */
+	WAIT_ANY_WORD = 3, /* blocked, any one of the edges suffices */
+	WAIT_FDS = 4, /* blocked on a descriptor for edges[0].peer (-1: for nobody in particular) */
+#ifndef WAIT_ANY
+	WAIT_ANY = WAIT_ANY_WORD, /* to be removed */
+#endif
+};
+
+/* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. */
+struct wait_slot_body {
+	uint32_t state; /* enum wait_state */
+	uint32_t tid;
+	uint32_t may_leave; /* 1: the call has a time limit of its own, so it may go on by itself */
+	uint32_t group;     /* the operation this wait belongs to: its group and its trace record */
+	uint64_t record;
+	uint64_t since_ns;    /* clock_now_ns at the beginning */
+	uint64_t deadline_ns; /* CLOCK_NEVER: none */
+	uint32_t edge_count;  /* only so many of edges are meant */
+	uint32_t reserved;
+	struct wait_edge edges[WAIT_EDGE_MAX];
+};
+
+/* Written by the thread that has it, under the sequence lock `epoch` (base/seqlock.h), which
+ * therefore differs between any two waits. */
+struct wait_slot {
+	_Alignas(64) _Atomic uint32_t epoch;
+	_Atomic uint32_t taken; /* 1 while a thread has this slot */
+	struct wait_slot_body body;
+};
+
+/* All wait slots of a rank; lies in its trace, zeroed at first. */
+struct wait_board {
+	struct wait_slot slots[WAIT_SLOT_MAX];
+	/* Not zero: some thread has called in and found no slot, so the board does not show all
+	 * threads and proves nothing about this rank. */
+	_Alignas(64) _Atomic uint32_t unpublished;
+};
+
+/* A rank's doorbell; lies in memory that its peers can write. */
+struct wait_bell {
+	_Alignas(64) _Atomic uint32_t ring;
+	_Atomic uint32_t sleepers;
+};
+
+/* What a waiter knows of one peer. `left` points to a word the peer itself sets when it closes
+ * (NULL: none); `dead` is set by this process' watch. Both only ever go from zero to non-zero. */
+struct wait_peer {
+	const _Atomic uint64_t *left;
+	_Atomic uint32_t dead;
+};
+
+/* One awaited word: where this process sees it, and how others find it. */
+struct wait_word {
+	const _Atomic uint64_t *word;
+	struct wait_edge edge;
+};
+
+/* Which threads sit on which slot of a board. Private to the process; see wait_slot.c. */
+struct wait_roster;
+
+/* How one rank waits. Filled by its owner, then wait_open, constant until wait_close. */
+struct waiter {
+	struct wait_board *board;
+	struct wait_bell *bell;
+	const _Atomic uint64_t *cause; /* non-zero: the group has failed, every wait ends; NULL: none */
+	struct wait_peer *peers;       /* indexed by world rank; NULL if peer_count is 0 */
+	int peer_count;
+	uint32_t spin_ns; /* how long to spin or yield before sleeping */
+	bool yield;       /* more ranks than cores: give the core away instead of spinning */
+	uint64_t look_ns; /* a wait this long pokes look_fd, and again after as long; 0: never */
+	int look_fd; /* non-blocking eventfd of the watch that then looks for the cause; -1: none */
+	struct wait_roster *roster; /* NULL before wait_open and after wait_close */
+};
+
+struct wait_call {
+	const struct wait_word *words;
+	int count;
+	bool any;             /* true: one word suffices; false: all are needed */
+	bool may_leave;       /* the deadline was given for this very call */
+	uint64_t deadline_ns; /* CLOCK_NEVER: none */
+	uint32_t group;
+	uint64_t record;
+};
+
+/* Makes the waiter's board usable by threads: until then its waits work, but unpublished. Not for
+ * two threads at once. Nothing to do for a waiter without a board. Errors: LS_OUT_OF_MEMORY,
+ * LS_SYSTEM, with a message. */
+LS_CHECKED ls_status wait_open(struct waiter *waiter);
+
+/* Before the board's memory goes away, while no thread is in a call on this waiter: afterwards no
+ * thread touches the board any more, not even one that ends later. Frees all slots. Harmless when
+ * repeated. Not in a forked child. */
+void wait_close(struct waiter *waiter) LOCK_AVOIDS(trace);
+
+/* Puts the calling thread on the board, as outside, so that a proof does not overlook a thread
+ * that has never blocked. Upper rooms call it at each public entry; after a thread's first call
+ * it costs one compare with a thread-local pointer. Its slot is free again after
+ * wait_thread_leave, when the thread ends, or at wait_close. Not in a forked child. */
+void wait_thread_enter(struct waiter *waiter) LOCK_AVOIDS(trace);
+
+/* Gives the calling thread's slot back, for a thread that will not call again soon. */
+void wait_thread_leave(struct waiter *waiter) LOCK_AVOIDS(trace);
+
+/* True once the call's condition holds: one sequentially consistent load per word, nothing else.
+ * Of no words, all are there and none is there. */
+bool wait_satisfied(const struct wait_call *call);
+
+/* Blocks until the condition holds. It is tested once more after every other reason to end, so
+ * success wins. Returns LS_OK; LS_ABORTED when *cause became non-zero; LS_PEER_DIED or
+ * LS_PEER_LEFT when a peer that is still needed is gone (*peer: who): with `any`, when the peers
+ * of all words are gone; one that died goes before one that left, and one that left and then
+ * ended has left; LS_TIMED_OUT; LS_INTERRUPTED when a signal handler installed without SA_RESTART
+ * ran while the thread slept (one that runs during the first spin_ns is not noticed; a kernel
+ * before 5.16 notices any handler). *peer is -1 otherwise. LS_BAD_ARGUMENT for more than
+ * WAIT_EDGE_MAX words and LS_SYSTEM come with a message. Needs waiter->bell. */
+LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
+	LOCK_AVOIDS_ALL;
+
+/* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
+ * interrupt (LS_INTERRUPTED: any signal handler ran, as poll(2) does not tell SA_RESTART from
+ * others; who wants to go on calls again). With count 0 it sleeps. waiter may be NULL (a watch, a
+ * launcher): then nothing is published. `peer`: whom this waits for, -1 for nobody. Looks neither
+ * at cause nor at peers: give it a descriptor for those. LS_SYSTEM comes with a message. */
+LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
+			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+
+/* Waits for a thread of this process to end. */
+void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
+
+/* Call after a sequentially consistent store to a word that somebody may await: wakes the sleepers
+ * of `bell`, and costs one load when there are none. */
+void wait_ring(struct wait_bell *bell);
+
+/* Stores `value` so that wait_ring's promise holds, then rings nobody: ring each bell afterwards. */
+static inline void wait_store(_Atomic uint64_t *word, uint64_t value)
+{
+	atomic_store_explicit(word, value, memory_order_seq_cst);
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Waits for descriptors: ready at once, later, never; interrupted; what others see meanwhile. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#include "capture.h"
+#include "wait_fixture.h"
+
+struct polling {
+	struct fixture *fixture;
+	struct pollfd fd;
+	pthread_t thread;
+	ls_status status;
+	_Atomic bool done;
+};
+
+static void *poll_run(void *arg)
+{
+	struct polling *polling = arg;
+	polling->status = wait_fds(polling->fixture ? &polling->fixture->waiter : NULL,
+				   &polling->fd, 1, 3, clock_deadline_ns(GENEROUS_MS));
+	polling->done = true;
+	return NULL;
+}
+
+static void test_ready_at_once(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	struct pollfd fd = {.fd = eventfd(1, EFD_CLOEXEC), .events = POLLIN};
+	/* A deadline in the past still gets one look. */
+	assert_int_equal(wait_fds(&fixture.waiter, &fd, 1, -1, 0), LS_OK);
+	assert_int_equal(fd.revents, POLLIN);
+	assert_false(find_slot(fixture.shared, WAIT_OUTSIDE, &slot));
+	close(fd.fd);
+	fixture_fini(&fixture);
+}
+
+static void test_ready_later(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	struct polling polling = {.fixture = &fixture,
+				  .fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN}};
+	assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
+	EVENTUALLY(find_slot(fixture.shared, WAIT_FDS, &slot));
+	assert_int_equal(slot.edge_count, 1);
+	assert_int_equal(slot.edges[0].peer, 3);
+	assert_int_equal(slot.edges[0].segment, WAIT_SEGMENT_NONE);
+	assert_int_equal(slot.may_leave, 1);
+	assert_false(polling.done);
+	assert_int_equal(eventfd_write(polling.fd.fd, 1), 0);
+	wait_join(polling.thread);
+	assert_int_equal(polling.status, LS_OK);
+	assert_int_equal(polling.fd.revents, POLLIN);
+	assert_false(find_slot(fixture.shared, WAIT_FDS, &slot));
+	close(polling.fd.fd);
+	fixture_fini(&fixture);
+}
+
+static void test_deadline(void **state)
+{
+	(void)state;
+	struct pollfd fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
+	uint64_t deadline_ns = clock_deadline_ns(20);
+	assert_int_equal(wait_fds(NULL, &fd, 1, -1, deadline_ns), LS_TIMED_OUT);
+	assert_true(clock_now_ns() >= deadline_ns);
+	deadline_ns = clock_deadline_ns(5);
+	assert_int_equal(wait_fds(NULL, NULL, 0, -1, deadline_ns), LS_TIMED_OUT);
+	assert_true(clock_now_ns() >= deadline_ns);
+	assert_int_equal(wait_fds(NULL, NULL, 0, -1, 0), LS_TIMED_OUT);
+	close(fd.fd);
+}
+
+static void ignore(int number)
+{
+	(void)number;
+}
+
+/* Any handler interrupts a poll, also one with SA_RESTART. */
+static void test_interrupt(void **state)
+{
+	(void)state;
+	for (int restart = 0; restart < 2; restart++) {
+		struct sigaction action = {.sa_handler = ignore,
+					   .sa_flags = restart ? SA_RESTART : 0};
+		assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+		struct polling polling = {.fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN}};
+		assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
+		/* The handler counts only while the thread is in the poll, so it is tried again. */
+		EVENTUALLY(polling.done || pthread_kill(polling.thread, SIGUSR1) != 0);
+		wait_join(polling.thread);
+		assert_int_equal(polling.status, LS_INTERRUPTED);
+		close(polling.fd.fd);
+	}
+}
+
+static void test_system_error(void **state)
+{
+	(void)state;
+	struct rlimit old, none = {0, 0};
+	struct capture capture;
+	struct pollfd fd = {.fd = -1};
+	capture_begin(&capture);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none.rlim_max = old.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	ls_status status = wait_fds(NULL, &fd, 1, -1, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_non_null(strstr(capture_end(&capture), "ppoll failed: Invalid argument"));
+	assert_int_equal(status, LS_SYSTEM);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ready_at_once), cmocka_unit_test(test_ready_later),
+		cmocka_unit_test(test_deadline),      cmocka_unit_test(test_interrupt),
+		cmocka_unit_test(test_system_error),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Who sits on which slot of a board. A seat is what a thread knows of its slot: a list of them
+ * hangs on each thread, freed by a key destructor when it ends. A board may be unmapped by then,
+ * so seats hold no board but a roster: a small object on the heap, counted by its seats and its
+ * waiter, which wait_close cuts off from the board. Boards are touched only under the roster's
+ * lock, or by a call. */
+#include "wait_slot.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "messages.h"
+#include "seqlock.h"
+
+/* Invariant: references = (waiter not closed yet ? 1 : 0) + seats that point here. */
+struct wait_roster {
+	struct lock_trace lock;
+	struct wait_board *_Atomic board; /* written under the lock; NULL once closed */
+	uint32_t references LOCK_GUARDED(trace);
+};
+
+struct seat {
+	struct seat *next;
+	struct wait_roster *roster; /* alive as long as the seat: so its address names one waiter */
+	struct wait_slot *slot;     /* NULL: none was free, and the board counts this thread */
+	uint32_t tid;
+};
+
+/* Most recently used first. */
+static _Thread_local struct seat *seats;
+
+/* Process-wide, as the system has it so: made once, never changed. */
+static pthread_key_t key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static int key_error;
+
+static void roster_drop(struct wait_roster *roster)
+{
+	lock_trace_acquire(&roster->lock);
+	bool last = --roster->references == 0;
+	lock_trace_release(&roster->lock);
+	if (last) {
+		lock_trace_fini(&roster->lock);
+		free(roster);
+	}
+}
+
+static void write_body(struct wait_slot *slot, const struct wait_slot_body *body)
+{
+	size_t bytes =
+		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof(body->edges[0]);
+	seqlock_begin(&slot->epoch);
+	seqlock_store(&slot->body, body, bytes);
+	seqlock_end(&slot->epoch);
+}
+
+/* Puts what a thread does when it is not blocked, or that there is no thread. */
+static void write_state(struct wait_slot *slot, enum wait_state state, uint32_t tid)
+{
+	struct wait_slot_body body;
+	memset(&body, 0, offsetof(struct wait_slot_body, edges));
+	body.state = state;
+	body.tid = tid;
+	write_body(slot, &body);
+}
+
+static void free_slot(struct wait_slot *slot)
+{
+	write_state(slot, WAIT_UNUSED, 0);
+	atomic_store_explicit(&slot->taken, 0, memory_order_release);
+}
+
+/* Gives the seat a free slot if there is one. */
+static void take_slot(struct seat *seat) LOCK_REQUIRES(trace)
+{
+	struct wait_board *board = seat->roster->board;
+	for (int i = 0; board && i < WAIT_SLOT_MAX; i++) {
+		struct wait_slot *slot = &board->slots[i];
+		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
+			continue;
+		atomic_store_explicit(&slot->taken, 1, memory_order_relaxed);
+		write_state(slot, WAIT_OUTSIDE, seat->tid);
+		seat->slot = slot;
+		return;
+	}
+}
+
+/* Undoes a seat that is in no list any more. After a fork a seat of the parent's thread is only
+ * forgotten: the slot is the parent's, and the roster's lock may be held by a thread that is not
+ * here. */
+static void leave(struct seat *seat, uint32_t tid)
+{
+	struct wait_roster *roster = seat->roster;
+	if (seat->tid == tid) {
+		lock_trace_acquire(&roster->lock);
+		struct wait_board *board = roster->board;
+		if (board && seat->slot)
+			free_slot(seat->slot);
+		else if (board)
+			atomic_fetch_sub(&board->unpublished, 1);
+		lock_trace_release(&roster->lock);
+		roster_drop(roster);
+	}
+	free(seat);
+}
+
+static void thread_ends(void *list)
+{
+	uint32_t tid = (uint32_t)gettid();
+	struct seat *seat = list;
+	/* Another destructor may call Lockstep after this one: it begins a new list. */
+	seats = NULL;
+	while (seat) {
+		struct seat *next = seat->next;
+		leave(seat, tid);
+		seat = next;
+	}
+}
+
+static void make_key(void)
+{
+	key_error = pthread_key_create(&key, thread_ends);
+}
+
+/* Takes the thread's seat for `roster` out of its list, and drops those that are of no more use:
+ * of closed waiters, and of a parent before fork. NULL if it had none. */
+static struct seat *unlink_seat(const struct wait_roster *roster, uint32_t tid)
+{
+	struct seat *found = NULL;
+	struct seat **at = &seats;
+	while (*at) {
+		struct seat *seat = *at;
+		bool mine = seat->tid == tid && seat->roster == roster;
+		if (!mine && seat->tid == tid && seat->roster->board) {
+			at = &seat->next;
+			continue;
+		}
+		*at = seat->next;
+		if (mine)
+			found = seat;
+		else
+			leave(seat, tid);
+	}
+	return found;
+}
+
+/* A new seat, in no list yet; NULL without memory. */
+static struct seat *new_seat(struct wait_roster *roster, uint32_t tid)
+{
+	struct seat *seat = malloc(sizeof(*seat));
+	if (!seat)
+		return NULL;
+	*seat = (struct seat){.roster = roster, .tid = tid};
+	lock_trace_acquire(&roster->lock);
+	roster->references++;
+	take_slot(seat);
+	if (!seat->slot)
+		atomic_fetch_add(&roster->board->unpublished, 1);
+	lock_trace_release(&roster->lock);
+	return seat;
+}
+
+/* Puts the thread's seat for `roster` first in its list; NULL if it cannot have one. */
+static struct seat *sit(struct wait_roster *roster)
+{
+	uint32_t tid = (uint32_t)gettid();
+	struct seat *seat = unlink_seat(roster, tid);
+	if (!seat)
+		seat = new_seat(roster, tid);
+	if (!seat)
+		return NULL;
+	seat->next = seats;
+	seats = seat;
+	if (pthread_setspecific(key, seats) == 0)
+		return seat;
+	/* Without the key nobody would give the slot back when the thread ends. */
+	seats = seat->next;
+	leave(seat, tid);
+	return NULL;
+}
+
+/* The thread's seat at the waiter's board, now first in its list; NULL if it cannot have one. */
+static struct seat *find_seat(const struct waiter *waiter)
+{
+	struct seat *first = seats;
+	struct wait_roster *roster = waiter->roster;
+	if (__builtin_expect(first && first->roster == roster, 1))
+		return first;
+	if (!waiter->board)
+		return NULL;
+	struct seat *seat = roster ? sit(roster) : NULL;
+	/* Nobody takes this back: better no proof than a wrong one. */
+	if (!seat)
+		atomic_fetch_add(&waiter->board->unpublished, 1);
+	return seat;
+}
+
+ls_status wait_open(struct waiter *waiter)
+{
+	waiter->roster = NULL;
+	if (!waiter->board)
+		return LS_OK;
+	pthread_once(&key_once, make_key);
+	if (key_error) {
+		MESSAGE_SAY(MESSAGE_WAIT_OPEN, strerrordesc_np(key_error));
+		return LS_SYSTEM;
+	}
+	struct wait_roster *roster = calloc(1, sizeof(*roster));
+	if (!roster) {
+		MESSAGE_SAY(MESSAGE_WAIT_OPEN, "out of memory");
+		return LS_OUT_OF_MEMORY;
+	}
+	lock_trace_init(&roster->lock);
+	lock_trace_acquire(&roster->lock);
+	roster->board = waiter->board;
+	roster->references = 1;
+	lock_trace_release(&roster->lock);
+	waiter->roster = roster;
+	return LS_OK;
+}
+
+void wait_close(struct waiter *waiter)
+{
+	struct wait_roster *roster = waiter->roster;
+	if (!roster)
+		return;
+	waiter->roster = NULL;
+	lock_trace_acquire(&roster->lock);
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		if (atomic_load_explicit(&waiter->board->slots[i].taken, memory_order_acquire))
+			free_slot(&waiter->board->slots[i]);
+	roster->board = NULL;
+	lock_trace_release(&roster->lock);
+	roster_drop(roster);
+}
+
+void wait_thread_enter(struct waiter *waiter)
+{
+	find_seat(waiter);
+}
+
+void wait_thread_leave(struct waiter *waiter)
+{
+	if (!waiter->roster)
+		return;
+	uint32_t tid = (uint32_t)gettid();
+	struct seat *seat = unlink_seat(waiter->roster, tid);
+	if (seat)
+		leave(seat, tid);
+	/* Cannot fail when there was a seat: the key has a value. */
+	pthread_setspecific(key, seats);
+}
+
+void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body)
+{
+	struct seat *seat = find_seat(waiter);
+	if (!seat)
+		return;
+	if (!seat->slot) {
+		lock_trace_acquire(&seat->roster->lock);
+		take_slot(seat);
+		if (seat->slot)
+			atomic_fetch_sub(&seat->roster->board->unpublished, 1);
+		lock_trace_release(&seat->roster->lock);
+	}
+	if (!seat->slot)
+		return;
+	body->tid = seat->tid;
+	write_body(seat->slot, body);
+}
+
+void wait_slot_clear(struct waiter *waiter)
+{
+	struct seat *seat = find_seat(waiter);
+	if (seat && seat->slot)
+		write_state(seat->slot, WAIT_OUTSIDE, seat->tid);
+}

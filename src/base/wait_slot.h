@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How wait.c shows on a board what its thread waits for. Within base only; the rest of
+ * wait_slot.c is declared in wait.h. */
+#ifndef BASE_WAIT_SLOT_H
+#define BASE_WAIT_SLOT_H
+
+#include "lock.h"
+#include "wait.h"
+
+/* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied.
+ * Without a slot the board counts the thread as unpublished. A waiter without a board: nothing. */
+void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body) LOCK_AVOIDS(trace);
+
+/* The thread is outside again. */
+void wait_slot_clear(struct waiter *waiter) LOCK_AVOIDS(trace);
+
+#endif

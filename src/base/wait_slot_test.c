@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Slots: who has one and for how long, threads that end before and after their board, more threads
+ * than slots, threads that serve several ranks. */
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "wait_fixture.h"
+
+static int slots_taken(const struct fixture *fixture)
+{
+	int count = 0;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		const struct wait_slot *slot = &fixture->shared->board.slots[i];
+		struct wait_slot_body body;
+		uint32_t epoch;
+		assert_true(seqlock_read(&slot->epoch, &body, &slot->body, sizeof(body), &epoch));
+		assert_int_equal(slot->taken != 0, body.state != WAIT_UNUSED);
+		count += slot->taken != 0;
+	}
+	return count;
+}
+
+static void test_enter_and_leave(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	assert_int_equal(slots_taken(&fixture), 0);
+	wait_thread_leave(&fixture.waiter);
+	for (int i = 0; i < 3; i++) {
+		wait_thread_enter(&fixture.waiter);
+		wait_thread_enter(&fixture.waiter);
+		assert_int_equal(slots_taken(&fixture), 1);
+		assert_true(find_slot(fixture.shared, WAIT_OUTSIDE, &slot));
+		assert_int_equal(slot.tid, gettid());
+		wait_thread_leave(&fixture.waiter);
+		assert_int_equal(slots_taken(&fixture), 0);
+	}
+	assert_int_equal(fixture.shared->board.unpublished, 0);
+	fixture_fini(&fixture);
+}
+
+/* One thread, several ranks, in turn and closed in another order. */
+static void test_several_boards(void **state)
+{
+	(void)state;
+	struct fixture fixtures[3];
+	for (int i = 0; i < 3; i++)
+		fixture_init(&fixtures[i]);
+	for (int turn = 0; turn < 4; turn++)
+		for (int i = 0; i < 3; i++) {
+			int peer;
+			struct wait_call call = fixture_call(&fixtures[i], 1, false);
+			call.deadline_ns = 1;
+			assert_int_equal(wait_words(&fixtures[i].waiter, &call, &peer),
+					 LS_TIMED_OUT);
+			assert_int_equal(slots_taken(&fixtures[i]), 1);
+		}
+	wait_close(&fixtures[1].waiter);
+	assert_int_equal(slots_taken(&fixtures[1]), 0);
+	wait_close(&fixtures[1].waiter);
+	wait_thread_enter(&fixtures[0].waiter);
+	assert_int_equal(slots_taken(&fixtures[0]), 1);
+	for (int i = 0; i < 3; i++)
+		fixture_fini(&fixtures[i]);
+}
+
+/* A board that comes to lie where an old one lay is another board, also for a thread that sat
+ * there. */
+static void test_same_address_again(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	fixture_init(&fixture);
+	for (int i = 0; i < 5; i++) {
+		wait_thread_enter(&fixture.waiter);
+		assert_int_equal(slots_taken(&fixture), 1);
+		wait_close(&fixture.waiter);
+		memset(fixture.shared, 0, sizeof(*fixture.shared));
+		assert_int_equal(wait_open(&fixture.waiter), LS_OK);
+	}
+	assert_int_equal(slots_taken(&fixture), 0);
+	fixture_fini(&fixture);
+}
+
+struct visitor {
+	struct fixture *fixture;
+	pthread_t thread;
+	_Atomic bool inside;
+	sem_t may_end;
+};
+
+static void *visit(void *arg)
+{
+	struct visitor *visitor = arg;
+	wait_thread_enter(&visitor->fixture->waiter);
+	visitor->inside = true;
+	while (sem_wait(&visitor->may_end) != 0)
+		continue;
+	return NULL;
+}
+
+static void visitor_start(struct visitor *visitor, struct fixture *fixture)
+{
+	*visitor = (struct visitor){.fixture = fixture};
+	assert_int_equal(sem_init(&visitor->may_end, 0, 0), 0);
+	assert_int_equal(pthread_create(&visitor->thread, NULL, visit, visitor), 0);
+	EVENTUALLY(visitor->inside);
+}
+
+static void visitor_end(struct visitor *visitor)
+{
+	sem_post(&visitor->may_end);
+	wait_join(visitor->thread);
+	sem_destroy(&visitor->may_end);
+}
+
+static void test_thread_ends(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct visitor visitor;
+	fixture_init(&fixture);
+	for (int i = 0; i < 3; i++) {
+		visitor_start(&visitor, &fixture);
+		assert_int_equal(slots_taken(&fixture), 1);
+		visitor_end(&visitor);
+		assert_int_equal(slots_taken(&fixture), 0);
+	}
+	fixture_fini(&fixture);
+}
+
+/* The board is unmapped while a thread that sat on it still lives: touching it would crash. */
+static void test_board_ends_first(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct visitor visitor;
+	fixture_init(&fixture);
+	visitor_start(&visitor, &fixture);
+	fixture_fini(&fixture);
+	visitor_end(&visitor);
+}
+
+/* Who finds no slot waits all the same, and the board says that it does not show everybody. */
+static void test_more_threads_than_slots(void **state)
+{
+	(void)state;
+	static struct visitor visitors[WAIT_SLOT_MAX];
+	struct visitor extra;
+	struct fixture fixture;
+	fixture_init(&fixture);
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		visitor_start(&visitors[i], &fixture);
+	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX);
+	assert_int_equal(fixture.shared->board.unpublished, 0);
+	visitor_start(&extra, &fixture);
+	assert_int_equal(fixture.shared->board.unpublished, 1);
+	int peer;
+	struct wait_call call = fixture_call(&fixture, 1, false);
+	call.deadline_ns = 1;
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	assert_int_equal(fixture.shared->board.unpublished, 2);
+	visitor_end(&extra);
+	assert_int_equal(fixture.shared->board.unpublished, 1);
+	/* A slot that has become free is taken when the thread next sleeps. */
+	visitor_end(&visitors[5]);
+	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX - 1);
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX);
+	assert_int_equal(fixture.shared->board.unpublished, 0);
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		if (i != 5)
+			visitor_end(&visitors[i]);
+	assert_int_equal(slots_taken(&fixture), 1);
+	fixture_fini(&fixture);
+}
+
+static void test_not_opened(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	fixture_init(&fixture);
+	wait_close(&fixture.waiter);
+	int peer;
+	struct wait_call call = fixture_call(&fixture, 1, false);
+	call.deadline_ns = 1;
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	assert_int_equal(slots_taken(&fixture), 0);
+	assert_true(fixture.shared->board.unpublished > 0);
+	wait_thread_leave(&fixture.waiter);
+	/* And without any board there is nothing to show. */
+	fixture.waiter.board = NULL;
+	assert_int_equal(wait_open(&fixture.waiter), LS_OK);
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	wait_thread_enter(&fixture.waiter);
+	wait_thread_leave(&fixture.waiter);
+	fixture_fini(&fixture);
+}
+
+struct commuter {
+	struct fixture *fixture;
+	pthread_t thread;
+	_Atomic bool done;
+};
+
+/* One number stands in each part of what it publishes, so that a reader can check that they belong
+ * together. Some words fewer each time, as what is not meant is not copied either. */
+static void *come_and_go(void *arg)
+{
+	struct commuter *commuter = arg;
+	struct wait_word words[WAIT_EDGE_MAX];
+	for (uint64_t i = 1; i <= 3000; i++) {
+		struct wait_call call = fixture_call(commuter->fixture, 0, i % 2);
+		call.words = words;
+		call.count = (int)(WAIT_EDGE_MAX - i % 3);
+		call.record = i;
+		call.deadline_ns = 1;
+		for (int j = 0; j < call.count; j++) {
+			words[j] = commuter->fixture->words[0];
+			words[j].edge.value = i;
+		}
+		int peer;
+		ls_status ignored = wait_words(&commuter->fixture->waiter, &call, &peer);
+		(void)ignored;
+		if (i % 16 == 0)
+			wait_thread_leave(&commuter->fixture->waiter);
+	}
+	commuter->done = true;
+	return NULL;
+}
+
+/* Whether the slot was read while somebody waited in it; what is read must be of one wait. */
+static int read_slot(const struct wait_slot *slot)
+{
+	struct wait_slot_body body;
+	uint32_t epoch;
+	if (!seqlock_read(&slot->epoch, &body, &slot->body, sizeof(body), &epoch))
+		return 0;
+	if (body.state != WAIT_WORDS && body.state != WAIT_ANY_WORD)
+		return 0;
+	assert_int_equal(body.state == WAIT_ANY_WORD, body.record % 2);
+	assert_int_equal(body.edge_count, WAIT_EDGE_MAX - body.record % 3);
+	for (uint32_t i = 0; i < body.edge_count; i++)
+		assert_int_equal(body.edges[i].value, body.record);
+	return 1;
+}
+
+static void test_readers_see_whole_slots(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct commuter commuters[2] = {{.fixture = &fixture}, {.fixture = &fixture}};
+	fixture_init(&fixture);
+	int seen = 0;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(
+			pthread_create(&commuters[i].thread, NULL, come_and_go, &commuters[i]), 0);
+	while (!commuters[0].done || !commuters[1].done)
+		for (int i = 0; i < 2; i++)
+			seen += read_slot(&fixture.shared->board.slots[i]);
+	for (int i = 0; i < 2; i++)
+		wait_join(commuters[i].thread);
+	assert_true(seen > 0);
+	assert_int_equal(slots_taken(&fixture), 0);
+	fixture_fini(&fixture);
+}
+
+/* The sequence lock by itself: what a reader gets at each point of a write. */
+static void test_sequence_lock(void **state)
+{
+	(void)state;
+	_Atomic uint32_t epoch = 4;
+	uint64_t shared[2] = {1, 2}, next[2] = {3, 4}, copy[2];
+	uint32_t seen, seen_later;
+	assert_true(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen));
+	assert_int_equal(copy[1], 2);
+	seqlock_begin(&epoch);
+	assert_false(seqlock_try_read(&epoch, copy, shared, sizeof(copy), &seen_later));
+	seqlock_store(shared, next, sizeof(next));
+	/* The writer died here: the reader gives up instead of spinning. */
+	assert_false(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen_later));
+	seqlock_end(&epoch);
+	assert_true(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen_later));
+	assert_memory_equal(copy, next, sizeof(next));
+	assert_int_not_equal(seen, seen_later);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_enter_and_leave),
+		cmocka_unit_test(test_several_boards),
+		cmocka_unit_test(test_same_address_again),
+		cmocka_unit_test(test_thread_ends),
+		cmocka_unit_test(test_board_ends_first),
+		cmocka_unit_test(test_more_threads_than_slots),
+		cmocka_unit_test(test_not_opened),
+		cmocka_unit_test(test_readers_see_whole_slots),
+		cmocka_unit_test(test_sequence_lock),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

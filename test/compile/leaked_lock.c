@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Refused: one way out keeps the lock. */
+#include "common.h"
+
+int test(struct object *object, struct waiter *waiter, const struct wait_call *call)
+{
+	(void)waiter;
+	lock_group_acquire(&object->outer);
+	if (call->any)
+		return 1;
+	lock_group_release(&object->outer);
+	return 0;
+}

@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Shows that clang refuses each kind of wrong locking, for the right reason and for no other, and accepts
+# the correct program. CLANG names the compiler.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+passed=0
+failed=0
+
+for clang in "${CLANG:-}" clang clang-14; do
+	[ -n "$clang" ] && command -v "$clang" >/dev/null 2>&1 && break
+	clang=
+done
+
+pass() {
+	echo "ok - $1"
+	passed=$((passed + 1))
+}
+
+fail() {
+	echo "not ok - $1"
+	echo "$2" | sed 's/^/# /'
+	failed=$((failed + 1))
+}
+
+compile() {
+	"$clang" -std=c17 -D_GNU_SOURCE -I"$root/include" -I"$root/src" -Wall -Wextra \
+		-Wthread-safety -Wthread-safety-beta -Werror -fsyntax-only \
+		-fno-color-diagnostics "$here/$1.c" 2>&1
+}
+
+accepts() {
+	output=$(compile "$1")
+	status=$?
+	if [ "$status" -eq 0 ] && [ -z "$output" ]; then
+		pass "$1 is accepted"
+	else
+		fail "$1 should be accepted" "$output"
+	fi
+}
+
+refuses() {
+	output=$(compile "$1")
+	status=$?
+	if [ "$status" -ne 0 ] &&
+		[ "$(echo "$output" | grep -c 'error:')" -eq 1 ] &&
+		echo "$output" | grep 'error:' | grep -q "$2"; then
+		pass "$1 is refused: $2"
+	else
+		fail "$1 should be refused with one error: $2" "$output"
+	fi
+}
+
+if [ -z "$clang" ]; then
+	echo "not ok - no clang found; set CLANG"
+	echo "0 passed, 5 failed"
+	exit 1
+fi
+
+accepts correct
+refuses inverted_order "'lock_rank_group' must be acquired before 'lock_rank_memory'"
+refuses leaked_lock "'lock_rank_group' is not held on every path"
+refuses unguarded_write "writing variable 'counter' requires holding lock rank 'lock_rank_group'"
+refuses wait_under_lock "cannot call function 'wait_words' while lock rank 'lock_rank_group' is held"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Refused: a wait while a lock is held. */
+#include "common.h"
+
+int test(struct object *object, struct waiter *waiter, const struct wait_call *call)
+{
+	int peer;
+	lock_group_acquire(&object->outer);
+	ls_status status = wait_words(waiter, call, &peer);
+	lock_group_release(&object->outer);
+	return (int)status;
+}
