@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The writing side of the flight recorder: makes the memfd, and records what operations do. The data
+ * path (trace_begin, trace_end) takes no lock: a record is claimed with one compare-and-swap on its
+ * sequence lock, so that two threads never write one record, however far apart their indices are. */
+#include "trace/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+#include "base/messages.h"
+#include "base/seqlock.h"
+
+/* Missing from older C libraries; the kernel has it since 5.1. */
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum {
+	PAGE_BYTES = 4096,
+	RECORDS_MIN = 16,
+	RECORDS_MAX = 1 << 20,
+	LABEL_PROBES = 16,
+	/* The words of a record that begin writes: what is reserved stays zero. */
+	RECORD_BYTES = offsetof(struct trace_record, reserved),
+	END_WORD = offsetof(struct trace_record, end_ticks) / 8,
+	STATE_WORD = offsetof(struct trace_record, state) / 8,
+};
+_Static_assert(RECORD_BYTES % 8 == 0 && offsetof(struct trace_record, state) % 8 == 0,
+	       "state, status, algorithm and step_count are one word");
+_Static_assert(sizeof(struct wait_slot_body) % 8 == 0, "a wait is copied in words");
+
+/* The word that changes while an operation runs, as a word and as what it means. */
+union state_word {
+	uint64_t word;
+	struct {
+		uint16_t state, status, algorithm, step_count;
+	} field;
+};
+
+static uint64_t align_up(uint64_t offset, uint64_t to)
+{
+	return (offset + to - 1) & ~(to - 1);
+}
+
+static void lay_out(struct trace_header *header, uint64_t records)
+{
+	uint64_t offset = align_up(sizeof(*header), 64);
+	header->board_offset = offset;
+	offset = align_up(offset + sizeof(struct wait_board), 64);
+	header->group_offset = offset;
+	offset = align_up(offset + TRACE_GROUP_MAX * sizeof(struct trace_group), 64);
+	header->module_offset = offset;
+	offset = align_up(offset + TRACE_MODULE_MAX * sizeof(struct trace_module), 64);
+	header->label_offset = offset;
+	offset = align_up(offset + TRACE_LABEL_MAX * TRACE_LABEL_BYTES, PAGE_BYTES);
+	header->ring_offset = offset;
+	header->ring_records = records;
+	header->total_bytes = align_up(offset + records * sizeof(struct trace_slot), PAGE_BYTES);
+}
+
+static uint64_t round_records(uint64_t wanted)
+{
+	uint64_t records = RECORDS_MIN;
+	while (records < wanted && records < RECORDS_MAX)
+		records *= 2;
+	return records;
+}
+
+static ls_status say_failed(const char *call)
+{
+	int error = errno;
+	MESSAGE_SAY(MESSAGE_TRACE_FAILED, call, strerror(error));
+	bool exhausted = error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
+	return exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM;
+}
+
+/* Memory for the whole file is taken here, so that recording can never end in SIGBUS. */
+static ls_status make_file(struct trace *trace, const struct trace_options *options)
+{
+	char name[64];
+	snprintf(name, sizeof(name), "lockstep-trace:%016" PRIx64 ":%d", options->job,
+		 options->rank);
+	trace->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (trace->fd < 0)
+		return say_failed("memfd_create");
+	if (ftruncate(trace->fd, (off_t)trace->bytes) != 0)
+		return say_failed("ftruncate");
+	if (fallocate(trace->fd, 0, 0, (off_t)trace->bytes) != 0)
+		return say_failed("fallocate");
+	void *memory = mmap(NULL, trace->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+			    trace->fd, 0);
+	if (memory == MAP_FAILED)
+		return say_failed("mmap");
+	trace->header = memory;
+	return LS_OK;
+}
+
+static ls_status seal(struct trace *trace)
+{
+	int seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	if (fcntl(trace->fd, F_ADD_SEALS, seals) == 0)
+		return LS_OK;
+	if (errno == EINVAL) {
+		MESSAGE_SAY(MESSAGE_TRACE_UNSEALED);
+		return LS_UNSUPPORTED;
+	}
+	return say_failed("F_ADD_SEALS");
+}
+
+static void fill_header(struct trace_header *header, const struct trace_options *options)
+{
+	header->magic = TRACE_MAGIC;
+	header->version = TRACE_VERSION;
+	header->header_bytes = sizeof(*header);
+	header->job = options->job;
+	header->rank = options->rank;
+	header->world_size = options->world_size;
+	header->pid = getpid();
+	header->uid = getuid();
+	header->start_ns = clock_now_ns();
+	struct timespec wall = {0};
+	if (clock_gettime(CLOCK_REALTIME, &wall) == 0)
+		header->start_epoch_s = (uint64_t)wall.tv_sec;
+	clock_calibrate(&header->rate);
+	if (gethostname(header->host, sizeof(header->host) - 1) != 0)
+		header->host[0] = 0;
+	if (readlink("/proc/self/exe", header->program, sizeof(header->program) - 1) < 0)
+		header->program[0] = 0;
+	snprintf(header->library, sizeof(header->library), "%s", LOCKSTEP_VERSION);
+}
+
+static void release(struct trace *trace)
+{
+	if (trace->header && munmap(trace->header, trace->bytes) != 0)
+		MESSAGE_SAY(MESSAGE_TRACE_FAILED, "munmap", strerror(errno));
+	if (trace->fd >= 0)
+		close(trace->fd);
+	lock_trace_fini(&trace->lock);
+	*trace = (struct trace){.fd = -1};
+}
+
+ls_status trace_init(struct trace *trace, const struct trace_options *options)
+{
+	struct trace_header layout = {0};
+	lay_out(&layout, round_records(options->records));
+	*trace = (struct trace){.fd = -1, .bytes = layout.total_bytes};
+	lock_trace_init(&trace->lock);
+
+	ls_status status = make_file(trace, options);
+	if (status == LS_OK) {
+		unsigned char *base = (unsigned char *)trace->header;
+		lay_out(trace->header, layout.ring_records);
+		fill_header(trace->header, options);
+		trace->board = (struct wait_board *)(base + layout.board_offset);
+		trace->groups = (struct trace_group *)(base + layout.group_offset);
+		trace->modules = (struct trace_module *)(base + layout.module_offset);
+		trace->labels = (char(*)[TRACE_LABEL_BYTES])(base + layout.label_offset);
+		trace->ring = (struct trace_slot *)(base + layout.ring_offset);
+		trace->mask = layout.ring_records - 1;
+		trace_update_modules(trace);
+		status = seal(trace);
+	}
+	if (status != LS_OK)
+		release(trace);
+	return status;
+}
+
+void trace_fini(struct trace *trace)
+{
+	if (trace->header)
+		release(trace);
+}
+
+void trace_set_job(struct trace *trace, uint64_t job, int world_size)
+{
+	trace->header->job = job;
+	trace->header->world_size = world_size;
+}
+
+/* A cache of a constant, not state: the system call would cost more than the whole record. */
+static uint32_t thread_id(void)
+{
+	static _Thread_local uint32_t id;
+	if (!id)
+		id = (uint32_t)gettid();
+	return id;
+}
+
+static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
+{
+	return (_Atomic uint64_t *)&slot->record + word;
+}
+
+/* Makes the epoch odd if nobody else writes this record and no running operation has it. Between the
+ * look and the swap nothing can change unseen, for every change of a record moves the epoch. */
+static bool claim(struct trace_slot *slot)
+{
+	uint32_t epoch = atomic_load_explicit(&slot->epoch, memory_order_acquire);
+	union state_word now = {
+		.word = atomic_load_explicit(record_word(slot, STATE_WORD), memory_order_acquire)};
+	if (epoch & 1u || now.field.state == TRACE_RUNNING)
+		return false;
+	return atomic_compare_exchange_strong_explicit(&slot->epoch, &epoch, epoch + 1,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
+{
+	struct trace_record record = {
+		.seq = begin->seq,
+		.count = begin->count,
+		.begin_ticks = clock_ticks(),
+		.site = begin->site,
+		.label = begin->label,
+		.group = begin->group,
+		.peer = begin->peer,
+		.tag = begin->tag,
+		.tid = thread_id(),
+		.kind = begin->kind,
+		.dtype = begin->dtype,
+		.reduce_op = begin->reduce_op,
+		.state = TRACE_RUNNING,
+	};
+	for (uint64_t tries = 0; tries <= trace->mask; tries++) {
+		uint64_t index = 1 + atomic_fetch_add_explicit(&trace->header->newest, 1,
+							       memory_order_relaxed);
+		struct trace_slot *slot = &trace->ring[index & trace->mask];
+		if (!claim(slot))
+			continue;
+		record.index = index;
+		atomic_store_explicit(&slot->step, 0, memory_order_release);
+		seqlock_store(&slot->record, &record, RECORD_BYTES);
+		seqlock_end(&slot->epoch);
+		return index;
+	}
+	return 0;
+}
+
+/* The slot of an operation that runs; NULL if it was not recorded. Until trace_end nobody else writes
+ * to it. */
+static struct trace_slot *running_slot(struct trace *trace, uint64_t index, union state_word *now)
+{
+	if (!index)
+		return NULL;
+	struct trace_slot *slot = &trace->ring[index & trace->mask];
+	if (atomic_load_explicit(record_word(slot, 0), memory_order_relaxed) != index)
+		return NULL;
+	now->word = atomic_load_explicit(record_word(slot, STATE_WORD), memory_order_relaxed);
+	return now->field.state == TRACE_RUNNING ? slot : NULL;
+}
+
+void trace_end(struct trace *trace, uint64_t index, ls_status status)
+{
+	union state_word now;
+	struct trace_slot *slot = running_slot(trace, index, &now);
+	if (!slot)
+		return;
+	uint64_t ticks = clock_ticks();
+	now.field.state = status == LS_OK ? TRACE_DONE : TRACE_FAILED;
+	now.field.status = (uint16_t)status;
+	seqlock_begin(&slot->epoch);
+	atomic_store_explicit(record_word(slot, END_WORD), ticks, memory_order_release);
+	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
+	seqlock_end(&slot->epoch);
+}
+
+void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count)
+{
+	union state_word now;
+	struct trace_slot *slot = running_slot(trace, index, &now);
+	if (!slot)
+		return;
+	/* One word, so it cannot be torn, and the epoch may stay. */
+	now.field.algorithm = algorithm;
+	now.field.step_count = step_count;
+	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
+}
+
+static uint32_t hash_text(const char *text, size_t length)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+	return hash;
+}
+
+uint32_t trace_label(struct trace *trace, const char *text)
+{
+	if (!text || !text[0])
+		return 0;
+	size_t length = strnlen(text, TRACE_LABEL_BYTES - 1);
+	uint32_t first = hash_text(text, length);
+	uint32_t label = 0;
+	lock_trace_acquire(&trace->lock);
+	for (uint32_t i = 0; i < LABEL_PROBES && !label; i++) {
+		uint32_t position = (first + i) % TRACE_LABEL_MAX;
+		char *entry = trace->labels[position];
+		if (!entry[0]) {
+			memcpy(entry, text, length);
+			atomic_fetch_add_explicit(&trace->header->label_count, 1,
+						  memory_order_relaxed);
+			label = position + 1;
+		} else if (strncmp(entry, text, length) == 0 && !entry[length]) {
+			label = position + 1;
+		}
+	}
+	lock_trace_release(&trace->lock);
+	return label;
+}
+
+struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
+				    const char *name)
+{
+	struct trace_group *found = NULL;
+	lock_trace_acquire(&trace->lock);
+	for (int i = 0; i < TRACE_GROUP_MAX && !found; i++)
+		if (!trace->groups[i].id)
+			found = &trace->groups[i];
+	if (found) {
+		found->size = size;
+		found->rank = rank;
+		found->state = TRACE_GROUP_OPEN;
+		snprintf(found->name, sizeof(found->name), "%s", name);
+		/* The id last: it is what makes the entry one. */
+		__atomic_store_n(&found->id, id, __ATOMIC_RELEASE);
+	}
+	lock_trace_release(&trace->lock);
+	return found;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The flight recorder of one rank: fixed-size facts in a memfd that only its owner can write, that
+ * every local rank and the launcher hold open, and that therefore outlives its process.
+ *
+ * Layout (version TRACE_VERSION, native byte order): struct trace_header at offset 0, then the areas at
+ * the offsets it names. Readers trust nothing: trace_map checks every offset and count against the
+ * length, and copies under sequence locks with bounded retries. */
+#ifndef TRACE_TRACE_H
+#define TRACE_TRACE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/group.h>
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/wait.h"
+
+#define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
+enum {
+	TRACE_VERSION = 1,
+	TRACE_GROUP_MAX = 64,
+	TRACE_MODULE_MAX = 64,
+	TRACE_LABEL_MAX = 256,
+	TRACE_LABEL_BYTES = 96,
+	TRACE_TEXT_BYTES = 64,
+	TRACE_PATH_BYTES = 256,
+	TRACE_BUILD_ID_BYTES = 32,
+};
+
+enum trace_kind {
+	TRACE_NONE = 0,
+	TRACE_ALLREDUCE,
+	TRACE_BROADCAST,
+	TRACE_BARRIER,
+	TRACE_SEND,
+	TRACE_RECV,
+	TRACE_KIND_COUNT
+};
+/* "all-reduce", "send", …; "?" outside the range. */
+const char *trace_kind_name(uint32_t kind);
+const char *trace_dtype_name(uint32_t dtype);
+const char *trace_reduce_name(uint32_t op);
+
+enum trace_state { TRACE_RUNNING = 1, TRACE_DONE = 2, TRACE_FAILED = 3 };
+
+/* One operation. 120 bytes + its sequence lock = two cache lines. */
+struct trace_record {
+	uint64_t index; /* 1, 2, … over all operations of the rank; 0: never written */
+	uint64_t seq; /* number in its lane: collectives of the group, or messages to/from peer; from 1 */
+	uint64_t count;       /* elements */
+	uint64_t begin_ticks; /* clock_ticks */
+	uint64_t end_ticks;   /* 0 while it runs */
+	uint64_t site;        /* the caller's return address, 0 if unknown */
+	uint32_t label;       /* 1 + position of its label, 0: none */
+	uint32_t group;       /* trace group id */
+	int32_t peer;         /* root, destination or source, as group rank; -1: none */
+	int32_t tag;
+	uint32_t tid;
+	uint16_t kind; /* enum trace_kind */
+	uint8_t dtype;
+	uint8_t reduce_op;
+	uint16_t state;     /* enum trace_state */
+	uint16_t status;    /* ls_status once it has ended */
+	uint16_t algorithm; /* enum plan_algorithm of the plan, 0 if none */
+	uint16_t step_count;
+	uint64_t reserved[5];
+};
+
+struct trace_slot {
+	_Atomic uint32_t epoch;
+	_Atomic uint32_t step; /* the cursor: which step of the plan is being run; written alone */
+	struct trace_record record;
+};
+_Static_assert(sizeof(struct trace_slot) == 128, "a trace slot is two cache lines");
+
+struct trace_group {
+	uint32_t id; /* the same on all members; 0: entry not used */
+	uint32_t size;
+	int32_t rank;   /* of the trace's owner in this group */
+	uint32_t state; /* enum trace_group_state */
+	_Atomic uint64_t
+		entered; /* collectives entered and finished: entered - 1 <= finished <= entered */
+	_Atomic uint64_t finished;
+	char name[TRACE_TEXT_BYTES];
+};
+enum trace_group_state { TRACE_GROUP_OPEN = 1, TRACE_GROUP_CLOSED = 2, TRACE_GROUP_FAILED = 3 };
+
+struct trace_module {
+	uint64_t base; /* where the page of its first segment was mapped */
+	uint64_t end;  /* one past its last mapped byte */
+	uint8_t build_id[TRACE_BUILD_ID_BYTES];
+	uint32_t build_id_bytes;
+	uint32_t reserved;
+	char path[TRACE_PATH_BYTES];
+};
+
+struct trace_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t header_bytes;
+	uint64_t total_bytes;
+	uint64_t job; /* the same on all ranks */
+	int32_t rank;
+	int32_t world_size;
+	int32_t pid;
+	uint32_t uid;
+	uint64_t start_ns;      /* clock_now_ns at open */
+	uint64_t start_epoch_s; /* wall clock */
+	struct clock_rate rate;
+	char host[TRACE_TEXT_BYTES];
+	char program[TRACE_PATH_BYTES]; /* path of the executable */
+	char library[TRACE_TEXT_BYTES]; /* version */
+	uint64_t board_offset;          /* struct wait_board */
+	uint64_t group_offset;          /* struct trace_group [TRACE_GROUP_MAX] */
+	uint64_t module_offset;         /* struct trace_module [TRACE_MODULE_MAX] */
+	uint64_t label_offset;          /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
+	uint64_t ring_offset;           /* struct trace_slot [ring_records] */
+	uint64_t ring_records;          /* a power of two */
+	_Atomic uint64_t newest;        /* index of the newest record */
+	_Atomic uint32_t module_count;
+	_Atomic uint32_t label_count;
+	_Atomic uint64_t left_ns; /* clock_now_ns at ls_group_close of the world, 0 before */
+};
+
+/* ---- writing: the owner ---- */
+
+struct trace {
+	struct trace_header *header; /* the mapping; NULL before init */
+	struct wait_board *board;
+	struct trace_group *groups;
+	struct trace_slot *ring;
+	char (*labels)[TRACE_LABEL_BYTES];
+	struct trace_module *modules;
+	uint64_t mask;
+	size_t bytes;
+	int fd; /* the memfd, named "lockstep-trace:JOB:RANK", sealed against other writers */
+	struct lock_trace lock;
+};
+
+struct trace_options {
+	uint64_t job;
+	int rank;
+	int world_size;
+	uint64_t records;
+};
+
+/* Creates, maps, fills and seals. Errors: LS_SYSTEM, LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status trace_init(struct trace *trace, const struct trace_options *options);
+void trace_fini(struct trace *trace);
+
+/* The job id is learned after the trace has been made: written once, before anybody reads it. */
+void trace_set_job(struct trace *trace, uint64_t job, int world_size);
+
+/* Records the loaded modules (again after dlopen). */
+void trace_update_modules(struct trace *trace);
+
+/* What is known of an operation when it begins. */
+struct trace_begin {
+	uint64_t seq, count, site;
+	uint32_t label, group;
+	int32_t peer, tag;
+	uint16_t kind;
+	uint8_t dtype, reduce_op;
+};
+
+/* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, its name until
+ * trace_end. A record of a running operation is never overwritten: the ring goes round it. When every
+ * record of the ring is running the new operation is not recorded, and the index is 0. */
+uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
+void trace_end(struct trace *trace, uint64_t index, ls_status status);
+/* Says which plan the operation runs. */
+void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
+static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)
+{
+	if (index)
+		atomic_store_explicit(&trace->ring[index & trace->mask].step, step,
+				      memory_order_relaxed);
+}
+
+/* Id of a label text (cut to TRACE_LABEL_BYTES - 1), 0 for NULL or when the table is full. */
+uint32_t trace_label(struct trace *trace, const char *text);
+
+/* A free entry of the group table, filled; NULL when there is none. */
+struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
+				    const char *name);
+
+/* ---- reading: anybody ---- */
+
+/* A trace mapped read-only and checked. */
+struct trace_view {
+	const struct trace_header *header;
+	const struct wait_board *board;
+	const struct trace_group *groups;
+	const struct trace_module *modules;
+	const char (*labels)[TRACE_LABEL_BYTES];
+	const struct trace_slot *ring;
+	uint64_t ring_records; /* as it was checked: the header's may change under a reader's feet */
+	size_t bytes;
+	uint32_t module_count;
+	bool mapped; /* trace_unmap has something to unmap */
+};
+
+/* Checks `bytes` at `memory` (which must stay valid and be aligned to 64) and fills *out. false with the
+ * reason in `why` (static text) when it is no trace of this version. */
+bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const char **why);
+/* The same for a memfd, which it maps read-only. One that its owner could still shrink is refused, for
+ * then reading it could end in SIGBUS. A snapshot in a file is read into memory and given to trace_check. */
+bool trace_map(int fd, struct trace_view *out, const char **why);
+void trace_unmap(struct trace_view *view);
+
+/* Copies record `index` (false: gone, torn or never written) and its step cursor. */
+bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
+		uint32_t *step);
+/* Copies the record at a position of the ring, 0 to ring_records - 1. This way a reader meets every
+ * record, also that of an operation which has run for longer than the ring is long. */
+bool trace_read_at(const struct trace_view *view, uint64_t position, struct trace_record *out,
+		   uint32_t *step);
+
+/* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. */
+bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
+		     uint32_t *epoch);
+
+/* Writes the call site of a record as "file.c:123", "module+0x1234 (function)" or its label, "" if it
+ * has none; never fails. Opens the module's file, so only for reports. Needs no running process. Not for two threads at once. */
+void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
+		size_t bytes);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The reading side of the flight recorder. The memory belongs to another process, which may be broken
+ * or gone: every offset is checked once and kept in the view, every copy is bounded, and no value that
+ * was read is used as an index without a check. */
+#include "trace/trace.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/seqlock.h"
+
+static const char *const kind_names[] = {
+	[TRACE_ALLREDUCE] = "all-reduce", [TRACE_BROADCAST] = "broadcast",
+	[TRACE_BARRIER] = "barrier",      [TRACE_SEND] = "send",
+	[TRACE_RECV] = "receive",
+};
+static const char *const dtype_names[] = {
+	[LS_UINT8] = "uint8",     [LS_INT32] = "int32",     [LS_INT64] = "int64",
+	[LS_FLOAT32] = "float32", [LS_FLOAT64] = "float64",
+};
+static const char *const reduce_names[] = {
+	[LS_SUM] = "sum", [LS_AVERAGE] = "average", [LS_MIN] = "min",
+	[LS_MAX] = "max", [LS_PRODUCT] = "product",
+};
+_Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == TRACE_KIND_COUNT, "a name each");
+
+static const char *name_of(const char *const *names, size_t count, uint32_t i)
+{
+	return i < count && names[i] ? names[i] : "?";
+}
+
+const char *trace_kind_name(uint32_t kind)
+{
+	return name_of(kind_names, sizeof(kind_names) / sizeof(kind_names[0]), kind);
+}
+
+const char *trace_dtype_name(uint32_t dtype)
+{
+	return name_of(dtype_names, sizeof(dtype_names) / sizeof(dtype_names[0]), dtype);
+}
+
+const char *trace_reduce_name(uint32_t op)
+{
+	return name_of(reduce_names, sizeof(reduce_names) / sizeof(reduce_names[0]), op);
+}
+
+/* Read once: what is checked must be what is used. */
+static uint64_t read_once(const uint64_t *field)
+{
+	return __atomic_load_n(field, __ATOMIC_RELAXED);
+}
+
+/* The address of an area of `count` items, NULL if it is not inside. */
+static const void *area(const unsigned char *memory, uint64_t total, const uint64_t *offset_field,
+			uint64_t count, uint64_t item_bytes)
+{
+	uint64_t offset = read_once(offset_field);
+	if (offset % 64 || offset < sizeof(struct trace_header) || offset > total)
+		return NULL;
+	if (count > (total - offset) / item_bytes)
+		return NULL;
+	return memory + offset;
+}
+
+static bool check_areas(const unsigned char *memory, uint64_t total, struct trace_view *view)
+{
+	const struct trace_header *header = view->header;
+	view->board = area(memory, total, &header->board_offset, 1, sizeof(*view->board));
+	view->groups =
+		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof(*view->groups));
+	view->modules = area(memory, total, &header->module_offset, TRACE_MODULE_MAX,
+			     sizeof(*view->modules));
+	view->labels =
+		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof(*view->labels));
+	view->ring =
+		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
+	return view->board && view->groups && view->modules && view->labels && view->ring;
+}
+
+static const char *find_fault(const void *memory, size_t bytes, struct trace_view *view)
+{
+	const struct trace_header *header = memory;
+	if ((uintptr_t)memory % 64)
+		return "not aligned to 64 bytes";
+	if (bytes < sizeof(*header))
+		return "shorter than a trace's header";
+	if (read_once(&header->magic) != TRACE_MAGIC)
+		return "no Lockstep trace";
+	if (__atomic_load_n(&header->version, __ATOMIC_RELAXED) != TRACE_VERSION ||
+	    __atomic_load_n(&header->header_bytes, __ATOMIC_RELAXED) != sizeof(*header))
+		return "a trace of another version of Lockstep";
+	uint64_t total = read_once(&header->total_bytes);
+	if (total > bytes || total < sizeof(*header))
+		return "cut short";
+	uint64_t records = read_once(&header->ring_records);
+	if (!records || records & (records - 1))
+		return "damaged: the ring's length is no power of two";
+	view->header = header;
+	view->ring_records = records;
+	view->bytes = (size_t)total;
+	if (!check_areas(memory, total, view))
+		return "damaged: a part lies outside of it";
+	uint32_t modules = atomic_load_explicit(&header->module_count, memory_order_acquire);
+	view->module_count = modules < TRACE_MODULE_MAX ? modules : TRACE_MODULE_MAX;
+	return NULL;
+}
+
+bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const char **why)
+{
+	struct trace_view view = {0};
+	*why = find_fault(memory, bytes, &view);
+	*out = *why ? (struct trace_view){0} : view;
+	return !*why;
+}
+
+bool trace_map(int fd, struct trace_view *out, const char **why)
+{
+	*out = (struct trace_view){0};
+	struct stat stat;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (fstat(fd, &stat) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK)) {
+		*why = "no sealed memory file";
+		return false;
+	}
+	if (stat.st_size < (off_t)sizeof(struct trace_header)) {
+		*why = "shorter than a trace's header";
+		return false;
+	}
+	size_t bytes = (size_t)stat.st_size;
+	void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED) {
+		*why = "cannot be mapped";
+		return false;
+	}
+	if (!trace_check(memory, bytes, out, why)) {
+		munmap(memory, bytes);
+		return false;
+	}
+	out->bytes = bytes;
+	out->mapped = true;
+	return true;
+}
+
+void trace_unmap(struct trace_view *view)
+{
+	if (view->mapped)
+		munmap((void *)(uintptr_t)view->header, view->bytes);
+	*view = (struct trace_view){0};
+}
+
+bool trace_read_at(const struct trace_view *view, uint64_t position, struct trace_record *out,
+		   uint32_t *step)
+{
+	if (position < view->ring_records) {
+		const struct trace_slot *slot = &view->ring[position];
+		for (int i = 0; i < SEQLOCK_TRIES; i++) {
+			uint32_t epoch;
+			if (!seqlock_try_read(&slot->epoch, out, &slot->record, sizeof(*out), &epoch))
+				continue;
+			*step = atomic_load_explicit(&slot->step, memory_order_acquire);
+			/* The cursor must belong to the same operation. */
+			if (atomic_load_explicit(&slot->epoch, memory_order_relaxed) != epoch)
+				continue;
+			if (!out->index || (out->index & (view->ring_records - 1)) != position)
+				break;
+			return true;
+		}
+	}
+	*out = (struct trace_record){0};
+	*step = 0;
+	return false;
+}
+
+bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
+		uint32_t *step)
+{
+	if (index && trace_read_at(view, index & (view->ring_records - 1), out, step) &&
+	    out->index == index)
+		return true;
+	*out = (struct trace_record){0};
+	*step = 0;
+	return false;
+}
+
+bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
+		     uint32_t *epoch)
+{
+	*epoch = 0;
+	if (i >= 0 && i < WAIT_SLOT_MAX) {
+		const struct wait_slot *slot = &view->board->slots[i];
+		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), epoch)) {
+			if (out->edge_count > WAIT_EDGE_MAX)
+				out->edge_count = WAIT_EDGE_MAX;
+			return true;
+		}
+	}
+	*out = (struct wait_slot_body){0};
+	return false;
+}

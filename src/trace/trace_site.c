@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Turns the return address of a record into a line of source, from the files that the trace's header
+ * names: the process itself may be gone. A file that was replaced since is recognised by its
+ * build-id. Nothing here uses the network: separate debug files are not searched for. */
+#include "trace/trace.h"
+
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <gelf.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* In place of libdwfl's own, which would ask debuginfod servers when the user has set any. */
+static int find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
+			     const char *file, const char *link, GElf_Word crc, char **debug_file)
+{
+	(void)module, (void)userdata, (void)name, (void)base;
+	(void)file, (void)link, (void)crc, (void)debug_file;
+	return -1;
+}
+
+static const Dwfl_Callbacks callbacks = {
+	.find_elf = dwfl_build_id_find_elf, /* not called: the file is given */
+	.find_debuginfo = find_no_debuginfo,
+	.section_address = dwfl_offline_section_address,
+};
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+/* Copies the module that `address` lies in, the newest first. The path becomes a string. */
+static bool find_module(const struct trace_view *view, uint64_t address, struct trace_module *out)
+{
+	for (uint32_t i = view->module_count; i > 0; i--) {
+		memcpy(out, &view->modules[i - 1], sizeof(*out));
+		out->path[sizeof(out->path) - 1] = 0;
+		if (address >= out->base && address < out->end)
+			return true;
+	}
+	return false;
+}
+
+static bool has_build_id(Dwfl_Module *file, const struct trace_module *module)
+{
+	const unsigned char *bits = NULL;
+	GElf_Addr where;
+	int bytes = dwfl_module_build_id(file, &bits, &where);
+	if (bytes <= 0)
+		return module->build_id_bytes == 0;
+	return (uint32_t)bytes == module->build_id_bytes && bytes <= TRACE_BUILD_ID_BYTES &&
+	       memcmp(bits, module->build_id, (size_t)bytes) == 0;
+}
+
+/* The address in libdwfl's terms of an offset from the page of the first segment. */
+static bool file_address(Dwfl_Module *file, uint64_t offset, GElf_Addr *out)
+{
+	GElf_Addr bias;
+	Elf *elf = dwfl_module_getelf(file, &bias);
+	size_t count;
+	if (!elf || elf_getphdrnum(elf, &count) != 0)
+		return false;
+	GElf_Addr low = (GElf_Addr)-1;
+	for (size_t i = 0; i < count; i++) {
+		GElf_Phdr segment;
+		if (gelf_getphdr(elf, (int)i, &segment) && segment.p_type == PT_LOAD &&
+		    segment.p_vaddr < low)
+			low = segment.p_vaddr;
+	}
+	*out = bias + (low & ~(GElf_Addr)4095) + offset;
+	return low != (GElf_Addr)-1;
+}
+
+/* The line of an address: by the index of address ranges if the compiler wrote one (gcc does), else by
+ * asking each compilation unit (clang). */
+static const char *find_line(Dwfl_Module *file, GElf_Addr address, int *number)
+{
+	Dwfl_Line *found = dwfl_module_getsrc(file, address);
+	if (found)
+		return dwfl_lineinfo(found, NULL, number, NULL, NULL, NULL);
+	Dwarf_Addr bias;
+	Dwarf_Die *unit = NULL;
+	while ((unit = dwfl_module_nextcu(file, unit, &bias))) {
+		if (dwarf_haspc(unit, address - bias) <= 0)
+			continue;
+		Dwarf_Line *line = dwarf_getsrc_die(unit, address - bias);
+		if (line && dwarf_lineno(line, number) == 0)
+			return dwarf_linesrc(line, NULL, NULL);
+	}
+	return NULL;
+}
+
+/* Writes "file.c:12" and returns true, or writes what is known to `function`. */
+static bool look_up(Dwfl *dwfl, const struct trace_module *module, uint64_t offset, char *out,
+		    size_t bytes, char *function, size_t function_bytes)
+{
+	struct stat stat_of_path;
+	if (stat(module->path, &stat_of_path) != 0 || !S_ISREG(stat_of_path.st_mode))
+		return false; /* opening a pipe would block */
+	dwfl_report_begin(dwfl);
+	Dwfl_Module *file = dwfl_report_offline(dwfl, "", module->path, -1);
+	GElf_Addr address;
+	if (dwfl_report_end(dwfl, NULL, NULL) != 0 || !file || !has_build_id(file, module) ||
+	    !file_address(file, offset, &address))
+		return false;
+	const char *name = dwfl_module_addrname(file, address);
+	if (name)
+		snprintf(function, function_bytes, " (%s)", name);
+	int number = 0;
+	const char *source = find_line(file, address, &number);
+	if (!source || number <= 0)
+		return false;
+	snprintf(out, bytes, "%s:%d", base_name(source), number);
+	return true;
+}
+
+static void write_address(const struct trace_view *view, uint64_t site, char *out, size_t bytes)
+{
+	struct trace_module module;
+	/* The address is where the call returns to, which may be the next line already. */
+	uint64_t call = site - 1;
+	if (!find_module(view, call, &module)) {
+		snprintf(out, bytes, "0x%" PRIx64, site);
+		return;
+	}
+	char function[TRACE_TEXT_BYTES] = "";
+	Dwfl *dwfl = dwfl_begin(&callbacks);
+	bool found = dwfl && look_up(dwfl, &module, call - module.base, out, bytes, function,
+				     sizeof(function));
+	if (dwfl)
+		dwfl_end(dwfl);
+	if (!found)
+		snprintf(out, bytes, "%s+0x%" PRIx64 "%s",
+			 module.path[0] ? base_name(module.path) : "?", call - module.base,
+			 function);
+}
+
+void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
+		size_t bytes)
+{
+	if (!bytes)
+		return;
+	out[0] = 0;
+	if (record->label >= 1 && record->label <= TRACE_LABEL_MAX)
+		snprintf(out, bytes, "%.*s", TRACE_LABEL_BYTES - 1, view->labels[record->label - 1]);
+	if (!out[0] && record->site)
+		write_address(view, record->site, out, bytes);
+	/* It goes to terminals, and others wrote it. */
+	for (char *c = out; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 127)
+			*c = '?';
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Writing the flight recorder: who may write it, what a record says after each call, what the ring does
+ * when it is full, and many writers beside a reader. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "trace/trace.h"
+
+/* After base/wait.h, whose WAIT_ANY it would spoil. */
+#include <sys/wait.h>
+
+static void open_trace(struct trace *trace, uint64_t records, struct trace_view *view)
+{
+	struct trace_options options = {.job = 0xabc, .rank = 3, .world_size = 4, .records = records};
+	const char *why = NULL;
+	assert_int_equal(trace_init(trace, &options), LS_OK);
+	assert_true(trace_map(trace->fd, view, &why));
+	assert_null(why);
+}
+
+static void close_trace(struct trace *trace, struct trace_view *view)
+{
+	trace_unmap(view);
+	assert_null(view->header);
+	trace_fini(trace);
+	assert_null(trace->header);
+	assert_int_equal(trace->fd, -1);
+}
+
+/* 0 if nobody can write what lies behind `path`, else which attempt succeeded. */
+static int try_to_write(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return 1;
+	if (mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED ||
+	    errno != EPERM)
+		return 2;
+	void *memory = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return 3;
+	if (mprotect(memory, 4096, PROT_READ | PROT_WRITE) == 0)
+		return 4;
+	if (write(fd, "x", 1) != -1 || errno != EPERM)
+		return 5;
+	if (ftruncate(fd, 0) == 0)
+		return 6;
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0)
+		return 7;
+	munmap(memory, 4096);
+	close(fd);
+	return 0;
+}
+
+static void only_its_owner_writes_it(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	char path[64], name[64] = "";
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), trace.fd);
+	assert_true(readlink(path, name, sizeof(name) - 1) > 0);
+	assert_string_equal(name, "/memfd:lockstep-trace:0000000000000abc:3 (deleted)");
+	assert_int_equal(try_to_write(path), 0);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(try_to_write(path));
+	int status = -1;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	/* The owner still can, and its reader sees it. */
+	uint64_t index = trace_begin(&trace, &(struct trace_begin){.seq = 1});
+	struct trace_record record;
+	uint32_t step;
+	assert_true(trace_read(&view, index, &record, &step));
+	close_trace(&trace, &view);
+}
+
+static void header_says_who_it_is(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 100, &view);
+	trace_set_job(&trace, 77, 8);
+	char host[TRACE_TEXT_BYTES] = "";
+	assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+	const struct trace_header *header = view.header;
+	assert_int_equal(header->job, 77);
+	assert_int_equal(header->world_size, 8);
+	assert_int_equal(header->rank, 3);
+	assert_int_equal(header->pid, getpid());
+	assert_int_equal(header->uid, getuid());
+	assert_string_equal(header->host, host);
+	assert_non_null(strstr(header->program, "trace_test"));
+	assert_true(header->rate.ns_per_tick > 0);
+	assert_true(header->start_ns <= clock_now_ns());
+	assert_int_equal(header->ring_records, 128); /* the next power of two */
+	assert_int_equal(view.ring_records, 128);
+	assert_int_equal(header->total_bytes, trace.bytes);
+	close_trace(&trace, &view);
+}
+
+static void record_goes_from_begin_to_end(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	struct trace_begin begin = {.seq = 9,
+				    .count = 1000,
+				    .site = 0x1234,
+				    .label = 2,
+				    .group = 5,
+				    .peer = -1,
+				    .tag = 7,
+				    .kind = TRACE_SEND,
+				    .dtype = LS_FLOAT64,
+				    .reduce_op = LS_MAX};
+	uint64_t ticks = clock_ticks();
+	uint64_t index = trace_begin(&trace, &begin);
+	assert_int_equal(index, 1);
+	struct trace_record r;
+	uint32_t step = 9;
+	assert_true(trace_read(&view, index, &r, &step));
+	assert_int_equal(step, 0);
+	assert_true(r.index == 1 && r.seq == 9 && r.count == 1000 && r.site == 0x1234);
+	assert_true(r.label == 2 && r.group == 5 && r.peer == -1 && r.tag == 7);
+	assert_true(r.kind == TRACE_SEND && r.dtype == LS_FLOAT64 && r.reduce_op == LS_MAX);
+	assert_true(r.begin_ticks >= ticks && r.end_ticks == 0 && r.tid == (uint32_t)gettid());
+	assert_true(r.state == TRACE_RUNNING && r.algorithm == 0 && r.step_count == 0);
+	assert_int_equal(atomic_load(&view.header->newest), 1);
+
+	trace_plan(&trace, index, 3, 14);
+	trace_step(&trace, index, 6);
+	assert_true(trace_read(&view, index, &r, &step));
+	assert_true(step == 6 && r.algorithm == 3 && r.step_count == 14);
+	assert_int_equal(r.state, TRACE_RUNNING);
+
+	trace_end(&trace, index, LS_PEER_DIED);
+	assert_true(trace_read(&view, index, &r, &step));
+	assert_true(r.state == TRACE_FAILED && r.status == LS_PEER_DIED && r.algorithm == 3);
+	assert_true(r.end_ticks >= r.begin_ticks && step == 6 && r.count == 1000);
+
+	/* It has ended: nothing changes it any more. */
+	trace_end(&trace, index, LS_OK);
+	trace_plan(&trace, index, 1, 1);
+	struct trace_record again;
+	assert_true(trace_read(&view, index, &again, &step));
+	assert_memory_equal(&again, &r, sizeof(r));
+
+	index = trace_begin(&trace, &begin);
+	trace_end(&trace, index, LS_OK);
+	assert_true(trace_read(&view, index, &r, &step));
+	assert_true(r.index == 2 && r.state == TRACE_DONE && r.status == LS_OK && step == 0);
+	close_trace(&trace, &view);
+}
+
+static void ring_wraps_round_running_operations(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	uint64_t old = trace_begin(&trace, &(struct trace_begin){.seq = 1000});
+	uint64_t newest = 0;
+	for (uint64_t i = 1; i <= 100; i++) {
+		newest = trace_begin(&trace, &(struct trace_begin){.seq = i});
+		trace_end(&trace, newest, LS_OK);
+	}
+	struct trace_record r;
+	uint32_t step;
+	assert_true(trace_read(&view, old, &r, &step));
+	assert_true(r.seq == 1000 && r.state == TRACE_RUNNING);
+	assert_true(trace_read_at(&view, old % 16, &r, &step));
+	assert_int_equal(r.index, old);
+	uint64_t seq = 100;
+	for (uint64_t i = newest; i > newest - 16; i--) {
+		if (i % 16 == old % 16)
+			continue;
+		assert_true(trace_read(&view, i, &r, &step));
+		assert_int_equal(r.seq, seq--);
+	}
+	assert_int_equal(seq, 85);
+	assert_false(trace_read(&view, newest - 16, &r, &step));
+	assert_int_equal(r.index, 0);
+	assert_false(trace_read(&view, newest + 1, &r, &step));
+	assert_false(trace_read(&view, 0, &r, &step));
+	assert_false(trace_read_at(&view, 16, &r, &step));
+	trace_end(&trace, old, LS_OK);
+	assert_true(trace_read(&view, old, &r, &step));
+	assert_int_equal(r.state, TRACE_DONE);
+	close_trace(&trace, &view);
+}
+
+static void full_ring_records_no_more(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	uint64_t open[16];
+	for (int i = 0; i < 16; i++) {
+		open[i] = trace_begin(&trace, &(struct trace_begin){.seq = 1 + (uint64_t)i});
+		assert_int_not_equal(open[i], 0);
+	}
+	uint64_t none = trace_begin(&trace, &(struct trace_begin){.seq = 99});
+	assert_int_equal(none, 0);
+	trace_plan(&trace, none, 1, 1);
+	trace_step(&trace, none, 77);
+	trace_end(&trace, none, LS_OK);
+	struct trace_record r;
+	uint32_t step;
+	for (int i = 0; i < 16; i++) {
+		assert_true(trace_read(&view, open[i], &r, &step));
+		assert_true(r.seq == 1 + (uint64_t)i && r.state == TRACE_RUNNING && step == 0);
+	}
+	trace_end(&trace, open[5], LS_OK);
+	none = trace_begin(&trace, &(struct trace_begin){.seq = 99});
+	assert_int_equal(none % 16, open[5] % 16);
+	assert_true(trace_read(&view, none, &r, &step));
+	assert_int_equal(r.seq, 99);
+	close_trace(&trace, &view);
+}
+
+static void labels_are_kept_once(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	assert_int_equal(trace_label(&trace, NULL), 0);
+	assert_int_equal(trace_label(&trace, ""), 0);
+	uint32_t a = trace_label(&trace, "train.py:42"), b = trace_label(&trace, "train.py:4");
+	assert_true(a && b && a != b);
+	assert_int_equal(trace_label(&trace, "train.py:42"), a);
+	assert_int_equal(trace_label(&trace, "train.py:4"), b);
+	assert_string_equal(view.labels[a - 1], "train.py:42");
+	char longer[200];
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = 0;
+	uint32_t c = trace_label(&trace, longer);
+	assert_int_equal(strlen(view.labels[c - 1]), TRACE_LABEL_BYTES - 1);
+	assert_int_equal(trace_label(&trace, longer), c);
+	assert_int_equal(atomic_load(&view.header->label_count), 3);
+	uint32_t refused = 0;
+	for (int i = 0; i < 1000; i++) {
+		snprintf(longer, sizeof(longer), "file%d.py:%d", i % 7, i);
+		uint32_t label = trace_label(&trace, longer);
+		assert_true(label <= TRACE_LABEL_MAX);
+		refused += !label;
+	}
+	assert_true(refused >= 1000 - TRACE_LABEL_MAX && refused < 900);
+	assert_int_equal(trace_label(&trace, "train.py:42"), a);
+	close_trace(&trace, &view);
+}
+
+static void group_table_fills_up(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	open_trace(&trace, 16, &view);
+	struct trace_group *first = trace_group_add(&trace, 11, 4, 2, "world");
+	assert_non_null(first);
+	atomic_store(&first->entered, 6);
+	assert_int_equal(view.groups[0].id, 11);
+	assert_int_equal(view.groups[0].size, 4);
+	assert_int_equal(view.groups[0].rank, 2);
+	assert_int_equal(view.groups[0].state, TRACE_GROUP_OPEN);
+	assert_string_equal(view.groups[0].name, "world");
+	assert_int_equal(atomic_load(&view.groups[0].entered), 6);
+	for (uint32_t i = 1; i < TRACE_GROUP_MAX; i++)
+		assert_non_null(trace_group_add(&trace, 11 + i, 4, 2, "x"));
+	assert_null(trace_group_add(&trace, 999, 4, 2, "one too many"));
+	close_trace(&trace, &view);
+}
+
+/* ---- many writers, one reader ---- */
+
+enum { WRITERS = 4, OPERATIONS = 40000, SALT = 0x5a5a };
+
+struct writer {
+	struct trace *trace;
+	uint64_t thread;
+	_Atomic int *running;
+	pthread_t id;
+};
+
+static void *write_many(void *context)
+{
+	struct writer *writer = context;
+	for (uint64_t i = 0; i < OPERATIONS; i++) {
+		uint64_t seq = writer->thread << 32 | i;
+		struct trace_begin begin = {.seq = seq,
+					    .count = seq * 3,
+					    .site = seq ^ SALT,
+					    .group = (uint32_t)i,
+					    .tag = (int32_t)i,
+					    .kind = (uint16_t)(i % TRACE_KIND_COUNT)};
+		uint64_t index = trace_begin(writer->trace, &begin);
+		trace_plan(writer->trace, index, (uint16_t)(i % 5), (uint16_t)i);
+		trace_step(writer->trace, index, (uint32_t)i);
+		trace_end(writer->trace, index, i % 2 ? LS_OK : LS_TIMED_OUT);
+	}
+	atomic_fetch_sub(writer->running, 1);
+	return NULL;
+}
+
+static bool is_whole(const struct trace_record *r, uint32_t step)
+{
+	uint64_t i = r->seq & UINT32_MAX;
+	if (r->count != r->seq * 3 || r->site != (r->seq ^ SALT) || r->group != i ||
+	    r->tag != (int32_t)i || r->kind != i % TRACE_KIND_COUNT || (step != 0 && step != i))
+		return false;
+	if (r->state == TRACE_RUNNING)
+		return r->end_ticks == 0;
+	return r->end_ticks != 0 && r->step_count == (uint16_t)i && step == i &&
+	       r->state == (i % 2 ? TRACE_DONE : TRACE_FAILED) &&
+	       r->status == (i % 2 ? LS_OK : LS_TIMED_OUT);
+}
+
+static void copies_are_whole_beside_writers(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view mapped, view;
+	open_trace(&trace, 16, &mapped);
+	/* At the writers' own addresses, so that ThreadSanitizer sees both sides. */
+	const char *why;
+	assert_true(trace_check(trace.header, trace.bytes, &view, &why));
+	struct writer writers[WRITERS];
+	_Atomic int running = WRITERS;
+	for (uint64_t i = 0; i < WRITERS; i++) {
+		writers[i] = (struct writer){.trace = &trace, .thread = i, .running = &running};
+		assert_int_equal(pthread_create(&writers[i].id, NULL, write_many, &writers[i]), 0);
+	}
+	uint64_t copies = 0, torn = 0;
+	do {
+		for (uint64_t i = 0; i < 16; i++) {
+			struct trace_record r;
+			uint32_t step;
+			if (!trace_read_at(&view, i, &r, &step))
+				continue;
+			copies++;
+			torn += !is_whole(&r, step);
+		}
+	} while (atomic_load(&running) || !copies);
+	for (int i = 0; i < WRITERS; i++)
+		wait_join(writers[i].id);
+	assert_int_equal(torn, 0);
+	/* No operation was lost, and each index was given out once: newest counts the claims. */
+	assert_true(atomic_load(&trace.header->newest) >= WRITERS * OPERATIONS);
+	for (uint64_t i = 0; i < 16; i++) {
+		struct trace_record r;
+		uint32_t step;
+		assert_true(trace_read_at(&view, i, &r, &step));
+		assert_true(is_whole(&r, step));
+		assert_int_not_equal(r.state, TRACE_RUNNING);
+	}
+	close_trace(&trace, &mapped);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_its_owner_writes_it),
+		cmocka_unit_test(header_says_who_it_is),
+		cmocka_unit_test(record_goes_from_begin_to_end),
+		cmocka_unit_test(ring_wraps_round_running_operations),
+		cmocka_unit_test(full_ring_records_no_more),
+		cmocka_unit_test(labels_are_kept_once),
+		cmocka_unit_test(group_table_fills_up),
+		cmocka_unit_test(copies_are_whole_beside_writers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
