@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The arena's file and its mappings. The file is sparse and sealed in length; its pages are taken by
+ * fallocate before they are handed out, so that exhaustion is an error code here and not a SIGBUS in
+ * the user's loop. */
+#include "memory/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "memory/memory.h"
+
+enum {
+	STEP_BYTES = 1 << 20, /* at least so much is committed at once */
+	PIECE_BYTES =
+		16 << 20, /* and at most so much: a signal makes the kernel start a piece anew */
+	INTERRUPTS_MAX = 1000,
+	COPY_TRIES = 1000,
+};
+
+static bool is_exhaustion(int error)
+{
+	return error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
+}
+
+static ls_status say_no_arena(size_t bytes, const char *call)
+{
+	int error = errno;
+	MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, call, strerror(error));
+	return is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
+}
+
+/* NULL with errno set. A forked child does not get it: shared pages are not copied on write. */
+static void *map_shared(int fd, size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (memory == MAP_FAILED)
+		return NULL;
+	if (madvise(memory, bytes, MADV_DONTFORK) != 0) {
+		int error = errno;
+		munmap(memory, bytes);
+		errno = error;
+		return NULL;
+	}
+	return memory;
+}
+
+ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base, int *fd)
+{
+	char name[64];
+	const char *call = "memfd_create";
+	void *memory = NULL;
+	*base = NULL;
+	*fd = -1;
+	snprintf(name, sizeof(name), "lockstep-arena:%016" PRIx64 ":%d", job, rank);
+	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (file < 0)
+		return say_no_arena(bytes, call);
+	call = "ftruncate";
+	if (ftruncate(file, (off_t)bytes) == 0) {
+		call = "F_ADD_SEALS";
+		if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+			call = "mmap";
+			memory = map_shared(file, bytes);
+		}
+	}
+	if (!memory) {
+		ls_status status = say_no_arena(bytes, call);
+		close(file);
+		return status;
+	}
+	*base = memory;
+	*fd = file;
+	return LS_OK;
+}
+
+static int commit_piece(int fd, size_t from, size_t bytes)
+{
+	for (int i = 0; i < INTERRUPTS_MAX; i++) {
+		if (fallocate(fd, 0, (off_t)from, (off_t)bytes) == 0)
+			return 0;
+		if (errno != EINTR)
+			return errno;
+	}
+	return EINTR;
+}
+
+int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed)
+{
+	while (*committed < wanted) {
+		size_t need = wanted - *committed;
+		size_t piece = need < STEP_BYTES ? STEP_BYTES : need;
+		if (piece > PIECE_BYTES)
+			piece = PIECE_BYTES;
+		if (piece > bytes - *committed)
+			piece = bytes - *committed;
+		int error = commit_piece(fd, *committed, piece);
+		if (error && piece > need) {
+			piece = need;
+			error = commit_piece(fd, *committed, piece);
+		}
+		if (error)
+			return error;
+		*committed += piece;
+	}
+	return 0;
+}
+
+/* Writes to each page what it holds, which makes the kernel copy it. Atomically, as another thread of this
+ * process may be writing to the same word and must not lose its store; and with a compare-and-swap,
+ * which no compiler turns into a mere load. It fails only if the word changes meanwhile. */
+__attribute__((no_sanitize("thread"))) static void copy_pages(unsigned char *address, size_t bytes,
+							      size_t page_bytes)
+{
+	for (size_t i = 0; i < bytes; i += page_bytes) {
+		uint32_t *word = (uint32_t *)(void *)(address + i);
+		uint32_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
+		for (int tries = 0; tries < COPY_TRIES; tries++)
+			if (__atomic_compare_exchange_n(word, &now, now, false, __ATOMIC_RELAXED,
+							__ATOMIC_RELAXED))
+				break;
+	}
+}
+
+/* The private mapping of the same pages is made elsewhere and then moved: at every moment the address
+ * shows the same content, and what fails, fails before anything has changed. */
+int memory_arena_make_private(int fd, unsigned char *address, size_t bytes, size_t offset,
+			      size_t page_bytes)
+{
+	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+			  (off_t)offset);
+	if (copy == MAP_FAILED)
+		return errno;
+	if (madvise(copy, bytes, MADV_DONTFORK) != 0 ||
+	    mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == MAP_FAILED) {
+		int error = errno;
+		munmap(copy, bytes);
+		return error;
+	}
+	copy_pages(address, bytes, page_bytes);
+	return 0;
+}
+
+ls_status memory_view_open(struct memory_view *view, int fd)
+{
+	*view = (struct memory_view){0};
+	struct stat stat;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 || stat.st_size <= 0) {
+		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, "it is no sealed memory file");
+		return LS_STRANGER;
+	}
+	size_t bytes = (size_t)stat.st_size;
+	void *memory = map_shared(fd, bytes);
+	if (!memory) {
+		int error = errno;
+		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, strerror(error));
+		return is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
+	}
+	view->base = memory;
+	view->bytes = bytes;
+	return LS_OK;
+}
+
+void memory_view_close(struct memory_view *view)
+{
+	if (view->base)
+		munmap(view->base, view->bytes);
+	*view = (struct memory_view){0};
+}
+
+void *memory_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes)
+{
+	if (offset > view->bytes || bytes > view->bytes - offset)
+		return NULL;
+	return view->base + offset;
+}

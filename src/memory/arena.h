@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The system's side of an arena, for memory.c alone: the file, its mapping, its pages. */
+#ifndef MEMORY_ARENA_H
+#define MEMORY_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+/* Makes and maps the sealed, sparse file. On failure *base is NULL and *fd is -1, with a message. */
+LS_CHECKED ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base,
+				       int *fd);
+
+/* Gives the file its pages up to `wanted` at least. *committed: up to where it has them. Returns 0 or
+ * an errno. */
+int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed);
+
+/* Replaces the shared pages at `address`, which lie at `offset` in the file, with private copies.
+ * Returns 0 or an errno, and then the pages are as before. */
+int memory_arena_make_private(int fd, unsigned char *address, size_t bytes, size_t offset,
+			      size_t page_bytes);
+
+#endif

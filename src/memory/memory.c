@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The caching allocator of the arena. The table has one entry per page, of which only the entry of a
+ * block's first page says something about the block; it is private, sparse memory, so finding a block
+ * by its address is an index, and a large arena costs nothing. */
+#include "memory/memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "memory/arena.h"
+
+enum block_state {
+	BLOCK_NONE = 0, /* no block starts at this page */
+	BLOCK_LIVE,
+	BLOCK_CACHED,
+	BLOCK_DETACHED,       /* in use, but taken away from peers, wholly or in part */
+	BLOCK_DETACHED_FREED, /* and given back: never used again */
+};
+
+struct memory_block {
+	struct memory_block *next; /* in its free list, while cached */
+	uint8_t state;             /* enum block_state */
+	uint8_t size_class;
+	bool page_detached; /* of this very page: it is private */
+};
+
+static size_t class_pages(unsigned size_class)
+{
+	return size_class < 4 ? size_class + 1u
+			      : (size_t)(5 + size_class % 4) << (size_class / 4 - 1);
+}
+
+/* The smallest class of at least `pages`. */
+static unsigned class_of(size_t pages)
+{
+	if (pages <= 4)
+		return (unsigned)pages - 1;
+	unsigned doubling = 63u - (unsigned)__builtin_clzl(pages - 1);
+	size_t quarter = (size_t)1 << (doubling - 2);
+	return 4 * (doubling - 1) + (unsigned)((pages + quarter - 1) / quarter) - 5;
+}
+
+static size_t block_bytes(const struct memory *memory, const struct memory_block *block)
+{
+	return class_pages(block->size_class) * memory->page_bytes;
+}
+
+static size_t block_page(const struct memory *memory, const struct memory_block *block)
+{
+	return (size_t)(block - memory->table);
+}
+
+static unsigned char *block_address(const struct memory *memory, const struct memory_block *block)
+{
+	return memory->base + block_page(memory, block) * memory->page_bytes;
+}
+
+static size_t load(const _Atomic size_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void add(_Atomic size_t *counter, size_t bytes)
+{
+	atomic_store_explicit(counter, load(counter) + bytes, memory_order_relaxed);
+}
+
+static size_t table_bytes(const struct memory *memory)
+{
+	return memory->bytes / memory->page_bytes * sizeof(struct memory_block);
+}
+
+ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int rank)
+{
+	size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	*memory = (struct memory){.fd = -1, .page_bytes = page_bytes};
+	memory->bytes = bytes / page_bytes * page_bytes;
+	memory->generation = fork_generation();
+	ls_status status = memory_arena_open(memory->bytes, job, rank, &memory->base, &memory->fd);
+	if (status != LS_OK)
+		return status;
+	void *table = mmap(NULL, table_bytes(memory), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (table == MAP_FAILED) {
+		MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, "mmap", strerror(errno));
+		munmap(memory->base, memory->bytes);
+		close(memory->fd);
+		*memory = (struct memory){.fd = -1};
+		return LS_OUT_OF_MEMORY;
+	}
+	memory->table = table;
+	lock_memory_init(&memory->lock);
+	return LS_OK;
+}
+
+void memory_fini(struct memory *memory)
+{
+	if (!memory->base)
+		return;
+	/* In a child something else may lie where the arena was, and the lock may be held for ever. */
+	if (!memory_in_child(memory)) {
+		munmap(memory->base, memory->bytes);
+		lock_memory_fini(&memory->lock);
+	}
+	munmap(memory->table, table_bytes(memory));
+	close(memory->fd);
+	*memory = (struct memory){.fd = -1};
+}
+
+static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK_REQUIRES(memory)
+{
+	struct memory_block *block = memory->free_lists[size_class];
+	if (block) {
+		memory->free_lists[size_class] = block->next;
+		memory->cached -= block_bytes(memory, block);
+	}
+	return block;
+}
+
+/* A block never used before; NULL with *error 0 when the arena is full, or an errno. */
+static struct memory_block *carve(struct memory *memory, unsigned size_class, int *error)
+	LOCK_REQUIRES(memory)
+{
+	size_t carved = load(&memory->carved);
+	size_t bytes = class_pages(size_class) * memory->page_bytes;
+	*error = 0;
+	if (bytes > memory->bytes - carved)
+		return NULL;
+	*error = memory_arena_commit(memory->fd, memory->bytes, carved + bytes, &memory->committed);
+	if (*error)
+		return NULL;
+	struct memory_block *block = &memory->table[carved / memory->page_bytes];
+	block->size_class = (uint8_t)size_class;
+	add(&memory->carved, bytes);
+	return block;
+}
+
+/* Of its own class, else fresh, else a larger one: waste is better than failure. */
+static struct memory_block *take(struct memory *memory, unsigned size_class, int *error)
+	LOCK_REQUIRES(memory)
+{
+	struct memory_block *block = pop(memory, size_class);
+	*error = 0;
+	if (block) {
+		memory->hits++;
+	} else {
+		memory->misses++;
+		block = carve(memory, size_class, error);
+		for (unsigned i = size_class + 1; i < MEMORY_CLASSES && !block; i++)
+			block = pop(memory, i);
+	}
+	if (block) {
+		block->next = NULL;
+		block->state = BLOCK_LIVE;
+		memory->live += block_bytes(memory, block);
+	}
+	return block;
+}
+
+static ls_status say_exhausted(struct memory *memory, size_t bytes, int error)
+{
+	struct memory_stats stats;
+	memory_stats(memory, &stats);
+	const char *full = bytes > memory->bytes ? "the arena is smaller" : "the arena is full";
+	MESSAGE_SAY(MESSAGE_MEMORY_EXHAUSTED, bytes, error ? strerror(error) : full,
+		    stats.bytes >> 10, stats.live >> 10, stats.cached >> 10, stats.detached >> 10);
+	return LS_OUT_OF_MEMORY;
+}
+
+ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
+{
+	*out = NULL;
+	if (memory_in_child(memory))
+		return LS_FORKED;
+	if (bytes > memory->bytes)
+		return say_exhausted(memory, bytes, 0);
+	size_t pages = bytes ? (bytes - 1) / memory->page_bytes + 1 : 1;
+	int error;
+	lock_memory_acquire(&memory->lock);
+	struct memory_block *block = take(memory, class_of(pages), &error);
+	lock_memory_release(&memory->lock);
+	if (!block)
+		return say_exhausted(memory, bytes, error);
+	*out = block_address(memory, block);
+	return LS_OK;
+}
+
+/* The block that starts at `address`, NULL for none. */
+static struct memory_block *find(struct memory *memory, const void *address) LOCK_REQUIRES(memory)
+{
+	uintptr_t offset = (uintptr_t)address - (uintptr_t)memory->base;
+	if (offset >= load(&memory->carved) || offset % memory->page_bytes)
+		return NULL;
+	struct memory_block *block = &memory->table[offset / memory->page_bytes];
+	return block->state == BLOCK_NONE ? NULL : block;
+}
+
+ls_status memory_free(struct memory *memory, void *address)
+{
+	if (!address || memory_in_child(memory))
+		return LS_OK;
+	lock_memory_acquire(&memory->lock);
+	struct memory_block *block = find(memory, address);
+	unsigned state = block ? block->state : BLOCK_NONE;
+	if (state == BLOCK_LIVE) {
+		size_t bytes = block_bytes(memory, block);
+		block->state = BLOCK_CACHED;
+		block->next = memory->free_lists[block->size_class];
+		memory->free_lists[block->size_class] = block;
+		memory->live -= bytes;
+		memory->cached += bytes;
+	} else if (state == BLOCK_DETACHED) {
+		block->state = BLOCK_DETACHED_FREED;
+		/* Gives the private copies back; a failure costs memory, nothing else. */
+		int result = madvise(address, block_bytes(memory, block), MADV_DONTNEED);
+		(void)result;
+	}
+	lock_memory_release(&memory->lock);
+
+	if (state == BLOCK_LIVE || state == BLOCK_DETACHED)
+		return LS_OK;
+	if (state == BLOCK_NONE)
+		MESSAGE_SAY(MESSAGE_MEMORY_NO_BLOCK, address);
+	else
+		MESSAGE_SAY(MESSAGE_MEMORY_FREED_TWICE, address);
+	return LS_BAD_ARGUMENT;
+}
+
+/* Pages [*first, *last] under a range; false if not all of it was ever handed out. An empty range lies
+ * on no page: *last < *first. */
+static bool find_pages(struct memory *memory, const void *address, size_t bytes, size_t *first,
+		       size_t *last)
+{
+	uintptr_t offset = (uintptr_t)address - (uintptr_t)memory->base;
+	size_t carved = load(&memory->carved);
+	if (offset > carved || bytes > carved - offset)
+		return false;
+	*first = offset / memory->page_bytes + (bytes ? 0 : 1);
+	*last = bytes ? (offset + bytes - 1) / memory->page_bytes : *first - 1;
+	return true;
+}
+
+bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
+{
+	size_t first, last;
+	*offset = 0;
+	if (!find_pages(memory, address, bytes, &first, &last))
+		return false;
+	bool seen = true;
+	if (load(&memory->detached)) {
+		lock_memory_acquire(&memory->lock);
+		for (size_t page = first; page <= last && seen; page++)
+			seen = !memory->table[page].page_detached;
+		lock_memory_release(&memory->lock);
+	}
+	if (seen)
+		*offset = (uintptr_t)address - (uintptr_t)memory->base;
+	return seen;
+}
+
+/* Whether all blocks on pages [*first, last] are in use; *first becomes the start of the first one. */
+static bool all_in_use(const struct memory *memory, size_t *first, size_t last) LOCK_REQUIRES(memory)
+{
+	while (memory->table[*first].state == BLOCK_NONE)
+		(*first)--; /* page 0 starts a block */
+	for (size_t page = *first; page <= last;) {
+		const struct memory_block *block = &memory->table[page];
+		if (block->state != BLOCK_LIVE && block->state != BLOCK_DETACHED)
+			return false;
+		page += class_pages(block->size_class);
+	}
+	return true;
+}
+
+/* Makes pages [first, last] private, in runs of those that are not so yet. */
+static int make_private(struct memory *memory, size_t first, size_t last) LOCK_REQUIRES(memory)
+{
+	size_t end;
+	for (size_t page = first; page <= last; page = end) {
+		bool done = memory->table[page].page_detached;
+		for (end = page; end <= last && memory->table[end].page_detached == done;)
+			end++;
+		if (done)
+			continue;
+		size_t offset = page * memory->page_bytes;
+		int error = memory_arena_make_private(memory->fd, memory->base + offset,
+						      (end - page) * memory->page_bytes, offset,
+						      memory->page_bytes);
+		if (error)
+			return error;
+		for (size_t i = page; i < end; i++)
+			memory->table[i].page_detached = true;
+	}
+	return 0;
+}
+
+/* EINVAL: not memory that is in use. */
+static ls_status say_not_detached(size_t bytes, void *address, int error)
+{
+	MESSAGE_SAY(MESSAGE_MEMORY_DETACH, bytes, address,
+		    error == EINVAL ? "it is no memory in use" : strerror(error));
+	return error == EINVAL ? LS_BAD_ARGUMENT : LS_OUT_OF_MEMORY;
+}
+
+ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
+{
+	size_t first, last;
+	int error = 0;
+	if (memory_in_child(memory))
+		return LS_FORKED;
+	if (!find_pages(memory, address, bytes, &first, &last))
+		return say_not_detached(bytes, address, EINVAL);
+	if (!bytes)
+		return LS_OK;
+	size_t block_first = first;
+	lock_memory_acquire(&memory->lock);
+	bool in_use = all_in_use(memory, &block_first, last);
+	for (size_t page = block_first; in_use && page <= last;) {
+		struct memory_block *block = &memory->table[page];
+		if (block->state == BLOCK_LIVE) {
+			block->state = BLOCK_DETACHED;
+			memory->live -= block_bytes(memory, block);
+			add(&memory->detached, block_bytes(memory, block));
+		}
+		page += class_pages(block->size_class);
+	}
+	if (in_use)
+		error = make_private(memory, first, last);
+	lock_memory_release(&memory->lock);
+	if (!in_use)
+		error = EINVAL;
+	return error ? say_not_detached(bytes, address, error) : LS_OK;
+}
+
+void memory_stats(struct memory *memory, struct memory_stats *out)
+{
+	lock_memory_acquire(&memory->lock);
+	*out = (struct memory_stats){
+		.bytes = memory->bytes,
+		.committed = memory->committed,
+		.carved = load(&memory->carved),
+		.live = memory->live,
+		.cached = memory->cached,
+		.detached = load(&memory->detached),
+		.hits = memory->hits,
+		.misses = memory->misses,
+	};
+	lock_memory_release(&memory->lock);
+}
+
+/* What a walk over the table finds. */
+struct tally {
+	size_t live, cached, detached, cached_blocks;
+};
+
+/* False if the blocks do not fill [0, carved), or a page is private that may not be. */
+static bool walk_table(const struct memory *memory, size_t pages, struct tally *tally)
+	LOCK_REQUIRES(memory)
+{
+	size_t page = 0;
+	while (page < pages) {
+		const struct memory_block *block = &memory->table[page];
+		size_t bytes = block_bytes(memory, block);
+		bool detached = block->state >= BLOCK_DETACHED;
+		if (block->state == BLOCK_NONE || block->state > BLOCK_DETACHED_FREED)
+			return false;
+		tally->live += block->state == BLOCK_LIVE ? bytes : 0;
+		tally->cached += block->state == BLOCK_CACHED ? bytes : 0;
+		tally->cached_blocks += block->state == BLOCK_CACHED;
+		tally->detached += detached ? bytes : 0;
+		for (size_t i = 0; i < class_pages(block->size_class); i++)
+			if ((i > 0 && block[i].state != BLOCK_NONE) ||
+			    (block[i].page_detached && !detached))
+				return false;
+		page += class_pages(block->size_class);
+	}
+	return page == pages;
+}
+
+/* False if the lists do not hold exactly the cached blocks, each in the list of its class. */
+static bool walk_lists(const struct memory *memory, size_t cached_blocks) LOCK_REQUIRES(memory)
+{
+	size_t found = 0;
+	for (unsigned i = 0; i < MEMORY_CLASSES; i++) {
+		const struct memory_block *block = memory->free_lists[i];
+		for (; block && found <= cached_blocks; block = block->next, found++)
+			if (block->state != BLOCK_CACHED || block->size_class != i)
+				return false;
+	}
+	return found == cached_blocks;
+}
+
+bool memory_is_valid(struct memory *memory)
+{
+	struct tally tally = {0};
+	lock_memory_acquire(&memory->lock);
+	size_t carved = load(&memory->carved), detached = load(&memory->detached);
+	bool valid = carved <= memory->committed && memory->committed <= memory->bytes &&
+		     memory->live + memory->cached + detached == carved &&
+		     walk_table(memory, carved / memory->page_bytes, &tally) &&
+		     walk_lists(memory, tally.cached_blocks) && tally.live == memory->live &&
+		     tally.cached == memory->cached && tally.detached == detached;
+	lock_memory_release(&memory->lock);
+	return valid;
+}
