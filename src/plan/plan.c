@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves come
+ * from plan_slot.c, plan_direct.c, plan_ring.c, plan_doubling.c and plan_tree.c. */
+#include "plan.h"
+
+#include <assert.h>
+
+#include "plan_build.h"
+
+/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a slot. */
+static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT] = {
+	[PLAN_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
+			    [PLAN_DIRECT] = plan_direct_allreduce,
+			    [PLAN_RING] = plan_ring_allreduce,
+			    [PLAN_DOUBLING] = plan_doubling_allreduce,
+			    [PLAN_TREE] = plan_tree_allreduce},
+	[PLAN_BROADCAST] = {[PLAN_SLOT] = plan_slot_broadcast,
+			    [PLAN_DIRECT] = plan_direct_broadcast,
+			    [PLAN_RING] = plan_ring_broadcast,
+			    [PLAN_TREE] = plan_tree_broadcast},
+	[PLAN_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
+			  [PLAN_DOUBLING] = plan_doubling_barrier,
+			  [PLAN_TREE] = plan_tree_barrier},
+};
+
+/* The longest plans: ring all-reduce, 2 + 5 (size - 1) steps; doubling, 6 + 4 log2(size); a chain,
+ * 2 PLAN_CHAIN_BLOCKS. */
+static size_t steps_max(int size)
+{
+	return 2 * PLAN_CHAIN_BLOCKS + 5 * (size_t)size;
+}
+
+size_t plan_steps_max(const struct plan_request *request)
+{
+	return request->size < 1 || request->size > PLAN_SIZE_MAX ? 0 : steps_max(request->size);
+}
+
+bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
+{
+	return (unsigned)collective < PLAN_COLLECTIVE_COUNT &&
+	       (unsigned)algorithm < PLAN_ALGORITHM_COUNT && builders[collective][algorithm];
+}
+
+static bool request_is_valid(const struct plan_request *request)
+{
+	if (!plan_has(request->collective, request->algorithm))
+		return false;
+	if (request->size < 1 || request->size > PLAN_SIZE_MAX)
+		return false;
+	if (request->rank < 0 || request->rank >= request->size)
+		return false;
+	int roots = request->collective == PLAN_BROADCAST ? request->size : 1;
+	return request->root >= 0 && request->root < roots;
+}
+
+bool plan_build(const struct plan_request *request, struct plan_step *steps, struct plan *out)
+{
+	*out = (struct plan){0};
+	if (!request_is_valid(request))
+		return false;
+	*out = (struct plan){
+		.collective = (uint8_t)request->collective,
+		.algorithm = (uint8_t)request->algorithm,
+		.rank = (uint16_t)request->rank,
+		.size = (uint16_t)request->size,
+		.root = (uint16_t)request->root,
+		.blocks = 1,
+		.steps = steps,
+	};
+	if (request->size > 1)
+		builders[request->collective][request->algorithm](request, out);
+	else if (request->collective != PLAN_BARRIER)
+		plan_add_local_copy(out, request);
+	return true;
+}
+
+enum plan_algorithm plan_choose(enum plan_collective collective, uint64_t bytes,
+				uint64_t slot_bytes, int size, enum plan_algorithm wanted)
+{
+	(void)size; /* so far no choice depends on it */
+	bool fits = bytes <= slot_bytes;
+	if (plan_has(collective, wanted) && (wanted != PLAN_SLOT || fits))
+		return wanted;
+	return fits && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+}
+
+/* First element of a block: the first `units % total` blocks have one unit of `align` more. */
+static uint64_t block_start(uint64_t count, unsigned align, unsigned total, unsigned block)
+{
+	uint64_t units = count / align + (count % align != 0);
+	uint64_t more = units % total;
+	uint64_t unit = units / total * block + (block < more ? block : more);
+	return unit < units ? unit * align : count; /* the last unit may be short */
+}
+
+void plan_block_range(uint64_t count, unsigned align, unsigned total, unsigned block,
+		      unsigned blocks, uint64_t *first, uint64_t *elements)
+{
+	*first = block_start(count, align, total, block);
+	*elements = block_start(count, align, total, block + blocks) - *first;
+}
+
+void plan_add(struct plan *plan, const struct plan_step *step)
+{
+	assert(plan->step_count < steps_max(plan->size));
+	plan->steps[plan->step_count++] = *step;
+}
+
+void plan_add_local_copy(struct plan *plan, const struct plan_request *request)
+{
+	if (!request->in_place)
+		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)request->rank,
+			 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .blocks = plan->blocks);
+}
+
+void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks)
+{
+	PLAN_ADD(plan, .kind = PLAN_SEND, .peer = (int16_t)peer, .from = (uint8_t)from,
+		 .block = (uint16_t)block, .blocks = (uint16_t)blocks);
+}
+
+void plan_add_recv(struct plan *plan, int peer, enum plan_buffer to, int block, int blocks)
+{
+	PLAN_ADD(plan, .kind = PLAN_RECV, .peer = (int16_t)peer, .to = (uint8_t)to,
+		 .block = (uint16_t)block, .blocks = (uint16_t)blocks);
+}
+
+void plan_add_send_empty(struct plan *plan, int peer)
+{
+	PLAN_ADD(plan, .kind = PLAN_SEND, .peer = (int16_t)peer);
+}
+
+void plan_add_recv_empty(struct plan *plan, int peer)
+{
+	PLAN_ADD(plan, .kind = PLAN_RECV, .peer = (int16_t)peer);
+}
+
+void plan_add_await(struct plan *plan, int peer, int phase)
+{
+	PLAN_ADD(plan, .kind = PLAN_AWAIT, .peer = (int16_t)peer, .phase = (uint16_t)phase);
+}
+
+void plan_add_signal(struct plan *plan, int phase)
+{
+	PLAN_ADD(plan, .kind = PLAN_SIGNAL, .phase = (uint16_t)phase);
+}

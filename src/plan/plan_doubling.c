@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Recursive doubling: in round i partners at distance 2^i exchange all they have and both combine it.
+ * Of a size that is no power of two, the first ranks pair up before and after ("fold"), so that a power
+ * of two remains for the rounds. Barrier: dissemination, which needs no fold. */
+#include "plan_build.h"
+
+struct doubling {
+	int core;   /* largest power of two that is <= size */
+	int folded; /* ranks 0 to 2 folded - 1 are pairs, of which the even one takes part */
+};
+
+static struct doubling doubling_of(int size)
+{
+	int core = 1;
+	while (2 * core <= size)
+		core *= 2;
+	return (struct doubling){.core = core, .folded = size - core};
+}
+
+/* Places are numbered in the order of their ranks, so that a place always stands for a contiguous range
+ * of ranks, and lower ranks can be combined first. */
+static int rank_of_place(const struct doubling *doubling, int place)
+{
+	return place < doubling->folded ? 2 * place : place + doubling->folded;
+}
+
+/* Both partners combine the same two values in the same order: all ranks end with the same bits. */
+static void add_round(struct plan *plan, int partner)
+{
+	plan_add_send(plan, partner, PLAN_OUTPUT, 0, 1);
+	plan_add_recv(plan, partner, PLAN_SCRATCH, 0, 1);
+	/* The partner reads my OUTPUT, and I am about to change it. */
+	PLAN_ADD(plan, .kind = PLAN_AWAIT, .flags = PLAN_UNTIL_TAKEN, .peer = (int16_t)partner);
+	PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = partner < plan->rank ? PLAN_SCRATCH_FIRST : 0,
+		 .from = PLAN_SCRATCH, .to = PLAN_OUTPUT, .blocks = 1);
+}
+
+void plan_doubling_allreduce(const struct plan_request *request, struct plan *plan)
+{
+	int rank = request->rank;
+	struct doubling doubling = doubling_of(request->size);
+	bool paired = rank < 2 * doubling.folded;
+	if (paired && rank % 2 == 1) {
+		plan_add_send(plan, rank - 1, PLAN_INPUT, 0, 1);
+		plan_add_recv(plan, rank - 1, PLAN_OUTPUT, 0, 1);
+		return;
+	}
+	plan->needs_scratch = true;
+	plan_add_local_copy(plan, request);
+	if (paired) {
+		plan_add_recv(plan, rank + 1, PLAN_SCRATCH, 0, 1);
+		PLAN_ADD(plan, .kind = PLAN_COMBINE, .from = PLAN_SCRATCH, .to = PLAN_OUTPUT,
+			 .blocks = 1);
+	}
+	int place = paired ? rank / 2 : rank - doubling.folded;
+	for (int distance = 1; distance < doubling.core; distance *= 2)
+		add_round(plan, rank_of_place(&doubling, place ^ distance));
+	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT, .blocks = 1);
+	if (paired)
+		plan_add_send(plan, rank + 1, PLAN_OUTPUT, 0, 1);
+}
+
+void plan_doubling_barrier(const struct plan_request *request, struct plan *plan)
+{
+	int rank = request->rank, size = request->size;
+	for (int distance = 1; distance < size; distance *= 2) {
+		plan_add_send_empty(plan, (rank + distance) % size);
+		plan_add_recv_empty(plan, (rank + size - distance) % size);
+	}
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up on
+ * its way round, then size - 1 rounds in which the finished blocks go round. Broadcast: a chain that
+ * begins at the root. */
+#include "plan_build.h"
+
+/* A block that was sent in the first half is written in the second only by the result that comes back,
+ * which was made from it: no payload is overwritten before it was taken. One rank alone finishes
+ * each block, so all ranks end with the same bits. */
+void plan_ring_allreduce(const struct plan_request *request, struct plan *plan)
+{
+	int rank = request->rank, size = request->size;
+	int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+	plan->blocks = (uint16_t)size;
+	plan->needs_scratch = true;
+	plan_add_local_copy(plan, request);
+	for (int round = 0; round < size - 1; round++) {
+		int coming = (rank + 2 * size - round - 1) % size;
+		plan_add_send(plan, next, PLAN_OUTPUT, (coming + 1) % size, 1);
+		plan_add_recv(plan, previous, PLAN_SCRATCH, coming, 1);
+		PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = PLAN_SCRATCH_FIRST,
+			 .from = PLAN_SCRATCH, .to = PLAN_OUTPUT, .block = (uint16_t)coming,
+			 .blocks = 1);
+	}
+	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
+		 .block = (uint16_t)next, .blocks = 1);
+	for (int round = 0; round < size - 1; round++) {
+		int coming = (rank + size - round) % size;
+		plan_add_send(plan, next, PLAN_OUTPUT, (coming + 1) % size, 1);
+		plan_add_recv(plan, previous, PLAN_OUTPUT, coming, 1);
+	}
+}
+
+void plan_ring_broadcast(const struct plan_request *request, struct plan *plan)
+{
+	int rank = request->rank, size = request->size;
+	int place = (rank + size - request->root) % size; /* in the chain; the root has 0 */
+	bool first = place == 0, last = place == size - 1;
+	plan->blocks = PLAN_CHAIN_BLOCKS;
+	for (int block = 0; block < PLAN_CHAIN_BLOCKS; block++) {
+		if (!first)
+			plan_add_recv(plan, (rank + size - 1) % size, PLAN_OUTPUT, block, 1);
+		if (!last)
+			plan_add_send(plan, (rank + 1) % size, first ? PLAN_INPUT : PLAN_OUTPUT,
+				      block, 1);
+	}
+	if (first)
+		plan_add_local_copy(plan, request); /* while the others take theirs */
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What can be seen of plans without running them: arguments, choice, blocks, names, texts. Whether the
+ * steps are right is shown by the simulator, test/model/plan_sim_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/plan.h"
+
+enum { STEPS_MAX = 8 * PLAN_SIZE_MAX };
+
+static void plans_stay_within_their_bounds(void **state)
+{
+	(void)state;
+	struct plan_step steps[STEPS_MAX];
+	for (int size = 1; size <= PLAN_SIZE_MAX; size++)
+		for (int rank = 0; rank < size; rank++)
+			for (int i = 0; i < PLAN_COLLECTIVE_COUNT * PLAN_ALGORITHM_COUNT * 2; i++) {
+				struct plan plan;
+				struct plan_request request = {
+					.collective =
+						(enum plan_collective)(i % PLAN_COLLECTIVE_COUNT),
+					.algorithm =
+						(enum plan_algorithm)(i / PLAN_COLLECTIVE_COUNT / 2),
+					.rank = rank,
+					.size = size,
+					.in_place = i / PLAN_COLLECTIVE_COUNT % 2};
+				bool has = plan_has(request.collective, request.algorithm);
+				assert_true(plan_steps_max(&request) <= STEPS_MAX);
+				assert_int_equal(plan_build(&request, steps, &plan), has);
+				assert_true(plan.step_count <= plan_steps_max(&request));
+				assert_int_equal(plan.blocks > 0, has);
+			}
+}
+
+static void requests_out_of_range_are_refused(void **state)
+{
+	(void)state;
+	static const struct plan_request bad[] = {
+		{.collective = PLAN_COLLECTIVE_COUNT, .algorithm = PLAN_DIRECT, .size = 2},
+		{.collective = (enum plan_collective) - 1, .algorithm = PLAN_DIRECT, .size = 2},
+		{.algorithm = PLAN_NONE, .size = 2},
+		{.algorithm = PLAN_ALGORITHM_COUNT, .size = 2},
+		{.collective = PLAN_BARRIER, .algorithm = PLAN_RING, .size = 2},
+		{.algorithm = PLAN_DIRECT, .size = 0},
+		{.algorithm = PLAN_DIRECT, .size = PLAN_SIZE_MAX + 1},
+		{.algorithm = PLAN_DIRECT, .size = 2, .rank = 2},
+		{.algorithm = PLAN_DIRECT, .size = 2, .rank = -1},
+		{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = 2},
+		{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = -1},
+		{.collective = PLAN_ALLREDUCE, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
+	};
+	const struct plan none = {0};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct plan_step steps[STEPS_MAX];
+		struct plan plan = {.step_count = 7};
+		assert_false(plan_build(&bad[i], steps, &plan));
+		assert_memory_equal(&plan, &none, sizeof plan);
+	}
+}
+
+static void one_rank_copies_for_itself(void **state)
+{
+	(void)state;
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int in_place = 0; in_place < 2; in_place++) {
+			struct plan_step steps[STEPS_MAX];
+			struct plan plan;
+			struct plan_request request = {.collective = (enum plan_collective)c,
+						       .algorithm = PLAN_DIRECT,
+						       .size = 1,
+						       .in_place = in_place};
+			assert_true(plan_build(&request, steps, &plan));
+			bool copy = c != PLAN_BARRIER && !in_place;
+			assert_int_equal(plan.step_count, copy);
+			assert_false(plan.uses_windows || plan.needs_scratch);
+			if (copy)
+				assert_int_equal(steps[0].kind, PLAN_COPY);
+		}
+}
+
+static void the_choice_follows_size_and_wish(void **state)
+{
+	(void)state;
+	static const struct {
+		enum plan_collective collective;
+		uint64_t bytes;
+		enum plan_algorithm wanted, chosen;
+	} cases[] = {
+		{PLAN_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLREDUCE, 4032, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLREDUCE, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
+		{PLAN_ALLREDUCE, 4033, PLAN_SLOT, PLAN_DIRECT},
+		{PLAN_BROADCAST, 4032, PLAN_NONE, PLAN_SLOT},
+		{PLAN_BROADCAST, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
+		{PLAN_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
+		{PLAN_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
+		{PLAN_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(
+			plan_choose(cases[i].collective, cases[i].bytes, 4032, 4, cases[i].wanted),
+			cases[i].chosen);
+}
+
+static void check_blocks(uint64_t count, unsigned align, unsigned total)
+{
+	uint64_t next = 0, least = UINT64_MAX, most = 0;
+	for (unsigned b = 0; b < total; b++) {
+		uint64_t first, elements;
+		plan_block_range(count, align, total, b, 1, &first, &elements);
+		assert_true(first == next);
+		assert_true(first % align == 0 || first == count);
+		next = first + elements;
+		uint64_t units = elements / align + (elements % align != 0);
+		least = units < least ? units : least;
+		most = units > most ? units : most;
+	}
+	assert_true(next == count);
+	assert_true(most - least <= 1);
+}
+
+static void blocks_cover_every_element_once(void **state)
+{
+	(void)state;
+	static const uint64_t counts[] = {
+		0, 1, 2, 15, 16, 17, 63, 64, 100, 1000, 65537, UINT64_MAX - 1, UINT64_MAX};
+	static const unsigned aligns[] = {1, 3, 8, 16, 64};
+	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+		for (size_t a = 0; a < sizeof aligns / sizeof *aligns; a++)
+			for (unsigned total = 1; total <= PLAN_SIZE_MAX; total++)
+				check_blocks(counts[c], aligns[a], total);
+	uint64_t first, elements;
+	plan_block_range(100, 16, 4, 1, 2, &first, &elements); /* units of 16: 2 2 2 1 */
+	assert_int_equal(first, 32);
+	assert_int_equal(elements, 64);
+	plan_block_range(100, 16, 4, 3, 1, &first, &elements);
+	assert_int_equal(elements, 4);
+}
+
+static void names_go_both_ways(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
+		assert_int_equal(plan_collective_from(plan_collective_name(i)), i);
+	for (unsigned i = PLAN_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
+		assert_int_equal(plan_algorithm_from(plan_algorithm_name(i)), i);
+	for (unsigned i = PLAN_SIGNAL; i < PLAN_KIND_COUNT; i++)
+		assert_string_not_equal(plan_kind_name(i), "?");
+	assert_string_equal(plan_algorithm_name(PLAN_NONE), "none");
+	assert_int_equal(plan_algorithm_from("none"), -1);
+	assert_int_equal(plan_algorithm_from("rings"), -1);
+	assert_int_equal(plan_collective_from(""), -1);
+	assert_string_equal(plan_collective_name(PLAN_COLLECTIVE_COUNT), "?");
+	assert_string_equal(plan_algorithm_name(PLAN_ALGORITHM_COUNT), "?");
+	assert_string_equal(plan_kind_name(0), "?");
+	assert_string_equal(plan_kind_name(PLAN_KIND_COUNT), "?");
+}
+
+/* All steps of one rank, a line each. */
+static void plan_text(const struct plan_request *request, char *out, size_t bytes)
+{
+	struct plan_step steps[STEPS_MAX];
+	struct plan plan;
+	assert_true(plan_build(request, steps, &plan));
+	size_t used = 0;
+	for (uint32_t i = 0; i < plan.step_count; i++) {
+		char line[PLAN_TEXT_BYTES];
+		plan_step_text(&plan, &steps[i], line, sizeof line);
+		int wrote = snprintf(out + used, bytes - used, "%s\n", line);
+		assert_true(wrote > 0 && (size_t)wrote < bytes - used);
+		used += (size_t)wrote;
+	}
+}
+
+static void steps_read_as_sentences(void **state)
+{
+	(void)state;
+	static const struct {
+		struct plan_request request;
+		const char *text;
+	} cases[] = {
+		{{.algorithm = PLAN_DIRECT, .rank = 1, .size = 4},
+		 "await all ranks, phase 0\n"
+		 "reduce block 1 of all ranks to all ranks\n"
+		 "signal phase 1\n"
+		 "await all ranks, phase 1\n"},
+		{{.algorithm = PLAN_SLOT, .size = 2},
+		 "await all ranks, phase 0\n"
+		 "reduce all of all ranks to my output\n"},
+		{{.collective = PLAN_BROADCAST,
+		  .algorithm = PLAN_DIRECT,
+		  .rank = 0,
+		  .size = 3,
+		  .root = 2},
+		 "await rank 2, phase 0\n"
+		 "copy all of the input of rank 2 to my output\n"
+		 "signal phase 1\n"},
+		{{.algorithm = PLAN_RING, .rank = 1, .size = 2},
+		 "copy all blocks of the input of rank 1 (me) to my output\n"
+		 "send block 1 of my output to rank 0\n"
+		 "receive block 0 from rank 0 into my scratch\n"
+		 "combine block 0: output = scratch op output\n"
+		 "divide block 0 of my output by 2 if the op is average\n"
+		 "send block 0 of my output to rank 0\n"
+		 "receive block 1 from rank 0 into my output\n"},
+		{{.algorithm = PLAN_DOUBLING, .rank = 0, .size = 2, .in_place = true},
+		 "send all of my output to rank 1\n"
+		 "receive all from rank 1 into my scratch\n"
+		 "await that rank 1 has taken what I sent\n"
+		 "combine all: output = output op scratch\n"
+		 "divide all of my output by 2 if the op is average\n"},
+		{{.collective = PLAN_BARRIER, .algorithm = PLAN_TREE, .rank = 1, .size = 2},
+		 "send an empty message to rank 0\n"
+		 "receive an empty message from rank 0\n"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char text[STEPS_MAX];
+		plan_text(&cases[i].request, text, sizeof text);
+		assert_string_equal(text, cases[i].text);
+	}
+}
+
+static void texts_are_cut_not_overrun(void **state)
+{
+	(void)state;
+	struct plan plan = {.blocks = UINT16_MAX, .size = UINT16_MAX};
+	struct plan_step worst = {.flags = UINT8_MAX,
+				  .from = UINT8_MAX,
+				  .to = UINT8_MAX,
+				  .peer = INT16_MIN,
+				  .phase = UINT16_MAX,
+				  .block = UINT16_MAX - 1,
+				  .blocks = UINT16_MAX - 1};
+	for (unsigned kind = 0; kind <= UINT8_MAX; kind++) {
+		char text[PLAN_TEXT_BYTES], cut[8] = "xxxxxxx";
+		worst.kind = (uint8_t)kind;
+		plan_step_text(&plan, &worst, text, sizeof text);
+		assert_true(strlen(text) < sizeof text - 1); /* it fitted, as promised */
+		plan_step_text(&plan, &worst, cut, 4);
+		assert_int_equal(strlen(cut), 3);
+		assert_string_equal(cut + 4, "xxx");
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(plans_stay_within_their_bounds),
+		cmocka_unit_test(requests_out_of_range_are_refused),
+		cmocka_unit_test(one_rank_copies_for_itself),
+		cmocka_unit_test(the_choice_follows_size_and_wish),
+		cmocka_unit_test(blocks_cover_every_element_once),
+		cmocka_unit_test(names_go_both_ways),
+		cmocka_unit_test(steps_read_as_sentences),
+		cmocka_unit_test(texts_are_cut_not_overrun),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

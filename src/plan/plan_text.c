@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Names of collectives, algorithms and step kinds, and a step as a person reads it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan.h"
+
+static const char *const collective_names[PLAN_COLLECTIVE_COUNT] = {
+	[PLAN_ALLREDUCE] = "allreduce",
+	[PLAN_BROADCAST] = "broadcast",
+	[PLAN_BARRIER] = "barrier",
+};
+
+static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
+	[PLAN_NONE] = "none", [PLAN_SLOT] = "slot",         [PLAN_DIRECT] = "direct",
+	[PLAN_RING] = "ring", [PLAN_DOUBLING] = "doubling", [PLAN_TREE] = "tree",
+};
+
+static const char *const kind_names[PLAN_KIND_COUNT] = {
+	[PLAN_SIGNAL] = "signal",   [PLAN_AWAIT] = "await", [PLAN_REDUCE_ALL] = "reduce-all",
+	[PLAN_COPY] = "copy",       [PLAN_SEND] = "send",   [PLAN_RECV] = "receive",
+	[PLAN_COMBINE] = "combine", [PLAN_SCALE] = "scale",
+};
+
+static const char *name_at(const char *const *names, unsigned count, unsigned i)
+{
+	return i < count && names[i] ? names[i] : "?";
+}
+
+const char *plan_collective_name(unsigned collective)
+{
+	return name_at(collective_names, PLAN_COLLECTIVE_COUNT, collective);
+}
+
+const char *plan_algorithm_name(unsigned algorithm)
+{
+	return name_at(algorithm_names, PLAN_ALGORITHM_COUNT, algorithm);
+}
+
+const char *plan_kind_name(unsigned kind)
+{
+	return name_at(kind_names, PLAN_KIND_COUNT, kind);
+}
+
+int plan_collective_from(const char *name)
+{
+	for (int i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
+		if (strcmp(name, collective_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+int plan_algorithm_from(const char *name)
+{
+	for (int i = PLAN_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
+		if (strcmp(name, algorithm_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+static const char *buffer_name(unsigned buffer)
+{
+	static const char *const names[] = {
+		[PLAN_INPUT] = "input", [PLAN_OUTPUT] = "output", [PLAN_SCRATCH] = "scratch"};
+	return name_at(names, sizeof names / sizeof *names, buffer);
+}
+
+/* "block 2", "blocks 2 to 4", "all blocks"; where there is only one: "all". */
+static void range_text(const struct plan *plan, const struct plan_step *step, char *out,
+		       size_t bytes)
+{
+	if (step->block == 0 && step->blocks >= plan->blocks)
+		(void)snprintf(out, bytes, plan->blocks == 1 ? "all" : "all blocks");
+	else if (step->blocks == 1)
+		(void)snprintf(out, bytes, "block %u", step->block);
+	else
+		(void)snprintf(out, bytes, "blocks %u to %u", step->block,
+			       step->block + step->blocks - 1u);
+}
+
+/* "rank 3", "all ranks", "my". */
+static void peer_text(const struct plan *plan, const struct plan_step *step, char *out, size_t bytes)
+{
+	if (step->peer == PLAN_ALL)
+		(void)snprintf(out, bytes, "all ranks");
+	else
+		(void)snprintf(out, bytes, "rank %d%s", step->peer,
+			       step->peer == plan->rank ? " (me)" : "");
+}
+
+static void await_text(const struct plan_step *step, const char *peer, char *out, size_t bytes)
+{
+	if (step->flags & PLAN_UNTIL_TAKEN)
+		(void)snprintf(out, bytes, "await that %s has taken what I sent", peer);
+	else
+		(void)snprintf(out, bytes, "await %s, phase %u", peer, step->phase);
+}
+
+static void message_text(const struct plan_step *step, const char *range, const char *peer,
+			 char *out, size_t bytes)
+{
+	bool send = step->kind == PLAN_SEND;
+	if (step->blocks == 0)
+		(void)snprintf(out, bytes,
+			       send ? "send an empty message to %s"
+				    : "receive an empty message from %s",
+			       peer);
+	else if (send)
+		(void)snprintf(out, bytes, "send %s of my %s to %s", range, buffer_name(step->from),
+			       peer);
+	else
+		(void)snprintf(out, bytes, "receive %s from %s into my %s", range, peer,
+			       buffer_name(step->to));
+}
+
+void plan_step_text(const struct plan *plan, const struct plan_step *step, char *out, size_t bytes)
+{
+	char range[32], peer[32];
+	range_text(plan, step, range, sizeof range);
+	peer_text(plan, step, peer, sizeof peer);
+	switch (step->kind) {
+	case PLAN_SIGNAL:
+		(void)snprintf(out, bytes, "signal phase %u", step->phase);
+		break;
+	case PLAN_AWAIT:
+		await_text(step, peer, out, bytes);
+		break;
+	case PLAN_REDUCE_ALL:
+		(void)snprintf(out, bytes, "reduce %s of all ranks to %s", range,
+			       step->flags & PLAN_TO_SELF ? "my output" : "all ranks");
+		break;
+	case PLAN_COPY:
+		(void)snprintf(out, bytes, "copy %s of the %s of %s to my %s", range,
+			       buffer_name(step->from), peer, buffer_name(step->to));
+		break;
+	case PLAN_SEND:
+	case PLAN_RECV:
+		message_text(step, range, peer, out, bytes);
+		break;
+	case PLAN_COMBINE:
+		(void)snprintf(out, bytes, "combine %s: output = %s", range,
+			       step->flags & PLAN_SCRATCH_FIRST ? "scratch op output"
+								: "output op scratch");
+		break;
+	case PLAN_SCALE:
+		(void)snprintf(out, bytes, "divide %s of my output by %u if the op is average",
+			       range, plan->size);
+		break;
+	default:
+		(void)snprintf(out, bytes, "? (kind %u)", step->kind);
+		break;
+	}
+}

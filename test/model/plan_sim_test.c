@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Every plan for every size, and plans that were broken on purpose, which must all be refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan_sim.h"
+
+enum { OPS_MAX = 1024, PLACES = 3, COUNTS = 5 };
+
+/* Sanitizers are ten times slower: fewer of the sizes that are all alike. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOW = 1 };
+#else
+enum { SLOW = 0 };
+#endif
+
+/* ---- all plans ---- */
+
+static uint32_t count_of(int which, int size)
+{
+	const uint32_t n = (uint32_t)size;
+	const uint32_t counts[COUNTS] = {0, 1, n - 1, n, 2 * n + 1};
+	return counts[which];
+}
+
+/* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9. Larger
+ * ones are all alike (17 ranks have every shape of tree and fold), so each count gets one place and
+ * root; which ones differs from `turn` to turn (one for each kind of link). */
+static int add_ops(struct plan_sim_op *ops, int used, enum plan_collective collective,
+		   enum plan_algorithm algorithm, int size, int turn)
+{
+	bool barrier = collective == PLAN_BARRIER, small = size <= 17;
+	bool windows = algorithm == PLAN_SLOT || algorithm == PLAN_DIRECT; /* know no capacity */
+	int counts = barrier || (windows && !small && turn > 0) ? 1 : COUNTS;
+	int places = small && !barrier ? PLACES : 1;
+	int roots = size <= 9 && collective == PLAN_BROADCAST ? size : 1;
+	for (int i = 0; i < places * counts * roots; i++) {
+		int count = i % counts, place = i / counts % places, root = i / counts / places;
+		if (collective == PLAN_BROADCAST && roots == 1)
+			root = (turn + i * (size / 3 + 1)) % size;
+		if (!small)
+			place = (turn + i) % PLACES;
+		assert_true(used < OPS_MAX);
+		ops[used++] =
+			(struct plan_sim_op){.collective = collective,
+					     .algorithm = algorithm,
+					     .place = (enum plan_sim_place)place,
+					     .root = root,
+					     .count = count_of(counts == 1 ? turn : count, size)};
+		if (barrier)
+			ops[used - 1].count = 0;
+	}
+	return used;
+}
+
+/* One operation of each sort, in an order that mixes them. */
+static int make_program(struct plan_sim_op *ops, int size, int turn)
+{
+	int used = 0;
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
+			if (plan_has((enum plan_collective)c, (enum plan_algorithm)a))
+				used = add_ops(ops, used, (enum plan_collective)c,
+					       (enum plan_algorithm)a, size, turn);
+	uint32_t random = (uint32_t)size;
+	for (int i = used - 1; i > 0; i--) {
+		random = random * 1664525u + 1013904223u;
+		int other = (int)((random >> 8) % (uint32_t)(i + 1));
+		struct plan_sim_op swap = ops[i];
+		ops[i] = ops[other];
+		ops[other] = swap;
+	}
+	return used;
+}
+
+/* Links of each capacity, with long messages and, once, with short ones. */
+static void run_size(int size)
+{
+	static struct plan_sim_op ops[OPS_MAX];
+	char report[PLAN_SIM_TEXT_BYTES];
+	struct plan_sim sim = {.size = size, .ahead = PLAN_SIM_SLOTS, .ops = ops};
+	for (int turn = 0; turn < PLAN_SIM_CAPACITY + 1; turn++) {
+		sim.capacity = 1 + turn % PLAN_SIM_CAPACITY;
+		sim.copied = turn == PLAN_SIM_CAPACITY;
+		sim.op_count = make_program(ops, size, turn);
+		if (!plan_sim_run(&sim, report))
+			fail_msg("%s messages: %s", sim.copied ? "short" : "long", report);
+	}
+}
+
+static void every_plan_works_for_every_size(void **state)
+{
+	(void)state;
+	for (int size = 1; size <= PLAN_SIZE_MAX; size++)
+		if (!SLOW || size <= 17 || size >= 63 || size == 32)
+			run_size(size);
+}
+
+/* ---- broken plans ---- */
+
+enum change { DROP, SWAP, ONE_PEER, LOWER_PHASE, EVERY_RECV_FIRST };
+
+struct mutant {
+	enum change change;
+	int rank;
+	uint32_t step;
+	int peer;
+};
+
+enum { MUTATED_OP = 1 }; /* the middle one of three */
+
+static void swap_steps(struct plan_step *a, struct plan_step *b)
+{
+	struct plan_step step = *a;
+	*a = *b;
+	*b = step;
+}
+
+static void mutate(const void *context, int op, struct plan *plan)
+{
+	const struct mutant *mutant = context;
+	struct plan_step *step = plan->steps + mutant->step;
+	if (op != MUTATED_OP || (plan->rank != mutant->rank && mutant->change != EVERY_RECV_FIRST))
+		return;
+	switch (mutant->change) {
+	case DROP:
+		memmove(step, step + 1, (plan->step_count - mutant->step - 1) * sizeof *step);
+		plan->step_count--;
+		break;
+	case SWAP:
+		swap_steps(step, step + 1);
+		break;
+	case ONE_PEER:
+		step->peer = (int16_t)mutant->peer;
+		break;
+	case LOWER_PHASE:
+		step->phase--;
+		break;
+	case EVERY_RECV_FIRST:
+		for (uint32_t i = 0; i + 1 < plan->step_count; i++)
+			if (plan->steps[i].kind == PLAN_SEND && plan->steps[i + 1].kind == PLAN_RECV)
+				swap_steps(&plan->steps[i], &plan->steps[i + 1]);
+		break;
+	}
+}
+
+static bool survives(const struct plan_sim_op *op, int size, const struct mutant *mutant,
+		     char *report)
+{
+	struct plan_sim_op ops[3] = {*op, *op, *op};
+	struct plan_sim sim = {.size = size,
+			       .capacity = 2,
+			       .ahead = PLAN_SIM_SLOTS,
+			       .ops = ops,
+			       .op_count = 3,
+			       .mutate = mutant ? mutate : NULL,
+			       .context = mutant};
+	return plan_sim_run(&sim, report);
+}
+
+/* Calls `visit` for each rank's plan of each operation that the small sizes have. */
+typedef void visitor(const struct plan_sim_op *op, const struct plan *plan);
+
+static int visited; /* mutants that were refused, so that a test can see that there were any */
+
+static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
+{
+	struct plan_step steps[PLAN_SIZE_MAX * 8];
+	char report[PLAN_SIM_TEXT_BYTES];
+	if (!survives(op, size, NULL, report))
+		fail_msg("not changed at all: %s", report);
+	for (int rank = 0; rank < size; rank++) {
+		struct plan plan;
+		struct plan_request request = {.collective = op->collective,
+					       .algorithm = op->algorithm,
+					       .rank = rank,
+					       .size = size,
+					       .root = op->root,
+					       .in_place = op->place == PLAN_SIM_IN_PLACE};
+		assert_true(plan_build(&request, steps, &plan));
+		visit(op, &plan);
+	}
+}
+
+static void visit_all(visitor *visit)
+{
+	visited = 0;
+	for (int size = 2; size <= 7; size++)
+		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+			for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
+				for (int place = 0; place < 2; place++) {
+					struct plan_sim_op op = {
+						.collective = (enum plan_collective)c,
+						.algorithm = (enum plan_algorithm)a,
+						.place = (enum plan_sim_place)place,
+						.root = c == PLAN_BROADCAST ? size / 2 : 0,
+						.count = c == PLAN_BARRIER ? 0 : 17,
+					};
+					if (plan_has(op.collective, op.algorithm))
+						visit_ranks(&op, size, visit);
+				}
+}
+
+static void must_be_refused(const struct plan_sim_op *op, const struct plan *plan,
+			    const struct mutant *mutant)
+{
+	char report[PLAN_SIM_TEXT_BYTES], text[PLAN_TEXT_BYTES];
+	if (survives(op, plan->size, mutant, report)) {
+		plan_step_text(plan, &plan->steps[mutant->step], text, sizeof text);
+		fail_msg("%s %s, size %u, place %d, rank %u: change %d of step %u (%s) was not noticed",
+			 plan_collective_name(plan->collective),
+			 plan_algorithm_name(plan->algorithm), plan->size, (int)op->place,
+			 plan->rank, (int)mutant->change, mutant->step, text);
+	}
+	visited++;
+}
+
+static void drop_each(const struct plan_sim_op *op, const struct plan *plan)
+{
+	for (uint32_t i = 0; i < plan->step_count; i++)
+		must_be_refused(op, plan,
+				&(struct mutant){.change = DROP, .rank = plan->rank, .step = i});
+}
+
+static void no_plan_works_without_any_of_its_steps(void **state)
+{
+	(void)state;
+	visit_all(drop_each);
+	assert_true(visited > 1000);
+}
+
+/* A local copy may be made at any time; a signal that is given late only makes others wait. */
+static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
+			   const struct plan_step *b)
+{
+	bool local = a->kind == PLAN_COPY && a->peer == plan->rank;
+	return local || (a->kind == PLAN_SIGNAL && b->kind == PLAN_AWAIT);
+}
+
+static void swap_each(const struct plan_sim_op *op, const struct plan *plan)
+{
+	if (op->algorithm != PLAN_SLOT && op->algorithm != PLAN_DIRECT)
+		return; /* two sends to two peers may well be swapped */
+	for (uint32_t i = 0; i + 1 < plan->step_count; i++)
+		if (!may_be_swapped(plan, &plan->steps[i], &plan->steps[i + 1]))
+			must_be_refused(
+				op, plan,
+				&(struct mutant){.change = SWAP, .rank = plan->rank, .step = i});
+}
+
+static void window_plans_do_not_work_in_another_order(void **state)
+{
+	(void)state;
+	visit_all(swap_each);
+	assert_true(visited > 100);
+}
+
+static void weaken_each(const struct plan_sim_op *op, const struct plan *plan)
+{
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		struct mutant mutant = {.rank = plan->rank, .step = i};
+		if (plan->steps[i].kind != PLAN_AWAIT)
+			continue;
+		mutant.change = LOWER_PHASE;
+		if (plan->steps[i].phase > 0)
+			must_be_refused(op, plan, &mutant);
+		mutant.change = ONE_PEER;
+		for (int q = 0; q < plan->size; q++) {
+			mutant.peer = q;
+			if (plan->steps[i].peer == PLAN_ALL && q != plan->rank && plan->size > 2)
+				must_be_refused(op, plan, &mutant);
+		}
+	}
+}
+
+static void no_await_may_be_weaker(void **state)
+{
+	(void)state;
+	visit_all(weaken_each);
+	assert_true(visited > 100);
+}
+
+static void a_deadlock_is_reported_as_such(void **state)
+{
+	(void)state;
+	char report[PLAN_SIM_TEXT_BYTES];
+	struct plan_sim_op op = {.collective = PLAN_ALLREDUCE, .algorithm = PLAN_RING, .count = 12};
+	assert_false(survives(&op, 4, &(struct mutant){.change = EVERY_RECV_FIRST}, report));
+	assert_non_null(strstr(report, "deadlock"));
+	assert_non_null(strstr(report, "rank 0, step 1 (receive block 3 from rank 3"));
+}
+
+/* The slots are protected by the rule of K and nothing else: one collective too far is seen. */
+static void running_ahead_too_far_is_refused(void **state)
+{
+	(void)state;
+	char report[PLAN_SIM_TEXT_BYTES];
+	struct plan_sim_op ops[3 * PLAN_SIM_SLOTS];
+	for (int i = 0; i < 3 * PLAN_SIM_SLOTS; i++)
+		ops[i] = (struct plan_sim_op){
+			.collective = PLAN_BROADCAST, .algorithm = PLAN_SLOT, .count = 3};
+	struct plan_sim sim = {.size = 3,
+			       .capacity = 1,
+			       .ahead = PLAN_SIM_SLOTS,
+			       .ops = ops,
+			       .op_count = 3 * PLAN_SIM_SLOTS};
+	assert_true(plan_sim_run(&sim, report));
+	sim.ahead++;
+	assert_false(plan_sim_run(&sim, report));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_plan_works_for_every_size),
+		cmocka_unit_test(no_plan_works_without_any_of_its_steps),
+		cmocka_unit_test(window_plans_do_not_work_in_another_order),
+		cmocka_unit_test(no_await_may_be_weaker),
+		cmocka_unit_test(a_deadlock_is_reported_as_such),
+		cmocka_unit_test(running_ahead_too_far_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
