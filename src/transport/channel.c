@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages between two ranks, and the words that ranks await. The protocol stands before struct
+ * transport_channel. Nothing here blocks: who cannot go on learns for which word to wait.
+ * The source believes nothing but its own cursor about what it has posted; the owner copies what a source
+ * wrote once, and uses the copy. */
+#include "segment.h"
+
+#include "base/seqlock.h"
+
+_Static_assert(sizeof(struct transport_packed) % 8 == 0, "is copied as words");
+_Static_assert(TRANSPORT_CHANNEL_SLOTS <= 32, "one bit each in transport_cursor.claimed");
+_Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are aligned");
+
+/* ---- words ---- */
+
+void transport_await(const struct transport *transport, int owner, const _Atomic uint64_t *word,
+		     uint64_t value, int peer, struct wait_word *out)
+{
+	const char *start = (const char *)transport->links[owner].segment;
+	*out = (struct wait_word){
+		.word = word,
+		.edge = {
+			.value = value,
+			.offset = (uint64_t)((const char *)word - start),
+			.owner = owner,
+			.peer = peer,
+			.segment = WAIT_SEGMENT_LINK,
+		},
+	};
+}
+
+void transport_wake(const struct transport *transport, int rank)
+{
+	wait_ring(&transport->links[rank].segment->bell);
+}
+
+void transport_wake_all(const struct transport *transport)
+{
+	for (int i = 0; i < transport->size; i++)
+		if (transport->links[i].segment) /* a group that could not be opened wakes whom it can */
+			transport_wake(transport, i);
+}
+
+/* ---- the source ---- */
+
+/* A ticket is a position and the slot it went to. */
+static uint64_t ticket_of(uint64_t position, unsigned index)
+{
+	return position * TRANSPORT_CHANNEL_SLOTS + index;
+}
+
+/* Index of a free slot, TRANSPORT_CHANNEL_SLOTS if there is none. It begins where the next one is free
+ * as long as messages are taken in order. */
+static unsigned find_free(struct transport_channel *channel, uint64_t posted)
+{
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
+		unsigned index = (unsigned)((posted + i) % TRANSPORT_CHANNEL_SLOTS);
+		if (!atomic_load_explicit(&channel->slots[index].state, memory_order_acquire))
+			return index;
+	}
+	return TRANSPORT_CHANNEL_SLOTS;
+}
+
+static void fill(struct transport_slot *slot, const struct transport_envelope *envelope,
+		 const void *payload, uint64_t window)
+{
+	slot->packed = (struct transport_packed){
+		.seq = envelope->seq,
+		.count = envelope->count,
+		.bytes = envelope->bytes,
+		.window = window,
+		.tag = envelope->tag,
+		.dtype = envelope->dtype,
+		.record = envelope->record,
+	};
+	if (envelope->bytes != 0 && envelope->bytes <= TRANSPORT_MESSAGE_INLINE)
+		memcpy(slot->payload, payload, envelope->bytes);
+}
+
+bool transport_post(struct transport *transport, enum transport_lane lane, int peer,
+		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
+		    uint64_t *ticket, struct wait_word *blocked)
+{
+	struct transport_link *link = &transport->links[peer];
+	struct transport_channel *channel =
+		transport_channel(transport, lane, peer, transport->rank);
+	lock_link_acquire(&link->lock);
+	struct transport_cursor *cursor = &link->cursors[lane];
+	/* Before the slots: one that is freed from now on is more than was seen. */
+	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
+	unsigned index = find_free(channel, cursor->posted);
+	if (index == TRANSPORT_CHANNEL_SLOTS) {
+		lock_link_release(&link->lock);
+		*ticket = 0;
+		transport_await(transport, peer, &channel->taken, seen + 1, peer, blocked);
+		return false;
+	}
+	uint64_t position = ++cursor->posted;
+	fill(&channel->slots[index], envelope, payload, window);
+	atomic_store_explicit(&channel->slots[index].state, position, memory_order_release);
+	wait_store(&channel->posted, position);
+	lock_link_release(&link->lock);
+	*ticket = ticket_of(position, index);
+	transport_wake(transport, peer);
+	return true;
+}
+
+bool transport_taken(struct transport *transport, enum transport_lane lane, int peer, uint64_t ticket,
+		     ls_status *refused, struct wait_word *blocked)
+{
+	struct transport_channel *channel =
+		transport_channel(transport, lane, peer, transport->rank);
+	struct transport_slot *slot = &channel->slots[ticket % TRANSPORT_CHANNEL_SLOTS];
+	uint64_t position = ticket / TRANSPORT_CHANNEL_SLOTS;
+	*refused = LS_OK;
+	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
+	if (atomic_load_explicit(&slot->state, memory_order_acquire) == position) {
+		transport_await(transport, peer, &channel->taken, seen + 1, peer, blocked);
+		return false;
+	}
+	uint64_t status = atomic_load_explicit(&channel->refused, memory_order_acquire);
+	*refused = transport_is_status(status) ? (ls_status)status : LS_INTERNAL;
+	return true;
+}
+
+bool transport_quiet(struct transport *transport, enum transport_lane lane, int peer,
+		     struct wait_word *blocked)
+{
+	struct transport_channel *channel =
+		transport_channel(transport, lane, peer, transport->rank);
+	uint64_t matched = atomic_load(&channel->matched);
+	if ((int64_t)(atomic_load(&channel->taken) - matched) >= 0)
+		return true;
+	transport_await(transport, peer, &channel->taken, matched, peer, blocked);
+	return false;
+}
+
+/* ---- the owner ---- */
+
+/* What the slot says of itself, copied once; false if it is free. */
+static bool read_slot(const struct transport_slot *slot, unsigned index,
+		      struct transport_message *out)
+{
+	struct transport_packed packed;
+	uint64_t position = atomic_load_explicit(&slot->state, memory_order_acquire);
+	if (position == 0)
+		return false;
+	seqlock_load(&packed, &slot->packed, sizeof(packed));
+	*out = (struct transport_message){
+		.position = position,
+		.seq = packed.seq,
+		.count = packed.count,
+		.bytes = packed.bytes,
+		.window = packed.window,
+		.tag = packed.tag,
+		.dtype = packed.dtype,
+		.record = packed.record,
+		.index = index,
+		.slot = slot,
+	};
+	return true;
+}
+
+/* The oldest message with this key that nobody has claimed; false if there is none. Only messages up to
+ * position `seen` count: of these all are there, while a later one may be seen without the one before it,
+ * which went to a slot that was looked at already. */
+static bool find_oldest(const struct transport_channel *channel, enum transport_lane lane,
+			int64_t key, uint64_t seen, uint32_t claimed,
+			struct transport_message *out)
+{
+	bool found = false;
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
+		struct transport_message message;
+		if (claimed >> i & 1u || !read_slot(&channel->slots[i], i, &message))
+			continue;
+		int64_t its_key = lane == TRANSPORT_POINT ? message.tag : (int64_t)message.seq;
+		if (its_key != key || message.position > seen ||
+		    (found && message.position > out->position))
+			continue;
+		*out = message;
+		found = true;
+	}
+	return found;
+}
+
+struct transport_message *transport_match(struct transport *transport, enum transport_lane lane,
+					  int peer, int64_t key, struct wait_word *blocked)
+{
+	struct transport_link *link = &transport->links[peer];
+	struct transport_channel *channel =
+		transport_channel(transport, lane, transport->rank, peer);
+	struct transport_message found, *message = NULL;
+	lock_link_acquire(&link->lock);
+	struct transport_cursor *cursor = &link->cursors[lane];
+	uint64_t seen = atomic_load_explicit(&channel->posted, memory_order_acquire);
+	if (find_oldest(channel, lane, key, seen, cursor->claimed, &found)) {
+		cursor->claimed |= 1u << found.index;
+		wait_store(&channel->matched, ++cursor->matched);
+		message = &cursor->messages[found.index];
+		*message = found;
+	}
+	lock_link_release(&link->lock);
+	if (!message)
+		transport_await(transport, transport->rank, &channel->posted, seen + 1, peer,
+				blocked);
+	return message;
+}
+
+const void *transport_payload(struct transport *transport, int peer,
+			      const struct transport_message *message)
+{
+	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
+		return message->slot->payload;
+	return memory_view_at(&transport->links[peer].arena, message->window, message->bytes);
+}
+
+void transport_take(struct transport *transport, enum transport_lane lane, int peer,
+		    struct transport_message *message, ls_status refused)
+{
+	struct transport_link *link = &transport->links[peer];
+	struct transport_channel *channel =
+		transport_channel(transport, lane, transport->rank, peer);
+	lock_link_acquire(&link->lock);
+	struct transport_cursor *cursor = &link->cursors[lane];
+	if (refused != LS_OK) {
+		uint64_t none = LS_OK;
+		atomic_compare_exchange_strong(&channel->refused, &none, refused);
+	}
+	/* Before the count: who is woken by the count must find the slot free. */
+	atomic_store_explicit(&channel->slots[message->index].state, 0, memory_order_release);
+	cursor->claimed &= ~(1u << message->index);
+	wait_store(&channel->taken, ++cursor->taken);
+	lock_link_release(&link->lock);
+	transport_wake(transport, peer);
+}
+
+/* ---- checks ---- */
+
+static bool channel_is_valid(const struct transport_channel *channel,
+			     const struct transport_cursor *cursor)
+{
+	uint64_t full = 0;
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
+		uint64_t state = atomic_load(&channel->slots[i].state);
+		full += state != 0;
+		if (state > atomic_load(&channel->posted))
+			return false;
+		if (cursor->claimed >> i & 1u && cursor->messages[i].index != i)
+			return false;
+	}
+	return atomic_load(&channel->taken) == cursor->taken &&
+	       atomic_load(&channel->matched) ==
+		       cursor->taken + (unsigned)__builtin_popcount(cursor->claimed) &&
+	       atomic_load(&channel->posted) == cursor->taken + full;
+}
+
+bool transport_is_valid(struct transport *transport)
+{
+	bool valid = true;
+	for (int i = 0; i < transport->size; i++) {
+		struct transport_link *link = &transport->links[i];
+		lock_link_acquire(&link->lock);
+		for (int lane = 0; lane < TRANSPORT_LANES; lane++) {
+			const struct transport_channel *channel = transport_channel(
+				transport, (enum transport_lane)lane, transport->rank, i);
+			valid = valid && channel_is_valid(channel, &link->cursors[lane]);
+		}
+		lock_link_release(&link->lock);
+	}
+	return valid;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How the ranks of a group get to see each other's memory: a star through rank 0 (hub.c), to which every
+ * other rank, a leaf, connects. The protocol stands in wire.h. When it is over no connection is left;
+ * deaths are seen by other means. */
+#include "wire.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+
+enum { HUB = 0 };
+
+/* False if the name does not fit. */
+static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *bytes)
+{
+	size_t length = strlen(name);
+	*out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (length == 0 || length > sizeof(out->sun_path) - 1)
+		return false;
+	memcpy(out->sun_path + 1, name, length); /* the leading NUL makes it abstract */
+	*bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+	return true;
+}
+
+/* ---- listening ---- */
+
+/* -1 on failure, with errno, and *step names the call. */
+static int listen_at(const char *name, const char **step)
+{
+	struct sockaddr_un address;
+	socklen_t bytes;
+	*step = "bind";
+	if (!fill_address(name, &address, &bytes)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	*step = "socket";
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	*step = "bind";
+	int rc = bind(fd, (const struct sockaddr *)&address, bytes);
+	if (rc == 0) {
+		*step = "listen";
+		rc = listen(fd, SOMAXCONN);
+	}
+	if (rc != 0) {
+		int error = errno;
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
+{
+	uint64_t name[2];
+	const char *step = "getrandom";
+	*listen_fd = -1;
+	int length = -1;
+	if (getrandom(name, sizeof(name), 0) == (ssize_t)sizeof(name)) {
+		length = snprintf(address, bytes, "lockstep-%016llx%016llx",
+				  (unsigned long long)name[0], (unsigned long long)name[1]);
+		step = "name";
+		errno = ENAMETOOLONG;
+	}
+	if (length >= 0 && (size_t)length < bytes)
+		*listen_fd = listen_at(address, &step);
+	if (*listen_fd >= 0)
+		return LS_OK;
+	int error = errno;
+	if (bytes > 0)
+		address[0] = '\0';
+	MESSAGE_SAY(MESSAGE_LINK_LISTEN, step, transport_errno_text(error));
+	return transport_errno_status(error);
+}
+
+/* ---- the leaf ---- */
+
+struct leaf {
+	struct transport *transport;
+	const struct transport_exchange *exchange;
+	int fd;     /* to the hub */
+	int mapped; /* ranks [0, mapped) are */
+	int blamed; /* whom to name to the others if this rank fails */
+	bool told;  /* the hub knows already */
+};
+
+/* -1 on failure, with errno. */
+static int try_connect(const char *name)
+{
+	struct sockaddr_un address;
+	socklen_t bytes;
+	if (!fill_address(name, &address, &bytes)) {
+		errno = EINVAL;
+		return -1;
+	}
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, bytes) != 0) {
+		int error = errno;
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+static ls_status late(void)
+{
+	MESSAGE_SAY(MESSAGE_LINK_MISSING, "0");
+	return LS_RANK_MISSING;
+}
+
+static ls_status leaf_connect(struct leaf *leaf)
+{
+	const struct transport_exchange *exchange = leaf->exchange;
+	while ((leaf->fd = try_connect(exchange->address)) < 0) {
+		if (errno != EAGAIN && errno != EINTR) {
+			int error = errno;
+			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, HUB, "connect",
+				    transport_errno_text(error));
+			return error == ECONNREFUSED ? LS_NO_MASTER :
+						       transport_errno_status(error);
+		}
+		/* The queue of connections is full, and there is nothing to poll for. */
+		if (clock_now_ns() >= exchange->deadline_ns)
+			return late();
+		ls_status status = wait_fds(exchange->waiter, NULL, 0, HUB,
+					    clock_deadline_ns(WIRE_RETRY_MS));
+		if (status != LS_TIMED_OUT && status != LS_OK)
+			return status;
+	}
+	int pid;
+	unsigned uid;
+	if (!transport_wire_same_user(leaf->fd, &pid, &uid)) {
+		MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, "it runs as another user");
+		transport_close_fds(&leaf->fd, 1);
+		return LS_STRANGER;
+	}
+	return LS_OK;
+}
+
+/* Once the hub is gone, what it said last is still to be read, so its end is no failure here. */
+static ls_status leaf_send(struct leaf *leaf, const struct transport_wire *wire, const int *fds,
+			   int fd_count)
+{
+	ls_status status = transport_wire_send(leaf->fd, wire, fds, fd_count, HUB, leaf->exchange,
+					       leaf->exchange->deadline_ns);
+	if (status == LS_TIMED_OUT)
+		return late();
+	return status == LS_PEER_DIED ? LS_OK : status;
+}
+
+static ls_status leaf_hello(struct leaf *leaf)
+{
+	int fds[TRANSPORT_FDS];
+	fds[TRANSPORT_FD_SEGMENT] = leaf->transport->segment_fd;
+	fds[TRANSPORT_FD_ARENA] = leaf->exchange->arena_fd;
+	fds[TRANSPORT_FD_TRACE] = leaf->exchange->trace_fd;
+	struct transport_wire wire = transport_wire_of(leaf->transport, WIRE_HELLO);
+	return leaf_send(leaf, &wire, fds, TRANSPORT_FDS);
+}
+
+static ls_status impostor(const struct leaf *leaf, const char *why)
+{
+	int pid;
+	unsigned uid;
+	transport_wire_same_user(leaf->fd, &pid, &uid);
+	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, why);
+	return LS_STRANGER;
+}
+
+/* Takes over the descriptors. */
+static ls_status leaf_table(struct leaf *leaf, const struct transport_wire *wire, int *fds,
+			    int fd_count)
+{
+	struct transport *transport = leaf->transport;
+	int left = transport->size - leaf->mapped;
+	int count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+	if (count == 0 || wire->first != leaf->mapped || wire->count != count ||
+	    fd_count != count * TRANSPORT_FDS) {
+		transport_close_fds(fds, fd_count);
+		return impostor(leaf, "its table of ranks is nonsense");
+	}
+	ls_status status = LS_OK;
+	for (int i = 0; i < count; i++) {
+		int rank = leaf->mapped + i;
+		int *here = fds + i * TRANSPORT_FDS;
+		if (rank == transport->rank || status != LS_OK) {
+			transport_close_fds(here, TRANSPORT_FDS);
+			continue;
+		}
+		status = transport_link_open(transport, rank, here);
+		if (status != LS_OK)
+			leaf->blamed = rank;
+	}
+	if (status != LS_OK)
+		return status;
+	struct transport_wire answer = transport_wire_of(transport, WIRE_MAPPED);
+	answer.first = leaf->mapped;
+	answer.count = count;
+	leaf->mapped += count;
+	return leaf_send(leaf, &answer, NULL, 0);
+}
+
+static ls_status leaf_failed(struct leaf *leaf, const struct transport_wire *wire)
+{
+	bool known = wire->rank >= 0 && wire->rank < leaf->transport->size;
+	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
+	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
+	leaf->told = true;
+	MESSAGE_SAY(MESSAGE_LINK_FAILED, known ? wire->rank : HUB, ls_status_text(status));
+	return status;
+}
+
+/* One message of the hub; *done once it was GO. */
+static ls_status leaf_step(struct leaf *leaf, bool *done)
+{
+	struct transport_wire wire;
+	int fds[WIRE_FDS_MAX];
+	int count;
+	struct pollfd poll = { .fd = leaf->fd, .events = POLLIN };
+	ls_status status =
+		wait_fds(leaf->exchange->waiter, &poll, 1, HUB, leaf->exchange->deadline_ns);
+	if (status == LS_TIMED_OUT)
+		return late();
+	if (status != LS_OK)
+		return status;
+	switch (transport_wire_receive(leaf->fd, leaf->transport->job, &wire, fds, WIRE_FDS_MAX,
+				       &count)) {
+	case WIRE_AGAIN:
+		return LS_OK;
+	case WIRE_MESSAGE:
+		break;
+	case WIRE_EXHAUSTED:
+		MESSAGE_SAY(MESSAGE_LINK_LIMIT, leaf->mapped, leaf->transport->size,
+			    (leaf->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
+		return LS_OUT_OF_MEMORY;
+	case WIRE_END: {
+		int pid;
+		unsigned uid;
+		transport_wire_same_user(leaf->fd, &pid, &uid);
+		MESSAGE_SAY(MESSAGE_LINK_LOST, HUB, pid);
+		leaf->told = true;
+		return LS_PEER_DIED;
+	}
+	case WIRE_NONSENSE:
+	default:
+		return impostor(leaf, "what it says is not of this version and job");
+	}
+	if (wire.kind == WIRE_TABLE)
+		return leaf_table(leaf, &wire, fds, count);
+	transport_close_fds(fds, count);
+	if (wire.kind == WIRE_FAIL)
+		return leaf_failed(leaf, &wire);
+	*done = wire.kind == WIRE_GO && leaf->mapped == leaf->transport->size;
+	return *done ? LS_OK : impostor(leaf, "it says what was not due");
+}
+
+static ls_status leaf_run(struct transport *transport, const struct transport_exchange *exchange)
+{
+	struct leaf leaf = {
+		.transport = transport,
+		.exchange = exchange,
+		.fd = -1,
+		.blamed = transport->rank,
+	};
+	bool done = false;
+	ls_status status = leaf_connect(&leaf);
+	if (status == LS_OK)
+		status = leaf_hello(&leaf);
+	if (status == LS_OK)
+		status = transport_link_open_own(transport, exchange->arena_fd,
+						 exchange->trace_fd);
+	while (status == LS_OK && !done)
+		status = leaf_step(&leaf, &done);
+	if (status != LS_OK && leaf.fd >= 0 && !leaf.told) {
+		struct transport_wire wire = transport_wire_of(transport, WIRE_FAIL);
+		wire.rank = leaf.blamed;
+		wire.status = status;
+		transport_wire_try_send(leaf.fd, &wire);
+	}
+	transport_close_fds(&leaf.fd, 1);
+	return status;
+}
+
+ls_status transport_connect(struct transport *transport, const struct transport_exchange *exchange)
+{
+	if (transport->size == 1)
+		return transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
+	return transport->rank == HUB ? transport_hub_run(transport, exchange) :
+					leaf_run(transport, exchange);
+}

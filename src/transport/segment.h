@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the files of the transport share among themselves. */
+#ifndef TRANSPORT_SEGMENT_H
+#define TRANSPORT_SEGMENT_H
+
+#include <errno.h>
+#include <string.h>
+
+#include "transport/transport.h"
+
+/* The descriptors a rank hands to each other rank, in this order. */
+enum { TRANSPORT_FD_SEGMENT, TRANSPORT_FD_ARENA, TRANSPORT_FD_TRACE, TRANSPORT_FDS };
+
+/* Closes those that are >= 0, and sets them to -1. */
+void transport_close_fds(int *fds, int count);
+
+/* Maps the memory of `rank`, another one than mine, and takes over the descriptors (fds is all -1 then),
+ * also on failure. Nothing about them is believed before it was checked. Errors have a message that names the rank. */
+LS_CHECKED ls_status transport_link_open(struct transport *transport, int rank,
+					 int fds[TRANSPORT_FDS]);
+/* The same for my own rank; nothing is taken over. */
+LS_CHECKED ls_status transport_link_open_own(struct transport *transport, int arena_fd,
+					     int trace_fd);
+
+/* The channel from rank `source` in the segment of rank `owner`. */
+static inline struct transport_channel *transport_channel(const struct transport *transport,
+							  enum transport_lane lane, int owner,
+							  int source)
+{
+	return &transport->links[owner].segment->channels[(int)lane * transport->size + source];
+}
+
+/* ---- hub.c ---- */
+
+/* Rank 0's part of transport_connect, with the ranks that connect to exchange->listen_fd. */
+LS_CHECKED ls_status transport_hub_run(struct transport *transport,
+				       const struct transport_exchange *exchange);
+
+/* ---- shared small things ---- */
+
+static inline const char *transport_errno_text(int error)
+{
+	const char *text = strerrordesc_np(error);
+	return text ? text : "unknown error";
+}
+
+static inline ls_status transport_errno_status(int error)
+{
+	switch (error) {
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case ENOSPC:
+	case ENOBUFS:
+	case ETOOMANYREFS:
+		return LS_OUT_OF_MEMORY;
+	default:
+		return LS_SYSTEM;
+	}
+}
+
+/* Whether a number that came from a peer is a status. */
+static inline bool transport_is_status(uint64_t value)
+{
+	switch (value) {
+#define X(name, number, scope, sentence) case number:
+#include <lockstep/status.def>
+#undef X
+		return true;
+	default:
+		return false;
+	}
+}
+
+#endif

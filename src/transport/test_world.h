@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests: a world of ranks as threads of one process, each with a transport, an arena and a waiter of
+ * its own, connected through real sockets. */
+#ifndef TRANSPORT_TEST_WORLD_H
+#define TRANSPORT_TEST_WORLD_H
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "transport/transport.h"
+
+enum { WORLD_ARENA_BYTES = 1 << 20, WORLD_LIMIT_MS = 30000 };
+#define WORLD_JOB UINT64_C(0x1122334455667788)
+
+struct world_rank {
+	struct world *world;
+	struct transport transport;
+	struct memory memory;
+	struct wait_board *board;
+	struct waiter waiter;
+	int trace_fd;
+	ls_status status;     /* of transport_connect */
+	uint64_t ended_ns;
+	pthread_t thread;
+};
+
+struct world {
+	int size;
+	int listen_fd;
+	char address[64];
+	uint64_t deadline_ns;
+	struct world_rank ranks[TRANSPORT_SIZE_MAX];
+};
+
+static inline void world_init_rank(struct world *world, int r)
+{
+	struct world_rank *rank = &world->ranks[r];
+	rank->world = world;
+	rank->board = aligned_alloc(64, sizeof(*rank->board));
+	assert_non_null(rank->board);
+	memset(rank->board, 0, sizeof(*rank->board));
+	rank->trace_fd = memfd_create("lockstep-trace", MFD_CLOEXEC);
+	assert_true(rank->trace_fd >= 0);
+	assert_int_equal(memory_init(&rank->memory, WORLD_ARENA_BYTES, WORLD_JOB, r), LS_OK);
+	assert_int_equal(transport_init(&rank->transport, WORLD_JOB, r, world->size), LS_OK);
+	rank->waiter = (struct waiter){
+		.board = rank->board,
+		.bell = &rank->transport.segment->bell,
+		.look_fd = -1,
+		.yield = true,
+	};
+	assert_int_equal(wait_open(&rank->waiter), LS_OK);
+}
+
+static inline void world_fini_rank(struct world *world, int r)
+{
+	struct world_rank *rank = &world->ranks[r];
+	wait_close(&rank->waiter);
+	transport_fini(&rank->transport);
+	memory_fini(&rank->memory);
+	close(rank->trace_fd);
+	free(rank->board);
+}
+
+/* Everything but the connections. */
+static inline struct world *world_new(int size, unsigned limit_ms)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	assert_non_null(world);
+	world->size = size;
+	world->deadline_ns = clock_deadline_ns(limit_ms);
+	assert_int_equal(
+		transport_listen(world->address, sizeof(world->address), &world->listen_fd),
+		LS_OK);
+	for (int r = 0; r < size; r++)
+		world_init_rank(world, r);
+	return world;
+}
+
+static inline ls_status world_connect_rank(struct world_rank *rank)
+{
+	struct world *world = rank->world;
+	struct transport_exchange exchange = {
+		.address = world->address,
+		.listen_fd = rank->transport.rank == 0 ? world->listen_fd : -1,
+		.arena_fd = rank->memory.fd,
+		.trace_fd = rank->trace_fd,
+		.waiter = &rank->waiter,
+		.deadline_ns = world->deadline_ns,
+	};
+	return transport_connect(&rank->transport, &exchange);
+}
+
+static inline void *world_connect_thread(void *argument)
+{
+	struct world_rank *rank = argument;
+	rank->status = world_connect_rank(rank);
+	rank->ended_ns = clock_now_ns();
+	wait_thread_leave(&rank->waiter);
+	return NULL;
+}
+
+static inline void world_start(struct world *world, int r)
+{
+	struct world_rank *rank = &world->ranks[r];
+	assert_int_equal(pthread_create(&rank->thread, NULL, world_connect_thread, rank), 0);
+}
+
+static inline void world_close(struct world *world)
+{
+	for (int r = 0; r < world->size; r++)
+		world_fini_rank(world, r);
+	if (world->listen_fd >= 0)
+		close(world->listen_fd);
+	free(world);
+}
+
+/* A world that is connected. */
+static inline struct world *world_open(int size)
+{
+	struct world *world = world_new(size, WORLD_LIMIT_MS);
+	for (int r = 0; r < size; r++)
+		world_start(world, r);
+	for (int r = 0; r < size; r++) {
+		wait_join(world->ranks[r].thread);
+		assert_int_equal(world->ranks[r].status, LS_OK);
+	}
+	return world;
+}
+
+/* How many descriptors this process has open. */
+static inline int world_descriptors(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	assert_non_null(directory);
+	int count = 0;
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+/* Blocks on one word, as a thread of `rank`. */
+static inline ls_status world_await(struct world_rank *rank, const struct wait_word *word)
+{
+	struct wait_call call = {
+		.words = word,
+		.count = 1,
+		.deadline_ns = rank->world->deadline_ns,
+	};
+	int peer;
+	return wait_words(&rank->waiter, &call, &peer);
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Moves bytes between two ranks. So far one transport, shared memory, which also serves a rank's link
+ * to itself; the vtable comes with the second one (doc/decisions).
+ *
+ * Every rank owns a segment: a memfd that its peers map and write. It holds the rank's doorbell, its
+ * entry slots (what it publishes on entering a collective), its phase words, and for each peer two
+ * channels (collective and point-to-point), into which that peer posts messages. All words that are
+ * awaited are 64-bit, written by one rank only, and only grow.
+ *
+ *   rank r's segment
+ *   +---------+--------------------+-----------------------+------------------------------------+
+ *   | head    | per group: member  | entry slot 0 … K-1    | channels [lane][source rank]       |
+ *   | bell    | finished, left,    | header 64 B + payload | posted (source) | taken (owner)    |
+ *   |         | cause, look, claim |                       | slots: envelope + small payload    |
+ *   +---------+--------------------+-----------------------+------------------------------------+
+ *
+ * What is read from a peer's memory is bounds-checked; a segment that its owner died in stays mapped. */
+#ifndef TRANSPORT_TRANSPORT_H
+#define TRANSPORT_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "base/lock.h"
+#include "base/wait.h"
+#include "memory/memory.h"
+
+enum {
+	TRANSPORT_SIZE_MAX = 64,        /* ranks of one job, so far */
+	TRANSPORT_ENTRIES = 8,          /* K: how many collectives a rank may be ahead of the slowest */
+	TRANSPORT_ENTRY_BYTES = 4096,   /* header and inline payload of one entry */
+	TRANSPORT_INLINE_BYTES = 4032,  /* payload of an entry beyond its header line */
+	TRANSPORT_CHANNEL_SLOTS = 32,   /* unmatched messages per peer and lane that complete at once */
+	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a message slot; longer ones stay with the sender */
+	TRANSPORT_TEXT_BYTES = 2048,
+	TRANSPORT_PHASE_BITS = 16,
+	TRANSPORT_CPU_WORDS = 16,       /* 1024 processors */
+};
+#define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
+
+/* The signal word of an entry slot: collective number (from 1) and phase in one growing value. */
+static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
+{
+	return seq << TRANSPORT_PHASE_BITS | phase;
+}
+
+enum transport_window { TRANSPORT_WINDOW_NONE, TRANSPORT_WINDOW_INLINE, TRANSPORT_WINDOW_ARENA };
+
+/* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal is
+ * stored last, so that who sees it sees the rest. */
+struct transport_entry {
+	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
+	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
+	uint64_t count;
+	uint64_t history; /* of all signatures and counts before this one, so that a difference which no
+			   * edge of its own plan showed is found by the next collective */
+	uint64_t input;   /* arena offset of the input window */
+	uint64_t output;  /* arena offset of the output window */
+	uint32_t window;  /* enum transport_window */
+	uint32_t record;  /* low bits of its trace record, for reports */
+	uint64_t reserved;
+	unsigned char payload[TRANSPORT_INLINE_BYTES];
+};
+_Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry slot");
+
+/* Words of one member of a group, each on the line of who writes it. */
+struct transport_member {
+	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
+	_Alignas(64) _Atomic uint64_t left;     /* 1 + clock_now_ns when it closed, 0 before */
+	/* Used in member 0's segment only, written by anybody: who works out the first cause (rank + 1),
+	 * whose text holds (rank + 1), when somebody last looked. */
+	_Alignas(64) _Atomic uint64_t claim;
+	_Alignas(64) _Atomic uint64_t cause;
+	_Alignas(64) _Atomic uint64_t looked_ns;
+	_Alignas(64) _Atomic uint64_t reported; /* bit mask of reports already printed, see group */
+	/* This rank's word on the cause; valid once `cause` names it. */
+	_Alignas(64) uint32_t status;
+	int32_t blamed;
+	uint64_t operation;
+	char text[TRANSPORT_TEXT_BYTES];
+	struct transport_entry entries[TRANSPORT_ENTRIES];
+};
+
+/* What a message says of itself. */
+struct transport_envelope {
+	uint64_t seq; /* for collectives: the collective's number */
+	uint64_t count, bytes;
+	int32_t tag;
+	uint32_t dtype, record;
+};
+
+/* A slot of a channel. The source fills a free one and stores state last; the owner copies what it needs
+ * and stores state 0. Positions are 1, 2, … in the order of posting, so a state never comes back. */
+struct transport_slot {
+	_Alignas(64) _Atomic uint64_t state; /* 0: free; else the message's position */
+	struct transport_packed {
+		uint64_t seq, count, bytes;
+		uint64_t window; /* arena offset in the source's arena, for what is not inline */
+		int32_t tag;
+		uint32_t dtype, record, reserved;
+	} packed;
+	uint64_t reserved;
+	unsigned char payload[TRANSPORT_MESSAGE_INLINE];
+};
+_Static_assert(sizeof(struct transport_slot) == 256, "message slot");
+
+/* Messages of one rank (the source) to the rank whose segment this is (the owner), on one lane.
+ *
+ *            source                             owner
+ *   state == 0: fill, state = n      lowest state <= posted with this key: claim, copy
+ *   posted = n, ring          --->   (refused = status), state = 0
+ *   taken > seen: look again  <---   taken += 1, ring
+ *
+ * Who finds nothing waits for a counter it read before it looked at the slots, so that nothing that
+ * happens in between is missed; and it overlooks what came after it read the counter, so that it never
+ * sees a message without the ones before. A message is over once its slot's state is no longer its position, so
+ * slots are used again at once and a sender need not come back. A refusal outlives the slot: `refused`
+ * is set before the state, once and for good, and closes the channel. In quiet:
+ * posted == taken + slots whose state is not 0 (transport_is_valid). Model: test/model/channel.pml. */
+struct transport_channel {
+	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
+	_Alignas(64) _Atomic uint64_t taken;  /* messages taken out so far, by the owner, in any order */
+	_Atomic uint64_t refused;             /* ls_status of the first refused message, by the owner */
+	_Atomic uint64_t matched; /* messages claimed so far, by the owner: matched - taken are being read */
+	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
+};
+
+enum transport_lane { TRANSPORT_COLLECTIVE, TRANSPORT_POINT, TRANSPORT_LANES };
+
+/* Says whose segment this is; checked before anything else in it is looked at. */
+struct transport_head {
+	uint64_t magic;
+	uint64_t bytes; /* of the whole segment */
+	uint64_t job;
+	int32_t rank, size;
+};
+
+struct transport_segment {
+	struct transport_head head;
+	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* on which the owner may run, as cpu_set_t has it */
+	struct wait_bell bell;
+	struct transport_member member; /* of the world group */
+	struct transport_channel channels[]; /* [TRANSPORT_LANES][world size] */
+};
+
+/* A message that a thread of this rank has claimed, copied out of reach of its source. */
+struct transport_message {
+	uint64_t position;
+	uint64_t seq, count, bytes, window;
+	int32_t tag;
+	uint32_t dtype, record;
+	uint32_t index; /* of its slot */
+	const struct transport_slot *slot;
+};
+
+/* What only this process knows of a link's channels, so that a peer cannot damage it. */
+struct transport_cursor {
+	uint64_t posted;  /* by me, to the peer: the position of my newest message */
+	uint64_t taken;   /* by me, from the peer */
+	uint64_t matched; /* by me, from the peer */
+	uint32_t claimed; /* bit i: a thread of mine is receiving the message in slot i */
+	struct transport_message messages[TRANSPORT_CHANNEL_SLOTS];
+};
+
+/* One rank as this process sees it; my own rank has one too. Any thread may use a link: the lock makes
+ * posting one step, and finding and claiming another. */
+struct transport_link {
+	int peer; /* world rank */
+	struct transport_segment *segment;
+	size_t segment_bytes;
+	struct memory_view arena;
+	/* Kept open, so that a diagnosis finds them after their owner died; -1 before. Of my own rank:
+	 * those of `struct transport` and of the exchange, not owned. */
+	int segment_fd, trace_fd;
+	struct lock_link lock;
+	struct transport_cursor cursors[TRANSPORT_LANES] LOCK_GUARDED(link);
+};
+
+struct transport {
+	int rank, size;
+	uint64_t job;
+	int pid; /* whose memory it is: a forked child has none of it */
+	int segment_fd; /* mine */
+	struct transport_segment *segment;
+	struct transport_link *links; /* [size]; NULL before init */
+};
+
+/* ---- opening ---- */
+
+/* Creates this rank's segment; size <= TRANSPORT_SIZE_MAX. Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY,
+ * LS_SYSTEM, with a message; *transport is zeroed then. */
+LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
+
+/* Binds and listens on an abstract Unix socket with a fresh name (39 characters), which is written to
+ * `address`. Errors: LS_BAD_ARGUMENT, LS_SYSTEM, with a message; *listen_fd is -1 then. */
+LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
+
+/* Passes (segment, arena, trace) descriptors among all ranks through the abstract Unix socket `address`,
+ * on which rank 0 listens, after SO_PEERCRED has shown the same user on both ends; maps everything.
+ * Collective, blocking until deadline_ns; no rank returns LS_OK before all have mapped everything. Others
+ * that connect to the socket are turned away, or cost one descriptor until the end.
+ * After a failure the transport can only be closed. Errors, with a message that names the rank:
+ * LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION,
+ * LS_OUT_OF_MEMORY, LS_SYSTEM; LS_INTERRUPTED. What rank 0 finds, all ranks return. */
+struct transport_exchange {
+	const char *address; /* without the leading NUL; not needed in a world of one rank */
+	int listen_fd;       /* of transport_listen in rank 0, and stays the caller's; -1 elsewhere */
+	int arena_fd, trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
+	struct waiter *waiter;
+	uint64_t deadline_ns;
+};
+LS_CHECKED ls_status transport_connect(struct transport *transport,
+				       const struct transport_exchange *exchange);
+
+/* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors are
+ * closed. Harmless on a transport that is zeroed, and when repeated. */
+void transport_fini(struct transport *transport);
+
+/* ---- words ---- */
+
+static inline struct transport_member *transport_member(const struct transport *transport, int rank)
+{
+	return &transport->links[rank].segment->member;
+}
+static inline struct transport_entry *transport_entry(const struct transport *transport, int rank,
+						      uint64_t seq)
+{
+	return &transport_member(transport, rank)->entries[seq % TRANSPORT_ENTRIES];
+}
+/* Fills *out so that it waits for `word`, which lies in `owner`'s segment, to reach `value`; `peer` is
+ * who has to bring it there. */
+void transport_await(const struct transport *transport, int owner, const _Atomic uint64_t *word,
+		     uint64_t value, int peer, struct wait_word *out);
+/* Wakes whoever sleeps in `rank`. Call after wait_store. */
+void transport_wake(const struct transport *transport, int rank);
+void transport_wake_all(const struct transport *transport);
+
+/* ---- messages ---- */
+
+/* All of these may be called by any thread, none blocks, and none may be called under a lock of rank
+ * `link` or one that comes after it. */
+
+/* Posts a message to `peer` and wakes it. False, with *blocked saying what to wait for, when the channel
+ * has no free slot. bytes <= TRANSPORT_MESSAGE_INLINE are copied; longer ones must lie in my arena at
+ * `window` and stay untouched until transport_taken. *ticket names the message, for a sender that wants
+ * to know what became of it; nobody has to ask. */
+bool transport_post(struct transport *transport, enum transport_lane lane, int peer,
+		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
+		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(link);
+/* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is the
+ * message's own, or that of an earlier refusal: a channel on which one message was refused is closed, and
+ * says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
+bool transport_taken(struct transport *transport, enum transport_lane lane, int peer, uint64_t ticket,
+		     ls_status *refused, struct wait_word *blocked);
+
+/* Claims the oldest message from `peer` that has this tag (lane POINT) or collective number (lane
+ * COLLECTIVE) and that no other thread has claimed, or NULL with *blocked set. What is returned is a copy
+ * that the peer cannot reach, valid until transport_take, which must follow. */
+struct transport_message *transport_match(struct transport *transport, enum transport_lane lane,
+					  int peer, int64_t key, struct wait_word *blocked)
+	LOCK_AVOIDS(link);
+/* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the group's
+ * cause before; who matches a message looks at the cause after that and before it reads. So once all
+ * that had been matched is taken, nothing of mine will be read any more. If not, *blocked. */
+bool transport_quiet(struct transport *transport, enum transport_lane lane, int peer,
+		     struct wait_word *blocked);
+/* message->bytes of payload where this process sees it, in memory that the peer can still change; NULL if
+ * the peer wrote nonsense. */
+const void *transport_payload(struct transport *transport, int peer,
+			      const struct transport_message *message);
+/* Frees the slot and tells the sender; refused LS_OK, or the status the sender shall return. `message`
+ * is no longer valid then. */
+void transport_take(struct transport *transport, enum transport_lane lane, int peer,
+		    struct transport_message *message, ls_status refused) LOCK_AVOIDS(link);
+
+/* Whether the equations of struct transport_channel hold for what this rank receives. For tests: only
+ * while no message is under way. */
+bool transport_is_valid(struct transport *transport) LOCK_AVOIDS(link);
+
+#endif

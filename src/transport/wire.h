@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What ranks say to each other while they connect: one fixed-size struct, with descriptors beside it, over
+ * a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Leaf r (every rank but 0) and the
+ * hub (rank 0):
+ *
+ *   leaf                          hub
+ *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each leaf
+ *                          <---   TABLE first, count, 3 * count fds
+ *   MAPPED first           --->   after all of them from all leaves:
+ *                          <---   GO
+ *   FAIL rank, status     <--->   in place of any of these; the hub passes it on to everybody */
+#ifndef TRANSPORT_WIRE_H
+#define TRANSPORT_WIRE_H
+
+#include <stdint.h>
+
+#include "segment.h"
+
+#define WIRE_MAGIC UINT64_C(0x314b4e494c534c) /* "LSLINK1" */
+enum {
+	WIRE_VERSION = 1,
+	WIRE_CHUNK = 32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
+	WIRE_FDS_MAX = WIRE_CHUNK * TRANSPORT_FDS,
+	/* Descriptors in flight count against the sender's limit of open files, so only so many leaves are
+	 * sent a TABLE at the same time. */
+	WIRE_WINDOW = 4,
+	WIRE_RETRY_MS = 10, /* where the system has no event to wait for */
+};
+
+enum transport_wire_kind { WIRE_HELLO = 1, WIRE_TABLE, WIRE_MAPPED, WIRE_GO, WIRE_FAIL };
+
+struct transport_wire {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t kind; /* enum transport_wire_kind */
+	uint64_t job;
+	int32_t rank, size; /* HELLO: the sender's; FAIL: rank is who is to blame */
+	int32_t pid;        /* HELLO: the sender's */
+	uint32_t status;    /* FAIL */
+	int32_t first, count; /* TABLE, MAPPED: ranks [first, first + count) */
+};
+_Static_assert(sizeof(struct transport_wire) == 48, "the same for all compilers");
+
+struct transport_wire transport_wire_of(const struct transport *transport,
+					enum transport_wire_kind kind);
+
+/* Sends as soon as the system takes it, or fails with LS_TIMED_OUT, LS_INTERRUPTED, or without a
+ * message LS_PEER_DIED: the other end is closed (what it said before can still be received). */
+LS_CHECKED ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds,
+					 int fd_count, int peer,
+					 const struct transport_exchange *exchange,
+					 uint64_t deadline_ns);
+/* Sends if it can be done at once. */
+void transport_wire_try_send(int fd, const struct transport_wire *wire);
+
+enum transport_wire_result {
+	WIRE_MESSAGE,
+	WIRE_AGAIN, /* nothing there yet */
+	WIRE_END,
+	WIRE_NONSENSE,  /* not a message of this version and job */
+	WIRE_EXHAUSTED, /* this process has no room for the descriptors */
+};
+
+/* Receives what is there, without waiting: a message and its at most `max` descriptors (max <=
+ * WIRE_FDS_MAX), which are the caller's from then on. With any other result there are none. */
+enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct transport_wire *wire,
+						  int *fds, int max, int *fd_count);
+
+/* Whether the process at the other end belongs to my user; *pid and *uid for the report. */
+bool transport_wire_same_user(int fd, int *pid, unsigned *uid);
+
+#endif
