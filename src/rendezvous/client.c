@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A rank that does not serve: knocks until somebody listens, says hello, and reads the verdict. What it
+ * reaches may be anything, so every byte goes through the parser and every wait has a limit. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rendezvous/meet.h"
+
+enum { PAUSE_FIRST_MS = 5, PAUSE_LAST_MS = 100 };
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Until when to wait for what answers: a server that has welcomed this rank knows its deadline and
+ * gives the verdict then, so that takes a little longer. */
+static uint64_t limit_ns(const struct rendezvous_client *client)
+{
+	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;
+	if (!client->welcomed)
+		return client->silence_ns;
+	return client->deadline_ns > CLOCK_NEVER - grace_ns ? CLOCK_NEVER
+							    : client->deadline_ns + grace_ns;
+}
+
+static void say_where(struct rendezvous_client *client, const char *before, const char *after)
+{
+	char where[RENDEZVOUS_PLACE_BYTES];
+
+	rendezvous_place_name(client->place, where);
+	rendezvous_text_add(client->text, "%s%s%s", before, where, after);
+}
+
+static double waited_s(const struct rendezvous_client *client)
+{
+	return (double)(clock_now_ns() - client->began_ns) * 1e-9;
+}
+
+static ls_status give_up(struct rendezvous_client *client)
+{
+	char *text = client->text;
+
+	if (client->welcomed) {
+		rendezvous_text_holder(text, client->holder_rank, client->holder_pid);
+		say_where(client, ", the process that holds the rendezvous ", ",");
+		rendezvous_text_add(text,
+				    " answered at first and then no more (waited %.1f s): see "
+				    "whether it is stopped or stuck",
+				    waited_s(client));
+		return LS_NO_MASTER;
+	}
+	if (client->mute) {
+		say_where(client, "something at ", " takes connections and says nothing");
+		rendezvous_text_add(text,
+				    " (waited %.1f s): another program uses this address, or the "
+				    "process that should hold the rendezvous is stopped",
+				    waited_s(client));
+		return LS_STRANGER;
+	}
+	say_where(client, "nobody listens at ", "");
+	rendezvous_text_add(text,
+			    " (tried for %.1f s): %s has not come there, or has ended. See whether "
+			    "it was started, what it printed, and whether all ranks have the "
+			    "same %s",
+			    waited_s(client), "rank 0 (or the launcher)",
+			    client->place->tcp ? "MASTER_ADDR and MASTER_PORT"
+					       : "rendezvous address");
+	return LS_NO_MASTER;
+}
+
+static ls_status interrupted(struct rendezvous_client *client, ls_status status)
+{
+	if (status == LS_INTERRUPTED)
+		say_where(client, "a signal ended the wait for the other ranks at ", "");
+	else
+		say_where(client, "cannot wait for the other ranks at ", "");
+	return status;
+}
+
+/* Waits for `events` on the connection: LS_OK, LS_TIMED_OUT, or a status that decides. */
+static ls_status wait_for(struct rendezvous_client *client, short events)
+{
+	struct pollfd fds = {.fd = client->fd, .events = events};
+	int peer = client->welcomed ? client->holder_rank : -1;
+	ls_status status = wait_fds(client->waiter, &fds, 1, peer, limit_ns(client));
+
+	if (status != LS_OK && status != LS_TIMED_OUT)
+		return interrupted(client, status);
+	return status;
+}
+
+/* LS_OK: connected. LS_NO_MASTER: not this time. Else it decides. */
+static ls_status knock(struct rendezvous_client *client)
+{
+	int error = rendezvous_dial(client->place, &client->fd);
+
+	if (error == EINPROGRESS) {
+		ls_status status = wait_for(client, POLLOUT);
+		if (status == LS_TIMED_OUT)
+			return LS_NO_MASTER;
+		if (status != LS_OK)
+			return status;
+		error = rendezvous_dialled(client->place, client->fd);
+	}
+	/* EAGAIN: a Unix socket listens, and its queue is full. */
+	client->mute = error == EAGAIN;
+	if (error == 0 || error == EAGAIN || error == ECONNREFUSED || error == ECONNRESET ||
+	    error == ETIMEDOUT || error == EADDRNOTAVAIL)
+		return error == 0 ? LS_OK : LS_NO_MASTER;
+
+	say_where(client, "cannot connect to the rendezvous address ", ": ");
+	errno = error;
+	rendezvous_text_add(client->text, "%m");
+	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS
+		       ? LS_OUT_OF_MEMORY
+		       : LS_SYSTEM;
+}
+
+/* An abstract name is whoever's was first; the kernel says whose. */
+static ls_status check_owner(struct rendezvous_client *client)
+{
+	struct ucred credentials;
+
+	if (client->place->tcp)
+		return LS_OK;
+	if (rendezvous_credentials(client->fd, &credentials) && credentials.uid == geteuid())
+		return LS_OK;
+	say_where(client, "", "");
+	rendezvous_text_add(
+		client->text,
+		" belongs to a process of user %u, and this is user %u: choose another name "
+		"for this job",
+		credentials.uid, (unsigned)geteuid());
+	return LS_STRANGER;
+}
+
+/* A connection that breaks meanwhile is not an error here: an answer may have come before. */
+static ls_status send_hello(struct rendezvous_client *client)
+{
+	struct wire_hello hello;
+	uint64_t now_ns = clock_now_ns(), remaining_ms = 0;
+	size_t sent = 0;
+
+	if (client->deadline_ns == CLOCK_NEVER)
+		remaining_ms = UINT64_MAX;
+	else if (client->deadline_ns > now_ns)
+		remaining_ms = (client->deadline_ns - now_ns) / 1000000;
+	rendezvous_hello_fill(&hello, client->place, client->self, remaining_ms);
+	int passed = hello.flags & WIRE_FLAG_TRACE ? client->self->trace_fd : -1;
+	while (sent < sizeof hello) {
+		ssize_t more = rendezvous_send(client->fd, (const char *)&hello + sent,
+					       sizeof hello - sent, sent == 0 ? passed : -1);
+		if (more > 0) {
+			sent += (size_t)more;
+			continue;
+		}
+		if (more < 0 && errno == EINTR)
+			continue;
+		if (more < 0 && errno != EAGAIN)
+			return LS_OK;
+		ls_status status = wait_for(client, POLLOUT);
+		if (status != LS_OK)
+			return status;
+	}
+	return LS_OK;
+}
+
+static ls_status say_stranger(struct rendezvous_client *client)
+{
+	char start[25];
+
+	rendezvous_copy_printable(start, sizeof start, client->in, client->got);
+	say_where(client, "what answers at ", " is no Lockstep");
+	rendezvous_text_add(client->text, ": it says \"%s\"%s. Choose another address%s", start,
+			    strncmp(start, "HTTP/", 5) == 0 ? ", so it is a web server" : "",
+			    client->place->tcp ? " (MASTER_PORT) for this job" : " for this job");
+	return LS_STRANGER;
+}
+
+static ls_status say_version(struct rendezvous_client *client, const struct wire_head *other)
+{
+	struct wire_head mine;
+
+	rendezvous_head_fill(&mine, WIRE_HELLO, sizeof mine, client->place->rank,
+			     client->self->me.pid);
+	rendezvous_text_add(client->text, "rank %d (pid %d) runs Lockstep %s (protocol %u), but ",
+			    mine.rank, mine.pid, mine.version, mine.protocol);
+	rendezvous_text_holder(client->text, other->rank, other->pid);
+	say_where(client, " at ", "");
+	rendezvous_text_add(client->text,
+			    " runs %s (protocol %u%s): start all with the same library",
+			    other->version, other->protocol,
+			    other->byte_order == WIRE_BYTE_ORDER ? "" : ", another byte order");
+	return LS_WRONG_VERSION;
+}
+
+static ls_status take_answer(struct rendezvous_client *client, const struct wire_answer *answer,
+			     struct rendezvous_table *out, int *control)
+{
+	const struct rendezvous_place *place = client->place;
+
+	if (answer->status != LS_OK) {
+		rendezvous_text_add(client->text, "%s", answer->text);
+		return (ls_status)answer->status;
+	}
+	if (answer->size != place->world_size ||
+	    strcmp(answer->ranks[place->rank].address, client->self->me.address) != 0) {
+		say_where(client, "the table of ranks that came from ",
+			  " is not of this job: choose another address for it");
+		return LS_STRANGER;
+	}
+	out->job = answer->job;
+	out->size = answer->size;
+	memcpy(out->ranks, answer->ranks, (size_t)answer->size * sizeof out->ranks[0]);
+	/* Rank 0 serves no longer once all have their table; a launcher stays. */
+	if (answer->head.rank == WIRE_LAUNCHER) {
+		*control = client->fd;
+		client->fd = -1;
+	}
+	return LS_OK;
+}
+
+/* True once *status decides. Takes one welcome off what has come, if there is one. */
+static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
+		  ls_status *status)
+{
+	struct wire_answer reply;
+
+	for (;;) {
+		enum wire_verdict verdict = rendezvous_reply_parse(client->in, client->got, &reply);
+		if (verdict == WIRE_MORE)
+			return false;
+		if (verdict == WIRE_NONSENSE) {
+			*status = say_stranger(client);
+			return true;
+		}
+		if (verdict == WIRE_OTHER) {
+			*status = say_version(client, &reply.head);
+			return true;
+		}
+		client->holder_rank = reply.head.rank;
+		client->holder_pid = reply.head.pid;
+		bool again = client->welcomed;
+		client->welcomed = true;
+		if (reply.head.kind == WIRE_ANSWER) {
+			*status = take_answer(client, &reply, out, control);
+			return true;
+		}
+		if (again) {
+			*status = say_stranger(client);
+			return true;
+		}
+		client->got -= sizeof reply.head;
+		memmove(client->in, client->in + sizeof reply.head, client->got);
+	}
+}
+
+static ls_status say_vanished(struct rendezvous_client *client)
+{
+	say_where(client, "the process that holds the rendezvous ", ", ");
+	rendezvous_text_holder(client->text, client->holder_rank, client->holder_pid);
+	rendezvous_text_add(client->text, ", ended before all ranks had come: see what it printed");
+	return LS_NO_MASTER;
+}
+
+/* True once *status decides; false: the connection ended before a word, try again. */
+static bool listen_for(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
+		       ls_status *status)
+{
+	client->got = 0;
+	for (;;) {
+		int none = -1;
+		ssize_t more = rendezvous_receive(client->fd, client->in + client->got,
+						  sizeof client->in - client->got, &none);
+		rendezvous_close_fd(&none);
+		if (more < 0 && errno == EINTR)
+			continue;
+		if (more > 0) {
+			client->got += (size_t)more;
+			if (judge(client, out, control, status))
+				return true;
+			continue;
+		}
+		if (more < 0 && errno == EAGAIN) {
+			*status = wait_for(client, POLLIN);
+			if (*status == LS_OK)
+				continue;
+			if (*status == LS_TIMED_OUT)
+				*status = give_up(client);
+			return true;
+		}
+		if (!client->welcomed)
+			return false;
+		*status = say_vanished(client);
+		return true;
+	}
+}
+
+static bool try_once(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
+		     ls_status *status)
+{
+	*status = knock(client);
+	if (*status != LS_OK)
+		return *status != LS_NO_MASTER;
+	client->mute = true; /* until it has said a word */
+	*status = check_owner(client);
+	if (*status == LS_OK)
+		*status = send_hello(client);
+	if (*status == LS_TIMED_OUT)
+		*status = give_up(client);
+	if (*status != LS_OK)
+		return true;
+	return listen_for(client, out, control, status);
+}
+
+ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out,
+				 int *control)
+{
+	uint64_t pause_ms = PAUSE_FIRST_MS;
+	ls_status status = LS_OK;
+
+	client->fd = -1;
+	client->began_ns = clock_now_ns();
+	for (;;) {
+		bool decided = try_once(client, out, control, &status);
+		rendezvous_close_fd(&client->fd);
+		if (decided)
+			return status;
+		if (client->once || clock_now_ns() >= client->silence_ns)
+			return give_up(client);
+		status = wait_fds(client->waiter, NULL, 0, -1,
+				  earlier(clock_deadline_ns(pause_ms), client->silence_ns));
+		if (status != LS_TIMED_OUT)
+			return interrupted(client, status);
+		pause_ms = earlier(pause_ms * 2, PAUSE_LAST_MS);
+	}
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and its
+ * text names the rank, what was expected and found, and what to do. */
+#include "rendezvous/party_test.h"
+
+static const int sizes[] = {2, 8, RENDEZVOUS_SIZE_MAX};
+enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
+
+/* The i-th combination of kind and size. */
+static struct party party_case(int i)
+{
+	struct rendezvous_place place = party_place(i % 2, sizes[i / 2]);
+	return party_new(&place, false);
+}
+
+static void run_failing(struct party *party, ls_status status, uint64_t limit_ms,
+			const char *const *words)
+{
+	party_start(party);
+	party_wait(party);
+	party_check_failed(party, status, limit_ms, words);
+	party_free(party);
+}
+
+static void test_wrong_world_size(void **state)
+{
+	(void)state;
+	for (int i = 0; i < CASES; i++) {
+		struct party party = party_case(i);
+		int wrong = party.size == 2 ? 3 : 2;
+		char found[32], expected[32];
+		snprintf(found, sizeof found, "was started for %d ranks", wrong);
+		snprintf(expected, sizeof expected, "for %d: give", party.size);
+		party.ranks[1].place.world_size = wrong;
+		run_failing(&party, LS_WRONG_WORLD_SIZE, PARTY_QUICK_MS,
+			    PARTY_WORDS("rank 1 (pid", found, "rank 0 (pid", expected, "WORLD_SIZE"));
+	}
+}
+
+static void test_duplicate_rank(void **state)
+{
+	(void)state;
+	for (int i = 2; i < CASES; i++) {
+		struct party party = party_case(i);
+		char expected[32];
+		snprintf(expected, sizeof expected, "RANK, 0 to %d", party.size - 1);
+		party.ranks[party.size - 1].place.rank = 1;
+		run_failing(&party, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
+			    PARTY_WORDS("two processes", "rank 1 of", "pid", expected));
+	}
+}
+
+/* The second one finds the address taken, asks who is there, and all learn what is wrong. */
+static void test_duplicate_rank_0(void **state)
+{
+	(void)state;
+	for (int i = 2; i < CASES; i++) {
+		struct party party = party_case(i);
+		party.ranks[2].place.rank = 0;
+		party.ranks[2].place.serve = true;
+		run_failing(&party, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
+			    PARTY_WORDS("two processes", "rank 0 of", "give each its own RANK"));
+	}
+}
+
+static void test_rank_missing(void **state)
+{
+	(void)state;
+	for (int i = 0; i < CASES; i++) {
+		struct party party = party_case(i);
+		char expected[48];
+		snprintf(expected, sizeof expected, "1 of %d ranks did not come", party.size);
+		party.ranks[1].absent = true;
+		for (int rank = 0; rank < party.size; rank++)
+			party.ranks[rank].limit_ms = PARTY_SHORT_MS;
+		run_failing(&party, LS_RANK_MISSING, PARTY_SHORT_MS + PARTY_QUICK_MS,
+			    party.size == 2
+				    ? PARTY_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
+				    : PARTY_WORDS(expected, ": rank 1", "here: 0, 2-",
+						  "LOCKSTEP_OPEN_TIMEOUT_MS"));
+	}
+}
+
+static void test_ranks_missing_are_listed(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(true, 8);
+	struct party party = party_new(&place, false);
+	party.ranks[1].absent = party.ranks[3].absent = party.ranks[4].absent = true;
+	party.ranks[5].absent = true;
+	party.ranks[0].limit_ms = PARTY_SHORT_MS;
+	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
+		    PARTY_WORDS("4 of 8 ranks", ": ranks 1, 3-5 (here: 0, 2, 6, 7)"));
+}
+
+/* The most impatient rank ends the meeting, for all. */
+static void test_least_deadline_counts(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(false, 4);
+	struct party party = party_new(&place, false);
+	party.ranks[2].limit_ms = PARTY_SHORT_MS;
+	party.ranks[3].absent = true;
+	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS("rank 3"));
+}
+
+/* A process that says hello, waits until it was heard, and ends. */
+static pid_t fork_short_life(const struct rendezvous_place *place, int rank)
+{
+	pid_t pid = fork();
+	if (pid != 0)
+		return pid;
+	struct wire_head welcome;
+	struct wire_hello hello = party_hello(place, rank);
+	int fd = party_connect(place);
+	bool heard = fd >= 0 && rendezvous_send(fd, &hello, sizeof hello, -1) > 0 &&
+		     party_read(fd, &welcome, sizeof welcome) == sizeof welcome;
+	_exit(heard ? 0 : 1);
+}
+
+static void test_rank_ends_before_all_came(void **state)
+{
+	(void)state;
+	for (int i = 2; i < 4; i++) {
+		struct party party = party_case(i);
+		party.ranks[2].absent = party.ranks[3].absent = true;
+		pid_t pid = fork_short_life(&party.ranks[2].place, 2);
+		char expected[80];
+		snprintf(expected, sizeof expected,
+			 "rank 2 (pid %d) ended before all ranks had come", pid);
+		run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
+			    PARTY_WORDS(expected, "see what it printed"));
+		assert_int_equal(party_reap(pid), 0);
+	}
+}
+
+/* Rank 0 as a process that is struck by `signal` once rank 1 has been heard. */
+static pid_t fork_server(const struct rendezvous_place *place, int signal)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()}, .trace_fd = -1};
+	struct rendezvous_server *server;
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid;
+	self.me.pid = getpid();
+	if (rendezvous_server_start(place, &self, clock_deadline_ns(PARTY_QUICK_MS), text, &server))
+		_exit(1);
+	while (rendezvous_server_pid(server, 1) == 0 && rendezvous_server_step(server) == LS_OK) {
+		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
+		if (wait_fds(NULL, fds, count, -1, clock_deadline_ns(100)) == LS_SYSTEM)
+			_exit(2);
+	}
+	raise(signal);
+	_exit(3);
+}
+
+static void test_server_is_killed(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		struct party party = party_new(&place, false);
+		party.ranks[0].absent = party.ranks[2].absent = true;
+		pid_t pid = fork_server(&party.ranks[0].place, SIGKILL);
+		char expected[80];
+		snprintf(expected, sizeof expected,
+			 "rank 0 (pid %d), ended before all ranks had come", pid);
+		run_failing(&party, LS_NO_MASTER, PARTY_QUICK_MS,
+			    PARTY_WORDS("holds the rendezvous", expected));
+		assert_true(WIFSIGNALED(party_reap(pid)));
+	}
+}
+
+static void test_server_is_stopped(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(false, 3);
+	struct party party = party_new(&place, false);
+	party.ranks[0].absent = party.ranks[2].absent = true;
+	party.ranks[1].limit_ms = PARTY_SHORT_MS;
+	pid_t pid = fork_server(&party.ranks[0].place, SIGSTOP);
+	party_start(&party);
+	party_wait(&party);
+	party_check_failed(&party, LS_NO_MASTER, PARTY_SHORT_MS + PARTY_QUICK_MS,
+			   PARTY_WORDS("rank 0 (pid", "answered at first", "stopped"));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_true(WIFSIGNALED(party_reap(pid)));
+	party_free(&party);
+}
+
+/* The launcher saw a process end that never came; latecomers hear of it as well. */
+static void test_launcher_fails_the_meeting(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.world_size = 3};
+	struct rendezvous_server *server;
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+
+	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
+	place = *rendezvous_server_place(server);
+	struct wire_hello hello = party_hello(&place, 0), late = party_hello(&place, 1);
+	int fd = party_say(&place, &hello, sizeof hello);
+	assert_int_equal(rendezvous_server_step(server), LS_OK);
+	assert_int_equal(rendezvous_server_pid(server, 0), getpid());
+	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 2);
+	int early = party_say(&place, &late, sizeof late);
+	rendezvous_server_fail(server, LS_PEER_DIED, "rank 2 (pid 7) ended with exit code 3");
+	rendezvous_server_fail(server, LS_SYSTEM, "only the first cause counts");
+	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
+	assert_string_equal(rendezvous_server_text(server), "rank 2 (pid 7) ended with exit code 3");
+	struct wire_head welcome;
+	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
+	party_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	fd = party_say(&place, &late, sizeof late);
+	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
+	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
+	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
+	rendezvous_server_close(server);
+}
+
+static void on_signal(int signal)
+{
+	(void)signal;
+}
+
+/* Waits until the rank has been welcomed by rank 0, which its wait slot shows to anybody. */
+static void await_welcomed(struct party_rank *rank)
+{
+	struct wait_slot_body body;
+	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+
+	do {
+		assert_true(clock_now_ns() < until_ns);
+		party_look(rank, &body);
+	} while (body.state != WAIT_FDS || body.edges[0].peer != 0);
+}
+
+/* Signals until one has ended the wait: one that comes between two waits is not noticed. */
+static void interrupt(struct party_rank *rank)
+{
+	while (!atomic_load(&rank->done)) {
+		assert_int_equal(pthread_kill(rank->thread, SIGUSR1), 0);
+		assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(2)), LS_TIMED_OUT);
+	}
+}
+
+static void test_interrupted(void **state)
+{
+	(void)state;
+	struct sigaction action = {.sa_handler = on_signal};
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	for (int who = 0; who < 2; who++) {
+		struct rendezvous_place place = party_place(who, 4);
+		struct party party = party_new(&place, false);
+		party.ranks[3].absent = true;
+		party_start(&party);
+		await_welcomed(&party.ranks[1]);
+		await_welcomed(&party.ranks[2]);
+		interrupt(&party.ranks[who]);
+		party_wait(&party);
+		party_check_rank(&party.ranks[who], LS_INTERRUPTED, PARTY_WORDS("a signal ended"));
+		party.ranks[who].absent = true;
+		char expected[80];
+		snprintf(expected, sizeof expected,
+			 "rank %d (pid %d) ended before all ranks had come", who, getpid());
+		party_check_failed(&party, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS(expected));
+		party_free(&party);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_wrong_world_size),
+		cmocka_unit_test(test_duplicate_rank),
+		cmocka_unit_test(test_duplicate_rank_0),
+		cmocka_unit_test(test_rank_missing),
+		cmocka_unit_test(test_ranks_missing_are_listed),
+		cmocka_unit_test(test_least_deadline_counts),
+		cmocka_unit_test(test_rank_ends_before_all_came),
+		cmocka_unit_test(test_server_is_killed),
+		cmocka_unit_test(test_server_is_stopped),
+		cmocka_unit_test(test_launcher_fails_the_meeting),
+		cmocka_unit_test(test_interrupted),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods, uninvited
+ * descriptors, and a process that is out of descriptors. */
+#include "rendezvous/party_test.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+
+enum { FLOOD = 2000, KEPT = 150 };
+
+/* Says something random; now and then the beginning of a hello, or a hello with a flipped byte. */
+static int say_garbage(const struct rendezvous_place *place)
+{
+	struct wire_hello hello = party_hello(place, 1);
+	unsigned char bytes[2048];
+	uint64_t kind = party_random() % 8;
+	size_t count = party_random() % (sizeof bytes + 1);
+	int fd = party_connect(place);
+
+	assert_true(fd >= 0);
+	assert_int_equal(getrandom(bytes, sizeof bytes, 0), sizeof bytes);
+	if (kind == 0) {
+		memcpy(bytes, &hello, sizeof hello);
+		count %= sizeof hello;
+	} else if (kind == 1) {
+		/* In the magic or the byte order: elsewhere it could say something. */
+		memcpy(bytes, &hello, sizeof hello);
+		bytes[party_random() % 12] ^= 0x5a;
+	}
+	/* The server may have ended the connection already; that is no failure here. */
+	(void)!rendezvous_send(fd, bytes, count, -1);
+	return fd;
+}
+
+static void test_garbage_flood(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 4);
+		struct party party = party_new(&place, false);
+		int kept[KEPT];
+		memset(kept, -1, sizeof kept);
+		party.ranks[3].absent = true;
+		party_start(&party);
+		for (int i = 0; i < FLOOD; i++) {
+			rendezvous_close_fd(&kept[i % KEPT]);
+			kept[i % KEPT] = say_garbage(&place);
+		}
+		party.ranks[3].absent = false;
+		party_start_rank(&party.ranks[3]);
+		party_wait(&party);
+		party_check_met(&party, false);
+		for (int i = 0; i < KEPT; i++)
+			rendezvous_close_fd(&kept[i]);
+		party_free(&party);
+	}
+}
+
+static struct rendezvous_server *open_server(bool tcp, int size, struct rendezvous_place *place)
+{
+	struct rendezvous_server *server;
+	*place = (struct rendezvous_place){.tcp = tcp, .world_size = size};
+	assert_int_equal(rendezvous_server_open(place, clock_deadline_ns(PARTY_LONG_MS), &server),
+			 LS_OK);
+	*place = *rendezvous_server_place(server);
+	return server;
+}
+
+/* True once the server has ended the connection. */
+static bool is_ended(int fd)
+{
+	char byte;
+	int none = -1;
+	ssize_t got = rendezvous_receive(fd, &byte, 1, &none);
+	return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+/* More silent connections than there are places: the oldest go, and a rank still gets in. */
+static void test_silent_crowd(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(false, 1, &place);
+	int crowd[RENDEZVOUS_GUEST_MAX + 10];
+	int count = sizeof crowd / sizeof crowd[0];
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+
+	for (int i = 0; i < count; i++) {
+		crowd[i] = party_connect(&place);
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	}
+	for (int i = 0; i < count; i++)
+		assert_int_equal(is_ended(crowd[i]), i < 10);
+	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX),
+			 1 + RENDEZVOUS_GUEST_MAX);
+	assert_int_equal(rendezvous_server_fds(server, fds, 5), 5);
+	struct wire_hello hello = party_hello(&place, 0);
+	int fd = party_say(&place, &hello, sizeof hello);
+	assert_int_equal(rendezvous_server_step(server), LS_OK);
+	assert_true(rendezvous_server_complete(server));
+	rendezvous_close_fd(&fd);
+	for (int i = 0; i < count; i++)
+		rendezvous_close_fd(&crowd[i]);
+	rendezvous_server_close(server);
+}
+
+/* A hello that comes byte by byte is a hello; until then it is nobody. */
+static void test_slow_hello(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(false, 2, &place);
+	struct wire_hello hello = party_hello(&place, 1);
+	int fd = party_connect(&place);
+
+	for (size_t i = 0; i < sizeof hello; i++) {
+		assert_int_equal(rendezvous_server_pid(server, 1), 0);
+		assert_int_equal(rendezvous_send(fd, (char *)&hello + i, 1, -1), 1);
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	}
+	assert_int_equal(rendezvous_server_pid(server, 1), getpid());
+	rendezvous_close_fd(&fd);
+	rendezvous_server_close(server);
+}
+
+static int count_fds(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+	assert_non_null(folder);
+	while (readdir(folder) != NULL)
+		count++;
+	closedir(folder);
+	return count;
+}
+
+/* Descriptors that nobody asked for are closed: with nonsense, within a hello, and after it. */
+static void test_uninvited_descriptors(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	int before = count_fds();
+	struct rendezvous_server *server = open_server(false, 2, &place);
+	struct wire_hello hello = party_hello(&place, 1);
+	int stranger = party_connect(&place), fd = party_connect(&place);
+
+	assert_int_equal(rendezvous_send(stranger, "nonsense", 8, 0), 8);
+	assert_int_equal(rendezvous_send(fd, &hello, 40, 0), 40);
+	assert_int_equal(rendezvous_send(fd, (char *)&hello + 40, 40, 0), 40);
+	assert_int_equal(rendezvous_send(fd, (char *)&hello + 80, sizeof hello - 80, 0),
+			 sizeof hello - 80);
+	assert_int_equal(rendezvous_server_step(server), LS_OK);
+	assert_int_equal(rendezvous_server_pid(server, 1), getpid());
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(rendezvous_send(fd, "more", 4, 0), 4);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	assert_true(is_ended(stranger));
+	/* The listener, one trace, and both ends of one connection. */
+	rendezvous_close_fd(&stranger);
+	assert_int_equal(count_fds(), before + 4);
+	rendezvous_close_fd(&fd);
+	rendezvous_server_close(server);
+	assert_int_equal(count_fds(), before);
+}
+
+/* Whoever has a seat may talk on, and is not listened to. */
+static void test_rank_talks_on(void **state)
+{
+	(void)state;
+	static const char noise[65536];
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(true, 2, &place);
+	struct wire_hello hello = party_hello(&place, 0), other = party_hello(&place, 1);
+	int fd = party_say(&place, &hello, sizeof hello);
+	struct wire_head welcome;
+
+	for (int i = 0; i < 1000; i++) {
+		ssize_t sent = rendezvous_send(fd, noise, sizeof noise, -1);
+		assert_true(sent > 0 || errno == EAGAIN);
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	}
+	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	int second = party_say(&place, &other, sizeof other);
+	while (!rendezvous_server_complete(server))
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	rendezvous_close_fd(&fd);
+	rendezvous_close_fd(&second);
+	rendezvous_server_close(server);
+}
+
+/* What said nothing is counted in the report, for it may have been a rank gone wrong. */
+static void test_strangers_are_reported(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.world_size = 3};
+	struct rendezvous_server *server;
+	uint64_t deadline_ns = clock_deadline_ns(100);
+	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
+	place = *rendezvous_server_place(server);
+	struct wire_hello hello = party_hello(&place, 1);
+	int rank = party_say(&place, &hello, sizeof hello);
+	int nonsense = party_say(&place, "GET / HTTP/1.0\r\n\r\n", 18);
+	int silent = party_connect(&place), gone = party_connect(&place);
+
+	rendezvous_close_fd(&gone);
+	ls_status status;
+	do {
+		status = rendezvous_server_step(server);
+		assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(5)), LS_TIMED_OUT);
+	} while (status == LS_OK);
+	assert_int_equal(status, LS_RANK_MISSING);
+	struct wire_head welcome;
+	assert_int_equal(party_read(rank, &welcome, sizeof welcome), sizeof welcome);
+	party_check_answer(rank, LS_RANK_MISSING,
+			   PARTY_WORDS("2 of 3 ranks", "ranks 0, 2 (here: 1)",
+				       "3 connections said nothing that Lockstep understands"));
+	rendezvous_close_fd(&nonsense);
+	rendezvous_close_fd(&silent);
+	rendezvous_server_close(server);
+}
+
+/* On TCP a process of another user says so itself. */
+static void test_other_user_is_refused(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(true, 2, &place);
+	struct wire_hello hello = party_hello(&place, 1);
+	hello.uid = geteuid() + 1;
+	int fd = party_say(&place, &hello, sizeof hello);
+
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
+	assert_true(party_ready(fds[0].fd, POLLIN));
+	assert_int_equal(rendezvous_server_step(server), LS_OK);
+	party_check_answer(fd, LS_STRANGER, PARTY_WORDS("belongs to user", "this process runs as"));
+	assert_int_equal(rendezvous_server_pid(server, 1), 0);
+	rendezvous_server_close(server);
+}
+
+/* A server with hardly any descriptors left sends silent ones away, and goes on. */
+static void test_out_of_descriptors(void **state)
+{
+	(void)state;
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(false, 2, &place);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = {.rlim_cur = 12, .rlim_max = 12};
+		struct pollfd fds[RENDEZVOUS_FDS_MAX];
+		ls_status status = setrlimit(RLIMIT_NOFILE, &limit) == 0 ? LS_OK : LS_SYSTEM;
+		while (status == LS_OK && !rendezvous_server_complete(server)) {
+			int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
+			if (wait_fds(NULL, fds, count, -1, clock_deadline_ns(1000)) == LS_SYSTEM)
+				_exit(100);
+			status = rendezvous_server_step(server);
+		}
+		_exit(status);
+	}
+	int crowd[40];
+	for (int i = 0; i < 40; i++)
+		crowd[i] = party_connect(&place);
+	struct wire_hello first = party_hello(&place, 0), second = party_hello(&place, 1);
+	struct wire_head welcome;
+	int fd = party_say(&place, &first, sizeof first);
+	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	int other = party_say(&place, &second, sizeof second);
+	assert_int_equal(party_read(other, &welcome, sizeof welcome), sizeof welcome);
+	int status = party_reap(pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), LS_OK);
+	for (int i = 0; i < 40; i++)
+		rendezvous_close_fd(&crowd[i]);
+	rendezvous_close_fd(&fd);
+	rendezvous_close_fd(&other);
+	rendezvous_server_close(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_garbage_flood),
+		cmocka_unit_test(test_silent_crowd),
+		cmocka_unit_test(test_slow_hello),
+		cmocka_unit_test(test_uninvited_descriptors),
+		cmocka_unit_test(test_rank_talks_on),
+		cmocka_unit_test(test_strangers_are_reported),
+		cmocka_unit_test(test_other_user_is_refused),
+		cmocka_unit_test(test_out_of_descriptors),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

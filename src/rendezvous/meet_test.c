@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of all
+ * sizes, whoever comes late. */
+#include "rendezvous/party_test.h"
+
+#include <sys/mman.h>
+
+static const int sizes[] = {1, 2, 8, RENDEZVOUS_SIZE_MAX};
+enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
+
+static void test_rank_0_serves(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * SIZE_COUNT; i++) {
+		struct rendezvous_place place = party_place(i % 2, sizes[i / 2]);
+		struct party party = party_new(&place, false);
+		party_start(&party);
+		party_wait(&party);
+		party_check_met(&party, false);
+		party_free(&party);
+	}
+}
+
+static void test_alone_needs_no_socket(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(false, 1);
+	struct party party = party_new(&place, false);
+	struct rendezvous_place bound;
+	int fd;
+
+	/* Although the address is taken: nobody looks at it. */
+	assert_int_equal(rendezvous_listen(&place, &bound, &fd, party.ranks[0].text), LS_OK);
+	party_start(&party);
+	party_wait(&party);
+	party_check_met(&party, false);
+	rendezvous_close_fd(&fd);
+	party_free(&party);
+}
+
+/* Steps the server as a launcher's event loop would, until it is complete or has failed. */
+static ls_status run_server(struct rendezvous_server *server)
+{
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	ls_status status;
+
+	for (;;) {
+		status = rendezvous_server_step(server);
+		if (status != LS_OK || rendezvous_server_complete(server))
+			return status;
+		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
+		ls_status waited =
+			wait_fds(NULL, fds, count, -1, rendezvous_server_deadline_ns(server));
+		assert_true(waited == LS_OK || waited == LS_TIMED_OUT);
+	}
+}
+
+static int numbered_memfd(int number)
+{
+	int fd = memfd_create("trace", MFD_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, &number, sizeof number), sizeof number);
+	return fd;
+}
+
+static void check_trace(const struct rendezvous_server *server, int rank, bool tcp)
+{
+	int number = -1, fd = rendezvous_server_trace(server, rank);
+
+	if (tcp) {
+		assert_int_equal(fd, -1);
+		return;
+	}
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &number, sizeof number, 0), sizeof number);
+	assert_int_equal(number, rank);
+}
+
+static void meet_launcher(bool tcp, int size)
+{
+	struct rendezvous_place place = {.tcp = tcp, .world_size = size};
+	struct rendezvous_server *server;
+	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+
+	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
+	assert_null(rendezvous_server_table(server));
+	assert_int_equal(rendezvous_server_pid(server, 0), 0);
+	place = *rendezvous_server_place(server);
+	struct party party = party_new(&place, true);
+	for (int i = 0; i < size; i++)
+		party.ranks[i].self.trace_fd = numbered_memfd(i);
+	party_start(&party);
+	assert_int_equal(run_server(server), LS_OK);
+	party_wait(&party);
+	party_check_met(&party, true);
+	assert_memory_equal(rendezvous_server_table(server), &party.ranks[0].table,
+			    sizeof party.ranks[0].table);
+	assert_string_equal(rendezvous_server_text(server), "");
+	for (int i = 0; i < size; i++) {
+		assert_int_equal(rendezvous_server_pid(server, i), getpid());
+		check_trace(server, i, tcp);
+		rendezvous_close_fd(&party.ranks[i].self.trace_fd);
+	}
+	/* The job goes on, and the ranks see the launcher's end on their connection. */
+	struct pollfd fds = {.fd = party.ranks[0].control, .events = POLLIN};
+	assert_int_equal(wait_fds(NULL, &fds, 1, -1, 0), LS_TIMED_OUT);
+	rendezvous_server_close(server);
+	assert_int_equal(wait_fds(NULL, &fds, 1, -1, 0), LS_OK);
+	party_free(&party);
+}
+
+static void test_launcher_serves(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * SIZE_COUNT; i++)
+		meet_launcher(i % 2, sizes[i / 2]);
+}
+
+/* The others knock at a closed door, and go on knocking. */
+static void test_rank_0_late(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 4);
+		struct party party = party_new(&place, false);
+		party.ranks[0].absent = true;
+		party_start(&party);
+		assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(60)), LS_TIMED_OUT);
+		party.ranks[0].absent = false;
+		party_start_rank(&party.ranks[0]);
+		party_wait(&party);
+		party_check_met(&party, false);
+		party_free(&party);
+	}
+}
+
+/* Two jobs, one after the other, at the same address. */
+static void test_again_at_once(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		uint64_t job = 0;
+		for (int times = 0; times < 5; times++) {
+			struct party party = party_new(&place, false);
+			party_start(&party);
+			party_wait(&party);
+			party_check_met(&party, false);
+			assert_true(party.ranks[0].table.job != job);
+			job = party.ranks[0].table.job;
+			party_free(&party);
+		}
+	}
+}
+
+/* A rank that comes once all have met is told so, and the launcher's table stays. */
+static void test_latecomer(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.world_size = 2};
+	struct rendezvous_server *server;
+	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+
+	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
+	place = *rendezvous_server_place(server);
+	struct party party = party_new(&place, true);
+	party_start(&party);
+	assert_int_equal(run_server(server), LS_OK);
+	party_wait(&party);
+	party_check_met(&party, true);
+
+	struct wire_hello hello = party_hello(&place, 1);
+	int fd = party_say(&place, &hello, sizeof hello);
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
+	assert_true(party_ready(fds[0].fd, POLLIN));
+	assert_int_equal(rendezvous_server_step(server), LS_OK);
+	party_check_answer(fd, LS_DUPLICATE_RANK,
+			   PARTY_WORDS("rank 1", "after all 2 ranks had met", "only once"));
+	assert_true(rendezvous_server_complete(server));
+	party_free(&party);
+	rendezvous_server_close(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rank_0_serves),
+		cmocka_unit_test(test_alone_needs_no_socket),
+		cmocka_unit_test(test_launcher_serves),
+		cmocka_unit_test(test_rank_0_late),
+		cmocka_unit_test(test_again_at_once),
+		cmocka_unit_test(test_latecomer),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For this room's tests: ranks as threads, each with a waiter of its own; places that do not collide
+ * with those of other tests; and raw connections, to say what no Lockstep would say. */
+#ifndef RENDEZVOUS_PARTY_TEST_H
+#define RENDEZVOUS_PARTY_TEST_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/seqlock.h"
+#include "rendezvous/meet.h"
+
+enum {
+	PARTY_LONG_MS = 30000, /* what fails at once must not take as long */
+	PARTY_QUICK_MS = 10000,
+	PARTY_SHORT_MS = 300, /* for what ends at its deadline */
+};
+
+/* One rank. The first four are for the test to change before party_start. */
+struct party_rank {
+	struct rendezvous_place place;
+	struct rendezvous_self self;
+	uint64_t limit_ms;
+	bool absent;
+
+	pthread_t thread;
+	struct wait_board board;
+	struct wait_bell bell;
+	struct waiter waiter;
+	_Atomic bool done;
+	ls_status status;
+	struct rendezvous_table table;
+	int control;
+	uint64_t took_ms;
+	char text[RENDEZVOUS_TEXT_BYTES];
+};
+
+struct party {
+	int size;
+	struct party_rank *ranks;
+};
+
+static inline uint64_t party_random(void)
+{
+	uint64_t number = 0;
+	assert_int_equal(getrandom(&number, sizeof number, 0), sizeof number);
+	return number;
+}
+
+/* A place nobody uses: for TCP a port outside the range that connections are given by the system. */
+static inline struct rendezvous_place party_place(bool tcp, int world_size)
+{
+	struct rendezvous_place place = {.tcp = tcp, .world_size = world_size}, bound;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	for (int tries = 0; tries < 1000; tries++) {
+		int fd;
+		place.port = tcp ? (uint16_t)(10000 + party_random() % 20000) : 0;
+		if (rendezvous_listen(&place, &bound, &fd, text) == LS_OK) {
+			rendezvous_close_fd(&fd);
+			return bound;
+		}
+	}
+	fail_msg("no free place: %s", text);
+	return place;
+}
+
+static inline struct party party_new(const struct rendezvous_place *place, bool launcher)
+{
+	struct party party = {.size = place->world_size};
+
+	party.ranks = calloc((size_t)party.size, sizeof *party.ranks);
+	assert_non_null(party.ranks);
+	for (int i = 0; i < party.size; i++) {
+		struct party_rank *rank = &party.ranks[i];
+		rank->place = *place;
+		rank->place.rank = i;
+		rank->place.serve = i == 0 && !launcher;
+		rank->limit_ms = PARTY_LONG_MS;
+		rank->control = -2;
+		rank->self.trace_fd = -1;
+		rank->self.me.pid = getpid();
+		rank->self.me.uid = geteuid();
+		snprintf(rank->self.me.host, sizeof rank->self.me.host, "host");
+		snprintf(rank->self.me.address, sizeof rank->self.me.address, "address-%d", i);
+		rank->waiter =
+			(struct waiter){.board = &rank->board, .bell = &rank->bell, .look_fd = -1};
+	}
+	return party;
+}
+
+static inline void *party_thread(void *argument)
+{
+	struct party_rank *rank = argument;
+	uint64_t began_ns = clock_now_ns();
+
+	if (wait_open(&rank->waiter) != LS_OK)
+		abort();
+	rank->status = rendezvous_meet(&rank->place, &rank->self, &rank->waiter,
+				       clock_deadline_ns(rank->limit_ms), &rank->table,
+				       &rank->control, rank->text);
+	wait_close(&rank->waiter);
+	rank->took_ms = (clock_now_ns() - began_ns) / 1000000;
+	atomic_store(&rank->done, true);
+	return NULL;
+}
+
+static inline void party_start_rank(struct party_rank *rank)
+{
+	assert_int_equal(pthread_create(&rank->thread, NULL, party_thread, rank), 0);
+}
+
+static inline void party_start(struct party *party)
+{
+	for (int i = 0; i < party->size; i++)
+		if (!party->ranks[i].absent)
+			party_start_rank(&party->ranks[i]);
+}
+
+static inline void party_wait(struct party *party)
+{
+	for (int i = 0; i < party->size; i++)
+		if (!party->ranks[i].absent)
+			wait_join(party->ranks[i].thread);
+}
+
+static inline void party_free(struct party *party)
+{
+	for (int i = 0; i < party->size; i++)
+		if (party->ranks[i].control >= 0)
+			rendezvous_close_fd(&party->ranks[i].control);
+	free(party->ranks);
+}
+
+/* One rank failed as it should, and its text has all the words, which end with NULL. */
+static inline void party_check_rank(const struct party_rank *rank, ls_status status,
+				    const char *const *words)
+{
+	if (rank->status != status)
+		fail_msg("rank %d: %s instead of %s: %s", rank->place.rank,
+			 ls_status_name(rank->status), ls_status_name(status), rank->text);
+	for (; *words != NULL; words++)
+		if (strstr(rank->text, *words) == NULL)
+			fail_msg("rank %d: no \"%s\" in: %s", rank->place.rank, *words, rank->text);
+	assert_int_equal(rank->control, -1);
+	assert_int_equal(rank->table.size, 0);
+	assert_in_range(strlen(rank->text), 1, RENDEZVOUS_TEXT_BYTES - 2);
+}
+
+#define PARTY_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* All who came failed alike, within the limit. */
+static inline void party_check_failed(const struct party *party, ls_status status,
+				      uint64_t limit_ms, const char *const *words)
+{
+	for (int i = 0; i < party->size; i++) {
+		if (party->ranks[i].absent)
+			continue;
+		party_check_rank(&party->ranks[i], status, words);
+		assert_in_range(party->ranks[i].took_ms, 0, limit_ms);
+	}
+}
+
+/* All met: one job, one table, each rank where it says it is. */
+static inline void party_check_met(const struct party *party, bool launcher)
+{
+	const struct party_rank *first = &party->ranks[0];
+
+	for (int i = 0; i < party->size; i++) {
+		const struct party_rank *rank = &party->ranks[i];
+		if (rank->status != LS_OK)
+			fail_msg("rank %d: %s", i, rank->text);
+		assert_int_equal(rank->table.size, party->size);
+		assert_true(rank->table.job != 0);
+		assert_memory_equal(&rank->table, &first->table, sizeof rank->table);
+		assert_memory_equal(&rank->table.ranks[i], &rank->self.me, sizeof rank->self.me);
+		if (launcher)
+			assert_true(rank->control >= 0);
+		else
+			assert_int_equal(rank->control, -1);
+		assert_string_equal(rank->text, "");
+	}
+}
+
+/* A look at what the rank's only thread waits for, as any other process could take it. */
+static inline void party_look(struct party_rank *rank, struct wait_slot_body *out)
+{
+	struct wait_slot *slot = &rank->board.slots[0];
+	uint32_t seen;
+
+	assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1)), LS_TIMED_OUT);
+	if (!seqlock_read(&slot->epoch, out, &slot->body, sizeof *out, &seen))
+		out->state = WAIT_UNUSED;
+}
+
+/* ---- raw connections ---- */
+
+/* Waits for `events`; false when nothing happened in PARTY_QUICK_MS. */
+static inline bool party_ready(int fd, short events)
+{
+	struct pollfd fds = {.fd = fd, .events = events};
+	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+	ls_status status;
+
+	do
+		status = wait_fds(NULL, &fds, 1, -1, until_ns);
+	while (status == LS_INTERRUPTED);
+	return status == LS_OK;
+}
+
+/* Connects, and tries again until somebody listens. -1: nobody did. */
+static inline int party_connect(const struct rendezvous_place *place)
+{
+	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+
+	while (clock_now_ns() < until_ns) {
+		int fd, error = rendezvous_dial(place, &fd);
+		if (error == EINPROGRESS && party_ready(fd, POLLOUT))
+			error = rendezvous_dialled(place, fd);
+		if (error == 0)
+			return fd;
+		rendezvous_close_fd(&fd);
+		if (wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(2)) == LS_SYSTEM)
+			break;
+	}
+	return -1;
+}
+
+/* Reads `bytes`, or less if the connection ends before. */
+static inline size_t party_read(int fd, void *to, size_t bytes)
+{
+	size_t done = 0;
+
+	while (done < bytes && party_ready(fd, POLLIN)) {
+		int none = -1;
+		ssize_t got = rendezvous_receive(fd, (char *)to + done, bytes - done, &none);
+		rendezvous_close_fd(&none);
+		if (got <= 0 && !(got < 0 && (errno == EAGAIN || errno == EINTR)))
+			break;
+		done += got > 0 ? (size_t)got : 0;
+	}
+	return done;
+}
+
+/* Takes one connection; -1: nobody came. */
+static inline int party_accept(int listen_fd)
+{
+	if (!party_ready(listen_fd, POLLIN))
+		return -1;
+	return accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
+/* A hello as rank `rank` of place->world_size would say it. */
+static inline struct wire_hello party_hello(const struct rendezvous_place *place, int rank)
+{
+	struct rendezvous_place mine = *place;
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()}, .trace_fd = -1};
+	struct wire_hello hello;
+
+	mine.rank = rank;
+	rendezvous_hello_fill(&hello, &mine, &self, PARTY_LONG_MS);
+	return hello;
+}
+
+/* Says `bytes` at the place; the connection. */
+static inline int party_say(const struct rendezvous_place *place, const void *from, size_t bytes)
+{
+	int fd = party_connect(place);
+
+	assert_true(fd >= 0);
+	assert_int_equal(rendezvous_send(fd, from, bytes, -1), bytes);
+	return fd;
+}
+
+/* The answer that comes over the connection has this status and these words; ends the connection. */
+static inline void party_check_answer(int fd, ls_status status, const char *const *words)
+{
+	struct wire_answer answer = {0};
+	unsigned char in[WIRE_ANSWER_BYTES(0)];
+
+	assert_int_equal(party_read(fd, in, sizeof in), sizeof in);
+	assert_int_equal(rendezvous_reply_parse(in, sizeof in, &answer), WIRE_WHOLE);
+	assert_int_equal(answer.head.kind, WIRE_ANSWER);
+	assert_int_equal(answer.status, status);
+	for (; *words != NULL; words++)
+		if (strstr(answer.text, *words) == NULL)
+			fail_msg("no \"%s\" in: %s", *words, answer.text);
+	rendezvous_close_fd(&fd);
+}
+
+/* Waits for a child that must end by itself or by a signal that was sent; its wait status. */
+static inline int party_reap(pid_t pid)
+{
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0), status = -1;
+
+	assert_true(fd >= 0);
+	assert_true(party_ready(fd, POLLIN));
+	assert_int_equal(waitpid(pid, &status, WNOHANG), pid);
+	rendezvous_close_fd(&fd);
+	return status;
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into the
+ * environment. Decides nothing silently: what is half said is refused by name. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rendezvous/meet.h"
+
+enum { NAME_BYTES_MAX = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
+
+/* "localhost" or 127.x.y.z. */
+static ls_status set_address(struct rendezvous_place *out, const char *address, const char *from,
+			     char *text)
+{
+	struct in_addr in;
+
+	out->tcp = true;
+	if (strcmp(address, "localhost") == 0)
+		address = "127.0.0.1";
+	bool numeric = inet_pton(AF_INET, address, &in) == 1;
+	if (numeric && ntohl(in.s_addr) >> 24 == 127) {
+		snprintf(out->address, sizeof out->address, "%s", address);
+		return LS_OK;
+	}
+	rendezvous_text_add(text,
+			    "%s is '%.64s', which is not a loopback address: all ranks must be on one "
+			    "machine in this version, so use 127.0.0.1 (or localhost)",
+			    from, address);
+	return LS_UNSUPPORTED;
+}
+
+static ls_status set_port(struct rendezvous_place *out, int64_t port, const char *from, char *text)
+{
+	if (port >= 1 && port <= UINT16_MAX) {
+		out->port = (uint16_t)port;
+		return LS_OK;
+	}
+	rendezvous_text_add(text, "%s is no port number: it must be from 1 to 65535", from);
+	return LS_BAD_ARGUMENT;
+}
+
+/* -1 unless it is a decimal number of at most five digits and nothing else. */
+static int64_t parse_port(const char *digits)
+{
+	int64_t port = 0;
+	size_t i = 0;
+
+	for (; i < 5 && digits[i] >= '0' && digits[i] <= '9'; i++)
+		port = port * 10 + (digits[i] - '0');
+	return i > 0 && digits[i] == '\0' ? port : -1;
+}
+
+static ls_status set_ranks(struct rendezvous_place *out, int64_t rank, int64_t world_size,
+			   const char *rank_name, const char *world_size_name, char *text)
+{
+	if (world_size < 1 || world_size > RENDEZVOUS_SIZE_MAX) {
+		rendezvous_text_add(text, "%s is %lld: it must be from 1 to %d", world_size_name,
+				    (long long)world_size, RENDEZVOUS_SIZE_MAX);
+		return LS_BAD_ARGUMENT;
+	}
+	if (rank < 0 || rank >= world_size) {
+		rendezvous_text_add(text, "%s is %lld: with %lld ranks it must be from 0 to %lld",
+				    rank_name, (long long)rank, (long long)world_size,
+				    (long long)world_size - 1);
+		return LS_BAD_ARGUMENT;
+	}
+	out->rank = (int)rank;
+	out->world_size = (int)world_size;
+	return LS_OK;
+}
+
+/* "unix:NAME" or "tcp:ADDRESS:PORT"; `from` names the variable or argument. */
+static ls_status set_url(struct rendezvous_place *out, const char *url, const char *from, char *text)
+{
+	if (strncmp(url, "unix:", 5) == 0) {
+		const char *name = url + 5;
+		size_t bytes = strnlen(name, NAME_BYTES_MAX + 1);
+		if (bytes >= 1 && bytes <= NAME_BYTES_MAX &&
+		    rendezvous_is_printable(name, bytes + 1)) {
+			memcpy(out->address, name, bytes + 1);
+			return LS_OK;
+		}
+		rendezvous_text_add(text,
+				    "%s is '%.40s': after unix: there must be a name of 1 to %d "
+				    "printable characters",
+				    from, url, NAME_BYTES_MAX);
+		return LS_BAD_ARGUMENT;
+	}
+	const char *colon = strncmp(url, "tcp:", 4) == 0 ? strrchr(url + 4, ':') : NULL;
+	if (colon != NULL && colon - (url + 4) < RENDEZVOUS_ADDRESS_BYTES) {
+		char address[RENDEZVOUS_ADDRESS_BYTES];
+		rendezvous_copy_printable(address, sizeof address, url + 4,
+					  (size_t)(colon - (url + 4)));
+		ls_status status = set_port(out, parse_port(colon + 1), from, text);
+		return status == LS_OK ? set_address(out, address, from, text) : status;
+	}
+	rendezvous_text_add(text, "%s is '%.40s': it must be unix:NAME or tcp:127.0.0.1:PORT", from,
+			    url);
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status say_unset(const char *name, const char *because, char *text)
+{
+	rendezvous_text_add(text,
+			    "%s is not set in the environment, but %s: start all ranks with lockstep "
+			    "run or torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+			    name, because);
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status find_ranks(const struct settings_launch *launch, const char *because,
+			    struct rendezvous_place *out, char *text)
+{
+	if (launch->rank == -1)
+		return say_unset("RANK", launch->world_size == -1 ? because : "WORLD_SIZE is", text);
+	if (launch->world_size == -1)
+		return say_unset("WORLD_SIZE", "RANK is", text);
+	return set_ranks(out, launch->rank, launch->world_size, "RANK", "WORLD_SIZE", text);
+}
+
+static uint64_t hash(const char *string)
+{
+	uint64_t value = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	for (; *string != '\0'; string++)
+		value = (value ^ (unsigned char)*string) * UINT64_C(0x100000001b3);
+	return value;
+}
+
+/* torchrun's own store listens on MASTER_PORT, so the port only helps to name the job. */
+static ls_status find_torchrun(const struct settings_launch *launch, struct rendezvous_place *out,
+			       char *text)
+{
+	ls_status status = find_ranks(launch, "TORCHELASTIC_USE_AGENT_STORE is", out, text);
+	if (status != LS_OK)
+		return status;
+	if (launch->master_port == -1)
+		return say_unset("MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE is", text);
+	status = set_port(out, launch->master_port, "MASTER_PORT", text);
+	if (status != LS_OK)
+		return status;
+	if (launch->local_world_size != -1 && launch->local_world_size != launch->world_size) {
+		rendezvous_text_add(
+			text,
+			"WORLD_SIZE is %lld, but only LOCAL_WORLD_SIZE=%lld ranks are on this "
+			"host: all ranks must be on one machine in this version (torchrun "
+			"--nnodes=1)",
+			(long long)launch->world_size, (long long)launch->local_world_size);
+		return LS_UNSUPPORTED;
+	}
+	long long restart = launch->restart_count == -1 ? 0 : (long long)launch->restart_count;
+	snprintf(out->address, sizeof out->address, "lockstep-%u-%u-%016llx-%lld",
+		 (unsigned)geteuid(), out->port,
+		 (unsigned long long)hash(launch->run_id == NULL ? "" : launch->run_id), restart);
+	out->port = 0;
+	out->serve = out->rank == 0;
+	return LS_OK;
+}
+
+static ls_status find_master(const struct settings_launch *launch, struct rendezvous_place *out,
+			     char *text)
+{
+	bool address = launch->master_addr != NULL, port = launch->master_port != -1;
+	const char *because = address ? "MASTER_ADDR is" : "MASTER_PORT is";
+	ls_status status = find_ranks(launch, because, out, text);
+
+	if (status != LS_OK)
+		return status;
+	out->serve = out->rank == 0;
+	if (!address && !port && out->world_size == 1)
+		return LS_OK;
+	because = "WORLD_SIZE is more than 1";
+	if (!address)
+		return say_unset("MASTER_ADDR", port ? "MASTER_PORT is" : because, text);
+	if (!port)
+		return say_unset("MASTER_PORT", "MASTER_ADDR is", text);
+	status = set_port(out, launch->master_port, "MASTER_PORT", text);
+	return status == LS_OK ? set_address(out, launch->master_addr, "MASTER_ADDR", text) : status;
+}
+
+static ls_status find(const char *rendezvous, int rank, int world_size,
+		      const struct settings_launch *launch, struct rendezvous_place *out, char *text)
+{
+	if (rendezvous != NULL) {
+		ls_status status = set_ranks(out, rank, world_size, "the option rank",
+					     "the option world_size", text);
+		out->serve = out->rank == 0;
+		return status == LS_OK ? set_url(out, rendezvous, "the option rendezvous", text)
+				       : status;
+	}
+	if (launch->rendezvous != NULL) {
+		ls_status status = find_ranks(launch, "LOCKSTEP_RENDEZVOUS is", out, text);
+		return status == LS_OK
+			       ? set_url(out, launch->rendezvous, "LOCKSTEP_RENDEZVOUS", text)
+			       : status;
+	}
+	if (launch->agent_owns_port)
+		return find_torchrun(launch, out, text);
+	if (launch->master_addr != NULL || launch->master_port != -1 || launch->rank != -1 ||
+	    launch->world_size != -1)
+		return find_master(launch, out, text);
+	out->world_size = 1;
+	out->serve = true;
+	return LS_OK;
+}
+
+ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,
+			  const struct settings_launch *launch, struct rendezvous_place *out)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	memset(out, 0, sizeof *out);
+	ls_status status = find(rendezvous, rank, world_size, launch, out, text);
+	if (status != LS_OK) {
+		memset(out, 0, sizeof *out);
+		rendezvous_say(status, text);
+	}
+	return status;
+}

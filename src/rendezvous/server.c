@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps from
+ * its event loop, and rank 0 from rendezvous_join. A connection is a guest until it has said a whole
+ * hello; then it takes the seat of its rank. All are told one verdict, latecomers too. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rendezvous/meet.h"
+#include "rendezvous/server.h"
+
+enum { ACCEPT_MAX = 64 }; /* in one step, so that a flood does not keep the seats waiting */
+
+void rendezvous_guest_end(struct server_guest *guest)
+{
+	rendezvous_close_fd(&guest->fd);
+	rendezvous_close_fd(&guest->trace_fd);
+	guest->got = 0;
+}
+
+static void guest_end_stranger(struct rendezvous_server *server, struct server_guest *guest)
+{
+	server->strangers++;
+	rendezvous_guest_end(guest);
+}
+
+bool rendezvous_drain(int fd)
+{
+	char waste[1024];
+	int none = -1;
+
+	for (int i = 0; i < 16; i++) {
+		ssize_t got = rendezvous_receive(fd, waste, sizeof waste, &none);
+		rendezvous_close_fd(&none);
+		if (got == 0)
+			return true;
+		if (got < 0)
+			return errno != EAGAIN && errno != EINTR;
+	}
+	return false;
+}
+
+static void hear_guest(struct rendezvous_server *server, struct server_guest *guest)
+{
+	struct wire_hello hello;
+
+	while (guest->fd >= 0) {
+		ssize_t got = rendezvous_receive(guest->fd, guest->in + guest->got,
+						 sizeof guest->in - guest->got, &guest->trace_fd);
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (got <= 0) {
+			guest_end_stranger(server, guest);
+			return;
+		}
+		guest->got += (size_t)got;
+		switch (rendezvous_hello_parse(guest->in, guest->got, &hello)) {
+		case WIRE_MORE:
+			break;
+		case WIRE_WHOLE:
+			rendezvous_hear_hello(server, guest, &hello);
+			return;
+		case WIRE_OTHER:
+			rendezvous_hear_other(server, guest, &hello.head);
+			return;
+		case WIRE_NONSENSE:
+			guest_end_stranger(server, guest);
+			return;
+		}
+	}
+}
+
+/* An empty place for a guest; if there is none, that of the oldest, who has had the most time. */
+static struct server_guest *find_guest_place(struct rendezvous_server *server, bool make_room)
+{
+	struct server_guest *oldest = NULL;
+
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++) {
+		struct server_guest *guest = &server->guests[i];
+		if (guest->fd < 0 && !make_room)
+			return guest;
+		if (guest->fd >= 0 && (oldest == NULL || guest->number < oldest->number))
+			oldest = guest;
+	}
+	if (oldest != NULL)
+		guest_end_stranger(server, oldest);
+	return oldest;
+}
+
+static void accept_failed(struct rendezvous_server *server, int error)
+{
+	bool exhausted = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
+		return; /* the trouble of one connection */
+	if (exhausted && find_guest_place(server, true) != NULL)
+		return; /* there is room for the next step */
+
+	rendezvous_close_fd(&server->listen_fd); /* it would stay ready for ever */
+	if (server->state != SERVER_MEETING)
+		return;
+	errno = error;
+	rendezvous_text_add(server->text, "cannot accept connections at %s: %m%s", server->where,
+			    error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+	rendezvous_fail(server, exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM);
+}
+
+static void accept_guests(struct rendezvous_server *server)
+{
+	for (int i = 0; i < ACCEPT_MAX && server->listen_fd >= 0; i++) {
+		int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0) {
+			if (errno == EAGAIN)
+				return;
+			if (errno != EINTR && errno != ECONNABORTED)
+				accept_failed(server, errno);
+			continue;
+		}
+		struct server_guest *guest = find_guest_place(server, false);
+		guest->fd = fd;
+		guest->number = server->guests_ever++;
+		hear_guest(server, guest);
+	}
+}
+
+static void hear_guests(struct rendezvous_server *server)
+{
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
+		hear_guest(server, &server->guests[i]);
+}
+
+/* While the meeting lasts, a seat whose connection ends can never be filled again. */
+static void watch_seats(struct rendezvous_server *server)
+{
+	for (int i = 0; i < server->place.world_size && server->state == SERVER_MEETING; i++)
+		if (server->seats[i].fd >= 0 && rendezvous_drain(server->seats[i].fd))
+			rendezvous_fail_ended(server, i);
+}
+
+static void begin_telling(struct rendezvous_server *server)
+{
+	int size = server->place.world_size;
+	struct wire_answer *answer = &server->answer;
+
+	server->table.size = size;
+	while (server->table.job == 0)
+		if (getrandom(&server->table.job, sizeof server->table.job, 0) < 0 &&
+		    errno != EINTR) {
+			rendezvous_text_add(server->text, "no random numbers from the system: %m");
+			rendezvous_fail(server, LS_SYSTEM);
+			return;
+		}
+	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), server->holder,
+			     getpid());
+	answer->status = LS_OK;
+	answer->size = size;
+	answer->job = server->table.job;
+	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
+	server->state = SERVER_TELLING;
+}
+
+/* A connection that breaks now counts as told: all have come, so it is for the watch to notice. */
+static void send_tables(struct rendezvous_server *server)
+{
+	size_t whole = WIRE_ANSWER_BYTES(server->place.world_size);
+	bool all = true;
+
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_seat *seat = &server->seats[i];
+		if (seat->fd < 0 || seat->sent == whole)
+			continue;
+		const char *answer = (const char *)&server->answer;
+		ssize_t sent =
+			rendezvous_send(seat->fd, answer + seat->sent, whole - seat->sent, -1);
+		if (sent >= 0)
+			seat->sent += (size_t)sent;
+		else if (errno != EAGAIN && errno != EINTR)
+			seat->sent = whole;
+		all = all && seat->sent == whole;
+	}
+	if (all)
+		server->state = SERVER_COMPLETE;
+}
+
+ls_status rendezvous_server_step(struct rendezvous_server *server)
+{
+	watch_seats(server);
+	hear_guests(server);
+	accept_guests(server);
+	if (server->state == SERVER_MEETING) {
+		uint64_t now_ns = clock_now_ns();
+		if (rendezvous_count_came(server) == server->place.world_size)
+			begin_telling(server);
+		else if (now_ns >= server->deadline_ns)
+			rendezvous_fail_missing(server, now_ns);
+	}
+	if (server->state == SERVER_TELLING)
+		send_tables(server);
+	return server->status;
+}
+
+/* ---- what the launcher and rank 0 call ---- */
+
+ls_status rendezvous_server_start(const struct rendezvous_place *place,
+				  const struct rendezvous_self *self, uint64_t deadline_ns,
+				  char *text, struct rendezvous_server **out)
+{
+	*out = NULL;
+	if (!rendezvous_place_is_valid(place, self == NULL)) {
+		rendezvous_text_add(text, "a rendezvous for %d ranks at an impossible place",
+				    place->world_size);
+		return LS_BAD_ARGUMENT;
+	}
+	struct rendezvous_server *server = calloc(1, sizeof *server);
+	if (server == NULL) {
+		rendezvous_text_add(text, "no memory for the rendezvous");
+		return LS_OUT_OF_MEMORY;
+	}
+	ls_status status = rendezvous_listen(place, &server->place, &server->listen_fd, text);
+	if (status != LS_OK) {
+		free(server);
+		return status;
+	}
+	rendezvous_place_name(&server->place, server->where);
+	server->began_ns = clock_now_ns();
+	server->deadline_ns = deadline_ns;
+	server->holder = WIRE_LAUNCHER;
+	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++)
+		server->seats[i].fd = server->seats[i].trace_fd = -1;
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
+		server->guests[i].fd = server->guests[i].trace_fd = -1;
+	if (self != NULL) {
+		server->holder = place->rank;
+		server->seats[place->rank].came = true;
+		server->table.ranks[place->rank] = self->me;
+	}
+	*out = server;
+	return LS_OK;
+}
+
+ls_status rendezvous_server_open(const struct rendezvous_place *place, uint64_t deadline_ns,
+				 struct rendezvous_server **out)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	ls_status status = rendezvous_server_start(place, NULL, deadline_ns, text, out);
+	if (status != LS_OK)
+		rendezvous_say(status, text);
+	return status;
+}
+
+void rendezvous_server_close(struct rendezvous_server *server)
+{
+	if (server == NULL)
+		return;
+	rendezvous_close_fd(&server->listen_fd);
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
+		rendezvous_guest_end(&server->guests[i]);
+	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++) {
+		rendezvous_close_fd(&server->seats[i].fd);
+		rendezvous_close_fd(&server->seats[i].trace_fd);
+	}
+	free(server);
+}
+
+void rendezvous_server_fail(struct rendezvous_server *server, ls_status status, const char *text)
+{
+	if (server->state != SERVER_MEETING || status == LS_OK)
+		return;
+	rendezvous_copy_printable(server->text, sizeof server->text, text,
+				  strnlen(text, sizeof server->text));
+	rendezvous_fail(server, status);
+	hear_guests(server);
+	accept_guests(server);
+}
+
+/* Adds one descriptor unless there is none or no room. */
+static void add_fd(struct pollfd *fds, int max, int *count, int fd, short events)
+{
+	if (fd >= 0 && *count < max)
+		fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max)
+{
+	size_t whole = WIRE_ANSWER_BYTES(server->place.world_size);
+	int count = 0;
+
+	add_fd(fds, max, &count, server->listen_fd, POLLIN);
+	for (int i = 0; i < server->place.world_size; i++) {
+		const struct server_seat *seat = &server->seats[i];
+		if (server->state == SERVER_MEETING)
+			add_fd(fds, max, &count, seat->fd, POLLRDHUP);
+		else if (server->state == SERVER_TELLING && seat->sent < whole)
+			add_fd(fds, max, &count, seat->fd, POLLOUT);
+	}
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
+		add_fd(fds, max, &count, server->guests[i].fd, POLLIN);
+	return count;
+}
+
+const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_server *server)
+{
+	return &server->place;
+}
+
+uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server)
+{
+	return server->state == SERVER_MEETING ? server->deadline_ns : CLOCK_NEVER;
+}
+
+bool rendezvous_server_complete(const struct rendezvous_server *server)
+{
+	return server->state == SERVER_COMPLETE;
+}
+
+const struct rendezvous_table *rendezvous_server_table(const struct rendezvous_server *server)
+{
+	return server->state == SERVER_COMPLETE ? &server->table : NULL;
+}
+
+int rendezvous_server_pid(const struct rendezvous_server *server, int rank)
+{
+	return rank >= 0 && rank < server->place.world_size ? server->table.ranks[rank].pid : 0;
+}
+
+int rendezvous_server_trace(const struct rendezvous_server *server, int rank)
+{
+	return rank >= 0 && rank < server->place.world_size ? server->seats[rank].trace_fd : -1;
+}
+
+const char *rendezvous_server_text(const struct rendezvous_server *server)
+{
+	return server->text;
+}
+
+bool rendezvous_server_told_all(const struct rendezvous_server *server)
+{
+	return server->told >= server->place.world_size;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The server's state, for the two files that make it up: server.c moves connections, verdict.c decides
+ * and says how the meeting goes. */
+#ifndef RENDEZVOUS_SERVER_H
+#define RENDEZVOUS_SERVER_H
+
+#include "rendezvous/meet.h"
+
+enum server_state {
+	SERVER_MEETING,  /* not all have come */
+	SERVER_TELLING,  /* all have come, and some have not been sent the whole table */
+	SERVER_COMPLETE, /* everybody has the table */
+	SERVER_FAILED,   /* everybody who came was told why */
+};
+
+/* A connection that has not said a whole hello. fd == -1: none. */
+struct server_guest {
+	int fd;
+	int trace_fd;
+	uint64_t number; /* counts up, so that the oldest can be found */
+	size_t got;      /* < sizeof in between two steps */
+	_Alignas(8) unsigned char in[sizeof(struct wire_hello)];
+};
+
+/* came: it has said hello. fd == -1 although it came: the server itself, or it was told and let go. */
+struct server_seat {
+	int fd;
+	int trace_fd;
+	bool came;
+	size_t sent; /* bytes of the answer */
+};
+
+/* state == SERVER_FAILED  <=>  status != LS_OK  <=>  text is not empty. */
+struct rendezvous_server {
+	struct rendezvous_place place; /* as bound */
+	enum server_state state;
+	ls_status status;
+	int holder; /* rank of the server, WIRE_LAUNCHER if it is none */
+	int listen_fd;
+	uint64_t began_ns, deadline_ns;
+	uint64_t guests_ever;
+	uint64_t strangers;  /* connections that ended without a whole hello */
+	uint64_t foreigners; /* hellos of other users */
+	int told;            /* after a failure: processes that know it, or are gone */
+	struct server_seat seats[RENDEZVOUS_SIZE_MAX];
+	struct server_guest guests[RENDEZVOUS_GUEST_MAX];
+	struct rendezvous_table table;
+	struct wire_answer answer; /* while SERVER_TELLING */
+	char where[RENDEZVOUS_PLACE_BYTES];
+	char text[RENDEZVOUS_TEXT_BYTES];
+};
+
+/* True if the connection is at its end. Throws away what came: closing a TCP socket with unread bytes
+ * would reset it, and the other side might lose the answer. */
+bool rendezvous_drain(int fd);
+/* Empties the guest's place. */
+void rendezvous_guest_end(struct server_guest *guest);
+
+/* ---- verdict.c; those that fail the meeting expect SERVER_MEETING ---- */
+
+/* How many ranks have said hello. */
+int rendezvous_count_came(const struct rendezvous_server *server);
+/* Tells all who came; the caller has written server->text. */
+void rendezvous_fail(struct rendezvous_server *server, ls_status status);
+/* The deadline is over. */
+void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
+/* The connection of a rank that had come is at its end. */
+void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
+/* The guest has said a whole hello: seats it, or fails the meeting, or refuses the guest alone. */
+void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
+			   struct wire_hello *hello);
+/* The guest is of another version, so that only the head of its hello is known. */
+void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
+			   const struct wire_head *head);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense, another
+ * version, another user. And what rank 0 does when its address is taken. */
+#include "rendezvous/party_test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <lockstep/lockstep.h>
+
+/* Ranks 1 and 2 of 3, who go to `place`. */
+static struct party party_of_two(const struct rendezvous_place *place, uint64_t limit_ms)
+{
+	struct party party = party_new(place, false);
+	party.ranks[0].absent = true;
+	party.ranks[1].limit_ms = party.ranks[2].limit_ms = limit_ms;
+	return party;
+}
+
+static void finish(struct party *party, ls_status status, uint64_t limit_ms,
+		   const char *const *words)
+{
+	party_wait(party);
+	party_check_failed(party, status, limit_ms, words);
+	party_free(party);
+}
+
+static int listen_at(const struct rendezvous_place *place)
+{
+	struct rendezvous_place bound;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int fd;
+	if (rendezvous_listen(place, &bound, &fd, text) != LS_OK)
+		fail_msg("%s", text);
+	return fd;
+}
+
+static void test_nobody_listens(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		uint64_t began_ns = clock_now_ns();
+		party_start(&party);
+		finish(&party, LS_NO_MASTER, PARTY_QUICK_MS,
+		       PARTY_WORDS("nobody listens at", "rank 0 (or the launcher)",
+				   tcp ? "MASTER_ADDR and MASTER_PORT" : "rendezvous address"));
+		/* They went on knocking to the end. */
+		assert_true(clock_now_ns() - began_ns >= PARTY_SHORT_MS * UINT64_C(1000000));
+	}
+}
+
+/* Every connection gets `bytes` and is then kept open until the ranks are done. */
+static void answer_with(bool tcp, const void *bytes, size_t count, ls_status status,
+			const char *const *words)
+{
+	struct rendezvous_place place = party_place(tcp, 3);
+	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	int fd = listen_at(&place), connections[2];
+
+	party_start(&party);
+	for (int i = 0; i < 2; i++) {
+		connections[i] = party_accept(fd);
+		assert_int_equal(rendezvous_send(connections[i], bytes, count, -1), count);
+	}
+	party_wait(&party);
+	party_check_failed(&party, status, PARTY_QUICK_MS, words);
+	party_free(&party);
+	rendezvous_close_fd(&connections[0]);
+	rendezvous_close_fd(&connections[1]);
+	rendezvous_close_fd(&fd);
+}
+
+static void test_nonsense_answers(void **state)
+{
+	(void)state;
+	static const char web[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n";
+	struct wire_answer answer;
+	memset(&answer, 0, sizeof answer);
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, sizeof answer, 0, getpid());
+
+	for (int tcp = 0; tcp < 2; tcp++) {
+		answer_with(tcp, web, sizeof web - 1, LS_STRANGER,
+			    PARTY_WORDS("no Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
+		answer_with(tcp, "SSH-2.0-x", 9, LS_STRANGER,
+			    PARTY_WORDS("no Lockstep", "SSH-2.0-x"));
+		answer_with(tcp, "LSRDv", 5, LS_STRANGER, PARTY_WORDS("no Lockstep", "LSRDv"));
+		answer_with(tcp, "\033[31m\0\377", 7, LS_STRANGER, PARTY_WORDS("\"?[31m\""));
+		/* A head that is right, and a table that cannot be. */
+		answer.size = 1000000;
+		answer_with(tcp, &answer, sizeof answer, LS_STRANGER, PARTY_WORDS("no Lockstep"));
+		answer.size = RENDEZVOUS_SIZE_MAX;
+		answer_with(tcp, &answer, sizeof answer, LS_STRANGER, PARTY_WORDS("no Lockstep"));
+	}
+}
+
+/* A well-formed table of another job. */
+static void test_foreign_table(void **state)
+{
+	(void)state;
+	struct wire_answer answer;
+	memset(&answer, 0, sizeof answer);
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(3), 0, getpid());
+	answer.size = 3;
+	answer.job = 1;
+	for (int i = 0; i < 3; i++)
+		answer.ranks[i].pid = 1;
+	answer_with(true, &answer, WIRE_ANSWER_BYTES(3), LS_STRANGER,
+		    PARTY_WORDS("not of this job"));
+}
+
+static void test_mute(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		int fd = listen_at(&place);
+		party_start(&party);
+		finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+		       PARTY_WORDS("takes connections and says nothing", "another program"));
+		rendezvous_close_fd(&fd);
+	}
+}
+
+/* Ends every connection without a word: whoever does so may still be the right one, so ranks go on. */
+static void test_slams_the_door(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		int fd = listen_at(&place), slammed = 0;
+		struct pollfd fds = {.fd = fd, .events = POLLIN};
+		party_start(&party);
+		while (!atomic_load(&party.ranks[1].done) || !atomic_load(&party.ranks[2].done)) {
+			if (wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(5)) != LS_OK)
+				continue;
+			int connection = party_accept(fd);
+			rendezvous_close_fd(&connection);
+			slammed++;
+		}
+		assert_true(slammed > 2);
+		finish(&party, LS_STRANGER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
+		rendezvous_close_fd(&fd);
+	}
+}
+
+static void test_server_of_other_version(void **state)
+{
+	(void)state;
+	struct wire_head head;
+	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
+	snprintf(head.version, sizeof head.version, "9.8.7");
+	answer_with(true, &head, sizeof head, LS_WRONG_VERSION,
+		    PARTY_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 1)", "rank 0 (pid 77)",
+				"runs 9.8.7", "same library"));
+	head.protocol = 41;
+	answer_with(false, &head, sizeof head, LS_WRONG_VERSION, PARTY_WORDS("9.8.7 (protocol 41)"));
+	head.protocol = __builtin_bswap32(1);
+	head.byte_order = __builtin_bswap32(WIRE_BYTE_ORDER);
+	head.rank = 0;
+	head.pid = (int32_t)__builtin_bswap32(77);
+	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
+		    PARTY_WORDS("rank 0 (pid 77)", "protocol 1, another byte order"));
+}
+
+static void test_rank_of_other_version(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 3);
+		struct party party = party_new(&place, false);
+		struct wire_hello hello = party_hello(&place, 2);
+		struct wire_head other;
+		snprintf(hello.head.version, sizeof hello.head.version, "0.0.9");
+		hello.head.bytes += 100;
+		party.ranks[2].absent = true;
+		party_start(&party);
+		int fd = party_say(&place, &hello, sizeof hello);
+		assert_int_equal(party_read(fd, &other, sizeof other), sizeof other);
+		assert_string_equal(other.version, LOCKSTEP_VERSION);
+		rendezvous_close_fd(&fd);
+		finish(&party, LS_WRONG_VERSION, PARTY_QUICK_MS,
+		       PARTY_WORDS("rank 2 (pid", "Lockstep 0.0.9", "rank 0 (pid",
+				   "runs " LOCKSTEP_VERSION));
+	}
+}
+
+/* Rank 0 alone, its address held by somebody. */
+static struct party lone_server(const struct rendezvous_place *place)
+{
+	struct party party = party_new(place, false);
+	party.ranks[1].absent = true;
+	party_start(&party);
+	return party;
+}
+
+static void test_port_taken(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 2);
+		int fd = listen_at(&place);
+		/* By somebody who says nothing. */
+		struct party party = lone_server(&place);
+		finish(&party, LS_PORT_TAKEN, PARTY_QUICK_MS,
+		       PARTY_WORDS("in use by another program", place.address, "says nothing"));
+		int connection = party_accept(fd);
+		rendezvous_close_fd(&connection);
+		/* By a web server: known at once. */
+		party = lone_server(&place);
+		connection = party_accept(fd);
+		assert_int_equal(rendezvous_send(connection, "HTTP/1.1 400 No\r\n", 17, -1), 17);
+		finish(&party, LS_PORT_TAKEN, 1000,
+		       PARTY_WORDS("in use by another program", "HTTP/1.1 400 No", "web server"));
+		rendezvous_close_fd(&connection);
+		rendezvous_close_fd(&fd);
+	}
+}
+
+/* The port belongs to a socket that does not listen, such as the near end of somebody's connection. */
+static void test_port_becomes_free(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(true, 2);
+	struct party party = party_new(&place, false);
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(place.port)};
+	struct wait_slot_body body;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+	party_start_rank(&party.ranks[0]);
+	/* Rank 0 pauses before it tries again; a server would wait as long as its limit. */
+	do
+		party_look(&party.ranks[0], &body);
+	while (body.state != WAIT_FDS || body.deadline_ns > clock_deadline_ns(1000));
+	rendezvous_close_fd(&fd);
+	party_start_rank(&party.ranks[1]);
+	party_wait(&party);
+	party_check_met(&party, false);
+	party_free(&party);
+}
+
+/* A client that knocks at a port of its own machine may be given just this port for its near end, and
+ * then it reaches itself. */
+static void test_reaches_itself(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = party_place(true, 2);
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(place.port)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+		assert_int_equal(errno, EINPROGRESS);
+	assert_true(party_ready(fd, POLLOUT));
+	assert_int_equal(rendezvous_dialled(&place, fd), ECONNREFUSED);
+	rendezvous_close_fd(&fd);
+	/* Nothing of it stays: the server gets the port. */
+	fd = listen_at(&place);
+	rendezvous_close_fd(&fd);
+}
+
+/* Ends as rank 1 of 2 would at `place`, as another user. */
+static pid_t fork_foreigner(const struct rendezvous_place *place)
+{
+	struct rendezvous_table table;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int control;
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid;
+	if (setuid(65534) != 0)
+		_exit(1);
+	struct rendezvous_place mine = *place;
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = 65534}, .trace_fd = -1};
+	mine.rank = 1;
+	ls_status status = rendezvous_meet(&mine, &self, NULL, clock_deadline_ns(PARTY_QUICK_MS),
+					   &table, &control, text);
+	_exit(status == LS_STRANGER && strstr(text, "user 65534") != NULL ? 0 : 2);
+}
+
+/* Another user's rank is sent away, and the meeting goes on without it. */
+static void test_rank_of_other_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 2);
+		struct party party = party_new(&place, false);
+		pid_t pid = fork_foreigner(&place);
+		party_start_rank(&party.ranks[0]);
+		assert_int_equal(party_reap(pid), 0);
+		party_start_rank(&party.ranks[1]);
+		party_wait(&party);
+		party_check_met(&party, false);
+		party_free(&party);
+	}
+}
+
+/* An abstract name is whoever's was first, so a rank looks whose it is before it says anything. */
+static void test_server_of_other_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	struct rendezvous_place place = party_place(false, 3);
+	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setuid(65534) != 0)
+			_exit(1);
+		struct pollfd fds = {.fd = listen_at(&place)};
+		_exit(wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
+	}
+	party_start(&party);
+	finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+	       PARTY_WORDS("belongs to a process of user 65534", "choose another name"));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_true(WIFSIGNALED(party_reap(pid)));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nobody_listens),
+		cmocka_unit_test(test_nonsense_answers),
+		cmocka_unit_test(test_foreign_table),
+		cmocka_unit_test(test_mute),
+		cmocka_unit_test(test_slams_the_door),
+		cmocka_unit_test(test_server_of_other_version),
+		cmocka_unit_test(test_rank_of_other_version),
+		cmocka_unit_test(test_port_taken),
+		cmocka_unit_test(test_port_becomes_free),
+		cmocka_unit_test(test_reaches_itself),
+		cmocka_unit_test(test_rank_of_other_user),
+		cmocka_unit_test(test_server_of_other_user),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the server decides and says: who gets a seat, what fails the meeting for all, what is refused to
+ * one alone, and the words for each. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rendezvous/server.h"
+
+/* An answer without a table fits into the empty buffer of any socket, so one try is enough. */
+static void tell(const struct rendezvous_server *server, int fd, ls_status status, const char *text)
+{
+	struct wire_answer answer;
+
+	memset(&answer, 0, sizeof answer);
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(0), server->holder,
+			     getpid());
+	answer.status = status;
+	rendezvous_copy_printable(answer.text, sizeof answer.text, text, RENDEZVOUS_TEXT_BYTES);
+	(void)rendezvous_send(fd, &answer, WIRE_ANSWER_BYTES(0), -1);
+	(void)shutdown(fd, SHUT_WR);
+	(void)rendezvous_drain(fd);
+}
+
+void rendezvous_fail(struct rendezvous_server *server, ls_status status)
+{
+	server->state = SERVER_FAILED;
+	server->status = status;
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_seat *seat = &server->seats[i];
+		if (seat->fd >= 0)
+			tell(server, seat->fd, status, server->text);
+		server->told += seat->came;
+		rendezvous_close_fd(&seat->fd);
+	}
+}
+
+static void say_ranks(struct rendezvous_server *server, bool came)
+{
+	bool in[RENDEZVOUS_SIZE_MAX];
+	for (int i = 0; i < server->place.world_size; i++)
+		in[i] = server->seats[i].came;
+	rendezvous_text_ranks(server->text, in, server->place.world_size, came);
+}
+
+static void say_count(char *text, uint64_t count, const char *what)
+{
+	if (count != 0)
+		rendezvous_text_add(text, ". %llu connection%s %s", (unsigned long long)count,
+				    count == 1 ? "" : "s", what);
+}
+
+int rendezvous_count_came(const struct rendezvous_server *server)
+{
+	int came = 0;
+	for (int i = 0; i < server->place.world_size; i++)
+		came += server->seats[i].came;
+	return came;
+}
+
+void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
+{
+	int missing = server->place.world_size - rendezvous_count_came(server);
+	uint64_t silent = server->strangers;
+	char *text = server->text;
+
+	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
+		silent += server->guests[i].fd >= 0;
+	rendezvous_text_add(text, "%d of %d ranks did not come to %s within %.1f s: rank%s ",
+			    missing, server->place.world_size, server->where,
+			    (double)(now_ns - server->began_ns) * 1e-9, missing == 1 ? "" : "s");
+	say_ranks(server, false);
+	if (missing < server->place.world_size) {
+		rendezvous_text_add(text, " (here: ");
+		say_ranks(server, true);
+		rendezvous_text_add(text, ")");
+	}
+	say_count(text, silent, "said nothing that Lockstep understands");
+	say_count(text, server->foreigners, "came from processes of another user");
+	rendezvous_text_add(text, ". See whether those ranks were started and what they printed; if "
+				  "they need longer, raise LOCKSTEP_OPEN_TIMEOUT_MS");
+	rendezvous_fail(server, LS_RANK_MISSING);
+}
+
+void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
+{
+	rendezvous_text_add(server->text,
+			    "rank %d (pid %d) ended before all ranks had come to %s: see what it "
+			    "printed. Not yet here: rank",
+			    rank, server->table.ranks[rank].pid, server->where);
+	rendezvous_text_add(server->text,
+			    server->place.world_size - rendezvous_count_came(server) == 1 ? " "
+											  : "s ");
+	say_ranks(server, false);
+	rendezvous_fail(server, LS_RANK_MISSING);
+}
+
+static void fail_version(struct rendezvous_server *server, const struct wire_head *other)
+{
+	struct wire_head mine;
+
+	rendezvous_head_fill(&mine, WIRE_WELCOME, sizeof mine, server->holder, getpid());
+	rendezvous_text_add(server->text, "rank %d (pid %d) runs Lockstep %s (protocol %u%s), but ",
+			    other->rank, other->pid, other->version, other->protocol,
+			    other->byte_order == WIRE_BYTE_ORDER ? "" : ", another byte order");
+	rendezvous_text_holder(server->text, server->holder, getpid());
+	rendezvous_text_add(server->text,
+			    " at %s runs %s (protocol %u): start all with the same library",
+			    server->where, mine.version, mine.protocol);
+	rendezvous_fail(server, LS_WRONG_VERSION);
+}
+
+/* ---- what a hello leads to ---- */
+
+static void seat_guest(struct rendezvous_server *server, struct server_guest *guest,
+		       const struct wire_hello *hello)
+{
+	struct server_seat *seat = &server->seats[hello->head.rank];
+	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
+	struct wire_head welcome;
+
+	seat->came = true;
+	seat->fd = guest->fd;
+	seat->trace_fd = guest->trace_fd;
+	guest->fd = guest->trace_fd = -1;
+	rendezvous_guest_end(guest);
+	rank->pid = hello->head.pid;
+	rank->uid = hello->uid;
+	memcpy(rank->host, hello->host, sizeof rank->host);
+	memcpy(rank->address, hello->address, sizeof rank->address);
+
+	uint64_t limit_ns = clock_deadline_ns(hello->remaining_ms);
+	if (limit_ns < server->deadline_ns)
+		server->deadline_ns = limit_ns;
+
+	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, server->holder, getpid());
+	/* If this fails the connection is broken, which the next look at the seats finds. */
+	(void)rendezvous_send(seat->fd, &welcome, sizeof welcome, -1);
+}
+
+static void judge_hello(struct rendezvous_server *server, struct server_guest *guest,
+			const struct wire_hello *hello)
+{
+	char *text = server->text;
+	int rank = hello->head.rank, pid = hello->head.pid;
+
+	if (hello->world_size != server->place.world_size) {
+		rendezvous_text_add(text, "rank %d (pid %d) was started for %d rank%s, but ", rank,
+				    pid, hello->world_size, hello->world_size == 1 ? "" : "s");
+		rendezvous_text_holder(text, server->holder, getpid());
+		rendezvous_text_add(text, " at %s for %d: give all processes the same WORLD_SIZE",
+				    server->where, server->place.world_size);
+		rendezvous_fail(server, LS_WRONG_WORLD_SIZE);
+	} else if (server->seats[rank].came) {
+		rendezvous_text_add(text,
+				    "two processes at %s say that they are rank %d of %d, pid %d and "
+				    "pid %d: give each its own RANK, 0 to %d",
+				    server->where, rank, hello->world_size,
+				    server->table.ranks[rank].pid, pid, hello->world_size - 1);
+		rendezvous_fail(server, LS_DUPLICATE_RANK);
+	} else {
+		seat_guest(server, guest, hello);
+		return;
+	}
+	server->told++;
+	tell(server, guest->fd, server->status, text);
+	rendezvous_guest_end(guest);
+}
+
+/* The meeting is over: one who comes now learns how it went, and disturbs nobody. */
+static void tell_latecomer(struct rendezvous_server *server, struct server_guest *guest, int rank)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	if (server->state == SERVER_FAILED) {
+		server->told++;
+		tell(server, guest->fd, server->status, server->text);
+	} else {
+		rendezvous_text_add(text, "rank %d came to %s after all %d ranks had met", rank,
+				    server->where, server->place.world_size);
+		if (rank >= 0 && rank < server->place.world_size)
+			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
+					    server->table.ranks[rank].pid);
+		rendezvous_text_add(text, ": a rank can join a job only once");
+		tell(server, guest->fd, LS_DUPLICATE_RANK, text);
+	}
+	rendezvous_guest_end(guest);
+}
+
+static void refuse_foreigner(struct rendezvous_server *server, struct server_guest *guest,
+			     uint32_t uid)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	rendezvous_text_add(text,
+			    "the rendezvous at %s belongs to user %u, and this process runs as user "
+			    "%u: choose another port or name for this job",
+			    server->where, (unsigned)geteuid(), uid);
+	tell(server, guest->fd, LS_STRANGER, text);
+	server->foreigners++;
+	rendezvous_guest_end(guest);
+}
+
+void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
+			   struct wire_hello *hello)
+{
+	struct ucred credentials;
+
+	/* On Unix sockets the kernel says who it is; on TCP there is only the hello's word. */
+	if (!server->place.tcp) {
+		if (!rendezvous_credentials(guest->fd, &credentials))
+			credentials.uid = UINT32_MAX;
+		hello->uid = credentials.uid;
+		if (credentials.pid > 0)
+			hello->head.pid = credentials.pid;
+	}
+	if (hello->uid != geteuid())
+		refuse_foreigner(server, guest, hello->uid);
+	else if (server->state != SERVER_MEETING)
+		tell_latecomer(server, guest, hello->head.rank);
+	else
+		judge_hello(server, guest, hello);
+}
+
+void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
+			   const struct wire_head *head)
+{
+	struct ucred credentials;
+
+	if (!server->place.tcp) {
+		if (!rendezvous_credentials(guest->fd, &credentials))
+			credentials.uid = UINT32_MAX;
+		if (credentials.uid != geteuid()) {
+			refuse_foreigner(server, guest, credentials.uid);
+			return;
+		}
+	}
+	if (server->state == SERVER_MEETING)
+		fail_version(server, head);
+	tell_latecomer(server, guest, head->rank);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What goes over the wire: three fixed-size structs, each of which begins with the same head. The head
+ * stays as it is in every version of the protocol, so that two versions can always name each other.
+ * Parsers are pure functions over bytes; they believe nothing and never look past what came. */
+#ifndef RENDEZVOUS_WIRE_H
+#define RENDEZVOUS_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/rendezvous.h"
+
+enum {
+	WIRE_PROTOCOL = 1,
+	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
+	WIRE_MAGIC_BYTES = 8,
+	WIRE_VERSION_BYTES = 32,
+	WIRE_LAUNCHER = -1, /* the `rank` of a server that is no rank */
+};
+
+enum wire_kind {
+	WIRE_HELLO = 1, /* a rank to the server, once */
+	WIRE_WELCOME =
+		2, /* the server at once, only a head: a Lockstep heard you, wait for the answer */
+	WIRE_ANSWER = 3, /* the server, once: the table, or why there is none */
+};
+
+struct wire_head {
+	char magic[WIRE_MAGIC_BYTES]; /* "LSRDV" */
+	uint32_t byte_order;
+	uint32_t protocol;
+	uint32_t kind;
+	uint32_t bytes; /* of the whole struct, this head included */
+	int32_t rank;   /* who speaks */
+	int32_t pid;
+	char version[WIRE_VERSION_BYTES]; /* of the library */
+};
+
+enum { WIRE_FLAG_TRACE = 1 }; /* a trace descriptor comes along */
+
+struct wire_hello {
+	struct wire_head head;
+	int32_t world_size;
+	uint32_t uid;
+	uint64_t remaining_ms; /* until this rank gives up; the meeting ends with its most impatient rank */
+	uint32_t flags;
+	uint32_t reserved;
+	char host[RENDEZVOUS_HOST_BYTES];
+	char address[RENDEZVOUS_ADDRESS_BYTES];
+};
+
+/* head.bytes == WIRE_ANSWER_BYTES(size); size is 0 unless status is LS_OK. */
+struct wire_answer {
+	struct wire_head head;
+	int32_t status; /* ls_status */
+	int32_t size;
+	uint64_t job;
+	char text[RENDEZVOUS_TEXT_BYTES];
+	struct rendezvous_rank ranks[RENDEZVOUS_SIZE_MAX];
+};
+#define WIRE_ANSWER_BYTES(size) \
+	(offsetof(struct wire_answer, ranks) + (size_t)(size) * sizeof(struct rendezvous_rank))
+
+_Static_assert(sizeof(struct wire_head) == 64, "the head never changes");
+_Static_assert(sizeof(struct wire_hello) == 64 + 24 + 64 + 64, "no padding on the wire");
+_Static_assert(sizeof(struct rendezvous_rank) == 8 + 64 + 64, "no padding on the wire");
+_Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 512, "no padding on the wire");
+
+enum wire_verdict {
+	WIRE_MORE, /* right so far, but not all has come */
+	WIRE_WHOLE, /* a struct that this version understands, and its strings end and are printable */
+	WIRE_OTHER,    /* Lockstep, but another version or byte order: only the head was filled */
+	WIRE_NONSENSE, /* cannot become right, whatever follows */
+};
+
+/* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the verdict is
+ * WIRE_WHOLE, its head also when it is WIRE_OTHER. */
+enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
+/* A welcome or an answer; out->head.kind says which. */
+enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
+
+void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t bytes, int rank,
+			  int pid);
+void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
+			   const struct rendezvous_self *self, uint64_t remaining_ms);
+
+/* True for a string that ends within `bytes` and that a terminal can show on one line. */
+bool rendezvous_is_printable(const char *text, size_t bytes);
+/* Copies at most bytes - 1 of `length` bytes as a printable string. */
+void rendezvous_copy_printable(char *out, size_t bytes, const void *from, size_t length);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The parsers: what is whole, what is not yet, and what never will be. */
+#include "rendezvous/party_test.h"
+
+static struct rendezvous_place place = {.world_size = 4};
+
+static enum wire_verdict parse(const struct wire_hello *hello)
+{
+	struct wire_hello out;
+	return rendezvous_hello_parse(hello, sizeof *hello, &out);
+}
+
+static void test_hello_comes_whole(void **state)
+{
+	(void)state;
+	struct wire_hello hello = party_hello(&place, 2), out;
+
+	for (size_t got = 0; got < sizeof hello; got++)
+		assert_int_equal(rendezvous_hello_parse(&hello, got, &out), WIRE_MORE);
+	assert_int_equal(rendezvous_hello_parse(&hello, sizeof hello, &out), WIRE_WHOLE);
+	assert_memory_equal(&hello, &out, sizeof out);
+}
+
+static void test_hello_is_checked(void **state)
+{
+	(void)state;
+	struct wire_hello good = party_hello(&place, 2), hello;
+
+#define REFUSED(verdict, change)                          \
+	do {                                              \
+		hello = good;                             \
+		change;                                   \
+		assert_int_equal(parse(&hello), verdict); \
+	} while (0)
+	for (int i = 0; i < WIRE_MAGIC_BYTES; i++)
+		REFUSED(WIRE_NONSENSE, hello.head.magic[i] ^= 1);
+	REFUSED(WIRE_NONSENSE, hello.head.byte_order = 0x01020403);
+	REFUSED(WIRE_OTHER, hello.head.byte_order = 0x04030201);
+	REFUSED(WIRE_OTHER, hello.head.protocol++);
+	REFUSED(WIRE_OTHER, hello.head.version[0]++);
+	REFUSED(WIRE_OTHER, memset(hello.head.version, 'x', sizeof hello.head.version));
+	REFUSED(WIRE_NONSENSE, hello.head.kind = WIRE_ANSWER);
+	REFUSED(WIRE_NONSENSE, hello.head.bytes++);
+	REFUSED(WIRE_NONSENSE, hello.head.rank = -1);
+	REFUSED(WIRE_NONSENSE, hello.head.rank = 4);
+	REFUSED(WIRE_NONSENSE, hello.head.pid = 0);
+	REFUSED(WIRE_NONSENSE, hello.world_size = 0);
+	REFUSED(WIRE_NONSENSE, hello.world_size = INT32_MIN);
+	REFUSED(WIRE_NONSENSE, memset(hello.host, 'x', sizeof hello.host));
+	REFUSED(WIRE_NONSENSE, hello.host[0] = '\033');
+	REFUSED(WIRE_NONSENSE, memset(hello.address, 'x', sizeof hello.address));
+	REFUSED(WIRE_NONSENSE, hello.address[0] = '\n');
+	REFUSED(WIRE_WHOLE, hello.remaining_ms = UINT64_MAX);
+#undef REFUSED
+}
+
+/* Nonsense is known from its first wrong byte. */
+static void test_nonsense_at_once(void **state)
+{
+	(void)state;
+	struct wire_hello hello;
+	struct wire_answer answer;
+	assert_int_equal(rendezvous_hello_parse("G", 1, &hello), WIRE_NONSENSE);
+	assert_int_equal(rendezvous_hello_parse("LSRDW", 5, &hello), WIRE_NONSENSE);
+	assert_int_equal(rendezvous_reply_parse("H", 1, &answer), WIRE_NONSENSE);
+	assert_int_equal(rendezvous_reply_parse("LSRDV", 5, &answer), WIRE_MORE);
+}
+
+static struct wire_answer good_answer(int size)
+{
+	struct wire_answer answer;
+	memset(&answer, 0, sizeof answer);
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), 0, 1);
+	answer.size = size;
+	answer.status = size == 0 ? LS_RANK_MISSING : LS_OK;
+	answer.job = 1;
+	for (int i = 0; i < size; i++)
+		answer.ranks[i].pid = i + 1;
+	return answer;
+}
+
+static void test_answer_comes_whole(void **state)
+{
+	(void)state;
+	static const int sizes[] = {0, 1, 5, RENDEZVOUS_SIZE_MAX};
+	struct wire_answer out;
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		struct wire_answer answer = good_answer(sizes[i]);
+		size_t bytes = WIRE_ANSWER_BYTES(sizes[i]);
+		for (size_t got = 0; got < bytes; got++)
+			assert_int_equal(rendezvous_reply_parse(&answer, got, &out), WIRE_MORE);
+		assert_int_equal(rendezvous_reply_parse(&answer, bytes, &out), WIRE_WHOLE);
+		assert_memory_equal(&answer, &out, sizeof out);
+	}
+	struct wire_head welcome;
+	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, WIRE_LAUNCHER, 9);
+	assert_int_equal(rendezvous_reply_parse(&welcome, sizeof welcome - 1, &out), WIRE_MORE);
+	assert_int_equal(rendezvous_reply_parse(&welcome, sizeof welcome, &out), WIRE_WHOLE);
+	assert_int_equal(out.head.kind, WIRE_WELCOME);
+}
+
+static void test_answer_is_checked(void **state)
+{
+	(void)state;
+	struct wire_answer answer, out;
+
+#define REFUSED(good, change)                                                          \
+	do {                                                                           \
+		answer = good;                                                         \
+		change;                                                                \
+		assert_int_equal(rendezvous_reply_parse(&answer, sizeof answer, &out), \
+				 WIRE_NONSENSE);                                       \
+	} while (0)
+	REFUSED(good_answer(3), answer.head.kind = WIRE_HELLO);
+	REFUSED(good_answer(3), answer.head.kind = 4);
+	REFUSED(good_answer(3), answer.head.bytes++);
+	REFUSED(good_answer(3), answer.head.bytes = UINT32_MAX);
+	REFUSED(good_answer(3), answer.head.bytes = 0);
+	REFUSED(good_answer(3), answer.head.rank = -2);
+	REFUSED(good_answer(3), answer.head.pid = 0);
+	REFUSED(good_answer(3), answer.size = 4);
+	REFUSED(good_answer(3), answer.size = -1);
+	REFUSED(good_answer(3), answer.size = INT32_MAX);
+	REFUSED(good_answer(3), answer.status = LS_RANK_MISSING);
+	REFUSED(good_answer(0), answer.status = LS_OK);
+	REFUSED(good_answer(0), answer.status = LS_INTERNAL + 1);
+	REFUSED(good_answer(0), answer.status = -1);
+	REFUSED(good_answer(0),
+		answer.text[3] = answer.text[2] = answer.text[1] = answer.text[0] = '\n');
+	REFUSED(good_answer(0), memset(answer.text, 'x', sizeof answer.text));
+	REFUSED(good_answer(3), answer.job = 0);
+	REFUSED(good_answer(3), answer.ranks[2].pid = 0);
+	REFUSED(good_answer(3),
+		memset(answer.ranks[1].address, 'x', sizeof answer.ranks[1].address));
+	REFUSED(good_answer(3), answer.ranks[0].host[0] = '\177');
+#undef REFUSED
+}
+
+static void test_words(void **state)
+{
+	(void)state;
+	static const bool in[] = {true, false, true, true, false, true, true, true};
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	rendezvous_text_ranks(text, in, 8, true);
+	assert_string_equal(text, "0, 2, 3, 5-7");
+	text[0] = '\0';
+	rendezvous_text_ranks(text, in, 8, false);
+	assert_string_equal(text, "1, 4");
+	for (int i = 0; i < 100; i++)
+		rendezvous_text_add(text, "%s", "0123456789");
+	assert_int_equal(strlen(text), sizeof text - 1);
+
+	char out[4];
+	rendezvous_copy_printable(out, sizeof out, "a\tbcd", 5);
+	assert_string_equal(out, "a?b");
+	rendezvous_copy_printable(out, sizeof out, "\200", 1);
+	assert_string_equal(out, "?");
+	assert_true(rendezvous_is_printable("abc", 4));
+	assert_false(rendezvous_is_printable("abc", 3));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hello_comes_whole), cmocka_unit_test(test_hello_is_checked),
+		cmocka_unit_test(test_nonsense_at_once),  cmocka_unit_test(test_answer_comes_whole),
+		cmocka_unit_test(test_answer_is_checked), cmocka_unit_test(test_words),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

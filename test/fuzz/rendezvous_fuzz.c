@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. With
+ * -DSTANDALONE it runs N random inputs (default 20000) by itself; with clang's -fsanitize=fuzzer it is
+ * driven. Anything wrong aborts. The first byte chooses: its low bit, whether the rest is laid over a
+ * valid hello or answer, so that the checks behind the magic are reached as well. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rendezvous/meet.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(condition)                                                                 \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                        \
+		}                                                                       \
+	} while (0)
+
+enum { WORLD_SIZE = 4 };
+
+struct input {
+	size_t size;
+	_Alignas(8) uint8_t bytes[sizeof(struct wire_answer)];
+};
+
+static void make_hello(struct wire_hello *out)
+{
+	struct rendezvous_place place = {.rank = 1, .world_size = WORLD_SIZE};
+	struct rendezvous_self self = {.me = {.pid = 5, .uid = geteuid()}, .trace_fd = -1};
+	rendezvous_hello_fill(out, &place, &self, 1000000);
+}
+
+static void make_answer(struct wire_answer *out)
+{
+	memset(out, 0, sizeof *out);
+	rendezvous_head_fill(&out->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(WORLD_SIZE), 0, 1);
+	out->size = WORLD_SIZE;
+	out->job = 7;
+	for (int i = 0; i < WORLD_SIZE; i++)
+		out->ranks[i].pid = i + 1;
+}
+
+/* data as it is, or as pairs of (position, difference) applied to a valid struct. */
+static void make_input(struct input *out, const void *valid, size_t valid_bytes,
+		       const uint8_t *data, size_t size)
+{
+	if (valid == NULL) {
+		out->size = size < sizeof out->bytes ? size : sizeof out->bytes;
+		memcpy(out->bytes, data, out->size);
+		return;
+	}
+	memcpy(out->bytes, valid, valid_bytes);
+	out->size = valid_bytes;
+	for (size_t i = 0; i + 2 < size; i += 3)
+		out->bytes[(data[i] * 256u + data[i + 1]) % valid_bytes] ^= data[i + 2];
+}
+
+static bool ends(const char *text, size_t bytes)
+{
+	return memchr(text, '\0', bytes) != NULL;
+}
+
+/* More bytes may decide what was open, and never change what was decided. */
+static enum wire_verdict feed_hello(const struct input *input)
+{
+	struct wire_hello hello;
+	enum wire_verdict verdict = WIRE_MORE;
+
+	for (size_t got = 0; got <= input->size; got++) {
+		enum wire_verdict next = rendezvous_hello_parse(input->bytes, got, &hello);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	if (verdict == WIRE_WHOLE) {
+		MUST(hello.head.rank >= 0 && hello.head.rank < hello.world_size);
+		MUST(ends(hello.host, sizeof hello.host));
+		MUST(ends(hello.address, sizeof hello.address));
+	}
+	if (verdict == WIRE_WHOLE || verdict == WIRE_OTHER)
+		MUST(ends(hello.head.version, sizeof hello.head.version));
+	return verdict;
+}
+
+static void feed_reply(const struct input *input)
+{
+	struct wire_answer answer;
+	enum wire_verdict verdict = WIRE_MORE;
+	size_t step = input->size / 32 + 1;
+
+	for (size_t got = 0; got <= input->size; got += step) {
+		enum wire_verdict next = rendezvous_reply_parse(input->bytes, got, &answer);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	verdict = rendezvous_reply_parse(input->bytes, input->size, &answer);
+	if (verdict != WIRE_WHOLE || answer.head.kind != WIRE_ANSWER)
+		return;
+	MUST(answer.size >= 0 && answer.size <= RENDEZVOUS_SIZE_MAX);
+	MUST((answer.size > 0) == (answer.status == LS_OK));
+	MUST(ends(answer.text, sizeof answer.text));
+	for (int i = 0; i < answer.size; i++)
+		MUST(ends(answer.ranks[i].address, sizeof answer.ranks[i].address));
+}
+
+/* The server fails only by what is a hello; anything else leaves it as it was. */
+static void feed_server(const struct input *input, enum wire_verdict verdict)
+{
+	struct rendezvous_place place = {.world_size = WORLD_SIZE};
+	struct rendezvous_server *server;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int fd;
+
+	MUST(rendezvous_server_start(&place, NULL, clock_deadline_ns(60000), text, &server) == LS_OK);
+	MUST(rendezvous_dial(rendezvous_server_place(server), &fd) == 0);
+	size_t half = input->size / 2;
+	MUST(rendezvous_send(fd, input->bytes, half, -1) == (ssize_t)half);
+	ls_status status = rendezvous_server_step(server);
+	/* It may have hung up after the first half. */
+	ssize_t sent = rendezvous_send(fd, input->bytes + half, input->size - half, -1);
+	MUST(sent >= 0 || errno == EPIPE || errno == ECONNRESET);
+	if (status == LS_OK)
+		status = rendezvous_server_step(server);
+	if (status == LS_RANK_MISSING)
+		status = LS_OK; /* a hello whose limit was over */
+	MUST(verdict == WIRE_WHOLE || verdict == WIRE_OTHER || status == LS_OK);
+	MUST(verdict != WIRE_OTHER || status == LS_WRONG_VERSION);
+	rendezvous_close_fd(&fd);
+	rendezvous_server_close(server);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct wire_hello hello;
+	struct wire_answer answer;
+	struct input input;
+
+	if (size == 0)
+		return 0;
+	make_hello(&hello);
+	make_answer(&answer);
+	bool over = data[0] & 1;
+	make_input(&input, over ? &hello : NULL, sizeof hello, data + 1, size - 1);
+	feed_server(&input, feed_hello(&input));
+	make_input(&input, over ? &answer : NULL, WIRE_ANSWER_BYTES(WORLD_SIZE), data + 1, size - 1);
+	feed_reply(&input);
+	return 0;
+}
+
+#ifdef STANDALONE
+/* xorshift64*: the same inputs in every run, so that a failure can be repeated. */
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return *state * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 10) : 20000;
+	uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+	uint8_t data[700];
+
+	for (unsigned long run = 0; run < runs; run++) {
+		/* Few changes keep a struct nearly valid, so most inputs are short. */
+		size_t size = 1 + next_random(&state) % (run % 4 == 0 ? sizeof data : 10);
+		for (size_t i = 0; i < size; i++)
+			data[i] = (uint8_t)(next_random(&state) >> 32);
+		LLVMFuzzerTestOneInput(data, size);
+	}
+	printf("%lu inputs\n", runs);
+	return 0;
+}
+#endif
