@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The snapshot. The order is the proof: first who is gone, then all wait slots, then every awaited word,
+ * then the slots again. Whoever is dead or has left cannot have stored a word after it was read; and
+ * a thread that waits the same wait before and after has waited throughout. */
+#include "diagnose/facts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+	SCAN_MAX = 1024,     /* places of the ring, from the newest back, that are looked at */
+	COLLECTIVE_MAX = 12, /* newest collectives that are kept: more than a rank can be ahead */
+};
+
+/* ---- first: who it is, and whether it is gone ---- */
+
+static void copy_text(char *out, size_t bytes, const char *from)
+{
+	memcpy(out, from, bytes); /* of constant text; a writer gone mad can only spoil the text */
+	out[bytes - 1] = 0;
+}
+
+static void look_at_rank(const struct diagnose_source *source, struct diagnose_rank *rank)
+{
+	const struct trace_view *trace = source->trace;
+	rank->pid = source->pid;
+	rank->signal = source->signal;
+	rank->exit_code = source->exit_code;
+	rank->process = source->process;
+	rank->known = trace != NULL;
+	if (trace) {
+		const struct trace_header *header = trace->header;
+		if (rank->pid <= 0)
+			rank->pid = __atomic_load_n(&header->pid, __ATOMIC_RELAXED);
+		rank->start_ns = __atomic_load_n(&header->start_ns, __ATOMIC_RELAXED);
+		copy_text(rank->host, sizeof(rank->host), header->host);
+		copy_text(rank->program, sizeof(rank->program), header->program);
+		rank->left_ns = atomic_load_explicit(&header->left_ns, memory_order_acquire);
+		rank->left = rank->left_ns != 0;
+	}
+	if (rank->process == DIAGNOSE_UNKNOWN)
+		diagnose_look_process(rank->pid, rank);
+}
+
+/* ---- then: the slots, the words, the slots again ---- */
+
+static bool is_taken(const struct trace_view *trace, int slot)
+{
+	return atomic_load_explicit(&trace->board->slots[slot].taken, memory_order_acquire) != 0;
+}
+
+static void look_at_unpublished(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	if (atomic_load_explicit(&trace->board->unpublished, memory_order_acquire))
+		rank->incomplete = true;
+}
+
+static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		struct diagnose_thread *thread = &rank->threads[rank->thread_count];
+		if (!is_taken(trace, i))
+			continue;
+		thread->slot = (uint32_t)i;
+		thread->stable = trace_read_slot(trace, i, &thread->wait, &thread->epoch);
+		/* Torn, or taken and not written yet: some thread that does something. */
+		if (!thread->stable || thread->wait.state == WAIT_UNUSED)
+			thread->wait.state = WAIT_OUTSIDE;
+		if (thread->wait.edge_count > WAIT_EDGE_MAX)
+			thread->wait.edge_count = WAIT_EDGE_MAX;
+		rank->thread_count++;
+	}
+	look_at_unpublished(trace, rank);
+}
+
+static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int size,
+			      const struct wait_edge *edge)
+{
+	if (edge->segment != WAIT_SEGMENT_LINK || edge->owner < 0 || edge->owner >= size ||
+	    edge->peer < 0 || edge->peer >= size || !by_rank[edge->owner])
+		return true; /* cannot be evaluated, so it proves nothing */
+	const struct diagnose_source *source = by_rank[edge->owner];
+	if (!source->segment || source->segment_bytes < 8 || edge->offset % 8 ||
+	    edge->offset > source->segment_bytes - 8 || (uintptr_t)source->segment % 8)
+		return true;
+	const _Atomic uint64_t *word =
+		(const void *)((const unsigned char *)source->segment + edge->offset);
+	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
+	return (int64_t)(value - edge->value) >= 0;
+}
+
+static void look_at_words(const struct diagnose_source *const *by_rank, int size,
+			  struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	thread->satisfied = 0;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY) ||
+		    word_is_satisfied(by_rank, size, &wait->edges[i]))
+			thread->satisfied |= UINT64_C(1) << i;
+}
+
+static void look_again(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	uint32_t seen = 0; /* slots of the first look */
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		struct diagnose_thread *thread = &rank->threads[i];
+		const struct wait_slot *slot = &trace->board->slots[thread->slot];
+		seen |= UINT32_C(1) << thread->slot;
+		/* The epoch alone tells: it differs between any two waits, and is odd in between. */
+		if (atomic_load_explicit(&slot->epoch, memory_order_acquire) != thread->epoch ||
+		    !is_taken(trace, (int)thread->slot))
+			thread->stable = false;
+	}
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) /* a thread that came in between is one more */
+		if (!(seen >> i & 1) && is_taken(trace, i))
+			rank->incomplete = true;
+	look_at_unpublished(trace, rank);
+}
+
+/* ---- at last: what each has done ---- */
+
+static void copy_groups(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++) {
+		const struct trace_group *from = &trace->groups[i];
+		struct diagnose_group *to = &rank->groups[rank->group_count];
+		to->id = __atomic_load_n(&from->id, __ATOMIC_ACQUIRE);
+		if (!to->id)
+			continue;
+		to->size = __atomic_load_n(&from->size, __ATOMIC_RELAXED);
+		to->state = __atomic_load_n(&from->state, __ATOMIC_RELAXED);
+		to->rank = __atomic_load_n(&from->rank, __ATOMIC_RELAXED);
+		to->entered = atomic_load_explicit(&from->entered, memory_order_relaxed);
+		to->finished = atomic_load_explicit(&from->finished, memory_order_relaxed);
+		rank->group_count++;
+	}
+}
+
+/* Indexes of records, newest first, each once. */
+struct selection {
+	int count;
+	uint64_t indexes[DIAGNOSE_RECORD_MAX];
+};
+
+static void select_record(struct selection *selection, uint64_t index)
+{
+	int i = selection->count;
+	for (int j = 0; j < selection->count; j++)
+		if (selection->indexes[j] == index)
+			return;
+	if (!index || i == DIAGNOSE_RECORD_MAX)
+		return;
+	for (; i > 0 && selection->indexes[i - 1] < index; i--)
+		selection->indexes[i] = selection->indexes[i - 1];
+	selection->indexes[i] = index;
+	selection->count++;
+}
+
+static void select_records(const struct trace_view *trace, const struct diagnose_rank *rank,
+			   struct selection *out)
+{
+	uint64_t newest = atomic_load_explicit(&trace->header->newest, memory_order_acquire);
+	uint64_t collectives[COLLECTIVE_MAX], others[DIAGNOSE_RECORD_MAX];
+	int collective_count = 0, other_count = 0;
+	struct trace_record record;
+	uint32_t step;
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
+		    trace_read(trace, rank->threads[i].wait.record, &record, &step))
+			select_record(out, record.index);
+	for (uint64_t i = 0; i < SCAN_MAX && i < trace->ring_records; i++) {
+		/* By place and not by index: a running record keeps its place, however old it is. */
+		if (!trace_read_at(trace, (newest - i) & (trace->ring_records - 1), &record, &step))
+			continue;
+		if (record.state == TRACE_RUNNING)
+			select_record(out, record.index);
+		if (diagnose_is_collective(&record) && collective_count < COLLECTIVE_MAX)
+			collectives[collective_count++] = record.index;
+		if (other_count < DIAGNOSE_RECORD_MAX)
+			others[other_count++] = record.index;
+	}
+	for (int i = 0; i < collective_count; i++)
+		select_record(out, collectives[i]);
+	for (int i = 0; i < other_count; i++)
+		select_record(out, others[i]);
+}
+
+/* The writer's rate is not trusted: what makes no sense gives 0, unknown. */
+static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
+{
+	double ns = (double)(int64_t)(ticks - rate->ticks) * rate->ns_per_tick;
+	if (!ticks || !isfinite(ns) || fabs(ns) > 9e18 || (double)rate->ns + ns < 0 ||
+	    (double)rate->ns + ns > 9e18)
+		return 0;
+	return clock_ticks_to_ns(rate, ticks);
+}
+
+static void copy_records(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	const struct clock_rate *from = &trace->header->rate;
+	struct selection selection = {0};
+	struct clock_rate rate;
+	rate.ticks = __atomic_load_n(&from->ticks, __ATOMIC_RELAXED);
+	rate.ns = __atomic_load_n(&from->ns, __ATOMIC_RELAXED);
+	__atomic_load(&from->ns_per_tick, &rate.ns_per_tick, __ATOMIC_RELAXED);
+	select_records(trace, rank, &selection);
+	for (int i = 0; i < selection.count; i++) {
+		struct diagnose_record *record = &rank->records[rank->record_count];
+		if (!trace_read(trace, selection.indexes[i], &record->record, &record->step))
+			continue; /* overwritten since */
+		record->begin_ns = ticks_to_ns(&rate, record->record.begin_ticks);
+		record->end_ns = record->record.state == TRACE_RUNNING
+					 ? 0
+					 : ticks_to_ns(&rate, record->record.end_ticks);
+		record->site[0] = 0;
+		rank->record_count++;
+	}
+}
+
+/* ---- call sites ---- */
+
+static void add_sites(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		struct diagnose_record *record = &rank->records[i];
+		uint32_t j = 0; /* a loop calls from one place: each place is looked up once */
+		while (j < i && (rank->records[j].record.site != record->record.site ||
+				 rank->records[j].record.label != record->record.label))
+			j++;
+		if (j < i)
+			memcpy(record->site, rank->records[j].site, sizeof(record->site));
+		else
+			trace_site(trace, &record->record, record->site, sizeof(record->site));
+	}
+}
+
+static const struct diagnose_source *find_source(const struct diagnose_source *sources, int count,
+						 int rank)
+{
+	for (int i = 0; i < count; i++)
+		if (sources[i].rank == rank)
+			return &sources[i];
+	return NULL;
+}
+
+void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job)
+{
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_source *source = find_source(sources, count, r);
+		if (source && source->trace)
+			add_sites(source->trace, &job->ranks[r]);
+	}
+}
+
+void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
+		      struct diagnose_job *job)
+{
+	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
+	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
+	int size = job->size;
+	memset(job, 0, diagnose_job_bytes(size));
+	job->size = size;
+	for (int r = 0; r < size; r++) {
+		by_rank[r] = find_source(sources, count, r);
+		traces[r] = by_rank[r] ? by_rank[r]->trace : NULL;
+		job->ranks[r].rank = r;
+		job->ranks[r].signal = job->ranks[r].exit_code = -1;
+		if (by_rank[r])
+			look_at_rank(by_rank[r], &job->ranks[r]);
+		if (traces[r] && !job->job)
+			job->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
+	}
+	for (int r = 0; r < size; r++)
+		if (traces[r])
+			look_at_slots(traces[r], &job->ranks[r]);
+	for (int r = 0; r < size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++)
+			look_at_words(by_rank, size, &job->ranks[r].threads[i]);
+	for (int r = 0; r < size; r++)
+		if (traces[r])
+			look_again(traces[r], &job->ranks[r]);
+	for (int r = 0; r < size; r++) {
+		if (!traces[r])
+			continue;
+		copy_groups(traces[r], &job->ranks[r]);
+		copy_records(traces[r], &job->ranks[r]);
+	}
+	job->now_ns = clock_now_ns();
+	if (with_sites)
+		diagnose_add_sites(sources, count, job);
+}

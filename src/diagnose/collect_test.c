@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Snapshots of real traces, with segments of plain memory: what is copied, when a word counts as
+ * satisfied, what is stable, and the proof: no store between two looks goes unseen. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/seqlock.h"
+#include "diagnose/facts.h"
+
+enum { SIZE = 3, WORDS = 16, RECORDS = 64, GROUP = 1 };
+
+struct world {
+	struct trace traces[SIZE];
+	struct trace_view views[SIZE];
+	_Atomic uint64_t segments[SIZE][WORDS];
+	struct diagnose_source sources[SIZE];
+	struct diagnose_job *job;
+};
+
+static int open_world(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	assert_non_null(world);
+	for (int r = 0; r < SIZE; r++) {
+		const char *why;
+		struct trace_options options = {
+			.job = 4711, .rank = r, .world_size = SIZE, .records = RECORDS};
+		assert_int_equal(trace_init(&world->traces[r], &options), LS_OK);
+		assert_true(trace_map(world->traces[r].fd, &world->views[r], &why));
+		world->sources[r] = (struct diagnose_source){
+			.rank = r,
+			.pid = getpid(),
+			.trace = &world->views[r],
+			.segment = world->segments[r],
+			.segment_bytes = sizeof(world->segments[r]),
+			.process = DIAGNOSE_SLEEPING,
+			.signal = -1,
+			.exit_code = -1,
+		};
+	}
+	world->job = diagnose_job_new(SIZE);
+	assert_non_null(world->job);
+	*state = world;
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	struct world *world = *state;
+	for (int r = 0; r < SIZE; r++) {
+		trace_unmap(&world->views[r]);
+		trace_fini(&world->traces[r]);
+	}
+	free(world->job);
+	free(world);
+	return 0;
+}
+
+static struct diagnose_rank *collect(struct world *world, int r)
+{
+	diagnose_collect(world->sources, SIZE, false, world->job);
+	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
+	return &world->job->ranks[r];
+}
+
+/* ---- what wait.c does, by hand ---- */
+
+static void publish(struct world *world, int r, int slot, const struct wait_slot_body *body)
+{
+	struct wait_slot *to = &world->traces[r].board->slots[slot];
+	atomic_store(&to->taken, 1);
+	seqlock_begin(&to->epoch);
+	seqlock_store(&to->body, body, sizeof(*body));
+	seqlock_end(&to->epoch);
+}
+
+/* Rank r waits in its first slot until word `r` of its own segment is 5, which `peer` has to store. */
+static struct wait_slot_body wait_for(int r, int peer)
+{
+	return (struct wait_slot_body){
+		.state = WAIT_WORDS,
+		.tid = 1,
+		.group = GROUP,
+		.edge_count = 1,
+		.edges = {{.value = 5,
+			   .offset = (uint64_t)r * 8,
+			   .owner = r,
+			   .peer = peer,
+			   .segment = WAIT_SEGMENT_LINK}},
+	};
+}
+
+static void publish_ring(struct world *world)
+{
+	for (int r = 0; r < SIZE; r++) {
+		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
+		publish(world, r, 0, &body);
+	}
+}
+
+static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
+{
+	struct trace_begin begin = {.seq = seq,
+				    .count = 10,
+				    .group = GROUP,
+				    .peer = 1,
+				    .tag = 3,
+				    .kind = kind,
+				    .dtype = LS_FLOAT64,
+				    .reduce_op = LS_MAX,
+				    .label = trace_label(&world->traces[r], "train.py:42")};
+	return trace_begin(&world->traces[r], &begin);
+}
+
+/* ---- tests ---- */
+
+static void header_and_process(void **state)
+{
+	struct world *world = *state;
+	world->sources[1].pid = 0; /* then the trace knows it */
+	world->sources[2].process = DIAGNOSE_DEAD;
+	world->sources[2].signal = 11;
+	world->sources[0].process = DIAGNOSE_UNKNOWN;
+	uint64_t before = clock_now_ns();
+	struct diagnose_rank *ranks = collect(world, 0);
+	assert_int_equal(world->job->job, 4711);
+	assert_int_equal(world->job->size, SIZE);
+	assert_in_range(world->job->now_ns, before, clock_now_ns());
+	for (int r = 0; r < SIZE; r++) {
+		assert_true(ranks[r].known);
+		assert_int_equal(ranks[r].rank, r);
+		assert_int_equal(ranks[r].pid, getpid());
+		assert_false(ranks[r].left);
+		assert_int_equal(ranks[r].thread_count, 0);
+		assert_int_equal(ranks[r].record_count, 0);
+		assert_true(strstr(ranks[r].program, "collect_test") != NULL);
+		assert_in_range(ranks[r].start_ns, 1, before);
+	}
+	assert_int_equal(ranks[0].process, DIAGNOSE_RUNNING);  /* looked up */
+	assert_int_equal(ranks[1].process, DIAGNOSE_SLEEPING); /* as the source says */
+	assert_int_equal(ranks[2].process, DIAGNOSE_DEAD);
+	assert_int_equal(ranks[2].signal, 11);
+}
+
+static void sources_that_are_missing(void **state)
+{
+	struct world *world = *state;
+	world->sources[1].trace = NULL;
+	world->sources[2].rank = 77;
+	struct diagnose_rank *ranks = collect(world, 0);
+	assert_true(ranks[0].known);
+	assert_false(ranks[1].known);
+	assert_int_equal(ranks[1].pid, getpid());
+	assert_false(ranks[2].known);
+	assert_int_equal(ranks[2].rank, 2);
+	assert_int_equal(ranks[2].pid, 0);
+	assert_int_equal(ranks[2].process, DIAGNOSE_UNKNOWN);
+}
+
+static void groups_and_leaving(void **state)
+{
+	struct world *world = *state;
+	for (uint32_t id = 1; id <= DIAGNOSE_GROUP_MAX + 1; id++) {
+		struct trace_group *group = trace_group_add(&world->traces[0], id, SIZE, 0, "world");
+		assert_non_null(group);
+		atomic_store(&group->entered, 8 + id);
+		atomic_store(&group->finished, 7 + id);
+	}
+	atomic_store(&world->traces[0].header->left_ns, 99);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
+	assert_int_equal(rank->groups[1].id, 2);
+	assert_int_equal(rank->groups[1].size, SIZE);
+	assert_int_equal(rank->groups[1].state, TRACE_GROUP_OPEN);
+	assert_int_equal(rank->groups[1].entered, 10);
+	assert_int_equal(rank->groups[1].finished, 9);
+	assert_true(rank->left);
+	assert_int_equal(rank->left_ns, 99);
+	assert_false(world->job->ranks[1].left);
+}
+
+static void records(void **state)
+{
+	struct world *world = *state;
+	uint64_t before = clock_now_ns();
+	uint64_t first = call(world, 1, TRACE_ALLREDUCE, 1);
+	uint64_t second = call(world, 1, TRACE_RECV, 9);
+	trace_plan(&world->traces[1], first, 2, 6);
+	trace_step(&world->traces[1], first, 4);
+	trace_end(&world->traces[1], second, LS_TRUNCATED);
+	struct diagnose_rank *rank = collect(world, 1);
+	assert_int_equal(rank->record_count, 2);
+	const struct diagnose_record *newest = &rank->records[0], *oldest = &rank->records[1];
+	assert_int_equal(newest->record.kind, TRACE_RECV);
+	assert_int_equal(newest->record.seq, 9);
+	assert_int_equal(newest->record.tag, 3);
+	assert_int_equal(newest->record.state, TRACE_FAILED);
+	assert_int_equal(newest->record.status, LS_TRUNCATED);
+	assert_int_equal(oldest->record.index, first);
+	assert_int_equal(oldest->record.reduce_op, LS_MAX);
+	assert_int_equal(oldest->record.state, TRACE_RUNNING);
+	assert_int_equal(oldest->record.step_count, 6);
+	assert_int_equal(oldest->step, 4);
+	assert_int_equal(oldest->end_ns, 0);
+	/* Ticks and clock agree to a few milliseconds here. */
+	assert_in_range(oldest->begin_ns, before - 50000000, world->job->now_ns + 50000000);
+	assert_in_range(newest->end_ns, oldest->begin_ns, world->job->now_ns + 50000000);
+	assert_string_equal(newest->site, "");
+	diagnose_add_sites(world->sources, SIZE, world->job);
+	assert_string_equal(rank->records[0].site, "train.py:42");
+	assert_string_equal(rank->records[1].site, "train.py:42");
+	diagnose_collect(world->sources, SIZE, true, world->job);
+	assert_string_equal(rank->records[1].site, "train.py:42");
+}
+
+/* Of many records: the running ones however old, the newest collectives, the newest of all. */
+static void which_records(void **state)
+{
+	struct world *world = *state;
+	struct trace *trace = &world->traces[0];
+	uint64_t running = call(world, 0, TRACE_RECV, 1);
+	for (uint64_t i = 1; i <= 20; i++)
+		trace_end(trace, call(world, 0, TRACE_BARRIER, i), LS_OK);
+	for (uint64_t i = 1; i <= 40; i++)
+		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+	for (uint32_t i = 1; i < rank->record_count; i++)
+		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
+	assert_int_equal(rank->records[0].record.seq, 40);
+	assert_non_null(diagnose_record_at(rank, running));
+	for (uint64_t seq = 9; seq <= 20; seq++)
+		assert_non_null(diagnose_collective_at(rank, GROUP, seq));
+	assert_null(diagnose_collective_at(rank, GROUP, 8));
+	/* The ring goes round the running one: it is found all the same. */
+	for (uint64_t i = 1; i <= 3 * RECORDS; i++)
+		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
+	rank = collect(world, 0);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+	assert_int_equal(rank->records[DIAGNOSE_RECORD_MAX - 1].record.index, running);
+}
+
+/* Whether an edge counts as satisfied when all else is as in wait_for(0, 1). */
+static bool is_satisfied(struct world *world, struct wait_edge edge)
+{
+	struct wait_slot_body body = wait_for(0, 1);
+	body.edges[0] = edge;
+	publish(world, 0, 0, &body);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->thread_count, 1);
+	assert_true(rank->threads[0].stable);
+	bool satisfied = rank->threads[0].satisfied & 1;
+	assert_int_equal(diagnose_rank_needs(world->job, 0), satisfied ? 0 : diagnose_bit(1));
+	return satisfied;
+}
+
+static void words(void **state)
+{
+	struct world *world = *state;
+	struct wait_edge edge = wait_for(0, 1).edges[0], odd;
+	_Atomic uint64_t *word = &world->segments[0][0];
+	static const struct {
+		uint64_t word, value;
+		bool satisfied;
+	} table[] = {
+		{4, 5, false}, {5, 5, true},           {6, 5, true},
+		{0, 0, true},  {UINT64_MAX, 1, false}, {1, UINT64_MAX, true}, /* across zero */
+	};
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		atomic_store(word, table[i].word);
+		odd = edge;
+		odd.value = table[i].value;
+		assert_int_equal(is_satisfied(world, odd), table[i].satisfied);
+	}
+	/* The last word of the segment is inside; what cannot be evaluated proves nothing. */
+	atomic_store(word, 4);
+	odd = edge;
+	odd.offset = (WORDS - 1) * 8;
+	assert_false(is_satisfied(world, odd));
+	odd.offset = WORDS * 8;
+	assert_true(is_satisfied(world, odd));
+	odd.offset = UINT64_MAX - 7;
+	assert_true(is_satisfied(world, odd));
+	odd.offset = 4;
+	assert_true(is_satisfied(world, odd));
+	odd = edge;
+	odd.owner = SIZE;
+	assert_true(is_satisfied(world, odd));
+	odd.owner = -1;
+	assert_true(is_satisfied(world, odd));
+	odd = edge;
+	odd.segment = WAIT_SEGMENT_NONE;
+	assert_true(is_satisfied(world, odd));
+	world->sources[0].segment_bytes = 7;
+	assert_true(is_satisfied(world, edge));
+	world->sources[0].segment_bytes = 8;
+	assert_false(is_satisfied(world, edge));
+	world->sources[0].segment = NULL;
+	assert_true(is_satisfied(world, edge));
+}
+
+static void slots(void **state)
+{
+	struct world *world = *state;
+	struct wait_board *board = world->traces[0].board;
+	struct wait_slot_body body = wait_for(0, 1);
+	publish(world, 0, 3, &body);
+	publish(world, 0, 7, &body);
+	seqlock_begin(&board->slots[7].epoch);   /* its thread died in the middle of writing */
+	atomic_store(&board->slots[9].taken, 1); /* and this one before it wrote anything */
+	body.edge_count = UINT32_MAX;
+	publish(world, 0, 11, &body);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->thread_count, 4);
+	assert_false(rank->incomplete);
+	assert_int_equal(rank->threads[0].slot, 3);
+	assert_int_equal(rank->threads[0].wait.state, WAIT_WORDS);
+	assert_true(rank->threads[0].stable);
+	assert_int_equal(rank->threads[1].wait.state, WAIT_OUTSIDE);
+	assert_false(rank->threads[1].stable);
+	assert_int_equal(rank->threads[2].wait.state, WAIT_OUTSIDE);
+	assert_true(rank->threads[3].wait.edge_count <= WAIT_EDGE_MAX);
+	atomic_store(&board->unpublished, 1);
+	assert_true(collect(world, 0)->incomplete);
+}
+
+/* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store and
+ * its own wake-up: its slot still says that it waits, but its word is there. */
+static void the_proof(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_verdict verdict;
+	publish_ring(world);
+	collect(world, 0);
+	diagnose_judge(world->job, NULL, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+	assert_int_equal(verdict.culprits, 7);
+	for (int r = 0; r < SIZE; r++) {
+		atomic_store(&world->segments[r][r], 5);
+		for (int stopped = 0; stopped < SIZE; stopped++) {
+			world->sources[stopped].process = DIAGNOSE_STOPPED;
+			collect(world, 0);
+			diagnose_judge(world->job, NULL, &verdict);
+			assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+			world->sources[stopped].process = DIAGNOSE_SLEEPING;
+		}
+		atomic_store(&world->segments[r][r], 0);
+	}
+	/* One more thread that called Lockstep once and could store a word. */
+	struct wait_slot_body outside = {.state = WAIT_OUTSIDE};
+	publish(world, 1, 1, &outside);
+	collect(world, 0);
+	diagnose_judge(world->job, NULL, &verdict);
+	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+}
+
+struct restless {
+	struct world *world;
+	_Atomic bool stop;
+};
+
+/* Begins a new wait, which looks like the last one, again and again. */
+static void *waits_again_and_again(void *argument)
+{
+	struct restless *restless = argument;
+	struct wait_slot_body body = wait_for(1, 2);
+	while (!atomic_load(&restless->stop))
+		publish(restless->world, 1, 0, &body);
+	return NULL;
+}
+
+/* The second look must see that a wait is another one, even if it looks the same. */
+static void a_new_wait_between_the_looks(void **state)
+{
+	struct world *world = *state;
+	struct restless restless = {.world = world};
+	pthread_t thread;
+	bool seen = false;
+	publish_ring(world);
+	assert_int_equal(pthread_create(&thread, NULL, waits_again_and_again, &restless), 0);
+	uint64_t deadline = clock_deadline_ns(20000);
+	while (!seen && clock_now_ns() < deadline) {
+		struct diagnose_rank *rank = collect(world, 1);
+		assert_int_equal(rank->thread_count, 1);
+		seen = rank->threads[0].wait.state == WAIT_WORDS && !rank->threads[0].stable;
+	}
+	atomic_store(&restless.stop, true);
+	pthread_join(thread, NULL);
+	assert_true(seen);
+}
+
+/* A token goes round three threads that wait as wait.c does; whenever somebody looks, there is no cycle,
+ * although at every moment all slots but one say "waits". */
+struct player {
+	struct world *world;
+	int rank;
+	_Atomic bool *stop;
+};
+
+static void *plays(void *argument)
+{
+	struct player *player = argument;
+	struct world *world = player->world;
+	int r = player->rank, next = (r + 1) % SIZE;
+	struct wait_slot_body body = wait_for(r, (r + SIZE - 1) % SIZE);
+	for (uint64_t turn = 1; !atomic_load(player->stop); turn++) {
+		body.edges[0].value = turn;
+		publish(world, r, 0, &body);
+		while (atomic_load(&world->segments[r][r]) < turn && !atomic_load(player->stop))
+			sched_yield();
+		/* The next one's word; the last rank's token begins a new turn. */
+		atomic_store(&world->segments[next][next], next ? turn : turn + 1);
+	}
+	return NULL;
+}
+
+static void a_token_is_no_deadlock(void **state)
+{
+	struct world *world = *state;
+	struct player players[SIZE];
+	pthread_t threads[SIZE];
+	_Atomic bool stop = false;
+	atomic_store(&world->segments[0][0], 1);
+	for (int r = 0; r < SIZE; r++) {
+		players[r] = (struct player){world, r, &stop};
+		assert_int_equal(pthread_create(&threads[r], NULL, plays, &players[r]), 0);
+	}
+	uint64_t deadline = clock_deadline_ns(300);
+	int blocked = 0;
+	while (clock_now_ns() < deadline) {
+		struct diagnose_verdict verdict;
+		collect(world, 0);
+		diagnose_judge(world->job, NULL, &verdict);
+		assert_int_equal(verdict.cause, DIAGNOSE_HEALTHY);
+		for (int r = 0; r < SIZE; r++)
+			blocked += diagnose_rank_needs(world->job, r) != 0;
+	}
+	atomic_store(&stop, true);
+	for (int r = 0; r < SIZE; r++)
+		pthread_join(threads[r], NULL);
+	assert_true(blocked > 0); /* there was something to mistake */
+}
+
+/* Every word of trace and segment may be anything: no crash (see the sanitizers), nothing invalid. */
+static void random_bytes(void **state)
+{
+	struct world *world = *state;
+	uint64_t random = 88172645463325252u;
+	publish_ring(world);
+	for (uint64_t i = 1; i < 50; i++)
+		call(world, 0, (uint16_t)(1 + i % 5), i);
+	for (int i = 0; i < 20000; i++) {
+		struct diagnose_verdict verdict;
+		char text[DIAGNOSE_TEXT_BYTES];
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		uint64_t *words = (uint64_t *)(void *)world->traces[0].header;
+		uint64_t at = (random >> 8) % (world->traces[0].bytes / 8);
+		uint64_t before = words[at];
+		words[at] = random & 1 ? random : UINT64_MAX >> (random >> 2 & 63);
+		collect(world, 0);
+		diagnose_judge(world->job, NULL, &verdict);
+		diagnose_text(world->job, &verdict, text, sizeof(text));
+		assert_true(strlen(text) > 10);
+		if (random & 2)
+			words[at] = before;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+		TEST(header_and_process),
+		TEST(sources_that_are_missing),
+		TEST(groups_and_leaving),
+		TEST(records),
+		TEST(which_records),
+		TEST(words),
+		TEST(slots),
+		TEST(the_proof),
+		TEST(a_new_wait_between_the_looks),
+		TEST(a_token_is_no_deadlock),
+		TEST(random_bytes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From snapshots of all ranks to one verdict. diagnose_judge and diagnose_text are pure functions over
+ * flat data: no I/O, no clock, no pointers into anybody's memory. diagnose_collect is the one part that
+ * looks at the world: it copies traces, evaluates what each thread waits for, and looks into /proc.
+ *
+ * A deadlock is proved, never guessed: all wait slots are read, then every awaited word, then all slots
+ * again. Same epochs, all conditions false, and every thread that ever called Lockstep in each rank of
+ * the set blocked on the set: then nobody in it can store anything, so nothing can change. A thread
+ * that is merely stopped or not yet scheduled has a condition that is already true, and a thread
+ * whose call has a time limit of its own may go on by itself; neither is part of a proof. */
+#ifndef DIAGNOSE_DIAGNOSE_H
+#define DIAGNOSE_DIAGNOSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "base/wait.h"
+#include "trace/trace.h"
+
+enum {
+	DIAGNOSE_RANK_MAX = 64,
+	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that are looked at */
+	DIAGNOSE_GROUP_MAX = 8,   /* groups of a rank that are looked at */
+	DIAGNOSE_SITE_BYTES = 96,
+	DIAGNOSE_TEXT_BYTES = 2048,
+};
+
+enum diagnose_process {
+	DIAGNOSE_UNKNOWN,
+	DIAGNOSE_RUNNING,  /* on a core, or ready for one */
+	DIAGNOSE_SLEEPING, /* its first thread is in a system call, interruptible or not */
+	DIAGNOSE_STOPPED,  /* SIGSTOP, a debugger, a frozen cgroup */
+	DIAGNOSE_DEAD,     /* gone, or a zombie */
+};
+
+struct diagnose_record {
+	struct trace_record record;
+	uint32_t step;
+	uint64_t begin_ns, end_ns;      /* clock_now_ns scale; end 0 while it runs */
+	char site[DIAGNOSE_SITE_BYTES]; /* "train_digits.c:211"; "" if nobody asked for it */
+};
+
+struct diagnose_thread {
+	struct wait_slot_body wait;
+	uint32_t slot, epoch; /* where on the board, and which wait: the sequence lock's value */
+	bool stable;          /* the same wait in the first and in the second look */
+	uint64_t satisfied; /* bit i: edge i's condition held in between (or could not be evaluated) */
+};
+
+struct diagnose_group {
+	uint32_t id, size, state;
+	int32_t rank;
+	uint64_t entered, finished;
+};
+
+struct diagnose_rank {
+	bool known; /* its trace could be read; if not, only rank, pid and process mean anything */
+	bool incomplete; /* more threads than slots: `threads` does not show all, so nothing is proved */
+	int32_t rank, pid;
+	uint64_t start_ns; /* when its trace began (clock_now_ns); a process that is younger is another */
+	char host[TRACE_TEXT_BYTES];
+	char program[TRACE_PATH_BYTES];
+	enum diagnose_process process;
+	int32_t signal;    /* that ended it, 0 none, -1 unknown; for DIAGNOSE_DEAD */
+	int32_t exit_code; /* -1 unknown */
+	bool left;         /* it closed its group */
+	uint64_t left_ns;
+	uint32_t group_count, thread_count, record_count;
+	struct diagnose_group groups[DIAGNOSE_GROUP_MAX];
+	struct diagnose_thread threads[WAIT_SLOT_MAX];
+	/* Newest first. All that still run (of the ring's newest 1024 places, and those a thread waits
+	 * in), the newest collectives, and whatever else is newest, as far as there is room. */
+	struct diagnose_record records[DIAGNOSE_RECORD_MAX];
+};
+
+struct diagnose_job {
+	uint64_t job;
+	uint64_t now_ns;
+	int32_t size; /* ranks 0 to size - 1 are in `ranks` */
+	struct diagnose_rank ranks[];
+};
+
+/* Bytes of a job of `size` ranks; and one on the heap, zeroed, NULL without memory. */
+size_t diagnose_job_bytes(int size);
+struct diagnose_job *diagnose_job_new(int size);
+/* Whether a job that was kept somewhere (a file) can be judged and told without going astray. */
+bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes);
+
+/* Where to look for one rank. */
+struct diagnose_source {
+	int rank, pid;
+	const struct trace_view *trace; /* NULL: not readable */
+	const void *segment;            /* its transport segment, NULL: not readable */
+	size_t segment_bytes;
+	/* What the launcher or a pidfd already knows; process DIAGNOSE_UNKNOWN: look into /proc. */
+	enum diagnose_process process;
+	int signal, exit_code;
+};
+
+/* Fills `job` (made for `count` ranks). Call sites are looked up only if `with_sites`. Does not block. */
+void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
+		      struct diagnose_job *job);
+/* Looks up the call sites of a job that was collected without. Reads debug information, so it takes
+ * its time: only once something is to be reported. Not for two threads at once (trace_site). */
+void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
+/* State of process `pid` from /proc; signal and exit code of a zombie. Writes the three fields of the
+ * process, reads start_ns (0: any process of this number is the right one). */
+void diagnose_look_process(int pid, struct diagnose_rank *rank);
+
+enum diagnose_cause {
+	DIAGNOSE_HEALTHY,    /* nobody waits for long, or those who wait can go on */
+	DIAGNOSE_MISMATCH,   /* different operations at one position: proved */
+	DIAGNOSE_DIED,       /* somebody is needed and dead: proved */
+	DIAGNOSE_LEFT,       /* somebody is needed and has closed its group: proved */
+	DIAGNOSE_DEADLOCK,   /* proved */
+	DIAGNOSE_IS_STOPPED, /* somebody is needed and stopped: reported at once */
+	DIAGNOSE_ELSEWHERE, /* somebody is needed, alive, and not in the operation: reported after patience */
+	DIAGNOSE_TIMED_OUT,   /* only with a hint: the time limit came before any of the others */
+	DIAGNOSE_WAS_ABORTED, /* only with a hint: ls_group_abort, or an interrupt */
+};
+
+enum { /* fields of a mismatch */
+       DIAGNOSE_KIND = 1,
+       DIAGNOSE_COUNT = 2,
+       DIAGNOSE_DTYPE = 4,
+       DIAGNOSE_REDUCE = 8,
+       DIAGNOSE_ROOT = 16,
+       DIAGNOSE_PAIR = 32, /* not of a collective, but between a send and its receive */
+};
+
+/* What the caller has seen itself, so that the verdict does not contradict what its call returns. */
+struct diagnose_hint {
+	ls_status status; /* LS_MISMATCH, LS_PEER_DIED, LS_PEER_LEFT, LS_TIMED_OUT, LS_ABORTED, … */
+	int rank;         /* who saw it */
+	int peer;         /* whom it saw, -1 */
+	uint32_t group;
+	uint64_t seq; /* operation */
+	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
+	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
+};
+
+struct diagnose_verdict {
+	enum diagnose_cause cause;
+	ls_status status; /* what an operation that fails for this returns; LS_OK for HEALTHY */
+	int32_t blamed;   /* the one rank to blame, -1: none, or several */
+	uint32_t fields;  /* of a mismatch */
+	uint64_t culprits; /* bit r: rank r is part of the cause (differs, is dead, stopped, away, in the cycle) */
+	uint64_t waiting; /* bit r: rank r waits, directly or not, for a culprit */
+	uint32_t group;
+	uint64_t seq;      /* operation that cannot go on, from 1; 0: unknown */
+	uint64_t since_ns; /* since when the longest of them waits; 0: unknown */
+	int32_t witness; /* a rank that waits directly for a culprit, the hint's before others; -1: none */
+	uint64_t record; /* index of the trace record of the witness' operation; 0: unknown */
+	bool timed_out;  /* the hint's operation has timed out; `cause` says what it waited for */
+	char note[256];  /* the hint's */
+};
+
+/* The chief verdict: a proved one before a reported one, an earlier operation before a later one. hint
+ * may be NULL. A rank that only waits is never blamed: with a mismatch the minority differs, without a
+ * minority (two ranks, a tie) blamed is -1 and all are culprits. */
+void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
+		    struct diagnose_verdict *out);
+
+/* The report, at most `bytes` (lines that do not fit are left out whole): a first line that says it all, such as
+ * "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, called from
+ * train_digits.c:211", then a line per rank, then what to do. No colours, ends without a newline. */
+void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+		   char *out, size_t bytes);
+/* The first line alone. */
+void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+		       char *out, size_t bytes);
+
+/* "mismatch", "died", …: stable words, for --json and tests. */
+const char *diagnose_cause_name(unsigned cause);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Simple facts read out of a job; see facts.h. */
+#include "diagnose/facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t diagnose_job_bytes(int size)
+{
+	if (size < 0 || size > DIAGNOSE_RANK_MAX)
+		return 0;
+	return sizeof(struct diagnose_job) + (size_t)size * sizeof(struct diagnose_rank);
+}
+
+struct diagnose_job *diagnose_job_new(int size)
+{
+	size_t bytes = diagnose_job_bytes(size);
+	struct diagnose_job *job = bytes ? calloc(1, bytes) : NULL;
+	if (job)
+		job->size = size;
+	return job;
+}
+
+/* A byte that is neither 0 nor 1 must not be read as a bool. */
+static bool is_flag(const bool *flag)
+{
+	unsigned char byte;
+	memcpy(&byte, flag, 1);
+	return byte <= 1;
+}
+
+static bool rank_is_valid(const struct diagnose_rank *rank, int r)
+{
+	uint32_t process;
+	memcpy(&process, &rank->process, sizeof(process));
+	if (!is_flag(&rank->known) || !is_flag(&rank->incomplete) || !is_flag(&rank->left) ||
+	    process > DIAGNOSE_DEAD || rank->rank != r || rank->group_count > DIAGNOSE_GROUP_MAX ||
+	    rank->thread_count > WAIT_SLOT_MAX || rank->record_count > DIAGNOSE_RECORD_MAX ||
+	    !memchr(rank->host, 0, sizeof(rank->host)) ||
+	    !memchr(rank->program, 0, sizeof(rank->program)))
+		return false;
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (!is_flag(&rank->threads[i].stable) ||
+		    rank->threads[i].wait.edge_count > WAIT_EDGE_MAX)
+			return false;
+	for (uint32_t i = 0; i < rank->record_count; i++)
+		if (!memchr(rank->records[i].site, 0, sizeof(rank->records[i].site)))
+			return false;
+	return true;
+}
+
+bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
+{
+	if (bytes < sizeof(*job) || job->size < 0 || job->size > DIAGNOSE_RANK_MAX ||
+	    bytes != diagnose_job_bytes(job->size))
+		return false;
+	for (int r = 0; r < job->size; r++)
+		if (!rank_is_valid(&job->ranks[r], r))
+			return false;
+	return true;
+}
+
+bool diagnose_is_gone(const struct diagnose_rank *rank)
+{
+	return rank->left || rank->process == DIAGNOSE_DEAD;
+}
+
+bool diagnose_has_failed(const struct diagnose_rank *rank)
+{
+	const struct diagnose_record *last = diagnose_newest(rank);
+	return last && last->record.state == TRACE_FAILED &&
+	       ls_status_scope((ls_status)last->record.status) == LS_SCOPE_GROUP;
+}
+
+static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			 uint32_t edge)
+{
+	int32_t peer = thread->wait.edges[edge].peer;
+	return peer < 0 || peer >= job->size || (thread->satisfied >> edge & 1);
+}
+
+uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	uint64_t needs = 0;
+	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY))
+		return 0;
+	for (uint32_t i = 0; i < wait->edge_count; i++) {
+		if (!is_satisfied(job, thread, i))
+			needs |= diagnose_bit(wait->edges[i].peer);
+		else if (wait->state == WAIT_ANY)
+			return 0;
+	}
+	return needs;
+}
+
+uint64_t diagnose_rank_needs(const struct diagnose_job *job, int r)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	uint64_t needs = 0;
+	if (!rank->known || diagnose_is_gone(rank))
+		return 0;
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		needs |= diagnose_thread_needs(job, &rank->threads[i]);
+	return needs;
+}
+
+bool diagnose_is_collective(const struct trace_record *record)
+{
+	return record->kind == TRACE_ALLREDUCE || record->kind == TRACE_BROADCAST ||
+	       record->kind == TRACE_BARRIER;
+}
+
+bool diagnose_is_point(const struct trace_record *record)
+{
+	return record->kind == TRACE_SEND || record->kind == TRACE_RECV;
+}
+
+const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index)
+{
+	for (uint32_t i = 0; rank && index && i < rank->record_count; i++)
+		if (rank->records[i].record.index == index)
+			return &rank->records[i];
+	return NULL;
+}
+
+const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
+						     uint32_t group, uint64_t seq)
+{
+	for (uint32_t i = 0; rank && i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->seq == seq && record->group == group && diagnose_is_collective(record))
+			return &rank->records[i];
+	}
+	return NULL;
+}
+
+const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank)
+{
+	return rank && rank->record_count ? &rank->records[0] : NULL;
+}
+
+const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
+						   const struct trace_record *like, int other)
+{
+	for (uint32_t i = 0; rank && like && i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->group != like->group)
+			continue;
+		if (diagnose_is_collective(like)
+			    ? diagnose_is_collective(record)
+			    : diagnose_is_point(record) && record->peer == other)
+			return &rank->records[i];
+	}
+	return NULL;
+}

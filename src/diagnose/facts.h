@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the files of this room share: simple facts read out of a job, the finders of the proved causes
+ * (the judge uses them to decide, the text to tell), and the writer of texts. Not for other rooms.
+ *
+ * A set of ranks is a uint64_t, bit r for rank r. Ranks of an operation are taken for world ranks. */
+#ifndef DIAGNOSE_FACTS_H
+#define DIAGNOSE_FACTS_H
+
+#include "diagnose/diagnose.h"
+
+static inline uint64_t diagnose_bit(int rank)
+{
+	return rank >= 0 && rank < DIAGNOSE_RANK_MAX ? UINT64_C(1) << rank : 0;
+}
+
+static inline int diagnose_count_ranks(uint64_t ranks)
+{
+	return __builtin_popcountll(ranks);
+}
+
+/* The lowest rank of a set that is not empty. */
+static inline int diagnose_lowest_rank(uint64_t ranks)
+{
+	return __builtin_ctzll(ranks);
+}
+
+/* ---- facts.c ---- */
+
+/* Nobody can expect anything of this rank any more: it is dead, or has closed its group. */
+bool diagnose_is_gone(const struct diagnose_rank *rank);
+/* Its last operation ended with the group's failure: it is a victim of something earlier. */
+bool diagnose_has_failed(const struct diagnose_rank *rank);
+
+/* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked (the
+ * same wait in both looks, and its condition false in between). */
+uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread);
+/* The same over all threads of a rank; empty for one that is gone, whose slots are stale. */
+uint64_t diagnose_rank_needs(const struct diagnose_job *job, int rank);
+
+bool diagnose_is_collective(const struct trace_record *record);
+bool diagnose_is_point(const struct trace_record *record); /* send or recv */
+/* All NULL if there is no such record, or `rank` is NULL. */
+const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index);
+const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
+						     uint32_t group, uint64_t seq);
+const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
+/* The newest record of the same sort as `like` (collective of the group, or between the same two ranks,
+ * `other` being who has `like`). */
+const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
+						   const struct trace_record *like, int other);
+
+/* ---- judge_mismatch.c ---- */
+
+/* Ranks that called the same thing at one position, and one of their records. */
+struct diagnose_class {
+	uint64_t ranks;
+	const struct diagnose_record *example;
+};
+
+/* One position of a group's collectives where not all called the same. */
+struct diagnose_mismatch {
+	uint32_t group;
+	uint64_t seq;
+	uint32_t fields;
+	int majority; /* the class that is right, -1: no class is larger than every other one */
+	int class_count;
+	struct diagnose_class classes[DIAGNOSE_RANK_MAX]; /* by their lowest rank */
+};
+
+/* The earliest such position; false if there is none. */
+bool diagnose_find_mismatch(const struct diagnose_job *job, struct diagnose_mismatch *out);
+
+/* The other half of a send or receive, which differs from it in count or dtype; NULL if none does.
+ * *fields: in what. */
+const struct diagnose_record *diagnose_find_pair(const struct diagnose_job *job, int rank,
+						 const struct diagnose_record *record,
+						 uint32_t *fields);
+
+/* ---- judge_cycle.c ---- */
+
+struct diagnose_hop {
+	int rank, peer;
+	const struct diagnose_thread *thread; /* of rank, which waits for peer */
+};
+
+/* One cycle of a proved deadlock, each hop's peer being the next one's rank; its length, 0: none. */
+int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops);
+
+/* ---- judge_absent.c ---- */
+
+/* Who waits for whom, with what the hint adds: its rank has just given up waiting, so that its slot
+ * shows nothing any more. A hint without such a record comes from somebody who only looked on. */
+struct diagnose_needs {
+	uint64_t of[DIAGNOSE_RANK_MAX];
+	int hint_rank;                             /* -1: no hint */
+	const struct diagnose_record *hint_record; /* the operation it gave up; NULL: none */
+	uint64_t hint_needs; /* part of of[hint_rank]; empty without hint_record */
+};
+void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_hint *hint,
+			 struct diagnose_needs *out);
+
+/* Ranks that are gone and without which some wait can never end. */
+uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs);
+
+/* Ranks that are waited for and do not wait themselves: stopped ones, and those that are elsewhere. */
+void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			uint64_t *stopped, uint64_t *elsewhere);
+
+/* ---- write.c ---- */
+
+/* Writes into out[bytes], always NUL-terminated; what does not fit is left out and `cut` is set. */
+struct diagnose_writer {
+	char *out;
+	size_t bytes, used;
+	bool cut;
+};
+void diagnose_writer_init(struct diagnose_writer *writer, char *out, size_t bytes);
+void diagnose_write(struct diagnose_writer *writer, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Text from somewhere else, with everything that a terminal would obey replaced by '?'. */
+void diagnose_write_foreign(struct diagnose_writer *writer, const char *text);
+/* "rank 2", "ranks 0, 1 and 3", "ranks 0-62". */
+void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks);
+void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "12 ms" */
+/* "all-reduce #58", "recv #3 from rank 1 (tag 7)"; "an operation" for NULL. */
+void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
+/* " from rank 1 (tag 7)" for a receive, nothing for a collective. */
+void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
+/* ", called from a.c:10", or nothing. */
+void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
+/* "was killed by SIGKILL (9)", "exited with code 3", … */
+void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
+/* "running", "asleep", … */
+const char *diagnose_process_text(enum diagnose_process process);
+/* Replaces the end of a text that was cut by "...". */
+void diagnose_write_ellipsis(struct diagnose_writer *writer);
+
+/* ---- headline.c, headline_mismatch.c ---- */
+
+/* What a rank is shown with: the operation in which it plays its part in the verdict, NULL if unknown,
+ * and since when it waits there, 0 if it does not. */
+struct diagnose_part {
+	const struct diagnose_record *record;
+	uint64_t since_ns;
+};
+struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
+				      const struct diagnose_verdict *verdict, int rank);
+
+void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict);
+/* The headline of a mismatch. */
+void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict);
+
+#endif

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The first line of a report: who is the cause and how, who waits where. Everything is looked up again
+ * in the job, which may be a later snapshot than the one that was judged: nothing need be there. */
+#include "diagnose/facts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct diagnose_rank *rank_of(const struct diagnose_job *job, int rank)
+{
+	return rank >= 0 && rank < job->size ? &job->ranks[rank] : NULL;
+}
+
+static const struct diagnose_record *witness_record(const struct diagnose_job *job,
+						    const struct diagnose_verdict *verdict)
+{
+	return diagnose_record_at(rank_of(job, verdict->witness), verdict->record);
+}
+
+/* ---- a rank's part ---- */
+
+/* The thread that has waited longest for one of `whom`. */
+static const struct diagnose_thread *longest_wait(const struct diagnose_job *job, int r,
+						  uint64_t whom)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_thread *longest = NULL;
+	if (!(diagnose_rank_needs(job, r) & whom))
+		return NULL;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		if (diagnose_thread_needs(job, thread) & whom &&
+		    (!longest || thread->wait.since_ns < longest->wait.since_ns))
+			longest = thread;
+	}
+	return longest;
+}
+
+static struct diagnose_part waiting_part(const struct diagnose_job *job,
+					 const struct diagnose_verdict *verdict, int r)
+{
+	const struct diagnose_thread *longest =
+		longest_wait(job, r, verdict->culprits | verdict->waiting);
+	if (!longest)
+		longest = longest_wait(job, r, UINT64_MAX);
+	if (longest)
+		return (struct diagnose_part){
+			diagnose_record_at(&job->ranks[r], longest->wait.record),
+			longest->wait.since_ns};
+	if (r == verdict->witness) {
+		const struct diagnose_record *record = witness_record(job, verdict);
+		return (struct diagnose_part){record, record ? record->begin_ns : 0};
+	}
+	return (struct diagnose_part){NULL, 0};
+}
+
+static const struct diagnose_record *mismatch_record(const struct diagnose_job *job,
+						     const struct diagnose_verdict *verdict, int r)
+{
+	uint32_t fields;
+	if (!(verdict->fields & DIAGNOSE_PAIR))
+		return diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
+	if (r == verdict->witness)
+		return witness_record(job, verdict);
+	if (verdict->culprits & diagnose_bit(r))
+		return diagnose_find_pair(job, verdict->witness, witness_record(job, verdict),
+					  &fields);
+	return NULL;
+}
+
+struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
+				      const struct diagnose_verdict *verdict, int r)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_record *newest = diagnose_newest(rank), *like;
+	struct diagnose_part part = waiting_part(job, verdict, r);
+	bool culprit = verdict->culprits & diagnose_bit(r);
+	if (verdict->cause == DIAGNOSE_MISMATCH) {
+		const struct diagnose_record *record = mismatch_record(job, verdict, r);
+		if (record && record != part.record)
+			return (struct diagnose_part){record, 0};
+	}
+	/* A culprit may have another thread that waits; what counts is what it did itself. */
+	if (part.since_ns && (!culprit || verdict->cause == DIAGNOSE_DEADLOCK ||
+			      verdict->cause == DIAGNOSE_MISMATCH))
+		return part;
+	like = diagnose_newest_like(rank,
+				    culprit && witness_record(job, verdict)
+					    ? &witness_record(job, verdict)->record
+					    : NULL,
+				    verdict->witness);
+	if (!like || (newest->record.state == TRACE_RUNNING && like->record.state != TRACE_RUNNING))
+		like = newest;
+	return (struct diagnose_part){like, 0};
+}
+
+/* ---- who waits ---- */
+
+static bool is_same_operation(const struct diagnose_record *a, const struct diagnose_record *b)
+{
+	return a && b && diagnose_is_collective(&a->record) && a->record.kind == b->record.kind &&
+	       a->record.group == b->record.group && a->record.seq == b->record.seq;
+}
+
+/* " while ranks 0 and 1 wait in all-reduce #58, called from a.c:10", or nothing. */
+static void write_while(struct diagnose_writer *writer, const struct diagnose_job *job,
+			const struct diagnose_verdict *verdict, bool with_duration)
+{
+	const struct diagnose_record *record = witness_record(job, verdict);
+	uint64_t together = verdict->waiting & diagnose_bit(verdict->witness);
+	bool same_site = true;
+	if (!record)
+		together = verdict->waiting;
+	for (int r = 0; record && r < job->size; r++) {
+		if (!(verdict->waiting & diagnose_bit(r)))
+			continue;
+		const struct diagnose_record *other = diagnose_part_of(job, verdict, r).record;
+		if (!is_same_operation(record, other))
+			continue;
+		together |= diagnose_bit(r);
+		same_site &= !strcmp(record->site, other->site);
+	}
+	if (!together)
+		return;
+	diagnose_write(writer, " while ");
+	diagnose_write_ranks(writer, together);
+	diagnose_write(writer, diagnose_count_ranks(together) == 1 ? " waits" : " wait");
+	if (record) {
+		diagnose_write(writer, " in ");
+		diagnose_write_operation(writer, record);
+	}
+	if (with_duration && verdict->since_ns && verdict->since_ns < job->now_ns) {
+		diagnose_write(writer, " for ");
+		diagnose_write_duration(writer, job->now_ns - verdict->since_ns);
+	}
+	diagnose_write_site(writer, record);
+	if (record && record->site[0] && !same_site)
+		diagnose_write(writer, " (rank %d)", verdict->witness);
+}
+
+/* ---- who does not come ---- */
+
+/* " in all-reduce #58", " after all-reduce #57", … */
+static void write_last(struct diagnose_writer *writer, const struct diagnose_rank *rank,
+		       const struct diagnose_record *last)
+{
+	if (!rank->known)
+		return;
+	if (!last) {
+		diagnose_write(writer, " before its first operation");
+		return;
+	}
+	bool failed = last->record.state == TRACE_FAILED;
+	diagnose_write(writer, last->record.state == TRACE_RUNNING ? " in "
+			       : failed                            ? " after its "
+								   : " after ");
+	diagnose_write_operation(writer, last);
+	if (failed)
+		diagnose_write(writer, " failed (%s)",
+			       ls_status_name((ls_status)last->record.status));
+}
+
+/* What a rank that is elsewhere did last, and what it does now. */
+static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_job *job,
+			      const struct diagnose_rank *rank, const struct diagnose_record *last)
+{
+	diagnose_write(writer, " (");
+	if (!rank->known) {
+		diagnose_write(writer, "its trace cannot be read");
+	} else if (!last) {
+		diagnose_write(writer, "it has called nothing yet");
+	} else if (last->record.state == TRACE_RUNNING) {
+		diagnose_write(writer, "busy in ");
+		diagnose_write_operation(writer, last);
+		if (last->record.step_count)
+			diagnose_write(writer, ", step %" PRIu32 " of %u", last->step + 1,
+				       last->record.step_count);
+	} else {
+		diagnose_write(writer, "its last operation was ");
+		diagnose_write_operation(writer, last);
+		if (last->end_ns && last->end_ns <= job->now_ns) {
+			diagnose_write(writer, ", finished ");
+			diagnose_write_duration(writer, job->now_ns - last->end_ns);
+			diagnose_write(writer, " ago");
+		}
+	}
+	diagnose_write_site(writer, last);
+	diagnose_write(writer, "; it is %s)",
+		       rank->process == DIAGNOSE_SLEEPING ? "sleeping in a system call"
+							  : diagnose_process_text(rank->process));
+}
+
+static void write_one_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict, int r)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
+	diagnose_write(writer, "rank %d ", r);
+	switch (verdict->cause) {
+	case DIAGNOSE_DIED:
+		if (rank->pid > 0)
+			diagnose_write(writer, "(pid %d) ", rank->pid);
+		diagnose_write_end(writer, rank);
+		write_last(writer, rank, last);
+		if (rank->signal == 0)
+			diagnose_write(writer, " without closing its group");
+		break;
+	case DIAGNOSE_LEFT:
+		diagnose_write(writer, "finished");
+		write_last(writer, rank, last);
+		break;
+	case DIAGNOSE_IS_STOPPED:
+		if (rank->pid > 0)
+			diagnose_write(writer, "(pid %d) ", rank->pid);
+		diagnose_write(writer, "is stopped");
+		write_last(writer, rank, last);
+		break;
+	default:
+		diagnose_write(writer, "is elsewhere");
+		write_whereabouts(writer, job, rank, last);
+		break;
+	}
+}
+
+static void write_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
+			 const struct diagnose_verdict *verdict)
+{
+	uint64_t who = verdict->blamed >= 0 ? diagnose_bit(verdict->blamed) : verdict->culprits;
+	bool reported =
+		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
+	if (diagnose_count_ranks(who) == 1) {
+		write_one_absent(writer, job, verdict, diagnose_lowest_rank(who));
+	} else if (!who) {
+		diagnose_write(writer,
+			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
+	} else {
+		diagnose_write_ranks(writer, who);
+		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED        ? " died"
+				       : verdict->cause == DIAGNOSE_LEFT      ? " finished"
+				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
+									      : " are stopped");
+	}
+	write_while(writer, job, verdict, reported);
+}
+
+/* ---- the others ---- */
+
+enum { HOP_MAX = 8 }; /* hops of a cycle told in the first line */
+
+static void write_hop(struct diagnose_writer *writer, const struct diagnose_job *job,
+		      const struct diagnose_hop *hop)
+{
+	const struct diagnose_record *record =
+		diagnose_record_at(&job->ranks[hop->rank], hop->thread->wait.record);
+	diagnose_write(writer, "rank %d waits for ", hop->rank);
+	if (hop->peer == hop->rank)
+		diagnose_write(writer, "itself");
+	else
+		diagnose_write(writer, "rank %d", hop->peer);
+	if (!record)
+		return;
+	diagnose_write(writer, " (%s #%" PRIu64, trace_kind_name(record->record.kind),
+		       record->record.seq);
+	if (diagnose_is_point(&record->record))
+		diagnose_write(writer, ", tag %d", record->record.tag);
+	diagnose_write_site(writer, record);
+	diagnose_write(writer, ")");
+}
+
+static void write_cycle(struct diagnose_writer *writer, const struct diagnose_job *job,
+			const struct diagnose_verdict *verdict)
+{
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	int length = diagnose_find_cycle(job, hops);
+	if (length != 1) {
+		if (verdict->culprits)
+			diagnose_write_ranks(writer, verdict->culprits);
+		else
+			diagnose_write(writer, "ranks");
+		diagnose_write(writer, " wait for each other and can never go on%s",
+			       length ? ": " : "");
+	}
+	for (int i = 0; i < length && i < HOP_MAX; i++) {
+		diagnose_write(writer, i ? ", " : "");
+		write_hop(writer, job, &hops[i]);
+	}
+	if (length == 1)
+		diagnose_write(writer, " and can never go on");
+	if (length > HOP_MAX)
+		diagnose_write(writer, ", and so on to rank %d", hops[length - 1].peer);
+}
+
+static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_job *job,
+			    const struct diagnose_verdict *verdict)
+{
+	const struct diagnose_record *record = witness_record(job, verdict);
+	if (verdict->blamed >= 0)
+		diagnose_write(writer, "rank %d ", verdict->blamed);
+	else
+		diagnose_write(writer, "a rank ");
+	diagnose_write(writer, verdict->status == LS_ABORTED       ? "called ls_group_abort"
+			       : verdict->status == LS_INTERRUPTED ? "was interrupted by a signal"
+								   : "failed");
+	if (record) {
+		diagnose_write(writer, verdict->status == LS_ABORTED ? " during " : " in ");
+		diagnose_write_operation(writer, record);
+		diagnose_write_site(writer, record);
+	}
+	if (verdict->status != LS_ABORTED && verdict->status != LS_INTERRUPTED)
+		diagnose_write(writer, ": %s", ls_status_text(verdict->status));
+	if (verdict->note[0]) {
+		diagnose_write(writer, ": ");
+		diagnose_write_foreign(writer, verdict->note);
+	}
+}
+
+static void write_time_out(struct diagnose_writer *writer, const struct diagnose_job *job,
+			   const struct diagnose_verdict *verdict)
+{
+	const struct diagnose_record *record = witness_record(job, verdict);
+	if (verdict->witness >= 0)
+		diagnose_write(writer, "rank %d timed out in ", verdict->witness);
+	else
+		diagnose_write(writer, "timed out in ");
+	diagnose_write_operation(writer, record);
+	if (verdict->cause != DIAGNOSE_TIMED_OUT) {
+		diagnose_write(writer, ": ");
+		return;
+	}
+	if (verdict->since_ns && verdict->since_ns < job->now_ns) {
+		diagnose_write(writer, " after ");
+		diagnose_write_duration(writer, job->now_ns - verdict->since_ns);
+	}
+	diagnose_write_site(writer, record);
+	diagnose_write(writer, "; no rank is known to be dead, stopped or elsewhere");
+}
+
+void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict)
+{
+	if (verdict->timed_out)
+		write_time_out(writer, job, verdict);
+	switch (verdict->cause) {
+	case DIAGNOSE_MISMATCH:
+		diagnose_write_mismatch(writer, job, verdict);
+		break;
+	case DIAGNOSE_DEADLOCK:
+		write_cycle(writer, job, verdict);
+		break;
+	case DIAGNOSE_WAS_ABORTED:
+		write_own_doing(writer, job, verdict);
+		break;
+	case DIAGNOSE_HEALTHY:
+		diagnose_write(writer, "no rank waits for one that does not come");
+		break;
+	case DIAGNOSE_TIMED_OUT:
+		break;
+	default:
+		write_absent(writer, job, verdict);
+		break;
+	}
+}
+
+void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+		       char *out, size_t bytes)
+{
+	struct diagnose_writer writer;
+	diagnose_writer_init(&writer, out, bytes);
+	diagnose_write_headline(&writer, job, verdict);
+	diagnose_write_ellipsis(&writer);
+}

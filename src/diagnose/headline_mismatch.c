@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The first line of a mismatch: who called what, with the minority first, or all neutrally. */
+#include "diagnose/facts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { CLASS_MAX = 4 }; /* classes told in the first line */
+
+/* "count 999 and dtype float64"; without names "999 and float64". Only what differs and the operation
+ * has. False if nothing was written. */
+static bool write_values(struct diagnose_writer *writer, uint32_t fields, bool names,
+			 const struct trace_record *op)
+{
+	const char *and = "";
+	if (op->kind == TRACE_BARRIER)
+		return false;
+	if (fields & DIAGNOSE_COUNT) {
+		diagnose_write(writer, "%s%" PRIu64, names ? "count " : "", op->count);
+		and = " and ";
+	}
+	if (fields & DIAGNOSE_DTYPE) {
+		diagnose_write(writer, "%s%s%s", and, names ? "dtype " : "",
+			       trace_dtype_name(op->dtype));
+		and = " and ";
+	}
+	if (fields & DIAGNOSE_REDUCE && op->kind == TRACE_ALLREDUCE) {
+		diagnose_write(writer, "%s%s%s", and, names ? "reduce op " : "",
+			       trace_reduce_name(op->reduce_op));
+		and = " and ";
+	}
+	if (fields & DIAGNOSE_ROOT && op->kind == TRACE_BROADCAST) {
+		diagnose_write(writer, "%s%s%d", and, names ? "root " : "", op->peer);
+		and = " and ";
+	}
+	return *and != 0;
+}
+
+/* Call sites of the classes, one each; the majority's last and without a rank. */
+static void write_sites(struct diagnose_writer *writer, const struct diagnose_mismatch *mismatch,
+			int majority)
+{
+	const char *first = mismatch->classes[0].example->site;
+	const char *between = ", called from ";
+	bool same = true;
+	for (int i = 1; i < mismatch->class_count; i++)
+		same &= !strcmp(first, mismatch->classes[i].example->site);
+	if (same) {
+		diagnose_write_site(writer, mismatch->classes[0].example);
+		return;
+	}
+	for (int i = 0; i < mismatch->class_count && i < CLASS_MAX; i++) {
+		const struct diagnose_class *class = &mismatch->classes[i];
+		if (i == majority || !class->example->site[0])
+			continue;
+		diagnose_write(writer, "%s", between);
+		diagnose_write_foreign(writer, class->example->site);
+		diagnose_write(writer, " (rank %d)", diagnose_lowest_rank(class->ranks));
+		between = " and ";
+	}
+	if (majority >= 0 && mismatch->classes[majority].example->site[0]) {
+		diagnose_write(writer, "%s", between);
+		diagnose_write_foreign(writer, mismatch->classes[majority].example->site);
+	}
+}
+
+/* "rank 1 called all-reduce #12 with count 999 where ranks 0, 2 and 3 have 1000" */
+static void write_minority(struct diagnose_writer *writer, const struct diagnose_mismatch *mismatch)
+{
+	const struct diagnose_class *most = &mismatch->classes[mismatch->majority];
+	const struct diagnose_class *few = &mismatch->classes[1 - mismatch->majority];
+	const struct trace_record *op = &few->example->record;
+	diagnose_write_ranks(writer, few->ranks);
+	diagnose_write(writer, " called %s #%" PRIu64, trace_kind_name(op->kind), op->seq);
+	if (!(mismatch->fields & DIAGNOSE_KIND)) {
+		diagnose_write(writer, " with ");
+		write_values(writer, mismatch->fields, true, op);
+	}
+	diagnose_write(writer, " where ");
+	diagnose_write_ranks(writer, most->ranks);
+	if (mismatch->fields & DIAGNOSE_KIND) {
+		diagnose_write(writer, " called %s #%" PRIu64,
+			       trace_kind_name(most->example->record.kind), op->seq);
+	} else {
+		diagnose_write(writer, diagnose_count_ranks(most->ranks) == 1 ? " has " : " have ");
+		write_values(writer, mismatch->fields, false, &most->example->record);
+	}
+}
+
+static const char *plural_of(uint32_t fields)
+{
+	switch (fields) {
+	case DIAGNOSE_COUNT:
+		return "counts";
+	case DIAGNOSE_DTYPE:
+		return "dtypes";
+	case DIAGNOSE_REDUCE:
+		return "reduce ops";
+	case DIAGNOSE_ROOT:
+		return "roots";
+	default:
+		return "arguments";
+	}
+}
+
+/* "ranks 0 and 1 called all-reduce #12 with different counts: rank 0 has 1000, rank 1 has 999" */
+static void write_neutrally(struct diagnose_writer *writer, const struct diagnose_mismatch *mismatch)
+{
+	const struct trace_record *first = &mismatch->classes[0].example->record;
+	bool kinds = mismatch->fields & DIAGNOSE_KIND;
+	uint64_t all = 0;
+	for (int i = 0; i < mismatch->class_count; i++)
+		all |= mismatch->classes[i].ranks;
+	diagnose_write_ranks(writer, all);
+	if (kinds)
+		diagnose_write(writer, " called different operations as #%" PRIu64, mismatch->seq);
+	else
+		diagnose_write(writer, " called %s #%" PRIu64 " with different %s",
+			       trace_kind_name(first->kind), mismatch->seq,
+			       plural_of(mismatch->fields));
+	for (int i = 0; i < mismatch->class_count && i < CLASS_MAX; i++) {
+		const struct diagnose_class *class = &mismatch->classes[i];
+		const struct trace_record *op = &class->example->record;
+		bool one = diagnose_count_ranks(class->ranks) == 1;
+		diagnose_write(writer, i ? ", " : ": ");
+		diagnose_write_ranks(writer, class->ranks);
+		if (kinds) {
+			diagnose_write(writer, " %s", trace_kind_name(op->kind));
+			if (mismatch->fields == DIAGNOSE_KIND || op->kind == TRACE_BARRIER)
+				continue;
+			diagnose_write(writer, " of %" PRIu64 " %s", op->count,
+				       trace_dtype_name(op->dtype));
+			continue;
+		}
+		diagnose_write(writer, one ? " has " : " have ");
+		write_values(writer, mismatch->fields, false, op);
+	}
+	if (mismatch->class_count > CLASS_MAX)
+		diagnose_write(writer, ", and others");
+}
+
+static void write_pair(struct diagnose_writer *writer, const struct diagnose_job *job,
+		       const struct diagnose_verdict *verdict)
+{
+	const struct diagnose_record *one =
+		diagnose_record_at(&job->ranks[verdict->witness], verdict->record);
+	uint32_t fields;
+	const struct diagnose_record *two = diagnose_find_pair(job, verdict->witness, one, &fields);
+	if (!two) {
+		diagnose_write_ranks(writer, verdict->culprits);
+		diagnose_write(writer, " differ in a send and its receive");
+		return;
+	}
+	bool sends = one->record.kind == TRACE_SEND;
+	const struct diagnose_record *send = sends ? one : two, *recv = sends ? two : one;
+	int from = sends ? verdict->witness : one->record.peer;
+	int to = sends ? one->record.peer : verdict->witness;
+	diagnose_write(writer,
+		       "rank %d sends %" PRIu64 " %s to rank %d with tag %d where rank %d receives "
+		       "%" PRIu64 " %s",
+		       from, send->record.count, trace_dtype_name(send->record.dtype), to,
+		       send->record.tag, to, recv->record.count,
+		       trace_dtype_name(recv->record.dtype));
+	struct diagnose_mismatch sites = {
+		.class_count = 2,
+		.classes = {{diagnose_bit(from), send}, {diagnose_bit(to), recv}},
+	};
+	write_sites(writer, &sites, -1);
+}
+
+void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict)
+{
+	struct diagnose_mismatch mismatch;
+	if (verdict->fields & DIAGNOSE_PAIR && verdict->witness >= 0 &&
+	    verdict->witness < job->size) {
+		write_pair(writer, job, verdict);
+		return;
+	}
+	if (!verdict->fields || !diagnose_find_mismatch(job, &mismatch)) {
+		if (verdict->culprits)
+			diagnose_write_ranks(writer, verdict->culprits);
+		else
+			diagnose_write(writer, "ranks");
+		diagnose_write(writer, " called different operations");
+		if (verdict->seq)
+			diagnose_write(writer, " as #%" PRIu64, verdict->seq);
+		return;
+	}
+	bool minority = mismatch.class_count == 2 && mismatch.majority >= 0;
+	if (minority)
+		write_minority(writer, &mismatch);
+	else
+		write_neutrally(writer, &mismatch);
+	write_sites(writer, &mismatch, minority ? mismatch.majority : -1);
+}

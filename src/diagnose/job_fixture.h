@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Jobs made by hand, for the tests of this room: each rank is a process with one thread, known, asleep,
+ * outside of Lockstep, with pid 100 + rank; the time is 1000 s. */
+#ifndef DIAGNOSE_JOB_FIXTURE_H
+#define DIAGNOSE_JOB_FIXTURE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/facts.h"
+
+#define TEST_UNUSED __attribute__((unused))
+
+enum { TEST_GROUP = 1 };
+static const uint64_t test_second = UINT64_C(1000000000);
+static const uint64_t test_now = UINT64_C(1000) * 1000000000;
+
+TEST_UNUSED static struct diagnose_job *test_job(int size)
+{
+	struct diagnose_job *job = diagnose_job_new(size);
+	assert_non_null(job);
+	job->now_ns = test_now;
+	for (int r = 0; r < size; r++) {
+		struct diagnose_rank *rank = &job->ranks[r];
+		rank->known = true;
+		rank->rank = r;
+		rank->pid = 100 + r;
+		rank->process = DIAGNOSE_SLEEPING;
+		rank->signal = rank->exit_code = -1;
+		rank->thread_count = 1;
+		rank->threads[0].stable = true;
+		rank->threads[0].wait.state = WAIT_OUTSIDE;
+		rank->threads[0].wait.tid = 100 + (uint32_t)r;
+	}
+	return job;
+}
+
+/* Another thread of rank r, outside. */
+TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_job *job, int r, uint32_t tid)
+{
+	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_thread *thread = &rank->threads[rank->thread_count++];
+	thread->stable = true;
+	thread->wait.state = WAIT_OUTSIDE;
+	thread->wait.tid = tid;
+	return thread;
+}
+
+/* The newest operation of rank r, running since `ago` seconds, by its first thread. */
+TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_job *job, int r,
+						     struct trace_record op, unsigned ago,
+						     const char *site)
+{
+	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_record *record = &rank->records[0];
+	uint64_t index = rank->record_count ? record->record.index + 1 : 1;
+	assert_true(rank->record_count < DIAGNOSE_RECORD_MAX);
+	memmove(record + 1, record, rank->record_count++ * sizeof(*record));
+	*record = (struct diagnose_record){.record = op, .begin_ns = test_now - ago * test_second};
+	record->record.index = index;
+	record->record.group = TEST_GROUP;
+	record->record.state = TRACE_RUNNING;
+	record->record.tid = 100 + (uint32_t)r;
+	snprintf(record->site, sizeof(record->site), "%s", site);
+	return record;
+}
+
+/* The same, and finished `ago` seconds ago. */
+TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_job *job, int r,
+						     struct trace_record op, unsigned ago,
+						     const char *site)
+{
+	struct diagnose_record *record = test_call(job, r, op, ago + 1, site);
+	record->record.state = TRACE_DONE;
+	record->end_ns = test_now - ago * test_second;
+	return record;
+}
+
+TEST_UNUSED static struct trace_record test_allreduce(uint64_t seq)
+{
+	return (struct trace_record){.kind = TRACE_ALLREDUCE,
+				     .seq = seq,
+				     .count = 1000,
+				     .dtype = LS_FLOAT32,
+				     .reduce_op = LS_SUM,
+				     .peer = -1};
+}
+
+TEST_UNUSED static struct trace_record test_broadcast(uint64_t seq, int root)
+{
+	return (struct trace_record){.kind = TRACE_BROADCAST,
+				     .seq = seq,
+				     .count = 1000,
+				     .dtype = LS_FLOAT32,
+				     .peer = root};
+}
+
+TEST_UNUSED static struct trace_record test_barrier(uint64_t seq)
+{
+	return (struct trace_record){.kind = TRACE_BARRIER, .seq = seq, .peer = -1};
+}
+
+TEST_UNUSED static struct trace_record test_point(uint16_t kind, int peer, int tag)
+{
+	return (struct trace_record){
+		.kind = kind, .seq = 1, .count = 1000, .dtype = LS_FLOAT32, .peer = peer, .tag = tag};
+}
+
+/* `thread` of rank r waits in its rank's newest operation, as long as that lasts, for all of `peers`. */
+TEST_UNUSED static void test_wait_on(struct diagnose_job *job, int r,
+				     struct diagnose_thread *thread, uint64_t peers)
+{
+	struct diagnose_record *record = &job->ranks[r].records[0];
+	struct wait_slot_body *wait = &thread->wait;
+	wait->state = WAIT_WORDS;
+	wait->group = TEST_GROUP;
+	wait->record = record->record.index;
+	wait->since_ns = record->begin_ns;
+	wait->deadline_ns = UINT64_MAX;
+	wait->edge_count = 0;
+	for (int p = 0; p < DIAGNOSE_RANK_MAX; p++)
+		if (peers >> p & 1)
+			wait->edges[wait->edge_count++] = (struct wait_edge){
+				.owner = p, .peer = p, .value = 1, .segment = WAIT_SEGMENT_LINK};
+	thread->satisfied = 0;
+	record->record.tid = wait->tid;
+}
+
+TEST_UNUSED static void test_wait(struct diagnose_job *job, int r, uint64_t peers)
+{
+	test_wait_on(job, r, &job->ranks[r].threads[0], peers);
+}
+
+/* All ranks have done all-reduce #57; those of `waiting` wait since 2 s in #58 for those of `absent`. */
+TEST_UNUSED static struct diagnose_job *test_absent(int size, uint64_t absent)
+{
+	struct diagnose_job *job = test_job(size);
+	for (int r = 0; r < size; r++) {
+		test_done(job, r, test_allreduce(57), 3, "train.c:211");
+		if (absent >> r & 1)
+			continue;
+		test_call(job, r, test_allreduce(58), 2, "train.c:211");
+		test_wait(job, r, absent);
+	}
+	return job;
+}
+
+/* Rank r waits in a receive from `peers`[r] for each r below `size`; -1: it does not. */
+TEST_UNUSED static struct diagnose_job *test_ring(int size, const int *peers)
+{
+	struct diagnose_job *job = test_job(size);
+	for (int r = 0; r < size; r++) {
+		if (peers[r] < 0)
+			continue;
+		test_call(job, r, test_point(TRACE_RECV, peers[r], 7), 2, "ring.c:5");
+		test_wait(job, r, diagnose_bit(peers[r]));
+	}
+	return job;
+}
+
+TEST_UNUSED static uint64_t test_all(int size)
+{
+	return size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
+}
+
+TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_job *job,
+						      const struct diagnose_hint *hint)
+{
+	struct diagnose_verdict verdict;
+	assert_true(diagnose_job_is_valid(job, diagnose_job_bytes(job->size)));
+	diagnose_judge(job, hint, &verdict);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The verdict: asks the finders in the order of what can be proved, then works out who waits for the
+ * culprits, in which operation, and since when. A hint fixes the status, and the cause with it except
+ * for a time-out, which is only the clock's word for a cause still to be found. */
+#include "diagnose/facts.h"
+
+#include <string.h>
+
+struct inquiry {
+	const struct diagnose_job *job;
+	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
+	struct diagnose_needs needs;
+};
+
+const char *diagnose_cause_name(unsigned cause)
+{
+	static const char *const names[] = {
+		[DIAGNOSE_HEALTHY] = "healthy",     [DIAGNOSE_MISMATCH] = "mismatch",
+		[DIAGNOSE_DIED] = "died",           [DIAGNOSE_LEFT] = "left",
+		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_IS_STOPPED] = "stopped",
+		[DIAGNOSE_ELSEWHERE] = "elsewhere", [DIAGNOSE_TIMED_OUT] = "timed out",
+		[DIAGNOSE_WAS_ABORTED] = "aborted",
+	};
+	return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
+}
+
+static ls_status status_of_cause(enum diagnose_cause cause)
+{
+	switch (cause) {
+	case DIAGNOSE_HEALTHY:
+		return LS_OK;
+	case DIAGNOSE_MISMATCH:
+		return LS_MISMATCH;
+	case DIAGNOSE_DIED:
+		return LS_PEER_DIED;
+	case DIAGNOSE_LEFT:
+		return LS_PEER_LEFT;
+	case DIAGNOSE_DEADLOCK:
+		return LS_DEADLOCK;
+	case DIAGNOSE_WAS_ABORTED:
+		return LS_ABORTED;
+	case DIAGNOSE_IS_STOPPED:
+	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_TIMED_OUT:
+		break;
+	}
+	return LS_TIMED_OUT;
+}
+
+/* ---- the causes; each fills cause, culprits and what only it knows ---- */
+
+static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	struct diagnose_mismatch mismatch;
+	uint64_t all = 0;
+	if (!diagnose_find_mismatch(inquiry->job, &mismatch))
+		return false;
+	for (int i = 0; i < mismatch.class_count; i++)
+		all |= mismatch.classes[i].ranks;
+	out->cause = DIAGNOSE_MISMATCH;
+	out->fields = mismatch.fields;
+	out->group = mismatch.group;
+	out->seq = mismatch.seq;
+	out->culprits = all;
+	if (mismatch.majority >= 0) {
+		out->culprits &= ~mismatch.classes[mismatch.majority].ranks;
+		out->waiting = mismatch.classes[mismatch.majority].ranks;
+	}
+	return true;
+}
+
+/* A send and its receive; only the one who received knows that they met, so there is a hint. */
+static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	const struct diagnose_needs *needs = &inquiry->needs;
+	const struct diagnose_record *record = needs->hint_record;
+	uint32_t fields;
+	if (!record || !diagnose_find_pair(inquiry->job, needs->hint_rank, record, &fields))
+		return false;
+	out->cause = DIAGNOSE_MISMATCH;
+	out->fields = fields | DIAGNOSE_PAIR;
+	out->culprits = diagnose_bit(needs->hint_rank) | diagnose_bit(record->record.peer);
+	return true;
+}
+
+/* Of ranks that are gone those that went first: whose own last operation had not failed already. */
+static uint64_t first_gone(const struct diagnose_job *job, uint64_t gone)
+{
+	uint64_t first = gone;
+	for (int r = 0; r < job->size; r++)
+		if (diagnose_has_failed(&job->ranks[r]))
+			first &= ~diagnose_bit(r);
+	return first ? first : gone;
+}
+
+static uint64_t left_ranks(const struct diagnose_job *job)
+{
+	uint64_t left = 0;
+	for (int r = 0; r < job->size; r++)
+		if (job->ranks[r].left)
+			left |= diagnose_bit(r);
+	return left;
+}
+
+static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	uint64_t gone = first_gone(inquiry->job, diagnose_find_gone(inquiry->job, &inquiry->needs));
+	uint64_t dead = gone & ~left_ranks(inquiry->job);
+	if (!gone)
+		return false;
+	out->cause = dead ? DIAGNOSE_DIED : DIAGNOSE_LEFT;
+	out->culprits = dead ? dead : gone;
+	return true;
+}
+
+static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	int length = diagnose_find_cycle(inquiry->job, hops);
+	for (int i = 0; i < length; i++)
+		out->culprits |= diagnose_bit(hops[i].rank);
+	if (length)
+		out->cause = DIAGNOSE_DEADLOCK;
+	return length != 0;
+}
+
+static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	uint64_t stopped, elsewhere;
+	diagnose_find_away(inquiry->job, &inquiry->needs, &stopped, &elsewhere);
+	out->cause = stopped     ? DIAGNOSE_IS_STOPPED
+		     : elsewhere ? DIAGNOSE_ELSEWHERE
+				 : DIAGNOSE_HEALTHY;
+	out->culprits = stopped ? stopped : elsewhere;
+	return out->culprits != 0;
+}
+
+static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	return judge_mismatch(inquiry, out) || judge_gone(inquiry, out) ||
+	       judge_cycle(inquiry, out) || judge_away(inquiry, out);
+}
+
+/* ---- with a hint ---- */
+
+static uint64_t hint_peer(const struct inquiry *inquiry)
+{
+	int peer = inquiry->hint->peer;
+	return peer < inquiry->job->size ? diagnose_bit(peer) : 0;
+}
+
+static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause cause,
+			      struct diagnose_verdict *out)
+{
+	uint64_t left = left_ranks(inquiry->job);
+	uint64_t gone = diagnose_find_gone(inquiry->job, &inquiry->needs);
+	gone &= cause == DIAGNOSE_DIED ? ~left : left;
+	gone = first_gone(inquiry->job, gone | hint_peer(inquiry));
+	out->cause = cause;
+	out->culprits = gone;
+	if (gone & hint_peer(inquiry))
+		out->blamed = inquiry->hint->peer;
+}
+
+static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	const struct diagnose_needs *needs = &inquiry->needs;
+	/* What is left to say when the snapshot no longer shows what the hinting rank saw. */
+	uint64_t both = hint_peer(inquiry) ? diagnose_bit(needs->hint_rank) | hint_peer(inquiry) : 0;
+	switch (inquiry->hint->status) {
+	case LS_MISMATCH:
+		if (judge_pair(inquiry, out) || judge_mismatch(inquiry, out))
+			break;
+		out->cause = DIAGNOSE_MISMATCH;
+		out->culprits = both;
+		break;
+	case LS_PEER_DIED:
+		judge_hinted_gone(inquiry, DIAGNOSE_DIED, out);
+		break;
+	case LS_PEER_LEFT:
+		judge_hinted_gone(inquiry, DIAGNOSE_LEFT, out);
+		break;
+	case LS_DEADLOCK:
+		out->cause = DIAGNOSE_DEADLOCK;
+		if (!judge_cycle(inquiry, out))
+			out->culprits = both;
+		break;
+	case LS_TIMED_OUT:
+		out->timed_out = true;
+		if (!judge_all(inquiry, out))
+			out->cause = DIAGNOSE_TIMED_OUT;
+		break;
+	default: /* aborted, interrupted, or the rank's own trouble: in any case its own doing */
+		out->cause = DIAGNOSE_WAS_ABORTED;
+		out->culprits = diagnose_bit(needs->hint_rank);
+		break;
+	}
+}
+
+/* ---- who waits ---- */
+
+static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	uint64_t before;
+	if (inquiry->needs.hint_record)
+		out->waiting |= diagnose_bit(inquiry->needs.hint_rank) & ~out->culprits;
+	do {
+		before = out->waiting;
+		for (int r = 0; r < inquiry->job->size; r++)
+			if (inquiry->needs.of[r] & (out->culprits | out->waiting))
+				out->waiting |= diagnose_bit(r) & ~out->culprits;
+	} while (out->waiting != before);
+}
+
+/* The thread that has waited longest for one of `whom`, among `ranks`. */
+static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint64_t ranks,
+						  uint64_t whom, int *rank)
+{
+	const struct diagnose_thread *longest = NULL;
+	for (; ranks; ranks &= ranks - 1) {
+		int r = diagnose_lowest_rank(ranks);
+		if (!diagnose_rank_needs(job, r))
+			continue;
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			if (!(diagnose_thread_needs(job, thread) & whom) ||
+			    (longest && thread->wait.since_ns >= longest->wait.since_ns))
+				continue;
+			longest = thread;
+			*rank = r;
+		}
+	}
+	return longest;
+}
+
+static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	const struct diagnose_job *job = inquiry->job;
+	const struct diagnose_needs *needs = &inquiry->needs;
+	const struct diagnose_record *record = needs->hint_record;
+	bool mutual = out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH;
+	uint64_t all = out->waiting | (mutual ? out->culprits : 0);
+	int rank = -1;
+	const struct diagnose_thread *longest =
+		find_longest(job, all, out->culprits | out->waiting, &rank);
+	out->since_ns = longest ? longest->wait.since_ns : 0;
+	if (record) {
+		out->witness = needs->hint_rank;
+		out->record = record->record.index;
+		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
+			out->since_ns = record->begin_ns;
+	} else {
+		longest = find_longest(job, all, out->culprits, &rank);
+		if (longest) {
+			out->witness = rank;
+			out->record = longest->wait.record;
+			record = diagnose_record_at(&job->ranks[rank], out->record);
+		}
+	}
+	if (out->seq)
+		return; /* a mismatch knows its own position */
+	if (inquiry->hint && inquiry->hint->seq) {
+		out->group = inquiry->hint->group;
+		out->seq = inquiry->hint->seq;
+	} else if (longest) {
+		out->group = longest->wait.group;
+		out->seq = record ? record->record.seq : 0;
+	}
+}
+
+void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
+		    struct diagnose_verdict *out)
+{
+	struct inquiry inquiry = {.job = job, .hint = hint && hint->status != LS_OK ? hint : NULL};
+	*out = (struct diagnose_verdict){.blamed = -1, .witness = -1};
+	diagnose_find_needs(job, inquiry.hint, &inquiry.needs);
+	if (!inquiry.hint) {
+		judge_all(&inquiry, out);
+	} else {
+		judge_hinted(&inquiry, out);
+		if (hint->note)
+			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
+	}
+	out->status = inquiry.hint ? hint->status : status_of_cause(out->cause);
+	if (out->cause == DIAGNOSE_HEALTHY)
+		return;
+	find_waiting(&inquiry, out);
+	find_witness(&inquiry, out);
+	if (out->blamed < 0 && diagnose_count_ranks(out->culprits) == 1)
+		out->blamed = diagnose_lowest_rank(out->culprits);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Somebody is waited for and does not come: dead, left, stopped, or elsewhere. Every unsatisfied edge
+ * leads to a rank; one that waits itself only passes the blame on, along its own edges. */
+#include "diagnose/facts.h"
+
+static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t group)
+{
+	uint64_t entered = 0;
+	for (uint32_t i = 0; i < rank->group_count; i++)
+		if (rank->groups[i].id == group)
+			entered = rank->groups[i].entered;
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->group == group && diagnose_is_collective(record) && record->seq > entered)
+			entered = record->seq;
+	}
+	return entered;
+}
+
+/* Whom an operation that has been given up must have waited for, as far as others' traces tell. */
+static uint64_t needs_of_record(const struct diagnose_job *job, int rank,
+				const struct diagnose_record *record)
+{
+	uint64_t needs = 0;
+	if (diagnose_is_point(&record->record))
+		return record->record.peer < job->size ? diagnose_bit(record->record.peer) : 0;
+	for (int r = 0; r < job->size; r++)
+		if (r != rank &&
+		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
+			needs |= diagnose_bit(r);
+	return needs;
+}
+
+static const struct diagnose_record *find_hint_record(const struct diagnose_rank *rank,
+						      const struct diagnose_hint *hint)
+{
+	const struct diagnose_record *best = diagnose_record_at(rank, hint->record);
+	for (uint32_t i = 0; !best && i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->group == hint->group && record->seq == hint->seq &&
+		    (!diagnose_is_point(record) || hint->peer < 0 || record->peer == hint->peer) &&
+		    record->state != TRACE_DONE)
+			best = &rank->records[i];
+	}
+	return best;
+}
+
+/* Ranks that are in the same collective as the one that speaks, and have not blocked yet or have seen the
+ * same failure: they need whom it needs. */
+static void share_needs(const struct diagnose_job *job, const struct trace_record *spoken,
+			struct diagnose_needs *out)
+{
+	if (diagnose_is_point(spoken))
+		return;
+	for (int r = 0; r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].record_count; i++) {
+			const struct trace_record *record = &job->ranks[r].records[i].record;
+			if (record->group == spoken->group && record->seq == spoken->seq &&
+			    diagnose_is_collective(record) && record->state == TRACE_RUNNING)
+				out->of[r] |= out->hint_needs & ~diagnose_bit(r);
+		}
+}
+
+void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_hint *hint,
+			 struct diagnose_needs *out)
+{
+	*out = (struct diagnose_needs){.hint_rank = -1};
+	for (int r = 0; r < job->size; r++)
+		out->of[r] = diagnose_rank_needs(job, r);
+	if (!hint || hint->status == LS_OK || hint->rank < 0 || hint->rank >= job->size)
+		return;
+	out->hint_rank = hint->rank;
+	out->hint_record = find_hint_record(&job->ranks[hint->rank], hint);
+	if (!out->hint_record)
+		return; /* it saw the cause from outside, such as a watch that looks for others */
+	if (hint->peer >= 0 && hint->peer < job->size)
+		out->hint_needs = diagnose_bit(hint->peer);
+	else
+		out->hint_needs = needs_of_record(job, hint->rank, out->hint_record);
+	out->of[hint->rank] |= out->hint_needs;
+	share_needs(job, &out->hint_record->record, out);
+}
+
+uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs)
+{
+	uint64_t gone = 0, found = 0;
+	for (int r = 0; r < job->size; r++)
+		if (diagnose_is_gone(&job->ranks[r]))
+			gone |= diagnose_bit(r);
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		if (!rank->known || (gone & diagnose_bit(r)))
+			continue;
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			uint64_t wanted = diagnose_thread_needs(job, &rank->threads[i]);
+			if (rank->threads[i].wait.state != WAIT_ANY || !(wanted & ~gone))
+				found |= wanted & gone;
+		}
+	}
+	return found | (needs->hint_needs & gone);
+}
+
+enum standing {
+	GOES_ON, /* its wait is over, or it moved between the two looks */
+	BLOCKED,
+	AWAY,
+};
+
+static enum standing standing_of_thread(const struct diagnose_job *job,
+					const struct diagnose_thread *thread)
+{
+	if (diagnose_thread_needs(job, thread))
+		return BLOCKED;
+	return thread->wait.state == WAIT_OUTSIDE && thread->stable ? AWAY : GOES_ON;
+}
+
+/* How the rank stands to whoever waits for it in `record`. Of several threads the one counts that made
+ * the previous call of the same sort, as it is the one to make the next: the main thread that only
+ * opened the group is outside for good, and a thread that serves receives is blocked for good. */
+static enum standing standing_of(const struct diagnose_job *job, int r,
+				 const struct diagnose_record *record, int waiter)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_record *last =
+		diagnose_newest_like(rank, record ? &record->record : NULL, waiter);
+	bool goes_on = false, away = false, blocked = false;
+	if (!last)
+		last = diagnose_newest(rank);
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		if (thread->wait.state == WAIT_UNUSED)
+			continue;
+		enum standing standing = standing_of_thread(job, thread);
+		if (last && thread->wait.tid == last->record.tid)
+			return standing;
+		goes_on |= standing == GOES_ON;
+		away |= standing == AWAY;
+		blocked |= standing == BLOCKED;
+	}
+	if (away || !(goes_on || blocked))
+		return AWAY;
+	return goes_on ? GOES_ON : BLOCKED;
+}
+
+static void sort_out(const struct diagnose_job *job, uint64_t wanted,
+		     const struct diagnose_record *record, int waiter, uint64_t *stopped,
+		     uint64_t *elsewhere)
+{
+	for (; wanted; wanted &= wanted - 1) {
+		int r = diagnose_lowest_rank(wanted);
+		enum standing standing = standing_of(job, r, record, waiter);
+		if (standing == BLOCKED || diagnose_is_gone(&job->ranks[r]))
+			continue;
+		if (job->ranks[r].process == DIAGNOSE_STOPPED)
+			*stopped |= diagnose_bit(r);
+		else if (standing == AWAY)
+			*elsewhere |= diagnose_bit(r);
+	}
+}
+
+void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			uint64_t *stopped, uint64_t *elsewhere)
+{
+	*stopped = *elsewhere = 0;
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		if (!rank->known || diagnose_is_gone(rank))
+			continue;
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			const struct diagnose_thread *thread = &rank->threads[i];
+			sort_out(job, diagnose_thread_needs(job, thread),
+				 diagnose_record_at(rank, thread->wait.record), r, stopped,
+				 elsewhere);
+		}
+	}
+	if (needs->hint_rank >= 0)
+		sort_out(job, needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
+			 elsewhere);
+}

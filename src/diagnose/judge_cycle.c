@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Deadlock: the greatest set of ranks in which every thread waits for the set. Start from all ranks
+ * whose every thread is surely blocked, and take away whoever can still be woken from outside, until
+ * nothing changes: what remains can never go on, since only its own threads could change anything. */
+#include "diagnose/facts.h"
+
+/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. */
+static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
+		     uint64_t stuck)
+{
+	uint64_t needs = diagnose_thread_needs(job, thread);
+	if (!needs || thread->wait.may_leave)
+		return false;
+	return thread->wait.state == WAIT_ANY ? !(needs & ~stuck) : (needs & stuck) != 0;
+}
+
+static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	bool blocked = false;
+	if (!rank->known || rank->incomplete || diagnose_is_gone(rank))
+		return false;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		if (rank->threads[i].wait.state == WAIT_UNUSED)
+			continue;
+		if (!is_stuck(job, &rank->threads[i], stuck))
+			return false;
+		blocked = true;
+	}
+	return blocked;
+}
+
+static uint64_t find_stuck(const struct diagnose_job *job)
+{
+	uint64_t stuck = 0, before;
+	for (int r = 0; r < job->size; r++)
+		stuck |= diagnose_bit(r);
+	do { /* each round but the last takes at least one rank away */
+		before = stuck;
+		for (int r = 0; r < job->size; r++)
+			if (!rank_is_stuck(job, r, stuck))
+				stuck &= ~diagnose_bit(r);
+	} while (stuck != before);
+	return stuck;
+}
+
+/* The first thread of rank r that waits for someone of the set, and whom. */
+static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint64_t stuck)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		uint64_t needs = diagnose_thread_needs(job, &rank->threads[i]) & stuck;
+		if (needs)
+			return (struct diagnose_hop){r, diagnose_lowest_rank(needs),
+						     &rank->threads[i]};
+	}
+	return (struct diagnose_hop){r, -1, NULL}; /* not for a rank of the set */
+}
+
+int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
+{
+	uint64_t stuck = find_stuck(job), seen = 0;
+	int r, length = 0;
+	if (!stuck)
+		return 0;
+	/* Every rank of the set waits for one of the set: whoever follows comes round in the end. */
+	for (r = diagnose_lowest_rank(stuck); !(seen & diagnose_bit(r));
+	     r = hop_from(job, r, stuck).peer)
+		seen |= diagnose_bit(r);
+	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the same way. */
+	int lowest = r;
+	for (int q = hop_from(job, r, stuck).peer; q != r; q = hop_from(job, q, stuck).peer)
+		lowest = q < lowest ? q : lowest;
+	r = lowest;
+	do {
+		hops[length] = hop_from(job, r, stuck);
+		r = hops[length++].peer;
+	} while (r != lowest);
+	return length;
+}

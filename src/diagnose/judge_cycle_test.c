@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Deadlocks: what is one, and above all what is none. */
+#include "diagnose/job_fixture.h"
+
+static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t culprits,
+		  uint64_t waiting)
+{
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
+	assert_int_equal(got.culprits, culprits);
+	assert_int_equal(got.waiting, waiting);
+	if (cause == DIAGNOSE_DEADLOCK) {
+		assert_int_equal(got.status, LS_DEADLOCK);
+		assert_int_equal(got.blamed, diagnose_count_ranks(culprits) == 1
+						     ? diagnose_lowest_rank(culprits)
+						     : -1);
+		assert_int_equal(got.seq, 1);
+	}
+	free(job);
+}
+
+static struct diagnose_job *full_ring(int size)
+{
+	int peers[DIAGNOSE_RANK_MAX];
+	for (int r = 0; r < size; r++)
+		peers[r] = (r + 1) % size;
+	return test_ring(size, peers);
+}
+
+static void rings(void **state)
+{
+	(void)state;
+	static const int sizes[] = {1, 2, 3, 4, 5, 64};
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_job *job = full_ring(sizes[i]);
+		assert_int_equal(diagnose_find_cycle(job, hops), sizes[i]);
+		for (int h = 0; h < sizes[i]; h++) {
+			assert_int_equal(hops[h].rank, h);
+			assert_int_equal(hops[h].peer, (h + 1) % sizes[i]);
+		}
+		check(job, DIAGNOSE_DEADLOCK, test_all(sizes[i]), 0);
+	}
+}
+
+/* Each thing that alone breaks the proof, on each rank of a ring of three in turn. */
+static void breaks(void (*break_it)(struct diagnose_job *job, int r))
+{
+	for (int r = 0; r < 3; r++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_job *job = full_ring(3);
+		assert_int_equal(diagnose_find_cycle(job, hops), 3);
+		break_it(job, r);
+		assert_int_equal(diagnose_find_cycle(job, hops), 0);
+		assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+		free(job);
+	}
+}
+
+static void make_satisfied(struct diagnose_job *job, int r)
+{
+	job->ranks[r].threads[0].satisfied = 1;
+}
+static void make_unstable(struct diagnose_job *job, int r)
+{
+	job->ranks[r].threads[0].stable = false;
+}
+static void make_may_leave(struct diagnose_job *job, int r)
+{
+	job->ranks[r].threads[0].wait.may_leave = 1;
+}
+static void make_incomplete(struct diagnose_job *job, int r)
+{
+	job->ranks[r].incomplete = true;
+}
+static void make_unknown(struct diagnose_job *job, int r)
+{
+	job->ranks[r].known = false;
+}
+static void make_threadless(struct diagnose_job *job, int r)
+{
+	job->ranks[r].thread_count = 0;
+}
+static void make_fd_wait(struct diagnose_job *job, int r)
+{
+	job->ranks[r].threads[0].wait.state = WAIT_FDS;
+}
+static void add_thread_outside(struct diagnose_job *job, int r)
+{
+	test_thread(job, r, 777);
+}
+static void add_thread_that_waits_outside_the_ring(struct diagnose_job *job, int r)
+{
+	struct diagnose_thread *thread = test_thread(job, r, 777);
+	test_wait_on(job, r, thread, diagnose_bit(r));
+	thread->satisfied = 1; /* its turn has come */
+}
+static void make_any_with_a_way_out(struct diagnose_job *job, int r)
+{
+	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
+	wait->state = WAIT_ANY;
+	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 99};
+}
+
+static void no_deadlocks(void **state)
+{
+	(void)state;
+	breaks(make_satisfied);
+	breaks(make_unstable);
+	breaks(make_may_leave);
+	breaks(make_incomplete);
+	breaks(make_unknown);
+	breaks(make_threadless);
+	breaks(make_fd_wait);
+	breaks(add_thread_outside);
+	breaks(add_thread_that_waits_outside_the_ring);
+	breaks(make_any_with_a_way_out);
+}
+
+/* A stopped rank whose wait is over looks like the others, but for its satisfied condition. */
+static void stopped_before_its_wake_up(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = full_ring(3);
+	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].threads[0].satisfied = 1;
+	check(job, DIAGNOSE_IS_STOPPED, diagnose_bit(1), diagnose_bit(0) | diagnose_bit(2));
+	/* Stopped inside a true cycle it is a deadlock all the same. */
+	job = full_ring(3);
+	job->ranks[1].process = DIAGNOSE_STOPPED;
+	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+}
+
+static void slots_without_a_thread_do_not_count(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = full_ring(3);
+	test_thread(job, 1, 777)->wait.state = WAIT_UNUSED;
+	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+}
+
+static void all_threads_of_a_rank_in_the_set(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = full_ring(3);
+	test_call(job, 1, test_point(TRACE_RECV, 0, 9), 1, "ring.c:9");
+	test_wait_on(job, 1, test_thread(job, 1, 777), diagnose_bit(0));
+	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
+}
+
+static void cycle_of_one(void **state)
+{
+	(void)state;
+	check(test_ring(3, (const int[]){-1, 1, -1}), DIAGNOSE_DEADLOCK, diagnose_bit(1), 0);
+}
+
+static void two_cycles(void **state)
+{
+	(void)state;
+	/* The one with the lowest rank is told. */
+	check(test_ring(4, (const int[]){2, 3, 0, 1}), DIAGNOSE_DEADLOCK,
+	      diagnose_bit(0) | diagnose_bit(2), 0);
+}
+
+static void chain_into_a_cycle(void **state)
+{
+	(void)state;
+	/* 0 waits for 1, 1 for 2; 2 and 3 wait for each other; 4 is not involved. */
+	check(test_ring(5, (const int[]){1, 2, 3, 2, -1}), DIAGNOSE_DEADLOCK,
+	      diagnose_bit(2) | diagnose_bit(3), diagnose_bit(0) | diagnose_bit(1));
+}
+
+static void waits_for_any(void **state)
+{
+	(void)state;
+	/* All of several, one of which never comes; any of several, none of which ever comes. */
+	struct diagnose_job *job = test_ring(4, (const int[]){1, 0, -1, -1});
+	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
+	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 2};
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
+	wait->state = WAIT_ANY; /* rank 2 can still help */
+	got = test_judge(job, NULL);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprits, diagnose_bit(2));
+	wait->edges[1].peer = 1;
+	check(job, DIAGNOSE_DEADLOCK, 3, 0);
+}
+
+/* A set can only go as long as all that feeds it is inside: take one rank away and all others follow. */
+static void long_chain_unravels(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = full_ring(64);
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	job->ranks[63].threads[0].satisfied = 1;
+	assert_int_equal(diagnose_find_cycle(job, hops), 0);
+	free(job);
+}
+
+static void dead_rank_goes_before_the_cycle(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_ring(4, (const int[]){1, 0, 3, -1});
+	job->ranks[3].process = DIAGNOSE_DEAD;
+	check(job, DIAGNOSE_DIED, diagnose_bit(3), diagnose_bit(2));
+	/* A dead rank's slots are stale, and prove nothing. */
+	job = test_ring(2, (const int[]){1, 0});
+	job->ranks[0].process = DIAGNOSE_DEAD;
+	check(job, DIAGNOSE_DIED, diagnose_bit(0), diagnose_bit(1));
+}
+
+static void hinted(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = {
+		.status = LS_DEADLOCK, .rank = 3, .peer = -1, .group = TEST_GROUP, .seq = 1};
+	struct diagnose_job *job = test_ring(4, (const int[]){1, 2, 0, -1});
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
+	assert_int_equal(got.culprits, 7);
+	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.waiting, 0); /* rank 3 only looked */
+	free(job);
+	job = test_job(4); /* all have gone on since: nobody to name */
+	got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
+	assert_int_equal(got.status, LS_DEADLOCK);
+	assert_int_equal(got.culprits, 0);
+	assert_int_equal(got.blamed, -1);
+	free(job);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rings),
+		cmocka_unit_test(no_deadlocks),
+		cmocka_unit_test(stopped_before_its_wake_up),
+		cmocka_unit_test(slots_without_a_thread_do_not_count),
+		cmocka_unit_test(all_threads_of_a_rank_in_the_set),
+		cmocka_unit_test(cycle_of_one),
+		cmocka_unit_test(two_cycles),
+		cmocka_unit_test(chain_into_a_cycle),
+		cmocka_unit_test(waits_for_any),
+		cmocka_unit_test(long_chain_unravels),
+		cmocka_unit_test(dead_rank_goes_before_the_cycle),
+		cmocka_unit_test(hinted),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

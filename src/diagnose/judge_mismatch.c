@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Different operations at one position. Collectives of a group are numbered on each rank by itself, so
+ * two ranks whose number k differ will never agree again: a proof that needs no clock. The larger
+ * part is taken to be right; without one nobody is blamed. */
+#include "diagnose/facts.h"
+
+/* What two ranks at one position disagree about. Fields that an operation does not have do not count. */
+static uint32_t differing_fields(const struct trace_record *a, const struct trace_record *b)
+{
+	uint32_t fields = 0;
+	if (a->kind != b->kind)
+		return DIAGNOSE_KIND;
+	if (a->kind == TRACE_BARRIER)
+		return 0;
+	if (a->count != b->count)
+		fields |= DIAGNOSE_COUNT;
+	if (a->dtype != b->dtype)
+		fields |= DIAGNOSE_DTYPE;
+	if (a->kind == TRACE_ALLREDUCE && a->reduce_op != b->reduce_op)
+		fields |= DIAGNOSE_REDUCE;
+	if (a->kind == TRACE_BROADCAST && a->peer != b->peer)
+		fields |= DIAGNOSE_ROOT;
+	return fields;
+}
+
+/* Whether the next rank above r that has collective (group, seq) called another one. Looking from each
+ * rank to the next finds every position where any two differ. */
+static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record)
+{
+	for (int q = r + 1; q < job->size; q++) {
+		const struct diagnose_record *other =
+			diagnose_collective_at(&job->ranks[q], record->group, record->seq);
+		if (other)
+			return differing_fields(record, &other->record) != 0;
+	}
+	return false;
+}
+
+static bool find_position(const struct diagnose_job *job, uint32_t *group, uint64_t *seq)
+{
+	bool found = false;
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		for (uint32_t i = 0; i < rank->record_count; i++) {
+			const struct trace_record *record = &rank->records[i].record;
+			if (!diagnose_is_collective(record))
+				continue;
+			if (found && (record->seq > *seq ||
+				      (record->seq == *seq && record->group >= *group)))
+				continue;
+			if (next_differs(job, r, record)) {
+				*group = record->group;
+				*seq = record->seq;
+				found = true;
+			}
+		}
+	}
+	return found;
+}
+
+/* The index of the one class that is larger than every other, -1: none, or all stand alone. */
+static int largest_class(const struct diagnose_mismatch *mismatch)
+{
+	int largest = -1, most = 1;
+	for (int i = 0; i < mismatch->class_count; i++) {
+		int count = diagnose_count_ranks(mismatch->classes[i].ranks);
+		if (count > most) {
+			most = count;
+			largest = i;
+		} else if (count == most) {
+			largest = -1;
+		}
+	}
+	return largest;
+}
+
+bool diagnose_find_mismatch(const struct diagnose_job *job, struct diagnose_mismatch *out)
+{
+	*out = (struct diagnose_mismatch){.majority = -1};
+	if (!find_position(job, &out->group, &out->seq))
+		return false;
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_record *record =
+			diagnose_collective_at(&job->ranks[r], out->group, out->seq);
+		int i = 0;
+		if (!record)
+			continue;
+		while (i < out->class_count &&
+		       differing_fields(&out->classes[i].example->record, &record->record))
+			i++;
+		if (i == out->class_count)
+			out->classes[out->class_count++].example = record;
+		out->classes[i].ranks |= diagnose_bit(r);
+	}
+	for (int i = 0; i < out->class_count; i++)
+		for (int j = 0; j < i; j++)
+			out->fields |= differing_fields(&out->classes[i].example->record,
+							&out->classes[j].example->record);
+	out->majority = largest_class(out);
+	return true;
+}
+
+/* How surely `other` is the other half of `mine`, 0: it is not. */
+static int pair_strength(const struct trace_record *mine, int rank, const struct trace_record *other)
+{
+	uint32_t kind = mine->kind == TRACE_SEND ? TRACE_RECV : TRACE_SEND;
+	if (other->kind != kind || other->peer != rank || other->tag != mine->tag ||
+	    other->group != mine->group ||
+	    (other->count == mine->count && other->dtype == mine->dtype))
+		return 0;
+	if (other->state == TRACE_RUNNING)
+		return 3;
+	return other->seq == mine->seq ? 2 : 1;
+}
+
+const struct diagnose_record *diagnose_find_pair(const struct diagnose_job *job, int rank,
+						 const struct diagnose_record *record,
+						 uint32_t *fields)
+{
+	const struct diagnose_record *best = NULL;
+	int peer = record ? record->record.peer : -1, strength = 0;
+	*fields = 0;
+	if (!record || !diagnose_is_point(&record->record) || peer < 0 || peer >= job->size)
+		return NULL;
+	for (uint32_t i = 0; i < job->ranks[peer].record_count; i++) {
+		const struct diagnose_record *other = &job->ranks[peer].records[i];
+		int s = pair_strength(&record->record, rank, &other->record);
+		if (s > strength) {
+			strength = s;
+			best = other;
+		}
+	}
+	if (best && best->record.count != record->record.count)
+		*fields |= DIAGNOSE_COUNT;
+	if (best && best->record.dtype != record->record.dtype)
+		*fields |= DIAGNOSE_DTYPE;
+	return best;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What /proc tells of a process: whether it runs, sleeps, is stopped or dead, and how it ended as long
+ * as its parent has not fetched that (a zombie). */
+#include "diagnose/diagnose.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	STAT_BYTES = 2048,
+	STAT_STATE = 3, /* fields of /proc/PID/stat, counted from 1 as proc(5) does */
+	STAT_THREADS = 20,
+	STAT_START = 22,
+	STAT_EXIT = 52,
+	START_SLACK_MS = 1000, /* two clocks, one of them coarse, are compared */
+};
+
+struct stat_line {
+	char state;
+	uint64_t threads;
+	uint64_t start_ticks; /* since boot, in units of _SC_CLK_TCK */
+	int status; /* as of waitpid; means something for a zombie that may be looked at */
+	bool may_look;
+};
+
+/* Reads a small file of /proc/PID into text; its length, or -1. *mine: its owner is me, or I am root. */
+static ssize_t read_proc(int pid, const char *name, char *text, size_t bytes, bool *mine)
+{
+	char path[64];
+	struct stat stat;
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return -1;
+	*mine = geteuid() == 0 || (fstat(fd, &stat) == 0 && stat.st_uid == geteuid());
+	ssize_t length = read(fd, text, bytes - 1); /* the kernel writes such a file in one piece */
+	close(fd);
+	text[length > 0 ? length : 0] = 0;
+	return length;
+}
+
+static bool parse_stat(const char *text, struct stat_line *out)
+{
+	/* The second field is the program's name in brackets and may hold anything, also brackets. */
+	const char *field = strrchr(text, ')');
+	if (!field || field[1] != ' ' || !field[2])
+		return false;
+	field += 2;
+	for (int i = STAT_STATE; field; i++) {
+		if (i == STAT_STATE)
+			out->state = *field;
+		else if (i == STAT_THREADS)
+			out->threads = strtoull(field, NULL, 10);
+		else if (i == STAT_START)
+			out->start_ticks = strtoull(field, NULL, 10);
+		else if (i == STAT_EXIT) {
+			out->status = (int)strtol(field, NULL, 10);
+			return true;
+		}
+		field = strchr(field, ' ');
+		field = field ? field + 1 : NULL;
+	}
+	return false;
+}
+
+/* The process began after its trace was made: the number has been given to another one. The start is
+ * counted with the time the machine was suspended, which CLOCK_MONOTONIC leaves out; taking away all
+ * suspension since boot makes the process older, if anything, so that no rank is taken for dead that
+ * is not. */
+static bool is_another(const struct stat_line *line, uint64_t trace_start_ns)
+{
+	struct timespec boot, monotonic;
+	long hertz = sysconf(_SC_CLK_TCK);
+	if (!trace_start_ns || hertz <= 0 || clock_gettime(CLOCK_BOOTTIME, &boot) != 0 ||
+	    clock_gettime(CLOCK_MONOTONIC, &monotonic) != 0)
+		return false;
+	int64_t suspended_ms = (int64_t)(boot.tv_sec - monotonic.tv_sec) * 1000 +
+			       (boot.tv_nsec - monotonic.tv_nsec) / 1000000;
+	int64_t start_ms = (int64_t)(line->start_ticks / (uint64_t)hertz * 1000 +
+				     line->start_ticks % (uint64_t)hertz * 1000 / (uint64_t)hertz);
+	return start_ms - suspended_ms > (int64_t)(trace_start_ns / 1000000) + START_SLACK_MS;
+}
+
+/* A frozen process looks asleep; where it sleeps tells (cgroup version 2, version 1). */
+static bool is_frozen(int pid)
+{
+	char where[64];
+	bool mine;
+	return read_proc(pid, "wchan", where, sizeof(where), &mine) > 0 &&
+	       (strstr(where, "freezer") || strstr(where, "refrigerator"));
+}
+
+static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
+{
+	rank->process = DIAGNOSE_DEAD;
+	if (!line->may_look)
+		return;
+	if (WIFSIGNALED(line->status)) {
+		rank->signal = WTERMSIG(line->status);
+	} else if (WIFEXITED(line->status)) {
+		rank->signal = 0;
+		rank->exit_code = WEXITSTATUS(line->status);
+	}
+}
+
+void diagnose_look_process(int pid, struct diagnose_rank *rank)
+{
+	char text[STAT_BYTES];
+	struct stat_line line = {0};
+	rank->process = DIAGNOSE_UNKNOWN;
+	rank->signal = -1;
+	rank->exit_code = -1;
+	if (pid <= 0)
+		return;
+	if (read_proc(pid, "stat", text, sizeof(text), &line.may_look) <= 0) {
+		/* /proc may be absent or hidden; only the kernel's own word counts. */
+		if (kill(pid, 0) != 0 && errno == ESRCH)
+			rank->process = DIAGNOSE_DEAD;
+		return;
+	}
+	if (!parse_stat(text, &line))
+		return;
+	if (is_another(&line, rank->start_ns)) {
+		rank->process = DIAGNOSE_DEAD;
+		return;
+	}
+	switch (line.state) {
+	case 'R':
+		rank->process = DIAGNOSE_RUNNING;
+		break;
+	case 'T':
+	case 't':
+		rank->process = DIAGNOSE_STOPPED;
+		break;
+	case 'Z':
+		if (line.threads > 1) /* its first thread has ended, others go on */
+			rank->process = DIAGNOSE_RUNNING;
+		else
+			set_ended(&line, rank);
+		break;
+	case 'X':
+	case 'x':
+		rank->process = DIAGNOSE_DEAD;
+		break;
+	default:
+		rank->process = is_frozen(pid) ? DIAGNOSE_STOPPED : DIAGNOSE_SLEEPING;
+		break;
+	}
+}

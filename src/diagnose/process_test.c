@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Processes as /proc shows them: real children, stopped, asleep, ended in every way. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "diagnose/diagnose.h"
+
+/* Valid until the next look. */
+static const struct diagnose_rank *look(int pid, uint64_t start_ns)
+{
+	static struct diagnose_rank rank;
+	memset(&rank, 0, sizeof(rank));
+	rank.start_ns = start_ns;
+	diagnose_look_process(pid, &rank);
+	return &rank;
+}
+
+/* A child that runs `body` and then exits with 7; the test's end kills it if need be. */
+static pid_t start(void (*body)(void))
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	body();
+	_exit(7);
+}
+
+static void reap(pid_t pid)
+{
+	int status;
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static void await_zombie(pid_t pid)
+{
+	siginfo_t info;
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+}
+
+static void do_nothing(void)
+{
+}
+static void stop_myself(void)
+{
+	raise(SIGSTOP);
+}
+static void kill_myself(void)
+{
+	raise(SIGTERM);
+}
+static void sleep_for_good(void)
+{
+	for (;;)
+		pause();
+}
+static void stop_under_a_strange_name(void)
+{
+	prctl(PR_SET_NAME, ") Z 1 (R) S 2");
+	raise(SIGSTOP);
+}
+static void *sleeper(void *unused)
+{
+	sleep_for_good();
+	return unused;
+}
+static void end_the_first_thread(void)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, sleeper, NULL) == 0)
+		pthread_exit(NULL);
+}
+
+static void myself(void **state)
+{
+	(void)state;
+	assert_int_equal(look(getpid(), 0)->process, DIAGNOSE_RUNNING);
+	assert_int_equal(look(getpid(), clock_now_ns())->process, DIAGNOSE_RUNNING);
+}
+
+static void stopped(void **state)
+{
+	(void)state;
+	int status;
+	pid_t pid = start(stop_myself);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	reap(pid);
+	pid = start(stop_under_a_strange_name);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	reap(pid);
+}
+
+static void asleep(void **state)
+{
+	(void)state;
+	pid_t pid = start(sleep_for_good);
+	while (look(pid, 0)->process == DIAGNOSE_RUNNING)
+		sched_yield(); /* until it has come so far */
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_SLEEPING);
+	reap(pid);
+}
+
+static void ended(void **state)
+{
+	(void)state;
+	pid_t pid = start(do_nothing);
+	await_zombie(pid);
+	const struct diagnose_rank *rank = look(pid, 0);
+	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->signal, 0);
+	assert_int_equal(rank->exit_code, 7);
+	reap(pid);
+	/* Nothing is left of it; unless its number has been given to another one just now. */
+	rank = look(pid, 0);
+	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->signal, -1);
+	assert_int_equal(rank->exit_code, -1);
+	pid = start(kill_myself);
+	await_zombie(pid);
+	rank = look(pid, 0);
+	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->signal, SIGTERM);
+	assert_int_equal(rank->exit_code, -1);
+	reap(pid);
+	pid = start(sleep_for_good);
+	kill(pid, SIGKILL);
+	await_zombie(pid);
+	assert_int_equal(look(pid, 0)->signal, SIGKILL);
+	reap(pid);
+}
+
+static char state_of(pid_t pid)
+{
+	char path[64], text[512] = "";
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	ssize_t length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	assert_true(length > 0);
+	return strrchr(text, ')')[2];
+}
+
+/* The process looks like a zombie when only its first thread has ended. */
+static void first_thread_ended(void **state)
+{
+	(void)state;
+	pid_t pid = start(end_the_first_thread);
+	while (state_of(pid) != 'Z')
+		sched_yield();
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_RUNNING);
+	reap(pid);
+}
+
+/* The trace is older than the process that has its number now. */
+static void number_of_another_process(void **state)
+{
+	(void)state;
+	pid_t pid = start(sleep_for_good);
+	assert_int_equal(look(pid, 1)->process, DIAGNOSE_DEAD);
+	assert_int_equal(look(pid, 1)->signal, -1);
+	assert_int_not_equal(look(pid, clock_now_ns())->process, DIAGNOSE_DEAD);
+	reap(pid);
+}
+
+static void no_process(void **state)
+{
+	(void)state;
+	assert_int_equal(look(0, 0)->process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(look(-1, 0)->process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_DEAD); /* above any pid_max */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(myself),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(asleep),
+		cmocka_unit_test(ended),
+		cmocka_unit_test(first_thread_ended),
+		cmocka_unit_test(number_of_another_process),
+		cmocka_unit_test(no_process),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The report: headline, a line for each rank (ranks whose lines would be the same share one), and what
+ * to do. What does not fit is left out by whole lines, and the text says so. */
+#include "diagnose/facts.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+/* All that a line says except pids; ranks with equal lines are told together. */
+struct line {
+	uint64_t ranks;
+	const char *role;
+	struct diagnose_part part;
+	const struct diagnose_rank *rank; /* an example */
+};
+
+struct report {
+	const struct diagnose_job *job;
+	const struct diagnose_verdict *verdict;
+	int count;
+	struct line lines[DIAGNOSE_RANK_MAX];
+};
+
+static const char *role_of(const struct report *report, int r, const struct diagnose_part *part)
+{
+	const struct diagnose_verdict *verdict = report->verdict;
+	if (verdict->culprits & diagnose_bit(r)) {
+		switch (verdict->cause) {
+		case DIAGNOSE_MISMATCH:
+			return "differing";
+		case DIAGNOSE_DIED:
+			return "dead";
+		case DIAGNOSE_LEFT:
+			return "left";
+		case DIAGNOSE_DEADLOCK:
+			return "in the cycle";
+		case DIAGNOSE_IS_STOPPED:
+			return "stopped";
+		case DIAGNOSE_ELSEWHERE:
+			return "elsewhere";
+		case DIAGNOSE_WAS_ABORTED:
+			return verdict->status == LS_INTERRUPTED ? "interrupted" : "aborted";
+		default:
+			break;
+		}
+	}
+	if (verdict->timed_out && r == verdict->witness)
+		return "timed out";
+	if (part->since_ns || (verdict->waiting & diagnose_bit(r)))
+		return "waiting";
+	if (report->job->ranks[r].left)
+		return "left";
+	if (report->job->ranks[r].process == DIAGNOSE_DEAD)
+		return "dead";
+	return part->record && part->record->record.state == TRACE_RUNNING ? "busy" : "outside";
+}
+
+static bool is_same_line(const struct line *a, const struct line *b)
+{
+	if (strcmp(a->role, b->role) != 0 || a->rank->process != b->rank->process ||
+	    a->rank->signal != b->rank->signal || a->rank->exit_code != b->rank->exit_code ||
+	    a->rank->known != b->rank->known || !a->part.since_ns != !b->part.since_ns ||
+	    !a->part.record != !b->part.record)
+		return false;
+	if (!a->part.record)
+		return true;
+	const struct trace_record *x = &a->part.record->record, *y = &b->part.record->record;
+	return x->kind == y->kind && x->group == y->group && x->seq == y->seq &&
+	       x->count == y->count && x->dtype == y->dtype && x->reduce_op == y->reduce_op &&
+	       x->peer == y->peer && x->tag == y->tag && x->state == y->state &&
+	       !strcmp(a->part.record->site, b->part.record->site);
+}
+
+static void add_rank(struct report *report, int r)
+{
+	struct line line = {.ranks = diagnose_bit(r), .rank = &report->job->ranks[r]};
+	line.part = diagnose_part_of(report->job, report->verdict, r);
+	line.role = role_of(report, r, &line.part);
+	for (int i = 0; i < report->count; i++) {
+		struct line *other = &report->lines[i];
+		if (!is_same_line(&line, other))
+			continue;
+		other->ranks |= line.ranks;
+		if (line.part.since_ns < other->part.since_ns)
+			other->part.since_ns = line.part.since_ns;
+		return;
+	}
+	report->lines[report->count++] = line;
+}
+
+/* Culprits first, then who waits for them, then the rest. */
+static void add_ranks(struct report *report)
+{
+	uint64_t first = report->verdict->culprits, second = report->verdict->waiting & ~first;
+	uint64_t turns[] = {first, second, ~(first | second)};
+	for (int i = 0; i < 3; i++)
+		for (int r = 0; r < report->job->size; r++)
+			if (turns[i] & diagnose_bit(r))
+				add_rank(report, r);
+}
+
+/* "all-reduce #58 of 1000 float32, sum", "send #3 of 1000 float32 to rank 1 (tag 7)" */
+static void write_signature(struct diagnose_writer *writer, const struct diagnose_record *record)
+{
+	const struct trace_record *op = &record->record;
+	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(op->kind), op->seq);
+	if (op->kind != TRACE_BARRIER)
+		diagnose_write(writer, " of %" PRIu64 " %s", op->count, trace_dtype_name(op->dtype));
+	diagnose_write_partner(writer, op);
+	if (op->kind == TRACE_ALLREDUCE)
+		diagnose_write(writer, ", %s", trace_reduce_name(op->reduce_op));
+	if (op->kind == TRACE_BROADCAST)
+		diagnose_write(writer, ", root %d", op->peer);
+}
+
+static void write_ago(struct diagnose_writer *writer, const struct diagnose_job *job,
+		      const char *before, uint64_t ns, const char *after)
+{
+	if (!ns || ns > job->now_ns)
+		return;
+	diagnose_write(writer, "%s", before);
+	diagnose_write_duration(writer, job->now_ns - ns);
+	diagnose_write(writer, "%s", after);
+}
+
+static void write_doing(struct diagnose_writer *writer, const struct diagnose_job *job,
+			const struct line *line)
+{
+	const struct diagnose_record *record = line->part.record;
+	if (!line->rank->known) {
+		diagnose_write(writer, "its trace cannot be read");
+		return;
+	}
+	if (!record) {
+		diagnose_write(writer, "no operation recorded");
+		return;
+	}
+	if (line->part.since_ns || record->record.state == TRACE_RUNNING) {
+		diagnose_write(writer, "in ");
+		write_signature(writer, record);
+		write_ago(writer, job, ", for ",
+			  line->part.since_ns ? line->part.since_ns : record->begin_ns, "");
+	} else {
+		bool failed = record->record.state == TRACE_FAILED;
+		diagnose_write(writer, "last was ");
+		write_signature(writer, record);
+		diagnose_write(writer, failed ? ", failed" : ", finished");
+		if (failed)
+			diagnose_write(writer, " (%s)",
+				       ls_status_name((ls_status)record->record.status));
+		write_ago(writer, job, " ", record->end_ns, " ago");
+	}
+	diagnose_write_site(writer, record);
+}
+
+enum { PID_MAX = 8 }; /* process ids told in one line */
+
+static void write_process(struct diagnose_writer *writer, const struct diagnose_job *job,
+			  const struct line *line)
+{
+	int count = diagnose_count_ranks(line->ranks);
+	diagnose_write(writer, " (");
+	if (count <= PID_MAX && line->rank->pid > 0) {
+		const char *between = count == 1 ? "pid " : "pids ";
+		for (int r = 0; r < job->size; r++) {
+			if (!(line->ranks & diagnose_bit(r)))
+				continue;
+			diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
+			between = ", ";
+		}
+		diagnose_write(writer, "; ");
+	}
+	if (line->rank->process == DIAGNOSE_DEAD)
+		diagnose_write_end(writer, line->rank);
+	else
+		diagnose_write(writer, "%s", diagnose_process_text(line->rank->process));
+	diagnose_write(writer, ")");
+}
+
+static void write_line(struct diagnose_writer *writer, const struct diagnose_job *job,
+		       const struct line *line)
+{
+	diagnose_write(writer, "\n  ");
+	diagnose_write_ranks(writer, line->ranks);
+	diagnose_write(writer, ": %s, ", line->role);
+	write_doing(writer, job, line);
+	write_process(writer, job, line);
+}
+
+/* The process to look at, "PID" if there are several. */
+static void write_pid(struct diagnose_writer *writer, const struct report *report)
+{
+	int r = report->verdict->blamed;
+	if (r >= 0 && r < report->job->size && report->job->ranks[r].pid > 0)
+		diagnose_write(writer, "%d", report->job->ranks[r].pid);
+	else
+		diagnose_write(writer, "PID");
+}
+
+static bool was_killed(const struct report *report)
+{
+	int r = report->verdict->blamed;
+	return r >= 0 && r < report->job->size && report->job->ranks[r].signal == SIGKILL;
+}
+
+static void write_advice(struct diagnose_writer *writer, const struct report *report)
+{
+	switch (report->verdict->cause) {
+	case DIAGNOSE_MISMATCH:
+		if (report->verdict->fields & DIAGNOSE_PAIR)
+			diagnose_write(writer, "\nA receive must name the count and the dtype of the "
+					       "send that it gets.");
+		else
+			diagnose_write(writer, "\nAll ranks must make the same calls in the same "
+					       "order, with the same count, dtype, reduce op and\n"
+					       "root: compare what leads to these calls.");
+		break;
+	case DIAGNOSE_DIED:
+		diagnose_write(writer,
+			       was_killed(report)
+				       ? "\nSomebody killed it, or the kernel did for want of "
+					 "memory: see `dmesg` for \"Out of memory\"."
+				       : "\nSee what it printed before it ended.");
+		break;
+	case DIAGNOSE_LEFT:
+		diagnose_write(writer,
+			       "\nLet all ranks make the same calls: give each the same number "
+			       "of batches, or let all agree\nwhen to stop before the first one "
+			       "closes its group.");
+		break;
+	case DIAGNOSE_DEADLOCK:
+		diagnose_write(writer, "\nChange the order of these calls on one of the ranks, for "
+				       "instance let it send before it receives.");
+		break;
+	case DIAGNOSE_IS_STOPPED:
+		diagnose_write(writer, "\nLet it go on with `kill -CONT ");
+		write_pid(writer, report);
+		diagnose_write(writer, "`, or leave the debugger that holds it.");
+		break;
+	case DIAGNOSE_ELSEWHERE:
+		diagnose_write(writer,
+			       "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
+			       "be raised. Else see what it\ndoes: `gdb -p ");
+		write_pid(writer, report);
+		diagnose_write(writer, "` or `py-spy dump --pid ");
+		write_pid(writer, report);
+		diagnose_write(writer, "`.");
+		break;
+	case DIAGNOSE_TIMED_OUT:
+		diagnose_write(writer,
+			       "\nIf the operation may take so long, raise LOCKSTEP_TIMEOUT_MS "
+			       "or the call's timeout_ms.");
+		break;
+	case DIAGNOSE_HEALTHY:
+	case DIAGNOSE_WAS_ABORTED:
+		break;
+	}
+}
+
+enum {
+	LINE_BYTES = 1024,
+	OMITTED_BYTES = 128, /* kept free for the line that names the ranks without a line */
+};
+
+/* Lines as far as they leave room for `reserve` bytes; the ranks of the others are named if possible. */
+static void write_lines(struct diagnose_writer *writer, const struct report *report, size_t reserve)
+{
+	char text[LINE_BYTES];
+	struct diagnose_writer line;
+	uint64_t omitted = 0;
+	for (int i = 0; i < report->count; i++) {
+		diagnose_writer_init(&line, text, sizeof(text));
+		write_line(&line, report->job, &report->lines[i]);
+		diagnose_write_ellipsis(&line);
+		if (omitted || writer->used + line.used + reserve + OMITTED_BYTES >= writer->bytes)
+			omitted |= report->lines[i].ranks;
+		else
+			diagnose_write(writer, "%s", text);
+	}
+	if (!omitted)
+		return;
+	diagnose_writer_init(&line, text, sizeof(text));
+	diagnose_write(&line, "\n  ");
+	diagnose_write_ranks(&line, omitted);
+	diagnose_write(&line, ": no room to tell");
+	if (writer->used + line.used + reserve < writer->bytes)
+		diagnose_write(writer, "%s", text);
+}
+
+void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+		   char *out, size_t bytes)
+{
+	struct report report = {.job = job, .verdict = verdict};
+	struct diagnose_writer writer, advice;
+	char text[LINE_BYTES];
+	diagnose_writer_init(&writer, out, bytes);
+	diagnose_write_headline(&writer, job, verdict);
+	diagnose_write_ellipsis(&writer);
+	if (writer.cut)
+		return;
+	add_ranks(&report);
+	diagnose_writer_init(&advice, text, sizeof(text));
+	write_advice(&advice, &report);
+	if (writer.used + advice.used >= bytes)
+		return;
+	write_lines(&writer, &report, advice.used);
+	diagnose_write(&writer, "%s", text);
+}

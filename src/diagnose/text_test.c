@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The words of a report, to the letter, and its behaviour where there is little room. */
+#include "diagnose/job_fixture.h"
+
+static void check(struct diagnose_job *job, const struct diagnose_hint *hint, const char *want)
+{
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_verdict verdict = test_judge(job, hint);
+	diagnose_headline(job, &verdict, text, sizeof(text));
+	assert_string_equal(text, want);
+	char report[DIAGNOSE_TEXT_BYTES];
+	diagnose_text(job, &verdict, report, sizeof(report));
+	assert_memory_equal(report, text, strlen(text)); /* the report begins with it */
+	assert_int_equal(report[strlen(text)], '\n');
+	free(job);
+}
+
+static struct diagnose_job *dead(int signal, int exit_code)
+{
+	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].signal = signal;
+	job->ranks[2].exit_code = exit_code;
+	return job;
+}
+
+static void left(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	job->ranks[2].left = true;
+	check(job, NULL,
+	      "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, "
+	      "called from train.c:211");
+	job = test_absent(2, diagnose_bit(1)); /* its last collective, not what it received since */
+	test_done(job, 1, test_point(TRACE_RECV, 0, 3), 1, "train.c:300");
+	job->ranks[1].left = true;
+	check(job, NULL,
+	      "rank 1 finished after all-reduce #57 while rank 0 waits in all-reduce #58, called "
+	      "from train.c:211");
+	job = test_absent(3, diagnose_bit(1) | diagnose_bit(2));
+	job->ranks[1].left = job->ranks[2].left = true;
+	check(job, NULL,
+	      "ranks 1 and 2 finished while rank 0 waits in all-reduce #58, called from "
+	      "train.c:211");
+	job = test_absent(2, diagnose_bit(1));
+	job->ranks[1].record_count = 0;
+	job->ranks[1].left = true;
+	check(job, NULL,
+	      "rank 1 finished before its first operation while rank 0 waits in all-reduce #58, "
+	      "called from train.c:211");
+	job = test_ring(2, (const int[]){1, -1});
+	struct diagnose_record *failed = test_done(job, 1, test_allreduce(4), 1, "a.c:1");
+	failed->record.state = TRACE_FAILED;
+	failed->record.status = LS_ABORTED;
+	job->ranks[1].left = true;
+	check(job, NULL,
+	      "rank 1 finished after its all-reduce #4 failed (LS_ABORTED) while rank 0 waits in "
+	      "receive #1 from rank 1 (tag 7), called from ring.c:5");
+}
+
+static void died(void **state)
+{
+	(void)state;
+	check(dead(9, -1), NULL,
+	      "rank 2 (pid 102) was killed by SIGKILL (9) after all-reduce #57 while ranks 0, 1 and 3 "
+	      "wait in all-reduce #58, called from train.c:211");
+	check(dead(200, -1), NULL,
+	      "rank 2 (pid 102) was killed by signal 200 after all-reduce #57 while ranks 0, 1 and 3 "
+	      "wait in all-reduce #58, called from train.c:211");
+	check(dead(0, 3), NULL,
+	      "rank 2 (pid 102) exited with code 3 after all-reduce #57 without closing its group "
+	      "while ranks 0, 1 and 3 wait in all-reduce #58, called from train.c:211");
+	struct diagnose_job *job = dead(-1, -1);
+	test_call(job, 2, test_allreduce(58), 2, "train.c:211");
+	check(job, NULL,
+	      "rank 2 (pid 102) died of an unknown cause in all-reduce #58 while ranks 0, 1 and 3 "
+	      "wait in all-reduce #58, called from train.c:211");
+	job = dead(11, -1);
+	job->ranks[3].process = DIAGNOSE_DEAD;
+	for (int r = 0; r < 2; r++)
+		test_wait(job, r, diagnose_bit(2) | diagnose_bit(3));
+	check(job, NULL,
+	      "ranks 2 and 3 died while ranks 0 and 1 wait in all-reduce #58, called from "
+	      "train.c:211");
+	/* The hint's word when the snapshot shows nothing. */
+	struct diagnose_hint hint = {.status = LS_PEER_DIED, .rank = 0, .peer = 1};
+	check(test_job(3), &hint,
+	      "rank 1 (pid 101) died of an unknown cause before its first operation");
+}
+
+static void stopped(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	check(job, NULL,
+	      "rank 2 (pid 102) is stopped after all-reduce #57 while ranks 0 and 1 wait in "
+	      "all-reduce #58 for 2.0 s, called from train.c:211");
+}
+
+static void elsewhere(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	check(job, NULL,
+	      "rank 2 is elsewhere (its last operation was all-reduce #57, finished 3.0 s ago, called "
+	      "from train.c:211; it is sleeping in a system call) while ranks 0 and 1 wait in "
+	      "all-reduce #58 for 2.0 s, called from train.c:211");
+	job = test_absent(2, diagnose_bit(1));
+	struct diagnose_record *record = test_call(job, 1, test_allreduce(58), 2, "train.c:211");
+	record->record.step_count = 12;
+	record->step = 2;
+	job->ranks[1].process = DIAGNOSE_RUNNING;
+	check(job, NULL,
+	      "rank 1 is elsewhere (busy in all-reduce #58, step 3 of 12, called from train.c:211; it "
+	      "is running) while rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
+	job = test_absent(2, diagnose_bit(1));
+	job->ranks[1].record_count = 0;
+	check(job, NULL,
+	      "rank 1 is elsewhere (it has called nothing yet; it is sleeping in a system call) while "
+	      "rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
+	job = test_absent(2, diagnose_bit(1));
+	job->ranks[1].known = false;
+	job->ranks[1].process = DIAGNOSE_UNKNOWN;
+	job->ranks[1].record_count = job->ranks[1].thread_count = 0;
+	check(job, NULL,
+	      "rank 1 is elsewhere (its trace cannot be read; it is in an unknown state) while rank 0 "
+	      "waits in all-reduce #58 for 2.0 s, called from train.c:211");
+}
+
+static void different_sites(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	snprintf(job->ranks[3].records[0].site, DIAGNOSE_SITE_BYTES, "other.c:9");
+	job->ranks[2].left = true;
+	check(job, NULL,
+	      "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, "
+	      "called from train.c:211 (rank 0)");
+}
+
+static void deadlocks(void **state)
+{
+	(void)state;
+	check(test_ring(4, (const int[]){1, 2, 0, 1}), NULL,
+	      "ranks 0, 1 and 2 wait for each other and can never go on: rank 0 waits for rank 1 "
+	      "(receive #1, tag 7, called from ring.c:5), rank 1 waits for rank 2 (receive #1, tag 7, "
+	      "called from ring.c:5), rank 2 waits for rank 0 (receive #1, tag 7, called from "
+	      "ring.c:5)");
+	struct diagnose_job *job = test_ring(2, (const int[]){1, -1});
+	test_call(job, 1, test_allreduce(4), 1, "a.c:1");
+	test_wait(job, 1, 1);
+	check(job, NULL,
+	      "ranks 0 and 1 wait for each other and can never go on: rank 0 waits for rank 1 "
+	      "(receive #1, tag 7, called from ring.c:5), rank 1 waits for rank 0 (all-reduce #4, "
+	      "called from a.c:1)");
+	check(test_ring(2, (const int[]){-1, 1}), NULL,
+	      "rank 1 waits for itself (receive #1, tag 7, called from ring.c:5) and can never go on");
+	int peers[DIAGNOSE_RANK_MAX];
+	for (int r = 0; r < 64; r++)
+		peers[r] = (r + 1) % 64;
+	job = test_ring(64, peers);
+	for (int r = 0; r < 64; r++)
+		job->ranks[r].record_count = 0; /* the ring has lost them */
+	check(job, NULL,
+	      "ranks 0-63 wait for each other and can never go on: rank 0 waits for rank 1, rank 1 "
+	      "waits for rank 2, rank 2 waits for rank 3, rank 3 waits for rank 4, rank 4 waits for "
+	      "rank 5, rank 5 waits for rank 6, rank 6 waits for rank 7, rank 7 waits for rank 8, and "
+	      "so on to rank 0");
+}
+
+static void with_hints(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = {
+		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = TEST_GROUP, .seq = 58};
+	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	check(job, &hint,
+	      "rank 0 timed out in all-reduce #58: rank 2 (pid 102) is stopped after all-reduce #57 "
+	      "while ranks 0 and 1 wait in all-reduce #58 for 2.0 s, called from train.c:211");
+	job = test_absent(2, 0);
+	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
+	check(job, &hint,
+	      "rank 0 timed out in all-reduce #58 after 2.0 s, called from train.c:211; no rank is "
+	      "known to be dead, stopped or elsewhere");
+	hint.status = LS_INTERRUPTED;
+	check(test_absent(3, diagnose_bit(2)), &hint,
+	      "rank 0 was interrupted by a signal in all-reduce #58, called from train.c:211");
+	hint.status = LS_SYSTEM;
+	check(test_absent(3, diagnose_bit(2)), &hint,
+	      "rank 0 failed in all-reduce #58, called from train.c:211: a system call failed that "
+	      "cannot be done without");
+	hint = (struct diagnose_hint){
+		.status = LS_ABORTED, .rank = 1, .peer = -1, .note = "loss is \033[31mNaN"};
+	check(test_job(3), &hint, "rank 1 called ls_group_abort: loss is ?[31mNaN");
+	check(test_job(2), NULL, "no rank waits for one that does not come");
+}
+
+static const char demo[] =
+	"rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, called "
+	"from train.c:211\n"
+	"  rank 2: left, last was all-reduce #57 of 1000 float32, sum, finished 3.0 s ago, called from "
+	"train.c:211 (pid 102; running)\n"
+	"  ranks 0, 1 and 3: waiting, in all-reduce #58 of 1000 float32, sum, for 2.0 s, called from "
+	"train.c:211 (pids 100, 101, 103; asleep)\n"
+	"Let all ranks make the same calls: give each the same number of batches, or let all agree\n"
+	"when to stop before the first one closes its group.";
+
+static struct diagnose_job *demo_job(void)
+{
+	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	job->ranks[2].left = true;
+	job->ranks[2].process = DIAGNOSE_RUNNING;
+	return job;
+}
+
+static void whole_report(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = demo_job();
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	diagnose_text(job, &verdict, text, sizeof(text));
+	assert_string_equal(text, demo);
+	free(job);
+}
+
+/* Whatever the room: never beyond it, always a string, and each line whole or not there. */
+static void little_room(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = demo_job();
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	size_t headline = strcspn(demo, "\n");
+	for (size_t bytes = 0; bytes < 1000; bytes++) {
+		char text[1001];
+		memset(text, '#', sizeof(text));
+		diagnose_text(job, &verdict, text, bytes);
+		assert_int_equal(text[bytes], '#');
+		if (!bytes)
+			continue;
+		size_t length = strlen(text);
+		assert_true(length < bytes);
+		if (bytes <= headline) {
+			assert_true(bytes < 4 || !strcmp(text + length - 3, "..."));
+			continue;
+		}
+		assert_memory_equal(text, demo, headline);
+		for (char *line = text + headline + 1; line < text + length;
+		     line += strlen(line) + 1) {
+			line[strcspn(line, "\n")] = 0;
+			assert_true(strstr(demo, line) || strstr(line, "no room to tell"));
+		}
+	}
+	free(job);
+}
+
+/* 64 ranks that all differ do not fit; the text says of whom it does not tell, and still what to do. */
+static void too_many_lines(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(64);
+	char text[DIAGNOSE_TEXT_BYTES];
+	for (int r = 0; r < 64; r++) {
+		struct trace_record op = test_allreduce(12);
+		op.count = 1000 + (uint64_t)r;
+		test_call(job, r, op, 1, "a.c:1");
+	}
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	diagnose_text(job, &verdict, text, sizeof(text));
+	assert_non_null(strstr(text,
+			       "ranks 0-63 called all-reduce #12 with different counts: rank 0 "
+			       "has 1000, rank 1 has 1001, rank 2 has 1002, rank 3 has 1003, and "
+			       "others, called from a.c:1\n"));
+	assert_non_null(strstr(text, "\n  rank 3: differing, in all-reduce #12 of 1003 float32"));
+	assert_non_null(strstr(text, "-63: no room to tell\nAll ranks must make"));
+	assert_true(strlen(text) > DIAGNOSE_TEXT_BYTES / 2);
+	free(job);
+}
+
+static void numbers(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t ns;
+		const char *want;
+	} durations[] = {
+		{0, "0 us"},
+		{999999, "999 us"},
+		{1000000, "1 ms"},
+		{12345678, "12 ms"},
+		{3200000000, "3.2 s"},
+		{99999999999, "99.9 s"},
+		{100000000000, "100 s"},
+		{600000000000, "10 min"},
+		{7200000000000, "2 h"},
+		{UINT64_MAX, "5124095 h"},
+	};
+	static const struct {
+		uint64_t ranks;
+		const char *want;
+	} lists[] = {
+		{1, "rank 0"},
+		{3, "ranks 0 and 1"},
+		{7, "ranks 0, 1 and 2"},
+		{11, "ranks 0, 1 and 3"},
+		{15, "ranks 0-3"},
+		{15 | 1 << 5, "ranks 0-3, 5"},
+		{UINT64_MAX, "ranks 0-63"},
+		{UINT64_MAX >> 1, "ranks 0-62"},
+		{UINT64_MAX & ~UINT64_C(4), "ranks 0, 1, 3-63"},
+		{UINT64_C(1) << 63, "rank 63"},
+	};
+	char text[64];
+	struct diagnose_writer writer;
+	for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
+		diagnose_writer_init(&writer, text, sizeof(text));
+		diagnose_write_duration(&writer, durations[i].ns);
+		assert_string_equal(text, durations[i].want);
+	}
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		diagnose_writer_init(&writer, text, sizeof(text));
+		diagnose_write_ranks(&writer, lists[i].ranks);
+		assert_string_equal(text, lists[i].want);
+	}
+}
+
+/* An ellipsis does not stand in the middle of a character. */
+static void cut_between_characters(void **state)
+{
+	(void)state;
+	char text[10];
+	struct diagnose_writer writer;
+	diagnose_writer_init(&writer, text, sizeof(text));
+	diagnose_write(&writer, "abcde\u00e9fghijkl");
+	diagnose_write_ellipsis(&writer);
+	assert_string_equal(text, "abcde...");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(left),
+		cmocka_unit_test(died),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(elsewhere),
+		cmocka_unit_test(different_sites),
+		cmocka_unit_test(deadlocks),
+		cmocka_unit_test(with_hints),
+		cmocka_unit_test(whole_report),
+		cmocka_unit_test(little_room),
+		cmocka_unit_test(too_many_lines),
+		cmocka_unit_test(numbers),
+		cmocka_unit_test(cut_between_characters),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

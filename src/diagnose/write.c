@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The words and numbers that reports are made of. */
+#include "diagnose/facts.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void diagnose_writer_init(struct diagnose_writer *writer, char *out, size_t bytes)
+{
+	*writer = (struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0};
+	if (bytes)
+		out[0] = 0;
+}
+
+void diagnose_write(struct diagnose_writer *writer, const char *format, ...)
+{
+	va_list arguments;
+	if (writer->cut)
+		return;
+	size_t room = writer->bytes - writer->used;
+	va_start(arguments, format);
+	int length = vsnprintf(writer->out + writer->used, room, format, arguments);
+	va_end(arguments);
+	writer->cut = length < 0 || (size_t)length >= room;
+	if (length < 0)
+		writer->out[writer->used] = 0;
+	else
+		writer->used += writer->cut ? room - 1 : (size_t)length;
+}
+
+void diagnose_write_foreign(struct diagnose_writer *writer, const char *text)
+{
+	for (; *text && !writer->cut; text++)
+		diagnose_write(writer, "%c",
+			       (unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
+}
+
+void diagnose_write_ellipsis(struct diagnose_writer *writer)
+{
+	size_t end = writer->used;
+	if (!writer->cut || writer->bytes < 4)
+		return;
+	if (end > writer->bytes - 4)
+		end = writer->bytes - 4;
+	while (end && ((unsigned char)writer->out[end] & 0xc0) == 0x80)
+		end--; /* not in the middle of a character */
+	memcpy(writer->out + end, "...", 4);
+	writer->used = end + 3;
+}
+
+/* The rank after the run of neighbours that begins at r. */
+static int run_end(uint64_t ranks, int r)
+{
+	while (ranks & diagnose_bit(r))
+		r++;
+	return r;
+}
+
+enum { RUN_MIN = 4 }; /* so many neighbours are written as a range */
+
+static bool has_range(uint64_t ranks)
+{
+	while (ranks) {
+		int first = diagnose_lowest_rank(ranks), end = run_end(ranks, first);
+		if (end - first >= RUN_MIN)
+			return true;
+		for (int r = first; r < end; r++)
+			ranks &= ~diagnose_bit(r);
+	}
+	return false;
+}
+
+void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks)
+{
+	/* "1 and 3", but "1, 3-5": next to a range an "and" reads as if it belonged to its end. */
+	const char *last = has_range(ranks) ? ", " : " and ";
+	const char *between = "";
+	diagnose_write(writer, diagnose_count_ranks(ranks) == 1 ? "rank " : "ranks ");
+	while (ranks) {
+		int first = diagnose_lowest_rank(ranks), end = run_end(ranks, first);
+		if (end - first < RUN_MIN)
+			end = first + 1;
+		for (int r = first; r < end; r++)
+			ranks &= ~diagnose_bit(r);
+		diagnose_write(writer, "%s%d", *between && !ranks ? last : between, first);
+		if (end > first + 1)
+			diagnose_write(writer, "-%d", end - 1);
+		between = ", ";
+	}
+}
+
+void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns)
+{
+	uint64_t ms = ns / 1000000, s = ms / 1000;
+	if (ns < 1000000)
+		diagnose_write(writer, "%" PRIu64 " us", ns / 1000);
+	else if (ms < 1000)
+		diagnose_write(writer, "%" PRIu64 " ms", ms);
+	else if (s < 100)
+		diagnose_write(writer, "%" PRIu64 ".%" PRIu64 " s", s, ms % 1000 / 100);
+	else if (s < 600)
+		diagnose_write(writer, "%" PRIu64 " s", s);
+	else if (s < 100 * 60)
+		diagnose_write(writer, "%" PRIu64 " min", s / 60);
+	else
+		diagnose_write(writer, "%" PRIu64 " h", s / 3600);
+}
+
+void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op)
+{
+	if (diagnose_is_point(op))
+		diagnose_write(writer, " %s rank %d (tag %d)",
+			       op->kind == TRACE_SEND ? "to" : "from", op->peer, op->tag);
+}
+
+void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record)
+{
+	if (!record) {
+		diagnose_write(writer, "an operation");
+		return;
+	}
+	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(record->record.kind),
+		       record->record.seq);
+	diagnose_write_partner(writer, &record->record);
+}
+
+void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record)
+{
+	if (!record || !record->site[0])
+		return;
+	diagnose_write(writer, ", called from ");
+	diagnose_write_foreign(writer, record->site);
+}
+
+void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank)
+{
+	const char *name = rank->signal > 0 ? sigabbrev_np(rank->signal) : NULL;
+	if (name)
+		diagnose_write(writer, "was killed by SIG%s (%d)", name, rank->signal);
+	else if (rank->signal > 0)
+		diagnose_write(writer, "was killed by signal %d", rank->signal);
+	else if (rank->signal == 0 && rank->exit_code >= 0)
+		diagnose_write(writer, "exited with code %d", rank->exit_code);
+	else
+		diagnose_write(writer, rank->left ? "ended" : "died of an unknown cause");
+}
+
+const char *diagnose_process_text(enum diagnose_process process)
+{
+	switch (process) {
+	case DIAGNOSE_RUNNING:
+		return "running";
+	case DIAGNOSE_SLEEPING:
+		return "asleep";
+	case DIAGNOSE_STOPPED:
+		return "stopped";
+	case DIAGNOSE_DEAD:
+		return "dead";
+	case DIAGNOSE_UNKNOWN:
+		break;
+	}
+	return "in an unknown state";
+}
