@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The first cause: why a group is closed. It is worked out before it is published: whoever finds a
+ * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into its own
+ * segment, and then sets the cause word, which ends every wait of the group. All survivors return what
+ * that word points to. A claimant that dies or is stopped is replaced. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "group_private.h"
+
+/* The words that all ranks share lie in the first rank's segment; it stays mapped when that rank dies. */
+static struct transport_member *head_of(const struct group_world *world)
+{
+	return transport_member(&world->transport, 0);
+}
+
+ls_status group_cause_status(const struct group_world *world)
+{
+	uint64_t cause = atomic_load_explicit(&head_of(world)->cause, memory_order_acquire);
+	if (cause == 0)
+		return LS_OK;
+	if (cause > (uint64_t)world->size)
+		return LS_INTERNAL;
+	ls_status status = (ls_status)transport_member(&world->transport, (int)cause - 1)->status;
+	return ls_status_scope(status) == LS_SCOPE_NONE ? LS_INTERNAL : status;
+}
+
+void group_cause_read(const struct group_world *world, struct ls_failure *out)
+{
+	uint64_t cause = atomic_load_explicit(&head_of(world)->cause, memory_order_acquire);
+	out->status = group_cause_status(world);
+	out->rank = -1;
+	out->operation = 0;
+	out->text[0] = '\0';
+	if (cause == 0 || cause > (uint64_t)world->size)
+		return;
+	const struct transport_member *teller = transport_member(&world->transport, (int)cause - 1);
+	_Static_assert(sizeof out->text == sizeof teller->text, "a report fits");
+	out->rank = teller->blamed;
+	out->operation = teller->operation;
+	memcpy(out->text, teller->text, sizeof out->text);
+	out->text[sizeof out->text - 1] = '\0';
+}
+
+/* Waits until all other living ranks have entered the operation too, so that the report can say what
+ * each of them called; briefly, as some of them may never come. */
+static void await_others(struct group_world *world, const struct diagnose_hint *hint)
+{
+	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(GROUP_GRACE_MS)};
+	for (int q = 0; q < world->size; q++) {
+		if (q == world->rank || q == hint->peer ||
+		    atomic_load_explicit(&world->peers[q].dead, memory_order_acquire) ||
+		    atomic_load_explicit(world->peers[q].left, memory_order_acquire))
+			continue;
+		transport_await(&world->transport, q,
+				&transport_entry(&world->transport, q, hint->seq)->signal,
+				transport_signal(hint->seq, 0), q, &words[call.count++]);
+	}
+	int peer;
+	if (call.count > 0 && !wait_satisfied(&call)) {
+		ls_status status = wait_words(&world->quiet, &call, &peer);
+		(void)status; /* the report is made either way */
+	}
+}
+
+static bool wants_others(const struct diagnose_hint *hint)
+{
+	return hint->seq > 0 && (hint->status == LS_MISMATCH || hint->status == LS_PEER_DIED ||
+				 hint->status == LS_PEER_LEFT);
+}
+
+/* Fills my segment's report; true if the report has been worked out from a snapshot. */
+static void explain(struct group_world *world, const struct diagnose_hint *hint)
+{
+	struct transport_member *mine = transport_member(&world->transport, world->rank);
+	mine->status = (uint32_t)hint->status;
+	mine->blamed = hint->peer;
+	mine->operation = hint->seq;
+	snprintf(mine->text, sizeof mine->text, "%s (rank %d, operation #%llu)",
+		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
+	struct diagnose_job *job = group_look_collect(world, true);
+	if (!job)
+		return;
+	struct diagnose_verdict verdict;
+	diagnose_judge(job, hint, &verdict);
+	if (verdict.status != LS_OK) {
+		mine->status = (uint32_t)verdict.status;
+		mine->blamed = verdict.blamed;
+		mine->operation = verdict.seq ? verdict.seq : hint->seq;
+		diagnose_text(job, &verdict, mine->text, sizeof mine->text);
+	}
+	free(job);
+}
+
+/* True if the caller is to work out the cause now. Otherwise somebody else has published one. */
+static bool claim(struct group_world *world)
+{
+	struct transport_member *head = head_of(world);
+	uint64_t me = (uint64_t)world->rank + 1;
+	uint64_t holder = 0;
+	while (!atomic_compare_exchange_strong(&head->claim, &holder, me)) {
+		if (holder > (uint64_t)world->size)
+			holder = (uint64_t)world->size;
+		int claimant = (int)holder - 1;
+		struct wait_word word;
+		transport_await(&world->transport, 0, &head->cause, 1, claimant, &word);
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = clock_deadline_ns(GROUP_CLAIM_MS)};
+		int peer;
+		if (wait_words(&world->quiet, &call, &peer) == LS_OK)
+			return false;
+		/* It died, was stopped, or is stuck: `holder` still names it, so the exchange above
+		 * takes its place unless yet another rank was faster. */
+	}
+	return atomic_load(&head->cause) == 0;
+}
+
+static void publish(struct group_world *world, const struct diagnose_hint *hint)
+{
+	explain(world, hint);
+	uint64_t nobody = 0;
+	bool first = atomic_compare_exchange_strong(&head_of(world)->cause, &nobody,
+						    (uint64_t)world->rank + 1);
+	transport_wake_all(&world->transport);
+	wait_ring(world->waiter.bell);
+	if (first)
+		message_report("LS-VERDICT", transport_member(&world->transport, world->rank)->text);
+}
+
+ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint)
+{
+	if (atomic_load(&head_of(world)->cause) != 0 || !claim(world))
+		return group_cause_status(world);
+	if (wants_others(hint))
+		await_others(world, hint);
+	publish(world, hint);
+	return group_cause_status(world);
+}
+
+void group_cause_abort(struct group_world *world, const struct diagnose_hint *hint)
+{
+	struct transport_member *head = head_of(world);
+	uint64_t nobody = 0;
+	/* Whoever holds the claim is about to publish a cause, or will be replaced by a waiting rank. */
+	if (atomic_load(&head->cause) == 0 &&
+	    atomic_compare_exchange_strong(&head->claim, &nobody, (uint64_t)world->rank + 1))
+		publish(world, hint);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Opening and closing: meet, share memory with every rank, start the watch. Everything that operations
+ * will need exists when ls_group_open returns; nothing is made lazily. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/messages.h"
+#include "group_private.h"
+
+/* Arguments of ls_group_open after defaults. */
+struct opening {
+	struct settings settings;
+	struct rendezvous_place place;
+	uint64_t deadline_ns;
+	uint32_t timeout_ms;
+};
+
+static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
+{
+	struct ls_group_options all = {0};
+	struct settings_launch launch;
+	if (options)
+		memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+	ls_status status = settings_read(NULL, &out->settings);
+	if (status != LS_OK)
+		return status;
+	message_set_level((enum setting_log)out->settings.log);
+	status = settings_read_launch(NULL, &launch);
+	if (status != LS_OK)
+		return status;
+	uint64_t open_ms = all.open_timeout_ms ? all.open_timeout_ms : out->settings.open_timeout_ms;
+	out->deadline_ns = clock_deadline_ns(open_ms);
+	out->timeout_ms = all.timeout_ms ? all.timeout_ms : (uint32_t)out->settings.timeout_ms;
+	return rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
+}
+
+/* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
+static ls_status early_waiter(struct group_world *world)
+{
+	world->waiter = (struct waiter){
+		.board = world->trace.board, .bell = &world->early_bell, .look_fd = -1, .spin_ns = 0};
+	return wait_open(&world->waiter);
+}
+
+/* More ranks than cores, judged by what all ranks together may run on. */
+static bool oversubscribed(const struct group_world *world)
+{
+	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
+	int cores = 0;
+	for (int q = 0; q < world->size; q++)
+		for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
+			cpus[i] |= world->transport.links[q].segment->cpus[i];
+	for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
+		cores += __builtin_popcountll(cpus[i]);
+	return cores < world->size;
+}
+
+static void publish_affinity(struct transport_segment *segment)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		memcpy(segment->cpus, &set, sizeof segment->cpus);
+}
+
+static void final_waiter(struct group_world *world)
+{
+	const struct settings *settings = &world->settings;
+	struct transport_member *head = transport_member(&world->transport, 0);
+	for (int q = 0; q < world->size; q++)
+		world->peers[q].left = &transport_member(&world->transport, q)->left;
+	world->waiter = (struct waiter){
+		.board = world->waiter.board,
+		.roster = world->waiter.roster,
+		.bell = &world->transport.segment->bell,
+		.cause = &head->cause,
+		.peers = world->peers,
+		.peer_count = world->size,
+		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0
+								: (uint32_t)settings->spin_us * 1000,
+		.yield = settings->wait == SETTING_WAIT_YIELD ||
+			 (settings->wait == SETTING_WAIT_AUTO && oversubscribed(world)),
+		.look_ns = settings->look_ms * 1000000,
+		.look_fd = world->watch.event_fd,
+	};
+	world->quiet = world->waiter;
+	world->quiet.board = NULL;
+	world->quiet.roster = NULL;
+	world->quiet.cause = NULL;
+	world->quiet.look_ns = 0;
+	world->quiet.look_fd = -1;
+}
+
+/* Meets the others; afterwards job, size and pids are known. */
+static ls_status meet(struct group_world *world, const struct opening *opening,
+		      struct transport_exchange *exchange, struct rendezvous_table *table)
+{
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = getuid()},
+				       .trace_fd = world->trace.fd};
+	exchange->listen_fd = -1;
+	ls_status status = LS_OK;
+	if (gethostname(self.me.host, sizeof self.me.host - 1))
+		self.me.host[0] = '\0';
+	if (world->rank == 0 && world->size > 1)
+		status = transport_listen(self.me.address, sizeof self.me.address,
+					  &exchange->listen_fd);
+	if (status == LS_OK)
+		status = rendezvous_join(&opening->place, &self, &world->waiter,
+					 opening->deadline_ns, table, &world->control_fd);
+	if (status != LS_OK)
+		return status;
+	trace_set_job(&world->trace, table->job, table->size);
+	for (int q = 0; q < table->size; q++)
+		world->pids[q] = table->ranks[q].pid;
+	exchange->address = table->ranks[0].address;
+	return LS_OK;
+}
+
+static void open_views(struct group_world *world)
+{
+	const char *why;
+	for (int q = 0; q < world->size; q++) {
+		bool ok = q == world->rank ? trace_check(world->trace.header, world->trace.bytes,
+							 &world->views[q], &why)
+					   : trace_map(world->transport.links[q].trace_fd,
+						       &world->views[q], &why);
+		if (!ok) {
+			MESSAGE_SAY(MESSAGE_GROUP_TRACE, q, why);
+			world->views[q] = (struct trace_view){0};
+		}
+	}
+}
+
+static ls_status connect_world(struct group_world *world, const struct opening *opening)
+{
+	struct transport_exchange exchange = {.deadline_ns = opening->deadline_ns};
+	struct rendezvous_table *table = calloc(1, sizeof *table);
+	if (!table)
+		return LS_OUT_OF_MEMORY;
+	ls_status status = meet(world, opening, &exchange, table);
+	if (status == LS_OK)
+		status = memory_init(&world->memory, world->settings.arena_bytes, table->job,
+				     world->rank);
+	if (status == LS_OK)
+		status = transport_init(&world->transport, table->job, world->rank, world->size);
+	if (status == LS_OK) {
+		publish_affinity(world->transport.segment);
+		exchange.arena_fd = world->memory.fd;
+		exchange.trace_fd = world->trace.fd;
+		exchange.waiter = &world->waiter;
+		status = transport_connect(&world->transport, &exchange);
+	}
+	if (exchange.listen_fd >= 0)
+		close(exchange.listen_fd);
+	free(table);
+	return status;
+}
+
+static void world_close(struct group_world *world)
+{
+	group_watch_stop(world);
+	wait_close(&world->waiter);
+	engine_fini(&world->engine);
+	for (int q = 0; q < world->size; q++)
+		trace_unmap(&world->views[q]);
+	transport_fini(&world->transport);
+	memory_fini(&world->memory);
+	trace_fini(&world->trace);
+	if (world->control_fd >= 0)
+		close(world->control_fd);
+	free(world);
+}
+
+static ls_status world_fill(struct group_world *world, const struct opening *opening)
+{
+	struct trace_options options = {.rank = world->rank,
+					.world_size = world->size,
+					.records = world->settings.trace_records};
+	ls_status status = trace_init(&world->trace, &options);
+	if (status != LS_OK)
+		return status;
+	status = early_waiter(world);
+	if (status == LS_OK)
+		status = connect_world(world, opening);
+	if (status != LS_OK)
+		return status;
+	world->watch.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (world->watch.event_fd < 0) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(errno));
+		return LS_OUT_OF_MEMORY;
+	}
+	final_waiter(world);
+	open_views(world);
+	status = engine_init(&world->engine, &world->transport, &world->trace, &world->memory,
+			     world->waiter.cause, &world->settings);
+	return status == LS_OK ? group_watch_start(world) : status;
+}
+
+static ls_status world_open(const struct opening *opening, struct group_world **out)
+{
+	struct group_world *world = calloc(1, sizeof *world);
+	*out = NULL;
+	if (!world)
+		return LS_OUT_OF_MEMORY;
+	world->settings = opening->settings;
+	world->fork_generation = fork_generation();
+	world->rank = opening->place.rank;
+	world->size = opening->place.world_size;
+	world->control_fd = -1;
+	group_watch_init(&world->watch);
+	ls_status status = world_fill(world, opening);
+	if (status != LS_OK) {
+		world_close(world);
+		return status;
+	}
+	*out = world;
+	return LS_OK;
+}
+
+ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
+{
+	struct opening opening;
+	if (!out)
+		return LS_BAD_ARGUMENT;
+	*out = NULL;
+	ls_status status = read_opening(options, &opening);
+	if (status != LS_OK)
+		return status;
+	int outer_rank = message_rank();
+	message_set_rank(opening.place.rank);
+	ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
+	if (!group)
+		return LS_OUT_OF_MEMORY;
+	memset(group, 0, sizeof *group);
+	status = world_open(&opening, &group->world);
+	message_set_rank(outer_rank);
+	if (status == LS_OK) {
+		group->id = GROUP_WORLD_ID;
+		group->rank = group->world->rank;
+		group->size = group->world->size;
+		group->timeout_ms = opening.timeout_ms;
+		group->entry = trace_group_add(&group->world->trace, group->id,
+					       (uint32_t)group->size, group->rank, "world");
+		if (group->entry) {
+			*out = group;
+			return LS_OK;
+		}
+		world_close(group->world);
+		status = LS_OUT_OF_MEMORY;
+	}
+	free(group);
+	return status;
+}
+
+void ls_group_close(ls_group *group)
+{
+	if (!group)
+		return;
+	struct group_world *world = group->world;
+	if (world->fork_generation != fork_generation())
+		return; /* a child has no arena, no watch, and nothing of its own to give back */
+	uint64_t now = clock_now_ns();
+	atomic_store(&world->trace.header->left_ns, now);
+	group->entry->state = TRACE_GROUP_CLOSED;
+	wait_store(&transport_member(&world->transport, world->rank)->left, now + 1);
+	transport_wake_all(&world->transport);
+	world_close(world);
+	free(group);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One operation from its number to its end: advance, wait, advance. Whatever ends a wait other than
+ * success is turned into the group's first cause here, and the caller's buffers are made safe. */
+#include <string.h>
+
+#include "base/fork.h"
+#include "base/messages.h"
+#include "group_private.h"
+
+ls_status group_usable(const ls_group *group)
+{
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	return group_cause_status(group->world);
+}
+
+/* The caller's options over the defaults; a shorter, older struct is fine. */
+static struct ls_op_options read_options(const struct ls_op_options *options)
+{
+	struct ls_op_options all = {0};
+	if (options)
+		memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+	return all;
+}
+
+static void number(ls_group *group, struct engine_op *op)
+{
+	_Atomic uint64_t *counter = op->kind == TRACE_SEND   ? &group->sends[op->peer]
+				    : op->kind == TRACE_RECV ? &group->receives[op->peer]
+							     : &group->numbered;
+	op->seq = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+}
+
+static uint64_t record(ls_group *group, const struct engine_op *op, const char *label,
+		       const void *site)
+{
+	struct trace *trace = &group->world->trace;
+	struct trace_begin begin = {
+		.seq = op->seq,
+		.count = op->count,
+		.site = (uint64_t)(uintptr_t)site,
+		.label = label ? trace_label(trace, label) : 0,
+		.group = group->id,
+		.peer = op->peer,
+		.tag = op->tag,
+		.kind = (uint16_t)op->kind,
+		.dtype = (uint8_t)op->dtype,
+		.reduce_op = (uint8_t)op->reduce,
+	};
+	return trace_begin(trace, &begin);
+}
+
+static uint64_t gone_peers(const struct group_world *world)
+{
+	uint64_t gone = 0;
+	for (int q = 0; q < world->size; q++)
+		if (atomic_load_explicit(&world->peers[q].dead, memory_order_acquire) ||
+		    atomic_load_explicit(world->peers[q].left, memory_order_acquire))
+			gone |= UINT64_C(1) << q;
+	return gone;
+}
+
+/* The operation has failed and the cause is set: when this returns no peer touches the caller's
+ * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. */
+static void retreat(struct group_world *world, struct engine_op *op)
+{
+	uint64_t deadline = clock_deadline_ns(GROUP_RETREAT_MS);
+	while (engine_abandon(&world->engine, op, gone_peers(world), false) == ENGINE_BLOCKED) {
+		if (clock_now_ns() >= deadline) {
+			(void)engine_abandon(&world->engine, op, gone_peers(world), true);
+			return;
+		}
+		struct wait_call call = {.words = op->words,
+					 .count = op->word_count,
+					 .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+		int peer;
+		ls_status status = wait_words(&world->quiet, &call, &peer);
+		(void)status; /* whatever it was, the condition is looked at again */
+	}
+}
+
+static struct diagnose_hint hint_for(const ls_group *group, const struct engine_op *op,
+				     ls_status status, int peer)
+{
+	return (struct diagnose_hint){.status = status,
+				      .rank = group->rank,
+				      .peer = peer,
+				      .group = group->id,
+				      .seq = op->seq};
+}
+
+/* Collectives of one group run one after the other, in the order of their numbers. */
+static ls_status await_turn(ls_group *group, struct engine_op *op, struct wait_call *call, int *peer)
+{
+	struct wait_word word = {
+		.word = &group->served,
+		.edge = {.value = op->seq - 1,
+			 .owner = group->rank,
+			 .peer = group->rank,
+			 .segment = WAIT_SEGMENT_NONE},
+	};
+	call->words = &word;
+	call->count = 1;
+	*peer = -1;
+	if (wait_satisfied(call))
+		return LS_OK;
+	return wait_words(&group->world->waiter, call, peer);
+}
+
+/* Advances and waits until done. On failure *peer is whom it was seen on, -1 for nobody. */
+static ls_status drive(ls_group *group, struct engine_op *op, struct wait_call *call, int *peer)
+{
+	struct group_world *world = group->world;
+	for (;;) {
+		enum engine_progress progress = engine_advance(&world->engine, op);
+		*peer = op->culprit;
+		if (progress == ENGINE_DONE)
+			return LS_OK;
+		if (progress == ENGINE_FAILED)
+			return op->status;
+		call->words = op->words;
+		call->count = op->word_count;
+		ls_status status = wait_words(&world->waiter, call, peer);
+		if (status != LS_OK)
+			return status;
+	}
+}
+
+static ls_status finish(ls_group *group, struct engine_op *op, ls_status status, int peer)
+{
+	struct group_world *world = group->world;
+	if (status == LS_OK) {
+		if (engine_is_collective(op->kind)) {
+			atomic_store_explicit(&group->entry->finished, op->seq,
+					      memory_order_release);
+			wait_store(&group->served, op->seq);
+			wait_ring(world->waiter.bell); /* another thread of mine may be next */
+		}
+		trace_end(&world->trace, op->record, LS_OK);
+		return LS_OK;
+	}
+	struct diagnose_hint hint = hint_for(group, op, status, peer);
+	status = group_cause_raise(world, &hint);
+	retreat(world, op);
+	trace_end(&world->trace, op->record, status);
+	return status;
+}
+
+ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op_options *options,
+		       const void *site)
+{
+	struct group_world *world = group->world;
+	struct ls_op_options all = read_options(options);
+	wait_thread_enter(&world->waiter);
+	number(group, op);
+	op->record = record(group, op, all.label, site);
+	struct wait_call call = {
+		.may_leave = all.timeout_ms != 0,
+		.deadline_ns =
+			clock_deadline_ns(all.timeout_ms ? all.timeout_ms : group->timeout_ms),
+		.group = group->id,
+		.record = op->record,
+	};
+	struct engine_room room;
+	int peer = -1;
+	ls_status status = LS_OK;
+	if (engine_is_collective(op->kind)) {
+		status = await_turn(group, op, &call, &peer);
+		if (status == LS_OK)
+			atomic_store_explicit(&group->entry->entered, op->seq, memory_order_release);
+	}
+	engine_submit(&world->engine, op, &room);
+	if (status == LS_OK)
+		status = drive(group, op, &call, &peer);
+	return finish(group, op, status, peer);
+}

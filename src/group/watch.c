@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The watch: one thread per rank that sleeps until a peer's process ends or a wait of this rank has
+ * lasted for a look interval. It costs nothing while all is well, blocks all signals, and holds no
+ * lock. A death only wakes the sleepers: they decide whether they still needed the dead rank. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "group_private.h"
+
+void group_watch_init(struct group_watch *watch)
+{
+	*watch = (struct group_watch){.event_fd = -1};
+	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+		watch->pid_fds[q] = -1;
+}
+
+static void mark_dead(struct group_world *world, int q)
+{
+	if (world->watch.pid_fds[q] >= 0)
+		close(world->watch.pid_fds[q]);
+	world->watch.pid_fds[q] = -1;
+	atomic_store(&world->peers[q].dead, 1);
+	wait_ring(world->waiter.bell);
+}
+
+static int fill(const struct group_watch *watch, int size, struct pollfd *fds, int *ranks)
+{
+	int count = 1;
+	fds[0] = (struct pollfd){.fd = watch->event_fd, .events = POLLIN};
+	ranks[0] = -1;
+	for (int q = 0; q < size; q++) {
+		if (watch->pid_fds[q] < 0)
+			continue;
+		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
+		ranks[count++] = q;
+	}
+	return count;
+}
+
+static void *watch_main(void *argument)
+{
+	struct group_world *world = argument;
+	struct group_watch *watch = &world->watch;
+	struct pollfd fds[PLAN_SIZE_MAX + 1];
+	int ranks[PLAN_SIZE_MAX + 1];
+	message_set_rank(world->rank);
+	while (!atomic_load(&watch->stop)) {
+		int count = fill(watch, world->size, fds, ranks);
+		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
+			continue;
+		for (int i = 1; i < count; i++)
+			if (fds[i].revents)
+				mark_dead(world, ranks[i]);
+		uint64_t pokes;
+		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
+		    !atomic_load(&watch->stop))
+			group_look(world);
+	}
+	return NULL;
+}
+
+/* Ranks of my own process need no watching: they end when I end. */
+static void open_pid_fds(struct group_world *world)
+{
+	for (int q = 0; q < world->size; q++) {
+		if (world->pids[q] == getpid())
+			continue;
+		int fd = (int)syscall(SYS_pidfd_open, world->pids[q], 0);
+		if (fd >= 0)
+			world->watch.pid_fds[q] = fd; /* the kernel sets close-on-exec */
+		else if (errno == ESRCH)
+			mark_dead(world, q);
+		else
+			MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
+	}
+}
+
+ls_status group_watch_start(struct group_world *world)
+{
+	struct group_watch *watch = &world->watch;
+	open_pid_fds(world);
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&watch->thread, NULL, watch_main, world);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+		return LS_OUT_OF_MEMORY;
+	}
+	watch->running = true;
+	return LS_OK;
+}
+
+void group_watch_stop(struct group_world *world)
+{
+	struct group_watch *watch = &world->watch;
+	if (watch->running) {
+		uint64_t one = 1;
+		atomic_store(&watch->stop, true);
+		/* An eventfd takes a write of 1 at once unless 2^64 - 2 pokes are pending. */
+		ssize_t written = write(watch->event_fd, &one, sizeof one);
+		(void)written;
+		wait_join(watch->thread);
+		watch->running = false;
+	}
+	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+		if (watch->pid_fds[q] >= 0)
+			close(watch->pid_fds[q]);
+	if (watch->event_fd >= 0)
+		close(watch->event_fd);
+	group_watch_init(watch);
+}
