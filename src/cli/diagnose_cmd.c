@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it stops and
+ * disturbs nothing. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "base/settings.h"
+#include "cli/cli.h"
+#include "cli/diagnose_print.h"
+
+static const struct option options[] = {
+	{"json", no_argument, NULL, 'j'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+struct output {
+	bool as_json;
+	struct cli_json json;
+	uint64_t patience_ms;
+	int shown;
+	bool verdict;
+};
+
+/* A rank that computes keeps others waiting all the time; only when it takes long is that worth a
+ * verdict. Everything else is known at once. */
+static bool is_verdict(const struct cli_report *report, uint64_t patience_ms)
+{
+	const struct diagnose_verdict *verdict = &report->verdict;
+
+	if (report->failure != LS_OK)
+		return true;
+	if (verdict->cause == DIAGNOSE_HEALTHY)
+		return false;
+	if (verdict->cause != DIAGNOSE_ELSEWHERE)
+		return true;
+	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
+	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&
+	       waited_ns / 1000000 >= patience_ms;
+}
+
+static void show(struct output *output, const struct cli_report *report,
+		 const struct cli_snapshot *snapshot)
+{
+	struct cli_shown shown = {report, snapshot, is_verdict(report, output->patience_ms)};
+
+	output->verdict = output->verdict || shown.verdict;
+	if (output->as_json) {
+		cli_print_json(&output->json, &shown);
+	} else {
+		if (output->shown > 0)
+			putchar('\n');
+		cli_print_report(stdout, &shown);
+	}
+	output->shown++;
+}
+
+static int show_file(struct output *output, const char *path)
+{
+	const char *why;
+	struct cli_snapshot *snapshot = cli_snapshot_read(path, &why);
+
+	if (!snapshot) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
+		return CLI_NOTHING;
+	}
+	show(output, &snapshot->report, snapshot);
+	output->verdict = true; /* snapshots are of jobs that ended badly */
+	cli_snapshot_free(snapshot);
+	return CLI_OK;
+}
+
+static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char *what)
+{
+	struct cli_jobs jobs;
+
+	if (cli_find_jobs(job, pid, &jobs) != LS_OK)
+		return CLI_NOTHING;
+	for (size_t i = 0; i < jobs.count; i++) {
+		struct cli_report *report = cli_report_take(jobs.views[i], NULL);
+		if (!report) {
+			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+			continue;
+		}
+		cli_report_explain(report);
+		show(output, report, NULL);
+		cli_report_free(report);
+	}
+	if (jobs.count == 0)
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, what ? ", that is of " : "", what ? what : "",
+			    jobs.unreadable ? "; some processes of this user may not be looked into"
+					    : "");
+	cli_jobs_free(&jobs);
+	return CLI_OK;
+}
+
+static bool all(const char *text, int (*is)(int))
+{
+	for (; *text; text++)
+		if (!is((unsigned char)*text))
+			return false;
+	return true;
+}
+
+/* 16 hexadecimal digits are a job, up to 9 decimal ones a process, anything else a file. */
+static int show_named(struct output *output, const char *name)
+{
+	size_t length = strlen(name);
+	uint64_t pid;
+
+	if (!name[0])
+		return show_jobs(output, 0, 0, NULL);
+	if (length == 16 && all(name, isxdigit))
+		return show_jobs(output, strtoull(name, NULL, 16), 0, name);
+	if (length <= 9 && cli_number(name, 1, INT32_MAX, &pid)) {
+		char what[32];
+		snprintf(what, sizeof what, "process %s", name);
+		return show_jobs(output, 0, (pid_t)pid, what);
+	}
+	return show_file(output, name);
+}
+
+static int diagnose_main(const struct cli_command *self, int argc, char **argv)
+{
+	struct output output = {.json = {.out = stdout}};
+	struct settings settings;
+	int option;
+
+	optind = 1;
+	while ((option = cli_option(self, argc, argv, "+:h", options)) != -1) {
+		if (option == 'h')
+			return CLI_OK;
+		if (option != 'j')
+			return CLI_USAGE;
+		output.as_json = true;
+	}
+	if (argc - optind > 1)
+		return cli_usage(self, "one job, process or file at a time");
+	const char *name = optind < argc ? argv[optind] : "";
+	if (optind < argc && !name[0])
+		return cli_usage(self, "an empty name is no job, process or file");
+	if (settings_read(NULL, &settings) != LS_OK)
+		return CLI_USAGE;
+	message_set_level((enum setting_log)settings.log);
+	output.patience_ms = settings.patience_ms;
+
+	if (output.as_json) {
+		cli_json_open(&output.json, NULL, '{');
+		cli_json_open(&output.json, "jobs", '[');
+	}
+	int status = show_named(&output, name);
+	if (output.as_json) {
+		cli_json_close(&output.json, ']');
+		cli_json_close(&output.json, '}');
+		putchar('\n');
+	}
+	if (status != CLI_OK)
+		return status;
+	return output.shown == 0 ? CLI_NOTHING : output.verdict ? CLI_FAILED : CLI_OK;
+}
+
+const struct cli_command cli_diagnose_command = {
+	.name = "diagnose",
+	.arguments = "[--json] [JOB | PID | FILE]",
+	.summary = "says of each job who waits for whom, and why",
+	.help = "Finds the jobs of this user on this machine and says for each whether it runs, what\n"
+		"each rank does and for whom it waits, and what keeps it from going on. It reads the\n"
+		"memory that ranks keep for this purpose, so it also works when they are stopped, or\n"
+		"have ended while another rank or the launcher lives.\n"
+		"\n"
+		"  JOB   a job's number: 16 hexadecimal digits\n"
+		"  PID   any process of a job, also its launcher\n"
+		"  FILE  a snapshot that lockstep run wrote when a job ended badly\n"
+		"\n"
+		"options:\n"
+		"  --json      prints one JSON object: {\"jobs\": [...]}\n"
+		"  -h, --help  this text\n"
+		"\n"
+		"exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line, 3 if\n"
+		"there is no such job.\n",
+	.main = diagnose_main,
+};

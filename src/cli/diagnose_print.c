@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Reports as a person reads them. Names and texts come from other processes, so they are printed
+ * through cli_print_safely. */
+#include "cli/diagnose_print.h"
+
+#include <string.h>
+#include <time.h>
+
+bool cli_is_running(const struct diagnose_job *job)
+{
+	for (int i = 0; i < job->size; i++)
+		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_DEAD)
+			return true;
+	return false;
+}
+
+static const struct diagnose_record *find_record(const struct diagnose_rank *rank, uint64_t index)
+{
+	for (uint32_t i = 0; i < rank->record_count; i++)
+		if (index != 0 && rank->records[i].record.index == index)
+			return &rank->records[i];
+	return NULL;
+}
+
+static bool is_blocked(const struct wait_slot_body *wait)
+{
+	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY || wait->state == WAIT_FDS;
+}
+
+uint64_t cli_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
+		       const struct diagnose_record **record)
+{
+	const struct diagnose_rank *rank = &job->ranks[rank_number];
+	uint64_t peers = 0;
+
+	*since_ns = 0;
+	*record = NULL;
+	if (rank->process == DIAGNOSE_DEAD || rank->left)
+		return 0; /* its slots are what it left behind */
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		const struct wait_slot_body *wait = &thread->wait;
+		if (!is_blocked(wait))
+			continue;
+		for (uint32_t e = 0; e < wait->edge_count; e++) {
+			int32_t peer = wait->edges[e].peer;
+			bool met = thread->satisfied >> e & 1;
+			if (peer >= 0 && peer < job->size && !met)
+				peers |= UINT64_C(1) << peer;
+		}
+		if (*since_ns == 0 || wait->since_ns < *since_ns) {
+			*since_ns = wait->since_ns;
+			*record = find_record(rank, wait->record);
+		}
+	}
+	return peers;
+}
+
+static void print_time(FILE *out, uint64_t now_ns, uint64_t then_ns)
+{
+	double seconds = then_ns < now_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
+
+	if (seconds < 1)
+		fprintf(out, "%.0f ms", seconds * 1e3);
+	else if (seconds < 100)
+		fprintf(out, "%.1f s", seconds);
+	else
+		fprintf(out, "%.0f s", seconds);
+}
+
+static void print_operation(FILE *out, const struct diagnose_record *record)
+{
+	fprintf(out, "%s #%llu", trace_kind_name(record->record.kind),
+		(unsigned long long)record->record.seq);
+	if (record->site[0]) {
+		fputs(" (", out);
+		cli_print_safely(out, record->site, 0);
+		fputc(')', out);
+	}
+}
+
+static void process_text(const struct diagnose_rank *rank, char *out, size_t bytes)
+{
+	static const char *const names[] = {
+		[DIAGNOSE_UNKNOWN] = "unknown", [DIAGNOSE_RUNNING] = "running",
+		[DIAGNOSE_SLEEPING] = "asleep", [DIAGNOSE_STOPPED] = "stopped",
+		[DIAGNOSE_DEAD] = "ended",
+	};
+	char name[32];
+
+	if (rank->process != DIAGNOSE_DEAD) {
+		snprintf(out, bytes, "%s", names[rank->process]);
+	} else if (rank->signal > 0) {
+		cli_signal(rank->signal, name, sizeof name);
+		snprintf(out, bytes, "killed by %s", name);
+	} else if (rank->signal == 0 && rank->exit_code >= 0) {
+		snprintf(out, bytes, "exited with %d", rank->exit_code);
+	} else {
+		snprintf(out, bytes, "ended");
+	}
+}
+
+static void print_doing(FILE *out, const struct diagnose_job *job, int number)
+{
+	const struct diagnose_rank *rank = &job->ranks[number];
+	const struct diagnose_record *record;
+	uint64_t since_ns;
+	char who[256];
+
+	uint64_t peers = cli_waits_for(job, number, &since_ns, &record);
+	if (since_ns != 0) {
+		fputs("waits ", out);
+		print_time(out, job->now_ns, since_ns);
+		if (peers) {
+			cli_ranks(peers, who, sizeof who);
+			fprintf(out, " for %s", who);
+		}
+		if (record) {
+			fputs(" in ", out);
+			print_operation(out, record);
+		}
+		return;
+	}
+	if (rank->left)
+		fputs("has closed its group; ", out);
+	if (rank->record_count == 0) {
+		fputs("no operation yet", out);
+		return;
+	}
+	record = &rank->records[0];
+	bool running = record->record.state == TRACE_RUNNING;
+	fputs(!running ? "last was " : rank->process == DIAGNOSE_DEAD ? "was in " : "in ", out);
+	print_operation(out, record);
+	if (record->record.state == TRACE_FAILED)
+		fprintf(out, ", failed with %s", ls_status_name((ls_status)record->record.status));
+	if (!running && record->end_ns != 0) {
+		fputs(", ended ", out);
+		print_time(out, job->now_ns, record->end_ns);
+		fputs(" ago", out);
+	}
+}
+
+static const char *program_of(const struct diagnose_job *job)
+{
+	for (int i = 0; i < job->size; i++)
+		if (job->ranks[i].known && job->ranks[i].program[0])
+			return cli_base_name(job->ranks[i].program);
+	return "unknown program";
+}
+
+static void print_head(FILE *out, const struct cli_shown *shown)
+{
+	const struct diagnose_job *job = shown->report->job;
+	char when[64] = "";
+
+	fprintf(out, "job %016llx: ", (unsigned long long)job->job);
+	if (shown->snapshot) {
+		time_t written = (time_t)shown->snapshot->written_s;
+		struct tm local;
+		if (localtime_r(&written, &local))
+			strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+		fprintf(out, "snapshot of %s", when);
+	} else {
+		fputs(cli_is_running(job) ? "running" : "ended", out);
+	}
+	fputs(", ", out);
+	cli_print_safely(out, program_of(job), 0);
+	fprintf(out, ", %d rank%s\n", job->size, job->size == 1 ? "" : "s");
+	if (shown->snapshot && shown->snapshot->ended[0]) {
+		fputs("  ", out);
+		cli_print_safely(out, shown->snapshot->ended, 2);
+		fputc('\n', out);
+	}
+}
+
+static void print_ranks(FILE *out, const struct diagnose_job *job)
+{
+	for (int i = 0; i < job->size; i++) {
+		const struct diagnose_rank *rank = &job->ranks[i];
+		char process[64];
+		if (!rank->known) {
+			fprintf(out, "  rank %-2d  cannot be read\n", i);
+			continue;
+		}
+		process_text(rank, process, sizeof process);
+		fprintf(out, "  rank %-2d  pid %-7d  %-8s  ", i, rank->pid, process);
+		print_doing(out, job, i);
+		fputc('\n', out);
+	}
+}
+
+void cli_print_report(FILE *out, const struct cli_shown *shown)
+{
+	const struct cli_report *report = shown->report;
+
+	print_head(out, shown);
+	print_ranks(out, report->job);
+	if (report->failure != LS_OK)
+		fprintf(out, "  the group has failed with %s:\n    ",
+			ls_status_name(report->failure));
+	else if (shown->verdict)
+		fprintf(out, "  verdict: ");
+	else if (report->text[0])
+		fprintf(out, "  no verdict so far; if it stays like this:\n    ");
+	else
+		fprintf(out, "  nothing is wrong%s\n",
+			shown->snapshot ? " with the communication" : "");
+	if (report->text[0]) {
+		cli_print_safely(out, report->text, 4);
+		if (report->text[strlen(report->text) - 1] != '\n')
+			fputc('\n', out);
+	}
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Finds jobs through the memory that their processes hold: memfds have no names in any file system, but
+ * /proc/PID/fd shows them, also those of ranks that have ended as long as a peer or the launcher holds
+ * them. Traces are made before the job has a number, so that number is read inside them. */
+#include "cli/view.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+
+enum { JOB_MAX = 256, LINK_BYTES = 96 };
+
+struct search {
+	uint64_t job;          /* 0: any */
+	struct cli_view *only; /* add segments to this view, and look for nothing else */
+	struct cli_jobs *jobs;
+	bool out_of_memory;
+};
+
+struct name {
+	bool is_trace;
+	uint64_t job; /* 0 for a trace */
+	int rank;
+};
+
+/* "/memfd:lockstep-trace:JOB:RANK (deleted)" */
+static bool parse_name(const char *link, struct name *out)
+{
+	static const char trace[] = "/memfd:lockstep-trace:";
+	static const char segment[] = "/memfd:lockstep-segment:";
+	char *end;
+
+	if (strncmp(link, trace, sizeof trace - 1) == 0) {
+		out->is_trace = true;
+		link += sizeof trace - 1;
+	} else if (strncmp(link, segment, sizeof segment - 1) == 0) {
+		out->is_trace = false;
+		link += sizeof segment - 1;
+	} else {
+		return false;
+	}
+	if (!isxdigit((unsigned char)link[0]))
+		return false;
+	out->job = strtoull(link, &end, 16);
+	if (end[0] != ':' || !isdigit((unsigned char)end[1]))
+		return false;
+	unsigned long rank = strtoul(end + 1, &end, 10);
+	out->rank = (int)rank;
+	return rank < CLI_RANK_MAX && (*end == '\0' || *end == ' ');
+}
+
+static struct cli_view *find_view(const struct cli_jobs *jobs, uint64_t job)
+{
+	for (size_t i = 0; i < jobs->count; i++)
+		if (jobs->views[i]->job == job)
+			return jobs->views[i];
+	return NULL;
+}
+
+static struct cli_view *make_view(struct search *search, uint64_t job, int size)
+{
+	struct cli_jobs *jobs = search->jobs;
+
+	if (jobs->count == JOB_MAX)
+		return NULL;
+	struct cli_view *view = cli_view_new(job, size);
+	if (!view) {
+		search->out_of_memory = true;
+		return NULL;
+	}
+	jobs->views[jobs->count++] = view;
+	return view;
+}
+
+static bool is_known_trace(const struct cli_jobs *jobs, int rank, uint64_t inode)
+{
+	for (size_t i = 0; i < jobs->count; i++)
+		if (jobs->views[i]->ranks[rank].trace.header &&
+		    jobs->views[i]->ranks[rank].trace_inode == inode)
+			return true;
+	return false;
+}
+
+/* Takes `fd` over if it returns true. */
+static bool add_trace(struct search *search, int rank, int fd)
+{
+	struct trace_view trace;
+	const char *why;
+
+	if (!trace_map(fd, &trace, &why))
+		return false;
+	uint64_t job = trace.header->job;
+	int size = trace.header->world_size;
+	bool right = trace.header->rank == rank;
+	trace_unmap(&trace);
+	/* Job 0 has not met yet: there are no peers to wait for. */
+	if (!right || job == 0 || size < 1 || size > CLI_RANK_MAX || rank >= size ||
+	    (search->job != 0 && search->job != job))
+		return false;
+	struct cli_view *view = find_view(search->jobs, job);
+	if (!view)
+		view = make_view(search, job, size);
+	return view && cli_view_add_trace(view, rank, fd);
+}
+
+/* Segments say which job they are of, but not its size, so they are only added to jobs that are known. */
+static void visit(struct search *search, int directory, const char *entry, const struct name *name,
+		  bool traces)
+{
+	struct stat status;
+	struct cli_view *view = search->only;
+
+	if (name->is_trace != traces)
+		return;
+	if (traces) {
+		if (fstatat(directory, entry, &status, 0) != 0 ||
+		    is_known_trace(search->jobs, name->rank, status.st_ino))
+			return;
+	} else {
+		if (!view)
+			view = find_view(search->jobs, name->job);
+		if (!view || view->job != name->job || view->ranks[name->rank].segment)
+			return;
+	}
+	int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (!(traces ? add_trace(search, name->rank, fd)
+		     : cli_view_add_segment(view, name->rank, fd)))
+		close(fd);
+}
+
+/* False if the process may not be looked into. */
+static bool visit_process(struct search *search, pid_t pid, bool traces)
+{
+	char path[32];
+	char link[LINK_BYTES];
+	struct name name;
+	struct dirent *entry;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", pid);
+	DIR *directory = opendir(path);
+	if (!directory)
+		return errno != EACCES;
+	while ((entry = readdir(directory))) {
+		ssize_t length = readlinkat(dirfd(directory), entry->d_name, link, sizeof link - 1);
+		if (length <= 0)
+			continue;
+		link[length] = '\0';
+		if (parse_name(link, &name))
+			visit(search, dirfd(directory), entry->d_name, &name, traces);
+	}
+	closedir(directory);
+	return true;
+}
+
+static bool is_mine(int proc, const char *entry)
+{
+	struct stat status;
+
+	return fstatat(proc, entry, &status, 0) == 0 && status.st_uid == geteuid();
+}
+
+static ls_status visit_all(struct search *search, bool traces)
+{
+	struct dirent *entry;
+	DIR *proc = opendir("/proc");
+
+	if (!proc) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_PROC, strerror(errno));
+		return LS_SYSTEM;
+	}
+	while ((entry = readdir(proc))) {
+		char *end;
+		long pid = strtol(entry->d_name, &end, 10);
+		if (*end != '\0' || pid <= 0)
+			continue;
+		if (!visit_process(search, (pid_t)pid, traces) && is_mine(dirfd(proc), entry->d_name))
+			search->jobs->unreadable = true;
+	}
+	closedir(proc);
+	return LS_OK;
+}
+
+/* Of several jobs only those that process `pid` knows of: remembered in `ids`. */
+static size_t list_jobs(struct search *search, pid_t pid, uint64_t ids[JOB_MAX])
+{
+	visit_process(search, pid, true);
+	for (size_t i = 0; i < search->jobs->count; i++)
+		ids[i] = search->jobs->views[i]->job;
+	return search->jobs->count;
+}
+
+static void keep_listed(struct cli_jobs *jobs, const uint64_t *ids, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < jobs->count; i++) {
+		bool listed = false;
+		for (size_t j = 0; j < count; j++)
+			listed = listed || ids[j] == jobs->views[i]->job;
+		if (listed)
+			jobs->views[kept++] = jobs->views[i];
+		else
+			cli_view_free(jobs->views[i]);
+	}
+	jobs->count = kept;
+}
+
+ls_status cli_find_jobs(uint64_t job, pid_t pid, struct cli_jobs *out)
+{
+	uint64_t ids[JOB_MAX];
+	size_t listed = 0;
+	struct search search = {.job = job, .jobs = out};
+
+	*out = (struct cli_jobs){.views = calloc(JOB_MAX, sizeof(struct cli_view *))};
+	if (!out->views)
+		search.out_of_memory = true;
+	else if (pid != 0)
+		listed = list_jobs(&search, pid, ids);
+	ls_status status = LS_OK;
+	/* Traces first: they say how large a job is. */
+	if (!search.out_of_memory && (pid == 0 || listed > 0))
+		status = visit_all(&search, true);
+	if (!search.out_of_memory && status == LS_OK && out->count > 0)
+		status = visit_all(&search, false);
+	if (search.out_of_memory) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+		status = LS_OUT_OF_MEMORY;
+	}
+	if (status != LS_OK)
+		cli_jobs_free(out);
+	else if (pid != 0)
+		keep_listed(out, ids, listed);
+	return status;
+}
+
+void cli_jobs_free(struct cli_jobs *jobs)
+{
+	for (size_t i = 0; i < jobs->count; i++)
+		cli_view_free(jobs->views[i]);
+	free(jobs->views);
+	*jobs = (struct cli_jobs){0};
+}
+
+void cli_find_segments(struct cli_view *view, pid_t pid)
+{
+	struct search search = {.only = view};
+
+	visit_process(&search, pid, false);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Writes JSON. Strings come out of other processes' memory and may hold anything, so every byte is
+ * escaped or checked to be UTF-8. */
+#include <inttypes.h>
+
+#include "cli/cli.h"
+
+static void put_string(FILE *out, const char *value)
+{
+	fputc('"', out);
+	while (*value) {
+		unsigned char byte = (unsigned char)*value;
+		int bytes = cli_utf8_bytes(value);
+		if (bytes == 0)
+			fputs("\\ufffd", out);
+		else if (byte == '"' || byte == '\\')
+			fprintf(out, "\\%c", byte);
+		else if (byte == '\n')
+			fputs("\\n", out);
+		else if (byte < 0x20 || byte == 0x7f)
+			fprintf(out, "\\u%04x", byte);
+		else
+			fwrite(value, 1, (size_t)bytes, out);
+		value += bytes > 0 ? bytes : 1;
+	}
+	fputc('"', out);
+}
+
+static void put_key(struct cli_json *json, const char *key)
+{
+	if (json->comma)
+		fputc(',', json->out);
+	json->comma = true;
+	if (key) {
+		put_string(json->out, key);
+		fputc(':', json->out);
+	}
+}
+
+void cli_json_open(struct cli_json *json, const char *key, char bracket)
+{
+	put_key(json, key);
+	fputc(bracket, json->out);
+	json->comma = false;
+}
+
+void cli_json_close(struct cli_json *json, char bracket)
+{
+	fputc(bracket, json->out);
+	json->comma = true;
+}
+
+void cli_json_string(struct cli_json *json, const char *key, const char *value)
+{
+	put_key(json, key);
+	put_string(json->out, value);
+}
+
+void cli_json_number(struct cli_json *json, const char *key, int64_t value)
+{
+	put_key(json, key);
+	fprintf(json->out, "%" PRId64, value);
+}
+
+void cli_json_unsigned(struct cli_json *json, const char *key, uint64_t value)
+{
+	put_key(json, key);
+	fprintf(json->out, "%" PRIu64, value);
+}
+
+void cli_json_bool(struct cli_json *json, const char *key, bool value)
+{
+	put_key(json, key);
+	fputs(value ? "true" : "false", json->out);
+}
+
+void cli_json_null(struct cli_json *json, const char *key)
+{
+	put_key(json, key);
+	fputs("null", json->out);
+}
+
+void cli_json_mask(struct cli_json *json, const char *key, uint64_t mask)
+{
+	cli_json_open(json, key, '[');
+	for (int i = 0; i < 64; i++)
+		if (mask >> i & 1)
+			cli_json_number(json, NULL, i);
+	cli_json_close(json, ']');
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The program `lockstep`: finds the command and calls it. */
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+#include "cli/cli.h"
+
+static const struct cli_command *const commands[] = {
+	&cli_run_command,      &cli_diagnose_command, &cli_plan_command,
+	&cli_settings_command, &cli_explain_command,
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *out)
+{
+	fputs("usage: lockstep COMMAND [OPTIONS]\n"
+	      "\n"
+	      "Starts training jobs whose processes communicate through Lockstep, and tells why one\n"
+	      "does not go on.\n"
+	      "\n"
+	      "commands:\n",
+	      out);
+	for (int i = 0; i < COMMAND_COUNT; i++)
+		fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+	fputs("\n"
+	      "options:\n"
+	      "  -h, --help     this text; lockstep COMMAND --help says more about a command\n"
+	      "  -V, --version  the version\n",
+	      out);
+}
+
+static const struct cli_command *find_command(const char *name)
+{
+	for (int i = 0; i < COMMAND_COUNT; i++)
+		if (strcmp(commands[i]->name, name) == 0)
+			return commands[i];
+	return NULL;
+}
+
+static int refuse_word(const char *word)
+{
+	const char *known[COMMAND_COUNT + 3];
+	int count = 0;
+
+	if (word[0] == '-') {
+		known[count++] = "--help";
+		known[count++] = "--version";
+	} else {
+		for (int i = 0; i < COMMAND_COUNT; i++)
+			known[count++] = commands[i]->name;
+	}
+	known[count] = NULL;
+
+	const char *what = word[0] == '-' ? "option" : "command";
+	const char *nearest = cli_nearest(word, known);
+	if (nearest)
+		return cli_usage(NULL, "there is no %s '%s' (did you mean '%s'?)", what, word,
+				 nearest);
+	return cli_usage(NULL, "there is no %s '%s'", what, word);
+}
+
+/* Whoever closed one of 0, 1 and 2 before it called us must not have our messages in its next file. */
+static int open_standard_descriptors(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		if (fd < 0)
+			return CLI_FAILED;
+		/* Without the flag: these three are meant for the programs that run starts. */
+		if (fd <= STDERR_FILENO && fcntl(fd, F_SETFD, 0) < 0)
+			return CLI_FAILED;
+	} while (fd <= STDERR_FILENO);
+	close(fd);
+	return CLI_OK;
+}
+
+/* Output that could not be written is a failure, however right it was. */
+static int finish(int result)
+{
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return result == CLI_OK ? CLI_FAILED : result;
+	return result;
+}
+
+int main(int argc, char **argv)
+{
+	if (open_standard_descriptors() != CLI_OK)
+		return CLI_FAILED;
+	if (argc < 2) {
+		print_help(stderr);
+		return CLI_USAGE;
+	}
+
+	const char *word = argv[1];
+	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+		print_help(stdout);
+		return finish(CLI_OK);
+	}
+	if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+		printf("lockstep %s\n", LOCKSTEP_VERSION);
+		return finish(CLI_OK);
+	}
+	const struct cli_command *command = find_command(word);
+	if (!command)
+		return refuse_word(word);
+	return finish(command->main(command, argc - 1, argv + 1));
+}

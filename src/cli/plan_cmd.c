@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * lockstep plan: prints what each rank does in a collective, step by step, and why that plan was chosen.
+ * These are the very plans that the engine runs; nothing is started for it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "base/settings.h"
+#include "cli/cli.h"
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+static const struct option options[] = {
+	{"ranks", required_argument, NULL, 'n'},
+	{"bytes", required_argument, NULL, 'b'},
+	{"algorithm", required_argument, NULL, 'a'},
+	{"root", required_argument, NULL, 'r'},
+	{"rank", required_argument, NULL, 'k'},
+	{"in-place", no_argument, NULL, 'i'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+enum { DEFAULT_BYTES = 1 << 20, NAME_MAX_COUNT = 16 };
+
+struct choices {
+	struct plan_request request; /* rank is set for each plan */
+	uint64_t bytes;
+	int rank; /* only this one; -1: all */
+	bool asked_algorithm;
+	bool set_algorithm; /* by the setting */
+};
+
+/* A list of names, for cli_nearest and to be printed. */
+struct names {
+	const char *words[NAME_MAX_COUNT + 1];
+	int count;
+};
+
+static struct names collective_names(void)
+{
+	struct names names = {.count = 0};
+
+	for (unsigned i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
+		names.words[names.count++] = plan_collective_name(i);
+	return names;
+}
+
+static struct names algorithm_names(enum plan_collective collective)
+{
+	struct names names = {.count = 0};
+
+	for (unsigned i = 0; i < PLAN_ALGORITHM_COUNT; i++)
+		if (plan_has(collective, (enum plan_algorithm)i))
+			names.words[names.count++] = plan_algorithm_name(i);
+	return names;
+}
+
+static int refuse_name(const struct cli_command *self, const char *what, const char *given,
+		       const struct names *names)
+{
+	char list[128] = "";
+	const char *nearest = cli_nearest(given, names->words);
+
+	if (nearest)
+		return cli_usage(self, "there is no %s '%s' (did you mean '%s'?)", what, given,
+				 nearest);
+	for (int i = 0; i < names->count; i++)
+		cli_append(list, sizeof list, "%s%s", i ? ", " : "", names->words[i]);
+	return cli_usage(self, "there is no %s '%s', only %s", what, given, list);
+}
+
+/* The words as they were given, before they are checked against each other. */
+struct words {
+	uint64_t ranks, bytes, root, rank;
+	bool has_bytes, has_root, has_rank, in_place;
+	const char *algorithm;
+	const char *collective;
+};
+
+/* -1: go on; else the exit status. */
+static int read_option(const struct cli_command *self, int option, struct words *words)
+{
+	switch (option) {
+	case 'n':
+		if (!cli_number(optarg, 1, PLAN_SIZE_MAX, &words->ranks))
+			return cli_usage(self, "-n needs a number of ranks from 1 to %d, not '%s'",
+					 PLAN_SIZE_MAX, optarg);
+		return -1;
+	case 'b':
+		words->has_bytes = true;
+		if (!cli_bytes(optarg, &words->bytes))
+			return cli_usage(self,
+					 "--bytes needs a number such as 4096, 64K or 1M, not '%s'",
+					 optarg);
+		return -1;
+	case 'r':
+		words->has_root = true;
+		if (!cli_number(optarg, 0, PLAN_SIZE_MAX - 1, &words->root))
+			return cli_usage(self, "--root needs a rank, not '%s'", optarg);
+		return -1;
+	case 'k':
+		words->has_rank = true;
+		if (!cli_number(optarg, 0, PLAN_SIZE_MAX - 1, &words->rank))
+			return cli_usage(self, "--rank needs a rank, not '%s'", optarg);
+		return -1;
+	case 'a':
+		words->algorithm = optarg;
+		return -1;
+	case 'i':
+		words->in_place = true;
+		return -1;
+	case 'h':
+		return CLI_OK;
+	default:
+		return CLI_USAGE;
+	}
+}
+
+/* Options may stand before and after the collective. */
+static int read_words(const struct cli_command *self, int argc, char **argv, struct words *out)
+{
+	*out = (struct words){0};
+	optind = 1;
+	while (optind < argc) {
+		int option = cli_option(self, argc, argv, "+:n:h", options);
+		if (option != -1) {
+			int status = read_option(self, option, out);
+			if (status >= 0)
+				return status;
+		} else if (optind < argc) {
+			if (out->collective)
+				return cli_usage(self, "one collective at a time, not also '%s'",
+						 argv[optind]);
+			out->collective = argv[optind++];
+		}
+	}
+	return -1;
+}
+
+/* Checks what has to do with each other. */
+static int check_words(const struct cli_command *self, const struct words *words,
+		       struct choices *out)
+{
+	struct names names = collective_names();
+	struct plan_request *request = &out->request;
+
+	*out = (struct choices){.rank = words->has_rank ? (int)words->rank : -1};
+	if (!words->collective)
+		return cli_usage(self, "which collective? such as %s", names.words[0]);
+	int collective = plan_collective_from(words->collective);
+	if (collective < 0)
+		return refuse_name(self, "collective", words->collective, &names);
+	request->collective = (enum plan_collective)collective;
+	if (words->ranks == 0)
+		return cli_usage(self, "for how many ranks? say -n NUMBER");
+	request->size = (int)words->ranks;
+	request->in_place = words->in_place;
+	if (words->has_rank && words->rank >= words->ranks)
+		return cli_usage(self, "of %d ranks the last is %d, so there is no rank %d",
+				 request->size, request->size - 1, out->rank);
+	if (words->has_root && collective != PLAN_BROADCAST)
+		return cli_usage(self, "%s has no root", words->collective);
+	if (words->has_root && words->root >= words->ranks)
+		return cli_usage(self, "of %d ranks the last is %d, so there is no root %d",
+				 request->size, request->size - 1, (int)words->root);
+	request->root = (int)words->root;
+	if (words->has_bytes && collective == PLAN_BARRIER)
+		return cli_usage(self, "a barrier moves no bytes");
+	out->bytes = collective == PLAN_BARRIER ? 0
+		     : words->has_bytes         ? words->bytes
+						: DEFAULT_BYTES;
+	if (!words->algorithm)
+		return -1;
+	char what[64];
+	int algorithm = plan_algorithm_from(words->algorithm);
+	if (algorithm <= 0 || !plan_has(request->collective, (enum plan_algorithm)algorithm)) {
+		names = algorithm_names(request->collective);
+		snprintf(what, sizeof what, "%s algorithm", words->collective);
+		return refuse_name(self, what, words->algorithm, &names);
+	}
+	if (algorithm == PLAN_SLOT && out->bytes > TRANSPORT_INLINE_BYTES)
+		return cli_usage(self, "a slot carries at most %d bytes; say --bytes",
+				 TRANSPORT_INLINE_BYTES);
+	request->algorithm = (enum plan_algorithm)algorithm;
+	out->asked_algorithm = true;
+	return -1;
+}
+
+static enum plan_algorithm of_setting(uint64_t value)
+{
+	switch ((enum setting_algorithm)value) {
+	case SETTING_ALGORITHM_AUTO:
+		break;
+	case SETTING_ALGORITHM_DIRECT:
+		return PLAN_DIRECT;
+	case SETTING_ALGORITHM_RING:
+		return PLAN_RING;
+	case SETTING_ALGORITHM_DOUBLING:
+		return PLAN_DOUBLING;
+	case SETTING_ALGORITHM_TREE:
+		return PLAN_TREE;
+	}
+	return PLAN_NONE;
+}
+
+static void choose(struct choices *choices, const struct settings *settings)
+{
+	struct plan_request *request = &choices->request;
+	enum plan_algorithm wanted = of_setting(settings->algorithm);
+
+	if (choices->asked_algorithm)
+		return;
+	choices->set_algorithm = plan_has(request->collective, wanted);
+	request->algorithm = plan_choose(request->collective, choices->bytes,
+					 TRANSPORT_INLINE_BYTES, request->size, wanted);
+}
+
+/* ---- printing ---- */
+
+/* The first number of bytes above `from` for which the choice is another one; UINT64_MAX: none. Looks
+ * at doubling sizes, then halves the gap; so it could only miss a range that ends where it began. */
+static uint64_t next_change(const struct plan_request *request, uint64_t from,
+			    enum plan_algorithm now)
+{
+	uint64_t low = from;
+
+	for (int bit = 0; bit < 40; bit++) {
+		uint64_t high = UINT64_C(1) << bit;
+		if (high <= from)
+			continue;
+		if (plan_choose(request->collective, high, TRANSPORT_INLINE_BYTES, request->size,
+				PLAN_NONE) == now) {
+			low = high;
+			continue;
+		}
+		while (high - low > 1) {
+			uint64_t middle = low + (high - low) / 2;
+			if (plan_choose(request->collective, middle, TRANSPORT_INLINE_BYTES,
+					request->size, PLAN_NONE) == now)
+				low = middle;
+			else
+				high = middle;
+		}
+		return high;
+	}
+	return UINT64_MAX;
+}
+
+/* "slot up to 4032 B, then direct" */
+static void print_ranges(const struct plan_request *request)
+{
+	char bytes[32];
+	uint64_t from = 0;
+
+	for (;;) {
+		enum plan_algorithm now =
+			plan_choose(request->collective, from, TRANSPORT_INLINE_BYTES,
+				    request->size, PLAN_NONE);
+		uint64_t next = next_change(request, from, now);
+		if (next == UINT64_MAX) {
+			printf("%s%s%s", from ? "then " : "", plan_algorithm_name(now),
+			       from ? "" : " for every size");
+			return;
+		}
+		cli_bytes_text(next - 1, bytes, sizeof bytes);
+		printf("%s%s up to %s, ", from ? "then " : "", plan_algorithm_name(now), bytes);
+		from = next;
+	}
+}
+
+static void print_head(const struct choices *choices, const struct plan *plan)
+{
+	const struct plan_request *request = &choices->request;
+	char bytes[32];
+
+	cli_bytes_text(choices->bytes, bytes, sizeof bytes);
+	printf("%s", plan_collective_name(request->collective));
+	if (request->collective != PLAN_BARRIER)
+		printf(" of %s", bytes);
+	printf(" on %d rank%s", request->size, request->size == 1 ? "" : "s");
+	if (request->collective == PLAN_BROADCAST)
+		printf(" from rank %d", request->root);
+	printf(": %s\n", plan_algorithm_name(request->algorithm));
+
+	if (choices->asked_algorithm)
+		printf("  chosen by --algorithm; without it: ");
+	else if (choices->set_algorithm)
+		printf("  chosen by LOCKSTEP_ALGORITHM; without it: ");
+	else
+		printf("  chosen by size: ");
+	print_ranges(request);
+	putchar('\n');
+	if (request->collective == PLAN_BARRIER)
+		return;
+	printf("  %u block%s", plan->blocks, plan->blocks == 1 ? "" : "s");
+	if (plan->blocks > 1) {
+		cli_bytes_text((choices->bytes + plan->blocks - 1) / plan->blocks, bytes,
+			       sizeof bytes);
+		printf(" of about %s each", bytes);
+	}
+	printf("; %s; %s\n",
+	       plan->uses_windows ? "peers read or write the buffers themselves"
+				  : "data travels in slots and messages",
+	       plan->needs_scratch ? "needs a scratch buffer" : "needs no scratch buffer");
+}
+
+static void print_plan(const struct plan *plan)
+{
+	char text[PLAN_TEXT_BYTES];
+
+	printf("\nrank %u\n", plan->rank);
+	if (plan->step_count == 0)
+		printf("  nothing to do\n");
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		plan_step_text(plan, &plan->steps[i], text, sizeof text);
+		printf("  %3u  %s\n", i, text);
+	}
+}
+
+static int print_plans(const struct choices *choices)
+{
+	struct plan_request request = choices->request;
+	int first = choices->rank < 0 ? 0 : choices->rank;
+	int last = choices->rank < 0 ? request.size - 1 : choices->rank;
+	struct plan_step *steps = calloc(plan_steps_max(&request), sizeof *steps);
+
+	if (!steps) {
+		MESSAGE_SAY(MESSAGE_PLAN_FAILED, "there is not enough memory");
+		return CLI_FAILED;
+	}
+	int status = CLI_OK;
+	for (request.rank = first; request.rank <= last; request.rank++) {
+		struct plan plan;
+		if (!plan_build(&request, steps, &plan)) {
+			MESSAGE_SAY(MESSAGE_PLAN_FAILED, "the collective refuses these arguments");
+			status = CLI_FAILED;
+			break;
+		}
+		if (request.rank == first)
+			print_head(choices, &plan);
+		print_plan(&plan);
+	}
+	free(steps);
+	return status;
+}
+
+static int plan_main(const struct cli_command *self, int argc, char **argv)
+{
+	struct words words;
+	struct choices choices;
+	struct settings settings;
+
+	int early = read_words(self, argc, argv, &words);
+	if (early < 0)
+		early = check_words(self, &words, &choices);
+	if (early >= 0)
+		return early;
+	if (settings_read(NULL, &settings) != LS_OK)
+		return CLI_USAGE;
+	choose(&choices, &settings);
+	return print_plans(&choices);
+}
+
+const struct cli_command cli_plan_command = {
+	.name = "plan",
+	.arguments = "COLLECTIVE -n N [OPTIONS]",
+	.summary = "prints what each rank does in a collective, step by step",
+	.help = "Prints the steps that each of N ranks runs in COLLECTIVE (allreduce, broadcast or\n"
+		"barrier), and how the algorithm was chosen. Nothing is started for it.\n"
+		"\n"
+		"options:\n"
+		"  -n, --ranks N      for how many ranks, 1 to 64\n"
+		"  --bytes B          payload, such as 4096, 64K or 1M (1M)\n"
+		"  --algorithm A      slot, direct, ring, doubling or tree, where the collective has it\n"
+		"  --root R           of a broadcast (0)\n"
+		"  --rank R           only the steps of this rank\n"
+		"  --in-place         the result replaces the input\n"
+		"  -h, --help         this text\n"
+		"\n"
+		"exit status: 0; 2 for a wrong command line.\n",
+	.main = plan_main,
+};

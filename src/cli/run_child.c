@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Starts one rank: its environment, descriptors, process group, and its death with the launcher's. */
+#include "cli/run.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait.h"
+
+enum { VARIABLE_MAX = 16, VARIABLE_BYTES = 192 };
+
+/* Variables of a launcher above this one, such as torchrun, that would mislead the ranks. */
+static const char *const removed[] = {
+	"TORCHELASTIC_USE_AGENT_STORE",
+	"TORCHELASTIC_ERROR_FILE",
+};
+
+static ls_status say_system(const char *call)
+{
+	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, call, strerror(errno));
+	return LS_SYSTEM;
+}
+
+/* A port that is free now, for programs that open a store of their own at MASTER_PORT. Nobody can keep
+ * it free for them; that another program takes it in between is unlikely, and they will say so. */
+static ls_status find_port(uint16_t *out)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	socklen_t bytes = sizeof address;
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return say_system("socket");
+	if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+	    getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
+		ls_status status = say_system("bind to 127.0.0.1");
+		close(fd);
+		return status;
+	}
+	close(fd);
+	*out = ntohs(address.sin_port);
+	return LS_OK;
+}
+
+ls_status cli_start_init(struct run_start *start)
+{
+	uint64_t fresh[2];
+
+	if (getrandom(fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
+		return say_system("getrandom");
+	snprintf(start->run_id, sizeof start->run_id, "%016llx", (unsigned long long)fresh[0]);
+	snprintf(start->rendezvous, sizeof start->rendezvous, "lockstep-run-%016llx%016llx",
+		 (unsigned long long)fresh[0], (unsigned long long)fresh[1]);
+	return find_port(&start->master_port);
+}
+
+/* ---- the environment ---- */
+
+struct environment {
+	char **entries; /* ended by NULL; on the heap, the strings are not */
+	char values[VARIABLE_MAX][VARIABLE_BYTES];
+	int count;
+};
+
+static void __attribute__((format(printf, 2, 3)))
+set(struct environment *environment, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(environment->values[environment->count], VARIABLE_BYTES, format, arguments);
+	va_end(arguments);
+	environment->count++;
+}
+
+static bool names(const char *entry, const char *variable)
+{
+	size_t length = strcspn(variable, "=");
+
+	return strncmp(entry, variable, length) == 0 && entry[length] == '=';
+}
+
+static bool is_replaced(const struct environment *environment, const char *entry)
+{
+	for (int i = 0; i < environment->count; i++)
+		if (names(entry, environment->values[i]))
+			return true;
+	for (size_t i = 0; i < sizeof removed / sizeof removed[0]; i++)
+		if (names(entry, removed[i]))
+			return true;
+	return false;
+}
+
+/* As torchrun sets them for one node, except that no store listens at MASTER_PORT yet: rank 0 of a
+ * program that wants one opens it, as without torchrun. */
+static bool environment_init(struct environment *environment, const struct run_start *start,
+			     int rank)
+{
+	size_t inherited = 0;
+	size_t kept = 0;
+
+	environment->count = 0;
+	set(environment, "RANK=%d", rank);
+	set(environment, "LOCAL_RANK=%d", rank);
+	set(environment, "ROLE_RANK=%d", rank);
+	set(environment, "GROUP_RANK=0");
+	set(environment, "WORLD_SIZE=%d", start->ranks);
+	set(environment, "LOCAL_WORLD_SIZE=%d", start->ranks);
+	set(environment, "ROLE_WORLD_SIZE=%d", start->ranks);
+	set(environment, "GROUP_WORLD_SIZE=1");
+	set(environment, "ROLE_NAME=default");
+	set(environment, "MASTER_ADDR=127.0.0.1");
+	set(environment, "MASTER_PORT=%u", start->master_port);
+	set(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
+	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
+	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
+	set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
+
+	while (environ[inherited])
+		inherited++;
+	environment->entries = calloc(inherited + VARIABLE_MAX + 1, sizeof *environment->entries);
+	if (!environment->entries)
+		return false;
+	for (size_t i = 0; i < inherited; i++)
+		if (!is_replaced(environment, environ[i]))
+			environment->entries[kept++] = environ[i];
+	for (int i = 0; i < environment->count; i++)
+		environment->entries[kept++] = environment->values[i];
+	return true;
+}
+
+/* ---- the new process ---- */
+
+struct handles {
+	int input;        /* standard input of the rank, -1: /dev/null */
+	int output[2][2]; /* pipes for standard output and standard error */
+	int report[2];    /* carries errno if the program cannot be run; else its end closes */
+};
+
+static void close_pair(int pair[2])
+{
+	for (int i = 0; i < 2; i++) {
+		if (pair[i] >= 0)
+			close(pair[i]);
+		pair[i] = -1;
+	}
+}
+
+static bool handles_open(struct handles *handles, int input)
+{
+	*handles = (struct handles){input, {{-1, -1}, {-1, -1}}, {-1, -1}};
+	if (pipe2(handles->output[0], O_CLOEXEC) == 0 &&
+	    pipe2(handles->output[1], O_CLOEXEC) == 0 && pipe2(handles->report, O_CLOEXEC) == 0 &&
+	    fcntl(handles->output[0][0], F_SETFL, O_NONBLOCK) == 0 &&
+	    fcntl(handles->output[1][0], F_SETFL, O_NONBLOCK) == 0)
+		return true;
+	int error = errno;
+	close_pair(handles->output[0]);
+	close_pair(handles->output[1]);
+	close_pair(handles->report);
+	errno = error;
+	return false;
+}
+
+static bool become_rank(const struct run_start *start, const struct handles *handles, pid_t launcher)
+{
+	int32_t self = getpid();
+
+	if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+		return false;
+	/* A launcher that died before the line above sends no signal any more. */
+	if (getppid() != launcher)
+		_exit(EXIT_FAILURE);
+	/* Before the program can start anything: nothing that it starts is unknown to the guard. */
+	if (write(start->guard_fd, &self, sizeof self) != (ssize_t)sizeof self)
+		return false;
+	int input = handles->input;
+	if (input < 0)
+		input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (input < 0 || (input != STDIN_FILENO && dup2(input, STDIN_FILENO) < 0) ||
+	    dup2(handles->output[0][1], STDOUT_FILENO) < 0 ||
+	    dup2(handles->output[1][1], STDERR_FILENO) < 0)
+		return false;
+	return sigaction(SIGPIPE, &start->broken_pipe, NULL) == 0 &&
+	       sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0;
+}
+
+static void __attribute__((noreturn))
+child(const struct run_start *start, const struct handles *handles,
+      const struct environment *environment, pid_t launcher)
+{
+	if (become_rank(start, handles, launcher))
+		execvpe(start->command[0], start->command, environment->entries);
+	int error = errno;
+	ssize_t written = write(handles->report[1], &error, sizeof error);
+	(void)written;
+	_exit(RUN_EXIT_CANNOT_EXECUTE);
+}
+
+/* errno of what kept the program from running, 0 if it runs. */
+static int await_program(int report)
+{
+	int error = 0;
+	struct pollfd ready = {.fd = report, .events = POLLIN};
+
+	while (wait_fds(NULL, &ready, 1, -1, CLOCK_NEVER) == LS_INTERRUPTED)
+		continue;
+	if (read(report, &error, sizeof error) != (ssize_t)sizeof error)
+		return 0;
+	return error;
+}
+
+static ls_status say_program(const struct run_start *start, int error, int *exit_status)
+{
+	const char *program = start->command[0];
+
+	*exit_status = error == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_CANNOT_EXECUTE;
+	if (error == ENOENT && strchr(program, '/'))
+		MESSAGE_SAY(MESSAGE_RUN_NOT_FOUND, program,
+			    "there is no such file, or the interpreter that it names does not exist");
+	else if (error == ENOENT)
+		MESSAGE_SAY(MESSAGE_RUN_NOT_FOUND, program,
+			    "no such program on PATH; a program in this folder is called as ./NAME");
+	else
+		MESSAGE_SAY(MESSAGE_RUN_CANNOT_EXECUTE, program, strerror(error));
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status say_start(int rank, const char *call, int *exit_status)
+{
+	*exit_status = EXIT_FAILURE;
+	MESSAGE_SAY(MESSAGE_RUN_START, rank, call, strerror(errno));
+	return LS_SYSTEM;
+}
+
+static ls_status launch(const struct run_start *start, int rank, struct handles *handles,
+			struct run_rank *out, int *exit_status)
+{
+	struct environment environment;
+
+	if (!environment_init(&environment, start, rank)) {
+		errno = ENOMEM;
+		return say_start(rank, "calloc", exit_status);
+	}
+	pid_t launcher = getpid();
+	pid_t pid = fork();
+	if (pid == 0)
+		child(start, handles, &environment, launcher);
+	free(environment.entries);
+	if (pid < 0)
+		return say_start(rank, "fork", exit_status);
+
+	setpgid(pid, pid); /* whoever of us comes first; after execve it is refused and was done */
+	close(handles->report[1]);
+	handles->report[1] = -1;
+	int error = await_program(handles->report[0]);
+	int pidfd = error == 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (pidfd >= 0) {
+		*out = (struct run_rank){.pid = pid, .pidfd = pidfd, .poll = -1, .exit_code = -1};
+		return LS_OK;
+	}
+	ls_status status = error != 0 ? say_program(start, error, exit_status)
+				      : say_start(rank, "pidfd_open", exit_status);
+	/* It has ended or is about to: a killed child without a program has no work to finish. */
+	kill(-pid, SIGKILL);
+	waitpid(pid, NULL, WNOHANG);
+	return status;
+}
+
+ls_status cli_child_start(const struct run_start *start, int rank, int stdin_fd,
+			  struct run_rank *out, struct run_stream streams[2], int *exit_status)
+{
+	struct handles handles;
+
+	*out = (struct run_rank){.pid = -1, .pidfd = -1, .poll = -1, .exit_code = -1};
+	*exit_status = 0;
+	if (!handles_open(&handles, stdin_fd))
+		return say_start(rank, "pipe2", exit_status);
+	ls_status status = launch(start, rank, &handles, out, exit_status);
+	if (status == LS_OK) {
+		for (int i = 0; i < 2; i++) {
+			streams[i].fd = handles.output[i][0];
+			handles.output[i][0] = -1;
+		}
+	}
+	close_pair(handles.output[0]);
+	close_pair(handles.output[1]);
+	close_pair(handles.report);
+	return status;
+}

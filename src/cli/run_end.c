@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How a job ended, in words, as an exit status and as a snapshot file. */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "cli/cli.h"
+
+enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
+
+/* "was killed by SIGKILL (9)", "then exited with 1" */
+static void how_ended(const struct run_rank *rank, bool several, bool then, char *out, size_t bytes)
+{
+	char name[32];
+
+	if (rank->signal == 0) {
+		snprintf(out, bytes, "%sexited with %d", then ? "then " : "", rank->exit_code);
+		return;
+	}
+	cli_signal(rank->signal, name, sizeof name);
+	snprintf(out, bytes, "%s %skilled by %s (%d)%s", several ? "were" : "was",
+		 then ? "then " : "", name, rank->signal, rank->dumped ? ", core dumped" : "");
+}
+
+void cli_end_text(const struct run_job *job, int rank, char *out, size_t bytes)
+{
+	char how[HOW_BYTES];
+
+	how_ended(&job->ranks[rank], false, false, how, sizeof how);
+	snprintf(out, bytes, "rank %d (pid %d) %s", rank, job->ranks[rank].pid, how);
+}
+
+/* The rank that the report begins with, -1 if it begins with what the launcher did. */
+static int chief(const struct run_job *job)
+{
+	return job->timed_out || job->killed ? -1 : job->first;
+}
+
+enum kind {
+	KIND_BEFORE, /* ended well before anything happened */
+	KIND_AFTER,
+	KIND_TOLD, /* the launcher had to tell it to end */
+};
+
+static enum kind kind(const struct run_job *job, const struct run_rank *rank)
+{
+	if (rank->told)
+		return KIND_TOLD;
+	if (rank->signal != 0 || rank->exit_code != 0)
+		return KIND_AFTER;
+	int first = chief(job);
+	return first >= 0 && rank->order > job->ranks[first].order ? KIND_AFTER : KIND_BEFORE;
+}
+
+static bool same_end(const struct run_job *job, int a, int b)
+{
+	const struct run_rank *x = &job->ranks[a], *y = &job->ranks[b];
+
+	return x->signal == y->signal && x->exit_code == y->exit_code && x->dumped == y->dumped &&
+	       kind(job, x) == kind(job, y);
+}
+
+static void add_group(const struct run_job *job, uint64_t group, int example, char *out,
+		      size_t bytes)
+{
+	char who[256];
+	char how[HOW_BYTES];
+	const struct run_rank *rank = &job->ranks[example];
+	bool several = (group & (group - 1)) != 0;
+
+	cli_ranks(group, who, sizeof who);
+	how_ended(rank, several, true, how, sizeof how);
+	switch (kind(job, rank)) {
+	case KIND_BEFORE:
+		cli_append(out, bytes, "; %s had exited with 0", who);
+		break;
+	case KIND_AFTER:
+		cli_append(out, bytes, "; %s %s", who, how);
+		break;
+	case KIND_TOLD:
+		if (chief(job) < 0)
+			cli_append(out, bytes, "; %s %s", who, how);
+		else
+			cli_append(out, bytes, "; %s did not end by %s within %d s, and %s", who,
+				   several ? "themselves" : "itself", RUN_GRACE_MS / 1000, how);
+		break;
+	}
+}
+
+/* All ranks but the first that failed, those with the same end together. */
+static void others_text(const struct run_job *job, char *out, size_t bytes)
+{
+	uint64_t said = chief(job) >= 0 ? UINT64_C(1) << chief(job) : 0;
+
+	for (int rank = 0; rank < job->started; rank++) {
+		uint64_t group = 0;
+		if (said >> rank & 1)
+			continue;
+		for (int other = rank; other < job->started; other++)
+			if (!(said >> other & 1) && same_end(job, rank, other))
+				group |= UINT64_C(1) << other;
+		said |= group;
+		add_group(job, group, rank, out, bytes);
+	}
+}
+
+static int exit_status(const struct run_job *job)
+{
+	if (job->timed_out)
+		return RUN_EXIT_TIMEOUT;
+	if (job->killed && (job->first < 0 || job->ranks[job->first].told))
+		return 128 + SIGINT;
+	if (job->first < 0)
+		return 0;
+	const struct run_rank *first = &job->ranks[job->first];
+	return first->signal ? 128 + first->signal : first->exit_code;
+}
+
+static void end_text(const struct run_job *job, char *out, size_t bytes)
+{
+	if (job->timed_out)
+		snprintf(out, bytes, "the job was still running after %.4g s (--timeout)",
+			 (double)job->timeout_ms / 1000);
+	else if (job->killed)
+		snprintf(out, bytes, "the job was ended by a second SIGINT");
+	else
+		cli_end_text(job, job->first, out, bytes);
+	if (chief(job) >= 0 && job->forwarded != 0 && job->forwarded == job->ranks[job->first].signal)
+		cli_append(out, bytes, ", which lockstep run was sent and passed on");
+	others_text(job, out, bytes);
+}
+
+static void write_snapshot(struct run_job *job, const char *ended)
+{
+	char path[PATH_BYTES];
+	const char *directory = job->log_dir;
+
+	if (!job->report)
+		return;
+	if (!directory)
+		directory = cli_variable(environ, "TMPDIR");
+	if (!directory || !directory[0])
+		directory = "/tmp";
+	int length = snprintf(path, sizeof path, "%s/lockstep-%016llx.snapshot", directory,
+			      (unsigned long long)job->view->job);
+	int error = length >= (int)sizeof path
+			    ? ENAMETOOLONG
+			    : cli_snapshot_write(path, job->view, job->report, ended);
+	if (error != 0)
+		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT_FAILED, path, strerror(error));
+	else
+		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT, path);
+}
+
+int cli_end_report(struct run_job *job)
+{
+	char text[CLI_ENDED_BYTES];
+	int status = exit_status(job);
+
+	if (status == 0)
+		return 0;
+	end_text(job, text, sizeof text);
+	cli_watch_freeze(job);
+	if (job->report)
+		cli_report_explain(job->report);
+	/* What ranks have found out they have said themselves. */
+	if (job->timed_out && job->report && job->report->failure == LS_OK && job->report->text[0])
+		message_report("LS-RUN-TIMEOUT", job->report->text);
+	if (job->timed_out)
+		MESSAGE_SAY(MESSAGE_RUN_TIMEOUT, text);
+	else
+		MESSAGE_SAY(MESSAGE_RUN_FAILED, text);
+	write_snapshot(job, text);
+	return status;
+}

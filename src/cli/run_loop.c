@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The launcher's one loop, and the phases of a job's end: normal, then after the first failure a time in
+ * which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only process groups of
+ * ranks are ever signalled; their leaders are not buried before the end, so no group's number can come
+ * to mean somebody else. */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait.h"
+
+static void signal_all(struct run_job *job, int number, bool groups)
+{
+	for (int rank = 0; rank < job->started; rank++) {
+		const struct run_rank *target = &job->ranks[rank];
+		/* A group outlives its leader; the leader alone can only be told while it lives. */
+		if (groups)
+			kill(-target->pid, number);
+		else if (!target->ended)
+			kill(target->pid, number);
+	}
+}
+
+static void enter(struct run_job *job, enum run_phase phase, uint64_t now_ns)
+{
+	static const uint64_t lasts_ms[] = {
+		[RUN_GRACE] = RUN_GRACE_MS,
+		[RUN_TERM] = RUN_TERM_MS,
+		[RUN_KILL] = RUN_DRAIN_MS,
+	};
+
+	if (phase <= job->phase)
+		return;
+	job->phase = phase;
+	job->phase_end_ns = now_ns + lasts_ms[phase] * UINT64_C(1000000);
+	if (phase >= RUN_TERM && job->ended < job->started)
+		cli_watch_freeze(job);
+	if (phase == RUN_TERM) {
+		/* One that is stopped could not hear it otherwise. */
+		signal_all(job, SIGTERM, true);
+		signal_all(job, SIGCONT, true);
+	} else if (phase == RUN_KILL) {
+		signal_all(job, SIGKILL, true);
+	}
+}
+
+static void pass_phases(struct run_job *job, uint64_t now_ns)
+{
+	if (job->phase == RUN_NORMAL && now_ns >= job->timeout_ns && job->ended < job->started) {
+		job->timed_out = true;
+		enter(job, RUN_TERM, now_ns);
+	}
+	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors. */
+	if (job->phase == RUN_NORMAL && job->ended == job->started && !cli_output_ended(&job->output))
+		enter(job, RUN_GRACE, now_ns);
+	if (now_ns < job->phase_end_ns)
+		return;
+	switch (job->phase) {
+	case RUN_NORMAL:
+		break;
+	case RUN_GRACE:
+		enter(job, RUN_TERM, now_ns);
+		break;
+	case RUN_TERM:
+		enter(job, RUN_KILL, now_ns);
+		break;
+	case RUN_KILL:
+		/* Held by a process that has left the rank's group and is not ours to end. */
+		if (job->ended == job->started)
+			cli_output_close(&job->output);
+		job->phase_end_ns = CLOCK_NEVER;
+		break;
+	}
+}
+
+/* ---- signals ---- */
+
+/* What the terminal sends to everybody in front of it goes to all processes of a rank, the rest to the
+ * rank alone: its workers may not know the signal and would end. */
+static bool is_for_groups(int number)
+{
+	return number == SIGINT || number == SIGHUP || number == SIGQUIT;
+}
+
+static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
+{
+	switch (number) {
+	case SIGTSTP:
+		signal_all(job, SIGSTOP, true);
+		raise(SIGSTOP);
+		return;
+	case SIGCONT:
+		signal_all(job, SIGCONT, true);
+		return;
+	case SIGINT:
+		job->interrupts++;
+		break;
+	default:
+		break;
+	}
+	if (number == SIGINT && job->interrupts > 1) {
+		if (job->phase < RUN_KILL && job->ended < job->started)
+			job->killed = true;
+		cli_output_drop(&job->output);
+		enter(job, RUN_KILL, now_ns);
+		return;
+	}
+	if (number != SIGUSR1 && number != SIGUSR2 && job->first < 0) {
+		job->forwarded = number;
+		cli_watch_freeze(job);
+	}
+	signal_all(job, number, is_for_groups(number));
+}
+
+static void hear_signals(struct run_job *job, uint64_t now_ns)
+{
+	struct signalfd_siginfo info;
+
+	while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		hear_signal(job, (int)info.ssi_signo, now_ns);
+}
+
+/* ---- ends ---- */
+
+static bool hear_end(struct run_rank *rank)
+{
+	siginfo_t info = {0};
+
+	/* The zombie stays: its number stays its own, and peers can read in /proc how it ended. */
+	if (waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+	    info.si_pid == 0)
+		return false;
+	rank->ended = true;
+	rank->dumped = info.si_code == CLD_DUMPED;
+	rank->exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
+	rank->signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+	return true;
+}
+
+static bool failed(const struct run_rank *rank)
+{
+	return rank->signal != 0 || rank->exit_code != 0;
+}
+
+/* Of ranks that were found to have ended in the same round the one that a signal ended was first: the
+ * others more likely ended because of it than the other way round. */
+static void note_failure(struct run_job *job, int rank, bool same_round)
+{
+	if (job->first < 0 ||
+	    (same_round && job->ranks[rank].signal != 0 && job->ranks[job->first].signal == 0))
+		job->first = rank;
+}
+
+static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t now_ns)
+{
+	bool had_failed = job->first >= 0;
+
+	for (int i = 0; i < job->started; i++) {
+		struct run_rank *rank = &job->ranks[i];
+		if (rank->poll < 0 || !set->fds[rank->poll].revents || !hear_end(rank))
+			continue;
+		rank->told = job->phase >= RUN_TERM;
+		rank->order = job->ended++;
+		cli_watch_ended(job, i);
+		if (failed(rank))
+			note_failure(job, i, !had_failed);
+	}
+	if (job->first >= 0 && !had_failed) {
+		cli_watch_collect(job);
+		enter(job, RUN_GRACE, now_ns);
+	}
+}
+
+/* ---- the loop ---- */
+
+void cli_loop_kill(struct run_job *job)
+{
+	enter(job, RUN_KILL, clock_now_ns());
+}
+
+static bool is_over(const struct run_job *job)
+{
+	return job->ended == job->started && cli_output_ended(&job->output) &&
+	       cli_output_written(&job->output);
+}
+
+static void fill_poll(struct run_job *job, struct run_poll *set)
+{
+	set->count = 0;
+	set->fds[set->count] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
+	job->signal_poll = set->count++;
+	for (int i = 0; i < job->started; i++) {
+		job->ranks[i].poll = -1;
+		if (job->ranks[i].ended)
+			continue;
+		set->fds[set->count] = (struct pollfd){.fd = job->ranks[i].pidfd, .events = POLLIN};
+		job->ranks[i].poll = set->count++;
+	}
+	cli_watch_poll(job, set);
+	cli_output_poll(&job->output, set);
+	cli_input_poll(&job->input, set);
+}
+
+static uint64_t next_deadline(const struct run_job *job)
+{
+	uint64_t deadline_ns = cli_watch_deadline(job);
+
+	if (job->phase == RUN_NORMAL && job->timeout_ns < deadline_ns)
+		deadline_ns = job->timeout_ns;
+	if (job->phase != RUN_NORMAL && job->phase_end_ns < deadline_ns)
+		deadline_ns = job->phase_end_ns;
+	return deadline_ns;
+}
+
+ls_status cli_loop(struct run_job *job)
+{
+	struct run_poll set;
+
+	while (!is_over(job)) {
+		fill_poll(job, &set);
+		ls_status status = wait_fds(NULL, set.fds, set.count, -1, next_deadline(job));
+		if (status != LS_OK && status != LS_TIMED_OUT && status != LS_INTERRUPTED)
+			return status;
+		if (status != LS_OK)
+			for (int i = 0; i < set.count; i++)
+				set.fds[i].revents = 0;
+		uint64_t now_ns = clock_now_ns();
+		if (set.fds[job->signal_poll].revents)
+			hear_signals(job, now_ns);
+		/* Before the ends: who has met is not missing. */
+		cli_watch_step(job, now_ns);
+		cli_output_step(&job->output, &set);
+		cli_input_step(&job->input, &set);
+		hear_ends(job, &set, now_ns);
+		pass_phases(job, now_ns);
+	}
+	return LS_OK;
+}

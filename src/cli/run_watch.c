@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies their
+ * state the moment something goes wrong, before anybody is ended. */
+#include "cli/run.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+
+enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
+
+void cli_watch_poll(struct run_job *job, struct run_poll *set)
+{
+	job->server_poll = set->count;
+	job->server_fds =
+		rendezvous_server_fds(job->server, set->fds + set->count, RENDEZVOUS_FDS_MAX);
+	set->count += job->server_fds;
+}
+
+uint64_t cli_watch_deadline(const struct run_job *job)
+{
+	uint64_t meeting_ns = rendezvous_server_deadline_ns(job->server);
+
+	return meeting_ns < job->look_ns ? meeting_ns : job->look_ns;
+}
+
+/* The server's descriptors are its own, so the view gets copies. */
+static void hold_traces(struct run_job *job)
+{
+	const struct rendezvous_table *table = rendezvous_server_table(job->server);
+	if (!table)
+		return;
+
+	job->view = cli_view_new(table->job, table->size);
+	if (!job->view) {
+		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
+		return;
+	}
+	for (int rank = 0; rank < table->size; rank++) {
+		int trace = rendezvous_server_trace(job->server, rank);
+		int copy = trace < 0 ? -1 : fcntl(trace, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		if (copy >= 0 && !cli_view_add_trace(job->view, rank, copy))
+			close(copy);
+	}
+	job->look_pause_ns = LOOK_FIRST_MS * UINT64_C(1000000);
+	job->look_ns = clock_now_ns();
+}
+
+/* Ranks pass their segments around after they have met; every one of them then holds all. */
+static void hold_segments(struct run_job *job, uint64_t now_ns)
+{
+	for (int rank = 0; rank < job->view->size; rank++) {
+		int pid = rendezvous_server_pid(job->server, rank);
+		if (pid > 0 && !cli_view_has_segments(job->view))
+			cli_find_segments(job->view, pid);
+	}
+	if (cli_view_has_segments(job->view)) {
+		job->look_ns = CLOCK_NEVER;
+		return;
+	}
+	job->look_ns = now_ns + job->look_pause_ns;
+	job->look_pause_ns *= 2;
+	if (job->look_pause_ns > LOOK_LAST_MS * UINT64_C(1000000))
+		job->look_pause_ns = LOOK_LAST_MS * UINT64_C(1000000);
+}
+
+void cli_watch_step(struct run_job *job, uint64_t now_ns)
+{
+	/* Why a meeting failed was told to the ranks, and they say it. */
+	ls_status status = rendezvous_server_step(job->server);
+	bool met = status == LS_OK && rendezvous_server_complete(job->server);
+
+	if (met && !job->met) {
+		job->met = true;
+		hold_traces(job);
+	}
+	if (job->view && now_ns >= job->look_ns)
+		hold_segments(job, now_ns);
+}
+
+void cli_watch_ended(struct run_job *job, int rank)
+{
+	char text[RENDEZVOUS_TEXT_BYTES];
+	char how[128];
+
+	if (job->met)
+		return;
+	cli_end_text(job, rank, how, sizeof how);
+	snprintf(text, sizeof text,
+		 "%s before it came to the rendezvous, so the %d ranks cannot meet", how,
+		 job->count);
+	rendezvous_server_fail(job->server, LS_RANK_MISSING, text);
+}
+
+void cli_watch_collect(struct run_job *job)
+{
+	struct diagnose_source known[RUN_RANK_MAX];
+
+	if (job->report || !job->view)
+		return;
+	if (job->look_ns != CLOCK_NEVER)
+		hold_segments(job, clock_now_ns());
+	for (int rank = 0; rank < job->view->size; rank++) {
+		const struct run_rank *mine = &job->ranks[rank];
+		/* A rank may be a child of the process that was started, such as of a shell. */
+		bool same = rank < job->started &&
+			    mine->pid == rendezvous_server_pid(job->server, rank);
+		known[rank] = (struct diagnose_source){
+			.process = same && mine->ended ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN,
+			.signal = same && mine->ended ? mine->signal : -1,
+			.exit_code = same && mine->ended ? mine->exit_code : -1,
+		};
+	}
+	job->report = cli_report_take(job->view, known);
+	if (!job->report)
+		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
+}
+
+void cli_watch_freeze(struct run_job *job)
+{
+	cli_watch_collect(job);
+	if (job->report && !job->frozen)
+		cli_report_update(job->report, job->view);
+	job->frozen = true;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's trace.
+ * The reader trusts nothing: every offset is checked against the length, every text is ended. */
+#include "cli/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char magic[8] = "LSSNAP";
+
+enum {
+	SNAPSHOT_VERSION = 1,
+	SNAPSHOT_BYTES_MAX = 1 << 30, /* a larger file is something else */
+};
+
+struct part {
+	uint64_t offset, bytes; /* bytes 0: not there */
+};
+
+/* All parts lie in [sizeof(struct file_head), total_bytes). */
+struct file_head {
+	char magic[8];
+	uint32_t version;
+	uint32_t head_bytes;
+	uint64_t total_bytes;
+	uint64_t written_s;
+	uint64_t job;
+	int32_t size;
+	uint32_t failure; /* as in struct cli_report */
+	int32_t blamed;
+	uint32_t cause; /* of the verdict, as are the next four */
+	uint64_t operation;
+	uint64_t culprits, waiting;
+	uint64_t since_ns;
+	uint32_t status;
+	uint32_t reserved;
+	struct part report;
+	struct part traces[CLI_RANK_MAX];
+	char ended[CLI_ENDED_BYTES];
+	char text[TRANSPORT_TEXT_BYTES];
+};
+
+/* ---- writing ---- */
+
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+	const char *next = data;
+
+	while (bytes > 0) {
+		ssize_t written = write(fd, next, bytes);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+			return false;
+		next += written;
+		bytes -= (size_t)written;
+	}
+	return true;
+}
+
+static uint64_t place(struct part *part, uint64_t offset, uint64_t bytes)
+{
+	part->offset = offset;
+	part->bytes = bytes;
+	return offset + bytes;
+}
+
+static void fill_head(struct file_head *head, const struct cli_view *view,
+		      const struct cli_report *report, const char *ended)
+{
+	memset(head, 0, sizeof *head);
+	memcpy(head->magic, magic, sizeof magic);
+	head->version = SNAPSHOT_VERSION;
+	head->head_bytes = sizeof *head;
+	head->written_s = (uint64_t)time(NULL);
+	head->job = view->job;
+	head->size = view->size;
+	head->failure = report->failure;
+	head->blamed = report->blamed;
+	head->operation = report->operation;
+	head->cause = report->verdict.cause;
+	head->status = report->verdict.status;
+	head->culprits = report->verdict.culprits;
+	head->waiting = report->verdict.waiting;
+	head->since_ns = report->verdict.since_ns;
+	snprintf(head->ended, sizeof head->ended, "%s", ended);
+	memcpy(head->text, report->text, sizeof head->text);
+
+	uint64_t next = place(&head->report, sizeof *head, diagnose_job_bytes(view->size));
+	for (int i = 0; i < view->size; i++)
+		if (view->ranks[i].trace.header)
+			next = place(&head->traces[i], next, view->ranks[i].trace.bytes);
+	head->total_bytes = next;
+}
+
+int cli_snapshot_write(const char *path, const struct cli_view *view,
+		       const struct cli_report *report, const char *ended)
+{
+	struct file_head *head = malloc(sizeof *head);
+	if (!head)
+		return ENOMEM;
+	/* In a folder that everybody may write to, a name may be somebody's trap. */
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		free(head);
+		return errno;
+	}
+	fill_head(head, view, report, ended);
+	bool good =
+		write_all(fd, head, sizeof *head) && write_all(fd, report->job, head->report.bytes);
+	for (int i = 0; good && i < view->size; i++)
+		if (head->traces[i].bytes > 0)
+			good = write_all(fd, view->ranks[i].trace.header, head->traces[i].bytes);
+	int error = good ? 0 : errno;
+	if (close(fd) != 0 && error == 0)
+		error = errno;
+	if (error != 0)
+		unlink(path);
+	free(head);
+	return error;
+}
+
+/* ---- reading ---- */
+
+static bool is_inside(const struct part *part, uint64_t total)
+{
+	return part->offset >= sizeof(struct file_head) && part->offset <= total &&
+	       part->bytes <= total - part->offset && part->offset % 8 == 0;
+}
+
+static const char *check_head(const struct file_head *head, size_t bytes)
+{
+	if (bytes < sizeof *head || memcmp(head->magic, magic, sizeof magic) != 0)
+		return "it is no snapshot of lockstep run";
+	if (head->version != SNAPSHOT_VERSION || head->head_bytes != sizeof *head)
+		return "another version of Lockstep wrote it";
+	if (head->total_bytes != bytes)
+		return "its end is missing";
+	if (head->size < 1 || head->size > CLI_RANK_MAX || head->failure > LS_INTERNAL ||
+	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_WAS_ABORTED)
+		return "its head is damaged";
+	if (!is_inside(&head->report, bytes) || head->report.bytes != diagnose_job_bytes(head->size))
+		return "its report is damaged";
+	for (int i = 0; i < CLI_RANK_MAX; i++)
+		if (head->traces[i].bytes > 0 && !is_inside(&head->traces[i], bytes))
+			return "its traces are damaged";
+	return NULL;
+}
+
+static const char *copy_report(const struct file_head *head, const char *data,
+			       struct cli_snapshot *out)
+{
+	struct cli_report *report = &out->report;
+
+	report->job = diagnose_job_new(head->size);
+	if (!report->job)
+		return "there is not enough memory";
+	memcpy(report->job, data + head->report.offset, head->report.bytes);
+	if (report->job->size != head->size ||
+	    !diagnose_job_is_valid(report->job, head->report.bytes))
+		return "its report is damaged";
+	report->failure = (ls_status)head->failure;
+	report->blamed = head->blamed;
+	report->operation = head->operation;
+	memcpy(report->text, head->text, sizeof report->text - 1);
+	memcpy(out->ended, head->ended, sizeof out->ended - 1);
+	out->written_s = head->written_s;
+	report->job->job = head->job;
+	report->verdict = (struct diagnose_verdict){
+		.cause = (enum diagnose_cause)head->cause,
+		.status = (ls_status)head->status,
+		.blamed = head->blamed,
+		.culprits = head->culprits,
+		.waiting = head->waiting,
+		.seq = head->operation,
+		.since_ns = head->since_ns,
+	};
+	return NULL;
+}
+
+static const char *read_all(int fd, char **data, size_t *bytes)
+{
+	struct stat status;
+	size_t got = 0;
+
+	if (fstat(fd, &status) != 0)
+		return strerror(errno);
+	if (!S_ISREG(status.st_mode) || status.st_size < (off_t)sizeof(struct file_head) ||
+	    status.st_size > SNAPSHOT_BYTES_MAX)
+		return "it is no snapshot of lockstep run";
+	*bytes = (size_t)status.st_size;
+	*data = malloc(*bytes);
+	if (!*data)
+		return "there is not enough memory";
+	while (got < *bytes) {
+		ssize_t part = read(fd, *data + got, *bytes - got);
+		if (part < 0 && errno == EINTR)
+			continue;
+		if (part < 0)
+			return strerror(errno);
+		if (part == 0)
+			return "its end is missing";
+		got += (size_t)part;
+	}
+	return NULL;
+}
+
+struct cli_snapshot *cli_snapshot_read(const char *path, const char **why)
+{
+	char *data = NULL;
+	size_t bytes = 0;
+	struct cli_snapshot *out = NULL;
+
+	/* Not blocking: what looks like a file may be a pipe. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) {
+		*why = strerror(errno);
+		return NULL;
+	}
+	*why = read_all(fd, &data, &bytes);
+	close(fd);
+	if (!*why)
+		*why = check_head((const struct file_head *)(const void *)data, bytes);
+	if (!*why) {
+		out = calloc(1, sizeof *out);
+		*why = out ? copy_report((const struct file_head *)(const void *)data, data, out)
+			   : "there is not enough memory";
+	}
+	free(data);
+	if (*why) {
+		cli_snapshot_free(out);
+		out = NULL;
+	}
+	return out;
+}
+
+void cli_snapshot_free(struct cli_snapshot *snapshot)
+{
+	if (!snapshot)
+		return;
+	free(snapshot->report.job);
+	free(snapshot);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Maps what is held of a job, and turns it into a report. All of it was written by other processes, so
+ * every number is checked before it is used. */
+#include "cli/view.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct cli_view *cli_view_new(uint64_t job, int size)
+{
+	struct cli_view *view = calloc(1, sizeof *view);
+
+	if (!view)
+		return NULL;
+	view->job = job;
+	view->size = size;
+	for (int i = 0; i < CLI_RANK_MAX; i++)
+		view->ranks[i].trace_fd = view->ranks[i].segment_fd = -1;
+	return view;
+}
+
+void cli_view_free(struct cli_view *view)
+{
+	if (!view)
+		return;
+	for (int i = 0; i < CLI_RANK_MAX; i++) {
+		struct cli_held *held = &view->ranks[i];
+		trace_unmap(&held->trace);
+		if (held->segment)
+			munmap((void *)(uintptr_t)held->segment, held->segment_bytes);
+		if (held->trace_fd >= 0)
+			close(held->trace_fd);
+		if (held->segment_fd >= 0)
+			close(held->segment_fd);
+	}
+	free(view);
+}
+
+bool cli_view_add_trace(struct cli_view *view, int rank, int fd)
+{
+	const char *why;
+	struct trace_view trace;
+	struct stat status;
+
+	if (rank < 0 || rank >= view->size || view->ranks[rank].trace.header ||
+	    fstat(fd, &status) != 0 || !trace_map(fd, &trace, &why))
+		return false;
+	view->ranks[rank].trace = trace;
+	view->ranks[rank].trace_fd = fd;
+	view->ranks[rank].trace_inode = status.st_ino;
+	return true;
+}
+
+/* A file that could shrink would end its reader with SIGBUS. */
+static const struct transport_segment *map_segment(int fd, size_t *bytes)
+{
+	struct stat status;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) != 0 ||
+	    status.st_size < (off_t)sizeof(struct transport_segment))
+		return NULL;
+	*bytes = (size_t)status.st_size;
+	void *memory = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+bool cli_view_add_segment(struct cli_view *view, int rank, int fd)
+{
+	size_t bytes;
+
+	if (rank < 0 || rank >= view->size || view->ranks[rank].segment)
+		return false;
+	const struct transport_segment *segment = map_segment(fd, &bytes);
+	if (!segment)
+		return false;
+	const struct transport_head *head = &segment->head;
+	if (head->magic != TRANSPORT_MAGIC || head->job != view->job || head->rank != rank) {
+		munmap((void *)(uintptr_t)segment, bytes);
+		return false;
+	}
+	view->ranks[rank].segment = segment;
+	view->ranks[rank].segment_bytes = bytes;
+	view->ranks[rank].segment_fd = fd;
+	return true;
+}
+
+bool cli_view_has_segments(const struct cli_view *view)
+{
+	for (int i = 0; i < view->size; i++)
+		if (!view->ranks[i].segment)
+			return false;
+	return true;
+}
+
+/* ---- reports ---- */
+
+struct cli_report *cli_report_take(const struct cli_view *view, const struct diagnose_source *known)
+{
+	struct cli_report *report = calloc(1, sizeof *report);
+
+	if (!report)
+		return NULL;
+	report->job = diagnose_job_new(view->size);
+	if (!report->job) {
+		free(report);
+		return NULL;
+	}
+	for (int i = 0; i < view->size; i++) {
+		const struct cli_held *held = &view->ranks[i];
+		struct diagnose_source *source = &report->sources[i];
+		*source = (struct diagnose_source){
+			.rank = i,
+			.process = known ? known[i].process : DIAGNOSE_UNKNOWN,
+			.signal = known ? known[i].signal : -1,
+			.exit_code = known ? known[i].exit_code : -1,
+			.segment = held->segment,
+			.segment_bytes = held->segment_bytes,
+		};
+		if (held->trace.header) {
+			source->trace = &held->trace;
+			source->pid = held->trace.header->pid;
+		}
+	}
+	diagnose_collect(report->sources, view->size, false, report->job);
+	report->job->job = view->job;
+	cli_report_update(report, view);
+	return report;
+}
+
+/* The cause lies with member 0; its text with the rank that published it. */
+void cli_report_update(struct cli_report *report, const struct cli_view *view)
+{
+	if (report->failure != LS_OK || !view->ranks[0].segment)
+		return;
+	uint64_t cause =
+		atomic_load_explicit(&view->ranks[0].segment->member.cause, memory_order_acquire);
+	if (cause == 0 || cause > (uint64_t)view->size || !view->ranks[cause - 1].segment)
+		return;
+	const struct transport_member *teller = &view->ranks[cause - 1].segment->member;
+	uint32_t status = teller->status;
+	if (status == LS_OK || status > LS_INTERNAL)
+		return;
+	report->failure = (ls_status)status;
+	report->blamed = teller->blamed;
+	report->operation = teller->operation;
+	memcpy(report->text, teller->text, sizeof report->text);
+	report->text[sizeof report->text - 1] = '\0';
+}
+
+void cli_report_explain(struct cli_report *report)
+{
+	diagnose_add_sites(report->sources, report->job->size, report->job);
+	diagnose_judge(report->job, NULL, &report->verdict);
+	if (report->failure != LS_OK)
+		return;
+	report->blamed = report->verdict.blamed;
+	report->operation = report->verdict.seq;
+	report->text[0] = '\0';
+	if (report->verdict.cause != DIAGNOSE_HEALTHY)
+		diagnose_text(report->job, &report->verdict, report->text, sizeof report->text);
+}
+
+void cli_report_free(struct cli_report *report)
+{
+	if (!report)
+		return;
+	free(report->job);
+	free(report);
+}
