@@ -34,7 +34,8 @@ static bool parse_line(const char *line, real *pixels, uint8_t *label)
 		char *end;
 		long value = strtol(line, &end, 10);
 		bool last = i == MLP_INPUTS;
-		if (end == line || value < 0 || value > (last ? 9 : 16) || *end != (last ? '\n' : ','))
+		if (end == line || value < 0 || value > (last ? 9 : 16) ||
+		    *end != (last ? '\n' : ','))
 			return false;
 		if (last)
 			*label = (uint8_t)value;
@@ -52,8 +53,8 @@ static bool read_all(FILE *file, const char *path, struct digits *out)
 	out->pixels = malloc(room * sizeof *out->pixels);
 	out->labels = malloc(room);
 	while (out->pixels && out->labels && fgets(line, sizeof line, file)) {
-		if (out->count == room || !parse_line(line, out->pixels[out->count],
-						      &out->labels[out->count])) {
+		if (out->count == room ||
+		    !parse_line(line, out->pixels[out->count], &out->labels[out->count])) {
 			fprintf(stderr, "%s:%zu: not 64 pixels (0 to 16) and a digit\n", path,
 				out->count + 1);
 			return false;

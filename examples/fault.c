@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const char *const names[] = {
-	[FAULT_NONE] = "none",	       [FAULT_LEAVE] = "leave",	  [FAULT_KILLED] = "killed",
-	[FAULT_STOPPED] = "stopped",   [FAULT_SLOW] = "slow",	  [FAULT_OPERATION] = "operation",
-	[FAULT_COUNT] = "count",       [FAULT_DTYPE] = "dtype",	  [FAULT_REDUCE] = "reduce",
-	[FAULT_ROOT] = "root",	       [FAULT_CYCLE] = "cycle",
+	[FAULT_NONE] = "none",       [FAULT_LEAVE] = "leave", [FAULT_KILLED] = "killed",
+	[FAULT_STOPPED] = "stopped", [FAULT_SLOW] = "slow",   [FAULT_OPERATION] = "operation",
+	[FAULT_COUNT] = "count",     [FAULT_DTYPE] = "dtype", [FAULT_REDUCE] = "reduce",
+	[FAULT_ROOT] = "root",       [FAULT_CYCLE] = "cycle",
 };
 enum { NAMES = sizeof names / sizeof names[0] };
 
@@ -58,20 +58,28 @@ ls_status fault_strike(enum fault_kind kind, bool faulty, ls_group *group, real 
 	}
 	if (faulty) {
 		switch (kind) {
-		case FAULT_KILLED: raise(SIGKILL); break;
-		case FAULT_STOPPED: raise(SIGSTOP); break;
-		case FAULT_SLOW: compute_forever(); break;
+		case FAULT_KILLED:
+			raise(SIGKILL);
+			break;
+		case FAULT_STOPPED:
+			raise(SIGSTOP);
+			break;
+		case FAULT_SLOW:
+			compute_forever();
+			break;
 		case FAULT_OPERATION:
 			return ls_broadcast(group, gradients, gradients, count, REAL_DTYPE, 0, NULL);
 		case FAULT_COUNT:
-			return ls_allreduce(group, gradients, gradients, count - 1, REAL_DTYPE, LS_SUM,
-					    NULL);
+			return ls_allreduce(group, gradients, gradients, count - 1, REAL_DTYPE,
+					    LS_SUM, NULL);
 		case FAULT_DTYPE:
-			return ls_allreduce(group, gradients, gradients, count, LS_INT32, LS_SUM, NULL);
+			return ls_allreduce(group, gradients, gradients, count, LS_INT32, LS_SUM,
+					    NULL);
 		case FAULT_REDUCE:
 			return ls_allreduce(group, gradients, gradients, count, REAL_DTYPE, LS_MAX,
 					    NULL);
-		default: break;
+		default:
+			break;
 		}
 	}
 	*done = false;

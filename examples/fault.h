@@ -19,8 +19,8 @@ enum fault_kind {
 	FAULT_COUNT,     /* one element less */
 	FAULT_DTYPE,
 	FAULT_REDUCE,
-	FAULT_ROOT,      /* names another root in a broadcast that all ranks call */
-	FAULT_CYCLE,     /* every rank receives from its neighbour before it sends */
+	FAULT_ROOT,  /* names another root in a broadcast that all ranks call */
+	FAULT_CYCLE, /* every rank receives from its neighbour before it sends */
 };
 
 /* The kind of that name ("leave", "killed", …); -1 for none. Prints the names to `list` if not NULL. */

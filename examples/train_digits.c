@@ -59,8 +59,8 @@ static void compute(struct training *t, size_t first)
 	memset(t->gradients, 0, (MLP_PARAMETERS + 1) * sizeof *t->gradients);
 	for (int i = begin; i < end; i++) {
 		uint32_t image = t->order[first + (size_t)i];
-		loss += mlp_backward(t->parameters, t->digits.pixels[image], t->digits.labels[image],
-				     (real)1 / (real)batch, t->gradients);
+		loss += mlp_backward(t->parameters, t->digits.pixels[image],
+				     t->digits.labels[image], (real)1 / (real)batch, t->gradients);
 	}
 	t->gradients[MLP_PARAMETERS] = (real)(loss / batch);
 }
@@ -132,8 +132,8 @@ static bool find_slowest(struct training *t, int *rank, double *factor)
 {
 	double busy[128] = {0}, sorted[128];
 	busy[t->rank] = t->busy_s;
-	ls_status status = ls_allreduce(t->group, busy, busy, (uint64_t)t->size, LS_FLOAT64, LS_SUM,
-					NULL);
+	ls_status status =
+		ls_allreduce(t->group, busy, busy, (uint64_t)t->size, LS_FLOAT64, LS_SUM, NULL);
 	if (failed(t, "all-reduce of the times", status))
 		return false;
 	*rank = 0;
@@ -169,8 +169,9 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 	if (t->rank == 0)
 		printf("epoch %2d  loss %.4f  test accuracy %.4f  %7.0f samples/s  communication "
 		       "%4.1f %%  slowest rank %d (%.2fx)\n",
-		       epoch + 1, sum / (double)batches, *accuracy, (double)(batches * batch) / seconds,
-		       100 * t->communication_s / seconds, slowest, factor);
+		       epoch + 1, sum / (double)batches, *accuracy,
+		       (double)(batches * batch) / seconds, 100 * t->communication_s / seconds,
+		       slowest, factor);
 	return true;
 }
 
@@ -178,8 +179,8 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 static bool check_equal(struct training *t)
 {
 	real *reference = t->gradients; /* no longer needed */
-	ls_status status = ls_broadcast(t->group, t->parameters, reference, MLP_PARAMETERS, REAL_DTYPE,
-					0, NULL);
+	ls_status status = ls_broadcast(t->group, t->parameters, reference, MLP_PARAMETERS,
+					REAL_DTYPE, 0, NULL);
 	if (failed(t, "broadcast of rank 0's parameters", status))
 		return false;
 	int32_t equal = memcmp(reference, t->parameters, MLP_PARAMETERS * sizeof *reference) == 0;
@@ -187,8 +188,8 @@ static bool check_equal(struct training *t)
 	if (failed(t, "all-reduce of the comparison", status))
 		return false;
 	if (t->rank == 0)
-		printf("parameters are %s on all %d ranks\n",
-		       equal ? "bitwise equal" : "NOT EQUAL", t->size);
+		printf("parameters are %s on all %d ranks\n", equal ? "bitwise equal" : "NOT EQUAL",
+		       t->size);
 	return equal;
 }
 
@@ -259,9 +260,9 @@ static bool read_number(const char *text, long low, long high, long *out)
 static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {
-		{"data", 1, NULL, 'd'},	 {"epochs", 1, NULL, 'e'},     {"batch", 1, NULL, 'b'},
-		{"seed", 1, NULL, 's'},	 {"losses", 1, NULL, 'l'},     {"fault", 1, NULL, 'f'},
-		{"help", 0, NULL, 'h'},	 {"fault-rank", 1, NULL, 'r'}, {"fault-step", 1, NULL, 't'},
+		{"data", 1, NULL, 'd'}, {"epochs", 1, NULL, 'e'},     {"batch", 1, NULL, 'b'},
+		{"seed", 1, NULL, 's'}, {"losses", 1, NULL, 'l'},     {"fault", 1, NULL, 'f'},
+		{"help", 0, NULL, 'h'}, {"fault-rank", 1, NULL, 'r'}, {"fault-step", 1, NULL, 't'},
 		{NULL, 0, NULL, 0},
 	};
 	int c, kind;
@@ -269,19 +270,39 @@ static bool read_options(int argc, char **argv, struct options *o)
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		bool ok = true;
 		switch (c) {
-		case 'd': o->data = optarg; break;
-		case 'l': o->losses = optarg; break;
-		case 'e': ok = read_number(optarg, 1, 10000, &n); o->epochs = (int)n; break;
-		case 'b': ok = read_number(optarg, 1, 1000, &n); o->batch = (int)n; break;
-		case 's': ok = read_number(optarg, 0, 1000000000, &n); o->seed = (uint64_t)n; break;
-		case 'r': ok = read_number(optarg, 0, 63, &n); o->fault_rank = (int)n; break;
-		case 't': ok = read_number(optarg, 0, 1000000, &n); o->fault_step = (int)n; break;
+		case 'd':
+			o->data = optarg;
+			break;
+		case 'l':
+			o->losses = optarg;
+			break;
+		case 'e':
+			ok = read_number(optarg, 1, 10000, &n);
+			o->epochs = (int)n;
+			break;
+		case 'b':
+			ok = read_number(optarg, 1, 1000, &n);
+			o->batch = (int)n;
+			break;
+		case 's':
+			ok = read_number(optarg, 0, 1000000000, &n);
+			o->seed = (uint64_t)n;
+			break;
+		case 'r':
+			ok = read_number(optarg, 0, 63, &n);
+			o->fault_rank = (int)n;
+			break;
+		case 't':
+			ok = read_number(optarg, 0, 1000000, &n);
+			o->fault_step = (int)n;
+			break;
 		case 'f':
 			kind = fault_from(optarg);
 			ok = kind >= 0;
 			o->fault = ok ? (enum fault_kind)kind : FAULT_NONE;
 			break;
-		default: return false;
+		default:
+			return false;
 		}
 		if (!ok) {
 			fprintf(stderr, "train_digits: '%s' is not allowed here\n", optarg);

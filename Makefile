@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The commands of this project. Each one installs what it needs (tools/setup), builds, and runs.
+PREFIX ?= /usr/local
+RANKS ?= 4
+FAULT ?= leave
+BUILD := build/release
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: release ## train on handwritten digits with 4 ranks
+	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
+
+demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow, …
+	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits --fault=$(FAULT) || true
+
+check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
+	@tools/setup check
+	@tools/verify
+
+asan: ## unit and rank tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/setup check
+	@tools/verify asan
+
+tsan: ## unit tests and ranks as threads under ThreadSanitizer
+	@tools/setup check
+	@tools/verify tsan
+
+bench: release ## all-reduce beside the limits of this machine
+	@test/bench/run.sh $(BUILD)
+
+install: release ## into PREFIX (/usr/local), below DESTDIR
+	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))
+	@meson compile -C $(BUILD) >/dev/null
+	@meson install -C $(BUILD) --no-rebuild
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+format: ## clang-format on all C files
+	@tools/setup check
+	@find include src test examples -name '*.[ch]' | xargs clang-format -i
+
+clean: ## removes build/
+	@rm -rf build
+
+release:
+	@tools/setup
+	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null
+	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
+
+.PHONY: help demo demo-hang check asan tsan bench install format clean release

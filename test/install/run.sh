@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# test/install/run.sh BUILD SOURCE: installs BUILD into a fresh prefix, and uses it as a stranger would:
+# through pkg-config, the header, the shared and the static library, and the program.
+set -u
+build=$1
+source=$2
+compiler=${CC:-cc}
+passed=0
+failed=0
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+try() { # NAME COMMAND…: passes if the command succeeds
+	name=$1
+	shift
+	if "$@" >"$work/said" 2>&1; then
+		passed=$((passed + 1))
+		echo "ok - $name"
+	else
+		failed=$((failed + 1))
+		echo "not ok - $name: $*"
+		sed 's/^/# /' "$work/said"
+	fi
+}
+
+says() { # WORD COMMAND…: succeeds if the command does and prints WORD
+	word=$1
+	shift
+	"$@" >"$work/output" 2>&1
+	status=$?
+	cat "$work/output"
+	[ "$status" = 0 ] && grep -q -- "$word" "$work/output"
+}
+
+try "meson install" env DESTDIR="$work" meson install -C "$build" --no-rebuild
+library=$(find "$work" -name 'liblockstep.so' | head -n 1)
+prefix=${library%/lib/*}
+folder=$(dirname "$library")
+export PKG_CONFIG_PATH="$folder/pkgconfig" LD_LIBRARY_PATH="$folder"
+# The prefix that pkg-config names is the one the build was set up for; here it lies below $work.
+package="pkg-config --define-variable=prefix=$prefix"
+
+try "no path of the source tree is installed" sh -c "! grep -rIl '$source' '$prefix'"
+try "version" says "^$(sed -n 's/.*LOCKSTEP_VERSION "\(.*\)"/\1/p' "$source/include/lockstep/lockstep.h")\$" \
+	pkg-config --modversion lockstep
+
+flags=$($package --cflags --libs lockstep)
+for name in hello train_digits; do
+	files=$source/examples/$name.c
+	[ "$name" = train_digits ] && files="$files $source/examples/digits.c $source/examples/mlp.c $source/examples/fault.c"
+	# shellcheck disable=SC2086
+	try "$name compiles with the shared library" $compiler -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -O2 \
+		"-DDIGITS_DATA=\"$source/examples/data/digits.csv\"" -o "$work/$name" $files $flags -lm
+	# The static library, everything else as the system has it.
+	static=$($package --static --cflags --libs lockstep | sed 's/-llockstep/-l:liblockstep.a/')
+	# shellcheck disable=SC2086
+	try "$name compiles with the static library" $compiler -std=c17 -D_GNU_SOURCE -O2 \
+		"-DDIGITS_DATA=\"$source/examples/data/digits.csv\"" -o "$work/$name-static" $files $static -lm
+done
+try "the shared one needs liblockstep.so.0" says 'liblockstep\.so\.0' readelf -d "$work/hello"
+try "the static one does not" sh -c "! readelf -d '$work/hello-static' | grep liblockstep"
+try "one rank runs" says 'rank 0 of 1: the sum of all ranks is 0' "$work/hello"
+try "three ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
+	"$prefix/bin/lockstep" run -n 3 "$work/hello"
+try "three static ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
+	"$prefix/bin/lockstep" run -n 3 "$work/hello-static"
+if command -v clang >/dev/null; then
+	echo '#include <lockstep/lockstep.h>' >"$work/header.cc"
+	# shellcheck disable=SC2086
+	try "the header is C++" clang -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only \
+		$($package --cflags lockstep) "$work/header.cc"
+fi
+if [ -d "$prefix/share/man" ]; then
+	try "the manual has a page for every command and function" sh -c "
+		cd '$prefix/share/man' && for page in man1/lockstep-run.1 man3/ls_allreduce.3 man3/ls_recv.3 man7/lockstep-errors.7; do
+			[ -s \$page ] || { echo \$page; exit 1; }; done"
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
