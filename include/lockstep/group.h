@@ -39,7 +39,8 @@ typedef enum ls_dtype {
 
 typedef enum ls_reduce_op {
 	LS_SUM = 0,
-	LS_AVERAGE = 1, /* the sum, then divided by the number of ranks; integers round towards zero */
+	LS_AVERAGE =
+		1, /* the sum, then divided by the number of ranks; integers round towards zero */
 	LS_MIN = 2,
 	LS_MAX = 3,
 	LS_PRODUCT = 4,
@@ -134,8 +135,8 @@ LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint
 				       ls_dtype dtype, int dst, const struct ls_op_options *options);
 
 /* Receives the oldest message of rank `src` with options->tag. */
-LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
-				       int src, const struct ls_op_options *options);
+LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count,
+				       ls_dtype dtype, int src, const struct ls_op_options *options);
 
 /* Bytes of one element, 0 for a number that is no dtype. */
 LS_EXPORT size_t ls_dtype_bytes(ls_dtype dtype);
