@@ -3,6 +3,7 @@
 PREFIX ?= /usr/local
 RANKS ?= 4
 FAULT ?= leave
+YARDSTICKS ?= ../shared/bench
 BUILD := build/release
 
 help: ## this list
@@ -12,7 +13,8 @@ demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
 
 demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow, …
-	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits --fault=$(FAULT) || true
+	@LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000 $(BUILD)/lockstep run -n $(RANKS) \
+		$(BUILD)/examples/train_digits --fault=$(FAULT) || true
 
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check
@@ -27,7 +29,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/verify tsan
 
 bench: release ## all-reduce beside the limits of this machine
-	@test/bench/run.sh $(BUILD)
+	@python3 test/bench/run.py $(BUILD) --yardsticks $(YARDSTICKS)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))

@@ -43,7 +43,7 @@ static ls_status find_port(uint16_t *out)
 	socklen_t bytes = sizeof address;
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return say_system("socket");
 	if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||

@@ -27,6 +27,15 @@ static void signal_all(struct run_job *job, int number, bool groups)
 	}
 }
 
+/* Asks all ranks to end. They are stopped while they are told: otherwise those told last would report
+ * the death of those told first. One that somebody has stopped hears it, too. */
+static void tell_all(struct run_job *job, int number, bool groups)
+{
+	signal_all(job, SIGSTOP, true);
+	signal_all(job, number, groups);
+	signal_all(job, SIGCONT, true);
+}
+
 static void enter(struct run_job *job, enum run_phase phase, uint64_t now_ns)
 {
 	static const uint64_t lasts_ms[] = {
@@ -41,13 +50,10 @@ static void enter(struct run_job *job, enum run_phase phase, uint64_t now_ns)
 	job->phase_end_ns = now_ns + lasts_ms[phase] * UINT64_C(1000000);
 	if (phase >= RUN_TERM && job->ended < job->started)
 		cli_watch_freeze(job);
-	if (phase == RUN_TERM) {
-		/* One that is stopped could not hear it otherwise. */
-		signal_all(job, SIGTERM, true);
-		signal_all(job, SIGCONT, true);
-	} else if (phase == RUN_KILL) {
-		signal_all(job, SIGKILL, true);
-	}
+	if (phase == RUN_TERM)
+		tell_all(job, SIGTERM, true);
+	else if (phase == RUN_KILL)
+		tell_all(job, SIGKILL, true);
 }
 
 static void pass_phases(struct run_job *job, uint64_t now_ns)
@@ -111,11 +117,14 @@ static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
 		enter(job, RUN_KILL, now_ns);
 		return;
 	}
-	if (number != SIGUSR1 && number != SIGUSR2 && job->first < 0) {
-		job->forwarded = number;
-		cli_watch_freeze(job);
+	if (number == SIGUSR1 || number == SIGUSR2) {
+		signal_all(job, number, false);
+		return;
 	}
-	signal_all(job, number, is_for_groups(number));
+	if (job->first < 0)
+		job->forwarded = number;
+	cli_watch_freeze(job);
+	tell_all(job, number, is_for_groups(number));
 }
 
 static void hear_signals(struct run_job *job, uint64_t now_ns)

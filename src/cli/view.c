@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
+
 struct cli_view *cli_view_new(uint64_t job, int size)
 {
 	struct cli_view *view = calloc(1, sizeof *view);
@@ -152,6 +154,33 @@ void cli_report_update(struct cli_report *report, const struct cli_view *view)
 	report->text[sizeof report->text - 1] = '\0';
 }
 
+/* Ranks that ended badly in the middle of their group. The verdict is about who is waited for; that
+ * nobody waits, perhaps as nobody is left, does not make it right. */
+static void judge_unneeded(struct cli_report *report)
+{
+	struct diagnose_verdict *verdict = &report->verdict;
+	uint64_t died = 0;
+	char who[256];
+
+	for (int i = 0; i < report->job->size; i++) {
+		const struct diagnose_rank *rank = &report->job->ranks[i];
+		if (rank->known && rank->process == DIAGNOSE_DEAD && !rank->left &&
+		    (rank->signal > 0 || rank->exit_code > 0))
+			died |= UINT64_C(1) << i;
+	}
+	if (died == 0)
+		return;
+	bool several = (died & (died - 1)) != 0;
+	verdict->cause = DIAGNOSE_DIED;
+	verdict->status = LS_PEER_DIED;
+	verdict->culprits = died;
+	report->blamed = several ? -1 : __builtin_ctzll(died);
+	cli_ranks(died, who, sizeof who);
+	snprintf(report->text, sizeof report->text,
+		 "%s ended without closing %s group; no other rank waits for %s", who,
+		 several ? "their" : "its", several ? "them" : "it");
+}
+
 void cli_report_explain(struct cli_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
@@ -163,6 +192,8 @@ void cli_report_explain(struct cli_report *report)
 	report->text[0] = '\0';
 	if (report->verdict.cause != DIAGNOSE_HEALTHY)
 		diagnose_text(report->job, &report->verdict, report->text, sizeof report->text);
+	else
+		judge_unneeded(report);
 }
 
 void cli_report_free(struct cli_report *report)

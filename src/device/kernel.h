@@ -9,14 +9,17 @@
  * runtimes are not up yet when the choice is made. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-	__has_feature(memory_sanitizer)
+	__has_feature(memory_sanitizer) || __has_feature(undefined_behavior_sanitizer)
 #define DEVICE_SANITIZED 1
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DEVICE_SANITIZED 1
 #endif
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(DEVICE_SANITIZED)
+#if !defined(DEVICE_SANITIZED)
+#define DEVICE_SANITIZED 0
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && !DEVICE_SANITIZED
 #define DEVICE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define DEVICE_CLONES

@@ -9,14 +9,18 @@
 #include "device/kernel.h"
 
 enum {
-	CHUNK_BYTES = 8192,
+	CHUNK_BYTES = 4096,
+	/* Shorter, so that the loads of one chunk overlap with the streaming stores of the one before. */
+	STREAM_CHUNK_BYTES = 512,
 	OPERANDS = 4, /* that one pass of a kernel combines in registers */
 	DTYPES = LS_FLOAT64 + 1,
 	OPS = LS_PRODUCT + 1,
 };
 
 /* Targets may be sources: then a store hits only what its own iteration has loaded. */
-#if defined(__clang__)
+#if DEVICE_SANITIZED
+#define INDEPENDENT
+#elif defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
@@ -29,90 +33,99 @@ enum {
 #define PRODUCT(type, a, b) ((type)((a) * (b)))
 #define MIN(type, a, b) ((a) < (b) ? (a) : (b))
 #define MAX(type, a, b) ((a) > (b) ? (a) : (b))
-#define FLOAT_MIN(type, a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
-#define FLOAT_MAX(type, a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b))
+#define FLOAT_MIN(type, a, b) ((((a) < (b)) | ((a) != (a))) ? (a) : (b))
+#define FLOAT_MAX(type, a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
+
+/* Static functions have no prefix, but clang makes the resolver of each of these a global symbol. */
 
 /* out = ((in0 op in1) op in2) op in3, for 2 to OPERANDS operands. */
-#define KERNEL(name, type, OP)                                                                     \
-	DEVICE_CLONES static void name(void *target, const void *const *sources, int operands,     \
-				       size_t count)                                               \
-	{                                                                                          \
-		type *out = target;                                                                \
-		const type *a = sources[0], *b = sources[1];                                       \
-		if (operands == 2) {                                                               \
-			INDEPENDENT for (size_t i = 0; i < count; i++)                             \
-				out[i] = OP(type, a[i], b[i]);                                     \
-			return;                                                                    \
-		}                                                                                  \
-		const type *c = sources[2];                                                        \
-		if (operands == 3) {                                                               \
-			INDEPENDENT for (size_t i = 0; i < count; i++)                             \
-			{                                                                          \
-				type ab = OP(type, a[i], b[i]);                                    \
-				out[i] = OP(type, ab, c[i]);                                       \
-			}                                                                          \
-			return;                                                                    \
-		}                                                                                  \
-		const type *d = sources[3];                                                        \
-		INDEPENDENT for (size_t i = 0; i < count; i++)                                     \
-		{                                                                                  \
-			type ab = OP(type, a[i], b[i]);                                            \
-			type abc = OP(type, ab, c[i]);                                             \
-			out[i] = OP(type, abc, d[i]);                                              \
-		}                                                                                  \
+#define KERNEL(name, type, OP)                                                                 \
+	DEVICE_CLONES static void name(void *target, const void *const *sources, int operands, \
+				       size_t count)                                           \
+	{                                                                                      \
+		type *out = target;                                                            \
+		const type *a = sources[0], *b = sources[1];                                   \
+		if (operands == 2) {                                                           \
+			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] =                \
+				OP(type, a[i], b[i]);                                          \
+			return;                                                                \
+		}                                                                              \
+		const type *c = sources[2];                                                    \
+		if (operands == 3) {                                                           \
+			INDEPENDENT for (size_t i = 0; i < count; i++)                         \
+			{                                                                      \
+				type ab = OP(type, a[i], b[i]);                                \
+				out[i] = OP(type, ab, c[i]);                                   \
+			}                                                                      \
+			return;                                                                \
+		}                                                                              \
+		const type *d = sources[3];                                                    \
+		INDEPENDENT for (size_t i = 0; i < count; i++)                                 \
+		{                                                                              \
+			type ab = OP(type, a[i], b[i]);                                        \
+			type abc = OP(type, ab, c[i]);                                         \
+			out[i] = OP(type, abc, d[i]);                                          \
+		}                                                                              \
 	}
 
-KERNEL(sum_uint8, uint8_t, SUM)
-KERNEL(min_uint8, uint8_t, MIN)
-KERNEL(max_uint8, uint8_t, MAX)
-KERNEL(product_uint8, uint8_t, PRODUCT)
-KERNEL(sum_int32, uint32_t, SUM)
-KERNEL(min_int32, int32_t, MIN)
-KERNEL(max_int32, int32_t, MAX)
-KERNEL(product_int32, uint32_t, PRODUCT)
-KERNEL(sum_int64, uint64_t, SUM)
-KERNEL(min_int64, int64_t, MIN)
-KERNEL(max_int64, int64_t, MAX)
-KERNEL(product_int64, uint64_t, PRODUCT)
-KERNEL(sum_float32, float, SUM)
-KERNEL(min_float32, float, FLOAT_MIN)
-KERNEL(max_float32, float, FLOAT_MAX)
-KERNEL(product_float32, float, PRODUCT)
-KERNEL(sum_float64, double, SUM)
-KERNEL(min_float64, double, FLOAT_MIN)
-KERNEL(max_float64, double, FLOAT_MAX)
-KERNEL(product_float64, double, PRODUCT)
+KERNEL(device_sum_uint8, uint8_t, SUM)
+KERNEL(device_min_uint8, uint8_t, MIN)
+KERNEL(device_max_uint8, uint8_t, MAX)
+KERNEL(device_product_uint8, uint8_t, PRODUCT)
+KERNEL(device_sum_int32, uint32_t, SUM)
+KERNEL(device_min_int32, int32_t, MIN)
+KERNEL(device_max_int32, int32_t, MAX)
+KERNEL(device_product_int32, uint32_t, PRODUCT)
+KERNEL(device_sum_int64, uint64_t, SUM)
+KERNEL(device_min_int64, int64_t, MIN)
+KERNEL(device_max_int64, int64_t, MAX)
+KERNEL(device_product_int64, uint64_t, PRODUCT)
+KERNEL(device_sum_float32, float, SUM)
+KERNEL(device_min_float32, float, FLOAT_MIN)
+KERNEL(device_max_float32, float, FLOAT_MAX)
+KERNEL(device_product_float32, float, PRODUCT)
+KERNEL(device_sum_float64, double, SUM)
+KERNEL(device_min_float64, double, FLOAT_MIN)
+KERNEL(device_max_float64, double, FLOAT_MAX)
+KERNEL(device_product_float64, double, PRODUCT)
 
 typedef void kernel(void *target, const void *const *sources, int operands, size_t count);
 
 static kernel *const kernels[DTYPES][OPS] = {
-	[LS_UINT8] = {sum_uint8, sum_uint8, min_uint8, max_uint8, product_uint8},
-	[LS_INT32] = {sum_int32, sum_int32, min_int32, max_int32, product_int32},
-	[LS_INT64] = {sum_int64, sum_int64, min_int64, max_int64, product_int64},
-	[LS_FLOAT32] = {sum_float32, sum_float32, min_float32, max_float32, product_float32},
-	[LS_FLOAT64] = {sum_float64, sum_float64, min_float64, max_float64, product_float64},
+	[LS_UINT8] = {device_sum_uint8, device_sum_uint8, device_min_uint8, device_max_uint8,
+		      device_product_uint8},
+	[LS_INT32] = {device_sum_int32, device_sum_int32, device_min_int32, device_max_int32,
+		      device_product_int32},
+	[LS_INT64] = {device_sum_int64, device_sum_int64, device_min_int64, device_max_int64,
+		      device_product_int64},
+	[LS_FLOAT32] = {device_sum_float32, device_sum_float32, device_min_float32,
+			device_max_float32, device_product_float32},
+	[LS_FLOAT64] = {device_sum_float64, device_sum_float64, device_min_float64,
+			device_max_float64, device_product_float64},
 };
 
-/* Signed division in 64 bits, so that a divisor above INT32_MAX is one; towards zero, as C divides. */
-#define DIVIDE(name, type, wide)                                                                   \
-	DEVICE_CLONES static void name(void *values, uint32_t divisor, size_t count)               \
-	{                                                                                          \
-		type *out = values;                                                                \
-		for (size_t i = 0; i < count; i++)                                                 \
-			out[i] = (type)(out[i] / (wide)divisor);                                   \
+/* Towards zero, as C divides. Small integers go through floating point, which vectors can divide: with
+ * |x| < 2^31 a quotient that is no integer is further from one than the rounding error. */
+#define DIVIDE(name, type, wide)                                                     \
+	DEVICE_CLONES static void name(void *values, uint32_t divisor, size_t count) \
+	{                                                                            \
+		type *out = values;                                                  \
+		for (size_t i = 0; i < count; i++)                                   \
+			out[i] = (type)(out[i] / (wide)divisor);                     \
 	}
 
-DIVIDE(divide_uint8, uint8_t, uint32_t)
-DIVIDE(divide_int32, int32_t, int64_t)
-DIVIDE(divide_int64, int64_t, int64_t)
-DIVIDE(divide_float32, float, float)
-DIVIDE(divide_float64, double, double)
+DIVIDE(device_divide_uint8, uint8_t, float)
+DIVIDE(device_divide_int32, int32_t, double)
+DIVIDE(device_divide_int64, int64_t, int64_t)
+DIVIDE(device_divide_float32, float, float)
+DIVIDE(device_divide_float64, double, double)
 
 typedef void division(void *values, uint32_t divisor, size_t count);
 
 static division *const divisions[DTYPES] = {
-	[LS_UINT8] = divide_uint8,     [LS_INT32] = divide_int32,     [LS_INT64] = divide_int64,
-	[LS_FLOAT32] = divide_float32, [LS_FLOAT64] = divide_float64,
+	[LS_UINT8] = device_divide_uint8,     [LS_INT32] = device_divide_int32,
+	[LS_INT64] = device_divide_int64,     [LS_FLOAT32] = device_divide_float32,
+	[LS_FLOAT64] = device_divide_float64,
 };
 
 static const size_t element_bytes[DTYPES] = {
@@ -148,7 +161,7 @@ void device_reduce(const struct device_reduce *reduce)
 {
 	_Alignas(64) unsigned char chunk[CHUNK_BYTES];
 	size_t bytes = element_bytes[reduce->dtype];
-	size_t step = CHUNK_BYTES / bytes;
+	size_t step = (reduce->stream ? STREAM_CHUNK_BYTES : CHUNK_BYTES) / bytes;
 	/* Straight into the first target, unless a source that is needed later may lie there. */
 	bool direct = !reduce->stream && reduce->source_count <= OPERANDS;
 	for (size_t first = 0; first < reduce->count; first += step) {

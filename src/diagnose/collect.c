@@ -131,7 +131,7 @@ static void copy_groups(const struct trace_view *trace, struct diagnose_rank *ra
 		if (!to->id)
 			continue;
 		to->size = __atomic_load_n(&from->size, __ATOMIC_RELAXED);
-		to->state = __atomic_load_n(&from->state, __ATOMIC_RELAXED);
+		to->state = atomic_load_explicit(&from->state, memory_order_relaxed);
 		to->rank = __atomic_load_n(&from->rank, __ATOMIC_RELAXED);
 		to->entered = atomic_load_explicit(&from->entered, memory_order_relaxed);
 		to->finished = atomic_load_explicit(&from->finished, memory_order_relaxed);

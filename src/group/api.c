@@ -35,17 +35,20 @@ static ls_status bad(const char *call, const char *argument, long long value, co
 	return LS_BAD_ARGUMENT;
 }
 
-static ls_status check_options(const char *call, const struct ls_op_options *options)
+/* The caller's options over the defaults. A struct of another size is from an older or newer header:
+ * what it lacks has its default, and what this library does not know must not be asked for. */
+static ls_status read_options(const char *call, const struct ls_op_options *options,
+			      struct ls_op_options *out)
 {
+	*out = (struct ls_op_options){.size = sizeof *out};
 	if (!options)
 		return LS_OK;
-	if (options->size < 8 || options->size > 4096)
+	if (options->size < sizeof options->size || options->size > sizeof *out)
 		return bad(call, "options->size", options->size, "sizeof(struct ls_op_options)");
-	if (options->size < sizeof *options)
-		return LS_OK; /* an older caller: the fields it lacks have their defaults */
-	if (options->tag < 0)
-		return bad(call, "options->tag", options->tag, "0 to 2147483647");
-	if (options->stream)
+	memcpy(out, options, options->size);
+	if (out->tag < 0)
+		return bad(call, "options->tag", out->tag, "0 to 2147483647");
+	if (out->stream)
 		return bad(call, "options->stream", 1, "NULL: only host memory is supported");
 	return LS_OK;
 }
@@ -94,9 +97,10 @@ ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t c
 			       .send = send,
 			       .recv = recv,
 			       .count = count};
+	struct ls_op_options all;
 	ls_status status = check_group(call, group);
 	if (status == LS_OK)
-		status = check_options(call, options);
+		status = read_options(call, options, &all);
 	if (status == LS_OK)
 		status = check_data(call, &op);
 	if (status != LS_OK)
@@ -107,7 +111,7 @@ ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t c
 		return bad(call, send ? "recv" : "send", 0, "a buffer");
 	if (overlap(send, recv, op.bytes))
 		return bad(call, "recv", (long long)(intptr_t)recv, "send itself, or apart from it");
-	return group_submit(group, &op, options, HERE);
+	return group_submit(group, &op, &all, HERE);
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
@@ -120,9 +124,10 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 			       .send = send,
 			       .recv = recv,
 			       .count = count};
+	struct ls_op_options all;
 	ls_status status = check_group(call, group);
 	if (status == LS_OK)
-		status = check_options(call, options);
+		status = read_options(call, options, &all);
 	if (status == LS_OK)
 		status = check_data(call, &op);
 	if (status == LS_OK)
@@ -135,32 +140,34 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 		return bad(call, "send", 0, "a buffer on the root");
 	if (group->rank == root && overlap(send, recv, op.bytes))
 		return bad(call, "recv", (long long)(intptr_t)recv, "send itself, or apart from it");
-	return group_submit(group, &op, options, HERE);
+	return group_submit(group, &op, &all, HERE);
 }
 
 ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
 {
 	struct engine_op op = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
+	struct ls_op_options all;
 	ls_status status = check_group("ls_barrier", group);
 	if (status == LS_OK)
-		status = check_options("ls_barrier", options);
-	return status == LS_OK ? group_submit(group, &op, options, HERE) : status;
+		status = read_options("ls_barrier", options, &all);
+	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
 }
 
 static ls_status check_point(const char *call, ls_group *group, struct engine_op *op,
-			     const void *buffer, const struct ls_op_options *options)
+			     const void *buffer, const struct ls_op_options *options,
+			     struct ls_op_options *all)
 {
 	ls_status status = check_group(call, group);
 	if (status == LS_OK)
-		status = check_options(call, options);
+		status = read_options(call, options, all);
 	if (status == LS_OK)
 		status = check_data(call, op);
 	if (status == LS_OK)
 		status = check_peer(call, op->kind == TRACE_SEND ? "dst" : "src", group, op->peer);
 	if (status == LS_OK && op->count > 0 && !buffer)
 		status = bad(call, "buffer", 0, "a buffer");
-	if (status == LS_OK && options && options->size >= sizeof *options)
-		op->tag = options->tag;
+	if (status == LS_OK)
+		op->tag = all->tag;
 	return status;
 }
 
@@ -169,8 +176,9 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 {
 	struct engine_op op = {
 		.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count};
-	ls_status status = check_point("ls_send", group, &op, buffer, options);
-	return status == LS_OK ? group_submit(group, &op, options, HERE) : status;
+	struct ls_op_options all;
+	ls_status status = check_point("ls_send", group, &op, buffer, options, &all);
+	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
@@ -178,8 +186,9 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 {
 	struct engine_op op = {
 		.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count};
-	ls_status status = check_point("ls_recv", group, &op, buffer, options);
-	return status == LS_OK ? group_submit(group, &op, options, HERE) : status;
+	struct ls_op_options all;
+	ls_status status = check_point("ls_recv", group, &op, buffer, options, &all);
+	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)

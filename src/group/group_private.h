@@ -74,7 +74,7 @@ struct ls_group {
 /* ---- submit.c ---- */
 
 /* Runs one operation to its end. `op` carries kind, buffers, count, dtype, reduce, peer; the rest is
- * filled here. */
+ * filled here. `options` are complete (api.c), never NULL. */
 ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op_options *options,
 		       const void *site);
 /* LS_OK, or why nothing can be done with this group: a forked child, or its first cause. */

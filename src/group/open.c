@@ -267,7 +267,7 @@ void ls_group_close(ls_group *group)
 		return; /* a child has no arena, no watch, and nothing of its own to give back */
 	uint64_t now = clock_now_ns();
 	atomic_store(&world->trace.header->left_ns, now);
-	group->entry->state = TRACE_GROUP_CLOSED;
+	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
 	wait_store(&transport_member(&world->transport, world->rank)->left, now + 1);
 	transport_wake_all(&world->transport);
 	world_close(world);

@@ -14,15 +14,6 @@ ls_status group_usable(const ls_group *group)
 	return group_cause_status(group->world);
 }
 
-/* The caller's options over the defaults; a shorter, older struct is fine. */
-static struct ls_op_options read_options(const struct ls_op_options *options)
-{
-	struct ls_op_options all = {0};
-	if (options)
-		memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
-	return all;
-}
-
 static void number(ls_group *group, struct engine_op *op)
 {
 	_Atomic uint64_t *counter = op->kind == TRACE_SEND   ? &group->sends[op->peer]
@@ -126,51 +117,53 @@ static ls_status drive(ls_group *group, struct engine_op *op, struct wait_call *
 	}
 }
 
-static ls_status finish(ls_group *group, struct engine_op *op, ls_status status, int peer)
+static void succeed(ls_group *group, const struct engine_op *op)
 {
 	struct group_world *world = group->world;
-	if (status == LS_OK) {
-		if (engine_is_collective(op->kind)) {
-			atomic_store_explicit(&group->entry->finished, op->seq,
-					      memory_order_release);
-			wait_store(&group->served, op->seq);
-			wait_ring(world->waiter.bell); /* another thread of mine may be next */
-		}
-		trace_end(&world->trace, op->record, LS_OK);
-		return LS_OK;
+	if (engine_is_collective(op->kind)) {
+		atomic_store_explicit(&group->entry->finished, op->seq, memory_order_release);
+		wait_store(&group->served, op->seq);
+		wait_ring(world->waiter.bell); /* another thread of mine may be next */
 	}
-	struct diagnose_hint hint = hint_for(group, op, status, peer);
-	status = group_cause_raise(world, &hint);
-	retreat(world, op);
-	trace_end(&world->trace, op->record, status);
-	return status;
+	trace_end(&world->trace, op->record, LS_OK);
 }
 
 ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op_options *options,
 		       const void *site)
 {
 	struct group_world *world = group->world;
-	struct ls_op_options all = read_options(options);
 	wait_thread_enter(&world->waiter);
 	number(group, op);
-	op->record = record(group, op, all.label, site);
+	op->record = record(group, op, options->label, site);
+	uint32_t limit_ms = options->timeout_ms ? options->timeout_ms : group->timeout_ms;
 	struct wait_call call = {
-		.may_leave = all.timeout_ms != 0,
-		.deadline_ns =
-			clock_deadline_ns(all.timeout_ms ? all.timeout_ms : group->timeout_ms),
+		.may_leave = options->timeout_ms != 0,
+		.deadline_ns = clock_deadline_ns(limit_ms),
 		.group = group->id,
 		.record = op->record,
 	};
 	struct engine_room room;
 	int peer = -1;
+	bool my_turn = true;
 	ls_status status = LS_OK;
 	if (engine_is_collective(op->kind)) {
 		status = await_turn(group, op, &call, &peer);
-		if (status == LS_OK)
+		my_turn = status == LS_OK;
+		if (my_turn)
 			atomic_store_explicit(&group->entry->entered, op->seq, memory_order_release);
 	}
-	engine_submit(&world->engine, op, &room);
-	if (status == LS_OK)
+	if (my_turn) {
+		engine_submit(&world->engine, op, &room);
 		status = drive(group, op, &call, &peer);
-	return finish(group, op, status, peer);
+	}
+	if (status == LS_OK) {
+		succeed(group, op);
+		return LS_OK;
+	}
+	struct diagnose_hint hint = hint_for(group, op, status, peer);
+	status = group_cause_raise(world, &hint);
+	if (my_turn)
+		retreat(world, op);
+	trace_end(&world->trace, op->record, status);
+	return status;
 }

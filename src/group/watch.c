@@ -52,7 +52,7 @@ static void *watch_main(void *argument)
 	while (!atomic_load(&watch->stop)) {
 		int count = fill(watch, world->size, fds, ranks);
 		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
-			continue;
+			return NULL; /* its message has been printed; signals are blocked here */
 		for (int i = 1; i < count; i++)
 			if (fds[i].revents)
 				mark_dead(world, ranks[i]);

@@ -81,7 +81,7 @@ struct trace_group {
 	uint32_t id; /* the same on all members; 0: entry not used */
 	uint32_t size;
 	int32_t rank;   /* of the trace's owner in this group */
-	uint32_t state; /* enum trace_group_state */
+	_Atomic uint32_t state; /* enum trace_group_state */
 	_Atomic uint64_t
 		entered; /* collectives entered and finished: entered - 1 <= finished <= entered */
 	_Atomic uint64_t finished;

@@ -19,13 +19,14 @@ void transport_await(const struct transport *transport, int owner, const _Atomic
 	const char *start = (const char *)transport->links[owner].segment;
 	*out = (struct wait_word){
 		.word = word,
-		.edge = {
-			.value = value,
-			.offset = (uint64_t)((const char *)word - start),
-			.owner = owner,
-			.peer = peer,
-			.segment = WAIT_SEGMENT_LINK,
-		},
+		.edge =
+			{
+				.value = value,
+				.offset = (uint64_t)((const char *)word - start),
+				.owner = owner,
+				.peer = peer,
+				.segment = WAIT_SEGMENT_LINK,
+			},
 	};
 }
 
@@ -105,8 +106,8 @@ bool transport_post(struct transport *transport, enum transport_lane lane, int p
 	return true;
 }
 
-bool transport_taken(struct transport *transport, enum transport_lane lane, int peer, uint64_t ticket,
-		     ls_status *refused, struct wait_word *blocked)
+bool transport_taken(struct transport *transport, enum transport_lane lane, int peer,
+		     uint64_t ticket, ls_status *refused, struct wait_word *blocked)
 {
 	struct transport_channel *channel =
 		transport_channel(transport, lane, peer, transport->rank);
@@ -165,8 +166,7 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
  * position `seen` count: of these all are there, while a later one may be seen without the one before it,
  * which went to a slot that was looked at already. */
 static bool find_oldest(const struct transport_channel *channel, enum transport_lane lane,
-			int64_t key, uint64_t seen, uint32_t claimed,
-			struct transport_message *out)
+			int64_t key, uint64_t seen, uint32_t claimed, struct transport_message *out)
 {
 	bool found = false;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {

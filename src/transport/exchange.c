@@ -19,7 +19,7 @@ enum { HUB = 0 };
 static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *bytes)
 {
 	size_t length = strlen(name);
-	*out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
 	if (length == 0 || length > sizeof(out->sun_path) - 1)
 		return false;
 	memcpy(out->sun_path + 1, name, length); /* the leading NUL makes it abstract */
@@ -125,14 +125,13 @@ static ls_status leaf_connect(struct leaf *leaf)
 			int error = errno;
 			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, HUB, "connect",
 				    transport_errno_text(error));
-			return error == ECONNREFUSED ? LS_NO_MASTER :
-						       transport_errno_status(error);
+			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
 			return late();
-		ls_status status = wait_fds(exchange->waiter, NULL, 0, HUB,
-					    clock_deadline_ns(WIRE_RETRY_MS));
+		ls_status status =
+			wait_fds(exchange->waiter, NULL, 0, HUB, clock_deadline_ns(WIRE_RETRY_MS));
 		if (status != LS_TIMED_OUT && status != LS_OK)
 			return status;
 	}
@@ -225,7 +224,7 @@ static ls_status leaf_step(struct leaf *leaf, bool *done)
 	struct transport_wire wire;
 	int fds[WIRE_FDS_MAX];
 	int count;
-	struct pollfd poll = { .fd = leaf->fd, .events = POLLIN };
+	struct pollfd poll = {.fd = leaf->fd, .events = POLLIN};
 	ls_status status =
 		wait_fds(leaf->exchange->waiter, &poll, 1, HUB, leaf->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
@@ -276,8 +275,7 @@ static ls_status leaf_run(struct transport *transport, const struct transport_ex
 	if (status == LS_OK)
 		status = leaf_hello(&leaf);
 	if (status == LS_OK)
-		status = transport_link_open_own(transport, exchange->arena_fd,
-						 exchange->trace_fd);
+		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
 	while (status == LS_OK && !done)
 		status = leaf_step(&leaf, &done);
 	if (status != LS_OK && leaf.fd >= 0 && !leaf.told) {
@@ -294,6 +292,6 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 {
 	if (transport->size == 1)
 		return transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
-	return transport->rank == HUB ? transport_hub_run(transport, exchange) :
-					leaf_run(transport, exchange);
+	return transport->rank == HUB ? transport_hub_run(transport, exchange)
+				      : leaf_run(transport, exchange);
 }

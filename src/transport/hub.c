@@ -15,6 +15,7 @@ enum {
 	GUESTS_MAX = 64, /* who has been silent longest makes room for the next */
 	ACCEPTS_A_TURN = 64,
 	VERDICT_MS = 250, /* the hub gives up this much earlier, so that its verdict comes in time */
+	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
 	POLLS_MAX = TRANSPORT_SIZE_MAX + GUESTS_MAX,
 };
 
@@ -24,17 +25,19 @@ struct seat {
 	int pid;
 	int fds[TRANSPORT_FDS]; /* its own; of the hub's own seat: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
+	bool told;              /* that it failed; the connection is closed */
 };
 
 struct hub {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
 	uint64_t deadline_ns;
-	int chunks; /* in the whole table */
-	int seated; /* leaves with a seat */
+	int chunks;    /* in the whole table */
+	int seated;    /* leaves with a seat */
 	int under_way; /* chunks sent and not mapped yet, over all leaves */
-	int blamed; /* whom to name when it fails */
-	bool warned;
+	int blamed;    /* whom to name when it fails */
+	bool warned;   /* of strangers */
+	bool failed;   /* the reason was said */
 	int guest_count;
 	int guests[GUESTS_MAX]; /* in the order of their coming */
 	struct seat seats[TRANSPORT_SIZE_MAX];
@@ -46,13 +49,13 @@ struct hub {
 static bool is_awaited(const struct hub *hub, int rank)
 {
 	const struct seat *seat = &hub->seats[rank];
-	return seat->fd < 0 || seat->mapped < seat->sent;
+	return !seat->told && (seat->fd < 0 || seat->mapped < seat->sent);
 }
 
 static int first_awaited(const struct hub *hub)
 {
 	for (int rank = 1; rank < hub->transport->size; rank++)
-		if (is_awaited(hub, rank))
+		if (is_awaited(hub, rank) && !(hub->failed && rank == hub->blamed))
 			return rank;
 	return -1;
 }
@@ -64,8 +67,8 @@ static ls_status say_missing(struct hub *hub)
 	for (int rank = 1; rank < hub->transport->size; rank++) {
 		if (!is_awaited(hub, rank))
 			continue;
-		int length = snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "",
-				      rank);
+		int length =
+			snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", rank);
 		if (length > 0 && (size_t)length < sizeof(list) - used)
 			used += (size_t)length;
 	}
@@ -77,6 +80,8 @@ static ls_status say_missing(struct hub *hub)
 static ls_status say_limit(struct hub *hub)
 {
 	int size = hub->transport->size;
+	if (hub->failed)
+		return LS_OUT_OF_MEMORY;
 	hub->blamed = 0;
 	MESSAGE_SAY(MESSAGE_LINK_LIMIT, first_awaited(hub), size,
 		    (size + WIRE_CHUNK) * TRANSPORT_FDS);
@@ -144,7 +149,8 @@ static bool is_due(const struct hub *hub, const struct transport_wire *wire, int
 {
 	int size = hub->transport->size;
 	return wire->kind == WIRE_HELLO && wire->size == size && wire->rank > 0 &&
-	       wire->rank < size && hub->seats[wire->rank].fd < 0 && fd_count == TRANSPORT_FDS;
+	       wire->rank < size && hub->seats[wire->rank].fd < 0 && !hub->seats[wire->rank].told &&
+	       fd_count == TRANSPORT_FDS;
 }
 
 /* Seats the guest or turns him away. */
@@ -213,21 +219,19 @@ static ls_status hear_leaf(struct hub *hub, int rank)
 	return LS_STRANGER;
 }
 
-/* Waits until something can be received, and receives it. */
+/* Waits until something can be received, and receives it. LS_TIMED_OUT: nobody was named yet. */
 static ls_status hear(struct hub *hub, bool open_door)
 {
 	int size = hub->transport->size;
-	struct pollfd polls[POLLS_MAX] = { { .fd = open_door ? hub->exchange->listen_fd : -1,
-					     .events = POLLIN } };
+	struct pollfd polls[POLLS_MAX] = {
+		{.fd = open_door ? hub->exchange->listen_fd : -1, .events = POLLIN}};
 	int guests = open_door ? hub->guest_count : 0;
 	for (int rank = 1; rank < size; rank++)
-		polls[rank] = (struct pollfd){ .fd = hub->seats[rank].fd, .events = POLLIN };
+		polls[rank] = (struct pollfd){.fd = hub->seats[rank].fd, .events = POLLIN};
 	for (int i = 0; i < guests; i++)
-		polls[size + i] = (struct pollfd){ .fd = hub->guests[i], .events = POLLIN };
-	ls_status status = wait_fds(hub->exchange->waiter, polls, size + guests,
-				    first_awaited(hub), hub->deadline_ns);
-	if (status == LS_TIMED_OUT)
-		return say_missing(hub);
+		polls[size + i] = (struct pollfd){.fd = hub->guests[i], .events = POLLIN};
+	ls_status status = wait_fds(hub->exchange->waiter, polls, size + guests, first_awaited(hub),
+				    hub->deadline_ns);
 	for (int rank = 1; status == LS_OK && rank < size; rank++)
 		if (polls[rank].revents)
 			status = hear_leaf(hub, rank);
@@ -244,8 +248,6 @@ static ls_status send_to(struct hub *hub, int rank, const struct transport_wire 
 {
 	ls_status status = transport_wire_send(hub->seats[rank].fd, wire, fds, count, rank,
 					       hub->exchange, hub->deadline_ns);
-	if (status == LS_TIMED_OUT)
-		return say_missing(hub);
 	/* It may have said why it closed; if not, hear_leaf says that it is lost. */
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
@@ -316,14 +318,26 @@ static ls_status map_and_go(struct hub *hub)
 	return LS_OK;
 }
 
-static void tell_all(const struct hub *hub, ls_status status)
+/* Tells the verdict to all who are here, and for a while to those who come later, so that all ranks
+ * return the same. The one to blame is not waited for: it may never come. */
+static void say_farewell(struct hub *hub, ls_status status)
 {
 	struct transport_wire wire = transport_wire_of(hub->transport, WIRE_FAIL);
+	uint64_t until = clock_deadline_ns(FAREWELL_MS);
 	wire.rank = hub->blamed;
 	wire.status = status;
-	for (int rank = 1; rank < hub->transport->size; rank++)
-		if (hub->seats[rank].fd >= 0)
-			transport_wire_try_send(hub->seats[rank].fd, &wire);
+	hub->failed = true;
+	hub->deadline_ns = until < hub->exchange->deadline_ns ? until : hub->exchange->deadline_ns;
+	do {
+		for (int rank = 1; rank < hub->transport->size; rank++) {
+			struct seat *seat = &hub->seats[rank];
+			if (seat->fd < 0)
+				continue;
+			transport_wire_try_send(seat->fd, &wire);
+			transport_close_fds(&seat->fd, 1);
+			seat->told = true;
+		}
+	} while (status != LS_INTERRUPTED && first_awaited(hub) >= 0 && hear(hub, true) == LS_OK);
 	for (int i = 0; i < hub->guest_count; i++)
 		transport_wire_try_send(hub->guests[i], &wire);
 }
@@ -347,7 +361,7 @@ ls_status transport_hub_run(struct transport *transport, const struct transport_
 		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
 	};
 	for (int rank = 0; rank < TRANSPORT_SIZE_MAX; rank++)
-		hub.seats[rank] = (struct seat){ .fd = -1, .fds = { -1, -1, -1 } };
+		hub.seats[rank] = (struct seat){.fd = -1, .fds = {-1, -1, -1}};
 	hub.seats[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
 	hub.seats[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
 	hub.seats[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
@@ -356,8 +370,10 @@ ls_status transport_hub_run(struct transport *transport, const struct transport_
 		status = deal(&hub);
 	if (status == LS_OK)
 		status = map_and_go(&hub);
+	if (status == LS_TIMED_OUT)
+		status = say_missing(&hub);
 	if (status != LS_OK)
-		tell_all(&hub, status);
+		say_farewell(&hub, status);
 	for (int rank = 1; rank < transport->size; rank++) {
 		transport_close_fds(hub.seats[rank].fds, TRANSPORT_FDS);
 		transport_close_fds(&hub.seats[rank].fd, 1);

@@ -82,7 +82,7 @@ static struct transport_segment *create(uint64_t job, int rank, size_t bytes, in
 
 ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
 {
-	*transport = (struct transport){ .segment_fd = -1 };
+	*transport = (struct transport){.segment_fd = -1};
 	if (size < 1 || size > TRANSPORT_SIZE_MAX || rank < 0 || rank >= size) {
 		MESSAGE_SAY(MESSAGE_LINK_SIZE, rank, size, TRANSPORT_SIZE_MAX);
 		return LS_BAD_ARGUMENT;
@@ -141,7 +141,7 @@ void transport_fini(struct transport *transport)
 		lock_link_fini(&link->lock);
 	}
 	free(transport->links);
-	*transport = (struct transport){ .segment_fd = -1 };
+	*transport = (struct transport){.segment_fd = -1};
 }
 
 /* NULL if fd is what a segment of rank `rank` has to be before it can be touched; else the reason. */

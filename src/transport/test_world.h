@@ -26,7 +26,7 @@ struct world_rank {
 	struct wait_board *board;
 	struct waiter waiter;
 	int trace_fd;
-	ls_status status;     /* of transport_connect */
+	ls_status status; /* of transport_connect */
 	uint64_t ended_ns;
 	pthread_t thread;
 };
@@ -77,8 +77,7 @@ static inline struct world *world_new(int size, unsigned limit_ms)
 	world->size = size;
 	world->deadline_ns = clock_deadline_ns(limit_ms);
 	assert_int_equal(
-		transport_listen(world->address, sizeof(world->address), &world->listen_fd),
-		LS_OK);
+		transport_listen(world->address, sizeof(world->address), &world->listen_fd), LS_OK);
 	for (int r = 0; r < size; r++)
 		world_init_rank(world, r);
 	return world;
@@ -102,6 +101,10 @@ static inline void *world_connect_thread(void *argument)
 {
 	struct world_rank *rank = argument;
 	rank->status = world_connect_rank(rank);
+	if (rank->transport.rank == 0) {
+		close(rank->world->listen_fd);
+		rank->world->listen_fd = -1;
+	}
 	rank->ended_ns = clock_now_ns();
 	wait_thread_leave(&rank->waiter);
 	return NULL;

@@ -30,15 +30,16 @@
 #include "memory/memory.h"
 
 enum {
-	TRANSPORT_SIZE_MAX = 64,        /* ranks of one job, so far */
-	TRANSPORT_ENTRIES = 8,          /* K: how many collectives a rank may be ahead of the slowest */
-	TRANSPORT_ENTRY_BYTES = 4096,   /* header and inline payload of one entry */
-	TRANSPORT_INLINE_BYTES = 4032,  /* payload of an entry beyond its header line */
-	TRANSPORT_CHANNEL_SLOTS = 32,   /* unmatched messages per peer and lane that complete at once */
-	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a message slot; longer ones stay with the sender */
+	TRANSPORT_SIZE_MAX = 64, /* ranks of one job, so far */
+	TRANSPORT_ENTRIES = 8,   /* K: how many collectives a rank may be ahead of the slowest */
+	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
+	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
+	TRANSPORT_CHANNEL_SLOTS = 32, /* unmatched messages per peer and lane that complete at once */
+	TRANSPORT_MESSAGE_INLINE =
+		192, /* payload of a message slot; longer ones stay with the sender */
 	TRANSPORT_TEXT_BYTES = 2048,
 	TRANSPORT_PHASE_BITS = 16,
-	TRANSPORT_CPU_WORDS = 16,       /* 1024 processors */
+	TRANSPORT_CPU_WORDS = 16, /* 1024 processors */
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
@@ -58,10 +59,10 @@ struct transport_entry {
 	uint64_t count;
 	uint64_t history; /* of all signatures and counts before this one, so that a difference which no
 			   * edge of its own plan showed is found by the next collective */
-	uint64_t input;   /* arena offset of the input window */
-	uint64_t output;  /* arena offset of the output window */
-	uint32_t window;  /* enum transport_window */
-	uint32_t record;  /* low bits of its trace record, for reports */
+	uint64_t input;  /* arena offset of the input window */
+	uint64_t output; /* arena offset of the output window */
+	uint32_t window; /* enum transport_window */
+	uint32_t record; /* low bits of its trace record, for reports */
 	uint64_t reserved;
 	unsigned char payload[TRANSPORT_INLINE_BYTES];
 };
@@ -123,9 +124,10 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  * posted == taken + slots whose state is not 0 (transport_is_valid). Model: test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
-	_Alignas(64) _Atomic uint64_t taken;  /* messages taken out so far, by the owner, in any order */
-	_Atomic uint64_t refused;             /* ls_status of the first refused message, by the owner */
-	_Atomic uint64_t matched; /* messages claimed so far, by the owner: matched - taken are being read */
+	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner, in any order */
+	_Atomic uint64_t refused; /* ls_status of the first refused message, by the owner */
+	_Atomic uint64_t
+		matched; /* messages claimed so far, by the owner: matched - taken are being read */
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
 
@@ -143,7 +145,7 @@ struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* on which the owner may run, as cpu_set_t has it */
 	struct wait_bell bell;
-	struct transport_member member; /* of the world group */
+	struct transport_member member;      /* of the world group */
 	struct transport_channel channels[]; /* [TRANSPORT_LANES][world size] */
 };
 
@@ -183,7 +185,7 @@ struct transport_link {
 struct transport {
 	int rank, size;
 	uint64_t job;
-	int pid; /* whose memory it is: a forked child has none of it */
+	int pid;        /* whose memory it is: a forked child has none of it */
 	int segment_fd; /* mine */
 	struct transport_segment *segment;
 	struct transport_link *links; /* [size]; NULL before init */
@@ -208,8 +210,11 @@ LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_f
  * LS_OUT_OF_MEMORY, LS_SYSTEM; LS_INTERRUPTED. What rank 0 finds, all ranks return. */
 struct transport_exchange {
 	const char *address; /* without the leading NUL; not needed in a world of one rank */
-	int listen_fd;       /* of transport_listen in rank 0, and stays the caller's; -1 elsewhere */
-	int arena_fd, trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
+	/* Of transport_listen in rank 0, -1 elsewhere. Stays the caller's, who closes it as soon as
+	 * transport_connect has returned: a rank that comes too late learns by that. */
+	int listen_fd;
+	int arena_fd,
+		trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
 	struct waiter *waiter;
 	uint64_t deadline_ns;
 };
@@ -254,8 +259,8 @@ bool transport_post(struct transport *transport, enum transport_lane lane, int p
 /* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is the
  * message's own, or that of an earlier refusal: a channel on which one message was refused is closed, and
  * says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
-bool transport_taken(struct transport *transport, enum transport_lane lane, int peer, uint64_t ticket,
-		     ls_status *refused, struct wait_word *blocked);
+bool transport_taken(struct transport *transport, enum transport_lane lane, int peer,
+		     uint64_t ticket, ls_status *refused, struct wait_word *blocked);
 
 /* Claims the oldest message from `peer` that has this tag (lane POINT) or collective number (lane
  * COLLECTIVE) and that no other thread has claimed, or NULL with *blocked set. What is returned is a copy

@@ -33,9 +33,9 @@ struct transport_wire transport_wire_of(const struct transport *transport,
 /* 0, or the errno. */
 static int send_now(int fd, const struct transport_wire *wire, const int *fds, int fd_count)
 {
-	union control control = { .bytes = { 0 } };
-	struct iovec part = { .iov_base = (void *)(uintptr_t)wire, .iov_len = sizeof(*wire) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	union control control = {.bytes = {0}};
+	struct iovec part = {.iov_base = (void *)(uintptr_t)wire, .iov_len = sizeof(*wire)};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 	if (fd_count > 0) {
 		size_t bytes = (size_t)fd_count * sizeof(int);
 		message.msg_control = control.bytes;
@@ -55,8 +55,8 @@ void transport_wire_try_send(int fd, const struct transport_wire *wire)
 	(void)send_now(fd, wire, NULL, 0);
 }
 
-ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds, int fd_count,
-			      int peer, const struct transport_exchange *exchange,
+ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds,
+			      int fd_count, int peer, const struct transport_exchange *exchange,
 			      uint64_t deadline_ns)
 {
 	for (;;) {
@@ -67,7 +67,7 @@ ls_status transport_wire_send(int fd, const struct transport_wire *wire, const i
 			return LS_PEER_DIED;
 		ls_status status = LS_OK;
 		if (error == EAGAIN || error == EWOULDBLOCK) {
-			struct pollfd poll = { .fd = fd, .events = POLLOUT };
+			struct pollfd poll = {.fd = fd, .events = POLLOUT};
 			status = wait_fds(exchange->waiter, &poll, 1, peer, deadline_ns);
 		} else if (error == ETOOMANYREFS) {
 			/* Other processes of this user have too many in flight just now. */
@@ -91,8 +91,7 @@ ls_status transport_wire_send(int fd, const struct transport_wire *wire, const i
 static int take_fds(struct msghdr *message, int *fds, int max)
 {
 	int count = 0;
-	for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head;
-	     head = CMSG_NXTHDR(message, head)) {
+	for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
 		if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -112,7 +111,7 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 						  int *fds, int max, int *fd_count)
 {
 	union control control;
-	struct iovec part = { .iov_base = wire, .iov_len = sizeof(*wire) };
+	struct iovec part = {.iov_base = wire, .iov_len = sizeof(*wire)};
 	/* The length, not the space: the padding would have room for one more descriptor. */
 	struct msghdr message = {
 		.msg_iov = &part,
@@ -120,7 +119,7 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 		.msg_control = control.bytes,
 		.msg_controllen = CMSG_LEN((size_t)max * sizeof(int)),
 	};
-	*wire = (struct transport_wire){ 0 };
+	*wire = (struct transport_wire){0};
 	*fd_count = 0;
 	ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (bytes < 0 && errno == ECONNRESET) {
@@ -128,8 +127,8 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 		bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	}
 	if (bytes < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? WIRE_AGAIN :
-										   WIRE_END;
+		return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? WIRE_AGAIN
+										 : WIRE_END;
 	int count = take_fds(&message, fds, max);
 	enum transport_wire_result result = WIRE_MESSAGE;
 	if (bytes == 0)
@@ -149,7 +148,7 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 
 bool transport_wire_same_user(int fd, int *pid, unsigned *uid)
 {
-	struct ucred peer = { .pid = 0, .uid = (uid_t)-1 };
+	struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
 	socklen_t bytes = sizeof(peer);
 	bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
 	*pid = peer.pid;

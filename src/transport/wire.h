@@ -34,9 +34,9 @@ struct transport_wire {
 	uint32_t version;
 	uint32_t kind; /* enum transport_wire_kind */
 	uint64_t job;
-	int32_t rank, size; /* HELLO: the sender's; FAIL: rank is who is to blame */
-	int32_t pid;        /* HELLO: the sender's */
-	uint32_t status;    /* FAIL */
+	int32_t rank, size;   /* HELLO: the sender's; FAIL: rank is who is to blame */
+	int32_t pid;          /* HELLO: the sender's */
+	uint32_t status;      /* FAIL */
 	int32_t first, count; /* TABLE, MAPPED: ranks [first, first + count) */
 };
 _Static_assert(sizeof(struct transport_wire) == 48, "the same for all compilers");

@@ -72,7 +72,7 @@ REFUSED = [
     (
         "floor",
         "src/plan/plan.c:2",
-        "memory.h (floor 1)",
+        "memory is on floor 1",
         {"src/plan/plan.c": C + '#include "memory/memory.h"\n' + SAYS},
     ),
     ("floor", "src/plan/plan.c:2", "in no room", {"src/plan/plan.c": C + '#include "../memory/memory.h"\n' + SAYS}),
@@ -162,6 +162,12 @@ REFUSED = [
         {"src/base/messages.def": C + 'X(BAD_WORD, ERROR, "Another help.")\n'},
     ),
     ("docs", "doc/man/lockstep-errors.7.scd:1", "must stand here once", {"doc/man/lockstep-errors.7.scd": PAGE[:46]}),
+    (
+        "docs",
+        "include/lockstep/group.h:2",
+        "ls_sing",
+        {"include/lockstep/group.h": C + "LS_EXPORT LS_CHECKED ls_status ls_sing(ls_group *group,\n\tint song);\n"},
+    ),
     ("missing", "doc/man/lockstep-errors.7.scd:1", "does not exist", {"doc/man/lockstep-errors.7.scd": None}),
     ("table", "src/base/settings.def:1", "cannot be read", {"src/base/settings.def": C + "X(a, A, U64, 1, 1, 2)\n"}),
     ("messages", "src/base/messages.def:2", "not in messages.h", {"src/base/messages.h": C}),

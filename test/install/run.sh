@@ -13,14 +13,14 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 try() { # NAME COMMAND…: passes if the command succeeds
-	name=$1
+	title=$1
 	shift
 	if "$@" >"$work/said" 2>&1; then
 		passed=$((passed + 1))
-		echo "ok - $name"
+		echo "ok - $title"
 	else
 		failed=$((failed + 1))
-		echo "not ok - $name: $*"
+		echo "not ok - $title: $*"
 		sed 's/^/# /' "$work/said"
 	fi
 }
@@ -74,7 +74,7 @@ if command -v clang >/dev/null; then
 fi
 if [ -d "$prefix/share/man" ]; then
 	try "the manual has a page for every command and function" sh -c "
-		cd '$prefix/share/man' && for page in man1/lockstep-run.1 man3/ls_allreduce.3 man3/ls_recv.3 man7/lockstep-errors.7; do
+		cd '$prefix/share/man' && for page in man1/lockstep-run.1 man3/ls_allreduce.3 man3/ls_recv.3 man3/ls_status_name.3 man3/ls_version.3 man7/lockstep-errors.7; do
 			[ -s \$page ] || { echo \$page; exit 1; }; done"
 fi
 echo "$passed passed, $failed failed"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A channel of the transport (src/transport/channel.c): two threads of the source post messages with two
  * tags, one of them asks for each what became of it; two threads of the owner take them in any order
- * that keeps each tag's own. At most one message is refused. A wait is a guard on the awaited counter:
+ * that keeps each tag's own. The message of the one that asks is refused. A wait is a guard on the awaited counter:
  * that the doorbell loses no wake-up is shown in doorbell.pml.
  *
  * Shown: nobody waits forever; messages of one tag are taken in order, each once, whole; a sender that
@@ -28,7 +28,7 @@ bit claimed[SLOTS];
 bit source_lock, owner_lock;
 
 /* For the assertions only. */
-byte victim;          /* position of the message that is refused, 0: none */
+byte victim;          /* position of the message that is refused */
 byte newest[2];       /* position claimed last, of each tag */
 bit is_over[TOTAL + 1]; /* positions that were taken */
 
@@ -63,8 +63,9 @@ proctype source(bit asks; byte count)
 				position = cursor;
 				content[i] = position;
 				if
-				:: tag[i] = 0
-				:: tag[i] = 1
+				:: asks -> tag[i] = 0; victim = position
+				:: !asks -> tag[i] = 0
+				:: !asks -> tag[i] = 1
 				fi
 			};
 #if MUTANT == 7
@@ -180,7 +181,6 @@ proctype owner(byte count)
 
 init {
 	atomic {
-		select(victim : 0 .. TOTAL);
 		run source(1, 1); run source(0, TOTAL - 1); run owner(1); run owner(TOTAL - 1)
 	}
 }

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Views, reports and snapshot files, with traces made here. Damaged files are a matter of test/cli. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/view.h"
+
+enum { SIZE = 3, JOB = 0x1234 };
+
+struct world {
+	struct trace traces[SIZE];
+	struct cli_view *view;
+	char place[64];
+	char path[96];
+};
+
+static int set_up(void **state)
+{
+	struct world *world = calloc(1, sizeof *world);
+
+	assert_non_null(world);
+	world->view = cli_view_new(JOB, SIZE);
+	assert_non_null(world->view);
+	for (int rank = 0; rank < SIZE; rank++) {
+		struct trace_options options = {
+			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
+		assert_int_equal(trace_init(&world->traces[rank], &options), LS_OK);
+	}
+	snprintf(world->place, sizeof world->place, "/tmp/lockstep-test-XXXXXX");
+	assert_non_null(mkdtemp(world->place));
+	snprintf(world->path, sizeof world->path, "%s/snapshot", world->place);
+	*state = world;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct world *world = *state;
+
+	cli_view_free(world->view);
+	for (int rank = 0; rank < SIZE; rank++)
+		trace_fini(&world->traces[rank]);
+	unlink(world->path);
+	rmdir(world->place);
+	free(world);
+	return 0;
+}
+
+static bool add(struct world *world, int rank, int as)
+{
+	int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
+
+	assert_true(fd >= 0);
+	if (cli_view_add_trace(world->view, as, fd))
+		return true;
+	close(fd);
+	return false;
+}
+
+static struct cli_report *take(struct world *world)
+{
+	struct diagnose_source known[SIZE] = {
+		{.process = DIAGNOSE_DEAD, .signal = 9, .exit_code = -1},
+		{.process = DIAGNOSE_DEAD, .signal = 0, .exit_code = 0},
+		{.process = DIAGNOSE_DEAD, .signal = -1, .exit_code = -1},
+	};
+	struct cli_report *report = cli_report_take(world->view, known);
+
+	assert_non_null(report);
+	cli_report_explain(report);
+	return report;
+}
+
+static void a_view_takes_each_trace_once(void **state)
+{
+	struct world *world = *state;
+	int plain = memfd_create("plain", MFD_CLOEXEC);
+
+	assert_true(add(world, 0, 0));
+	assert_false(add(world, 0, 0));
+	assert_false(add(world, 1, SIZE));
+	assert_false(add(world, 1, -1));
+	/* Could shrink under the reader. */
+	assert_int_equal(ftruncate(plain, 1 << 20), 0);
+	assert_false(cli_view_add_trace(world->view, 1, plain));
+	assert_false(cli_view_add_segment(world->view, 1, plain));
+	close(plain);
+}
+
+static int make_segment(uint64_t job, int rank, bool sealed)
+{
+	int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct transport_head head = {
+		.magic = TRANSPORT_MAGIC, .bytes = 1 << 20, .job = job, .rank = rank, .size = SIZE};
+
+	assert_int_equal(ftruncate(fd, 1 << 20), 0);
+	assert_int_equal(pwrite(fd, &head, sizeof head, 0), sizeof head);
+	if (sealed)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	return fd;
+}
+
+static void a_view_takes_only_its_segments(void **state)
+{
+	struct world *world = *state;
+	int strangers[] = {make_segment(JOB + 1, 1, true), make_segment(JOB, 2, true),
+			   make_segment(JOB, 1, false)};
+
+	for (size_t i = 0; i < 3; i++) {
+		assert_false(cli_view_add_segment(world->view, 1, strangers[i]));
+		close(strangers[i]);
+	}
+	for (int rank = 0; rank < SIZE; rank++) {
+		assert_false(cli_view_has_segments(world->view));
+		assert_true(cli_view_add_segment(world->view, rank, make_segment(JOB, rank, true)));
+	}
+	assert_true(cli_view_has_segments(world->view));
+}
+
+static void a_published_cause_is_read(void **state)
+{
+	struct world *world = *state;
+	struct transport_segment *segment = calloc(1, sizeof *segment);
+	uint64_t cause = 3;
+
+	assert_non_null(segment);
+	segment->member.status = LS_MISMATCH;
+	segment->member.blamed = 1;
+	segment->member.operation = 58;
+	memset(segment->member.text, 'x', sizeof segment->member.text); /* without an end */
+	for (int rank = 0; rank < SIZE; rank++) {
+		int fd = make_segment(JOB, rank, true);
+		size_t at = offsetof(struct transport_segment, member.status);
+		if (rank == 2)
+			assert_true(pwrite(fd, (char *)segment + at, sizeof *segment - at,
+					   (off_t)at) > 0);
+		if (rank == 0)
+			assert_true(pwrite(fd, &cause, sizeof cause,
+					   offsetof(struct transport_segment, member.cause)) > 0);
+		assert_true(cli_view_add_segment(world->view, rank, fd));
+	}
+	struct cli_report *report = take(world);
+	assert_int_equal(report->failure, LS_MISMATCH);
+	assert_int_equal(report->blamed, 1);
+	assert_int_equal(report->operation, 58);
+	assert_int_equal(strlen(report->text), sizeof report->text - 1);
+	cli_report_free(report);
+
+	/* Nonsense is nothing. */
+	uint64_t wrong[] = {0, SIZE + 1, UINT64_MAX};
+	for (size_t i = 0; i < 3; i++) {
+		assert_true(pwrite(world->view->ranks[0].segment_fd, &wrong[i], sizeof wrong[i],
+				   offsetof(struct transport_segment, member.cause)) > 0);
+		report = take(world);
+		assert_int_equal(report->failure, LS_OK);
+		cli_report_free(report);
+	}
+	free(segment);
+}
+
+static void a_snapshot_is_read_as_it_was_written(void **state)
+{
+	struct world *world = *state;
+	const char *why = NULL;
+	struct stat status;
+
+	for (int rank = 0; rank < 2; rank++)
+		assert_true(add(world, rank, rank));
+	struct cli_report *report = take(world);
+	assert_int_equal(report->verdict.cause, DIAGNOSE_DIED);
+	assert_int_equal(report->verdict.culprits, 1);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	assert_int_equal(stat(world->path, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0600);
+
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_null(why);
+	assert_non_null(snapshot);
+	assert_string_equal(snapshot->ended, "it broke");
+	assert_string_equal(snapshot->report.text, report->text);
+	assert_int_equal(snapshot->report.verdict.cause, DIAGNOSE_DIED);
+	assert_int_equal(snapshot->report.blamed, 0);
+	assert_int_equal(snapshot->report.job->job, JOB);
+	assert_int_equal(snapshot->report.job->size, SIZE);
+	assert_int_equal(snapshot->report.job->ranks[0].signal, 9);
+	assert_true(snapshot->report.job->ranks[1].known);
+	assert_false(snapshot->report.job->ranks[2].known);
+	cli_snapshot_free(snapshot);
+	cli_report_free(report);
+}
+
+static void a_snapshot_replaces_nothing(void **state)
+{
+	struct world *world = *state;
+	char trap[128];
+	struct stat status;
+	struct cli_report *report = take(world);
+
+	snprintf(trap, sizeof trap, "%s/trap", world->place);
+	assert_int_equal(symlink(world->path, trap), 0);
+	assert_int_equal(cli_snapshot_write(trap, world->view, report, ""), EEXIST);
+	assert_int_equal(stat(world->path, &status), -1);
+	unlink(trap);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, ""), 0);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, ""), EEXIST);
+	assert_int_equal(cli_snapshot_write("/there/is/none", world->view, report, ""), ENOENT);
+	/* A file that could not be written whole is not left behind. */
+	assert_int_equal(stat(world->path, &status), 0);
+	cli_report_free(report);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_view_takes_each_trace_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_view_takes_only_its_segments, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_published_cause_is_read, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_replaces_nothing, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

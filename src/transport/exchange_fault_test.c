@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What goes wrong while ranks connect: strangers, ranks that die or fall silent or hand over nonsense, and
+ * a hub that is none. Each error comes in time and names the rank. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/capture.h"
+#include "transport/test_world.h"
+#include "transport/wire.h"
+
+enum { SHORT_MS = 400 };
+
+/* ---- a socket that is no rank ---- */
+
+static struct sockaddr_un address_of(const char *name, socklen_t *bytes)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	memcpy(address.sun_path + 1, name, strlen(name));
+	*bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+	return address;
+}
+
+static int connect_to(const char *name)
+{
+	socklen_t bytes;
+	struct sockaddr_un address = address_of(name, &bytes);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, bytes), 0);
+	return fd;
+}
+
+static struct transport_wire hello_of(struct world *world, int rank)
+{
+	return transport_wire_of(&world->ranks[rank].transport, WIRE_HELLO);
+}
+
+/* Says `wire` with these descriptors, as a rank would. */
+static void say(int fd, const struct transport_wire *wire, const int *fds, int count)
+{
+	struct transport_exchange exchange = {.deadline_ns = CLOCK_NEVER};
+	assert_int_equal(transport_wire_send(fd, wire, fds, count, 0, &exchange, CLOCK_NEVER),
+			 LS_OK);
+}
+
+/* Connects as `rank` and hands over what it should. */
+static int seat(struct world *world, int rank)
+{
+	struct world_rank *who = &world->ranks[rank];
+	int fds[TRANSPORT_FDS] = {who->transport.segment_fd, who->memory.fd, who->trace_fd};
+	struct transport_wire wire = hello_of(world, rank);
+	int fd = connect_to(world->address);
+	say(fd, &wire, fds, TRANSPORT_FDS);
+	return fd;
+}
+
+/* Blocks until the other end says something or closes. */
+static enum transport_wire_result listen_to(int fd, struct transport_wire *wire)
+{
+	struct pollfd poll = {.fd = fd, .events = POLLIN};
+	int fds[WIRE_FDS_MAX], count;
+	assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
+	enum transport_wire_result result =
+		transport_wire_receive(fd, WORLD_JOB, wire, fds, WIRE_FDS_MAX, &count);
+	transport_close_fds(fds, count);
+	return result;
+}
+
+/* Starts all ranks but `missing`, and returns once all have ended. */
+static void run_without(struct world *world, int missing)
+{
+	for (int r = 0; r < world->size; r++)
+		if (r != missing)
+			world_start(world, r);
+	for (int r = 0; r < world->size; r++)
+		if (r != missing)
+			wait_join(world->ranks[r].thread);
+}
+
+static void assert_all(struct world *world, int missing, ls_status status)
+{
+	for (int r = 0; r < world->size; r++)
+		if (r != missing)
+			assert_int_equal(world->ranks[r].status, status);
+}
+
+static int occurrences(const char *text, const char *word)
+{
+	int count = 0;
+	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+		count++;
+	return count;
+}
+
+/* ---- strangers ---- */
+
+static void test_strangers(void **state)
+{
+	(void)state;
+	struct capture capture;
+	int before = world_descriptors();
+	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	int strangers[100 + 8], count = 0;
+	capture_begin(&capture);
+	int silent = connect_to(world->address);
+	world_start(world, 0);
+	for (int i = 0; i < 100; i++) /* more than are kept */
+		strangers[count++] = connect_to(world->address);
+	for (int kind = 0; kind < 7; kind++) {
+		struct transport_wire wire = hello_of(world, 1);
+		int fds[4] = {world->ranks[1].transport.segment_fd, world->ranks[1].memory.fd,
+			      world->ranks[1].trace_fd, world->ranks[1].trace_fd};
+		int fd = strangers[count++] = connect_to(world->address);
+		wire.magic += kind == 0;
+		wire.version += kind == 1;
+		wire.job += kind == 2;
+		wire.rank = kind == 3 ? 3 : kind == 4 ? 0 : 1;
+		wire.size += kind == 5;
+		say(fd, &wire, fds, kind == 6 ? 4 : 3);
+	}
+	int fd = strangers[count++] = connect_to(world->address);
+	assert_int_equal(send(fd, "garbage", 7, 0), 7);
+	/* Those that spoke are turned away while the hub still waits. */
+	struct transport_wire wire;
+	for (int i = 100; i < count; i++)
+		assert_int_equal(listen_to(strangers[i], &wire), WIRE_END);
+	world_start(world, 1);
+	world_start(world, 2);
+	for (int r = 0; r < 3; r++)
+		wait_join(world->ranks[r].thread);
+	const char *text = capture_end(&capture);
+	assert_all(world, -1, LS_OK);
+	assert_int_equal(occurrences(text, "LS-LINK-STRANGER"), 1);
+	for (int i = 0; i < count; i++)
+		close(strangers[i]);
+	close(silent);
+	world_close(world);
+	assert_int_equal(world_descriptors(), before);
+}
+
+/* Runs in a child that is another user: 0 if the hub closed without a word. */
+static int be_another_user(struct world *world)
+{
+	struct transport_wire wire;
+	if (setuid(65534) != 0)
+		return 2;
+	int fd = seat(world, 1);
+	return listen_to(fd, &wire) == WIRE_END ? 0 : 1;
+}
+
+static void test_another_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	struct capture capture;
+	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	capture_begin(&capture);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(be_another_user(world));
+	world_start(world, 0);
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	world_start(world, 1);
+	wait_join(world->ranks[0].thread);
+	wait_join(world->ranks[1].thread);
+	const char *text = capture_end(&capture);
+	assert_int_equal(status, 0);
+	assert_all(world, -1, LS_OK);
+	assert_non_null(strstr(text, "user 65534"));
+	world_close(world);
+}
+
+/* ---- ranks that die or fall silent ---- */
+
+/* Between hello and go: in the child everything ends at once, as after kill -9. */
+static void test_death_after_hello(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(4, WORLD_LIMIT_MS);
+	capture_begin(&capture);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		seat(world, 2);
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	run_without(world, 2);
+	const char *text = capture_end(&capture);
+	assert_all(world, 2, LS_PEER_DIED);
+	assert_int_equal(occurrences(text, "rank 2"), 3); /* once on each survivor */
+	world_close(world);
+}
+
+static void test_death_after_table(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	struct transport_wire wire;
+	capture_begin(&capture);
+	int fd = seat(world, 1);
+	world_start(world, 0);
+	world_start(world, 2);
+	assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
+	assert_int_equal(wire.kind, WIRE_TABLE);
+	assert_int_equal(wire.count, 3);
+	close(fd);
+	wait_join(world->ranks[0].thread);
+	wait_join(world->ranks[2].thread);
+	const char *text = capture_end(&capture);
+	assert_all(world, 1, LS_PEER_DIED);
+	assert_int_equal(occurrences(text, "rank 1"), 2);
+	world_close(world);
+}
+
+static void assert_in_time(struct world *world, int missing)
+{
+	for (int r = 0; r < world->size; r++)
+		if (r != missing)
+			assert_true(world->ranks[r].ended_ns < world->deadline_ns + 100000000);
+}
+
+static void test_never_comes(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(4, SHORT_MS);
+	capture_begin(&capture);
+	run_without(world, 2);
+	const char *text = capture_end(&capture);
+	assert_all(world, 2, LS_RANK_MISSING);
+	assert_int_equal(occurrences(text, "rank 2"), 3);
+	assert_in_time(world, 2);
+	world_close(world);
+}
+
+/* Takes the table and says no more. */
+static void test_falls_silent(void **state)
+{
+	(void)state;
+	struct capture capture;
+	int before = world_descriptors();
+	struct world *world = world_new(3, SHORT_MS);
+	capture_begin(&capture);
+	int fd = seat(world, 1);
+	run_without(world, 1);
+	close(fd);
+	const char *text = capture_end(&capture);
+	assert_all(world, 1, LS_RANK_MISSING);
+	assert_int_equal(occurrences(text, "rank 1"), 2);
+	assert_in_time(world, 1);
+	world_close(world);
+	assert_int_equal(world_descriptors(), before);
+}
+
+/* ---- a hub that is none ---- */
+
+static void test_no_hub(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	capture_begin(&capture);
+	close(world->listen_fd);
+	world->listen_fd = -1;
+	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_NO_MASTER);
+	assert_non_null(strstr(capture_end(&capture), "rank 0: connect: Connection refused"));
+	world_close(world);
+}
+
+static void test_silent_hub(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(2, SHORT_MS);
+	capture_begin(&capture);
+	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_RANK_MISSING);
+	assert_non_null(strstr(capture_end(&capture), "rank 0"));
+	world_close(world);
+}
+
+enum hub_fault {
+	HUB_CLOSES,
+	HUB_TALKS,
+	HUB_OTHER_JOB,
+	HUB_EARLY_GO,
+	HUB_BAD_COUNT,
+	HUB_BAD_STATUS
+};
+
+static void test_bad_hubs(void **state)
+{
+	(void)state;
+	static const ls_status expected[] = {LS_PEER_DIED, LS_STRANGER, LS_STRANGER,
+					     LS_STRANGER,  LS_STRANGER, LS_INTERNAL};
+	for (int fault = HUB_CLOSES; fault <= HUB_BAD_STATUS; fault++) {
+		struct capture capture;
+		struct world *world = world_new(2, WORLD_LIMIT_MS);
+		struct transport_wire wire;
+		capture_begin(&capture);
+		world_start(world, 1);
+		struct pollfd poll = {.fd = world->listen_fd, .events = POLLIN};
+		assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
+		int fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
+		assert_int_equal(wire.kind, WIRE_HELLO);
+		wire = transport_wire_of(&world->ranks[0].transport, WIRE_TABLE);
+		wire.job += fault == HUB_OTHER_JOB;
+		wire.count = 1000;
+		wire.status = 12345;
+		if (fault == HUB_EARLY_GO)
+			wire.kind = WIRE_GO;
+		if (fault == HUB_BAD_STATUS)
+			wire.kind = WIRE_FAIL;
+		if (fault == HUB_TALKS)
+			assert_int_equal(send(fd, "hello?", 6, 0), 6);
+		else if (fault != HUB_CLOSES)
+			say(fd, &wire, &world->ranks[0].trace_fd, 1);
+		if (fault == HUB_CLOSES)
+			close(fd);
+		wait_join(world->ranks[1].thread);
+		if (fault != HUB_CLOSES)
+			close(fd);
+		const char *text = capture_end(&capture);
+		assert_int_equal(world->ranks[1].status, expected[fault]);
+		assert_non_null(strstr(text, "rank 0"));
+		world_close(world);
+	}
+}
+
+static void test_hub_of_another_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	struct capture capture;
+	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	int ready[2];
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	close(world->listen_fd);
+	world->listen_fd = -1;
+	capture_begin(&capture);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		socklen_t bytes;
+		struct sockaddr_un address = address_of(world->address, &bytes);
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		bool good = setuid(65534) == 0 &&
+			    bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
+			    listen(fd, 1) == 0 && write(ready[1], "x", 1) == 1;
+		struct pollfd poll = {.fd = ready[0], .events = 0};
+		struct transport_wire wire;
+		int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+		/* It must not even get the hello. */
+		(void)poll;
+		_exit(good && listen_to(peer, &wire) == WIRE_END ? 0 : 1);
+	}
+	char byte;
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_STRANGER);
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	const char *text = capture_end(&capture);
+	assert_int_equal(status, 0);
+	assert_non_null(strstr(text, "user 65534 answers in place of rank 0"));
+	close(ready[0]);
+	close(ready[1]);
+	world_close(world);
+}
+
+/* ---- memory that is none ---- */
+
+enum memory_fault { A_PIPE, NOT_SEALED, TOO_SMALL, OTHER_RANK, NOT_AN_ARENA, MEMORY_FAULTS };
+
+static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
+{
+	struct world_rank *rank = &world->ranks[1];
+	off_t bytes = (off_t)rank->transport.links[1].segment_bytes;
+	int pipes[2] = {-1, -1};
+	int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	assert_int_equal(ftruncate(fd, fault == TOO_SMALL ? 4096 : bytes), 0);
+	if (fault != NOT_SEALED)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	fds[TRANSPORT_FD_SEGMENT] = dup(rank->transport.segment_fd);
+	fds[TRANSPORT_FD_ARENA] = dup(fault == NOT_AN_ARENA ? pipes[0] : rank->memory.fd);
+	fds[TRANSPORT_FD_TRACE] = dup(rank->trace_fd);
+	if (fault != NOT_AN_ARENA)
+		assert_true(dup2(fault == A_PIPE ? pipes[0] : fd, fds[TRANSPORT_FD_SEGMENT]) >= 0);
+	if (fault == OTHER_RANK)
+		assert_true(dup2(world->ranks[2].transport.segment_fd, fds[TRANSPORT_FD_SEGMENT]) >=
+			    0);
+	close(fd);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static void test_bad_memory(void **state)
+{
+	(void)state;
+	for (int fault = 0; fault < MEMORY_FAULTS; fault++) {
+		struct capture capture;
+		int before = world_descriptors();
+		struct world *world = world_new(3, WORLD_LIMIT_MS);
+		int fds[TRANSPORT_FDS];
+		struct transport_wire wire = hello_of(world, 1);
+		hand_over(world, fault, fds);
+		capture_begin(&capture);
+		int fd = connect_to(world->address);
+		say(fd, &wire, fds, TRANSPORT_FDS);
+		run_without(world, 1);
+		const char *text = capture_end(&capture);
+		ls_status status = world->ranks[0].status;
+		assert_int_not_equal(status, LS_OK);
+		assert_int_not_equal(status, LS_RANK_MISSING);
+		assert_all(world, 1, status);
+		assert_non_null(strstr(text, "because of rank 1"));
+		transport_close_fds(fds, TRANSPORT_FDS);
+		close(fd);
+		world_close(world);
+		assert_int_equal(world_descriptors(), before);
+	}
+}
+
+/* ---- no descriptors left ---- */
+
+/* In a child, for the limit holds for the whole process. 0 if rank `poor` said what is wrong. */
+static int run_short_of_descriptors(int spare)
+{
+	struct capture capture;
+	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	capture_begin(&capture);
+	int next = dup(0);
+	close(next);
+	struct rlimit limit = {.rlim_cur = (rlim_t)(next + spare),
+			       .rlim_max = (rlim_t)(next + spare)};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	run_without(world, -1);
+	const char *text = capture_end(&capture);
+	bool said = strstr(text, "LS-LINK-LIMIT") || strstr(text, "Too many open files");
+	int failed = 0;
+	for (int r = 0; r < 3; r++)
+		failed += world->ranks[r].status == LS_OUT_OF_MEMORY;
+	return said && failed > 0 ? 0 : 1;
+}
+
+static void test_short_of_descriptors(void **state)
+{
+	(void)state;
+	for (int spare = 1; spare < 18; spare += 3) {
+		pid_t child = fork();
+		assert_true(child >= 0);
+		if (child == 0)
+			_exit(run_short_of_descriptors(spare));
+		int status;
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_another_user),
+		cmocka_unit_test(test_death_after_hello),
+		cmocka_unit_test(test_death_after_table),
+		cmocka_unit_test(test_never_comes),
+		cmocka_unit_test(test_falls_silent),
+		cmocka_unit_test(test_no_hub),
+		cmocka_unit_test(test_silent_hub),
+		cmocka_unit_test(test_bad_hubs),
+		cmocka_unit_test(test_hub_of_another_user),
+		cmocka_unit_test(test_bad_memory),
+		cmocka_unit_test(test_short_of_descriptors),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Connecting: every number of ranks that matters, across fork, and what the wait slots say meanwhile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/capture.h"
+#include "base/seqlock.h"
+#include "transport/test_world.h"
+
+static struct transport *at(struct world *world, int rank)
+{
+	return &world->ranks[rank].transport;
+}
+
+/* Every rank sees every rank's segment and arena, and the right one. */
+static void check_all_see_all(struct world *world)
+{
+	for (int r = 0; r < world->size; r++) {
+		atomic_store(&transport_member(at(world, r), r)->finished, (uint64_t)r + 100);
+		world->ranks[r].memory.base[5000] = (unsigned char)(r + 1);
+	}
+	for (int r = 0; r < world->size; r++) {
+		for (int q = 0; q < world->size; q++) {
+			const struct transport_link *link = &at(world, r)->links[q];
+			assert_int_equal(link->peer, q);
+			assert_int_equal(atomic_load(&transport_member(at(world, r), q)->finished),
+					 q + 100);
+			unsigned char *byte = memory_view_at(&link->arena, 5000, 1);
+			assert_non_null(byte);
+			assert_int_equal(*byte, q + 1);
+			assert_true(fcntl(link->segment_fd, F_GETFD) & FD_CLOEXEC);
+			assert_true(fcntl(link->trace_fd, F_GETFD) & FD_CLOEXEC);
+		}
+		assert_true(transport_is_valid(at(world, r)));
+	}
+}
+
+static void run_size(int size)
+{
+	int before = world_descriptors();
+	struct world *world = world_open(size);
+	check_all_see_all(world);
+	/* Nothing but two descriptors a peer is left: no connection, no arena. */
+	int mine = 3 * size;
+	assert_int_equal(world_descriptors(), before + mine + 2 * size * (size - 1));
+	world_close(world);
+	assert_int_equal(world_descriptors(), before);
+}
+
+static void test_few(void **state)
+{
+	(void)state;
+	for (int size = 1; size <= 5; size++)
+		run_size(size);
+}
+
+/* The table is sent in pieces of 32 ranks. */
+static void test_pieces(void **state)
+{
+	(void)state;
+	run_size(32);
+	run_size(33);
+}
+
+static void test_most(void **state)
+{
+	(void)state;
+	struct rlimit limit;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	if (limit.rlim_max < 3 * TRANSPORT_SIZE_MAX * TRANSPORT_SIZE_MAX)
+		skip();
+	run_size(TRANSPORT_SIZE_MAX);
+}
+
+static void test_arguments(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct transport transport;
+	int fd = 5;
+	char address[8] = "x";
+	capture_begin(&capture);
+	assert_int_equal(transport_init(&transport, 1, 0, TRANSPORT_SIZE_MAX + 1), LS_BAD_ARGUMENT);
+	assert_null(transport.links);
+	assert_int_equal(transport_init(&transport, 1, 2, 2), LS_BAD_ARGUMENT);
+	transport_fini(&transport);
+	assert_int_not_equal(transport_listen(address, sizeof(address), &fd), LS_OK);
+	assert_int_equal(fd, -1);
+	assert_string_equal(address, "");
+	const char *text = capture_end(&capture);
+	assert_non_null(strstr(text, "rank 2 of 2"));
+	assert_non_null(strstr(text, "LS-LINK-LISTEN"));
+}
+
+/* Memory that nobody can take away from under a peer, and no child sees. */
+static void test_segment(void **state)
+{
+	(void)state;
+	struct world *world = world_open(2);
+	int fd = at(world, 0)->links[1].segment_fd;
+	struct stat stat;
+	assert_int_equal(fstat(fd, &stat), 0);
+	assert_int_equal(ftruncate(fd, 4096), -1);
+	assert_int_equal(ftruncate(fd, stat.st_size + 4096), -1);
+	assert_true(stat.st_blocks * 512 >= stat.st_size); /* no page is missing */
+	char path[64], name[128] = "";
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	assert_true(readlink(path, name, sizeof(name) - 1) > 0);
+	assert_non_null(strstr(name, "memfd:lockstep-segment:1122334455667788:1"));
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		unsigned char resident;
+		int seen = 0;
+		for (int q = 0; q < 2; q++)
+			seen += mincore(at(world, 0)->links[q].segment, 4096, &resident) == 0;
+		transport_fini(at(world, 0)); /* must not touch what is not there */
+		_exit(seen);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	check_all_see_all(world);
+	world_close(world);
+}
+
+/* Waits (with the machine's patience, not ours) until a thread of this rank is blocked on a descriptor;
+ * returns for whom. */
+static int awaited_peer(struct world *world, int rank)
+{
+	struct wait_board *board = world->ranks[rank].board;
+	while (clock_now_ns() < world->deadline_ns) {
+		for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+			struct wait_slot_body body;
+			uint32_t epoch;
+			if (seqlock_read(&board->slots[i].epoch, &body, &board->slots[i].body,
+					 sizeof(body), &epoch) &&
+			    body.state == WAIT_FDS)
+				return body.edges[0].peer;
+		}
+		sched_yield();
+	}
+	return -2;
+}
+
+/* Until `peer` is named: a wait for somebody else may come before. */
+static bool names(struct world *world, int rank, int peer)
+{
+	int seen;
+	do
+		seen = awaited_peer(world, rank);
+	while (seen != peer && seen != -2);
+	return seen == peer;
+}
+
+static void test_slots_name_whom(void **state)
+{
+	(void)state;
+	struct world *world = world_new(4, WORLD_LIMIT_MS);
+	world_start(world, 0);
+	assert_true(names(world, 0, 1));
+	world_start(world, 1);
+	world_start(world, 3);
+	assert_true(names(world, 0, 2));
+	assert_true(names(world, 1, 0));
+	assert_true(names(world, 3, 0));
+	world_start(world, 2);
+	for (int r = 0; r < 4; r++) {
+		wait_join(world->ranks[r].thread);
+		assert_int_equal(world->ranks[r].status, LS_OK);
+	}
+	check_all_see_all(world);
+	world_close(world);
+}
+
+/* ---- across processes ---- */
+
+enum { PROCESSES = 4, LAPS = 200 };
+
+/* A token goes around the ring; each rank adds one. */
+static bool run_ring(struct world *world, int rank)
+{
+	struct transport *transport = at(world, rank);
+	int right = (rank + 1) % PROCESSES, left = (rank + PROCESSES - 1) % PROCESSES;
+	for (uint64_t lap = 0; lap < LAPS; lap++) {
+		struct wait_word blocked;
+		uint64_t ticket, token = lap * PROCESSES;
+		struct transport_envelope envelope = {.seq = lap, .bytes = sizeof(token)};
+		if (rank != 0) {
+			struct transport_message *message;
+			while (!(message = transport_match(transport, TRANSPORT_COLLECTIVE, left,
+							   (int64_t)lap, &blocked)))
+				if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+					return false;
+			memcpy(&token, transport_payload(transport, left, message), sizeof(token));
+			transport_take(transport, TRANSPORT_COLLECTIVE, left, message, LS_OK);
+		}
+		if (token != lap * PROCESSES + (uint64_t)rank)
+			return false;
+		token++;
+		while (!transport_post(transport, TRANSPORT_COLLECTIVE, right, &envelope, &token, 0,
+				       &ticket, &blocked))
+			if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+				return false;
+		struct transport_message *message = NULL;
+		while (rank == 0 && !(message = transport_match(transport, TRANSPORT_COLLECTIVE,
+								left, (int64_t)lap, &blocked)))
+			if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+				return false;
+		if (message)
+			transport_take(transport, TRANSPORT_COLLECTIVE, left, message, LS_OK);
+	}
+	return true;
+}
+
+/* A rank in a process of its own: makes its own memory, as it must after fork. */
+static int run_process(struct world *world, int rank)
+{
+	world_init_rank(world, rank);
+	bool good = world_connect_rank(&world->ranks[rank]) == LS_OK && run_ring(world, rank) &&
+		    transport_is_valid(at(world, rank));
+	world_fini_rank(world, rank);
+	return good ? 0 : 1;
+}
+
+static void test_processes(void **state)
+{
+	(void)state;
+	struct world *world = calloc(1, sizeof(*world));
+	assert_non_null(world);
+	world->size = PROCESSES;
+	world->deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS);
+	assert_int_equal(
+		transport_listen(world->address, sizeof(world->address), &world->listen_fd), LS_OK);
+	pid_t children[PROCESSES];
+	for (int r = 0; r < PROCESSES; r++) {
+		children[r] = fork();
+		assert_true(children[r] >= 0);
+		if (children[r] == 0)
+			_exit(run_process(world, r));
+	}
+	for (int r = 0; r < PROCESSES; r++) {
+		int status;
+		assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
+	close(world->listen_fd);
+	free(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_few),       cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_most),      cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_segment),   cmocka_unit_test(test_slots_name_whom),
+		cmocka_unit_test(test_processes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
+ * one rank does something else: ranks_demo [--rounds N] [--linger] [FAULT RANK ROUND]. Rounds count from
+ * 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, 8, …, or "failed STATUS". */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+enum { COUNT = 1000 };
+
+struct plan {
+	uint64_t rounds; /* 0: no end */
+	bool linger;     /* after a failure stay with the group open */
+	const char *fault;
+	int rank;
+	uint64_t round;
+};
+
+static ls_status receive_in_a_circle(ls_group *group)
+{
+	int size = ls_group_size(group);
+	int from = (ls_group_rank(group) + size - 1) % size;
+	float value;
+
+	return ls_recv(group, &value, 1, LS_FLOAT32, from, NULL);
+}
+
+static void start_workers(void)
+{
+	for (int i = 0; i < 2; i++)
+		if (fork() == 0)
+			for (;;)
+				pause();
+}
+
+/* True if the round is over with it. */
+static bool misbehave(ls_group *group, const char *fault, float *values, ls_status *status)
+{
+	if (strcmp(fault, "leave") == 0) {
+		ls_group_close(group);
+		exit(0);
+	}
+	if (strcmp(fault, "exit") == 0)
+		_exit(7);
+	if (strcmp(fault, "kill") == 0)
+		raise(SIGKILL);
+	if (strcmp(fault, "stop") == 0)
+		raise(SIGSTOP);
+	if (strcmp(fault, "away") == 0)
+		for (;;)
+			pause();
+	if (strcmp(fault, "workers") == 0) {
+		start_workers();
+		raise(SIGKILL);
+	}
+	if (strcmp(fault, "count") == 0) {
+		*status = ls_allreduce(group, values, values, COUNT / 2, LS_FLOAT32, LS_SUM, NULL);
+		return true;
+	}
+	return false;
+}
+
+static ls_status one_round(ls_group *group, const struct plan *plan, uint64_t round, float *values)
+{
+	ls_status status = LS_OK;
+
+	if (plan->fault && plan->round == round) {
+		if (strcmp(plan->fault, "circle") == 0)
+			return receive_in_a_circle(group);
+		if (plan->rank == ls_group_rank(group) &&
+		    misbehave(group, plan->fault, values, &status))
+			return status;
+	}
+	return ls_allreduce(group, values, values, COUNT, LS_FLOAT32, LS_MAX, NULL);
+}
+
+static int fail(ls_status status, bool linger)
+{
+	printf("failed %s\n", ls_status_name(status));
+	while (linger)
+		pause();
+	return 1;
+}
+
+static int loop(ls_group *group, const struct plan *plan)
+{
+	void *values;
+	ls_status status = ls_alloc(group, COUNT * sizeof(float), &values);
+
+	if (status != LS_OK)
+		return fail(status, false);
+	memset(values, 0, COUNT * sizeof(float));
+	for (uint64_t round = 1; plan->rounds == 0 || round <= plan->rounds; round++) {
+		status = one_round(group, plan, round, values);
+		if (status != LS_OK)
+			return fail(status, plan->linger);
+		if ((round & (round - 1)) == 0)
+			printf("round %llu\n", (unsigned long long)round);
+	}
+	return 0;
+}
+
+static void read_arguments(int argc, char **argv, struct plan *out)
+{
+	int next = 1;
+
+	*out = (struct plan){.rank = -1};
+	for (; next < argc && argv[next][0] == '-'; next++) {
+		if (strcmp(argv[next], "--linger") == 0)
+			out->linger = true;
+		else if (strcmp(argv[next], "--rounds") == 0 && next + 1 < argc)
+			out->rounds = strtoull(argv[++next], NULL, 10);
+		else
+			exit(99);
+	}
+	if (next + 3 == argc) {
+		out->fault = argv[next];
+		out->rank = (int)strtol(argv[next + 1], NULL, 10);
+		out->round = strtoull(argv[next + 2], NULL, 10);
+	} else if (next != argc) {
+		exit(99);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct plan plan;
+	ls_group *group;
+	const char *rank = getenv("RANK");
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	read_arguments(argc, argv, &plan);
+	if (plan.fault && plan.round == 0 && rank && strtol(rank, NULL, 10) == plan.rank) {
+		ls_status ignored;
+		misbehave(NULL, plan.fault, NULL, &ignored);
+	}
+	ls_status status = ls_group_open(NULL, &group);
+	if (status != LS_OK)
+		return fail(status, false);
+	int result = loop(group, &plan);
+	ls_group_close(group);
+	return result;
+}

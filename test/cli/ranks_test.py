@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""lockstep run and diagnose with ranks that use Lockstep:
+ranks_test.py PATH_OF_LOCKSTEP PATH_OF_RANKS_DEMO [test_…]"""
+import json
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import Job, environment, equal, is_gone, lockstep, main, matches, read, state, until
+
+DEMO = os.path.abspath(sys.argv[2])
+QUICK = environment(LOCKSTEP_PATIENCE_MS=100)  # diagnose shall not be patient
+
+
+def diagnose(what, env=None):
+    """(exit status, the one job that was found, or None)."""
+    result = lockstep('diagnose', '--json', what, env=env)
+    jobs = json.loads(result.stdout)['jobs']
+    assert len(jobs) <= 1, jobs
+    return result.returncode, jobs[0] if jobs else None
+
+
+def demo(*arguments, ranks=4, env=None, options=()):
+    return Job('run', '-n', ranks, *options, DEMO, *arguments, env=env)
+
+
+def lines(word, ranks=4):
+    return ['[%d] %s' % (rank, word) for rank in range(ranks)]
+
+
+def until_diagnosed(what, right, env=None):
+    def look():
+        status, job = diagnose(what, env)
+        return (status, job) if job and right(job) else None
+    return until(look, 'the diagnosis to show it')
+
+
+def waits(job, rank, for_whom):
+    return job['ranks'][rank]['waits_for'] == for_whom
+
+
+def test_healthy_job():
+    with tempfile.TemporaryDirectory() as place:
+        result = lockstep('run', '-n', 4, DEMO, '--rounds', 64, env=environment(TMPDIR=place))
+        equal((result.returncode, result.stderr), (0, ''))
+        equal(sorted(result.stdout.splitlines()),
+              sorted(line for i in range(7) for line in lines('round %d' % 2 ** i)))
+        equal(os.listdir(place), [])
+
+
+def test_running_job():
+    with demo() as job:
+        job.expect(*lines('round 16'))
+        status, found = diagnose(job.pid)
+        equal((status, found['running'], found['size'], found['source']), (0, True, 4, 'memory'))
+        equal(found['verdict']['healthy'], True)
+        ranks = job.ranks()
+        for rank in range(4):
+            seen = found['ranks'][rank]
+            equal((seen['rank'], seen['pid'], seen['readable'], seen['left']),
+                  (rank, ranks[rank], True, False))
+            equal((seen['operation']['kind'], seen['operation']['count']), ('all-reduce', 1000))
+            matches('^ranks_demo.c:[0-9]+$', seen['operation']['site'])
+        # The same job by its number, by any rank, and among all.
+        for name in (found['job'], ranks[0], ranks[3]):
+            equal(diagnose(name)[1]['job'], found['job'])
+        matches('job %s: running, ranks_demo, 4 ranks' % found['job'], lockstep('diagnose').stdout)
+        everything = json.loads(lockstep('diagnose', '--json').stdout)['jobs']
+        equal([one['job'] for one in everything].count(found['job']), 1)
+        job.process.send_signal(signal.SIGTERM)
+        job.end()
+        equal(lockstep('diagnose', found['job']).returncode, 3)
+
+
+def test_two_jobs():
+    with demo(ranks=2) as one, demo(ranks=3) as other:
+        one.expect(*lines('round 16', 2))
+        other.expect(*lines('round 16', 3))
+        first, second = diagnose(one.pid)[1], diagnose(other.pid)[1]
+        equal((first['size'], second['size']), (2, 3))
+        assert first['job'] != second['job']
+
+
+def test_rank_elsewhere():
+    with demo('away', 2, 6) as job:
+        job.expect(*lines('round 4'))
+        until_diagnosed(job.pid, lambda found: all(waits(found, rank, [2]) for rank in (0, 1, 3)))
+        status, found = diagnose(job.pid)
+        equal((status, found['verdict']['healthy']), (0, True), 'the patience is ten seconds')
+        status, found = until_diagnosed(job.pid, lambda found: not found['verdict']['healthy'], QUICK)
+        verdict = found['verdict']
+        equal((status, verdict['cause'], verdict['blamed'], verdict['culprits'], verdict['waiting']),
+              (1, 'elsewhere', 2, [2], [0, 1, 3]))
+        equal((found['ranks'][0]['operation']['number'], found['ranks'][2]['operation']['number']), (6, 5))
+        text = lockstep('diagnose', job.pid, env=QUICK).stdout
+        matches(r'rank 0 +pid \d+ +\w+ +waits .* for rank 2 in all-reduce #6 \(ranks_demo.c:\d+\)', text)
+        matches(r'verdict: rank 2 .*elsewhere', text)
+
+
+def test_stopped_rank():
+    with demo('stop', 1, 6) as job:
+        job.expect(*lines('round 4'))
+        status, found = until_diagnosed(
+            job.pid, lambda found: found['verdict']['cause'] == 'stopped' and
+            all(waits(found, rank, [1]) for rank in (0, 2, 3)))
+        equal((status, found['verdict']['blamed'], found['ranks'][1]['process']), (1, 1, 'stopped'))
+
+
+def test_all_stopped():
+    with demo() as job:
+        job.expect(*lines('round 16'))
+        ranks = job.ranks()
+        for pid in [*ranks.values(), job.pid]:
+            os.kill(pid, signal.SIGSTOP)
+        until(lambda: [state(pid) for pid in ranks.values()] == ['T'] * 4, 'all to stop')
+        _, found = diagnose(job.pid)
+        equal([rank['process'] for rank in found['ranks']], ['stopped'] * 4)
+        equal(found['running'], True)
+
+
+def test_dead_ranks_while_the_launcher_lives():
+    with demo() as job:
+        job.expect(*lines('round 16'))
+        number = until_diagnosed(job.pid, lambda found: True)[1]['job']
+        ranks = job.ranks()
+        os.kill(job.pid, signal.SIGSTOP)
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: all(is_gone(pid) for pid in ranks.values()), 'the ranks to end')
+        status, found = diagnose(number)
+        equal((status, found['running'], found['size']), (1, False, 4))
+        for rank in found['ranks']:
+            equal((rank['process'], rank['signal'], rank['readable']), ('ended', 9, True))
+            equal(rank['operation']['kind'], 'all-reduce')
+        os.kill(job.pid, signal.SIGCONT)
+        equal(job.end()[0], 137)
+
+
+def by_hand(ranks, *arguments):
+    """Ranks without a launcher, which meet at a port."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port = probe.getsockname()[1]
+    return [subprocess.Popen([DEMO, *map(str, arguments)], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True,
+                             env=environment(RANK=rank, WORLD_SIZE=ranks, MASTER_ADDR='127.0.0.1',
+                                             MASTER_PORT=port)) for rank in range(ranks)]
+
+
+def test_dead_rank_while_a_peer_lives():
+    ranks = by_hand(3, '--linger')
+    try:
+        for rank in ranks:
+            equal(rank.stdout.readline(), 'round 1\n')
+        number = diagnose(ranks[0].pid)[1]['job']
+        for rank in ranks[:2]:
+            rank.send_signal(signal.SIGSTOP)
+        until(lambda: all(state(rank.pid) == 'T' for rank in ranks[:2]), 'ranks 0 and 1 to stop')
+        ranks[2].kill()
+        ranks[2].wait()
+        _, found = diagnose(number)
+        equal([rank['process'] for rank in found['ranks']], ['stopped', 'stopped', 'ended'])
+        equal((found['ranks'][2]['readable'], found['running']), (True, True))
+        # They go on, find out, and keep the group open: now the cause that they published is shown.
+        for rank in ranks[:2]:
+            rank.send_signal(signal.SIGCONT)
+        status, found = until_diagnosed(number, lambda found: found['verdict']['published'])
+        equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_PEER_DIED', 2))
+        matches('^rank 2 ', found['verdict']['text'])
+        matches('the group has failed with LS_PEER_DIED:\n    rank 2 ', lockstep('diagnose', number).stdout)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+            rank.stdout.close()
+    equal(lockstep('diagnose', number).returncode, 3)
+
+
+def fails(*arguments, ranks=4, options=(), signal_first=None):
+    """Runs a job that ends badly; (status, errors, the snapshot as JSON, its path, its text)."""
+    with tempfile.TemporaryDirectory() as place:
+        with demo(*arguments, ranks=ranks, env=environment(TMPDIR=place), options=options) as job:
+            if signal_first:
+                job.expect(*lines('round 16', ranks))
+                job.process.send_signal(signal_first)
+            status, out, errors = job.end()
+            equal(job.processes(), [])
+        names = os.listdir(place)
+        equal(len(names), 1, errors)
+        path = os.path.join(place, names[0])
+        equal(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        matches('lockstep diagnose %s' % path, errors)
+        code, found = diagnose(path)
+        equal((code, found['source'], found['running']), (1, 'snapshot', False))
+        matches('lockstep-%s.snapshot' % found['job'], path)
+        text = lockstep('diagnose', path).stdout
+        matches('job %s: snapshot of ' % found['job'], text)
+        return status, out, errors, found, text
+
+
+def test_killed_rank():
+    status, out, errors, found, text = fails('kill', 2, 6)
+    equal(status, 137)
+    equal(sorted(line for line in out.splitlines() if 'failed' in line),
+          ['[%d] failed LS_PEER_DIED' % rank for rank in (0, 1, 3)])
+    matches(r'rank 2 \(pid \d+\) was killed by SIGKILL \(9\); ranks 0, 1, 3 then exited with 1', errors)
+    verdict = found['verdict']
+    equal((verdict['published'], verdict['status'], verdict['blamed']), (True, 'LS_PEER_DIED', 2))
+    equal((found['ranks'][2]['process'], found['ranks'][2]['signal']), ('ended', 9))
+    matches('was killed by SIGKILL', found['ended'])
+    matches('failed with LS_PEER_DIED:\n    rank 2 ', text)
+    equal(errors.count('[LS-VERDICT]'), 1)
+
+
+def test_rank_that_exits():
+    status, _, errors, found, _ = fails('exit', 0, 6, ranks=2)
+    equal((status, found['verdict']['blamed']), (7, 0))
+    matches(r'rank 0 \(pid \d+\) exited with 7; rank 1 then exited with 1', errors)
+
+
+def test_rank_that_leaves():
+    status, _, errors, found, _ = fails('leave', 2, 6)
+    equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_PEER_LEFT', 2))
+    matches('rank 2 had exited with 0', errors)
+
+
+def test_mismatch():
+    status, _, _, found, _ = fails('count', 1, 6)
+    equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_MISMATCH', 1))
+    equal(found['verdict']['operation'], 6)
+
+
+def test_circle():
+    status, _, _, found, _ = fails('circle', 0, 6, ranks=3)
+    equal((status, found['verdict']['status']), (1, 'LS_DEADLOCK'))
+
+
+def test_workers_of_a_killed_rank():
+    for _ in range(3):
+        equal(fails('workers', 1, 6, ranks=3)[0], 137)
+
+
+def test_timeout_says_what_the_job_waited_for():
+    status, _, errors, found, _ = fails('away', 2, 6, options=('--timeout', '0.7'))
+    equal(status, 124)
+    verdict = found['verdict']
+    equal((verdict['published'], verdict['cause'], verdict['blamed']), (False, 'elsewhere', 2))
+    matches(r'(?m)^rank 2 is elsewhere', errors)
+    assert 'LS-VERDICT' not in errors, errors
+    matches('ranks 0-3 were then killed by SIGTERM', errors)
+
+
+def test_interrupt_makes_no_false_verdict():
+    for _ in range(5):
+        status, _, errors, found, _ = fails(signal_first=signal.SIGTERM)
+        equal(status, 128 + signal.SIGTERM)
+        assert 'LS-VERDICT' not in errors, errors
+        matches(r'was killed by SIGTERM \(15\), which lockstep run was sent and passed on', errors)
+        equal(found['verdict']['published'], False)
+
+
+def test_snapshot_goes_to_the_log_dir():
+    with tempfile.TemporaryDirectory() as place:
+        lockstep('run', '-n', 2, '--log-dir', place, DEMO, 'exit', 1, 3)
+        equal(sum(name.endswith('.snapshot') for name in os.listdir(place)), 1)
+
+
+def test_damaged_snapshots():
+    random.seed(1)
+    with tempfile.TemporaryDirectory() as place:
+        lockstep('run', '-n', 2, '--log-dir', place, DEMO, 'exit', 1, 3)
+        path = next(os.path.join(place, name) for name in os.listdir(place) if 'snapshot' in name)
+        with open(path, 'rb') as file:
+            good = file.read()
+        damaged = path + '.damaged'
+        for i in range(120):
+            data = bytearray(good)
+            if i < 20:
+                del data[random.randrange(len(data)):]
+            else:
+                # Mostly near the beginning, where the numbers are.
+                for _ in range(random.randint(1, 200)):
+                    where = random.randrange(len(data) if i % 2 else 12000)
+                    data[where] = random.choice((0, 1, 0x7f, 0x80, 0xff, random.randrange(256)))
+            with open(damaged, 'wb') as file:
+                file.write(data)
+            for option in ([], ['--json']):
+                result = subprocess.run([sys.argv[1], 'diagnose', *option, damaged],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                assert result.returncode in (1, 3), (i, result)
+                if i < 20:
+                    equal(result.returncode, 3)
+                if option:
+                    json.loads(result.stdout.decode())
+
+
+def test_rank_that_ends_before_it_comes():
+    began = time.monotonic()
+    with demo('exit', 1, 0) as job:
+        status, out, errors = job.end()
+    equal(status, 7)
+    assert time.monotonic() - began < 5, errors
+    equal(sorted(out.splitlines()), ['[%d] failed LS_RANK_MISSING' % rank for rank in (0, 2, 3)])
+    equal(errors.count('rank 1 (pid'), 4, errors)
+    matches(r'rank 1 \(pid \d+\) exited with 7 before it came to the rendezvous', errors)
+    assert 'snapshot' not in errors
+
+
+def has_socket(name):
+    with open('/proc/net/unix', 'rb') as file:
+        return b'@' + name in file.read().split()
+
+
+def meeting_place(pid):
+    """The abstract socket that a launched process was given, b'' until it runs the program."""
+    for entry in read('/proc/%d/environ' % pid).split(b'\0'):
+        if entry.startswith(b'LOCKSTEP_RENDEZVOUS=unix:'):
+            return entry.partition(b':')[2]
+    return b''
+
+
+def test_launcher_killed_leaves_nothing():
+    before = sorted(os.listdir('/dev/shm'))
+    for wait_for in (None, 'round 1', 'round 64'):
+        for _ in range(3):
+            with demo(ranks=3) as job:
+                if wait_for:
+                    job.expect(*lines(wait_for, 3))
+                ranks = until(lambda: len(job.ranks()) == 3 and job.ranks(), 'the ranks')
+                name = meeting_place(ranks[0])
+                assert has_socket(name), name
+                job.process.kill()
+                job.process.wait()
+                until(lambda: not job.processes(), 'everything to end', 10)
+                assert not has_socket(name), name
+    equal(sorted(os.listdir('/dev/shm')), before)
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""lockstep run with programs that do not use Lockstep: run_test.py PATH_OF_LOCKSTEP [test_…]"""
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import (Job, environment, equal, is_gone, lockstep, main, matches, parent, program,
+                     python, read, state, until)
+
+
+def test_command_line():
+    for arguments, message in (
+            (['run'], 'which program'),
+            (['run', 'true'], 'how many ranks'),
+            (['run', '-n'], "option '-n' needs a value"),
+            (['run', '-n', '0', 'true'], 'from 1 to 64'),
+            (['run', '-n', '65', 'true'], 'from 1 to 64'),
+            (['run', '-n', '2x', 'true'], 'from 1 to 64'),
+            (['run', '-n', '-1', 'true'], 'from 1 to 64'),
+            (['run', '-x', 'true'], "no option '-x'"),
+            (['run', '--timeot', '1', 'true'], "did you mean '--timeout'"),
+            (['run', '-n', '1', '--timeout', '0', 'true'], '--timeout needs'),
+            (['run', '-n', '1', '--timeout', 'soon', 'true'], '--timeout needs'),
+            (['run', '-n', '1', '--no-prefix=3', 'true'], 'takes no value')):
+        result = lockstep(*arguments)
+        equal((result.returncode, result.stdout), (2, ''), arguments)
+        matches(re.escape(message) + r'.*see .lockstep run --help. \[LS-USAGE\]', result.stderr)
+
+
+def test_options_of_the_program_are_its_own():
+    result = lockstep('run', '-n', 1, 'echo', '-n', '--timeout', 'x')
+    equal((result.returncode, result.stdout), (0, '[0] --timeout x\n'))
+    result = lockstep('run', '-n', 1, '--', 'echo', '--', 'x')
+    equal((result.returncode, result.stdout), (0, '[0] -- x\n'))
+
+
+def test_environment():
+    names = ['RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'MASTER_ADDR']
+    code = 'import os; print(*[os.environ[n] for n in %r]); ' \
+           'print("run", os.environ["TORCHELASTIC_RUN_ID"], os.environ["MASTER_PORT"], ' \
+           'os.environ["LOCKSTEP_RENDEZVOUS"]); ' \
+           'print("store", os.environ.get("TORCHELASTIC_USE_AGENT_STORE")); ' \
+           'print("kept", os.environ["KEPT"])' % names
+    env = environment(TORCHELASTIC_USE_AGENT_STORE='True', RANK='7', KEPT='a b', MASTER_PORT='1')
+    result = lockstep('run', '-n', 3, *python(code), env=env)
+    equal(result.returncode, 0, result.stderr)
+    lines = result.stdout.splitlines()
+    for rank in range(3):
+        assert '[%d] %d 3 %d 3 0 127.0.0.1' % (rank, rank, rank) in lines, lines
+        assert '[%d] store None' % rank in lines and '[%d] kept a b' % rank in lines, lines
+    same = {line[4:] for line in lines if ' run ' in line}
+    equal(len(same), 1, lines)
+    run, port, place = matches(r'run (\w+) (\d+) unix:(\S+)', same.pop()).groups()
+    assert 1024 <= int(port) <= 65535 and len(run) == 16 and len(place) > 32
+    other = lockstep('run', '-n', 1, 'sh', '-c', 'echo $TORCHELASTIC_RUN_ID')
+    assert run not in other.stdout
+
+
+def test_exit_status():
+    equal(lockstep('run', '-n', 4, 'true').returncode, 0)
+    equal(lockstep('run', '-n', 2, 'sh', '-c', 'exit $((RANK * 7))').returncode, 7)
+    result = lockstep('run', '-n', 2, 'sh', '-c', 'kill -SEGV $$')
+    equal(result.returncode, 128 + signal.SIGSEGV)
+    matches(r'rank \d \(pid \d+\) was killed by SIGSEGV \(11\)', result.stderr)
+
+
+def test_first_failure_counts():
+    with tempfile.TemporaryDirectory() as place:
+        fifo = os.path.join(place, 'fifo')
+        os.mkfifo(fifo)
+        # Rank 0 fails only once rank 1 has ended, which nobody but the launcher's end of it shows.
+        code = 'if [ $RANK = 1 ]; then exit 3; fi; read x < %s; exit 4' % fifo
+        with Job('run', '-n', 2, 'sh', '-c', code) as job:
+            def rank_1_is_zombie():
+                ranks = [pid for pid in children(job.pid) if state(pid) == 'Z']
+                return len(ranks) == 1
+            until(rank_1_is_zombie, 'rank 1 to end')
+            with open(fifo, 'w') as file:
+                file.write('go\n')
+            status, _, errors = job.end()
+        equal(status, 3, errors)
+        matches(r'rank 1 \(pid \d+\) exited with 3; rank 0 then exited with 4 \[LS-RUN-FAILED\]', errors)
+
+
+def children(pid):
+    return [child for child in map(int, filter(str.isdigit, os.listdir('/proc')))
+            if parent(child) == pid]
+
+
+def test_zero_is_no_failure():
+    with Job('run', '-n', 2, *python('import os, sys\nif os.environ["RANK"] == "0":\n'
+                                     '  print("ready"); sys.stdin.read(); print("done")'),
+             stdin=subprocess.PIPE) as job:
+        job.expect('[0] ready')
+        until(lambda: any(state(pid) == 'Z' for pid in children(job.pid)), 'rank 1 to end')
+        equal(job.end()[0:2], (0, '[0] ready\n[0] done\n'))
+
+
+def test_prefixes():
+    code = 'echo out; echo err >&2; printf end'
+    result = lockstep('run', '-n', 2, 'sh', '-c', code)
+    equal(sorted(result.stdout.splitlines()), ['[0] end', '[0] out', '[1] end', '[1] out'])
+    equal(sorted(result.stderr.splitlines()), ['[0] err', '[1] err'])
+    assert result.stdout.endswith('\n')
+    result = lockstep('run', '-n', 2, '--no-prefix', 'sh', '-c', code)
+    equal(sorted(result.stdout.splitlines()), ['end', 'end', 'out', 'out'])
+    result = lockstep('run', '-n', 2, 'sh', '-c', code, env=environment(LOCKSTEP_COLOR='always'))
+    assert '\033[31m[0]\033[0m out' in result.stdout and '\033[32m[1]\033[0m out' in result.stdout
+    equal(lockstep('run', '-n', 1, 'true').stdout, '')
+
+
+WRITER = r'''
+import os, random
+rank = int(os.environ["RANK"])
+random.seed(rank)
+fd = 1 + rank % 2
+data = b"".join(b"%d:%d:%s\n" % (rank, i, b"x" * random.choice((0, 1, 60, 300, 9000)))
+                for i in range(3000))
+data += b"%d:last" % rank
+while data:
+    sent = os.write(fd, data[:random.randint(1, 20000)])
+    data = data[sent:]
+'''
+
+
+def test_lines_are_whole():
+    result = lockstep('run', '-n', 8, *python(WRITER))
+    equal(result.returncode, 0)
+    check_lines(result.stdout.splitlines(), (0, 2, 4, 6))
+    check_lines(result.stderr.splitlines(), (1, 3, 5, 7))
+
+
+def test_lines_of_both_streams_are_whole():
+    # Both end in one pipe, as they do on a terminal.
+    run = subprocess.run([program(), 'run', '-n', '4', *python(WRITER)], env=environment(),
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    equal(run.returncode, 0)
+    check_lines(run.stdout.splitlines(), range(4))
+
+
+def check_lines(lines, ranks):
+    expected = dict.fromkeys(ranks, 0)
+    for line in lines:
+        found = re.fullmatch(r'\[(\d)\] (\d):(\d+|last)(:x*)?', line)
+        assert found and found[1] == found[2], 'mixed: %r' % line[:200]
+        rank = int(found[1])
+        wanted = 'last' if expected[rank] == 3000 else str(expected[rank])
+        equal(found[3], wanted, rank)
+        assert wanted == 'last' or len(found[4]) - 1 in (0, 1, 60, 300, 9000), len(found[4])
+        expected[rank] += 1
+    equal(expected, dict.fromkeys(ranks, 3001))
+
+
+def test_long_lines():
+    code = 'import os; os.write(1, b"a" * 700000); os.write(1, b"b\\n")'
+    equal(lockstep('run', '-n', 1, *python(code)).stdout, '[0] ' + 'a' * 700000 + 'b\n')
+    code = 'import sys; sys.stdout.write("a" * 3000000 + "b\\nc\\n")'
+    lines = lockstep('run', '-n', 1, *python(code)).stdout.splitlines()
+    assert all(line.startswith('[0] ') and len(line) <= (1 << 20) + 4 for line in lines)
+    equal(''.join(line[4:] for line in lines), 'a' * 3000000 + 'bc')
+    equal(lines[-1], '[0] c')
+
+
+def test_slow_reader_slows_ranks():
+    lines = 200000
+    code = 'import sys\nfor i in range(%d): sys.stdout.write("x" * 99 + "\\n")' % lines
+    with Job('run', '-n', 2, *python(code)) as job:
+        def blocked():
+            ranks = job.ranks()
+            return len(ranks) == 2 and all(
+                read('/proc/%d/wchan' % pid) in (b'pipe_write', b'anon_pipe_write') or
+                read('/proc/%d/syscall' % pid).startswith(b'1 ') for pid in ranks.values())
+        until(blocked, 'both ranks to wait in write')
+        pages = int(read('/proc/%d/statm' % job.pid).split()[1])
+        assert pages * os.sysconf('SC_PAGE_SIZE') < 40 << 20, 'the launcher holds %d pages' % pages
+        status, out, _ = job.end()
+        equal((status, out.count('\n')), (0, 2 * lines))
+
+
+def test_reader_that_leaves():
+    with Job('run', '-n', 2, 'yes') as job:
+        equal(job.process.stdout.readline()[3:], b' y\n')
+        job.process.stdout.close()
+        job.process.stdout = None
+        equal(job.end()[0], 128 + signal.SIGPIPE)
+
+
+def test_log_dir():
+    with tempfile.TemporaryDirectory() as place:
+        logs = os.path.join(place, 'new')
+        code = 'echo out $RANK; printf "err %s" $RANK >&2'
+        for _ in range(2):  # the second run replaces the logs of the first
+            equal(lockstep('run', '-n', 2, '--log-dir', logs, 'sh', '-c', code).returncode, 0)
+        equal(sorted(os.listdir(logs)), ['rank-0.err', 'rank-0.out', 'rank-1.err', 'rank-1.out'])
+        equal(read(logs + '/rank-1.out'), b'out 1\n')
+        equal(read(logs + '/rank-0.err'), b'err 0')
+        result = lockstep('run', '-n', 2, '--log-dir', logs + '/rank-0.out', 'true')
+        equal(result.returncode, 1)
+        matches('LS-RUN-LOG', result.stderr)
+
+
+def test_standard_input_goes_to_rank_0():
+    result = lockstep('run', '-n', 3, 'sh', '-c', 'echo "<$(cat)>"', stdin=None, input='hello')
+    equal(sorted(result.stdout.splitlines()), ['[0] <hello>', '[1] <>', '[2] <>'])
+
+
+def test_program_that_cannot_run():
+    with tempfile.TemporaryDirectory() as place:
+        plain = os.path.join(place, 'plain')
+        script = os.path.join(place, 'script')
+        with open(plain, 'w') as file:
+            file.write('x')
+        with open(script, 'w') as file:
+            file.write('#!/there/is/no/interpreter\n')
+        os.chmod(script, 0o755)
+        for name, status, message in (('there-is-no-such', 127, 'on PATH'),
+                                      ('/there/is/no/such', 127, 'no such file'),
+                                      (script, 127, 'interpreter'),
+                                      (plain, 126, 'Permission denied'),
+                                      (place, 126, 'Permission denied')):
+            result = lockstep('run', '-n', 3, name)
+            equal((result.returncode, result.stdout), (status, ''), name)
+            matches('cannot run .*%s.*LS-RUN-' % message, result.stderr)
+            equal(len(result.stderr.splitlines()), 1, result.stderr)
+
+
+HANDLER = '''
+import os, signal, sys
+def handler(number, frame):
+    print("got", signal.Signals(number).name)
+    if number == signal.SIGTERM: sys.exit(5)
+for name in ("INT", "TERM", "HUP", "USR1", "USR2"):
+    signal.signal(getattr(signal, "SIG" + name), handler)
+print("ready")
+while True: signal.pause()
+'''
+
+
+def test_signals_are_passed_on():
+    with Job('run', '-n', 2, *python(HANDLER)) as job:
+        job.expect('[0] ready', '[1] ready')
+        for name in ('USR1', 'USR2', 'HUP', 'INT', 'TERM'):
+            job.process.send_signal(getattr(signal, 'SIG' + name))
+            job.expect('[0] got SIG' + name, '[1] got SIG' + name)
+        equal(job.end()[0], 5)
+
+
+def test_second_interrupt_kills():
+    with Job('run', '-n', 2, *python(HANDLER)) as job:
+        job.expect('[0] ready', '[1] ready')
+        job.process.send_signal(signal.SIGINT)
+        job.expect('[0] got SIGINT', '[1] got SIGINT')
+        job.process.send_signal(signal.SIGINT)
+        status, _, errors = job.end()
+        equal(status, 130)
+        matches(r'second SIGINT; ranks 0, 1 were then killed by SIGKILL \(9\)', errors)
+
+
+def test_stop_and_go_on():
+    with Job('run', '-n', 2, *python(HANDLER)) as job:
+        job.expect('[0] ready', '[1] ready')
+        ranks = job.ranks().values()
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: [state(pid) for pid in [job.pid, *ranks]] == ['T'] * 3, 'all to stop')
+        job.process.send_signal(signal.SIGCONT)
+        until(lambda: 'T' not in [state(pid) for pid in [job.pid, *ranks]], 'all to go on')
+        job.process.send_signal(signal.SIGTERM)
+        equal(job.end()[0], 5)
+
+
+def test_rank_killed():
+    code = 'if [ $RANK = 1 ]; then echo ready; exec sleep 1000; fi; ' \
+           'trap "echo told; exit 9" TERM; echo ready; while :; do sleep 0.1; done'
+    with Job('run', '-n', 3, 'sh', '-c', code) as job:
+        job.expect('[0] ready', '[1] ready', '[2] ready')
+        began = time.monotonic()
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        status, out, errors = job.end()
+        took = time.monotonic() - began
+        equal(status, 128 + signal.SIGKILL)
+        assert 2.9 < took < 8, took
+        assert '[0] told' in out and '[2] told' in out
+        matches(r'rank 1 \(pid \d+\) was killed by SIGKILL \(9\); ranks 0, 2 did not end by '
+                r'themselves within 3 s, and then exited with 9 \[LS-RUN-FAILED\]', errors)
+
+
+def test_survivors_that_end_by_themselves():
+    with tempfile.TemporaryDirectory() as place:
+        fifo = os.path.join(place, 'fifo')
+        os.mkfifo(fifo)
+        code = 'if [ $RANK = 1 ]; then echo ready; exec sleep 1000; fi; ' \
+               'trap "echo told; exit 9" TERM; echo ready; read x < %s; exit 1' % fifo
+        with Job('run', '-n', 2, 'sh', '-c', code) as job:
+            job.expect('[0] ready', '[1] ready')
+            killed = job.ranks()[1]
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: is_gone(killed), 'rank 1 to end')
+            with open(fifo, 'w') as file:
+                file.write('go\n')
+            status, out, errors = job.end()
+        equal(status, 137)
+        assert 'told' not in out, out
+        matches(r'was killed by SIGKILL \(9\); rank 0 then exited with 1', errors)
+
+
+WORKERS = 'sleep 1001 & sleep 1001 & echo ready; wait'
+
+
+def test_workers_of_a_killed_rank_end():
+    with Job('run', '-n', 2, 'sh', '-c', WORKERS) as job:
+        job.expect('[0] ready', '[1] ready')
+        equal(len(job.processes()), 8, 'launcher, guard, 2 ranks, 4 workers')
+        os.kill(job.ranks()[0], signal.SIGKILL)
+        equal(job.end()[0], 137)
+        equal(job.processes(), [])
+
+
+def test_worker_left_behind_ends():
+    code = 'sh -c "trap \\"echo told; exit\\" TERM; echo ready; while :; do sleep 0.1; done" & exit 0'
+    with Job('run', '-n', 1, 'sh', '-c', code) as job:
+        status, out, _ = job.end()
+        equal((status, 'told' in out), (0, True))
+        equal(job.processes(), [])
+
+
+def test_launcher_killed_leaves_nothing():
+    before = sorted(os.listdir('/dev/shm'))
+    for _ in range(5):
+        with Job('run', '-n', 4, 'sh', '-c', WORKERS) as job:
+            job.expect('[0] ready', '[1] ready', '[2] ready', '[3] ready')
+            equal(len(job.processes()), 14)
+            job.process.kill()
+            job.process.wait()
+            until(lambda: not job.processes(), 'everything to end', 10)
+    equal(sorted(os.listdir('/dev/shm')), before)
+
+
+def test_launcher_killed_while_it_starts():
+    for _ in range(10):
+        with Job('run', '-n', 64, 'sh', '-c', WORKERS) as job:
+            until(lambda: len(children(job.pid)) > 8, 'some ranks')
+            job.process.kill()
+            job.process.wait()
+            until(lambda: not job.processes(), 'everything to end', 10)
+
+
+def test_guard_killed_changes_nothing():
+    with Job('run', '-n', 2, *python(HANDLER)) as job:
+        job.expect('[0] ready', '[1] ready')
+        guards = [pid for pid in children(job.pid)
+                  if read('/proc/%d/comm' % pid) == b'lockstep-guard\n']
+        equal(len(guards), 1)
+        os.kill(guards[0], signal.SIGKILL)
+        job.process.send_signal(signal.SIGTERM)
+        equal(job.end()[0], 5)
+
+
+def test_timeout():
+    began = time.monotonic()
+    result = lockstep('run', '-n', 3, '--timeout', '0.3', 'sleep', 1000)
+    took = time.monotonic() - began
+    equal(result.returncode, 124)
+    assert 0.3 <= took < 2, took
+    matches(r'still running after 0.3 s \(--timeout\); ranks 0, 1, 2 were then killed by SIGTERM '
+            r'\(15\) \[LS-RUN-TIMEOUT\]', result.stderr)
+    equal(lockstep('run', '-n', 3, '--timeout', '30', 'true').returncode, 0)
+
+
+def test_timeout_of_ranks_that_do_not_listen():
+    code = 'if [ $RANK = 0 ]; then kill -STOP $$; fi; trap "" TERM; while :; do sleep 0.1; done'
+    result = lockstep('run', '-n', 2, '--timeout', '0.3', 'sh', '-c', code)
+    equal(result.returncode, 124)
+    matches(r'rank 0 was then killed by SIGTERM \(15\); rank 1 was then killed by SIGKILL', result.stderr)
+
+
+def test_terminal():
+    code = 'import os, sys\nif os.environ["RANK"] == "0": print("got", input())\n' \
+           'print("waits")\nimport signal\nsignal.pause()'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(program(), ['lockstep', 'run', '-n', '2', *python(code)], environment(TERM='xterm'))
+    text = b''
+
+    def look_for(*parts):
+        nonlocal text
+        text += os.read(terminal, 4096)
+        return all(part in text for part in parts)
+    os.write(terminal, b'hello\n')
+    until(lambda: look_for(b'[0]\033[0m got hello', b'[0]\033[0m waits', b'[1]\033[0m waits'),
+          'the prompt')
+    os.write(terminal, b'\x03')
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    equal(os.waitstatus_to_exitcode(status), 128 + signal.SIGINT, text)
+
+
+def test_closed_standard_descriptors():
+    for closed in ('0<&-', '1>&-', '2>&-', '0<&- 1>&- 2>&-'):
+        with tempfile.TemporaryDirectory() as place:
+            command = '%s run -n 2 --log-dir %s sh -c "echo x; echo y >&2" %s' % (program(), place, closed)
+            equal(subprocess.run(['sh', '-c', command], env=environment(),
+                                 capture_output=True).returncode, 0, closed)
+            equal(read(place + '/rank-1.out'), b'x\n', closed)
+            equal(read(place + '/rank-1.err'), b'y\n', closed)
+
+
+def test_ignored_signals_stay_ignored():
+    # As under nohup; what the launcher itself ignores or blocks must not leak into ranks.
+    code = 'import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, ' \
+           'signal.pthread_sigmask(signal.SIG_BLOCK, []))'
+    run = subprocess.run(['sh', '-c', 'trap "" HUP; exec "$@"', 'sh', program(), 'run', '-n', '1',
+                          *python(code)], env=environment(), capture_output=True, text=True)
+    equal(run.stdout, '[0] True set()\n')
+    result = lockstep('run', '-n', 1, 'sh', '-c', 'grep SigIgn /proc/self/status')
+    ignored = int(result.stdout.split()[-1], 16)
+    equal(ignored >> (signal.SIGPIPE - 1) & 1, 0, 'SIGPIPE')
+
+
+def test_no_descriptors_leak_into_ranks():
+    result = lockstep('run', '-n', 2, 'sh', '-c', 'ls /proc/self/fd')
+    # ls has one more open: the folder it lists.
+    equal(sorted(result.stdout.splitlines()), sorted('[%d] %d' % (r, fd) for r in (0, 1) for fd in range(4)))
+
+
+if __name__ == '__main__':
+    main(globals())

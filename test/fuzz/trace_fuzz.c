@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input says;
+ * then checked, collected, judged and told. With -DSTANDALONE it runs N random inputs (default 20000) by
+ * itself; with clang's -fsanitize=fuzzer it is driven. Anything wrong aborts.
+ * The input: options, room for the text, then patches of 13 bytes: where, offset, value. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/seqlock.h"
+#include "diagnose/diagnose.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(condition)                                                                 \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                        \
+		}                                                                       \
+	} while (0)
+
+enum { RANKS = 2, WORDS = 64, RECORDS = 32, PATCH_BYTES = 13, GROUP = 1 };
+enum { WITH_HINT = 1, WITH_SITES = 2, SPOIL_JOB = 4 }; /* options */
+
+/* One rank's memory, exactly as long as it may be read, and how it was. */
+struct image {
+	unsigned char *trace, *trace_before;
+	size_t trace_bytes;
+	uint64_t *segment, *segment_before;
+};
+
+static struct image images[RANKS];
+static struct diagnose_job *job;
+
+static void *copy_of(const void *from, size_t bytes)
+{
+	void *copy = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	MUST(copy);
+	return memcpy(copy, from, bytes);
+}
+
+/* Some finished operations, one that runs, and a thread that waits in it for the other rank. */
+static void live(struct trace *trace, int rank)
+{
+	struct trace_begin begin = {.group = GROUP, .count = 100, .dtype = LS_FLOAT32, .peer = !rank};
+	begin.label = trace_label(trace, "train.py:42");
+	trace_group_add(trace, GROUP, RANKS, rank, "world");
+	for (uint64_t i = 1; i < 20; i++) {
+		begin.kind = (uint16_t)(1 + i % (TRACE_KIND_COUNT - 1));
+		begin.seq = i;
+		trace_end(trace, trace_begin(trace, &begin), LS_OK);
+	}
+	begin.site = (uint64_t)(uintptr_t)__builtin_return_address(0);
+	begin.label = 0;
+	struct wait_slot_body body = {
+		.state = WAIT_WORDS,
+		.group = GROUP,
+		.record = trace_begin(trace, &begin),
+		.edge_count = 1,
+		.edges = {{.value = 5, .owner = rank, .peer = !rank, .segment = WAIT_SEGMENT_LINK}},
+	};
+	struct wait_slot *slot = &trace->board->slots[0];
+	atomic_store(&slot->taken, 1);
+	seqlock_begin(&slot->epoch);
+	seqlock_store(&slot->body, &body, sizeof(body));
+	seqlock_end(&slot->epoch);
+}
+
+static void make_images(void)
+{
+	static const uint64_t zeros[WORDS];
+	for (int r = 0; r < RANKS; r++) {
+		struct trace_options options = {
+			.job = 1, .rank = r, .world_size = RANKS, .records = RECORDS};
+		struct image *image = &images[r];
+		struct trace trace;
+		MUST(trace_init(&trace, &options) == LS_OK);
+		live(&trace, r);
+		image->trace_bytes = trace.bytes;
+		image->trace = copy_of(trace.header, trace.bytes);
+		image->trace_before = copy_of(trace.header, trace.bytes);
+		image->segment = copy_of(zeros, sizeof(zeros));
+		image->segment_before = copy_of(zeros, sizeof(zeros));
+		trace_fini(&trace);
+	}
+	job = diagnose_job_new(RANKS);
+	MUST(job);
+}
+
+/* Lays a patch over the images, or takes it back. */
+static void apply(const uint8_t *patch, bool undo)
+{
+	struct image *image = &images[patch[0] & 1];
+	uint32_t offset;
+	uint64_t value;
+	memcpy(&offset, patch + 1, sizeof(offset));
+	memcpy(&value, patch + 5, sizeof(value));
+	size_t bytes = 1u << (patch[0] >> 1 & 3), end = image->trace_bytes;
+	unsigned char *to = image->trace, *before = image->trace_before;
+	switch (patch[0] >> 3 & 3) {
+	case 0:
+		end = sizeof(struct trace_header);
+		break;
+	case 1:
+		to = (unsigned char *)image->segment;
+		before = (unsigned char *)image->segment_before;
+		end = WORDS * sizeof(uint64_t);
+		break;
+	default: /* anywhere in the trace */
+		break;
+	}
+	offset = (uint32_t)(offset % (end / bytes) * bytes);
+	memcpy(to + offset, undo ? before + offset : (unsigned char *)&value, bytes);
+}
+
+static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
+{
+	static char text[256 * 16 + 1];
+	struct diagnose_verdict verdict;
+	diagnose_judge(job, hint, &verdict);
+	MUST(verdict.cause <= DIAGNOSE_WAS_ABORTED);
+	MUST(verdict.blamed == -1 || (verdict.blamed >= 0 && verdict.blamed < RANKS));
+	MUST(!(verdict.waiting & verdict.culprits));
+	memset(text, '#', sizeof(text));
+	diagnose_text(job, &verdict, text, room);
+	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
+	diagnose_headline(job, &verdict, text, room);
+	MUST(text[room] == '#');
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct trace_view views[RANKS];
+	struct diagnose_source sources[RANKS] = {0};
+	if (!job)
+		make_images();
+	if (size < 2)
+		return 0;
+	uint8_t options = data[0];
+	size_t room = (size_t)data[1] * 16, count = (size - 2) / PATCH_BYTES;
+	const uint8_t *patches = data + 2;
+	for (size_t i = 0; i < count; i++)
+		apply(patches + i * PATCH_BYTES, false);
+	for (int r = 0; r < RANKS; r++) {
+		const char *why;
+		bool usable = trace_check(images[r].trace, images[r].trace_bytes, &views[r], &why);
+		sources[r] = (struct diagnose_source){
+			.rank = r,
+			.pid = getpid(),
+			.trace = usable ? &views[r] : NULL,
+			.segment = images[r].segment,
+			.segment_bytes = WORDS * sizeof(uint64_t),
+			.process = options >> 4 & 3,
+		};
+	}
+	/* Sites open files, which is slow: now and then. */
+	diagnose_collect(sources, RANKS, options & WITH_SITES && (options >> 6) == 3, job);
+	MUST(diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)));
+	struct diagnose_hint hint = {.status = size & 15,
+				     .rank = (int)(size % 4) - 1,
+				     .peer = (int)(size / 4 % 4) - 1,
+				     .group = GROUP,
+				     .seq = size % 32,
+				     .note = "a \033 note"};
+	judge_and_tell(options & WITH_HINT ? &hint : NULL, room);
+	for (size_t i = 0; i < count && options & SPOIL_JOB; i++) {
+		/* A job from a file: what passes the check can be judged. */
+		uint32_t offset;
+		memcpy(&offset, patches + i * PATCH_BYTES + 1, sizeof(offset));
+		((unsigned char *)job)[offset % diagnose_job_bytes(RANKS)] =
+			patches[i * PATCH_BYTES + 5];
+		if (!diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)))
+			break;
+		judge_and_tell(NULL, room);
+	}
+	job->size = RANKS;
+	for (size_t i = 0; i < count; i++)
+		apply(patches + i * PATCH_BYTES, true);
+	return 0;
+}
+
+#ifdef STANDALONE
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	return *state ^= *state << 17;
+}
+
+int main(int argc, char **argv)
+{
+	long count = argc > 1 ? strtol(argv[1], NULL, 10) : 20000;
+	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : UINT64_C(88172645463325252);
+	for (long i = 0; i < count; i++) {
+		uint8_t input[2 + 16 * PATCH_BYTES];
+		size_t size = 2 + next_random(&random) % (sizeof(input) - 1);
+		for (size_t at = 0; at < sizeof(input); at++)
+			input[at] = (uint8_t)(next_random(&random) >> 24);
+		/* Small values reach further than huge ones. */
+		for (size_t at = 2; at + PATCH_BYTES <= size; at += PATCH_BYTES)
+			if (input[at] & 64)
+				memset(input + at + 6, input[at] & 128 ? 0 : 0xff, 7);
+		LLVMFuzzerTestOneInput(input, size);
+	}
+	printf("%ld inputs\n", count);
+	return 0;
+}
+#endif

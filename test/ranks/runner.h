@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Runs tests of several ranks. Each test has processes of its own, one for each rank (with --threads: one
+ * process, a thread for each rank), and a time limit; what it prints is shown if it fails. A test is
+ * a function that every rank runs, and a line in the table of table.c. */
+#ifndef TEST_RANKS_RUNNER_H
+#define TEST_RANKS_RUNNER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/lockstep.h>
+
+enum {
+	RUNNER_WORDS = 64,
+	/* Of operations that are not meant to fail: before the test's own limit, so that a hang ends with
+	 * a report. */
+	RUNNER_TIMEOUT_MS = 20000,
+};
+
+/* Seen by all ranks of a test, zero at its start: a way to talk beside the library. */
+struct runner_shared {
+	pthread_barrier_t meeting;
+	_Atomic uint64_t words[RUNNER_WORDS];
+};
+
+/* One rank of a running test. */
+struct runner_rank {
+	int rank, size;
+	unsigned turn; /* 0, 1, … with --repeat */
+	bool threads;  /* the ranks are threads of one process */
+	const char *rendezvous;
+	struct runner_shared *shared;
+};
+
+typedef void runner_function(struct runner_rank *self);
+
+/* How a test ends; all but RUNNER_PASS are for tests of this runner. */
+enum runner_outcome { RUNNER_PASS, RUNNER_FAIL, RUNNER_CRASH, RUNNER_HANG };
+
+#define RUNNER_RANKS(n) (1u << (n)) /* may be combined: the test runs once for each number */
+
+struct runner_test {
+	const char *name;
+	runner_function *run;
+	uint32_t ranks;            /* RUNNER_RANKS */
+	bool processes_only;       /* forks, dies, or counts what belongs to a process */
+	uint32_t killed;           /* bit r: rank r ends by SIGKILL */
+	uint32_t limit_ms;         /* 0: 30 seconds */
+	enum runner_outcome ends;  /* how it is to end */
+	const char *setting;       /* "NAME=VALUE" in its environment, NULL: none */
+};
+
+extern const struct runner_test runner_tests[];
+extern const size_t runner_test_count;
+
+/* ---- for tests ---- */
+
+/* Opens the group of all ranks of this test. */
+ls_group *runner_open(const struct runner_rank *self);
+/* Waits, beside the library, until all ranks are here. */
+void runner_meet(const struct runner_rank *self);
+/* Ends the rank, and so fails the test. */
+_Noreturn void runner_fail(const char *file, int line, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void runner_expect(const char *file, int line, const char *call, ls_status status, ls_status expected);
+
+#define CHECK(condition) \
+	((condition) ? (void)0 : runner_fail(__FILE__, __LINE__, "not true: %s", #condition))
+/* CHECK with words of one's own. */
+#define CHECK_THAT(condition, ...) \
+	((condition) ? (void)0 : runner_fail(__FILE__, __LINE__, __VA_ARGS__))
+#define OK(call) runner_expect(__FILE__, __LINE__, #call, (call), LS_OK)
+#define GIVES(status, call) runner_expect(__FILE__, __LINE__, #call, (call), status)
+
+#endif
