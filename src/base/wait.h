@@ -56,9 +56,6 @@ enum wait_state {
 	WAIT_WORDS = 2,    /* blocked, all of the edges are needed */
 	WAIT_ANY_WORD = 3, /* blocked, any one of the edges suffices */
 	WAIT_FDS = 4, /* blocked on a descriptor for edges[0].peer (-1: for nobody in particular) */
-#ifndef WAIT_ANY
-	WAIT_ANY = WAIT_ANY_WORD, /* to be removed */
-#endif
 };
 
 /* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. */

@@ -24,7 +24,7 @@ static const struct diagnose_record *find_record(const struct diagnose_rank *ran
 
 static bool is_blocked(const struct wait_slot_body *wait)
 {
-	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY || wait->state == WAIT_FDS;
+	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD || wait->state == WAIT_FDS;
 }
 
 uint64_t cli_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,

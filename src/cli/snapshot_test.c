@@ -202,6 +202,54 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	cli_report_free(report);
 }
 
+static bool is_sound(const struct cli_snapshot *snapshot)
+{
+	const struct cli_report *report = &snapshot->report;
+	const struct diagnose_job *job = report->job;
+
+	return job->size >= 1 && job->size <= CLI_RANK_MAX &&
+	       diagnose_job_is_valid(job, diagnose_job_bytes(job->size)) &&
+	       (unsigned)report->verdict.cause <= DIAGNOSE_WAS_ABORTED &&
+	       (unsigned)report->verdict.status <= LS_INTERNAL &&
+	       (unsigned)report->failure <= LS_INTERNAL &&
+	       memchr(report->text, 0, sizeof report->text) &&
+	       memchr(snapshot->ended, 0, sizeof snapshot->ended);
+}
+
+/* Every number in the head and at the beginning of the first rank in turn, and the ends of the texts. */
+static void a_damaged_snapshot_is_refused_or_sound(void **state)
+{
+	static const uint32_t wrong[] = {UINT32_MAX, 0x80000000, 0x02020202};
+	struct world *world = *state;
+	const char *why;
+	int refused = 0;
+
+	assert_true(add(world, 0, 0));
+	struct cli_report *report = take(world);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	cli_report_free(report);
+	int fd = open(world->path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (off_t at = 0; at < 6400; at += 4) {
+		uint32_t good;
+		assert_int_equal(pread(fd, &good, sizeof good, at), sizeof good);
+		for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+			assert_int_equal(pwrite(fd, &wrong[i], sizeof good, at), sizeof good);
+			struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+			assert_true(!snapshot == !!why);
+			assert_true(!snapshot || is_sound(snapshot));
+			refused += !snapshot;
+			cli_snapshot_free(snapshot);
+		}
+		assert_int_equal(pwrite(fd, &good, sizeof good, at), sizeof good);
+	}
+	close(fd);
+	assert_in_range(refused, 40, 5000);
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	cli_snapshot_free(snapshot);
+}
+
 static void a_snapshot_replaces_nothing(void **state)
 {
 	struct world *world = *state;
@@ -229,6 +277,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_view_takes_only_its_segments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_published_cause_is_read, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_replaces_nothing, set_up, tear_down),
 	};

@@ -97,7 +97,7 @@ static void look_at_words(const struct diagnose_source *const *by_rank, int size
 	const struct wait_slot_body *wait = &thread->wait;
 	thread->satisfied = 0;
 	for (uint32_t i = 0; i < wait->edge_count; i++)
-		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY) ||
+		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD) ||
 		    word_is_satisfied(by_rank, size, &wait->edges[i]))
 			thread->satisfied |= UINT64_C(1) << i;
 }

@@ -83,12 +83,12 @@ uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diag
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	uint64_t needs = 0;
-	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY))
+	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD))
 		return 0;
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		if (!is_satisfied(job, thread, i))
 			needs |= diagnose_bit(wait->edges[i].peer);
-		else if (wait->state == WAIT_ANY)
+		else if (wait->state == WAIT_ANY_WORD)
 			return 0;
 	}
 	return needs;

@@ -93,7 +93,7 @@ uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnos
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			uint64_t wanted = diagnose_thread_needs(job, &rank->threads[i]);
-			if (rank->threads[i].wait.state != WAIT_ANY || !(wanted & ~gone))
+			if (rank->threads[i].wait.state != WAIT_ANY_WORD || !(wanted & ~gone))
 				found |= wanted & gone;
 		}
 	}

@@ -11,7 +11,7 @@ static bool is_stuck(const struct diagnose_job *job, const struct diagnose_threa
 	uint64_t needs = diagnose_thread_needs(job, thread);
 	if (!needs || thread->wait.may_leave)
 		return false;
-	return thread->wait.state == WAIT_ANY ? !(needs & ~stuck) : (needs & stuck) != 0;
+	return thread->wait.state == WAIT_ANY_WORD ? !(needs & ~stuck) : (needs & stuck) != 0;
 }
 
 static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)

@@ -98,7 +98,7 @@ static void add_thread_that_waits_outside_the_ring(struct diagnose_job *job, int
 static void make_any_with_a_way_out(struct diagnose_job *job, int r)
 {
 	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
-	wait->state = WAIT_ANY;
+	wait->state = WAIT_ANY_WORD;
 	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 99};
 }
 
@@ -179,7 +179,7 @@ static void waits_for_any(void **state)
 	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 2};
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
-	wait->state = WAIT_ANY; /* rank 2 can still help */
+	wait->state = WAIT_ANY_WORD; /* rank 2 can still help */
 	got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprits, diagnose_bit(2));

@@ -104,7 +104,7 @@ static void gone_ranks_that_nobody_needs(void **state)
 
 	job = test_absent(4, diagnose_bit(2) | diagnose_bit(3)); /* any of the two suffices */
 	for (int r = 0; r < 2; r++)
-		job->ranks[r].threads[0].wait.state = WAIT_ANY;
+		job->ranks[r].threads[0].wait.state = WAIT_ANY_WORD;
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	job->ranks[2].process = DIAGNOSE_RUNNING;
 	struct diagnose_verdict got = test_judge(job, NULL);

@@ -68,12 +68,14 @@ static void test_rank_missing(void **state)
 	(void)state;
 	for (int i = 0; i < CASES; i++) {
 		struct party party = party_case(i);
+		uint64_t limit_ms =
+			party.size < RENDEZVOUS_SIZE_MAX ? PARTY_COME_MS : 2 * PARTY_COME_MS;
 		char expected[48];
 		snprintf(expected, sizeof expected, "1 of %d ranks did not come", party.size);
 		party.ranks[1].absent = true;
 		for (int rank = 0; rank < party.size; rank++)
-			party.ranks[rank].limit_ms = PARTY_SHORT_MS;
-		run_failing(&party, LS_RANK_MISSING, PARTY_SHORT_MS + PARTY_QUICK_MS,
+			party.ranks[rank].limit_ms = limit_ms;
+		run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
 			    party.size == 2
 				    ? PARTY_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
 				    : PARTY_WORDS(expected, ": rank 1", "here: 0, 2-",
@@ -88,7 +90,7 @@ static void test_ranks_missing_are_listed(void **state)
 	struct party party = party_new(&place, false);
 	party.ranks[1].absent = party.ranks[3].absent = party.ranks[4].absent = true;
 	party.ranks[5].absent = true;
-	party.ranks[0].limit_ms = PARTY_SHORT_MS;
+	party.ranks[0].limit_ms = PARTY_COME_MS;
 	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
 		    PARTY_WORDS("4 of 8 ranks", ": ranks 1, 3-5 (here: 0, 2, 6, 7)"));
 }
@@ -99,7 +101,7 @@ static void test_least_deadline_counts(void **state)
 	(void)state;
 	struct rendezvous_place place = party_place(false, 4);
 	struct party party = party_new(&place, false);
-	party.ranks[2].limit_ms = PARTY_SHORT_MS;
+	party.ranks[2].limit_ms = PARTY_COME_MS;
 	party.ranks[3].absent = true;
 	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS("rank 3"));
 }
@@ -180,11 +182,11 @@ static void test_server_is_stopped(void **state)
 	struct rendezvous_place place = party_place(false, 3);
 	struct party party = party_new(&place, false);
 	party.ranks[0].absent = party.ranks[2].absent = true;
-	party.ranks[1].limit_ms = PARTY_SHORT_MS;
+	party.ranks[1].limit_ms = PARTY_COME_MS;
 	pid_t pid = fork_server(&party.ranks[0].place, SIGSTOP);
 	party_start(&party);
 	party_wait(&party);
-	party_check_failed(&party, LS_NO_MASTER, PARTY_SHORT_MS + PARTY_QUICK_MS,
+	party_check_failed(&party, LS_NO_MASTER, PARTY_QUICK_MS,
 			   PARTY_WORDS("rank 0 (pid", "answered at first", "stopped"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(party_reap(pid)));
@@ -216,11 +218,33 @@ static void test_launcher_fails_the_meeting(void **state)
 	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
 	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
 	party_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	assert_false(rendezvous_server_told_all(server));
 	fd = party_say(&place, &late, sizeof late);
 	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
 	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	assert_true(rendezvous_server_told_all(server));
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
+	rendezvous_server_close(server);
+}
+
+/* As many processes as ranks: nobody is left to be told, and rank 0 need not stay. */
+static void test_all_know(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.world_size = 2};
+	struct rendezvous_server *server;
+	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+
+	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
+	place = *rendezvous_server_place(server);
+	struct wire_hello hello = party_hello(&place, 1);
+	int first = party_say(&place, &hello, sizeof hello);
+	int second = party_say(&place, &hello, sizeof hello);
+	assert_int_equal(rendezvous_server_step(server), LS_DUPLICATE_RANK);
+	assert_true(rendezvous_server_told_all(server));
+	party_check_answer(second, LS_DUPLICATE_RANK, PARTY_WORDS("rank 1 of 2"));
+	rendezvous_close_fd(&first);
 	rendezvous_server_close(server);
 }
 
@@ -287,6 +311,7 @@ int main(void)
 		cmocka_unit_test(test_server_is_killed),
 		cmocka_unit_test(test_server_is_stopped),
 		cmocka_unit_test(test_launcher_fails_the_meeting),
+		cmocka_unit_test(test_all_know),
 		cmocka_unit_test(test_interrupted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

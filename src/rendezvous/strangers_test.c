@@ -130,7 +130,7 @@ static void test_slams_the_door(void **state)
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
 		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		struct party party = party_of_two(&place, PARTY_COME_MS);
 		int fd = listen_at(&place), slammed = 0;
 		struct pollfd fds = {.fd = fd, .events = POLLIN};
 		party_start(&party);
@@ -213,7 +213,7 @@ static void test_port_taken(void **state)
 		party = lone_server(&place);
 		connection = party_accept(fd);
 		assert_int_equal(rendezvous_send(connection, "HTTP/1.1 400 No\r\n", 17, -1), 17);
-		finish(&party, LS_PORT_TAKEN, 1000,
+		finish(&party, LS_PORT_TAKEN, PARTY_QUICK_MS,
 		       PARTY_WORDS("in use by another program", "HTTP/1.1 400 No", "web server"));
 		rendezvous_close_fd(&connection);
 		rendezvous_close_fd(&fd);

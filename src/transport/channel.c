@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages between two ranks, and the words that ranks await. The protocol stands before struct
- * transport_channel. Nothing here blocks: who cannot go on learns for which word to wait.
- * The source believes nothing but its own cursor about what it has posted; the owner copies what a source
- * wrote once, and uses the copy. */
+ * transport_channel. Nothing here blocks: who cannot go on learns for which word to wait. The
+ * source believes nothing but its own cursor about what it has posted; the owner copies what a
+ * source wrote once, and uses the copy. */
 #include "segment.h"
 
 #include "base/seqlock.h"
@@ -50,8 +50,8 @@ static uint64_t ticket_of(uint64_t position, unsigned index)
 	return position * TRANSPORT_CHANNEL_SLOTS + index;
 }
 
-/* Index of a free slot, TRANSPORT_CHANNEL_SLOTS if there is none. It begins where the next one is free
- * as long as messages are taken in order. */
+/* Index of a free slot, TRANSPORT_CHANNEL_SLOTS if there is none. It begins where the next one is
+ * free as long as messages are taken in order. */
 static unsigned find_free(struct transport_channel *channel, uint64_t posted)
 {
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
@@ -162,9 +162,9 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 	return true;
 }
 
-/* The oldest message with this key that nobody has claimed; false if there is none. Only messages up to
- * position `seen` count: of these all are there, while a later one may be seen without the one before it,
- * which went to a slot that was looked at already. */
+/* The oldest message with this key that nobody has claimed; false if there is none. Only messages
+ * up to position `seen` count: of these all are there, while a later one may be seen without the
+ * one before it, which went to a slot that was looked at already. */
 static bool find_oldest(const struct transport_channel *channel, enum transport_lane lane,
 			int64_t key, uint64_t seen, uint32_t claimed, struct transport_message *out)
 {

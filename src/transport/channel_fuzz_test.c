@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A peer that writes anything anywhere: nothing of it may crash this rank, block it, or make it touch
- * memory outside what is mapped. Random, with fixed seeds, so that a failure comes back. */
+ * A peer that writes anything anywhere: nothing of it may crash this rank, block it, or make it
+ * touch memory outside what is mapped. Random, with fixed seeds, so that a failure comes back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,6 +70,7 @@ static void scribble(struct transport *peer, uint64_t *seed, int count)
 		atomic_store(&slot->state, odd_number(seed) % 64);
 		atomic_store(&channel->posted, odd_number(seed));
 		atomic_store(&channel->taken, odd_number(seed));
+		atomic_store(&channel->matched, odd_number(seed));
 		atomic_store(&channel->refused, odd_number(seed));
 		atomic_store_explicit((_Atomic uint64_t *)packed[next(seed) % 3], odd_number(seed),
 				      memory_order_relaxed);
@@ -95,8 +96,11 @@ static bool exercise(struct transport *me, uint64_t *seed)
 	struct transport_envelope envelope = {.bytes = sizeof(word), .tag = (int)(next(seed) % 3)};
 	if (!transport_post(me, lane, 1, &envelope, &word, 0, &ticket, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
-	else if (transport_taken(me, lane, 1, ticket, &refused, &blocked))
+	ticket = odd_number(seed); /* or almost any that was ever given */
+	if (transport_taken(me, lane, 1, ticket, &refused, &blocked))
 		assert_string_not_equal(ls_status_name(refused), "LS_?");
+	if (!transport_quiet(me, lane, 1, &blocked))
+		assert_int_equal(blocked.edge.owner, 1);
 	struct transport_message *message =
 		transport_match(me, lane, 1, (int64_t)(next(seed) % 3), &blocked);
 	if (!message)

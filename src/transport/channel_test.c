@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Channels: order, slots out of order, what is awaited, refusals, threads, and nonsense from peers. */
+ * Channels: order, slots out of order, what is awaited, refusals, threads, and nonsense from
+ * peers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,8 +116,8 @@ static void test_oldest_first(void **state)
 	world_close(world);
 }
 
-/* A source in the middle of posting: what its count does not name yet does not count, for a message that
- * comes before it may lie in a slot that was looked at too early. */
+/* A source in the middle of posting: what its count does not name yet does not count, for a message
+ * that comes before it may lie in a slot that was looked at too early. */
 static void test_half_posted(void **state)
 {
 	(void)state;
@@ -291,6 +292,26 @@ static void test_refusal(void **state)
 	world_close(world);
 }
 
+/* What was matched before must be taken before the sender may go on; what never was is no
+ * matter. */
+static void test_quiet(void **state)
+{
+	(void)state;
+	struct world *world = world_open(2);
+	struct wait_word blocked;
+	must_post(world, 0, 1, 1, 10);
+	must_post(world, 0, 1, 2, 11);
+	assert_true(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	struct transport_message *message = match(world, 1, 0, 2);
+	assert_false(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	assert_edge(&blocked, world, 0, 1, 1);
+	assert_false(satisfied(&blocked));
+	transport_take(at(world, 1), TRANSPORT_POINT, 0, message, LS_OK);
+	assert_true(satisfied(&blocked));
+	assert_true(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	world_close(world);
+}
+
 /* ---- threads ---- */
 
 enum { ROUNDS = 4000, STREAMS = 3 };
@@ -396,6 +417,7 @@ int main(void)
 		cmocka_unit_test(test_self),
 		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_refusal),
+		cmocka_unit_test(test_quiet),
 		cmocka_unit_test(test_threads_with_tags),
 		cmocka_unit_test(test_threads_with_one_tag),
 	};

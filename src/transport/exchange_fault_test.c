@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes wrong while ranks connect: strangers, ranks that die or fall silent or hand over nonsense, and
- * a hub that is none. Each error comes in time and names the rank. */
+ * What goes wrong while ranks connect: strangers, ranks that die or fall silent or hand over
+ * nonsense, and a hub that is none. Each error comes in time and names the rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,12 +215,15 @@ static void test_death_after_table(void **state)
 	struct transport_wire wire;
 	capture_begin(&capture);
 	int fd = seat(world, 1);
+	int double_fd = seat(world, 1);
 	world_start(world, 0);
+	assert_int_equal(listen_to(double_fd, &wire), WIRE_END); /* the seat is taken */
 	world_start(world, 2);
 	assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
 	assert_int_equal(wire.kind, WIRE_TABLE);
 	assert_int_equal(wire.count, 3);
 	close(fd);
+	close(double_fd);
 	wait_join(world->ranks[0].thread);
 	wait_join(world->ranks[2].thread);
 	const char *text = capture_end(&capture);
@@ -332,13 +335,12 @@ static void test_bad_hubs(void **state)
 			assert_int_equal(send(fd, "hello?", 6, 0), 6);
 		else if (fault != HUB_CLOSES)
 			say(fd, &wire, &world->ranks[0].trace_fd, 1);
-		if (fault == HUB_CLOSES)
-			close(fd);
+		close(fd);
 		wait_join(world->ranks[1].thread);
-		if (fault != HUB_CLOSES)
-			close(fd);
 		const char *text = capture_end(&capture);
 		assert_int_equal(world->ranks[1].status, expected[fault]);
+		if (fault == HUB_BAD_COUNT)
+			assert_non_null(strstr(text, "table of ranks"));
 		assert_non_null(strstr(text, "rank 0"));
 		world_close(world);
 	}
@@ -365,11 +367,9 @@ static void test_hub_of_another_user(void **state)
 		bool good = setuid(65534) == 0 &&
 			    bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
 			    listen(fd, 1) == 0 && write(ready[1], "x", 1) == 1;
-		struct pollfd poll = {.fd = ready[0], .events = 0};
 		struct transport_wire wire;
 		int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
 		/* It must not even get the hello. */
-		(void)poll;
 		_exit(good && listen_to(peer, &wire) == WIRE_END ? 0 : 1);
 	}
 	char byte;
@@ -415,6 +415,8 @@ static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
 static void test_bad_memory(void **state)
 {
 	(void)state;
+	static const char *const reasons[] = {"not a file", "not sealed", "another size",
+					      "another job or rank", "rank 1"};
 	for (int fault = 0; fault < MEMORY_FAULTS; fault++) {
 		struct capture capture;
 		int before = world_descriptors();
@@ -432,6 +434,7 @@ static void test_bad_memory(void **state)
 		assert_int_not_equal(status, LS_RANK_MISSING);
 		assert_all(world, 1, status);
 		assert_non_null(strstr(text, "because of rank 1"));
+		assert_non_null(strstr(text, reasons[fault]));
 		transport_close_fds(fds, TRANSPORT_FDS);
 		close(fd);
 		world_close(world);

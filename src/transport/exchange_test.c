@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Connecting: every number of ranks that matters, across fork, and what the wait slots say meanwhile. */
+ * Connecting: every number of ranks that matters, across fork, and what the wait slots say
+ * meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,6 +45,19 @@ static void check_all_see_all(struct world *world)
 	}
 }
 
+/* How many mappings of this process are a segment. */
+static int segments_mapped(void)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "lockstep-segment:") != NULL;
+	fclose(maps);
+	return count;
+}
+
 static void run_size(int size)
 {
 	int before = world_descriptors();
@@ -52,8 +66,10 @@ static void run_size(int size)
 	/* Nothing but two descriptors a peer is left: no connection, no arena. */
 	int mine = 3 * size;
 	assert_int_equal(world_descriptors(), before + mine + 2 * size * (size - 1));
+	assert_int_equal(segments_mapped(), size * size);
 	world_close(world);
 	assert_int_equal(world_descriptors(), before);
+	assert_int_equal(segments_mapped(), 0);
 }
 
 static void test_few(void **state)
@@ -136,8 +152,8 @@ static void test_segment(void **state)
 	world_close(world);
 }
 
-/* Waits (with the machine's patience, not ours) until a thread of this rank is blocked on a descriptor;
- * returns for whom. */
+/* Waits (with the machine's patience, not ours) until a thread of this rank is blocked on a
+ * descriptor; returns for whom. */
 static int awaited_peer(struct world *world, int rank)
 {
 	struct wait_board *board = world->ranks[rank].board;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Rank 0's part in connecting the ranks: it gathers all descriptors, deals them out to everybody, and lets
- * go only when all have mapped all. Whoever connects is a guest until a proper hello gives him a seat;
- * guests disturb nobody and are shown out at the end. What the hub finds wrong it tells everybody. */
+ * Rank 0's part in connecting the ranks: it gathers all descriptors, deals them out to everybody,
+ * and lets go only when all have mapped all. Whoever connects is a guest until a proper hello gives
+ * him a seat; guests disturb nobody and are shown out at the end. What the hub finds wrong it tells
+ * everybody. */
 #include "wire.h"
 
 #include <stdio.h>
@@ -235,9 +236,9 @@ static ls_status hear(struct hub *hub, bool open_door)
 	for (int rank = 1; status == LS_OK && rank < size; rank++)
 		if (polls[rank].revents)
 			status = hear_leaf(hub, rank);
-	for (int i = guests - 1; status == LS_OK && i >= 0; i--)
+	for (int i = 0; status == LS_OK && i < guests; i++)
 		if (polls[size + i].revents)
-			status = hear_guest(hub, i);
+			status = hear_guest(hub, i - (guests - hub->guest_count));
 	if (status == LS_OK && polls[0].revents)
 		status = accept_guests(hub);
 	return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The memory of a rank that its peers write: made here, sealed so that nobody can shrink it under those
- * who map it, and with all pages there from the beginning, so that no access can end in SIGBUS. */
+ * The memory of a rank that its peers write: made here, sealed so that nobody can shrink it under
+ * those who map it, and with all pages there from the beginning, so that no access can end in
+ * SIGBUS. */
 #include "segment.h"
 
 #include <fcntl.h>
@@ -144,7 +145,8 @@ void transport_fini(struct transport *transport)
 	*transport = (struct transport){.segment_fd = -1};
 }
 
-/* NULL if fd is what a segment of rank `rank` has to be before it can be touched; else the reason. */
+/* NULL if fd is what a segment of rank `rank` has to be before it can be touched; else the
+ * reason. */
 static const char *refuse_file(int fd, size_t bytes)
 {
 	struct stat stat;

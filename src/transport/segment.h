@@ -14,8 +14,9 @@ enum { TRANSPORT_FD_SEGMENT, TRANSPORT_FD_ARENA, TRANSPORT_FD_TRACE, TRANSPORT_F
 /* Closes those that are >= 0, and sets them to -1. */
 void transport_close_fds(int *fds, int count);
 
-/* Maps the memory of `rank`, another one than mine, and takes over the descriptors (fds is all -1 then),
- * also on failure. Nothing about them is believed before it was checked. Errors have a message that names the rank. */
+/* Maps the memory of `rank`, another one than mine, and takes over the descriptors (fds is all -1
+ * then), also on failure. Nothing about them is believed before it was checked. Errors have a
+ * message that names the rank. */
 LS_CHECKED ls_status transport_link_open(struct transport *transport, int rank,
 					 int fds[TRANSPORT_FDS]);
 /* The same for my own rank; nothing is taken over. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: a world of ranks as threads of one process, each with a transport, an arena and a waiter of
- * its own, connected through real sockets. */
+ * For tests: a world of ranks as threads of one process, each with a transport, an arena and a
+ * waiter of its own, connected through real sockets. */
 #ifndef TRANSPORT_TEST_WORLD_H
 #define TRANSPORT_TEST_WORLD_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks. So far one transport, shared memory, which also serves a rank's link
- * to itself; the vtable comes with the second one (doc/decisions).
+ * Moves bytes between two ranks. So far one transport, shared memory, which also serves a rank's
+ * link to itself; the vtable comes with the second one (doc/decisions).
  *
- * Every rank owns a segment: a memfd that its peers map and write. It holds the rank's doorbell, its
- * entry slots (what it publishes on entering a collective), its phase words, and for each peer two
- * channels (collective and point-to-point), into which that peer posts messages. All words that are
- * awaited are 64-bit, written by one rank only, and only grow.
+ * Every rank owns a segment: a memfd that its peers map and write. It holds the rank's doorbell,
+ * its entry slots (what it publishes on entering a collective), its phase words, and for each peer
+ * two channels (collective and point-to-point), into which that peer posts messages. All words that
+ * are awaited are 64-bit, written by one rank only, and only grow.
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
@@ -14,7 +14,8 @@
  *   |         | cause, look, claim |                       | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
  *
- * What is read from a peer's memory is bounds-checked; a segment that its owner died in stays mapped. */
+ * What is read from a peer's memory is bounds-checked; a segment that its owner died in stays
+ * mapped. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -51,8 +52,8 @@ static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 
 enum transport_window { TRANSPORT_WINDOW_NONE, TRANSPORT_WINDOW_INLINE, TRANSPORT_WINDOW_ARENA };
 
-/* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal is
- * stored last, so that who sees it sees the rest. */
+/* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal
+ * is stored last, so that who sees it sees the rest. */
 struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
 	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
@@ -72,8 +73,8 @@ _Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry s
 struct transport_member {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
 	_Alignas(64) _Atomic uint64_t left;     /* 1 + clock_now_ns when it closed, 0 before */
-	/* Used in member 0's segment only, written by anybody: who works out the first cause (rank + 1),
-	 * whose text holds (rank + 1), when somebody last looked. */
+	/* Used in member 0's segment only, written by anybody: who works out the first cause (rank
+	 * + 1), whose text holds (rank + 1), when somebody last looked. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
@@ -94,8 +95,9 @@ struct transport_envelope {
 	uint32_t dtype, record;
 };
 
-/* A slot of a channel. The source fills a free one and stores state last; the owner copies what it needs
- * and stores state 0. Positions are 1, 2, … in the order of posting, so a state never comes back. */
+/* A slot of a channel. The source fills a free one and stores state last; the owner copies what it
+ * needs and stores state 0. Positions are 1, 2, … in the order of posting, so a state never comes
+ * back. */
 struct transport_slot {
 	_Alignas(64) _Atomic uint64_t state; /* 0: free; else the message's position */
 	struct transport_packed {
@@ -117,11 +119,12 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  *   taken > seen: look again  <---   taken += 1, ring
  *
  * Who finds nothing waits for a counter it read before it looked at the slots, so that nothing that
- * happens in between is missed; and it overlooks what came after it read the counter, so that it never
- * sees a message without the ones before. A message is over once its slot's state is no longer its position, so
- * slots are used again at once and a sender need not come back. A refusal outlives the slot: `refused`
- * is set before the state, once and for good, and closes the channel. In quiet:
- * posted == taken + slots whose state is not 0 (transport_is_valid). Model: test/model/channel.pml. */
+ * happens in between is missed; and it overlooks what came after it read the counter, so that it
+ * never sees a message without the ones before. A message is over once its slot's state is no
+ * longer its position, so slots are used again at once and a sender need not come back. A refusal
+ * outlives the slot: `refused` is set before the state, once and for good, and closes the channel.
+ * In quiet: posted == taken + slots whose state is not 0 (transport_is_valid). Model:
+ * test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner, in any order */
@@ -168,15 +171,15 @@ struct transport_cursor {
 	struct transport_message messages[TRANSPORT_CHANNEL_SLOTS];
 };
 
-/* One rank as this process sees it; my own rank has one too. Any thread may use a link: the lock makes
- * posting one step, and finding and claiming another. */
+/* One rank as this process sees it; my own rank has one too. Any thread may use a link: the lock
+ * makes posting one step, and finding and claiming another. */
 struct transport_link {
 	int peer; /* world rank */
 	struct transport_segment *segment;
 	size_t segment_bytes;
 	struct memory_view arena;
-	/* Kept open, so that a diagnosis finds them after their owner died; -1 before. Of my own rank:
-	 * those of `struct transport` and of the exchange, not owned. */
+	/* Kept open, so that a diagnosis finds them after their owner died; -1 before. Of my own
+	 * rank: those of `struct transport` and of the exchange, not owned. */
 	int segment_fd, trace_fd;
 	struct lock_link lock;
 	struct transport_cursor cursors[TRANSPORT_LANES] LOCK_GUARDED(link);
@@ -193,21 +196,22 @@ struct transport {
 
 /* ---- opening ---- */
 
-/* Creates this rank's segment; size <= TRANSPORT_SIZE_MAX. Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY,
- * LS_SYSTEM, with a message; *transport is zeroed then. */
+/* Creates this rank's segment; size <= TRANSPORT_SIZE_MAX. Errors: LS_BAD_ARGUMENT,
+ * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
 
-/* Binds and listens on an abstract Unix socket with a fresh name (39 characters), which is written to
- * `address`. Errors: LS_BAD_ARGUMENT, LS_SYSTEM, with a message; *listen_fd is -1 then. */
+/* Binds and listens on an abstract Unix socket with a fresh name (39 characters), which is written
+ * to `address`. Errors: LS_BAD_ARGUMENT, LS_SYSTEM, with a message; *listen_fd is -1 then. */
 LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
 
-/* Passes (segment, arena, trace) descriptors among all ranks through the abstract Unix socket `address`,
- * on which rank 0 listens, after SO_PEERCRED has shown the same user on both ends; maps everything.
- * Collective, blocking until deadline_ns; no rank returns LS_OK before all have mapped everything. Others
- * that connect to the socket are turned away, or cost one descriptor until the end.
- * After a failure the transport can only be closed. Errors, with a message that names the rank:
- * LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION,
- * LS_OUT_OF_MEMORY, LS_SYSTEM; LS_INTERRUPTED. What rank 0 finds, all ranks return. */
+/* Passes (segment, arena, trace) descriptors among all ranks through the abstract Unix socket
+ * `address`, on which rank 0 listens, after SO_PEERCRED has shown the same user on both ends; maps
+ * everything. Collective, blocking until deadline_ns; no rank returns LS_OK before all have mapped
+ * everything. Others that connect to the socket are turned away, or cost one descriptor until the
+ * end. After a failure the transport can only be closed. Errors, with a message that names the
+ * rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_STRANGER,
+ * LS_WRONG_VERSION, LS_OUT_OF_MEMORY, LS_SYSTEM; LS_INTERRUPTED. What rank 0 finds, all ranks
+ * return. */
 struct transport_exchange {
 	const char *address; /* without the leading NUL; not needed in a world of one rank */
 	/* Of transport_listen in rank 0, -1 elsewhere. Stays the caller's, who closes it as soon as
@@ -221,8 +225,8 @@ struct transport_exchange {
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
 
-/* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors are
- * closed. Harmless on a transport that is zeroed, and when repeated. */
+/* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors
+ * are closed. Harmless on a transport that is zeroed, and when repeated. */
 void transport_fini(struct transport *transport);
 
 /* ---- words ---- */
@@ -236,8 +240,8 @@ static inline struct transport_entry *transport_entry(const struct transport *tr
 {
 	return &transport_member(transport, rank)->entries[seq % TRANSPORT_ENTRIES];
 }
-/* Fills *out so that it waits for `word`, which lies in `owner`'s segment, to reach `value`; `peer` is
- * who has to bring it there. */
+/* Fills *out so that it waits for `word`, which lies in `owner`'s segment, to reach `value`; `peer`
+ * is who has to bring it there. */
 void transport_await(const struct transport *transport, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out);
 /* Wakes whoever sleeps in `rank`. Call after wait_store. */
@@ -246,44 +250,45 @@ void transport_wake_all(const struct transport *transport);
 
 /* ---- messages ---- */
 
-/* All of these may be called by any thread, none blocks, and none may be called under a lock of rank
- * `link` or one that comes after it. */
+/* All of these may be called by any thread, none blocks, and none may be called under a lock of
+ * rank `link` or one that comes after it. */
 
-/* Posts a message to `peer` and wakes it. False, with *blocked saying what to wait for, when the channel
- * has no free slot. bytes <= TRANSPORT_MESSAGE_INLINE are copied; longer ones must lie in my arena at
- * `window` and stay untouched until transport_taken. *ticket names the message, for a sender that wants
- * to know what became of it; nobody has to ask. */
+/* Posts a message to `peer` and wakes it. False, with *blocked saying what to wait for, when the
+ * channel has no free slot. bytes <= TRANSPORT_MESSAGE_INLINE are copied; longer ones must lie in
+ * my arena at `window` and stay untouched until transport_taken. *ticket names the message, for a
+ * sender that wants to know what became of it; nobody has to ask. */
 bool transport_post(struct transport *transport, enum transport_lane lane, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
 		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(link);
-/* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is the
- * message's own, or that of an earlier refusal: a channel on which one message was refused is closed, and
- * says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
+/* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is
+ * the message's own, or that of an earlier refusal: a channel on which one message was refused is
+ * closed, and says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
 bool transport_taken(struct transport *transport, enum transport_lane lane, int peer,
 		     uint64_t ticket, ls_status *refused, struct wait_word *blocked);
 
 /* Claims the oldest message from `peer` that has this tag (lane POINT) or collective number (lane
- * COLLECTIVE) and that no other thread has claimed, or NULL with *blocked set. What is returned is a copy
- * that the peer cannot reach, valid until transport_take, which must follow. */
+ * COLLECTIVE) and that no other thread has claimed, or NULL with *blocked set. What is returned is
+ * a copy that the peer cannot reach, valid until transport_take, which must follow. */
 struct transport_message *transport_match(struct transport *transport, enum transport_lane lane,
 					  int peer, int64_t key, struct wait_word *blocked)
 	LOCK_AVOIDS(link);
-/* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the group's
- * cause before; who matches a message looks at the cause after that and before it reads. So once all
- * that had been matched is taken, nothing of mine will be read any more. If not, *blocked. */
+/* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the
+ * group's cause before; who matches a message looks at the cause after that and before it reads. So
+ * once all that had been matched is taken, nothing of mine will be read any more. If not,
+ * *blocked. */
 bool transport_quiet(struct transport *transport, enum transport_lane lane, int peer,
 		     struct wait_word *blocked);
-/* message->bytes of payload where this process sees it, in memory that the peer can still change; NULL if
- * the peer wrote nonsense. */
+/* message->bytes of payload where this process sees it, in memory that the peer can still change;
+ * NULL if the peer wrote nonsense. */
 const void *transport_payload(struct transport *transport, int peer,
 			      const struct transport_message *message);
-/* Frees the slot and tells the sender; refused LS_OK, or the status the sender shall return. `message`
- * is no longer valid then. */
+/* Frees the slot and tells the sender; refused LS_OK, or the status the sender shall return.
+ * `message` is no longer valid then. */
 void transport_take(struct transport *transport, enum transport_lane lane, int peer,
 		    struct transport_message *message, ls_status refused) LOCK_AVOIDS(link);
 
-/* Whether the equations of struct transport_channel hold for what this rank receives. For tests: only
- * while no message is under way. */
+/* Whether the equations of struct transport_channel hold for what this rank receives. For tests:
+ * only while no message is under way. */
 bool transport_is_valid(struct transport *transport) LOCK_AVOIDS(link);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sending and receiving the messages of wire.h, and the descriptors beside them. What arrives may come
- * from anybody: nothing is looked at before its length and head are right, and no descriptor leaks. */
+ * Sending and receiving the messages of wire.h, and the descriptors beside them. What arrives may
+ * come from anybody: nothing is looked at before its length and head are right, and no descriptor
+ * leaks. */
 #include "wire.h"
 
 #include <sys/socket.h>
@@ -123,7 +124,8 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 	*fd_count = 0;
 	ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (bytes < 0 && errno == ECONNRESET) {
-		/* The other end closed with words of mine unread. What it said itself comes after. */
+		/* The other end closed with words of mine unread. What it said itself comes
+		 * after. */
 		bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	}
 	if (bytes < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks say to each other while they connect: one fixed-size struct, with descriptors beside it, over
- * a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Leaf r (every rank but 0) and the
- * hub (rank 0):
+ * What ranks say to each other while they connect: one fixed-size struct, with descriptors beside
+ * it, over a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Leaf r (every rank
+ * but 0) and the hub (rank 0):
  *
  *   leaf                          hub
  *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each leaf
@@ -21,8 +21,8 @@ enum {
 	WIRE_VERSION = 1,
 	WIRE_CHUNK = 32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
 	WIRE_FDS_MAX = WIRE_CHUNK * TRANSPORT_FDS,
-	/* Descriptors in flight count against the sender's limit of open files, so only so many leaves are
-	 * sent a TABLE at the same time. */
+	/* Descriptors in flight count against the sender's limit of open files, so only so many
+	 * leaves are sent a TABLE at the same time. */
 	WIRE_WINDOW = 4,
 	WIRE_RETRY_MS = 10, /* where the system has no event to wait for */
 };

@@ -88,6 +88,24 @@ def test_first_failure_counts():
         matches(r'rank 1 \(pid \d+\) exited with 3; rank 0 then exited with 4 \[LS-RUN-FAILED\]', errors)
 
 
+def test_signal_counts_before_exit_status():
+    # Both ends are found in one look: that the signal came first is the better guess.
+    code = 'echo ready; if [ $RANK = 0 ]; then read x; exit 4; fi; exec sleep 1000'
+    with Job('run', '-n', 2, 'sh', '-c', code, stdin=subprocess.PIPE) as job:
+        job.expect('[0] ready', '[1] ready')
+        ranks = job.ranks()
+        os.kill(job.pid, signal.SIGSTOP)
+        until(lambda: state(job.pid) == 'T', 'the launcher to stop')
+        job.process.stdin.close()
+        job.process.stdin = None
+        os.kill(ranks[1], signal.SIGKILL)
+        until(lambda: is_gone(ranks[0]) and is_gone(ranks[1]), 'both ranks to end')
+        os.kill(job.pid, signal.SIGCONT)
+        status, _, errors = job.end()
+        equal(status, 137, errors)
+        matches(r'rank 1 \(pid \d+\) was killed by SIGKILL \(9\); rank 0 then exited with 4', errors)
+
+
 def children(pid):
     return [child for child in map(int, filter(str.isdigit, os.listdir('/proc')))
             if parent(child) == pid]
@@ -361,6 +379,18 @@ def test_guard_killed_changes_nothing():
         equal(job.end()[0], 5)
 
 
+def test_guard_and_launcher_killed():
+    with Job('run', '-n', 4, 'sh', '-c', 'echo ready; exec sleep 1000') as job:
+        job.expect('[0] ready', '[1] ready', '[2] ready', '[3] ready')
+        everything = [pid for pid in children(job.pid)
+                      if read('/proc/%d/comm' % pid) == b'lockstep-guard\n']
+        equal(len(everything), 1)
+        for pid in [*everything, job.pid]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        until(lambda: not job.processes(), 'the kernel to end the ranks', 10)
+
+
 def test_timeout():
     began = time.monotonic()
     result = lockstep('run', '-n', 3, '--timeout', '0.3', 'sleep', 1000)
@@ -423,7 +453,8 @@ def test_ignored_signals_stay_ignored():
 
 
 def test_no_descriptors_leak_into_ranks():
-    result = lockstep('run', '-n', 2, 'sh', '-c', 'ls /proc/self/fd')
+    with tempfile.TemporaryDirectory() as place:
+        result = lockstep('run', '-n', 2, '--log-dir', place, 'sh', '-c', 'ls /proc/self/fd')
     # ls has one more open: the folder it lists.
     equal(sorted(result.stdout.splitlines()), sorted('[%d] %d' % (r, fd) for r in (0, 1) for fd in range(4)))
 

@@ -44,8 +44,8 @@ struct shape {
 	unsigned seed;
 };
 
-static void reduce_once(const struct runner_rank *self, ls_group *group, const struct buffers *buffers,
-			const struct shape *shape)
+static void reduce_once(const struct runner_rank *self, ls_group *group,
+			const struct buffers *buffers, const struct shape *shape)
 {
 	size_t bytes = shape->count * ls_dtype_bytes(shape->dtype);
 	unsigned char *send = buffers->send[shape->plain];
@@ -136,7 +136,8 @@ static void fill_rough(void *buffer, uint64_t count, ls_dtype dtype, uint64_t *r
 	}
 }
 
-static void same_everywhere(struct runner_rank *self, ls_group *group, const void *buffer, size_t bytes)
+static void same_everywhere(struct runner_rank *self, ls_group *group, const void *buffer,
+			    size_t bytes)
 {
 	int64_t mine = (int64_t)values_hash(buffer, bytes), low, high;
 	OK(ls_allreduce(group, &mine, &low, 1, LS_INT64, LS_MIN, NULL));
@@ -220,8 +221,8 @@ void barrier_waits_for_all(struct runner_rank *self)
 		atomic_fetch_add(entered, 1);
 		OK(ls_barrier(group, NULL));
 		uint64_t seen = atomic_load(entered);
-		CHECK_THAT(seen >= (uint64_t)self->size * i, "left barrier %u after %llu entries", i,
-			   (unsigned long long)seen);
+		CHECK_THAT(seen >= (uint64_t)self->size * i, "left barrier %u after %llu entries",
+			   i, (unsigned long long)seen);
 		CHECK(seen <= (uint64_t)self->size * (i + 1));
 	}
 	ls_group_close(group);

@@ -31,7 +31,8 @@ void send_every_size(struct runner_rank *self)
 {
 	enum { MOST = 8 << 20 };
 	ls_group *group = runner_open(self);
-	unsigned char *buffer[2] = {values_alloc(group, MOST, false), values_alloc(group, MOST, true)};
+	unsigned char *buffer[2] = {values_alloc(group, MOST, false),
+				    values_alloc(group, MOST, true)};
 	unsigned seed = 0;
 	for (size_t bytes = 0; bytes <= MOST; bytes = bytes < 4 ? bytes + 1 : bytes * 3 / 2 + 1)
 		for (int way = 0; way < 4; way++) {
@@ -129,7 +130,8 @@ void send_to_oneself(struct runner_rank *self)
 	send_tagged(group, 42, self->rank, 2);
 	expect_tagged(group, 42, self->rank, 2);
 	expect_tagged(group, 41, self->rank, 1);
-	int32_t *from = values_alloc(group, LARGE * 4, true), *to = values_alloc(group, LARGE * 4, false);
+	int32_t *from = values_alloc(group, LARGE * 4, true),
+		*to = values_alloc(group, LARGE * 4, false);
 	values_fill(from, LARGE, LS_INT32, LS_SUM, self->rank, 3);
 	struct sending sending = {.group = group, .buffer = from, .count = LARGE, .to = self->rank};
 	pthread_t thread = start_sending(&sending);
@@ -201,8 +203,7 @@ static void *receive_in_thread(void *argument)
 {
 	struct receiving *receiving = argument;
 	struct ls_op_options options = with_tag(receiving->tag);
-	receiving->status =
-		ls_recv(receiving->group, &receiving->value, 1, LS_INT64, 1, &options);
+	receiving->status = ls_recv(receiving->group, &receiving->value, 1, LS_INT64, 1, &options);
 	return NULL;
 }
 

@@ -55,7 +55,8 @@ static void broadcast(struct program *program, const struct action *action, int 
 	values_blot(recv, action->count, action->dtype, 0xee);
 	if (rank == action->root)
 		values_fill(send, action->count, action->dtype, LS_SUM, rank, seed);
-	OK(ls_broadcast(program->group, send, recv, action->count, action->dtype, action->root, NULL));
+	OK(ls_broadcast(program->group, send, recv, action->count, action->dtype, action->root,
+			NULL));
 	values_check_from(recv, action->count, action->dtype, action->root, seed);
 }
 
@@ -90,8 +91,8 @@ void random_program(struct runner_rank *self)
 	for (unsigned i = 0; i < STEPS; i++) {
 		struct action action = next_action(&program, self->size);
 		if (self->rank == 0) /* shown if it fails */
-			printf("step %u: kind %d, dtype %d, op %d, count %llu, root %d, shift %d\n", i,
-			       action.kind, (int)action.dtype, (int)action.op,
+			printf("step %u: kind %d, dtype %d, op %d, count %llu, root %d, shift %d\n",
+			       i, action.kind, (int)action.dtype, (int)action.op,
 			       (unsigned long long)action.count, action.root, action.shift);
 		if (action.kind < 3)
 			reduce(&program, &action, self->rank, self->size, i);

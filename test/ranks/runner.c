@@ -82,7 +82,8 @@ void runner_fail(const char *file, int line, const char *format, ...)
 	_exit(1);
 }
 
-void runner_expect(const char *file, int line, const char *call, ls_status status, ls_status expected)
+void runner_expect(const char *file, int line, const char *call, ls_status status,
+		   ls_status expected)
 {
 	if (status != expected)
 		runner_fail(file, line, "%s is %s, not %s", call, ls_status_name(status),
@@ -176,8 +177,8 @@ static void start(struct job *job)
 	pid_t runner = getpid();
 	snprintf(job->rendezvous, sizeof job->rendezvous, "unix:lockstep-test-%d-%u", (int)runner,
 		 started++);
-	job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			   -1, 0);
+	job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	job->output = memfd_create("runner-output", MFD_CLOEXEC);
 	pthread_barrierattr_t attributes;
 	if (job->shared == MAP_FAILED || job->output < 0 || pthread_barrierattr_init(&attributes))
@@ -340,7 +341,8 @@ static void read_options(int argc, char **argv, struct options *options)
 		else if (strcmp(argv[i], "--repeat") == 0 && more)
 			options->repeat = strtol(argv[++i], NULL, 10);
 		else {
-			fprintf(stderr, "usage: %s [--list] [--threads] [--filter TEXT] [--repeat N]\n",
+			fprintf(stderr,
+				"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N]\n",
 				argv[0]);
 			exit(2);
 		}

@@ -45,12 +45,12 @@ enum runner_outcome { RUNNER_PASS, RUNNER_FAIL, RUNNER_CRASH, RUNNER_HANG };
 struct runner_test {
 	const char *name;
 	runner_function *run;
-	uint32_t ranks;            /* RUNNER_RANKS */
-	bool processes_only;       /* forks, dies, or counts what belongs to a process */
-	uint32_t killed;           /* bit r: rank r ends by SIGKILL */
-	uint32_t limit_ms;         /* 0: 30 seconds */
-	enum runner_outcome ends;  /* how it is to end */
-	const char *setting;       /* "NAME=VALUE" in its environment, NULL: none */
+	uint32_t ranks;           /* RUNNER_RANKS */
+	bool processes_only;      /* forks, dies, or counts what belongs to a process */
+	uint32_t killed;          /* bit r: rank r ends by SIGKILL */
+	uint32_t limit_ms;        /* 0: 30 seconds */
+	enum runner_outcome ends; /* how it is to end */
+	const char *setting;      /* "NAME=VALUE" in its environment, NULL: none */
 };
 
 extern const struct runner_test runner_tests[];
@@ -65,7 +65,8 @@ void runner_meet(const struct runner_rank *self);
 /* Ends the rank, and so fails the test. */
 _Noreturn void runner_fail(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-void runner_expect(const char *file, int line, const char *call, ls_status status, ls_status expected);
+void runner_expect(const char *file, int line, const char *call, ls_status status,
+		   ls_status expected);
 
 #define CHECK(condition) \
 	((condition) ? (void)0 : runner_fail(__FILE__, __LINE__, "not true: %s", #condition))

@@ -78,7 +78,8 @@ static bool holds(const void *buffer, uint64_t i, ls_dtype dtype, int64_t value,
 	return false;
 }
 
-void values_fill(void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, int rank, unsigned seed)
+void values_fill(void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, int rank,
+		 unsigned seed)
 {
 	for (uint64_t i = 0; i < count; i++)
 		put(buffer, i, dtype, input_at(dtype, op, rank, i, seed));
@@ -90,16 +91,16 @@ void values_blot(void *buffer, uint64_t count, ls_dtype dtype, unsigned char byt
 		memset(buffer, byte, count * ls_dtype_bytes(dtype));
 }
 
-void values_check_reduced(const void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, int size,
-			  unsigned seed)
+void values_check_reduced(const void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op,
+			  int size, unsigned seed)
 {
 	int divisor = op == LS_AVERAGE ? size : 1;
 	for (uint64_t i = 0; i < count; i++) {
 		int64_t sum = reduced_at(dtype, op, size, i, seed);
 		CHECK_THAT(holds(buffer, i, dtype, sum, divisor),
 			   "element %llu of %llu is not %lld / %d (dtype %d, op %d)",
-			   (unsigned long long)i, (unsigned long long)count, (long long)sum, divisor,
-			   (int)dtype, (int)op);
+			   (unsigned long long)i, (unsigned long long)count, (long long)sum,
+			   divisor, (int)dtype, (int)op);
 	}
 }
 

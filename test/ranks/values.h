@@ -16,8 +16,8 @@ void values_blot(void *buffer, uint64_t count, ls_dtype dtype, unsigned char byt
 
 /* Fails the test unless the buffer holds the result of an all-reduce of what `size` ranks filled in; or
  * what rank `root` filled in. */
-void values_check_reduced(const void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, int size,
-			  unsigned seed);
+void values_check_reduced(const void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op,
+			  int size, unsigned seed);
 void values_check_from(const void *buffer, uint64_t count, ls_dtype dtype, int root, unsigned seed);
 
 uint64_t values_hash(const void *buffer, size_t bytes);

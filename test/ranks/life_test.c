@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Opening and closing, memory, wrong arguments, forked children. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests.h"
+#include "values.h"
+
+static void reduce_something(const struct runner_rank *self, ls_group *group, unsigned seed)
+{
+	int32_t values[2000];
+	values_fill(values, 2000, LS_INT32, LS_SUM, self->rank, seed);
+	OK(ls_allreduce(group, values, values, 2000, LS_INT32, LS_SUM, NULL));
+	values_check_reduced(values, 2000, LS_INT32, LS_SUM, self->size, seed);
+}
+
+/* ---- opening and closing ---- */
+
+void open_and_close(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	ls_group_close(group);
+}
+
+static int entries_of(const char *path)
+{
+	DIR *folder = opendir(path);
+	int count = 0;
+	CHECK(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+static int lines_of(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int count = 0;
+	CHECK(file);
+	for (int c; (c = getc(file)) != EOF;)
+		count += c == '\n';
+	fclose(file);
+	return count;
+}
+
+/* Neither descriptors nor mappings nor threads are left, and nothing has a name in /dev/shm. */
+void open_and_close_leaves_nothing(struct runner_rank *self)
+{
+	int descriptors = 0, mappings = 0, named = entries_of("/dev/shm");
+	for (int i = 0; i < 50; i++) {
+		ls_group *group = runner_open(self);
+		void *block;
+		OK(ls_alloc(group, 100000, &block));
+		reduce_something(self, group, (unsigned)i);
+		CHECK(entries_of("/dev/shm") <= named);
+		ls_group_close(group); /* with the block, which it frees */
+		runner_meet(self);
+		CHECK(entries_of("/proc/self/task") == 3); /* ".", "..", and this one */
+		if (i == 10) { /* by now libraries have what they keep */
+			descriptors = entries_of("/proc/self/fd");
+			mappings = lines_of("/proc/self/maps");
+		}
+	}
+	CHECK(entries_of("/proc/self/fd") == descriptors);
+	CHECK_THAT(lines_of("/proc/self/maps") <= mappings + 2, "%d mappings became %d", mappings,
+		   lines_of("/proc/self/maps"));
+}
+
+/* ---- memory ---- */
+
+void alloc_and_free(struct runner_rank *self)
+{
+	enum { BLOCKS = 200 };
+	ls_group *group = runner_open(self);
+	unsigned char *blocks[BLOCKS];
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < BLOCKS; i++) {
+			size_t bytes = (size_t)i * (size_t)i * 17;
+			void *block;
+			OK(ls_alloc(group, bytes, &block));
+			CHECK((uintptr_t)block % 64 == 0);
+			blocks[i] = block;
+			memset(blocks[i], i, bytes);
+		}
+		for (int i = 0; i < BLOCKS; i++) {
+			size_t bytes = (size_t)i * (size_t)i * 17;
+			for (size_t j = 0; j < bytes; j += 97)
+				CHECK(blocks[i][j] == i);
+			OK(ls_free(group, blocks[i]));
+		}
+	}
+	OK(ls_free(group, NULL));
+	GIVES(LS_BAD_ARGUMENT, ls_free(group, &blocks));
+	GIVES(LS_BAD_ARGUMENT, ls_free(group, blocks[5]));
+	void *block = &blocks;
+	GIVES(LS_OUT_OF_MEMORY, ls_alloc(group, SIZE_MAX / 2, &block));
+	CHECK(!block);
+	GIVES(LS_BAD_ARGUMENT, ls_alloc(group, 10, NULL));
+	GIVES(LS_BAD_ARGUMENT, ls_alloc(NULL, 10, &block));
+	reduce_something(self, group, 0);
+	ls_group_close(group);
+}
+
+/* ---- wrong arguments ---- */
+
+static void wrong_data(const struct runner_rank *self, ls_group *group)
+{
+	int32_t a[8] = {0}, b[8];
+	ls_dtype no_dtype = (ls_dtype)9, below = (ls_dtype)-1;
+	ls_reduce_op no_op = (ls_reduce_op)5;
+	ls_status bad = LS_BAD_ARGUMENT;
+	GIVES(bad, ls_allreduce(NULL, a, b, 8, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, NULL, b, 8, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a, NULL, 8, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a, b, UINT64_MAX / 2, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a, b, 8, no_dtype, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a, b, 8, below, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a, b, 8, LS_INT32, no_op, NULL));
+	GIVES(bad, ls_allreduce(group, a, a + 1, 7, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_allreduce(group, a + 1, a, 7, LS_INT32, LS_SUM, NULL));
+	GIVES(bad, ls_broadcast(NULL, a, b, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_broadcast(group, NULL, b, 8, LS_INT32, self->rank, NULL));
+	GIVES(bad, ls_broadcast(group, a, NULL, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_broadcast(group, a, b, UINT64_MAX, LS_UINT8, 0, NULL));
+	GIVES(bad, ls_broadcast(group, a, b, 8, no_dtype, 0, NULL));
+	GIVES(bad, ls_broadcast(group, a, b, 8, LS_INT32, -1, NULL));
+	GIVES(bad, ls_broadcast(group, a, b, 8, LS_INT32, self->size, NULL));
+	GIVES(bad, ls_broadcast(group, a, a + 1, 7, LS_INT32, self->rank, NULL));
+	GIVES(bad, ls_barrier(NULL, NULL));
+	GIVES(bad, ls_send(NULL, a, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_send(group, NULL, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_send(group, a, 8, no_dtype, 0, NULL));
+	GIVES(bad, ls_send(group, a, UINT64_MAX, LS_INT32, 0, NULL));
+	GIVES(bad, ls_send(group, a, 8, LS_INT32, -1, NULL));
+	GIVES(bad, ls_send(group, a, 8, LS_INT32, self->size, NULL));
+	GIVES(bad, ls_recv(NULL, a, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_recv(group, NULL, 8, LS_INT32, 0, NULL));
+	GIVES(bad, ls_recv(group, a, 8, no_dtype, 0, NULL));
+	GIVES(bad, ls_recv(group, a, UINT64_MAX, LS_INT32, 0, NULL));
+	GIVES(bad, ls_recv(group, a, 8, LS_INT32, -1, NULL));
+	GIVES(bad, ls_recv(group, a, 8, LS_INT32, self->size, NULL));
+}
+
+static void wrong_options(ls_group *group)
+{
+	int32_t a[8] = {0};
+	struct ls_op_options wrong[] = {
+		{.size = 0},
+		{.size = 1u << 30},
+		{.size = sizeof *wrong, .tag = -1},
+		{.size = sizeof *wrong, .stream = a},
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		const struct ls_op_options *options = &wrong[i];
+		GIVES(LS_BAD_ARGUMENT, ls_barrier(group, options));
+		GIVES(LS_BAD_ARGUMENT, ls_allreduce(group, a, a, 8, LS_INT32, LS_SUM, options));
+		GIVES(LS_BAD_ARGUMENT, ls_broadcast(group, a, a, 8, LS_INT32, 0, options));
+		GIVES(LS_BAD_ARGUMENT, ls_send(group, a, 8, LS_INT32, 0, options));
+		GIVES(LS_BAD_ARGUMENT, ls_recv(group, a, 8, LS_INT32, 0, options));
+	}
+	struct ls_failure failure = {.size = 0};
+	GIVES(LS_BAD_ARGUMENT, ls_group_failure(group, &failure));
+	GIVES(LS_BAD_ARGUMENT, ls_group_failure(group, NULL));
+	failure.size = sizeof failure;
+	GIVES(LS_BAD_ARGUMENT, ls_group_failure(NULL, &failure));
+	GIVES(LS_BAD_ARGUMENT, ls_group_abort(NULL, "nothing"));
+	CHECK(ls_group_rank(NULL) == -1 && ls_group_size(NULL) == -1);
+	CHECK(ls_dtype_bytes((ls_dtype)5) == 0 && ls_dtype_bytes((ls_dtype)-1) == 0);
+	ls_group_close(NULL);
+}
+
+static void wrong_places(void)
+{
+	ls_group *group = (ls_group *)&group;
+	static const struct ls_group_options wrong[] = {
+		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 2, .world_size = 2},
+		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = -1, .world_size = 2},
+		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 0, .world_size = 0},
+		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 0, .world_size = 65},
+		{.size = sizeof *wrong, .rendezvous = "nowhere", .rank = 0, .world_size = 1},
+		{.size = sizeof *wrong, .rendezvous = "unix:", .rank = 0, .world_size = 1},
+		{.size = sizeof *wrong, .rendezvous = "tcp:127.0.0.1", .rank = 0, .world_size = 1},
+		{.size = sizeof *wrong,
+		 .rendezvous = "tcp:127.0.0.1:99999",
+		 .rank = 0,
+		 .world_size = 1},
+		{.size = 0, .rendezvous = "unix:x", .rank = 0, .world_size = 1},
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		ls_status status = ls_group_open(&wrong[i], &group);
+		CHECK_THAT(status == LS_BAD_ARGUMENT, "place %zu: %s", i, ls_status_name(status));
+		CHECK(!group);
+	}
+	GIVES(LS_BAD_ARGUMENT, ls_group_open(&wrong[0], NULL));
+}
+
+/* Each is refused, alone and at once, and the group goes on as if nothing had been called. */
+void wrong_arguments(struct runner_rank *self)
+{
+	wrong_places();
+	ls_group *group = runner_open(self);
+	wrong_data(self, group);
+	wrong_options(group);
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK(failure.status == LS_OK);
+	reduce_something(self, group, 0);
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
+
+/* An older program's options are shorter: what they lack has its default. */
+void shorter_options(struct runner_rank *self)
+{
+	struct {
+		uint32_t size, timeout_ms;
+	} old = {.size = sizeof old, .timeout_ms = RUNNER_TIMEOUT_MS};
+	ls_group *group = runner_open(self);
+	OK(ls_barrier(group, (const struct ls_op_options *)&old));
+	ls_group_close(group);
+}
+
+/* ---- forked children ---- */
+
+static void forked(ls_group *group, void *block)
+{
+	int32_t value = 0;
+	void *out = &value;
+	struct ls_failure failure = {.size = sizeof failure};
+	GIVES(LS_FORKED, ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, NULL));
+	GIVES(LS_FORKED, ls_broadcast(group, &value, &value, 1, LS_INT32, 0, NULL));
+	GIVES(LS_FORKED, ls_barrier(group, NULL));
+	GIVES(LS_FORKED, ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	GIVES(LS_FORKED, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	GIVES(LS_FORKED, ls_group_abort(group, "a child may not"));
+	GIVES(LS_FORKED, ls_group_failure(group, &failure));
+	GIVES(LS_FORKED, ls_alloc(group, 100, &out));
+	CHECK(!out);
+	OK(ls_free(group, block));
+	ls_group_close(group);
+}
+
+/* In the child every call fails; the parent never notices. */
+void a_forked_child_is_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	void *block;
+	OK(ls_alloc(group, 5000, &block));
+	memset(block, 7, 5000);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		forked(group, block);
+		_exit(0);
+	}
+	reduce_something(self, group, 1);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	reduce_something(self, group, 2);
+	OK(ls_free(group, block));
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
