@@ -160,8 +160,8 @@ static void a_published_cause_is_read(void **state)
 	cli_report_free(report);
 
 	/* Nonsense is nothing. */
-	uint64_t wrong[] = {0, SIZE + 1, UINT64_MAX};
-	for (size_t i = 0; i < 3; i++) {
+	uint64_t wrong[] = {0, SIZE + 1, UINT64_C(1) << 40, UINT64_MAX};
+	for (size_t i = 0; i < 4; i++) {
 		assert_true(pwrite(world->view->ranks[0].segment_fd, &wrong[i], sizeof wrong[i],
 				   offsetof(struct transport_segment, member.cause)) > 0);
 		report = take(world);

@@ -1,113 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Snapshots of real traces, with segments of plain memory: what is copied, when a word counts as
- * satisfied, what is stable, and the proof: no store between two looks goes unseen. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-#include "base/seqlock.h"
-#include "diagnose/facts.h"
-
-enum { SIZE = 3, WORDS = 16, RECORDS = 64, GROUP = 1 };
-
-struct world {
-	struct trace traces[SIZE];
-	struct trace_view views[SIZE];
-	_Atomic uint64_t segments[SIZE][WORDS];
-	struct diagnose_source sources[SIZE];
-	struct diagnose_job *job;
-};
-
-static int open_world(void **state)
-{
-	struct world *world = calloc(1, sizeof(*world));
-	assert_non_null(world);
-	for (int r = 0; r < SIZE; r++) {
-		const char *why;
-		struct trace_options options = {
-			.job = 4711, .rank = r, .world_size = SIZE, .records = RECORDS};
-		assert_int_equal(trace_init(&world->traces[r], &options), LS_OK);
-		assert_true(trace_map(world->traces[r].fd, &world->views[r], &why));
-		world->sources[r] = (struct diagnose_source){
-			.rank = r,
-			.pid = getpid(),
-			.trace = &world->views[r],
-			.segment = world->segments[r],
-			.segment_bytes = sizeof(world->segments[r]),
-			.process = DIAGNOSE_SLEEPING,
-			.signal = -1,
-			.exit_code = -1,
-		};
-	}
-	world->job = diagnose_job_new(SIZE);
-	assert_non_null(world->job);
-	*state = world;
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	struct world *world = *state;
-	for (int r = 0; r < SIZE; r++) {
-		trace_unmap(&world->views[r]);
-		trace_fini(&world->traces[r]);
-	}
-	free(world->job);
-	free(world);
-	return 0;
-}
-
-static struct diagnose_rank *collect(struct world *world, int r)
-{
-	diagnose_collect(world->sources, SIZE, false, world->job);
-	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
-	return &world->job->ranks[r];
-}
-
-/* ---- what wait.c does, by hand ---- */
-
-static void publish(struct world *world, int r, int slot, const struct wait_slot_body *body)
-{
-	struct wait_slot *to = &world->traces[r].board->slots[slot];
-	atomic_store(&to->taken, 1);
-	seqlock_begin(&to->epoch);
-	seqlock_store(&to->body, body, sizeof(*body));
-	seqlock_end(&to->epoch);
-}
-
-/* Rank r waits in its first slot until word `r` of its own segment is 5, which `peer` has to store. */
-static struct wait_slot_body wait_for(int r, int peer)
-{
-	return (struct wait_slot_body){
-		.state = WAIT_WORDS,
-		.tid = 1,
-		.group = GROUP,
-		.edge_count = 1,
-		.edges = {{.value = 5,
-			   .offset = (uint64_t)r * 8,
-			   .owner = r,
-			   .peer = peer,
-			   .segment = WAIT_SEGMENT_LINK}},
-	};
-}
-
-static void publish_ring(struct world *world)
-{
-	for (int r = 0; r < SIZE; r++) {
-		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
-		publish(world, r, 0, &body);
-	}
-}
+ * Snapshots of real traces: what is copied, and when a word counts as satisfied. */
+#include "diagnose/collect_fixture.h"
 
 static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
 {
@@ -122,8 +15,6 @@ static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
 				    .label = trace_label(&world->traces[r], "train.py:42")};
 	return trace_begin(&world->traces[r], &begin);
 }
-
-/* ---- tests ---- */
 
 static void header_and_process(void **state)
 {
@@ -335,129 +226,6 @@ static void slots(void **state)
 	assert_true(collect(world, 0)->incomplete);
 }
 
-/* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store and
- * its own wake-up: its slot still says that it waits, but its word is there. */
-static void the_proof(void **state)
-{
-	struct world *world = *state;
-	struct diagnose_verdict verdict;
-	publish_ring(world);
-	collect(world, 0);
-	diagnose_judge(world->job, NULL, &verdict);
-	assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
-	assert_int_equal(verdict.culprits, 7);
-	for (int r = 0; r < SIZE; r++) {
-		atomic_store(&world->segments[r][r], 5);
-		for (int stopped = 0; stopped < SIZE; stopped++) {
-			world->sources[stopped].process = DIAGNOSE_STOPPED;
-			collect(world, 0);
-			diagnose_judge(world->job, NULL, &verdict);
-			assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
-			world->sources[stopped].process = DIAGNOSE_SLEEPING;
-		}
-		atomic_store(&world->segments[r][r], 0);
-	}
-	/* One more thread that called Lockstep once and could store a word. */
-	struct wait_slot_body outside = {.state = WAIT_OUTSIDE};
-	publish(world, 1, 1, &outside);
-	collect(world, 0);
-	diagnose_judge(world->job, NULL, &verdict);
-	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
-}
-
-struct restless {
-	struct world *world;
-	_Atomic bool stop;
-};
-
-/* Begins a new wait, which looks like the last one, again and again. */
-static void *waits_again_and_again(void *argument)
-{
-	struct restless *restless = argument;
-	struct wait_slot_body body = wait_for(1, 2);
-	while (!atomic_load(&restless->stop)) {
-		publish(restless->world, 1, 0, &body);
-		for (volatile int i = 0; i < 1000; i++)
-			; /* long enough for a whole copy */
-	}
-	return NULL;
-}
-
-/* The second look must see that a wait is another one, even if it looks the same. */
-static void a_new_wait_between_the_looks(void **state)
-{
-	struct world *world = *state;
-	struct restless restless = {.world = world};
-	pthread_t thread;
-	bool seen = false;
-	publish_ring(world);
-	assert_int_equal(pthread_create(&thread, NULL, waits_again_and_again, &restless), 0);
-	uint64_t deadline = clock_deadline_ns(20000);
-	while (!seen && clock_now_ns() < deadline) {
-		struct diagnose_rank *rank = collect(world, 1);
-		assert_int_equal(rank->thread_count, 1);
-		seen = rank->threads[0].wait.state == WAIT_WORDS && !rank->threads[0].stable;
-	}
-	atomic_store(&restless.stop, true);
-	pthread_join(thread, NULL);
-	assert_true(seen);
-}
-
-/* A token goes round three threads that wait as wait.c does; whenever somebody looks, there is no cycle,
- * although at every moment all slots but one say "waits". */
-struct player {
-	struct world *world;
-	int rank;
-	_Atomic bool *stop;
-};
-
-static void *plays(void *argument)
-{
-	struct player *player = argument;
-	struct world *world = player->world;
-	int r = player->rank, next = (r + 1) % SIZE;
-	struct wait_slot_body body = wait_for(r, (r + SIZE - 1) % SIZE);
-	for (uint64_t turn = 1; !atomic_load(player->stop); turn++) {
-		body.edges[0].value = turn;
-		publish(world, r, 0, &body);
-		while (atomic_load(&world->segments[r][r]) < turn && !atomic_load(player->stop))
-			sched_yield();
-		/* The next one's word; the last rank's token begins a new turn. */
-		atomic_store(&world->segments[next][next], next ? turn : turn + 1);
-	}
-	return NULL;
-}
-
-static void a_token_is_no_deadlock(void **state)
-{
-	struct world *world = *state;
-	struct player players[SIZE];
-	pthread_t threads[SIZE];
-	_Atomic bool stop = false;
-	atomic_store(&world->segments[0][0], 1);
-	for (int r = 0; r < SIZE; r++) {
-		struct wait_slot_body body = wait_for(r, (r + SIZE - 1) % SIZE);
-		body.edges[0].value = 0; /* before it begins: a wait that is over */
-		publish(world, r, 0, &body);
-		players[r] = (struct player){world, r, &stop};
-		assert_int_equal(pthread_create(&threads[r], NULL, plays, &players[r]), 0);
-	}
-	uint64_t deadline = clock_deadline_ns(300);
-	int blocked = 0;
-	while (clock_now_ns() < deadline) {
-		struct diagnose_verdict verdict;
-		collect(world, 0);
-		diagnose_judge(world->job, NULL, &verdict);
-		assert_int_equal(verdict.cause, DIAGNOSE_HEALTHY);
-		for (int r = 0; r < SIZE; r++)
-			blocked += diagnose_rank_needs(world->job, r) != 0;
-	}
-	atomic_store(&stop, true);
-	for (int r = 0; r < SIZE; r++)
-		pthread_join(threads[r], NULL);
-	assert_true(blocked > 0); /* there was something to mistake */
-}
-
 /* Every word of trace and segment may be anything: no crash (see the sanitizers), nothing invalid. */
 static void random_bytes(void **state)
 {
@@ -496,9 +264,6 @@ int main(void)
 		TEST(which_records),
 		TEST(words),
 		TEST(slots),
-		TEST(the_proof),
-		TEST(a_new_wait_between_the_looks),
-		TEST(a_token_is_no_deadlock),
 		TEST(random_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

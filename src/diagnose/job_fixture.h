@@ -179,4 +179,18 @@ TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_job 
 	return verdict;
 }
 
+/* Judges, compares, and frees the job. */
+TEST_UNUSED static void test_verdict(struct diagnose_job *job, const struct diagnose_hint *hint,
+				     struct diagnose_verdict want)
+{
+	struct diagnose_verdict got = test_judge(job, hint);
+	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(want.cause));
+	assert_int_equal(got.status, want.status);
+	assert_int_equal(got.blamed, want.blamed);
+	assert_int_equal(got.culprits, want.culprits);
+	assert_int_equal(got.waiting, want.waiting);
+	assert_int_equal(got.seq, want.seq);
+	free(job);
+}
+
 #endif

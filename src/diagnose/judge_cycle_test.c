@@ -77,6 +77,14 @@ static void make_unknown(struct diagnose_job *job, int r)
 {
 	job->ranks[r].known = false;
 }
+static void make_dead(struct diagnose_job *job, int r)
+{
+	job->ranks[r].process = DIAGNOSE_DEAD;
+}
+static void make_left(struct diagnose_job *job, int r)
+{
+	job->ranks[r].left = true;
+}
 static void make_threadless(struct diagnose_job *job, int r)
 {
 	job->ranks[r].thread_count = 0;
@@ -110,6 +118,8 @@ static void no_deadlocks(void **state)
 	breaks(make_may_leave);
 	breaks(make_incomplete);
 	breaks(make_unknown);
+	breaks(make_dead);
+	breaks(make_left);
 	breaks(make_threadless);
 	breaks(make_fd_wait);
 	breaks(add_thread_outside);
@@ -168,6 +178,19 @@ static void chain_into_a_cycle(void **state)
 	/* 0 waits for 1, 1 for 2; 2 and 3 wait for each other; 4 is not involved. */
 	check(test_ring(5, (const int[]){1, 2, 3, 2, -1}), DIAGNOSE_DEADLOCK,
 	      diagnose_bit(2) | diagnose_bit(3), diagnose_bit(0) | diagnose_bit(1));
+}
+
+/* However it is come upon, it is told from its lowest rank on. */
+static void begins_at_the_lowest_rank(void **state)
+{
+	(void)state;
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	struct diagnose_job *job = test_ring(4, (const int[]){3, 2, 3, 1});
+	assert_int_equal(diagnose_find_cycle(job, hops), 3);
+	assert_int_equal(hops[0].rank, 1);
+	assert_int_equal(hops[1].rank, 2);
+	assert_int_equal(hops[2].rank, 3);
+	free(job);
 }
 
 static void waits_for_any(void **state)
@@ -242,6 +265,7 @@ int main(void)
 		cmocka_unit_test(cycle_of_one),
 		cmocka_unit_test(two_cycles),
 		cmocka_unit_test(chain_into_a_cycle),
+		cmocka_unit_test(begins_at_the_lowest_rank),
 		cmocka_unit_test(waits_for_any),
 		cmocka_unit_test(long_chain_unravels),
 		cmocka_unit_test(dead_rank_goes_before_the_cycle),

@@ -155,6 +155,15 @@ static void the_earliest_counts(void **state)
 	assert_int_equal(got.blamed, 2);
 	assert_int_equal(got.fields, DIAGNOSE_DTYPE);
 	free(job);
+	job = test_job(4); /* also when a later one is found later */
+	for (int r = 0; r < 4; r++) {
+		test_done(job, r, r == 0 ? with_dtype(6) : test_allreduce(6), 4, "a.c:6");
+		test_call(job, r, r == 3 ? with_count(7) : test_allreduce(7), 3, "a.c:7");
+	}
+	got = test_judge(job, NULL);
+	assert_int_equal(got.seq, 6);
+	assert_int_equal(got.blamed, 0);
+	free(job);
 }
 
 /* Other groups number for themselves. */
@@ -293,6 +302,10 @@ static void send_and_receive(void **state)
 	later.count = 600;
 	later.seq = 2;
 	test_call(job, 0, later, 1, "a.c:9");
+	later.count = 700;
+	test_done(job, 0, later, 0, "a.c:10"); /* short enough to be buffered */
+	later.tag = 8;
+	test_call(job, 0, later, 0, "a.c:11");
 	got = test_judge(job, &hint);
 	check_headline(job, &got,
 		       "rank 0 sends 600 float32 to rank 1 with tag 7 where rank 1 receives 999 "
@@ -334,6 +347,10 @@ static void hint_of_a_collective(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	check_headline(job, &got, table[0].four);
 	assert_int_equal(got.blamed, 1);
+	hint.seq = 13; /* who saw it was ahead */
+	test_call(job, 0, test_allreduce(13), 1, "a.c:10");
+	got = test_judge(job, &hint);
+	assert_int_equal(got.seq, 12);
 	free(job);
 }
 

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Verdicts over jobs made by hand: who is gone, stopped or elsewhere, and what a hint changes. */
+ * Verdicts over jobs made by hand: who is gone, stopped or elsewhere, and who is not. */
 #include "diagnose/job_fixture.h"
 
 static const int sizes[] = {2, 3, 4, 5, 64};
 #define FOR_SIZES(n)           \
 	for (size_t i_ = 0, n; \
 	     i_ < sizeof(sizes) / sizeof(sizes[0]) && (n = (size_t)sizes[i_], 1); i_++)
-
-static void check(struct diagnose_job *job, const struct diagnose_hint *hint,
-		  struct diagnose_verdict want)
-{
-	struct diagnose_verdict got = test_judge(job, hint);
-	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(want.cause));
-	assert_int_equal(got.status, want.status);
-	assert_int_equal(got.blamed, want.blamed);
-	assert_int_equal(got.culprits, want.culprits);
-	assert_int_equal(got.waiting, want.waiting);
-	assert_int_equal(got.seq, want.seq);
-	free(job);
-}
 
 static const struct diagnose_verdict healthy = {.blamed = -1};
 
@@ -44,7 +31,7 @@ static void dead_rank_that_is_needed(void **state)
 		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_DEAD;
 		job->ranks[size - 1].signal = 9;
-		check(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, size));
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, size));
 	}
 }
 
@@ -55,7 +42,7 @@ static void exit_without_close_is_death(void **state)
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[2].signal = 0;
 	job->ranks[2].exit_code = 0;
-	check(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
 }
 
 static void left_rank_that_is_needed(void **state)
@@ -68,7 +55,7 @@ static void left_rank_that_is_needed(void **state)
 		job->ranks[size - 1].left = true;
 		/* That its process has ended since makes no difference. */
 		job->ranks[size - 1].process = size % 2 ? DIAGNOSE_DEAD : DIAGNOSE_RUNNING;
-		check(job, NULL, absent_verdict(DIAGNOSE_LEFT, LS_PEER_LEFT, size));
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_LEFT, LS_PEER_LEFT, size));
 	}
 }
 
@@ -79,7 +66,7 @@ static void unreadable_dead_rank(void **state)
 	job->ranks[2].known = false;
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
 	job->ranks[2].process = DIAGNOSE_DEAD;
-	check(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
 }
 
 static void gone_ranks_that_nobody_needs(void **state)
@@ -88,19 +75,19 @@ static void gone_ranks_that_nobody_needs(void **state)
 	struct diagnose_job *job = test_job(4); /* nobody waits */
 	job->ranks[1].process = DIAGNOSE_DEAD;
 	job->ranks[2].left = true;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, diagnose_bit(3)); /* the words are there already */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].satisfied = 1;
 	job->ranks[3].process = DIAGNOSE_DEAD;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, diagnose_bit(3)); /* the waits had ended when looked at again */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].stable = false;
 	job->ranks[3].process = DIAGNOSE_DEAD;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, diagnose_bit(2) | diagnose_bit(3)); /* any of the two suffices */
 	for (int r = 0; r < 2; r++)
@@ -123,13 +110,13 @@ static void first_of_several_gone(void **state)
 	failed->record.status = LS_PEER_LEFT;
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[3].left = true;
-	check(job, NULL,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
-					.status = LS_PEER_LEFT,
-					.blamed = 3,
-					.culprits = diagnose_bit(3),
-					.waiting = diagnose_bit(0) | diagnose_bit(1),
-					.seq = 58});
+	test_verdict(job, NULL,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
+					       .status = LS_PEER_LEFT,
+					       .blamed = 3,
+					       .culprits = diagnose_bit(3),
+					       .waiting = diagnose_bit(0) | diagnose_bit(1),
+					       .seq = 58});
 }
 
 static void two_dead_ranks(void **state)
@@ -138,13 +125,13 @@ static void two_dead_ranks(void **state)
 	uint64_t dead = diagnose_bit(2) | diagnose_bit(3);
 	struct diagnose_job *job = test_absent(4, dead);
 	job->ranks[2].process = job->ranks[3].process = DIAGNOSE_DEAD;
-	check(job, NULL,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
-					.status = LS_PEER_DIED,
-					.blamed = -1,
-					.culprits = dead,
-					.waiting = 3,
-					.seq = 58});
+	test_verdict(job, NULL,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
+					       .status = LS_PEER_DIED,
+					       .blamed = -1,
+					       .culprits = dead,
+					       .waiting = 3,
+					       .seq = 58});
 }
 
 static void stopped_rank(void **state)
@@ -155,7 +142,7 @@ static void stopped_rank(void **state)
 		int size = (int)n;
 		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_STOPPED;
-		check(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, size));
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, size));
 	}
 }
 
@@ -170,7 +157,7 @@ static void stopped_in_a_wait_that_is_over(void **state)
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY); /* as long as it is not stopped */
 	job->ranks[2].process = DIAGNOSE_STOPPED;
-	check(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, 3));
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, 3));
 }
 
 /* Stopped while it waits for another one, which is the cause. */
@@ -179,13 +166,13 @@ static void stopped_rank_that_only_waits(void **state)
 	(void)state;
 	struct diagnose_job *job = test_ring(3, (const int[]){1, 2, -1});
 	job->ranks[1].process = DIAGNOSE_STOPPED;
-	check(job, NULL,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
-					.status = LS_TIMED_OUT,
-					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3,
-					.seq = 1});
+	test_verdict(job, NULL,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
+					       .status = LS_TIMED_OUT,
+					       .blamed = 2,
+					       .culprits = diagnose_bit(2),
+					       .waiting = 3,
+					       .seq = 1});
 }
 
 static void stopped_rank_that_nobody_needs(void **state)
@@ -193,7 +180,7 @@ static void stopped_rank_that_nobody_needs(void **state)
 	(void)state;
 	struct diagnose_job *job = test_job(3);
 	job->ranks[1].process = DIAGNOSE_STOPPED;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 }
 
 static void rank_elsewhere(void **state)
@@ -205,7 +192,7 @@ static void rank_elsewhere(void **state)
 		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
 		struct diagnose_verdict got = test_judge(job, NULL);
 		assert_int_equal(got.since_ns, test_now - 2 * test_second);
-		check(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, size));
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, size));
 	}
 }
 
@@ -218,13 +205,28 @@ static void chain_to_a_rank_elsewhere(void **state)
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.witness, 1); /* the one that waits for it directly */
 	assert_int_equal(got.since_ns, test_now - 3 * test_second);
-	check(job, NULL,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
-					.status = LS_TIMED_OUT,
-					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3,
-					.seq = 1});
+	test_verdict(job, NULL,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
+					       .status = LS_TIMED_OUT,
+					       .blamed = 2,
+					       .culprits = diagnose_bit(2),
+					       .waiting = 3,
+					       .seq = 1});
+}
+
+/* What the slots of a dead rank say is stale: it waits for nobody any more. */
+static void dead_ranks_do_not_wait(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_ring(3, (const int[]){2, 2, -1});
+	job->ranks[1].process = DIAGNOSE_DEAD;
+	test_verdict(job, NULL,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
+					       .status = LS_TIMED_OUT,
+					       .blamed = 2,
+					       .culprits = diagnose_bit(2),
+					       .waiting = diagnose_bit(0),
+					       .seq = 1});
 }
 
 static void rank_that_moves_is_not_elsewhere(void **state)
@@ -232,7 +234,7 @@ static void rank_that_moves_is_not_elsewhere(void **state)
 	(void)state;
 	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
 	job->ranks[2].threads[0].stable = false;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 }
 
 /* Of several threads the one counts that calls the collectives. */
@@ -253,17 +255,28 @@ static void helper_threads(void **state)
 	test_wait_on(job, 1, test_thread(job, 1, 777), diagnose_bit(2));
 	job->ranks[1].threads[0].wait.state = WAIT_OUTSIDE;
 	job->ranks[0].threads[0].wait.edges[0].peer = 1; /* 0 waits for 1, which waits for 2 */
-	check(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, 3));
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, 3));
+
+	/* Rank 1's main thread last sent to rank 0, which now waits for more; that another thread of it
+	 * waits for rank 2 is no excuse. */
+	job = test_ring(3, (const int[]){1, -1, -1});
+	test_done(job, 1, test_point(TRACE_SEND, 0, 7), 3, "a.c:1");
+	test_call(job, 1, test_point(TRACE_RECV, 2, 7), 2, "b.c:1");
+	test_wait_on(job, 1, test_thread(job, 1, 777), diagnose_bit(2));
+	got = test_judge(job, NULL);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprits, diagnose_bit(1) | diagnose_bit(2));
+	free(job);
 }
 
 static void nobody_waits(void **state)
 {
 	(void)state;
-	FOR_SIZES(n) check(test_job((int)n), NULL, healthy);
+	FOR_SIZES(n) test_verdict(test_job((int)n), NULL, healthy);
 	struct diagnose_job *job = test_job(3);
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].known = false;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 }
 
 static void descriptor_waits_prove_nothing(void **state)
@@ -272,7 +285,7 @@ static void descriptor_waits_prove_nothing(void **state)
 	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
 	for (int r = 0; r < 2; r++)
 		job->ranks[r].threads[0].wait.state = WAIT_FDS;
-	check(job, NULL, healthy);
+	test_verdict(job, NULL, healthy);
 }
 
 static void nonsense_edges(void **state)
@@ -281,139 +294,7 @@ static void nonsense_edges(void **state)
 	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
 	job->ranks[0].threads[0].wait.edges[0].peer = 64;
 	job->ranks[1].threads[0].wait.edges[0].peer = -5;
-	check(job, NULL, healthy);
-}
-
-/* ---- hints ---- */
-
-static struct diagnose_hint hint_of(ls_status status, int rank, int peer)
-{
-	return (struct diagnose_hint){
-		.status = status, .rank = rank, .peer = peer, .group = TEST_GROUP, .seq = 58};
-}
-
-/* The hinting rank does not wait any more: its slot says outside. */
-static struct diagnose_job *given_up(int size, uint64_t absent)
-{
-	struct diagnose_job *job = test_absent(size, absent);
-	for (int r = 0; r < size; r++)
-		job->ranks[r].threads[0].wait.state = WAIT_OUTSIDE;
-	return job;
-}
-
-static void hint_of_a_gone_peer(void **state)
-{
-	(void)state;
-	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 0, 2);
-	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
-					.status = LS_PEER_DIED,
-					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3, /* rank 1 is in #58 too */
-					.seq = 58};
-	/* Even if the snapshot does not show it. */
-	check(given_up(3, diagnose_bit(2)), &hint, want);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
-	job->ranks[2].left = true;
-	hint.status = want.status = LS_PEER_LEFT;
-	want.cause = DIAGNOSE_LEFT;
-	check(job, &hint, want);
-}
-
-/* A watch that saw it from outside does not wait. */
-static void hint_of_an_onlooker(void **state)
-{
-	(void)state;
-	struct diagnose_job *job = test_ring(4, (const int[]){2, 2, -1, -1});
-	struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 3, 2);
-	hint.seq = 1;
-	job->ranks[2].left = true;
-	check(job, &hint,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
-					.status = LS_PEER_LEFT,
-					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3,
-					.seq = 1});
-}
-
-static void hint_of_a_time_out(void **state)
-{
-	(void)state;
-	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
-	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_true(got.timed_out);
-	assert_int_equal(got.witness, 0);
-	/* Rank 2 has not come to #58, so it must be what rank 0 has waited for. */
-	struct diagnose_verdict want = {.cause = DIAGNOSE_ELSEWHERE,
-					.status = LS_TIMED_OUT,
-					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3,
-					.seq = 58};
-	check(job, &hint, want);
-	job = given_up(3, diagnose_bit(2));
-	job->ranks[2].process = DIAGNOSE_STOPPED;
-	want.cause = DIAGNOSE_IS_STOPPED;
-	check(job, &hint, want);
-	/* All have come: nobody to name. */
-	check(given_up(3, 0), &hint,
-	      (struct diagnose_verdict){.cause = DIAGNOSE_TIMED_OUT,
-					.status = LS_TIMED_OUT,
-					.blamed = -1,
-					.waiting = diagnose_bit(0),
-					.seq = 58});
-}
-
-/* The group's table knows of operations that the ring has lost. */
-static void time_out_reads_the_group_table(void **state)
-{
-	(void)state;
-	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
-	struct diagnose_rank *rank = &job->ranks[2];
-	rank->groups[0] = (struct diagnose_group){.id = TEST_GROUP, .size = 3, .entered = 60};
-	rank->group_count = 1;
-	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_TIMED_OUT);
-	free(job);
-}
-
-static void hint_of_an_abort(void **state)
-{
-	(void)state;
-	struct diagnose_hint hint = hint_of(LS_ABORTED, 1, -1);
-	char note[400];
-	memset(note, 'x', sizeof(note));
-	note[sizeof(note) - 1] = 0;
-	hint.note = note;
-	hint.seq = 0;
-	struct diagnose_job *job = test_job(3);
-	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(strlen(got.note), sizeof(got.note) - 1);
-	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
-					.status = LS_ABORTED,
-					.blamed = 1,
-					.culprits = diagnose_bit(1)};
-	check(job, &hint, want);
-	hint.status = want.status = LS_INTERRUPTED;
-	check(test_job(3), &hint, want);
-	hint.status = want.status = LS_SYSTEM;
-	check(test_job(3), &hint, want);
-}
-
-static void hint_of_a_rank_that_is_not(void **state)
-{
-	(void)state;
-	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 99, 77);
-	struct diagnose_verdict got;
-	struct diagnose_job *job = test_job(2);
-	got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_DIED);
-	assert_int_equal(got.culprits, 0);
-	assert_int_equal(got.blamed, -1);
-	free(job);
+	test_verdict(job, NULL, healthy);
 }
 
 static void validity(void **state)
@@ -456,17 +337,12 @@ int main(void)
 		cmocka_unit_test(stopped_rank_that_nobody_needs),
 		cmocka_unit_test(rank_elsewhere),
 		cmocka_unit_test(chain_to_a_rank_elsewhere),
+		cmocka_unit_test(dead_ranks_do_not_wait),
 		cmocka_unit_test(rank_that_moves_is_not_elsewhere),
 		cmocka_unit_test(helper_threads),
 		cmocka_unit_test(nobody_waits),
 		cmocka_unit_test(descriptor_waits_prove_nothing),
 		cmocka_unit_test(nonsense_edges),
-		cmocka_unit_test(hint_of_a_gone_peer),
-		cmocka_unit_test(hint_of_an_onlooker),
-		cmocka_unit_test(hint_of_a_time_out),
-		cmocka_unit_test(time_out_reads_the_group_table),
-		cmocka_unit_test(hint_of_an_abort),
-		cmocka_unit_test(hint_of_a_rank_that_is_not),
 		cmocka_unit_test(validity),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

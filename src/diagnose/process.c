@@ -17,6 +17,7 @@
 
 enum {
 	STAT_BYTES = 2048,
+	PATH_BYTES = 4096,
 	STAT_STATE = 3, /* fields of /proc/PID/stat, counted from 1 as proc(5) does */
 	STAT_THREADS = 20,
 	STAT_START = 22,
@@ -32,17 +33,17 @@ struct stat_line {
 	bool may_look;
 };
 
-/* Reads a small file of /proc/PID into text; its length, or -1. *mine: its owner is me, or I am root. */
-static ssize_t read_proc(int pid, const char *name, char *text, size_t bytes, bool *mine)
+/* Reads a small file that the kernel makes up, in one piece; its length, or -1. *mine (may be NULL): its
+ * owner is me, or I am root. */
+static ssize_t read_file(const char *path, char *text, size_t bytes, bool *mine)
 {
-	char path[64];
 	struct stat stat;
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
 		return -1;
-	*mine = geteuid() == 0 || (fstat(fd, &stat) == 0 && stat.st_uid == geteuid());
-	ssize_t length = read(fd, text, bytes - 1); /* the kernel writes such a file in one piece */
+	if (mine)
+		*mine = geteuid() == 0 || (fstat(fd, &stat) == 0 && stat.st_uid == geteuid());
+	ssize_t length = read(fd, text, bytes - 1);
 	close(fd);
 	text[length > 0 ? length : 0] = 0;
 	return length;
@@ -90,13 +91,38 @@ static bool is_another(const struct stat_line *line, uint64_t trace_start_ns)
 	return start_ms - suspended_ms > (int64_t)(trace_start_ns / 1000000) + START_SLACK_MS;
 }
 
-/* A frozen process looks asleep; where it sleeps tells (cgroup version 2, version 1). */
+/* Whether file `name` of the cgroup `path` (up to its line's end) below `root` holds `word`. */
+static bool cgroup_says(const char *root, const char *path, const char *name, const char *word)
+{
+	char file[PATH_BYTES], text[256];
+	int length = snprintf(file, sizeof(file), "%s%.*s/%s", root, (int)strcspn(path, "\n"), path,
+			      name);
+	return length > 0 && (size_t)length < sizeof(file) &&
+	       read_file(file, text, sizeof(text), NULL) > 0 && strstr(text, word);
+}
+
+/* A frozen process looks asleep; only its cgroup tells. Looks where systems have their cgroups: version
+ * 2 alone, version 2 beside version 1, version 1. */
 static bool is_frozen(int pid)
 {
-	char where[64];
-	bool mine;
-	return read_proc(pid, "wchan", where, sizeof(where), &mine) > 0 &&
-	       (strstr(where, "freezer") || strstr(where, "refrigerator"));
+	char path[64], lines[STAT_BYTES];
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+	if (read_file(path, lines, sizeof(lines), NULL) <= 0)
+		return false;
+	for (const char *line = lines; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		const char *kind = strchr(line, ':');
+		if (!kind)
+			break;
+		if (!strncmp(line, "0::", 3) &&
+		    (cgroup_says("/sys/fs/cgroup", line + 3, "cgroup.events", "frozen 1") ||
+		     cgroup_says("/sys/fs/cgroup/unified", line + 3, "cgroup.events", "frozen 1")))
+			return true;
+		if (!strncmp(kind, ":freezer:", 9) &&
+		    cgroup_says("/sys/fs/cgroup/freezer", kind + 9, "freezer.state", "FROZEN"))
+			return true;
+	}
+	return false;
 }
 
 static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
@@ -114,14 +140,15 @@ static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
 
 void diagnose_look_process(int pid, struct diagnose_rank *rank)
 {
-	char text[STAT_BYTES];
+	char path[64], text[STAT_BYTES];
 	struct stat_line line = {0};
 	rank->process = DIAGNOSE_UNKNOWN;
 	rank->signal = -1;
 	rank->exit_code = -1;
 	if (pid <= 0)
 		return;
-	if (read_proc(pid, "stat", text, sizeof(text), &line.may_look) <= 0) {
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (read_file(path, text, sizeof(text), &line.may_look) <= 0) {
 		/* /proc may be absent or hidden; only the kernel's own word counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)
 			rank->process = DIAGNOSE_DEAD;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,6 +172,48 @@ static void first_thread_ended(void **state)
 	reap(pid);
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+/* Only where this user may make cgroups. */
+static void frozen(void **state)
+{
+	(void)state;
+	char both[64], alone[64], pid_text[16];
+	snprintf(both, sizeof(both), "/sys/fs/cgroup/unified/lockstep-test-%d", getpid());
+	snprintf(alone, sizeof(alone), "/sys/fs/cgroup/lockstep-test-%d", getpid());
+	const char *folder = mkdir(both, 0700) == 0 ? both : alone;
+	char freeze[96];
+	if (folder == alone && mkdir(alone, 0700) != 0)
+		skip();
+	snprintf(freeze, sizeof(freeze), "%s/cgroup.freeze", folder);
+	if (access(freeze, W_OK) != 0) {
+		rmdir(folder); /* a folder, but no cgroup */
+		skip();
+	}
+	pid_t pid = start(sleep_for_good);
+	snprintf(pid_text, sizeof(pid_text), "%d", pid);
+	write_file(folder, "cgroup.procs", pid_text);
+	while (look(pid, 0)->process == DIAGNOSE_RUNNING)
+		sched_yield();
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_SLEEPING);
+	write_file(folder, "cgroup.freeze", "1");
+	uint64_t deadline = clock_deadline_ns(20000);
+	while (look(pid, 0)->process != DIAGNOSE_STOPPED && clock_now_ns() < deadline)
+		sched_yield(); /* freezing takes its time */
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	write_file(folder, "cgroup.freeze", "0");
+	reap(pid);
+	rmdir(folder);
+}
+
 /* The trace is older than the process that has its number now. */
 static void number_of_another_process(void **state)
 {
@@ -198,6 +241,7 @@ int main(void)
 		cmocka_unit_test(asleep),
 		cmocka_unit_test(ended),
 		cmocka_unit_test(first_thread_ended),
+		cmocka_unit_test(frozen),
 		cmocka_unit_test(number_of_another_process),
 		cmocka_unit_test(no_process),
 	};

@@ -273,7 +273,7 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 		diagnose_writer_init(&line, text, sizeof(text));
 		write_line(&line, report->job, &report->lines[i]);
 		diagnose_write_ellipsis(&line);
-		if (omitted || writer->used + line.used + reserve + OMITTED_BYTES >= writer->bytes)
+		if (writer->used + line.used + reserve + OMITTED_BYTES >= writer->bytes)
 			omitted |= report->lines[i].ranks;
 		else
 			diagnose_write(writer, "%s", text);

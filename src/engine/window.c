@@ -49,6 +49,10 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	if (!stage_block(engine, op, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
+	if (op->send == op->recv) { /* in place the output begins as the input */
+		memcpy(op->output_block, op->send, op->bytes);
+		op->input = op->output;
+	}
 	return true;
 }
 

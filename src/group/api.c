@@ -29,7 +29,7 @@ int ls_group_size(const ls_group *group)
 }
 
 /* Says which argument of which call is wrong, and what would be right. */
-static ls_status bad(const char *call, const char *argument, long long value, const char *right)
+ls_status group_bad(const char *call, const char *argument, long long value, const char *right)
 {
 	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, call, argument, value, right);
 	return LS_BAD_ARGUMENT;
@@ -44,12 +44,13 @@ static ls_status read_options(const char *call, const struct ls_op_options *opti
 	if (!options)
 		return LS_OK;
 	if (options->size < sizeof options->size || options->size > sizeof *out)
-		return bad(call, "options->size", options->size, "sizeof(struct ls_op_options)");
+		return group_bad(call, "options->size", options->size,
+				 "sizeof(struct ls_op_options)");
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
-		return bad(call, "options->tag", out->tag, "0 to 2147483647");
+		return group_bad(call, "options->tag", out->tag, "0 to 2147483647");
 	if (out->stream)
-		return bad(call, "options->stream", 1, "NULL: only host memory is supported");
+		return group_bad(call, "options->stream", 1, "NULL: only host memory is supported");
 	return LS_OK;
 }
 
@@ -57,9 +58,9 @@ static ls_status check_data(const char *call, struct engine_op *op)
 {
 	size_t element = ls_dtype_bytes(op->dtype);
 	if (!element)
-		return bad(call, "dtype", op->dtype, "one of enum ls_dtype");
+		return group_bad(call, "dtype", op->dtype, "one of enum ls_dtype");
 	if (op->count > INT64_MAX / element)
-		return bad(call, "count", (long long)op->count, "below 2^63 bytes in all");
+		return group_bad(call, "count", (long long)op->count, "below 2^63 bytes in all");
 	op->bytes = op->count * element;
 	return LS_OK;
 }
@@ -70,7 +71,7 @@ static ls_status check_peer(const char *call, const char *name, const ls_group *
 	if (peer >= 0 && peer < group->size)
 		return LS_OK;
 	snprintf(right, sizeof right, "a rank of this group, 0 to %d", group->size - 1);
-	return bad(call, name, peer, right);
+	return group_bad(call, name, peer, right);
 }
 
 static bool overlap(const void *a, const void *b, uint64_t bytes)
@@ -82,7 +83,7 @@ static bool overlap(const void *a, const void *b, uint64_t bytes)
 static ls_status check_group(const char *call, const ls_group *group)
 {
 	if (!group)
-		return bad(call, "group", 0, "a group from ls_group_open");
+		return group_bad(call, "group", 0, "a group from ls_group_open");
 	return group_usable(group);
 }
 
@@ -106,11 +107,12 @@ ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t c
 	if (status != LS_OK)
 		return status;
 	if ((unsigned)reduce > LS_PRODUCT)
-		return bad(call, "op", reduce, "one of enum ls_reduce_op");
+		return group_bad(call, "op", reduce, "one of enum ls_reduce_op");
 	if (count > 0 && (!send || !recv))
-		return bad(call, send ? "recv" : "send", 0, "a buffer");
+		return group_bad(call, send ? "recv" : "send", 0, "a buffer");
 	if (overlap(send, recv, op.bytes))
-		return bad(call, "recv", (long long)(intptr_t)recv, "send itself, or apart from it");
+		return group_bad(call, "recv", (long long)(intptr_t)recv,
+				 "send itself, or apart from it");
 	return group_submit(group, &op, &all, HERE);
 }
 
@@ -135,11 +137,12 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 	if (status != LS_OK)
 		return status;
 	if (count > 0 && !recv)
-		return bad(call, "recv", 0, "a buffer");
+		return group_bad(call, "recv", 0, "a buffer");
 	if (group->rank == root && count > 0 && !send)
-		return bad(call, "send", 0, "a buffer on the root");
+		return group_bad(call, "send", 0, "a buffer on the root");
 	if (group->rank == root && overlap(send, recv, op.bytes))
-		return bad(call, "recv", (long long)(intptr_t)recv, "send itself, or apart from it");
+		return group_bad(call, "recv", (long long)(intptr_t)recv,
+				 "send itself, or apart from it");
 	return group_submit(group, &op, &all, HERE);
 }
 
@@ -165,7 +168,7 @@ static ls_status check_point(const char *call, ls_group *group, struct engine_op
 	if (status == LS_OK)
 		status = check_peer(call, op->kind == TRACE_SEND ? "dst" : "src", group, op->peer);
 	if (status == LS_OK && op->count > 0 && !buffer)
-		status = bad(call, "buffer", 0, "a buffer");
+		status = group_bad(call, "buffer", 0, "a buffer");
 	if (status == LS_OK)
 		op->tag = all->tag;
 	return status;
@@ -194,7 +197,7 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
-		return bad("ls_group_abort", "group", 0, "a group from ls_group_open");
+		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	struct diagnose_hint hint = {.status = LS_ABORTED,
@@ -211,8 +214,8 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 {
 	struct ls_failure failure = {0};
 	if (!group || !out || out->size < 8 || out->size > sizeof failure)
-		return bad("ls_group_failure", group ? "out->size" : "group", out ? out->size : 0,
-			   "sizeof(struct ls_failure)");
+		return group_bad("ls_group_failure", group ? "out->size" : "group",
+				 out ? out->size : 0, "sizeof(struct ls_failure)");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	failure.size = out->size;
@@ -224,7 +227,7 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 {
 	if (!group || !out)
-		return bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
+		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
 	*out = NULL;
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
@@ -234,7 +237,7 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 ls_status ls_free(ls_group *group, void *block)
 {
 	if (!group)
-		return bad("ls_free", "group", 0, "not NULL");
+		return group_bad("ls_free", "group", 0, "not NULL");
 	if (!block || group->world->fork_generation != fork_generation())
 		return LS_OK;
 	return memory_free(&group->world->memory, block);

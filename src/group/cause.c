@@ -125,10 +125,11 @@ static void publish(struct group_world *world, const struct diagnose_hint *hint)
 	uint64_t nobody = 0;
 	bool first = atomic_compare_exchange_strong(&head_of(world)->cause, &nobody,
 						    (uint64_t)world->rank + 1);
-	transport_wake_all(&world->transport);
-	wait_ring(world->waiter.bell);
+	/* Before anybody wakes and takes this core: a rank that is killed here takes the report along. */
 	if (first)
 		message_report("LS-VERDICT", transport_member(&world->transport, world->rank)->text);
+	transport_wake_all(&world->transport);
+	wait_ring(world->waiter.bell);
 }
 
 ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint)

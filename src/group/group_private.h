@@ -71,6 +71,11 @@ struct ls_group {
 	_Atomic uint64_t receives[PLAN_SIZE_MAX];
 };
 
+/* ---- api.c ---- */
+
+/* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
+ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
+
 /* ---- submit.c ---- */
 
 /* Runs one operation to its end. `op` carries kind, buffers, count, dtype, reduce, peer; the rest is

@@ -25,8 +25,11 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 {
 	struct ls_group_options all = {0};
 	struct settings_launch launch;
+	if (options && (options->size < sizeof options->size || options->size > sizeof all))
+		return group_bad("ls_group_open", "options->size", options->size,
+				 "sizeof(struct ls_group_options)");
 	if (options)
-		memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+		memcpy(&all, options, options->size);
 	ls_status status = settings_read(NULL, &out->settings);
 	if (status != LS_OK)
 		return status;
@@ -119,6 +122,7 @@ static ls_status meet(struct group_world *world, const struct opening *opening,
 	for (int q = 0; q < table->size; q++)
 		world->pids[q] = table->ranks[q].pid;
 	exchange->address = table->ranks[0].address;
+	exchange->pids = world->pids;
 	return LS_OK;
 }
 
@@ -227,7 +231,7 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 {
 	struct opening opening;
 	if (!out)
-		return LS_BAD_ARGUMENT;
+		return group_bad("ls_group_open", "out", 0, "not NULL");
 	*out = NULL;
 	ls_status status = read_opening(options, &opening);
 	if (status != LS_OK)

@@ -218,11 +218,11 @@ static void test_launcher_fails_the_meeting(void **state)
 	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
 	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
 	party_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
-	assert_false(rendezvous_server_told_all(server));
+	assert_int_equal(rendezvous_server_told(server), 2);
 	fd = party_say(&place, &late, sizeof late);
 	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
 	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
-	assert_true(rendezvous_server_told_all(server));
+	assert_int_equal(rendezvous_server_told(server), 3);
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
 	rendezvous_server_close(server);
@@ -242,7 +242,7 @@ static void test_all_know(void **state)
 	int first = party_say(&place, &hello, sizeof hello);
 	int second = party_say(&place, &hello, sizeof hello);
 	assert_int_equal(rendezvous_server_step(server), LS_DUPLICATE_RANK);
-	assert_true(rendezvous_server_told_all(server));
+	assert_int_equal(rendezvous_server_told(server), 2);
 	party_check_answer(second, LS_DUPLICATE_RANK, PARTY_WORDS("rank 1 of 2"));
 	rendezvous_close_fd(&first);
 	rendezvous_server_close(server);

@@ -40,16 +40,23 @@ static ls_status wait_for_step(const struct rendezvous_server *server, struct wa
 	return status == LS_TIMED_OUT ? LS_OK : status;
 }
 
-/* The meeting has failed: stays a little, so that ranks that are about to come need not wait out
- * their deadline before a closed door. */
-static void linger(struct rendezvous_server *server, struct waiter *waiter, uint64_t deadline_ns)
+/* The meeting has failed: stays for those who are about to come, so that they need not wait out their
+ * deadline before a closed door. Nobody for a while means that nobody is about to come. */
+static void linger(struct rendezvous_server *server, int size, struct waiter *waiter,
+		   uint64_t deadline_ns)
 {
-	uint64_t until_ns = earlier(clock_deadline_ns(RENDEZVOUS_LINGER_MS), deadline_ns);
+	uint64_t last_ns = earlier(clock_deadline_ns(RENDEZVOUS_LINGER_MS), deadline_ns);
+	uint64_t quiet_ns = clock_deadline_ns(RENDEZVOUS_QUIET_MS);
+	int told = rendezvous_server_told(server);
 
-	while (!rendezvous_server_told_all(server) && clock_now_ns() < until_ns)
-		if (wait_for_step(server, waiter, until_ns) != LS_OK ||
+	while (told < size && clock_now_ns() < earlier(quiet_ns, last_ns)) {
+		if (wait_for_step(server, waiter, earlier(quiet_ns, last_ns)) != LS_OK ||
 		    rendezvous_server_step(server) == LS_OK)
 			return;
+		if (rendezvous_server_told(server) != told)
+			quiet_ns = clock_deadline_ns(RENDEZVOUS_QUIET_MS);
+		told = rendezvous_server_told(server);
+	}
 }
 
 /* Rank 0 and the server in one thread. */
@@ -85,7 +92,7 @@ static ls_status serve(struct rendezvous_server *server, const struct rendezvous
 		/* Whoever stands before the door now learns that it is too late. */
 		return rendezvous_server_step(server);
 	}
-	linger(server, waiter, deadline_ns);
+	linger(server, rendezvous_server_place(server)->world_size, waiter, deadline_ns);
 	rendezvous_text_add(text, "%s", rendezvous_server_text(server));
 	return status;
 }

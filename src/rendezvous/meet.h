@@ -11,10 +11,12 @@
 
 enum {
 	RENDEZVOUS_PLACE_BYTES = RENDEZVOUS_ADDRESS_BYTES * 2 + 16,
-	RENDEZVOUS_LINGER_MS =
-		1000, /* how long a failed server stays for those who are about to come */
-	RENDEZVOUS_GRACE_MS =
-		1000, /* how long past its deadline a welcomed rank awaits the verdict */
+	/* A failed server stays for those who are about to come: until nobody came for QUIET, and at
+	 * most LINGER. */
+	RENDEZVOUS_QUIET_MS = 1000,
+	RENDEZVOUS_LINGER_MS = 10000,
+	/* How long past its deadline a welcomed rank awaits the verdict. */
+	RENDEZVOUS_GRACE_MS = 1000,
 };
 
 /* ---- text.c ---- */
@@ -83,8 +85,8 @@ LS_CHECKED ls_status rendezvous_server_start(const struct rendezvous_place *plac
 					     const struct rendezvous_self *self,
 					     uint64_t deadline_ns, char *text,
 					     struct rendezvous_server **out);
-/* True once as many processes as there are ranks have been told how the meeting failed. */
-bool rendezvous_server_told_all(const struct rendezvous_server *server);
+/* After a failure: how many processes know of it, or are gone. With world_size of them all do. */
+int rendezvous_server_told(const struct rendezvous_server *server);
 
 /* ---- join.c ---- */
 

@@ -69,9 +69,9 @@ struct rendezvous_self {
 
 /* Meets the others. Blocking until deadline_ns, and at most a second longer while the verdict on that
  * deadline is on its way. Rank 0 of a job without a launcher serves as well, in the same thread; after
- * a failure it stays for up to a second (never past its deadline) to tell those who are about to come.
- * The meeting ends at the earliest deadline of a rank that came. A world of one rank without a launcher
- * opens no socket. *control: the connection to the launcher (non-blocking), -1 where rank 0 served;
+ * a failure it stays until nobody came for a second (at most ten, never past its deadline), so that
+ * those who are about to come are told. The meeting ends at the earliest deadline of a rank that came.
+ * me.uid is the effective user. A world of one rank without a launcher opens no socket. *control: the connection to the launcher (non-blocking), -1 where rank 0 served;
  * owned by the caller. Errors (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
  * LS_DUPLICATE_RANK, LS_RANK_MISSING (names those that did not come, or that ended before all had
  * come), LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler

@@ -335,7 +335,7 @@ const char *rendezvous_server_text(const struct rendezvous_server *server)
 	return server->text;
 }
 
-bool rendezvous_server_told_all(const struct rendezvous_server *server)
+int rendezvous_server_told(const struct rendezvous_server *server)
 {
-	return server->told >= server->place.world_size;
+	return server->told;
 }

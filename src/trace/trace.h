@@ -80,10 +80,10 @@ _Static_assert(sizeof(struct trace_slot) == 128, "a trace slot is two cache line
 struct trace_group {
 	uint32_t id; /* the same on all members; 0: entry not used */
 	uint32_t size;
-	int32_t rank;   /* of the trace's owner in this group */
+	int32_t rank;           /* of the trace's owner in this group */
 	_Atomic uint32_t state; /* enum trace_group_state */
-	_Atomic uint64_t
-		entered; /* collectives entered and finished: entered - 1 <= finished <= entered */
+	/* Collectives entered and finished: entered - 1 <= finished <= entered. */
+	_Atomic uint64_t entered;
 	_Atomic uint64_t finished;
 	char name[TRACE_TEXT_BYTES];
 };

@@ -162,20 +162,25 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 	return true;
 }
 
-/* The oldest message with this key that nobody has claimed; false if there is none. Only messages
- * up to position `seen` count: of these all are there, while a later one may be seen without the
- * one before it, which went to a slot that was looked at already. */
+/* The oldest message with this key that nobody has claimed; false if there is none. Only messages up
+ * to position `seen` count: of these all are there, while a later one may be seen without the one
+ * before it, which went to a slot that was looked at already. seen - matched of them are unclaimed;
+ * as long as they come in order, the first slot looked at holds the first of them. */
 static bool find_oldest(const struct transport_channel *channel, enum transport_lane lane,
-			int64_t key, uint64_t seen, uint32_t claimed, struct transport_message *out)
+			int64_t key, uint64_t seen, const struct transport_cursor *cursor,
+			struct transport_message *out)
 {
 	bool found = false;
-	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
+	uint64_t left = seen - cursor->matched;
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && left > 0; i++) {
 		struct transport_message message;
-		if (claimed >> i & 1u || !read_slot(&channel->slots[i], i, &message))
+		unsigned index = (unsigned)((cursor->matched + i) % TRANSPORT_CHANNEL_SLOTS);
+		if (cursor->claimed >> index & 1u ||
+		    !read_slot(&channel->slots[index], index, &message) || message.position > seen)
 			continue;
+		left--;
 		int64_t its_key = lane == TRANSPORT_POINT ? message.tag : (int64_t)message.seq;
-		if (its_key != key || message.position > seen ||
-		    (found && message.position > out->position))
+		if (its_key != key || (found && message.position > out->position))
 			continue;
 		*out = message;
 		found = true;
@@ -193,7 +198,7 @@ struct transport_message *transport_match(struct transport *transport, enum tran
 	lock_link_acquire(&link->lock);
 	struct transport_cursor *cursor = &link->cursors[lane];
 	uint64_t seen = atomic_load_explicit(&channel->posted, memory_order_acquire);
-	if (find_oldest(channel, lane, key, seen, cursor->claimed, &found)) {
+	if (find_oldest(channel, lane, key, seen, cursor, &found)) {
 		cursor->claimed |= 1u << found.index;
 		wait_store(&channel->matched, ++cursor->matched);
 		message = &cursor->messages[found.index];

@@ -87,6 +87,7 @@ struct leaf {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
 	int fd;     /* to the hub */
+	int pidfd;  /* ready once the hub's process has ended, -1: not watched */
 	int mapped; /* ranks [0, mapped) are */
 	int blamed; /* whom to name to the others if this rank fails */
 	bool told;  /* the hub knows already */
@@ -218,19 +219,32 @@ static ls_status leaf_failed(struct leaf *leaf, const struct transport_wire *wir
 	return status;
 }
 
+static ls_status lost(struct leaf *leaf)
+{
+	int pid;
+	unsigned uid;
+	transport_wire_same_user(leaf->fd, &pid, &uid);
+	MESSAGE_SAY(MESSAGE_LINK_LOST, HUB, pid);
+	leaf->told = true;
+	return LS_PEER_DIED;
+}
+
 /* One message of the hub; *done once it was GO. */
 static ls_status leaf_step(struct leaf *leaf, bool *done)
 {
 	struct transport_wire wire;
 	int fds[WIRE_FDS_MAX];
 	int count;
-	struct pollfd poll = {.fd = leaf->fd, .events = POLLIN};
+	struct pollfd polls[] = {{.fd = leaf->fd, .events = POLLIN},
+				 {.fd = leaf->pidfd, .events = POLLIN}};
 	ls_status status =
-		wait_fds(leaf->exchange->waiter, &poll, 1, HUB, leaf->exchange->deadline_ns);
+		wait_fds(leaf->exchange->waiter, polls, 2, HUB, leaf->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
 		return late();
 	if (status != LS_OK)
 		return status;
+	if (!polls[0].revents)
+		return lost(leaf); /* a process that it has forked keeps its sockets open */
 	switch (transport_wire_receive(leaf->fd, leaf->transport->job, &wire, fds, WIRE_FDS_MAX,
 				       &count)) {
 	case WIRE_AGAIN:
@@ -241,14 +255,8 @@ static ls_status leaf_step(struct leaf *leaf, bool *done)
 		MESSAGE_SAY(MESSAGE_LINK_LIMIT, leaf->mapped, leaf->transport->size,
 			    (leaf->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
-	case WIRE_END: {
-		int pid;
-		unsigned uid;
-		transport_wire_same_user(leaf->fd, &pid, &uid);
-		MESSAGE_SAY(MESSAGE_LINK_LOST, HUB, pid);
-		leaf->told = true;
-		return LS_PEER_DIED;
-	}
+	case WIRE_END:
+		return lost(leaf);
 	case WIRE_NONSENSE:
 	default:
 		return impostor(leaf, "what it says is not of this version and job");
@@ -270,7 +278,8 @@ static ls_status leaf_run(struct transport *transport, const struct transport_ex
 		.fd = -1,
 		.blamed = transport->rank,
 	};
-	bool done = false;
+	bool done = false, ended;
+	leaf.pidfd = transport_wire_watch(exchange, HUB, &ended);
 	ls_status status = leaf_connect(&leaf);
 	if (status == LS_OK)
 		status = leaf_hello(&leaf);
@@ -285,6 +294,7 @@ static ls_status leaf_run(struct transport *transport, const struct transport_ex
 		transport_wire_try_send(leaf.fd, &wire);
 	}
 	transport_close_fds(&leaf.fd, 1);
+	transport_close_fds(&leaf.pidfd, 1);
 	return status;
 }
 

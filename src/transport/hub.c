@@ -17,16 +17,18 @@ enum {
 	ACCEPTS_A_TURN = 64,
 	VERDICT_MS = 250, /* the hub gives up this much earlier, so that its verdict comes in time */
 	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
-	POLLS_MAX = TRANSPORT_SIZE_MAX + GUESTS_MAX,
+	POLLS_MAX = 2 * TRANSPORT_SIZE_MAX + GUESTS_MAX,
 };
 
-/* A leaf that has said hello. */
+/* A leaf. */
 struct seat {
-	int fd; /* -1: not yet */
+	int fd; /* -1: it has not said hello yet */
 	int pid;
+	int pidfd;              /* ready once its process has ended, -1: not watched */
 	int fds[TRANSPORT_FDS]; /* its own; of the hub's own seat: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
 	bool told;              /* that it failed; the connection is closed */
+	bool ended;             /* its process, before it was told */
 };
 
 struct hub {
@@ -50,7 +52,7 @@ struct hub {
 static bool is_awaited(const struct hub *hub, int rank)
 {
 	const struct seat *seat = &hub->seats[rank];
-	return !seat->told && (seat->fd < 0 || seat->mapped < seat->sent);
+	return !seat->told && !seat->ended && (seat->fd < 0 || seat->mapped < seat->sent);
 }
 
 static int first_awaited(const struct hub *hub)
@@ -220,6 +222,23 @@ static ls_status hear_leaf(struct hub *hub, int rank)
 	return LS_STRANGER;
 }
 
+/* A rank that has ended will say nothing more, and all that it said has been heard. */
+static ls_status hear_end(struct hub *hub, int rank)
+{
+	struct seat *seat = &hub->seats[rank];
+	transport_close_fds(&seat->pidfd, 1);
+	seat->ended = true;
+	return hub->failed ? LS_OK : say_lost(hub, rank);
+}
+
+static bool any_ready(const struct pollfd *polls, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (polls[i].revents)
+			return true;
+	return false;
+}
+
 /* Waits until something can be received, and receives it. LS_TIMED_OUT: nobody was named yet. */
 static ls_status hear(struct hub *hub, bool open_door)
 {
@@ -227,12 +246,17 @@ static ls_status hear(struct hub *hub, bool open_door)
 	struct pollfd polls[POLLS_MAX] = {
 		{.fd = open_door ? hub->exchange->listen_fd : -1, .events = POLLIN}};
 	int guests = open_door ? hub->guest_count : 0;
-	for (int rank = 1; rank < size; rank++)
+	struct pollfd *ends = polls + size + guests;
+	ends[0].fd = -1;
+	for (int rank = 1; rank < size; rank++) {
 		polls[rank] = (struct pollfd){.fd = hub->seats[rank].fd, .events = POLLIN};
+		ends[rank] = (struct pollfd){.fd = hub->seats[rank].pidfd, .events = POLLIN};
+	}
 	for (int i = 0; i < guests; i++)
 		polls[size + i] = (struct pollfd){.fd = hub->guests[i], .events = POLLIN};
-	ls_status status = wait_fds(hub->exchange->waiter, polls, size + guests, first_awaited(hub),
-				    hub->deadline_ns);
+	ls_status status = wait_fds(hub->exchange->waiter, polls, 2 * size + guests,
+				    first_awaited(hub), hub->deadline_ns);
+	bool silent = !any_ready(polls, size + guests);
 	for (int rank = 1; status == LS_OK && rank < size; rank++)
 		if (polls[rank].revents)
 			status = hear_leaf(hub, rank);
@@ -241,6 +265,9 @@ static ls_status hear(struct hub *hub, bool open_door)
 			status = hear_guest(hub, i - (guests - hub->guest_count));
 	if (status == LS_OK && polls[0].revents)
 		status = accept_guests(hub);
+	for (int rank = 1; silent && status == LS_OK && rank < size; rank++)
+		if (ends[rank].revents)
+			status = hear_end(hub, rank);
 	return status;
 }
 
@@ -274,6 +301,9 @@ static ls_status send_chunk(struct hub *hub, int rank)
 static ls_status gather(struct hub *hub)
 {
 	ls_status status = LS_OK;
+	for (int rank = 1; rank < hub->transport->size; rank++)
+		if (hub->seats[rank].ended)
+			return say_lost(hub, rank);
 	while (status == LS_OK && hub->seated < hub->transport->size - 1)
 		status = hear(hub, true);
 	return status;
@@ -362,7 +392,12 @@ ls_status transport_hub_run(struct transport *transport, const struct transport_
 		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
 	};
 	for (int rank = 0; rank < TRANSPORT_SIZE_MAX; rank++)
-		hub.seats[rank] = (struct seat){.fd = -1, .fds = {-1, -1, -1}};
+		hub.seats[rank] = (struct seat){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
+	for (int rank = 1; rank < transport->size; rank++) {
+		struct seat *seat = &hub.seats[rank];
+		seat->pid = exchange->pids ? exchange->pids[rank] : 0;
+		seat->pidfd = transport_wire_watch(exchange, rank, &seat->ended);
+	}
 	hub.seats[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
 	hub.seats[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
 	hub.seats[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
@@ -378,6 +413,7 @@ ls_status transport_hub_run(struct transport *transport, const struct transport_
 	for (int rank = 1; rank < transport->size; rank++) {
 		transport_close_fds(hub.seats[rank].fds, TRANSPORT_FDS);
 		transport_close_fds(&hub.seats[rank].fd, 1);
+		transport_close_fds(&hub.seats[rank].pidfd, 1);
 	}
 	transport_close_fds(hub.guests, hub.guest_count);
 	return status;

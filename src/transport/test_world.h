@@ -36,6 +36,7 @@ struct world {
 	int listen_fd;
 	char address[64];
 	uint64_t deadline_ns;
+	const int *pids; /* as in struct transport_exchange */
 	struct world_rank ranks[TRANSPORT_SIZE_MAX];
 };
 
@@ -93,6 +94,7 @@ static inline ls_status world_connect_rank(struct world_rank *rank)
 		.trace_fd = rank->trace_fd,
 		.waiter = &rank->waiter,
 		.deadline_ns = world->deadline_ns,
+		.pids = world->pids,
 	};
 	return transport_connect(&rank->transport, &exchange);
 }

@@ -129,8 +129,7 @@ struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner, in any order */
 	_Atomic uint64_t refused; /* ls_status of the first refused message, by the owner */
-	_Atomic uint64_t
-		matched; /* messages claimed so far, by the owner: matched - taken are being read */
+	_Atomic uint64_t matched; /* messages claimed so far, by the owner; taken <= matched */
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
 
@@ -200,8 +199,8 @@ struct transport {
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
 
-/* Binds and listens on an abstract Unix socket with a fresh name (39 characters), which is written
- * to `address`. Errors: LS_BAD_ARGUMENT, LS_SYSTEM, with a message; *listen_fd is -1 then. */
+/* Binds and listens on an abstract Unix socket with a fresh name (41 characters), which is written
+ * to `address`. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *listen_fd is -1 then. */
 LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
 
 /* Passes (segment, arena, trace) descriptors among all ranks through the abstract Unix socket
@@ -210,8 +209,8 @@ LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_f
  * everything. Others that connect to the socket are turned away, or cost one descriptor until the
  * end. After a failure the transport can only be closed. Errors, with a message that names the
  * rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_STRANGER,
- * LS_WRONG_VERSION, LS_OUT_OF_MEMORY, LS_SYSTEM; LS_INTERRUPTED. What rank 0 finds, all ranks
- * return. */
+ * LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. What one rank finds, all ranks return,
+ * as long as they reach rank 0. */
 struct transport_exchange {
 	const char *address; /* without the leading NUL; not needed in a world of one rank */
 	/* Of transport_listen in rank 0, -1 elsewhere. Stays the caller's, who closes it as soon as
@@ -221,6 +220,9 @@ struct transport_exchange {
 		trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
 	struct waiter *waiter;
 	uint64_t deadline_ns;
+	/* Process of each rank, so that one that ends before it has connected is seen at once. NULL: the
+	 * deadline tells. */
+	const int *pids;
 };
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);

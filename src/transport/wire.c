@@ -5,6 +5,7 @@
 #include "wire.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -156,4 +157,14 @@ bool transport_wire_same_user(int fd, int *pid, unsigned *uid)
 	*pid = peer.pid;
 	*uid = peer.uid;
 	return known && peer.uid == geteuid();
+}
+
+int transport_wire_watch(const struct transport_exchange *exchange, int rank, bool *ended)
+{
+	*ended = false;
+	if (!exchange->pids || exchange->pids[rank] == getpid())
+		return -1;
+	int fd = (int)syscall(SYS_pidfd_open, exchange->pids[rank], 0);
+	*ended = fd < 0 && errno == ESRCH;
+	return fd; /* the kernel sets close-on-exec */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED, and
- * check what they receive. Each tells the driver where it is, in lines of one write each to descriptor
+ * check what they receive. With LOOP_WORKER set each forks a worker that stays. Each tells the driver where it is, in lines of one write each to descriptor
  * LOOP_FD: "rank R is PID", "rank R open", "rank R last" (before the last operation), "rank R closing",
  * "rank R done"; or "rank R: STATUS blamed B operation N while opening|looping at NANOSECONDS". */
 #include <stdarg.h>
@@ -180,6 +180,9 @@ int main(int argc, char **argv)
 	rank = (int)strtol(getenv("RANK"), NULL, 10);
 	tell_fd = (int)strtol(getenv("LOOP_FD"), NULL, 10);
 	tell("rank %d is %d\n", rank, getpid());
+	if (getenv("LOOP_WORKER") && fork() == 0)
+		for (;;)
+			pause();
 	ls_status status = ls_group_open(NULL, &group);
 	if (status != LS_OK) {
 		tell_failure(status, "opening");

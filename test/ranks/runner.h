@@ -13,11 +13,18 @@
 
 #include <lockstep/lockstep.h>
 
+/* How much slower everything is with a sanitizer. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { RUNNER_SLOWNESS = 5 };
+#else
+enum { RUNNER_SLOWNESS = 1 };
+#endif
+
 enum {
 	RUNNER_WORDS = 64,
 	/* Of operations that are not meant to fail: before the test's own limit, so that a hang ends with
 	 * a report. */
-	RUNNER_TIMEOUT_MS = 20000,
+	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
 };
 
 /* Seen by all ranks of a test, zero at its start: a way to talk beside the library. */

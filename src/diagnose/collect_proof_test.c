@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The proof of a deadlock on live memory: no store and no new wait between the looks goes unseen. */
+#include "diagnose/collect_fixture.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+/* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store and
+ * its own wake-up: its slot still says that it waits, but its word is there. */
+static void the_proof(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_verdict verdict;
+	publish_ring(world);
+	collect(world, 0);
+	diagnose_judge(world->job, NULL, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+	assert_int_equal(verdict.culprits, 7);
+	for (int r = 0; r < SIZE; r++) {
+		atomic_store(&world->segments[r][r], 5);
+		for (int stopped = 0; stopped < SIZE; stopped++) {
+			world->sources[stopped].process = DIAGNOSE_STOPPED;
+			collect(world, 0);
+			diagnose_judge(world->job, NULL, &verdict);
+			assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+			world->sources[stopped].process = DIAGNOSE_SLEEPING;
+		}
+		atomic_store(&world->segments[r][r], 0);
+	}
+	/* One more thread that called Lockstep once and could store a word. */
+	struct wait_slot_body outside = {.state = WAIT_OUTSIDE};
+	publish(world, 1, 1, &outside);
+	collect(world, 0);
+	diagnose_judge(world->job, NULL, &verdict);
+	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+}
+
+struct restless {
+	struct world *world;
+	_Atomic bool stop;
+};
+
+/* Begins a new wait, which looks like the last one, again and again. */
+static void *waits_again_and_again(void *argument)
+{
+	struct restless *restless = argument;
+	struct wait_slot_body body = wait_for(1, 2);
+	while (!atomic_load(&restless->stop)) {
+		publish(restless->world, 1, 0, &body);
+		uint64_t until = clock_now_ns() + 20000;
+		while (clock_now_ns() < until)
+			; /* long enough for a whole copy */
+	}
+	return NULL;
+}
+
+/* The second look must see that a wait is another one, even if it looks the same. */
+static void a_new_wait_between_the_looks(void **state)
+{
+	struct world *world = *state;
+	struct restless restless = {.world = world};
+	pthread_t thread;
+	bool seen = false;
+	publish_ring(world);
+	assert_int_equal(pthread_create(&thread, NULL, waits_again_and_again, &restless), 0);
+	uint64_t deadline = clock_deadline_ns(20000);
+	while (!seen && clock_now_ns() < deadline) {
+		struct diagnose_rank *rank = collect(world, 1);
+		assert_int_equal(rank->thread_count, 1);
+		seen = rank->threads[0].wait.state == WAIT_WORDS && !rank->threads[0].stable;
+	}
+	atomic_store(&restless.stop, true);
+	pthread_join(thread, NULL);
+	assert_true(seen);
+}
+
+/* A second thread enters and leaves, again and again. */
+static void *comes_and_goes(void *argument)
+{
+	struct restless *restless = argument;
+	_Atomic uint32_t *taken = &restless->world->traces[1].board->slots[9].taken;
+	while (!atomic_load(&restless->stop)) {
+		uint64_t until = clock_now_ns() + 20000;
+		atomic_store(taken, !atomic_load(taken));
+		while (clock_now_ns() < until)
+			;
+	}
+	return NULL;
+}
+
+/* A thread that the first look did not find may store anything. */
+static void a_new_thread_between_the_looks(void **state)
+{
+	struct world *world = *state;
+	struct restless restless = {.world = world};
+	pthread_t thread;
+	bool seen = false;
+	publish_ring(world);
+	assert_int_equal(pthread_create(&thread, NULL, comes_and_goes, &restless), 0);
+	uint64_t deadline = clock_deadline_ns(20000);
+	while (!seen && clock_now_ns() < deadline) {
+		struct diagnose_rank *rank = collect(world, 1);
+		seen = rank->thread_count == 1 && rank->incomplete;
+	}
+	atomic_store(&restless.stop, true);
+	pthread_join(thread, NULL);
+	assert_true(seen);
+}
+
+/* A token goes round three threads that wait as wait.c does; whenever somebody looks, there is no cycle,
+ * although at every moment all slots but one say "waits". */
+struct player {
+	struct world *world;
+	int rank;
+	_Atomic bool *stop;
+};
+
+static void *plays(void *argument)
+{
+	struct player *player = argument;
+	struct world *world = player->world;
+	int r = player->rank, next = (r + 1) % SIZE;
+	struct wait_slot_body body = wait_for(r, (r + SIZE - 1) % SIZE);
+	for (uint64_t turn = 1; !atomic_load(player->stop); turn++) {
+		body.edges[0].value = turn;
+		publish(world, r, 0, &body);
+		while (atomic_load(&world->segments[r][r]) < turn && !atomic_load(player->stop))
+			sched_yield();
+		/* The next one's word; the last rank's token begins a new turn. */
+		atomic_store(&world->segments[next][next], next ? turn : turn + 1);
+	}
+	return NULL;
+}
+
+static void a_token_is_no_deadlock(void **state)
+{
+	struct world *world = *state;
+	struct player players[SIZE];
+	pthread_t threads[SIZE];
+	_Atomic bool stop = false;
+	atomic_store(&world->segments[0][0], 1);
+	for (int r = 0; r < SIZE; r++) {
+		struct wait_slot_body body = wait_for(r, (r + SIZE - 1) % SIZE);
+		body.edges[0].value = 0; /* before it begins: a wait that is over */
+		publish(world, r, 0, &body);
+		players[r] = (struct player){world, r, &stop};
+		assert_int_equal(pthread_create(&threads[r], NULL, plays, &players[r]), 0);
+	}
+	uint64_t deadline = clock_deadline_ns(300);
+	int blocked = 0;
+	while (clock_now_ns() < deadline) {
+		struct diagnose_verdict verdict;
+		collect(world, 0);
+		diagnose_judge(world->job, NULL, &verdict);
+		assert_int_equal(verdict.cause, DIAGNOSE_HEALTHY);
+		for (int r = 0; r < SIZE; r++)
+			blocked += diagnose_rank_needs(world->job, r) != 0;
+	}
+	atomic_store(&stop, true);
+	for (int r = 0; r < SIZE; r++)
+		pthread_join(threads[r], NULL);
+	assert_true(blocked > 0); /* there was something to mistake */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+		TEST(the_proof),
+		TEST(a_new_wait_between_the_looks),
+		TEST(a_new_thread_between_the_looks),
+		TEST(a_token_is_no_deadlock),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a hint changes: the verdict agrees with what the hinting rank's call returns, and the snapshot
+ * still says who is to blame. */
+#include "diagnose/job_fixture.h"
+
+static struct diagnose_hint hint_of(ls_status status, int rank, int peer)
+{
+	return (struct diagnose_hint){
+		.status = status, .rank = rank, .peer = peer, .group = TEST_GROUP, .seq = 58};
+}
+
+/* The hinting rank does not wait any more: its slot says outside. */
+static struct diagnose_job *given_up(int size, uint64_t absent)
+{
+	struct diagnose_job *job = test_absent(size, absent);
+	for (int r = 0; r < size; r++)
+		job->ranks[r].threads[0].wait.state = WAIT_OUTSIDE;
+	return job;
+}
+
+static void hint_of_a_gone_peer(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 0, 2);
+	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
+					.status = LS_PEER_DIED,
+					.blamed = 2,
+					.culprits = diagnose_bit(2),
+					.waiting = 3, /* rank 1 is in #58 too */
+					.seq = 58};
+	/* Even if the snapshot does not show it. */
+	test_verdict(given_up(3, diagnose_bit(2)), &hint, want);
+	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	job->ranks[2].left = true;
+	hint.status = want.status = LS_PEER_LEFT;
+	want.cause = DIAGNOSE_LEFT;
+	test_verdict(job, &hint, want);
+}
+
+/* A watch that saw it from outside does not wait. */
+static void hint_of_an_onlooker(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_ring(4, (const int[]){2, 2, -1, -1});
+	struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 3, 2);
+	hint.seq = 1;
+	job->ranks[2].left = true;
+	test_verdict(job, &hint,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
+					       .status = LS_PEER_LEFT,
+					       .blamed = 2,
+					       .culprits = diagnose_bit(2),
+					       .waiting = 3,
+					       .seq = 1});
+}
+
+static void hint_of_a_time_out(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
+	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_true(got.timed_out);
+	assert_int_equal(got.witness, 0);
+	/* Rank 2 has not come to #58, so it must be what rank 0 has waited for. */
+	struct diagnose_verdict want = {.cause = DIAGNOSE_ELSEWHERE,
+					.status = LS_TIMED_OUT,
+					.blamed = 2,
+					.culprits = diagnose_bit(2),
+					.waiting = 3,
+					.seq = 58};
+	test_verdict(job, &hint, want);
+	job = given_up(3, diagnose_bit(2));
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	want.cause = DIAGNOSE_IS_STOPPED;
+	test_verdict(job, &hint, want);
+	/* Dead, although nobody's slot asks for it any more. */
+	job = given_up(3, diagnose_bit(2));
+	job->ranks[2].process = DIAGNOSE_DEAD;
+	want.cause = DIAGNOSE_DIED;
+	test_verdict(job, &hint, want);
+	/* All have come: nobody to name. */
+	test_verdict(given_up(3, 0), &hint,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_TIMED_OUT,
+					       .status = LS_TIMED_OUT,
+					       .blamed = -1,
+					       .waiting = diagnose_bit(0),
+					       .seq = 58});
+}
+
+/* The group's table knows of operations that the ring has lost. */
+static void time_out_reads_the_group_table(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
+	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	struct diagnose_rank *rank = &job->ranks[2];
+	rank->groups[0] = (struct diagnose_group){.id = TEST_GROUP, .size = 3, .entered = 60};
+	rank->group_count = 1;
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_TIMED_OUT);
+	free(job);
+}
+
+static void hint_of_an_abort(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_ABORTED, 1, -1);
+	char note[400];
+	memset(note, 'x', sizeof(note));
+	note[sizeof(note) - 1] = 0;
+	hint.note = note;
+	hint.seq = 0;
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(strlen(got.note), sizeof(got.note) - 1);
+	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
+					.status = LS_ABORTED,
+					.blamed = 1,
+					.culprits = diagnose_bit(1)};
+	test_verdict(job, &hint, want);
+	hint.status = want.status = LS_INTERRUPTED;
+	test_verdict(test_job(3), &hint, want);
+	hint.status = want.status = LS_SYSTEM;
+	test_verdict(test_job(3), &hint, want);
+}
+
+static void hint_of_a_rank_that_is_not(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 99, 77);
+	struct diagnose_verdict got;
+	struct diagnose_job *job = test_job(2);
+	got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_DIED);
+	assert_int_equal(got.culprits, 0);
+	assert_int_equal(got.blamed, -1);
+	free(job);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hint_of_a_gone_peer),
+		cmocka_unit_test(hint_of_an_onlooker),
+		cmocka_unit_test(hint_of_a_time_out),
+		cmocka_unit_test(time_out_reads_the_group_table),
+		cmocka_unit_test(hint_of_an_abort),
+		cmocka_unit_test(hint_of_a_rank_that_is_not),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Processes that end while ranks connect, where no socket shows it: before they have connected, or while
+ * a process that they have forked keeps their sockets open. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/capture.h"
+#include "transport/test_world.h"
+#include "transport/wire.h"
+
+/* A process that does nothing until it is killed. */
+static pid_t start_idle(void)
+{
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		for (;;)
+			pause();
+	return child;
+}
+
+static void bury(pid_t child)
+{
+	int status;
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+}
+
+/* Ranks 0 and 1 of 3 connect; `pids` says whose process rank 2 is. */
+static void assert_rank_2_lost(struct world *world, const int *pids, pid_t killed)
+{
+	struct capture capture;
+	char lost[64];
+	world->pids = pids;
+	capture_begin(&capture);
+	world_start(world, 0);
+	world_start(world, 1);
+	if (killed)
+		assert_int_equal(kill(killed, SIGKILL), 0);
+	wait_join(world->ranks[0].thread);
+	wait_join(world->ranks[1].thread);
+	const char *text = capture_end(&capture);
+	snprintf(lost, sizeof lost, "rank 2 (process %d) ended", pids[2]);
+	assert_non_null(strstr(text, lost));
+	assert_non_null(strstr(text, "because of rank 2"));
+	assert_int_equal(world->ranks[0].status, LS_PEER_DIED);
+	assert_int_equal(world->ranks[1].status, LS_PEER_DIED);
+}
+
+static void test_ends_before_hello(void **state)
+{
+	(void)state;
+	int before = world_descriptors();
+	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	pid_t child = start_idle();
+	assert_rank_2_lost(world, (int[]){getpid(), getpid(), child}, child);
+	world_close(world);
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(world_descriptors(), before);
+}
+
+static void test_ended_long_ago(void **state)
+{
+	(void)state;
+	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	pid_t child = start_idle();
+	bury(child);
+	assert_rank_2_lost(world, (int[]){getpid(), getpid(), child}, 0);
+	world_close(world);
+}
+
+/* The sockets of rank 0 stay open in this process, as in a worker that it has forked. */
+static void test_hub_ends(void **state)
+{
+	(void)state;
+	struct capture capture;
+	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	pid_t child = start_idle();
+	world->pids = (int[]){child, getpid()};
+	capture_begin(&capture);
+	world_start(world, 1);
+	int fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	while (fd < 0 && errno == EAGAIN) {
+		struct pollfd poll = {.fd = world->listen_fd, .events = POLLIN};
+		assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
+		fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	}
+	assert_true(fd >= 0);
+	bury(child);
+	wait_join(world->ranks[1].thread);
+	const char *text = capture_end(&capture);
+	assert_int_equal(world->ranks[1].status, LS_PEER_DIED);
+	assert_non_null(strstr(text, "rank 0 (process"));
+	close(fd);
+	world_close(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ends_before_hello),
+		cmocka_unit_test(test_ended_long_ago),
+		cmocka_unit_test(test_hub_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""kill -9 at random moments: of ranks while they open, loop and close, and of the launcher. Survivors
+must learn it within a second, from one verdict that names a rank that was killed; nothing may be left.
+
+kill_test.py LOCKSTEP LOOP REOPEN [--kills N] [--launchers N] [--seed N] [--at-once N] [--only TEXT]
+A failure prints its seed: --only ranks --kills 1 --seed SEED plays it again. Prints TAP."""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from jobs import TEMPORARY, Failure, environment, need, run_tests
+
+LIMIT_S = 30  # a job that takes longer than this to begin or to end hangs
+TOLD_S = 1.0  # within this every survivor is told
+RUNNABLE_PER_CORE = 8  # with more, the box is overloaded, and survivors get proportionally more time
+IN_OPEN = {"LS_PEER_DIED", "LS_RANK_MISSING", "LS_NO_MASTER"}
+# When to kill: the word that the first victim has told, and at most how many seconds after it.
+MOMENTS = {"opening": ("is", 0.03), "looping": ("open", 0.12), "closing": ("last", 0.004)}
+MARK = "KILL_TEST_MARK"
+REOPENINGS = 200
+SHOWN = 5  # of what went wrong
+
+
+class Plan:
+    """One job, and who is killed in it when: all drawn from one seed."""
+
+    def __init__(self, seed):
+        draw = random.Random(seed)
+        self.seed, self.size = seed, draw.randint(2, 6)
+        count = draw.choice((1, 1, 1, 2, 2, self.size - 1))
+        self.victims = draw.sample(range(self.size), min(count, self.size - 1))
+        self.moment = draw.choice(("opening", "looping", "looping", "closing"))
+        self.word, longest_s = MOMENTS[self.moment]
+        self.delay_s = draw.uniform(0, longest_s)
+        self.gaps_s = [draw.uniform(0, 0.01) for _ in self.victims[1:]]
+        self.rounds = 1000000 if self.moment == "looping" else draw.randint(0, 4)
+
+    def __str__(self):
+        return (f"seed {self.seed}: {self.size} ranks, {self.victims} killed while {self.moment}, {self.delay_s * 1e3:.2f} ms "
+                f"after '{self.word}', gaps {[round(g * 1e3, 2) for g in self.gaps_s]} ms, {self.rounds} rounds")
+
+
+class Play:
+    """The job while it runs: what ranks tell through a pipe of their own, and what the launcher prints."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.pidfds = {}
+        self.kill_ns = None
+        self.pipe, theirs = os.pipe()
+        self.process = subprocess.Popen(
+            [LOCKSTEP, "run", "-n", str(plan.size), "--", LOOP, str(plan.seed), str(plan.rounds)],
+            env=environment(LOOP_FD=theirs), pass_fds=[theirs], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, bufsize=0)
+        os.close(theirs)
+        self.printed = self.process.stdout.fileno()
+        self.text = {self.pipe: b"", self.printed: b""}
+        self.open = {self.pipe, self.printed}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()  # and with it all of the job
+            self.process.wait()
+        self.process.stdout.close()
+        for fd in [self.pipe, *self.pidfds.values()]:
+            os.close(fd)
+
+    def told(self):
+        return self.text[self.pipe].decode()
+
+    def has_told(self, rank, word):
+        return re.search(rf"^rank {rank} {word}\b", self.told(), re.M) is not None
+
+    def output(self):
+        return f"{self.plan}\n{self.told()}\n{self.text[self.printed].decode(errors='replace')}"
+
+    def read(self, until_s):
+        """Reads what comes until then; False if nothing came."""
+        ready, _, _ = select.select(self.open, [], [], max(0, until_s - time.monotonic()))
+        for fd in ready:
+            part = os.read(fd, 65536)
+            self.text[fd] += part
+            if not part:
+                self.open.remove(fd)
+        for rank in self.plan.victims:
+            found = re.search(rf"^rank {rank} is (\d+)$", self.told(), re.M)
+            if found and rank not in self.pidfds:
+                self.pidfds[rank] = os.pidfd_open(int(found[1]))
+        return bool(ready)
+
+    def kill(self):
+        """Waits for the moment, then kills one victim after the other."""
+        limit_s = time.monotonic() + LIMIT_S
+        while len(self.pidfds) < len(self.plan.victims) or not self.has_told(self.plan.victims[0], self.plan.word):
+            need(self.open and self.read(limit_s), "the job did not begin", self.output())
+        for rank, pause_s in zip(self.plan.victims, [self.plan.delay_s] + self.plan.gaps_s):
+            until_s = time.monotonic() + pause_s
+            while self.open and self.read(until_s):
+                pass
+            if self.kill_ns is None:
+                self.kill_ns = time.monotonic_ns()
+            with contextlib.suppress(ProcessLookupError):  # the job was faster
+                signal.pidfd_send_signal(self.pidfds[rank], signal.SIGKILL)
+
+    def finish(self):
+        limit_s = time.monotonic() + LIMIT_S
+        while self.open:
+            need(self.read(limit_s), "the job hangs", self.output())
+        self.process.wait(LIMIT_S)
+
+
+def overload():
+    """How overloaded the box is just now, at least 1."""
+    runnable = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
+    return max(1.0, runnable / (RUNNABLE_PER_CORE * len(os.sched_getaffinity(0))))
+
+
+def names_victim(plan, text):
+    """Whether a text such as "ranks 1, 3-4" names a victim."""
+    named = re.findall(r"(?:\branks? |, | and )(\d+)(?:-(\d+))?", text)
+    return any(int(first) <= victim <= int(last or first) for first, last in named for victim in plan.victims)
+
+
+def check_failed(play, rank, status, blamed, where):
+    """What a survivor was told."""
+    plan, output = play.plan, play.output()
+    if where == "opening":
+        said = re.findall(rf"^\[{rank}\] lockstep: rank {rank}: (.*) \[LS-[A-Z-]+\]$", output, re.M)
+        need(status in IN_OPEN, f"rank {rank} got {status} from ls_group_open", output)
+        need(any(names_victim(plan, line) for line in said), f"rank {rank} was not told whom it missed", output)
+        return
+    need(blamed in plan.victims, f"rank {rank} was told that rank {blamed} is to blame", output)
+    left = status == "LS_PEER_LEFT" and play.has_told(blamed, "closing")
+    need(status == "LS_PEER_DIED" or left, f"rank {rank} got {status}", output)
+
+
+def check(play, load):
+    """Returns for each survivor that has failed where it was and how long it took until it knew."""
+    plan, output, times = play.plan, play.output(), []
+    need("are wrong" not in output and not re.search(r"exited with ([2-9]|\d\d)", output), "a check of the loop failed", output)
+    found = re.finditer(r"^rank (\d+): (LS_\w+) blamed (-?\d+) operation \d+ while (\w+) at (\d+)$", play.told(), re.M)
+    failures = {int(m[1]): (m[2], int(m[3]), m[4], (int(m[5]) - play.kill_ns) * 1e-9) for m in found}
+    for rank in set(range(plan.size)) - set(plan.victims):
+        if rank not in failures:
+            need(play.has_told(rank, "done"), f"rank {rank} was told nothing", output)
+            need(all(play.has_told(v, "last") for v in plan.victims), f"rank {rank} went on without a dead rank", output)
+            continue
+        status, blamed, where, late_s = failures[rank]
+        check_failed(play, rank, status, blamed, where)
+        need(late_s >= 0, f"rank {rank} failed before anybody was killed", output)
+        need(late_s < TOLD_S * load, f"rank {rank} was told after {late_s:.3f} s, overload {load:.1f}", output)
+        times.append((where, late_s))
+    verdicts = len(re.findall(r"\[LS-VERDICT\]$", output, re.M))
+    looping = any(where == "looping" for where, _ in times)
+    need(verdicts == 1 if looping else verdicts <= 1, f"{verdicts} verdicts", output)
+    if all(play.has_told(rank, "done") for rank in range(plan.size)) and not failures:
+        need("LS-VERDICT" not in output, "a verdict about ranks that were done", output)
+    return times
+
+
+def play_one(seed):
+    """The survivors' times, or what is wrong."""
+    try:
+        with Play(Plan(seed)) as play:
+            play.kill()
+            load = overload()
+            play.finish()
+            return check(play, max(load, overload())), None
+    except Failure as failure:
+        return [], str(failure)
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1e3
+
+
+def test_ranks(options):
+    with ThreadPoolExecutor(options.at_once) as pool:
+        plays = list(pool.map(play_one, range(options.seed, options.seed + options.kills)))
+    for where in ("opening", "looping"):
+        times = [late_s for told, _ in plays for place, late_s in told if place == where]
+        if times:
+            print(f"# {len(times)} survivors {where} were told after p50 {percentile(times, .5):.1f} ms, "
+                  f"p99 {percentile(times, .99):.1f} ms, max {max(times) * 1e3:.1f} ms")
+    wrong = [failure for _, failure in plays if failure]
+    finished = sum(not told and not failure for told, failure in plays)
+    print(f"# {len(plays)} jobs, seeds from {options.seed}; in {finished} of them all survivors could finish")
+    need(not wrong, f"{len(wrong)} of {len(plays)} jobs went wrong:", "\n".join(wrong[:SHOWN]))
+
+
+# ---- the launcher ----
+
+
+def read(path):
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def processes():
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def of_job(mark):
+    """Living processes that carry this mark in their environment."""
+    return [int(p.name) for p in processes() if f"{MARK}={mark}".encode() in read(p / "environ").split(b"\0")]
+
+
+def sockets():
+    """Inode and name of all abstract sockets of Lockstep."""
+    lines = [line.split() for line in read("/proc/net/unix").decode(errors="replace").split("\n")]
+    return {(words[6], words[7]) for words in lines if len(words) == 8 and words[7].startswith("@lockstep")}
+
+
+def is_held(inode):
+    """Whether a living process has this socket."""
+    for process in processes():
+        try:
+            if any(os.readlink(fd) == f"socket:[{inode}]" for fd in (process / "fd").iterdir()):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def await_none(look, what, limit_s=5):
+    """Looks until nothing is seen."""
+    end_s = time.monotonic() + limit_s
+    while seen := look():
+        need(time.monotonic() < end_s, f"{what} left after {limit_s} s: {seen}")
+        os.sched_yield()
+
+
+def kill_launcher(seed):
+    draw, mark = random.Random(seed), uuid.uuid4().hex
+    size, delay_s = draw.randint(1, 6), draw.choice((0.02, 0.1, 0.3)) * draw.random()
+    before, named = sockets(), set(os.listdir("/dev/shm"))
+    with tempfile.TemporaryDirectory(dir=TEMPORARY.name) as folder, open(os.devnull, "r+b") as null:
+        process = subprocess.Popen([LOCKSTEP, "run", "-n", str(size), "--", LOOP, str(seed), "1000000"],
+                                   env=environment(LOOP_FD=2, LOOP_WORKER=1, TMPDIR=folder, **{MARK: mark}),
+                                   stdin=null, stdout=null, stderr=null)
+        # The delay is what is tested, so it is measured and not awaited.
+        with os.fdopen(os.pidfd_open(process.pid)) as ended:
+            need(not select.select([ended], [], [], delay_s)[0], f"seed {seed}: the job ended by itself")
+        process.kill()
+        process.wait()
+        context = f"seed {seed}, {size} ranks, {delay_s * 1e3:.1f} ms:"
+        await_none(lambda: of_job(mark), f"{context} processes")
+        # Whatever a living process holds now belongs to another job.
+        await_none(lambda: [s for s in sockets() - before if not is_held(s[0])], f"{context} sockets")
+        await_none(lambda: set(os.listdir("/dev/shm")) - named, f"{context} files in /dev/shm")
+        need(not os.listdir(folder), f"{context} files in TMPDIR: {os.listdir(folder)}")
+
+
+def test_launchers(options):
+    for seed in range(options.seed, options.seed + options.launchers):
+        kill_launcher(seed)
+
+
+# ---- open and close ----
+
+
+def test_reopen(how):
+    done = subprocess.run([REOPEN, how, str(REOPENINGS)], env=environment(), stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)
+    need(done.returncode == 0, f"exit {done.returncode}", done.stdout)
+    print("\n".join("# " + line for line in done.stdout.splitlines()))
+
+
+def main():
+    global LOCKSTEP, LOOP, REOPEN
+    parser = argparse.ArgumentParser()
+    for name in ("lockstep", "loop", "reopen"):
+        parser.add_argument(name)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--launchers", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6) * 1000)
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    LOCKSTEP, LOOP, REOPEN = map(os.path.abspath, (options.lockstep, options.loop, options.reopen))
+    print(f"# seed {options.seed}")
+    tests = [("ranks killed", lambda: test_ranks(options)), ("launchers killed", lambda: test_launchers(options))]
+    tests += [(f"reopen as {how}", lambda how=how: test_reopen(how)) for how in ("threads", "processes")]
+    return run_tests([t for t in tests if options.only in t[0]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
