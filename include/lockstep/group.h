@@ -91,7 +91,7 @@ struct ls_failure {
 /* Opens the group of all ranks: meets them, connects to every one of them, maps their memory.
  * Collective and blocking; all ranks return the same status. *out is NULL on failure, and the reason
  * was said on standard error. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK,
- * LS_RANK_MISSING, LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
+ * LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
  * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM. */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 

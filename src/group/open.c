@@ -104,7 +104,7 @@ static void final_waiter(struct group_world *world)
 static ls_status meet(struct group_world *world, const struct opening *opening,
 		      struct transport_exchange *exchange, struct rendezvous_table *table)
 {
-	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = getuid()},
+	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()},
 				       .trace_fd = world->trace.fd};
 	exchange->listen_fd = -1;
 	ls_status status = LS_OK;

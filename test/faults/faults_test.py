@@ -34,7 +34,7 @@ SCENARIOS = {
     "reduce": ("LS_MISMATCH", "rank {r} called all-reduce #2 with reduce op max where {s} have sum, called from raw.c:{reduce}"),
     "root": ("LS_MISMATCH", r"rank {r} called broadcast #2 with root {r} where {s} have \d, called from raw.c:{broadcast}"),
     "cycle": ("LS_DEADLOCK", "wait for each other and can never go on.*raw.c:{receive}"),
-    "abort": ("LS_ABORTED", "rank {r} called ls_group_abort: because the test says so"),
+    "abort": ("LS_ABORTED", "rank {r} called ls_group_abort.*: because the test says so"),
     "stopped": ("LS_TIMED_OUT", "rank {r} .*is stopped.* all-reduce #1 while {s} wait{es} in all-reduce #2.*raw.c:{reduce}"),
     "slow": ("LS_TIMED_OUT", "rank {r} is elsewhere .*all-reduce #1.* while {s} wait{es} in all-reduce #2.*raw.c:{reduce}"),
 }

@@ -79,7 +79,8 @@ class Play:
             self.process.wait()
         self.process.stdout.close()
         for fd in [self.pipe, *self.pidfds.values()]:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
 
     def told(self):
         return self.text[self.pipe].decode()
@@ -101,7 +102,9 @@ class Play:
         for rank in self.plan.victims:
             found = re.search(rf"^rank {rank} is (\d+)$", self.told(), re.M)
             if found and rank not in self.pidfds:
-                self.pidfds[rank] = os.pidfd_open(int(found[1]))
+                self.pidfds[rank] = -1  # stays so if the whole job was faster
+                with contextlib.suppress(ProcessLookupError):
+                    self.pidfds[rank] = os.pidfd_open(int(found[1]))
         return bool(ready)
 
     def kill(self):
@@ -115,8 +118,9 @@ class Play:
                 pass
             if self.kill_ns is None:
                 self.kill_ns = time.monotonic_ns()
-            with contextlib.suppress(ProcessLookupError):  # the job was faster
-                signal.pidfd_send_signal(self.pidfds[rank], signal.SIGKILL)
+            if self.pidfds[rank] >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfds[rank], signal.SIGKILL)
 
     def finish(self):
         limit_s = time.monotonic() + LIMIT_S
