@@ -81,7 +81,7 @@ static void explain(struct group_world *world, const struct diagnose_hint *hint)
 	mine->operation = hint->seq;
 	snprintf(mine->text, sizeof mine->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
-	struct diagnose_job *job = group_look_collect(world, true);
+	struct diagnose_job *job = group_look_collect(world);
 	if (!job)
 		return;
 	struct diagnose_verdict verdict;
@@ -90,7 +90,7 @@ static void explain(struct group_world *world, const struct diagnose_hint *hint)
 		mine->status = (uint32_t)verdict.status;
 		mine->blamed = verdict.blamed;
 		mine->operation = verdict.seq ? verdict.seq : hint->seq;
-		diagnose_text(job, &verdict, mine->text, sizeof mine->text);
+		group_look_tell(world, job, &verdict, mine->text, sizeof mine->text);
 	}
 	free(job);
 }

@@ -99,7 +99,10 @@ void group_cause_read(const struct group_world *world, struct ls_failure *out);
 /* ---- look.c ---- */
 
 /* A snapshot of all ranks, NULL without memory; free() it. */
-struct diagnose_job *group_look_collect(struct group_world *world, bool with_sites);
+struct diagnose_job *group_look_collect(const struct group_world *world);
+/* Writes the report on `job`, with call sites. */
+void group_look_tell(const struct group_world *world, struct diagnose_job *job,
+		     const struct diagnose_verdict *verdict, char *text, size_t bytes);
 /* Some wait of this rank lasts long: finds out why, unless somebody has just done so. */
 void group_look(struct group_world *world);
 

@@ -8,12 +8,8 @@
 #include "base/messages.h"
 #include "group_private.h"
 
-struct diagnose_job *group_look_collect(struct group_world *world, bool with_sites)
+static void fill_sources(const struct group_world *world, struct diagnose_source *sources)
 {
-	struct diagnose_source sources[PLAN_SIZE_MAX] = {0};
-	struct diagnose_job *job = diagnose_job_new(world->size);
-	if (!job)
-		return NULL;
 	for (int q = 0; q < world->size; q++)
 		sources[q] = (struct diagnose_source){
 			.rank = q,
@@ -25,8 +21,26 @@ struct diagnose_job *group_look_collect(struct group_world *world, bool with_sit
 			.signal = -1,
 			.exit_code = -1,
 		};
-	diagnose_collect(sources, world->size, with_sites, job);
+}
+
+struct diagnose_job *group_look_collect(const struct group_world *world)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	struct diagnose_job *job = diagnose_job_new(world->size);
+	if (!job)
+		return NULL;
+	fill_sources(world, sources);
+	diagnose_collect(sources, world->size, false, job);
 	return job;
+}
+
+void group_look_tell(const struct group_world *world, struct diagnose_job *job,
+		     const struct diagnose_verdict *verdict, char *text, size_t bytes)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	fill_sources(world, sources);
+	diagnose_add_sites(sources, world->size, job);
+	diagnose_text(job, verdict, text, bytes);
 }
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -40,9 +54,9 @@ static bool take_lease(struct group_world *world)
 	return atomic_compare_exchange_strong(looked, &last, now);
 }
 
-/* One report per cause, culprits and operation, whoever prints it. The snapshot is taken again with call
- * sites, which cost too much for every look. */
-static void report_once(struct group_world *world, const struct diagnose_verdict *verdict)
+/* One report per cause, culprits and operation, whoever prints it. */
+static void report_once(struct group_world *world, struct diagnose_job *job,
+			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_member(&world->transport, 0)->reported;
 	uint64_t key = verdict->culprits * UINT64_C(0x9e3779b97f4a7c15) ^ verdict->seq << 8 ^
@@ -50,16 +64,14 @@ static void report_once(struct group_world *world, const struct diagnose_verdict
 	uint64_t last = atomic_load(reported);
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
-	struct diagnose_job *job = group_look_collect(world, true);
-	if (!job)
-		return;
 	char text[DIAGNOSE_TEXT_BYTES];
-	diagnose_text(job, verdict, text, sizeof text);
+	group_look_tell(world, job, verdict, text, sizeof text);
 	message_report("LS-WAITING", text);
-	free(job);
 }
 
-static void act(struct group_world *world, const struct diagnose_verdict *verdict)
+/* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
+static void act(struct group_world *world, struct diagnose_job *job,
+		const struct diagnose_verdict *verdict)
 {
 	struct diagnose_hint hint = {.status = verdict->status,
 				     .rank = world->rank,
@@ -67,7 +79,7 @@ static void act(struct group_world *world, const struct diagnose_verdict *verdic
 				     .group = verdict->group,
 				     .seq = verdict->seq};
 	uint64_t now = clock_now_ns();
-	uint64_t waited = verdict->since_ns < now ? now - verdict->since_ns : 0;
+	uint64_t waited_ms = verdict->since_ns < now ? (now - verdict->since_ns) / 1000000 : 0;
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_MISMATCH:
@@ -78,29 +90,27 @@ static void act(struct group_world *world, const struct diagnose_verdict *verdic
 		(void)status; /* those who wait return it */
 		return;
 	case DIAGNOSE_ELSEWHERE:
-		if (waited / 1000000 < world->settings.patience_ms)
-			return;
-		break;
-	case DIAGNOSE_IS_STOPPED:
-		/* Whoever goes on within half a second is not worth a line. */
-		if (waited / 1000000 < GROUP_STOPPED_MS)
-			return;
-		break;
+		if (waited_ms >= world->settings.patience_ms)
+			report_once(world, job, verdict);
+		return;
+	case DIAGNOSE_IS_STOPPED: /* whoever goes on within half a second is not worth a line */
+		if (waited_ms >= GROUP_STOPPED_MS)
+			report_once(world, job, verdict);
+		return;
 	default:
 		return;
 	}
-	report_once(world, verdict);
 }
 
 void group_look(struct group_world *world)
 {
 	if (group_cause_status(world) != LS_OK || !take_lease(world))
 		return;
-	struct diagnose_job *job = group_look_collect(world, false);
+	struct diagnose_job *job = group_look_collect(world);
 	if (!job)
 		return;
 	struct diagnose_verdict verdict;
 	diagnose_judge(job, NULL, &verdict);
+	act(world, job, &verdict);
 	free(job);
-	act(world, &verdict);
 }

@@ -77,7 +77,8 @@ static struct diagnose_hint hint_for(const ls_group *group, const struct engine_
 				      .rank = group->rank,
 				      .peer = peer,
 				      .group = group->id,
-				      .seq = op->seq};
+				      .seq = op->seq,
+				      .record = op->record};
 }
 
 /* Collectives of one group run one after the other, in the order of their numbers. */
