@@ -28,7 +28,8 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-bench: release ## all-reduce beside the limits of this machine
+bench: release ## all-reduce beside the limits of this machine, and the cost of a record
+	@$(BUILD)/src/trace-trace_bench
 	@python3 test/bench/run.py $(BUILD) --yardsticks $(YARDSTICKS)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
@@ -41,6 +42,11 @@ format: ## clang-format on all C files
 	@tools/setup check
 	@find include src test examples -name '*.[ch]' | xargs clang-format -i
 
+tidy: ## clang-tidy on the sources; a few minutes
+	@tools/setup check
+	@tools/verify clang
+	@ls src/*/*.c | grep -v '_test\.c$$' | xargs -P "$$(nproc)" -n 4 clang-tidy -p build/clang --quiet 2>/dev/null
+
 clean: ## removes build/
 	@rm -rf build
 
@@ -49,4 +55,4 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang check asan tsan bench install format clean release
+.PHONY: help demo demo-hang check asan tsan bench install format tidy clean release

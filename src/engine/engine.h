@@ -24,7 +24,7 @@
 enum {
 	ENGINE_PLANS = 16,              /* plans kept; a power of two */
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* the cause word is looked at between chunks of this size */
-	ENGINE_STREAM_BYTES = 32 * 1024, /* below this, results are wanted in the cache */
+	ENGINE_STREAM_BYTES = 4 << 20,  /* below this, results fit in caches, and plain stores win */
 };
 
 enum engine_progress {

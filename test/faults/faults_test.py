@@ -6,17 +6,17 @@ faults_test.py LOCKSTEP RAW TRAIN [--repeat N] [--healthy N] [--paused N] [--onl
 Prints TAP and the closing line "N passed, N failed"."""
 
 import argparse
-import json
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from jobs import TEMPORARY, environment, need, run_tests
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 60  # a run that takes longer than this hangs
@@ -63,26 +63,10 @@ TRAINING = {
 }
 
 
-class Failure(Exception):
-    pass
-
-
-def need(condition, what, output=""):
-    if not condition:
-        raise Failure(f"{what}\n{output}")
-
-
 def site_lines():
     """The lines of raw.c that follow a mark "site: NAME"."""
     lines = (HERE / "raw.c").read_text().split("\n")
     return {m[1]: n + 2 for n, line in enumerate(lines) if (m := re.search(r"/\* site: (\w+) \*/", line))}
-
-
-def environment(**more):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
-    env["TMPDIR"] = TEMPORARY.name
-    env.update({k: str(v) for k, v in more.items()})
-    return env
 
 
 def run(command, **settings):
@@ -255,7 +239,7 @@ def test_proof():
 
 
 def main():
-    global LOCKSTEP, RAW, TRAIN, TEMPORARY
+    global LOCKSTEP, RAW, TRAIN
     parser = argparse.ArgumentParser()
     for name in ("lockstep", "raw", "train"):
         parser.add_argument(name)
@@ -265,25 +249,11 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     LOCKSTEP, RAW, TRAIN = options.lockstep, options.raw, options.train
-    TEMPORARY = tempfile.TemporaryDirectory(prefix="lockstep-faults-")
     lines = site_lines()
     tests = [(f"fault {s}", lambda s=s: test_fault(s, max(4, options.repeat // 4) if s in REPORTED else options.repeat, lines)) for s in SCENARIOS]
     tests += [(f"training {f}", lambda f=f: test_training(f)) for f in TRAINING]
     tests += [("proof", test_proof), ("healthy", lambda: test_healthy(options.healthy)), ("paused", lambda: test_paused(options.paused))]
-    tests = [t for t in tests if options.only in t[0]]
-    failed = 0
-    print(f"1..{len(tests)}")
-    for number, (name, function) in enumerate(tests, 1):
-        try:
-            function()
-            print(f"ok {number} - {name}", flush=True)
-        except (Failure, subprocess.TimeoutExpired) as failure:
-            failed += 1
-            print(f"not ok {number} - {name}")
-            print("\n".join("# " + line for line in str(failure).split("\n")), flush=True)
-    TEMPORARY.cleanup()
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return failed != 0
+    return run_tests([t for t in tests if options.only in t[0]])
 
 
 if __name__ == "__main__":
