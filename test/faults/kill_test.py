@@ -149,7 +149,8 @@ def check_failed(play, rank, status, blamed, where):
         need(status in IN_OPEN, f"rank {rank} got {status} from ls_group_open", output)
         need(any(names_victim(plan, line) for line in said), f"rank {rank} was not told whom it missed", output)
         return
-    need(blamed in plan.victims, f"rank {rank} was told that rank {blamed} is to blame", output)
+    several = blamed == -1 and len(plan.victims) > 1  # seen dead together: there is no single one
+    need(blamed in plan.victims or several, f"rank {rank} was told that rank {blamed} is to blame", output)
     left = status == "LS_PEER_LEFT" and play.has_told(blamed, "closing")
     need(status == "LS_PEER_DIED" or left, f"rank {rank} got {status}", output)
 
@@ -172,22 +173,24 @@ def check(play, load):
         times.append((where, late_s))
     verdicts = len(re.findall(r"\[LS-VERDICT\]$", output, re.M))
     looping = any(where == "looping" for where, _ in times)
-    need(verdicts == 1 if looping else verdicts <= 1, f"{verdicts} verdicts", output)
+    # A second victim may be the one who prints the verdict, and die just before.
+    least = 1 if looping and len(plan.victims) == 1 else 0
+    need(least <= verdicts <= 1, f"{verdicts} verdicts", output)
     if all(play.has_told(rank, "done") for rank in range(plan.size)) and not failures:
         need("LS-VERDICT" not in output, "a verdict about ranks that were done", output)
-    return times
+    return times, looping and verdicts == 0
 
 
 def play_one(seed):
-    """The survivors' times, or what is wrong."""
+    """The survivors' times, whether no verdict was printed for them, and what is wrong."""
     try:
         with Play(Plan(seed)) as play:
             play.kill()
             load = overload()
             play.finish()
-            return check(play, max(load, overload())), None
+            return *check(play, max(load, overload())), None
     except Failure as failure:
-        return [], str(failure)
+        return [], False, str(failure)
 
 
 def percentile(values, share):
@@ -198,13 +201,15 @@ def test_ranks(options):
     with ThreadPoolExecutor(options.at_once) as pool:
         plays = list(pool.map(play_one, range(options.seed, options.seed + options.kills)))
     for where in ("opening", "looping"):
-        times = [late_s for told, _ in plays for place, late_s in told if place == where]
+        times = [late_s for told, _, _ in plays for place, late_s in told if place == where]
         if times:
             print(f"# {len(times)} survivors {where} were told after p50 {percentile(times, .5):.1f} ms, "
                   f"p99 {percentile(times, .99):.1f} ms, max {max(times) * 1e3:.1f} ms")
-    wrong = [failure for _, failure in plays if failure]
-    finished = sum(not told and not failure for told, failure in plays)
+    wrong = [failure for _, _, failure in plays if failure]
+    finished = sum(not told and not failure for told, _, failure in plays)
+    unsaid = sum(lost for _, lost, _ in plays)
     print(f"# {len(plays)} jobs, seeds from {options.seed}; in {finished} of them all survivors could finish")
+    need(unsaid <= 1 + len(plays) / 500, f"{unsaid} verdicts were lost with their teller")
     need(not wrong, f"{len(wrong)} of {len(plays)} jobs went wrong:", "\n".join(wrong[:SHOWN]))
 
 
@@ -266,7 +271,11 @@ def kill_launcher(seed):
         process.kill()
         process.wait()
         context = f"seed {seed}, {size} ranks, {delay_s * 1e3:.1f} ms:"
-        await_none(lambda: of_job(mark), f"{context} processes")
+        try:
+            await_none(lambda: of_job(mark), f"{context} processes")
+        finally:
+            for pid in of_job(mark):
+                os.kill(pid, signal.SIGKILL)
         # Whatever a living process holds now belongs to another job.
         await_none(lambda: [s for s in sockets() - before if not is_held(s[0])], f"{context} sockets")
         await_none(lambda: set(os.listdir("/dev/shm")) - named, f"{context} files in /dev/shm")

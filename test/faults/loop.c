@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED, and
- * check what they receive. With LOOP_WORKER set each forks a worker that stays. Each tells the driver where it is, in lines of one write each to descriptor
- * LOOP_FD: "rank R is PID", "rank R open", "rank R last" (before the last operation), "rank R closing",
- * "rank R done"; or "rank R: STATUS blamed B operation N while opening|looping at NANOSECONDS". */
+ * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED and
+ * check what they receive; with LOOP_WORKER set each forks a worker that stays. Each tells the driver,
+ * by single writes to descriptor LOOP_FD, when it is at main ("is PID"), "open", at its "last"
+ * operation, "closing" and "done", and the failure of its group with the time. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>

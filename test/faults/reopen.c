@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opens and closes a world of two ranks again and again: reopen threads|processes TIMES. After the first
- * WARM_UP times the number of descriptors, threads, mappings and allocated bytes must stay the same. */
+ * Opens and closes a world of two ranks again and again: reopen threads|processes TIMES. After the
+ * first WARM_UP times the number of descriptors, threads, mappings and bytes must stay the same. */
 #include <dirent.h>
 #include <malloc.h>
 #include <pthread.h>

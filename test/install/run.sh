@@ -36,8 +36,8 @@ says() { # WORD COMMAND…: succeeds if the command does and prints WORD
 
 try "meson install" env DESTDIR="$work" meson install -C "$build" --no-rebuild
 library=$(find "$work" -name 'liblockstep.so' | head -n 1)
-prefix=${library%/lib/*}
 folder=$(dirname "$library")
+prefix=${folder%/lib*}
 export PKG_CONFIG_PATH="$folder/pkgconfig" LD_LIBRARY_PATH="$folder"
 # The prefix that pkg-config names is the one the build was set up for; here it lies below $work.
 package="pkg-config --define-variable=prefix=$prefix"
