@@ -32,6 +32,7 @@ struct training {
 	real *gradients; /* MLP_PARAMETERS, then the loss; memory that peers can reach */
 	FILE *losses;
 	int step;
+	bool left;                      /* by --fault leave */
 	double busy_s, communication_s; /* of this epoch */
 };
 
@@ -158,7 +159,7 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 	for (size_t b = 0; b < batches; b++) {
 		if (t->options.fault == FAULT_LEAVE && t->rank == t->options.fault_rank &&
 		    t->step == t->options.fault_step)
-			return true; /* one batch early: the others go on without me */
+			return t->left = true; /* one batch early: the others go on without me */
 		if (!train_step(t, b * batch, &loss))
 			return false;
 		sum += loss;
@@ -231,7 +232,7 @@ static bool train(struct training *t)
 	for (int epoch = 0; epoch < t->options.epochs; epoch++) {
 		if (!train_epoch(t, epoch, &accuracy))
 			return false;
-		if (t->options.fault == FAULT_LEAVE && t->rank == t->options.fault_rank)
+		if (t->left)
 			return true;
 	}
 	if (!check_equal(t))

@@ -11,10 +11,14 @@
  * Buffers: any memory. Memory from ls_alloc is reached by peers without a copy, and so is faster.
  * After an error no peer touches the caller's buffer any more; its content is undefined.
  *
+ * Again: a world can be opened again after all ranks have closed it, except under `lockstep run`, which
+ * serves one meeting for each launch: there a program that cannot go on ends, and is started again.
+ *
  * Failure: a status with scope LS_SCOPE_GROUP closes the group for good: every later call on it
  * returns the same status at once, on every surviving rank; ls_group_failure tells the cause.
  *
- * Fork: a child that was forked without exec gets LS_FORKED from every call. */
+ * Fork: in a child that was forked without exec every call that would touch the group returns
+ * LS_FORKED, and ls_free and ls_group_close do nothing. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 

@@ -301,8 +301,9 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 	diagnose_write(writer, verdict->status == LS_ABORTED       ? "called ls_group_abort"
 			       : verdict->status == LS_INTERRUPTED ? "was interrupted by a signal"
 								   : "failed");
-	if (record) {
-		diagnose_write(writer, verdict->status == LS_ABORTED ? " during " : " in ");
+	/* An abort belongs to no operation: the record is that of a rank which was in one. */
+	if (record && verdict->status != LS_ABORTED) {
+		diagnose_write(writer, " in ");
 		diagnose_write_operation(writer, record);
 		diagnose_write_site(writer, record);
 	}

@@ -50,13 +50,18 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 static void share_needs(const struct diagnose_job *job, const struct trace_record *spoken,
 			struct diagnose_needs *out)
 {
-	if (diagnose_is_point(spoken))
-		return;
 	for (int r = 0; r < job->size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].record_count; i++) {
 			const struct trace_record *record = &job->ranks[r].records[i].record;
-			if (record->group == spoken->group && record->seq == spoken->seq &&
-			    diagnose_is_collective(record) && record->state == TRACE_RUNNING)
+			if (record->group != spoken->group || record->state != TRACE_RUNNING)
+				continue;
+			bool same = diagnose_is_point(spoken)
+					    ? diagnose_is_point(record) && record->peer >= 0 &&
+						      record->peer < job->size &&
+						      (out->hint_needs & diagnose_bit(record->peer))
+					    : diagnose_is_collective(record) &&
+						      record->seq == spoken->seq;
+			if (same)
 				out->of[r] |= out->hint_needs & ~diagnose_bit(r);
 		}
 }

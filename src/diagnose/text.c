@@ -204,6 +204,13 @@ static bool was_killed(const struct report *report)
 	return r >= 0 && r < report->job->size && report->job->ranks[r].signal == SIGKILL;
 }
 
+/* The operation has failed, so advice on those who are late comes too late. */
+static void write_time_limit(struct diagnose_writer *writer)
+{
+	diagnose_write(writer, "\nIf the operation may take so long, raise LOCKSTEP_TIMEOUT_MS "
+			       "or the call's timeout_ms.");
+}
+
 static void write_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	switch (report->verdict->cause) {
@@ -234,11 +241,19 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 				       "instance let it send before it receives.");
 		break;
 	case DIAGNOSE_IS_STOPPED:
+		if (report->verdict->status == LS_TIMED_OUT) {
+			write_time_limit(writer);
+			break;
+		}
 		diagnose_write(writer, "\nLet it go on with `kill -CONT ");
 		write_pid(writer, report);
 		diagnose_write(writer, "`, or leave the debugger that holds it.");
 		break;
 	case DIAGNOSE_ELSEWHERE:
+		if (report->verdict->status == LS_TIMED_OUT) {
+			write_time_limit(writer);
+			break;
+		}
 		diagnose_write(writer,
 			       "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
 			       "be raised. Else see what it\ndoes: `gdb -p ");
@@ -248,9 +263,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		diagnose_write(writer, "`.");
 		break;
 	case DIAGNOSE_TIMED_OUT:
-		diagnose_write(writer,
-			       "\nIf the operation may take so long, raise LOCKSTEP_TIMEOUT_MS "
-			       "or the call's timeout_ms.");
+		write_time_limit(writer);
 		break;
 	case DIAGNOSE_HEALTHY:
 	case DIAGNOSE_WAS_ABORTED:

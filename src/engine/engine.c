@@ -114,7 +114,8 @@ static enum plan_collective collective_of(enum trace_kind kind)
 
 static uint64_t signature_of(const struct engine_op *op)
 {
-	uint64_t signature = (uint64_t)op->kind;
+	/* The algorithm follows from the rest unless ranks were given different settings. */
+	uint64_t signature = (uint64_t)op->kind | (uint64_t)op->plan->plan.algorithm << 24;
 	if (op->kind == TRACE_BARRIER)
 		return signature;
 	signature |= (uint64_t)op->dtype << 8;
@@ -138,7 +139,6 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	}
 	op->stage = ENGINE_ENTER;
-	op->signature = signature_of(op);
 	const struct transport *transport = engine->transport;
 	struct plan_request request = {.collective = collective_of(op->kind),
 				       .rank = transport->rank,
@@ -156,6 +156,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		op->status = LS_INTERNAL;
 		return;
 	}
+	op->signature = signature_of(op);
 	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
 		   (uint16_t)op->plan->plan.step_count);
 	(void)engine_window_stage(engine, op);
@@ -319,9 +320,8 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 			return ENGINE_BLOCKED;
 	}
 	bool lost = op->stage != ENGINE_ENTER && shown && op->word_count > 0;
-	if (lost)
-		engine_window_detach(engine, op);
+	bool safe = !lost || engine_window_detach(engine, op);
 	engine_window_release(engine, op, lost);
 	op->stage = ENGINE_OVER;
-	return ENGINE_DONE;
+	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

@@ -114,7 +114,9 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
  * call this rank touches no peer's memory for it. Returns ENGINE_BLOCKED as long as a peer may still touch
  * this rank's buffers (op->words: until it says that it does not); call again after waiting. With
  * `force`, or when no peer is left, buffers are taken away from peers where needed, and it returns
- * ENGINE_DONE: the caller's buffers are the caller's alone. gone: bit q set if peer q is dead. */
+ * ENGINE_DONE: the caller's buffers are the caller's alone. ENGINE_FAILED: it could not do so, as its
+ * message says, and a peer that is stopped may touch them when it goes on. gone: bit q set if peer q is
+ * dead, or has left. */
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 

@@ -24,8 +24,8 @@ bool engine_window_stage(struct engine *engine, struct engine_op *op);
 void engine_window_deliver(struct engine_op *op);
 /* Gives the staging blocks back; with `lost` peers may still touch them, so they are never reused. */
 void engine_window_release(struct engine *engine, struct engine_op *op, bool lost);
-/* Takes the caller's own buffers away from peers. */
-void engine_window_detach(struct engine *engine, struct engine_op *op);
+/* Takes the caller's own buffers away from peers; false, after a message, if that is not possible. */
+bool engine_window_detach(struct engine *engine, struct engine_op *op);
 /* `from` buffer of rank `rank` as this process sees it; NULL if the peer's header is nonsense. */
 const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,
 				      enum plan_buffer buffer);

@@ -112,7 +112,7 @@ enum engine_progress engine_point_advance(struct engine *engine, struct engine_o
 enum engine_progress engine_point_abandon(struct engine *engine, struct engine_op *op,
 					  uint64_t gone, bool force)
 {
-	bool lost = false;
+	bool lost = false, safe = true;
 	if (op->stage == ENGINE_TAKEN && !(gone >> op->peer & 1)) {
 		op->word_count = 0;
 		lost = !transport_quiet(engine->transport, TRANSPORT_POINT, op->peer, &op->words[0]);
@@ -120,13 +120,11 @@ enum engine_progress engine_point_abandon(struct engine *engine, struct engine_o
 			op->word_count = 1;
 			return ENGINE_BLOCKED;
 		}
-		if (lost && !op->input_block) {
-			ls_status status = memory_detach(engine->memory,
-							 (void *)(uintptr_t)op->send, op->bytes);
-			(void)status;
-		}
+		if (lost && !op->input_block)
+			safe = memory_detach(engine->memory, (void *)(uintptr_t)op->send,
+					     op->bytes) == LS_OK;
 	}
 	release_payload(engine, op, lost);
 	op->stage = ENGINE_OVER;
-	return ENGINE_DONE;
+	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

@@ -134,6 +134,8 @@ static bool reduce_chunk(struct engine *engine, struct engine_op *op, struct dev
 	if (engine_cause_is_set(engine))
 		return false;
 	device_reduce(reduce);
+	reduce->sources = NULL;
+	reduce->targets = NULL;
 	return true;
 }
 

@@ -109,21 +109,20 @@ void engine_window_release(struct engine *engine, struct engine_op *op, bool los
 	release_block(engine, &op->scratch_block, lost, op->bytes);
 }
 
-static void detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
+static bool detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
 {
 	uint64_t offset;
-	if (buffer && bytes > 0 && memory_offset(engine->memory, buffer, bytes, &offset)) {
-		ls_status status = memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes);
-		(void)status;
-	}
+	if (!buffer || bytes == 0 || !memory_offset(engine->memory, buffer, bytes, &offset))
+		return true;
+	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
 }
 
-void engine_window_detach(struct engine *engine, struct engine_op *op)
+bool engine_window_detach(struct engine *engine, struct engine_op *op)
 {
-	if (op->plan->input_window && !op->input_block)
-		detach_own(engine, op->send, op->bytes);
-	if (op->plan->output_window && !op->output_block && op->output == op->recv)
-		detach_own(engine, op->recv, op->bytes);
+	bool input = op->plan->input_window && !op->input_block;
+	bool output = op->plan->output_window && !op->output_block && op->output == op->recv;
+	bool done = !input || detach_own(engine, op->send, op->bytes);
+	return (!output || detach_own(engine, op->recv, op->bytes)) && done;
 }
 
 const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,

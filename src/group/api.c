@@ -226,9 +226,10 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 
 ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 {
+	if (out)
+		*out = NULL;
 	if (!group || !out)
 		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
-	*out = NULL;
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	return memory_alloc(&group->world->memory, bytes, out);
@@ -236,9 +237,11 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 
 ls_status ls_free(ls_group *group, void *block)
 {
+	if (!block)
+		return LS_OK;
 	if (!group)
 		return group_bad("ls_free", "group", 0, "not NULL");
-	if (!block || group->world->fork_generation != fork_generation())
+	if (group->world->fork_generation != fork_generation())
 		return LS_OK;
 	return memory_free(&group->world->memory, block);
 }

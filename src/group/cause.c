@@ -66,10 +66,12 @@ static void await_others(struct group_world *world, const struct diagnose_hint *
 	}
 }
 
-static bool wants_others(const struct diagnose_hint *hint)
+/* Numbers of messages say nothing about where others are. */
+static bool wants_others(const struct diagnose_hint *hint, bool collective)
 {
-	return hint->seq > 0 && (hint->status == LS_MISMATCH || hint->status == LS_PEER_DIED ||
-				 hint->status == LS_PEER_LEFT);
+	return collective && hint->seq > 0 &&
+	       (hint->status == LS_MISMATCH || hint->status == LS_PEER_DIED ||
+		hint->status == LS_PEER_LEFT);
 }
 
 /* Fills my segment's report; true if the report has been worked out from a snapshot. */
@@ -93,30 +95,46 @@ static void explain(struct group_world *world, const struct diagnose_hint *hint)
 		group_look_tell(world, job, &verdict, mine->text, sizeof mine->text);
 	}
 	free(job);
+	/* What broke one rank's call, such as memory, breaks the group for all. */
+	if (ls_status_scope((ls_status)mine->status) != LS_SCOPE_GROUP)
+		mine->status = LS_ABORTED;
+}
+
+/* False if nobody has published a cause by then, or `claimant` is dead. */
+static bool await_cause(struct group_world *world, int claimant, uint64_t deadline_ns)
+{
+	struct wait_word word;
+	transport_await(&world->transport, 0, &head_of(world)->cause, 1, claimant, &word);
+	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+	int peer;
+	ls_status status;
+	do
+		status = wait_words(&world->quiet, &call, &peer);
+	while (status == LS_INTERRUPTED);
+	return status == LS_OK;
+}
+
+/* My segment has room for one report, so one thread of mine works it out, once and for all. */
+static bool is_first_thread(struct group_world *world)
+{
+	return !atomic_exchange(&world->explains, true);
 }
 
 /* True if the caller is to work out the cause now. Otherwise somebody else has published one. */
 static bool claim(struct group_world *world)
 {
 	struct transport_member *head = head_of(world);
-	uint64_t me = (uint64_t)world->rank + 1;
 	uint64_t holder = 0;
-	while (!atomic_compare_exchange_strong(&head->claim, &holder, me)) {
-		if (holder > (uint64_t)world->size)
-			holder = (uint64_t)world->size;
-		int claimant = (int)holder - 1;
-		struct wait_word word;
-		transport_await(&world->transport, 0, &head->cause, 1, claimant, &word);
-		struct wait_call call = {.words = &word,
-					 .count = 1,
-					 .deadline_ns = clock_deadline_ns(GROUP_CLAIM_MS)};
-		int peer;
-		if (wait_words(&world->quiet, &call, &peer) == LS_OK)
+	/* If the wait is in vain, `holder` still names whom it was for, so the exchange takes his place
+	 * unless yet another rank was faster. */
+	while (!atomic_compare_exchange_strong(&head->claim, &holder, (uint64_t)world->rank + 1)) {
+		int claimant = holder <= (uint64_t)world->size ? (int)holder - 1 : -1;
+		if (await_cause(world, claimant, clock_deadline_ns(GROUP_CLAIM_MS)))
 			return false;
-		/* It died, was stopped, or is stuck: `holder` still names it, so the exchange above
-		 * takes its place unless yet another rank was faster. */
 	}
-	return atomic_load(&head->cause) == 0;
+	if (atomic_load(&head->cause) != 0)
+		return false;
+	return is_first_thread(world) || !await_cause(world, -1, CLOCK_NEVER);
 }
 
 static void publish(struct group_world *world, const struct diagnose_hint *hint)
@@ -132,11 +150,12 @@ static void publish(struct group_world *world, const struct diagnose_hint *hint)
 	wait_ring(world->waiter.bell);
 }
 
-ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint)
+ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint,
+			    bool collective)
 {
 	if (atomic_load(&head_of(world)->cause) != 0 || !claim(world))
 		return group_cause_status(world);
-	if (wants_others(hint))
+	if (wants_others(hint, collective))
 		await_others(world, hint);
 	publish(world, hint);
 	return group_cause_status(world);
@@ -146,8 +165,10 @@ void group_cause_abort(struct group_world *world, const struct diagnose_hint *hi
 {
 	struct transport_member *head = head_of(world);
 	uint64_t nobody = 0;
-	/* Whoever holds the claim is about to publish a cause, or will be replaced by a waiting rank. */
-	if (atomic_load(&head->cause) == 0 &&
-	    atomic_compare_exchange_strong(&head->claim, &nobody, (uint64_t)world->rank + 1))
-		publish(world, hint);
+	if (atomic_load(&head->cause) != 0 || !is_first_thread(world))
+		return; /* there is a cause, or a thread of mine is about to publish one */
+	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and nobody
+	 * may be waiting to replace him: whoever publishes first wins. */
+	atomic_compare_exchange_strong(&head->claim, &nobody, (uint64_t)world->rank + 1);
+	publish(world, hint);
 }

@@ -55,6 +55,7 @@ struct group_world {
 	struct waiter quiet; /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */
 	struct group_watch watch;
+	_Atomic bool explains; /* a thread of mine has begun to work out the cause */
 };
 
 struct ls_group {
@@ -90,8 +91,10 @@ ls_status group_usable(const ls_group *group);
 /* The published cause, LS_OK if there is none. One load while all is well. */
 ls_status group_cause_status(const struct group_world *world);
 /* Works out and publishes the first cause, unless somebody else does; returns the cause that stands.
- * Blocks for at most about a second. */
-ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint);
+ * Blocks for at most about a second. `collective`: hint->seq numbers a collective, so it waits
+ * a moment for others to arrive in it, to tell what each of them called. */
+ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint,
+			    bool collective);
 /* The same for ls_group_abort: does not wait for anybody. */
 void group_cause_abort(struct group_world *world, const struct diagnose_hint *hint);
 void group_cause_read(const struct group_world *world, struct ls_failure *out);

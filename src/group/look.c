@@ -86,7 +86,7 @@ static void act(struct group_world *world, struct diagnose_job *job,
 	case DIAGNOSE_DIED:
 	case DIAGNOSE_LEFT:
 	case DIAGNOSE_DEADLOCK:
-		status = group_cause_raise(world, &hint);
+		status = group_cause_raise(world, &hint, false);
 		(void)status; /* those who wait return it */
 		return;
 	case DIAGNOSE_ELSEWHERE:

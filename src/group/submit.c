@@ -52,15 +52,17 @@ static uint64_t gone_peers(const struct group_world *world)
 }
 
 /* The operation has failed and the cause is set: when this returns no peer touches the caller's
- * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. */
-static void retreat(struct group_world *world, struct engine_op *op)
+ * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. False,
+ * after a message, if the system refuses that. */
+static bool retreat(struct group_world *world, struct engine_op *op)
 {
 	uint64_t deadline = clock_deadline_ns(GROUP_RETREAT_MS);
-	while (engine_abandon(&world->engine, op, gone_peers(world), false) == ENGINE_BLOCKED) {
-		if (clock_now_ns() >= deadline) {
-			(void)engine_abandon(&world->engine, op, gone_peers(world), true);
-			return;
-		}
+	for (;;) {
+		bool force = clock_now_ns() >= deadline;
+		enum engine_progress progress =
+			engine_abandon(&world->engine, op, gone_peers(world), force);
+		if (progress != ENGINE_BLOCKED)
+			return progress == ENGINE_DONE;
 		struct wait_call call = {.words = op->words,
 					 .count = op->word_count,
 					 .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
@@ -82,7 +84,8 @@ static struct diagnose_hint hint_for(const ls_group *group, const struct engine_
 }
 
 /* Collectives of one group run one after the other, in the order of their numbers. */
-static ls_status await_turn(ls_group *group, struct engine_op *op, struct wait_call *call, int *peer)
+static ls_status await_turn(ls_group *group, const struct engine_op *op,
+			    const struct wait_call *limits, int *peer)
 {
 	struct wait_word word = {
 		.word = &group->served,
@@ -91,12 +94,13 @@ static ls_status await_turn(ls_group *group, struct engine_op *op, struct wait_c
 			 .peer = group->rank,
 			 .segment = WAIT_SEGMENT_NONE},
 	};
-	call->words = &word;
-	call->count = 1;
+	struct wait_call call = *limits;
+	call.words = &word;
+	call.count = 1;
 	*peer = -1;
-	if (wait_satisfied(call))
+	if (wait_satisfied(&call))
 		return LS_OK;
-	return wait_words(&group->world->waiter, call, peer);
+	return wait_words(&group->world->waiter, &call, peer);
 }
 
 /* Advances and waits until done. On failure *peer is whom it was seen on, -1 for nobody. */
@@ -162,9 +166,9 @@ ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op
 		return LS_OK;
 	}
 	struct diagnose_hint hint = hint_for(group, op, status, peer);
-	status = group_cause_raise(world, &hint);
-	if (my_turn)
-		retreat(world, op);
+	status = group_cause_raise(world, &hint, engine_is_collective(op->kind));
+	if (my_turn && !retreat(world, op))
+		status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	trace_end(&world->trace, op->record, status);
 	return status;
 }

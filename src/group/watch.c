@@ -28,6 +28,20 @@ static void mark_dead(struct group_world *world, int q)
 	wait_ring(world->waiter.bell);
 }
 
+/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as some
+ * daemons do, leaves us with closed ones, or with somebody else's. */
+static void look_at_end(struct group_world *world, int q)
+{
+	int fd = world->watch.pid_fds[q];
+	long sent = syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0);
+	if (sent == 0 || errno == ESRCH || errno == EPERM) {
+		mark_dead(world, q);
+		return;
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
+	world->watch.pid_fds[q] = -1; /* not ours any more: not to be closed either */
+}
+
 static int fill(const struct group_watch *watch, int size, struct pollfd *fds, int *ranks)
 {
 	int count = 1;
@@ -55,7 +69,9 @@ static void *watch_main(void *argument)
 			return NULL; /* its message has been printed; signals are blocked here */
 		for (int i = 1; i < count; i++)
 			if (fds[i].revents)
-				mark_dead(world, ranks[i]);
+				look_at_end(world, ranks[i]);
+		if (fds[0].revents & ~POLLIN)
+			return NULL; /* the program has closed our descriptors: nothing to wait for */
 		uint64_t pokes;
 		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
 		    !atomic_load(&watch->stop))

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +64,15 @@ ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char 
 	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0)
 		return say_no_arena(bytes, call);
+	/* A file beyond this limit would end the process with a signal. */
+	struct rlimit limit;
+	call = "the limit of file sizes (ulimit -f)";
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+		errno = EFBIG;
+		ls_status status = say_no_arena(bytes, call);
+		close(file);
+		return status;
+	}
 	call = "ftruncate";
 	if (ftruncate(file, (off_t)bytes) == 0) {
 		call = "F_ADD_SEALS";

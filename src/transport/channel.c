@@ -129,8 +129,11 @@ bool transport_quiet(struct transport *transport, enum transport_lane lane, int 
 {
 	struct transport_channel *channel =
 		transport_channel(transport, lane, peer, transport->rank);
+	/* In this order: a message that is claimed and taken between the two loads would otherwise make
+	 * up for one that is still being read. Model: test/model/withdraw.pml. */
+	uint64_t taken = atomic_load(&channel->taken);
 	uint64_t matched = atomic_load(&channel->matched);
-	if ((int64_t)(atomic_load(&channel->taken) - matched) >= 0)
+	if ((int64_t)(taken - matched) >= 0)
 		return true;
 	transport_await(transport, peer, &channel->taken, matched, peer, blocked);
 	return false;
