@@ -280,6 +280,8 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 		progress = drain(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
+		if (engine_cause_is_set(engine) && !engine_window_is_whole(engine, op))
+			return engine_fail(op, LS_ABORTED, -1);
 		leave(engine, op);
 	}
 	return ENGINE_DONE;

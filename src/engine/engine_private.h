@@ -26,6 +26,9 @@ void engine_window_deliver(struct engine_op *op);
 void engine_window_release(struct engine *engine, struct engine_op *op, bool lost);
 /* Takes the caller's own buffers away from peers; false, after a message, if that is not possible. */
 bool engine_window_detach(struct engine *engine, struct engine_op *op);
+/* False if another failed operation of mine has taken pages of my output away from peers: what they
+ * wrote since then is lost. */
+bool engine_window_is_whole(struct engine *engine, const struct engine_op *op);
 /* `from` buffer of rank `rank` as this process sees it; NULL if the peer's header is nonsense. */
 const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,
 				      enum plan_buffer buffer);

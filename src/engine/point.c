@@ -26,10 +26,8 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 
 static void release_payload(struct engine *engine, struct engine_op *op, bool lost)
 {
-	if (!op->input_block)
-		return;
-	ls_status status = lost ? memory_detach(engine->memory, op->input_block, op->bytes)
-				: memory_free(engine->memory, op->input_block);
+	/* As in window.c. */
+	ls_status status = lost ? LS_OK : memory_free(engine->memory, op->input_block);
 	(void)status;
 	op->input_block = NULL;
 }

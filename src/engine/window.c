@@ -89,40 +89,40 @@ void engine_window_deliver(struct engine_op *op)
 		memcpy(op->recv, op->output, op->bytes);
 }
 
-static void release_block(struct engine *engine, void **block, bool lost, uint64_t bytes)
+/* A block that a peer may still touch is lost for good: never freed, it is never handed out again. */
+static void release_block(struct engine *engine, void **block, bool lost)
 {
-	if (!*block)
-		return;
-	/* A block that a peer may still write to is lost for good: it stays carved, and is never handed
-	 * out again. */
-	ls_status status = lost ? memory_detach(engine->memory, *block, bytes)
-				: memory_free(engine->memory, *block);
+	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block);
 	(void)status; /* nothing better can be done; the memory's own message has been printed */
 	*block = NULL;
 }
 
 void engine_window_release(struct engine *engine, struct engine_op *op, bool lost)
 {
-	release_block(engine, &op->input_block, lost, op->bytes);
-	release_block(engine, &op->output_block, lost, op->bytes);
-	/* Peers read scratch only through messages, which have been taken or withdrawn by now. */
-	release_block(engine, &op->scratch_block, lost, op->bytes);
+	release_block(engine, &op->input_block, lost);
+	release_block(engine, &op->output_block, lost);
+	release_block(engine, &op->scratch_block, false); /* no peer ever saw it */
 }
 
+/* Part of it may have been detached already, by another operation with a buffer on the same page. */
 static bool detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
 {
-	uint64_t offset;
-	if (!buffer || bytes == 0 || !memory_offset(engine->memory, buffer, bytes, &offset))
-		return true;
-	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
+	return !buffer || memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
 }
 
 bool engine_window_detach(struct engine *engine, struct engine_op *op)
 {
 	bool input = op->plan->input_window && !op->input_block;
 	bool output = op->plan->output_window && !op->output_block && op->output == op->recv;
-	bool done = !input || detach_own(engine, op->send, op->bytes);
-	return (!output || detach_own(engine, op->recv, op->bytes)) && done;
+	bool done = op->bytes == 0 || !input || detach_own(engine, op->send, op->bytes);
+	return (op->bytes == 0 || !output || detach_own(engine, op->recv, op->bytes)) && done;
+}
+
+bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
+{
+	uint64_t offset;
+	return op->bytes == 0 || !op->plan->output_window || op->output != op->recv ||
+	       memory_offset(engine->memory, op->recv, op->bytes, &offset);
 }
 
 const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,
