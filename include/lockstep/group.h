@@ -9,7 +9,8 @@
  * Blocking: every operation returns when its part is done, when it has failed, or at its time-out.
  *
  * Buffers: any memory. Memory from ls_alloc is reached by peers without a copy, and so is faster.
- * After an error no peer touches the caller's buffer any more; its content is undefined.
+ * After an error no peer touches the caller's buffer any more; its content is undefined. Only after
+ * LS_SYSTEM a stopped peer still may: the system had no memory left to take the buffer away from it.
  *
  * Again: a world can be opened again after all ranks have closed it, except under `lockstep run`, which
  * serves one meeting for each launch: there a program that cannot go on ends, and is started again.

@@ -13,7 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { SEQLOCK_TRIES = 64 }; /* a reader gives up after so many torn copies: the writer may be dead */
+/* A reader gives up after so many torn copies: the writer may be dead. */
+enum { SEQLOCK_TRIES = 64 };
 
 /* memcpy, and not a cast, on the private side: what is copied are structs with smaller fields. */
 static inline void seqlock_store(void *to, const void *from, size_t bytes)

@@ -12,16 +12,6 @@
 
 enum { LINE_BYTES = 64 };
 
-bool device_prefers_stream(void)
-{
-#if defined(__x86_64__)
-	__builtin_cpu_init();
-	return __builtin_cpu_is("amd");
-#else
-	return false;
-#endif
-}
-
 #if defined(__x86_64__)
 
 /* `to` begins a line, `bytes` are whole lines. */

@@ -31,8 +31,4 @@ void device_reduce(const struct device_reduce *reduce);
 /* memcpy; stream: past the cache, with a fence at the end. */
 void device_copy(void *to, const void *from, size_t bytes, bool stream);
 
-/* Whether streaming stores are the better choice for results that peers will read: measured opposite on
- * Intel (no) and AMD (yes). From the processor's vendor. */
-bool device_prefers_stream(void);
-
 #endif

@@ -36,8 +36,7 @@ int main(void)
 			return 1;
 		memset(memory[i], 0, largest);
 	}
-	printf("%10s %12s %12s   prefers %s\n", "KiB", "plain GB/s", "stream GB/s",
-	       device_prefers_stream() ? "stream" : "plain");
+	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "stream GB/s");
 	for (size_t bytes = 64 << 10; bytes <= largest; bytes *= 4) {
 		const void *sources[] = {memory[0], memory[1]};
 		void *targets[] = {memory[2], memory[3]};

@@ -374,19 +374,6 @@ static void copies_are_exact(void **state)
 	device_copy(NULL, NULL, 0, false);
 }
 
-static void stream_is_for_amd(void **state)
-{
-	(void)state;
-	bool amd = false;
-	char line[512];
-	FILE *file = fopen("/proc/cpuinfo", "re");
-	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
-		amd |= strstr(line, "AuthenticAMD") != NULL;
-	fclose(file);
-	assert_int_equal(device_prefers_stream(), amd);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -396,7 +383,6 @@ int main(void)
 		cmocka_unit_test(averages_round_towards_zero),
 		cmocka_unit_test(nan_wins_and_order_is_kept),
 		cmocka_unit_test(copies_are_exact),
-		cmocka_unit_test(stream_is_for_amd),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

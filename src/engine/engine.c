@@ -41,9 +41,8 @@ ls_status engine_init(struct engine *engine, struct transport *transport, struct
 				  .trace = trace,
 				  .memory = memory,
 				  .cause = cause,
-				  .wanted = wanted_of[settings->algorithm]};
-	engine->stream = settings->stores == SETTING_STORES_STREAM ||
-			 (settings->stores == SETTING_STORES_AUTO && device_prefers_stream());
+				  .wanted = wanted_of[settings->algorithm],
+				  .stream = settings->stores == SETTING_STORES_STREAM};
 	engine->steps_max = longest_plan(transport->rank, transport->size);
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);
 	if (!engine->steps) {

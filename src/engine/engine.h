@@ -24,7 +24,8 @@
 enum {
 	ENGINE_PLANS = 16,              /* plans kept; a power of two */
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* the cause word is looked at between chunks of this size */
-	ENGINE_STREAM_BYTES = 4 << 20,  /* below this, results fit in caches, and plain stores win */
+	ENGINE_STREAM_BYTES =
+		4 << 20, /* below this, results fit in caches, and plain stores win everywhere */
 };
 
 enum engine_progress {
@@ -48,8 +49,8 @@ struct engine {
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* non-zero: the group has failed */
 	enum plan_algorithm wanted;
-	bool stream;             /* results that peers will read are stored past the cache */
-	uint64_t history;        /* of the collectives entered so far, as in struct transport_entry */
+	bool stream;      /* results that peers will read are stored past the cache */
+	uint64_t history; /* of the collectives entered so far, as in struct transport_entry */
 	uint64_t entered_by_all; /* every rank has entered this collective: a lower bound, grows */
 	size_t steps_max;
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
@@ -76,7 +77,7 @@ struct engine_op {
 	int stage;        /* enum in the engine: which part of the operation comes next */
 	uint32_t step;
 	const struct engine_plan *plan;
-	uint64_t checked;   /* bit q: peer q's entry header has been compared with mine */
+	uint64_t checked;            /* bit q: peer q's entry header has been compared with mine */
 	uint64_t signature, history; /* of a collective, and of those before it */
 	/* Where my buffers lie for peers. The block is mine to free when the buffer is plain memory and
 	 * had to be copied into the arena, NULL otherwise. */

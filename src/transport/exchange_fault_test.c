@@ -151,13 +151,12 @@ static void test_strangers(void **state)
 /* Runs in a child that is another user: 0 if the hub closed without a word. */
 static int be_another_user(struct world *world)
 {
-	struct transport_wire wire;
+	struct transport_wire wire = hello_of(world, 1);
 	if (setuid(65534) != 0)
 		return 2;
 	/* The hub may turn it away before it has said anything, so whether it can is of no interest. */
 	int fd = connect_to(world->address);
-	struct transport_wire hello = hello_of(world, 1);
-	transport_wire_try_send(fd, &hello);
+	transport_wire_try_send(fd, &wire);
 	return listen_to(fd, &wire) == WIRE_END ? 0 : 1;
 }
 

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A rank of a play: each of its threads calls one operation after the other until one fails, then marks
+ * every byte of its buffers at once, and looks until the end whether all marks stay. Data have no high bit
+ * and are combined by max, and marks have it: so a result with a high bit was read too late. */
+#include "late.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+enum { MARK = 0xee, GUARD = 0x6b, HIGH = 0x80, EXTRA = 3, BLOCKS_MAX = 2 + EXTRA, LINE_BYTES = 64 };
+
+enum role { COLLECTIVE, SENDER, RECEIVER };
+
+/* Memory whose bytes nobody but the caller may change. */
+struct block {
+	unsigned char *start; /* as it was allocated */
+	unsigned char *data;  /* what operations use */
+	size_t bytes;
+	bool plain, packed;
+};
+
+struct rank;
+
+/* A thread that makes calls. */
+struct worker {
+	struct rank *rank;
+	enum role role;
+	int peer, tag;
+	pthread_t thread;
+	struct block blocks[BLOCKS_MAX];
+	int block_count;
+	const unsigned char *send;
+	unsigned char *result; /* NULL: none */
+};
+
+struct rank {
+	const struct late_plan *plan;
+	struct late_shared *shared;
+	const struct late_pipes *pipes;
+	int me;
+	ls_group *group;
+	_Atomic bool wrong;
+	unsigned char *pack; /* the block of buffers that are packed, and what of it is free */
+	int pack_left;
+	int worker_count;
+	struct worker workers[1 + 2 * LATE_LINKS_MAX];
+};
+
+/* The page on which the victim is to stop; for the signal handler. */
+static struct {
+	_Atomic(unsigned char *) page;
+	int tell, go;
+	char rank;
+} trap;
+
+static void complain(struct rank *rank, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void complain(struct rank *rank, const char *format, ...)
+{
+	char text[256];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "WRONG: rank %d: %s\n", rank->me, text);
+	rank->wrong = true;
+}
+
+_Noreturn static void give_up(const struct rank *rank, const char *what)
+{
+	fprintf(stderr, "WRONG: rank %d: %s\n", rank->me, what);
+	_exit(2);
+}
+
+static void tell(const struct rank *rank, char what)
+{
+	char message[2] = {what, (char)rank->me};
+	if (write(rank->pipes->tell, message, sizeof message) != sizeof message)
+		give_up(rank, "the driver is gone");
+}
+
+/* Blocks until the pipe has a byte, or its other end is closed. */
+static void await_pipe(int pipe)
+{
+	char byte;
+	while (read(pipe, &byte, 1) < 0 && errno == EINTR)
+		;
+}
+
+/* ---- the trap ---- */
+
+static void set_trap(struct worker *worker)
+{
+	const struct late_plan *plan = worker->rank->plan;
+	uintptr_t address = (uintptr_t)(worker->result + plan->trap_at);
+	unsigned char *page = (unsigned char *)(address / LATE_PAGE_BYTES * LATE_PAGE_BYTES);
+	trap.page = page;
+	if (mprotect(page, LATE_PAGE_BYTES, PROT_NONE) != 0)
+		give_up(worker->rank, "no trap");
+}
+
+static void lift_trap(void)
+{
+	unsigned char *page = atomic_exchange(&trap.page, NULL);
+	if (page && mprotect(page, LATE_PAGE_BYTES, PROT_READ | PROT_WRITE) != 0)
+		_exit(3);
+}
+
+/* In the middle of a copy or a reduction. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+	(void)context;
+	unsigned char *page = trap.page, *at = info->si_addr;
+	if (!page || at < page || at >= page + LATE_PAGE_BYTES) {
+		signal(number, SIG_DFL);
+		return;
+	}
+	char message[2] = {LATE_TRAPPED, trap.rank};
+	if (write(trap.tell, message, sizeof message) != sizeof message)
+		_exit(3);
+	await_pipe(trap.go);
+	lift_trap();
+}
+
+static void catch_faults(const struct rank *rank)
+{
+	struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_RESTART};
+	trap.tell = rank->pipes->tell;
+	trap.go = rank->pipes->go;
+	trap.rank = (char)rank->me;
+	if (sigaction(SIGSEGV, &action, NULL) != 0)
+		give_up(rank, "sigaction");
+}
+
+/* ---- memory ---- */
+
+static size_t block_bytes(const struct late_plan *plan)
+{
+	return (plan->bytes + 2 * plan->guard_bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+static struct block *add_block(struct worker *worker, bool plain)
+{
+	struct rank *rank = worker->rank;
+	struct block *block = &worker->blocks[worker->block_count++];
+	size_t guard_bytes = rank->plan->guard_bytes, all = block_bytes(rank->plan);
+	void *memory = NULL;
+	*block = (struct block){
+		.bytes = rank->plan->bytes, .plain = plain, .packed = rank->pack_left > 0};
+	if (block->packed)
+		memory = rank->pack + all * (size_t)--rank->pack_left;
+	else if (plain)
+		memory = aligned_alloc(LATE_PAGE_BYTES,
+				       (all / LATE_PAGE_BYTES + 1) * LATE_PAGE_BYTES);
+	else if (ls_alloc(rank->group, all, &memory) != LS_OK)
+		give_up(rank, "ls_alloc");
+	if (!memory)
+		give_up(rank, "no memory");
+	block->start = memory;
+	block->data = block->start + guard_bytes;
+	memset(block->start, GUARD, guard_bytes);
+	memset(block->data + block->bytes, GUARD, guard_bytes);
+	return block;
+}
+
+static void drop_blocks(struct worker *worker)
+{
+	for (int i = 0; i < worker->block_count; i++) {
+		struct block *block = &worker->blocks[i];
+		if (block->plain)
+			free(block->start);
+		else if (!block->packed && ls_free(worker->rank->group, block->start) != LS_OK)
+			give_up(worker->rank, "ls_free");
+	}
+	worker->block_count = 0;
+}
+
+static bool is_filled(const unsigned char *memory, size_t bytes, unsigned char byte)
+{
+	return bytes == 0 || (memory[0] == byte && memcmp(memory, memory + 1, bytes - 1) == 0);
+}
+
+static void check_part(struct worker *worker, const unsigned char *memory, size_t bytes,
+		       unsigned char byte, const char *what)
+{
+	struct rank *rank = worker->rank;
+	if (rank->wrong || is_filled(memory, bytes, byte))
+		return;
+	size_t at = 0;
+	while (at < bytes && memory[at] == byte)
+		at++;
+	complain(rank, "byte %zu of %zu %s was changed to 0x%02x after the error", at, bytes, what,
+		 at < bytes ? memory[at] : byte);
+}
+
+static void check_blocks(struct worker *worker)
+{
+	size_t guard_bytes = worker->rank->plan->guard_bytes;
+	for (int i = 0; i < worker->block_count; i++) {
+		const struct block *block = &worker->blocks[i];
+		check_part(worker, block->data, block->bytes, MARK, "of a buffer");
+		check_part(worker, block->start, guard_bytes, GUARD, "before a buffer");
+		check_part(worker, block->data + block->bytes, guard_bytes, GUARD,
+			   "behind a buffer");
+	}
+}
+
+/* Data of this rank have no high bit, so what has one came from a peer's buffer after its error. */
+static void check_result(struct worker *worker)
+{
+	const unsigned char *result = worker->result;
+	for (size_t i = 0; result && i < worker->rank->plan->bytes; i++)
+		if (result[i] & HIGH) {
+			complain(worker->rank, "byte %zu was read after its owner's error", i);
+			return;
+		}
+}
+
+static void make_buffers(struct worker *worker)
+{
+	const struct late_plan *plan = worker->rank->plan;
+	struct block *block = add_block(worker, plan->plain);
+	memset(block->data, 0x11 + worker->rank->me, block->bytes);
+	worker->send = block->data;
+	worker->result = worker->role == SENDER ? NULL : block->data;
+	if (worker->role != COLLECTIVE || plan->in_place)
+		return;
+	block = add_block(worker, plan->plain);
+	memset(block->data, 0, block->bytes);
+	worker->result = block->data;
+}
+
+/* ---- calls ---- */
+
+static ls_status call(struct worker *worker)
+{
+	const struct late_plan *plan = worker->rank->plan;
+	ls_group *group = worker->rank->group;
+	struct ls_op_options options = {.size = sizeof options, .tag = worker->tag};
+	switch (worker->role) {
+	case SENDER:
+		return ls_send(group, worker->send, plan->bytes, LS_UINT8, worker->peer, &options);
+	case RECEIVER:
+		return ls_recv(group, worker->result, plan->bytes, LS_UINT8, worker->peer, &options);
+	default:
+		if (plan->kind == LATE_BROADCAST)
+			return ls_broadcast(group, worker->send, worker->result, plan->bytes,
+					    LS_UINT8, plan->root, NULL);
+		return ls_allreduce(group, worker->send, worker->result, plan->bytes, LS_UINT8,
+				    LS_MAX, NULL);
+	}
+}
+
+/* Whether every rank that lives has had all its errors, and nobody is stopped. */
+static bool is_over(const struct rank *rank)
+{
+	const struct late_plan *plan = rank->plan;
+	for (int r = 0; r < plan->size; r++)
+		if (!(plan->kill && r == plan->victim) &&
+		    rank->shared->errors[r] < late_workers(plan, r))
+			return false;
+	return rank->shared->over;
+}
+
+static void after_error(struct worker *worker, ls_status status)
+{
+	struct rank *rank = worker->rank;
+	const struct late_plan *plan = rank->plan;
+	check_result(worker);
+	if (plan->reuse)
+		drop_blocks(worker);
+	/* What the engine gave back must be free, too: buffers of the user's, and blocks for staging. */
+	if (plan->reuse || plan->plain)
+		for (int i = 0; i < EXTRA; i++)
+			add_block(worker, false);
+	if (status == LS_SYSTEM && plan->starved)
+		worker->block_count = 0; /* the library says that it could not keep the promise */
+	for (int i = 0; i < worker->block_count; i++)
+		memset(worker->blocks[i].data, MARK, worker->blocks[i].bytes);
+	atomic_fetch_add(&rank->shared->errors[rank->me], 1);
+	tell(rank, LATE_ERROR);
+	while (!is_over(rank))
+		check_blocks(worker);
+	check_blocks(worker);
+}
+
+static void *work(void *argument)
+{
+	struct worker *worker = argument;
+	struct rank *rank = worker->rank;
+	const struct late_plan *plan = rank->plan;
+	bool traps =
+		plan->trap && rank->me == plan->victim && worker == rank->workers && worker->result;
+	ls_status status = LS_OK;
+	for (unsigned round = 0; status == LS_OK; round++) {
+		if (traps && round == plan->trap_round)
+			set_trap(worker);
+		status = call(worker);
+	}
+	if (traps)
+		lift_trap();
+	if (ls_status_scope(status) != LS_SCOPE_GROUP && !(plan->starved && status == LS_SYSTEM))
+		complain(rank, "got %s", ls_status_name(status));
+	after_error(worker, status);
+	return NULL;
+}
+
+/* ---- a rank ---- */
+
+int late_workers(const struct late_plan *plan, int rank)
+{
+	int count = plan->kind != LATE_SENDS;
+	for (int i = 0; i < plan->link_count; i++)
+		count += (plan->links[i].source == rank) + (plan->links[i].target == rank);
+	return count;
+}
+
+static void add_worker(struct rank *rank, enum role role, int peer, int tag)
+{
+	struct worker *worker = &rank->workers[rank->worker_count++];
+	*worker = (struct worker){.rank = rank, .role = role, .peer = peer, .tag = tag};
+	make_buffers(worker);
+}
+
+static void add_workers(struct rank *rank)
+{
+	const struct late_plan *plan = rank->plan;
+	void *pack = NULL;
+	if (plan->packed) {
+		rank->pack_left = 2 * late_workers(plan, rank->me);
+		if (ls_alloc(rank->group, block_bytes(plan) * (size_t)rank->pack_left, &pack) !=
+		    LS_OK)
+			give_up(rank, "ls_alloc");
+		rank->pack = pack;
+	}
+	if (plan->kind != LATE_SENDS)
+		add_worker(rank, COLLECTIVE, -1, 0);
+	for (int i = 0; i < plan->link_count; i++) {
+		const struct late_link *link = &plan->links[i];
+		if (link->target == rank->me)
+			add_worker(rank, RECEIVER, link->source, i);
+		if (link->source == rank->me)
+			add_worker(rank, SENDER, link->target, i);
+	}
+}
+
+static void *abort_when_told(void *argument)
+{
+	struct rank *rank = argument;
+	await_pipe(rank->pipes->abort);
+	if (ls_group_abort(rank->group, "the play says so") != LS_OK)
+		complain(rank, "ls_group_abort");
+	return NULL;
+}
+
+static void start(struct rank *rank, pthread_t *thread, void *(*run)(void *), void *argument)
+{
+	if (pthread_create(thread, NULL, run, argument) != 0)
+		give_up(rank, "pthread_create");
+}
+
+int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
+	      const struct late_pipes *pipes)
+{
+	static struct rank rank; /* too large for a stack */
+	char limit[16], name[64];
+	rank = (struct rank){.plan = plan, .shared = shared, .pipes = pipes, .me = me};
+	snprintf(limit, sizeof limit, "%u", plan->limit_ms[me]);
+	snprintf(name, sizeof name, "unix:lockstep-late-%d-%llu", (int)getppid(),
+		 (unsigned long long)plan->seed);
+	setenv("LOCKSTEP_TIMEOUT_MS", limit, 1);
+	setenv("LOCKSTEP_ALGORITHM", plan->algorithm, 1);
+	struct ls_group_options options = {
+		.size = sizeof options, .rank = me, .world_size = plan->size, .rendezvous = name};
+	struct ls_op_options patient = {.size = sizeof patient, .timeout_ms = LATE_LONG_MS};
+	if (ls_group_open(&options, &rank.group) != LS_OK)
+		give_up(&rank, "no group");
+	catch_faults(&rank);
+	add_workers(&rank);
+	if (ls_barrier(rank.group, &patient) != LS_OK)
+		give_up(&rank, "no barrier");
+	pthread_t aborter;
+	if (me == plan->aborter)
+		start(&rank, &aborter, abort_when_told, &rank);
+	tell(&rank, LATE_READY);
+	for (int i = 0; i < rank.worker_count; i++)
+		start(&rank, &rank.workers[i].thread, work, &rank.workers[i]);
+	if (plan->starved && setrlimit(RLIMIT_AS, &(struct rlimit){0, 0}) != 0)
+		give_up(&rank, "setrlimit");
+	for (int i = 0; i < rank.worker_count; i++)
+		pthread_join(rank.workers[i].thread, NULL);
+	if (me == plan->aborter)
+		pthread_join(aborter, NULL);
+	for (int i = 0; i < rank.worker_count; i++)
+		drop_blocks(&rank.workers[i]);
+	ls_group_close(rank.group);
+	return rank.wrong ? 1 : 0;
+}
