@@ -171,6 +171,22 @@ static void a_published_cause_is_read(void **state)
 	free(segment);
 }
 
+/* A short job is over before the launcher has found its segments. */
+static void a_cause_is_read_from_a_trace_alone(void **state)
+{
+	struct world *world = *state;
+
+	for (int rank = 0; rank < SIZE; rank++)
+		assert_true(add(world, rank, rank));
+	trace_report(&world->traces[1], LS_PEER_LEFT, 2, 6, "rank 2 finished");
+	struct cli_report *report = take(world);
+	assert_int_equal(report->failure, LS_PEER_LEFT);
+	assert_int_equal(report->blamed, 2);
+	assert_int_equal(report->operation, 6);
+	assert_string_equal(report->text, "rank 2 finished");
+	cli_report_free(report);
+}
+
 static void a_snapshot_is_read_as_it_was_written(void **state)
 {
 	struct world *world = *state;
@@ -276,6 +292,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_view_takes_each_trace_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_view_takes_only_its_segments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_published_cause_is_read, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_cause_is_read_from_a_trace_alone, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, set_up,

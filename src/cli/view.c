@@ -4,6 +4,7 @@
 #include "cli/view.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -135,23 +136,46 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 }
 
 /* The cause lies with member 0; its text with the rank that published it. */
-void cli_report_update(struct cli_report *report, const struct cli_view *view)
+static bool read_segments(struct cli_report *report, const struct cli_view *view)
 {
-	if (report->failure != LS_OK || !view->ranks[0].segment)
-		return;
+	if (!view->ranks[0].segment)
+		return false;
 	uint64_t cause =
 		atomic_load_explicit(&view->ranks[0].segment->member.cause, memory_order_acquire);
 	if (cause == 0 || cause > (uint64_t)view->size || !view->ranks[cause - 1].segment)
-		return;
+		return false;
 	const struct transport_member *teller = &view->ranks[cause - 1].segment->member;
 	uint32_t status = teller->status;
 	if (status == LS_OK || status > LS_INTERNAL)
-		return;
+		return false;
 	report->failure = (ls_status)status;
 	report->blamed = teller->blamed;
 	report->operation = teller->operation;
 	memcpy(report->text, teller->text, sizeof report->text);
 	report->text[sizeof report->text - 1] = '\0';
+	return true;
+}
+
+static void read_traces(struct cli_report *report, const struct cli_view *view)
+{
+	struct trace_report found;
+
+	for (int i = 0; i < view->size; i++) {
+		if (!view->ranks[i].trace.header ||
+		    !trace_read_report(&view->ranks[i].trace, &found))
+			continue;
+		report->failure = (ls_status)atomic_load(&found.status);
+		report->blamed = found.blamed;
+		report->operation = found.operation;
+		snprintf(report->text, sizeof report->text, "%s", found.text);
+		return;
+	}
+}
+
+void cli_report_update(struct cli_report *report, const struct cli_view *view)
+{
+	if (report->failure == LS_OK && !read_segments(report, view))
+		read_traces(report, view);
 }
 
 /* Ranks that ended badly in the middle of their group. The verdict is about who is waited for; that

@@ -37,7 +37,9 @@ void group_cause_read(const struct group_world *world, struct ls_failure *out)
 	if (cause == 0 || cause > (uint64_t)world->size)
 		return;
 	const struct transport_member *teller = transport_member(&world->transport, (int)cause - 1);
-	_Static_assert(sizeof out->text == sizeof teller->text, "a report fits");
+	_Static_assert(sizeof out->text == sizeof teller->text &&
+			       sizeof out->text == TRACE_REPORT_BYTES,
+		       "a report fits");
 	out->rank = teller->blamed;
 	out->operation = teller->operation;
 	memcpy(out->text, teller->text, sizeof out->text);
@@ -74,7 +76,7 @@ static bool wants_others(const struct diagnose_hint *hint, bool collective)
 		hint->status == LS_PEER_LEFT);
 }
 
-/* Fills my segment's report; true if the report has been worked out from a snapshot. */
+/* Fills my segment's report. */
 static void explain(struct group_world *world, const struct diagnose_hint *hint)
 {
 	struct transport_member *mine = transport_member(&world->transport, world->rank);
@@ -84,10 +86,9 @@ static void explain(struct group_world *world, const struct diagnose_hint *hint)
 	snprintf(mine->text, sizeof mine->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
 	struct diagnose_job *job = group_look_collect(world);
-	if (!job)
-		return;
-	struct diagnose_verdict verdict;
-	diagnose_judge(job, hint, &verdict);
+	struct diagnose_verdict verdict = {.status = LS_OK};
+	if (job)
+		diagnose_judge(job, hint, &verdict);
 	if (verdict.status != LS_OK) {
 		mine->status = (uint32_t)verdict.status;
 		mine->blamed = verdict.blamed;
@@ -139,13 +140,20 @@ static bool claim(struct group_world *world)
 
 static void publish(struct group_world *world, const struct diagnose_hint *hint)
 {
-	explain(world, hint);
+	const struct transport_member *mine = transport_member(&world->transport, world->rank);
 	uint64_t nobody = 0;
+
+	explain(world, hint);
+	/* First, as those that the cause wakes may end the job. */
+	trace_report(&world->trace, (ls_status)mine->status, mine->blamed, mine->operation,
+		     mine->text);
 	bool first = atomic_compare_exchange_strong(&head_of(world)->cause, &nobody,
 						    (uint64_t)world->rank + 1);
 	/* Before anybody wakes and takes this core: a rank that is killed here takes the report along. */
 	if (first)
-		message_report("LS-VERDICT", transport_member(&world->transport, world->rank)->text);
+		message_report("LS-VERDICT", mine->text);
+	else
+		trace_report(&world->trace, LS_OK, -1, 0, "");
 	transport_wake_all(&world->transport);
 	wait_ring(world->waiter.bell);
 }

@@ -187,6 +187,21 @@ void trace_set_job(struct trace *trace, uint64_t job, int world_size)
 	trace->header->world_size = world_size;
 }
 
+void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t operation,
+		  const char *text)
+{
+	struct trace_report *report = &trace->header->report;
+
+	if (status == LS_OK) {
+		atomic_store_explicit(&report->status, 0, memory_order_release);
+		return;
+	}
+	report->blamed = blamed;
+	report->operation = operation;
+	snprintf(report->text, sizeof report->text, "%s", text);
+	atomic_store_explicit(&report->status, (uint32_t)status, memory_order_release);
+}
+
 /* A cache of a constant, not state: the system call would cost more than the whole record. */
 static uint32_t thread_id(void)
 {

@@ -29,6 +29,7 @@ enum {
 	TRACE_TEXT_BYTES = 64,
 	TRACE_PATH_BYTES = 256,
 	TRACE_BUILD_ID_BYTES = 32,
+	TRACE_REPORT_BYTES = 2048,
 };
 
 enum trace_kind {
@@ -98,6 +99,15 @@ struct trace_module {
 	char path[TRACE_PATH_BYTES];
 };
 
+/* The cause of the group's end that the trace's owner has published. It stands here too because a job of
+ * a few milliseconds is over before the launcher has found the segments, and the trace is all it holds. */
+struct trace_report {
+	_Atomic uint32_t status; /* of the scope of a group, written last; 0: none is published */
+	int32_t blamed;          /* a rank of the group, or -1 */
+	uint64_t operation;
+	char text[TRACE_REPORT_BYTES];
+};
+
 struct trace_header {
 	uint64_t magic;
 	uint32_t version;
@@ -124,6 +134,7 @@ struct trace_header {
 	_Atomic uint32_t module_count;
 	_Atomic uint32_t label_count;
 	_Atomic uint64_t left_ns; /* clock_now_ns at ls_group_close of the world, 0 before */
+	struct trace_report report;
 };
 
 /* ---- writing: the owner ---- */
@@ -184,6 +195,11 @@ static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step
 /* Id of a label text (cut to TRACE_LABEL_BYTES - 1), 0 for NULL or when the table is full. */
 uint32_t trace_label(struct trace *trace, const char *text);
 
+/* Keeps what the owner is about to publish (text is cut to TRACE_REPORT_BYTES - 1); LS_OK takes it back,
+ * as somebody else was first. One thread of the rank. */
+void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t operation,
+		  const char *text);
+
 /* A free entry of the group table, filled; NULL when there is none. */
 struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
 				    const char *name);
@@ -219,6 +235,9 @@ bool trace_read(const struct trace_view *view, uint64_t index, struct trace_reco
  * record, also that of an operation which has run for longer than the ring is long. */
 bool trace_read_at(const struct trace_view *view, uint64_t position, struct trace_record *out,
 		   uint32_t *step);
+
+/* Copies the report; false: the owner has published none. The text is whole and ends with NUL. */
+bool trace_read_report(const struct trace_view *view, struct trace_report *out);
 
 /* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. */
 bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,

@@ -198,3 +198,19 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 	*out = (struct wait_slot_body){0};
 	return false;
 }
+
+bool trace_read_report(const struct trace_view *view, struct trace_report *out)
+{
+	const struct trace_report *report = &view->header->report;
+	uint32_t status = atomic_load_explicit(&report->status, memory_order_acquire);
+
+	*out = (struct trace_report){0};
+	if (ls_status_scope((ls_status)status) != LS_SCOPE_GROUP)
+		return false;
+	atomic_init(&out->status, status);
+	out->blamed = report->blamed;
+	out->operation = report->operation;
+	memcpy(out->text, report->text, sizeof(out->text));
+	out->text[sizeof(out->text) - 1] = '\0';
+	return true;
+}

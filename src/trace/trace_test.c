@@ -375,6 +375,32 @@ static void copies_are_whole_beside_writers(void **state)
 	close_trace(&trace, &mapped);
 }
 
+static void report_is_kept_and_taken_back(void **state)
+{
+	struct trace trace;
+	struct trace_view view;
+	struct trace_report report;
+	char text[TRACE_REPORT_BYTES + 100];
+	(void)state;
+
+	open_trace(&trace, 64, &view);
+	assert_false(trace_read_report(&view, &report));
+	memset(text, 'x', sizeof text);
+	text[sizeof text - 1] = '\0';
+	trace_report(&trace, LS_PEER_LEFT, 2, 6, text);
+	assert_true(trace_read_report(&view, &report));
+	assert_int_equal(report.status, LS_PEER_LEFT);
+	assert_int_equal(report.blamed, 2);
+	assert_int_equal(report.operation, 6);
+	assert_int_equal(strlen(report.text), TRACE_REPORT_BYTES - 1);
+	/* What a damaged trace says is no status. */
+	atomic_store(&trace.header->report.status, 9999);
+	assert_false(trace_read_report(&view, &report));
+	trace_report(&trace, LS_OK, -1, 0, "");
+	assert_false(trace_read_report(&view, &report));
+	close_trace(&trace, &view);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +411,7 @@ int main(void)
 		cmocka_unit_test(full_ring_records_no_more),
 		cmocka_unit_test(labels_are_kept_once),
 		cmocka_unit_test(group_table_fills_up),
+		cmocka_unit_test(report_is_kept_and_taken_back),
 		cmocka_unit_test(copies_are_whole_beside_writers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

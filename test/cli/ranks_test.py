@@ -228,7 +228,7 @@ def test_rank_that_exits():
 def test_rank_that_leaves():
     status, _, errors, found, _ = fails('leave', 2, 6)
     equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_PEER_LEFT', 2))
-    matches('rank 2 had exited with 0', errors)
+    matches(r'rank 2 (had|then) exited with 0', errors)  # a leaver may be the last to end
 
 
 def test_mismatch():
