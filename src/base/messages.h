@@ -80,6 +80,18 @@ const struct message_help *message_help_find(const char *id);
 		"cannot take %zu bytes of a failed operation at %p away from the other ranks: %s"
 #define MESSAGE_MEMORY_VIEW \
 	"LS-MEMORY-VIEW", SETTING_LOG_ERROR, "cannot map the arena of another rank: %s"
+#define MESSAGE_MEMORY_REGION "LS-MEMORY-REGION", SETTING_LOG_ERROR, "ls_register: %s"
+#define MESSAGE_MEMORY_REGIONS                  \
+	"LS-MEMORY-REGIONS", SETTING_LOG_ERROR, \
+		"ls_register: %d ranges of memory have been registered, which is all there is room for"
+#define MESSAGE_MEMORY_PEER_REGION                  \
+	"LS-MEMORY-PEER-REGION", SETTING_LOG_ERROR, \
+		"the memory that rank %d (pid %d) registers cannot be mapped here: %s: %s"
+#define MESSAGE_GROUP_SETTINGS                  \
+	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
+		"rank %d has another %s than rank 0; all ranks of a job need the same"
+#define MESSAGE_GROUP_REGISTER \
+	"LS-GROUP-REGISTER", SETTING_LOG_ERROR, "ls_register: rank %d could not take part (%s)"
 
 /* ---- transport ---- */
 #define MESSAGE_LINK_SIZE \
@@ -109,6 +121,13 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_LINK_IMPOSTOR                  \
 	"LS-LINK-IMPOSTOR", SETTING_LOG_ERROR, \
 		"process %d of user %u answers in place of rank %d, but %s"
+#define MESSAGE_LINK_REMOTE                                                                     \
+	"LS-LINK-REMOTE", SETTING_LOG_INFO,                                                     \
+		"cannot read the memory of rank %d: %s; buffers that are not from ls_alloc or " \
+		"ls_register are copied through shared memory, which is slower"
+#define MESSAGE_LINK_READ                  \
+	"LS-LINK-READ", SETTING_LOG_ERROR, \
+		"cannot read %llu bytes at %#llx in the memory of rank %d (process %d): %s"
 
 /* ---- rendezvous ---- */
 #define MESSAGE_PLACE "LS-PLACE", SETTING_LOG_ERROR, "%s"
@@ -127,6 +146,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-ENGINE-MEMORY", SETTING_LOG_ERROR, \
 		"no memory for the plans of this group (%zu steps each); the group was not opened"
 
+#define MESSAGE_TABLE_FILE \
+	"LS-TABLE-FILE", SETTING_LOG_ERROR, "cannot read '%s', which LOCKSTEP_TABLE names: %s"
+#define MESSAGE_TABLE_LINE "LS-TABLE-LINE", SETTING_LOG_ERROR, "%s, line %d: %s"
+
 /* ---- group ---- */
 #define MESSAGE_GROUP_ARGUMENT \
 	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s"
@@ -134,11 +157,66 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
 		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it time out"
 #define MESSAGE_GROUP_THREAD "LS-GROUP-THREAD", SETTING_LOG_ERROR, "cannot start the watch: %s"
+#define MESSAGE_GROUP_REDUCE \
+	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s"
+#define MESSAGE_GROUP_PROGRESS \
+	"LS-GROUP-PROGRESS", SETTING_LOG_ERROR, "cannot start the progress thread: %s"
+#define MESSAGE_GROUP_HANDLES                  \
+	"LS-GROUP-HANDLES", SETTING_LOG_ERROR, \
+		"no memory for another operation, or %d of them are in flight already"
+#define MESSAGE_GROUP_HANDLES_LEFT                 \
+	"LS-GROUP-HANDLES-LEFT", SETTING_LOG_WARN, \
+		"the group is closed, but %ld handles of operations were not freed"
+#define MESSAGE_GROUP_CLOSE_PENDING                  \
+	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR, \
+		"the group is closed while %ld operations are under way; they are given up"
+#define MESSAGE_GROUP_DROPPED                 \
+	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
+		"the handle of %s #%llu was freed, but nobody has asked how it ended"
 #define MESSAGE_GROUP_TRACE \
 	"LS-GROUP-TRACE", SETTING_LOG_WARN, "the trace of rank %d cannot be read: %s"
 /* Reports of several lines: message_report prints them as they are. */
 #define MESSAGE_VERDICT "LS-VERDICT", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_WAITING "LS-WAITING", SETTING_LOG_WARN, "%s"
+
+/* ---- ddp ---- */
+#define MESSAGE_DDP_ARGUMENT "LS-DDP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s"
+#define MESSAGE_DDP_MEMORY                  \
+	"LS-DDP-MEMORY", SETTING_LOG_ERROR, \
+		"%s: no memory to keep what belongs to the call (%zu bytes)"
+#define MESSAGE_DDP_DIFFERENT                  \
+	"LS-DDP-DIFFERENT", SETTING_LOG_ERROR, \
+		"ls_ddp_open: the models are not the same: parameter %llu is %s"
+#define MESSAGE_DDP_BUCKETS                                                                    \
+	"LS-DDP-BUCKETS", SETTING_LOG_ERROR,                                                   \
+		"ls_ddp_open: buckets of %llu and %llu bytes on rank 0, but of %llu and %llu " \
+		"on rank %d"
+#define MESSAGE_DDP_READY_TWICE                  \
+	"LS-DDP-READY-TWICE", SETTING_LOG_ERROR, \
+		"ls_ddp_ready: parameter '%s' is ready already in this step"
+#define MESSAGE_DDP_PASSES                                                                     \
+	"LS-DDP-PASSES", SETTING_LOG_ERROR,                                                    \
+		"ls_ddp_finish: gradients of backward pass %llu of rank 0 were averaged with " \
+		"those of rank %d's pass %llu: ls_ddp_no_sync differs"
+#define MESSAGE_JOIN_UNEVEN                  \
+	"LS-JOIN-UNEVEN", SETTING_LOG_ERROR, \
+		"uneven inputs: %s ended after %llu batch%s, while %s ha%s more"
+#define MESSAGE_SAMPLER_MEMORY \
+	"LS-SAMPLER-MEMORY", SETTING_LOG_ERROR, "no memory to shuffle %llu samples, 8 bytes each"
+#define MESSAGE_PHASE_NAME                                                                        \
+	"LS-PHASE-NAME", SETTING_LOG_ERROR,                                                       \
+		"ls_phase_begin: '%s' is no name of a phase: 1 to %d characters, no blanks, and " \
+		"parts between single slashes"
+#define MESSAGE_PHASE_INSIDE                                                                   \
+	"LS-PHASE-INSIDE", SETTING_LOG_ERROR,                                                  \
+		"ls_phase_begin: '%s' cannot begin inside of '%s', which this thread has not " \
+		"ended; names of phases inside of it begin with '%s/'"
+#define MESSAGE_PHASE_END                  \
+	"LS-PHASE-END", SETTING_LOG_ERROR, \
+		"ls_phase_end: '%s' cannot end here: this thread is in %s%s%s"
+#define MESSAGE_PHASE_MANY "LS-PHASE-MANY", SETTING_LOG_ERROR, "ls_phase_begin: '%s': %s"
+#define MESSAGE_PHASE_MEMORY \
+	"LS-PHASE-MEMORY", SETTING_LOG_ERROR, "no memory for a report on phases"
 
 /* ---- cli ---- */
 #define MESSAGE_USAGE "LS-USAGE", SETTING_LOG_ERROR, "%s%s%s; see 'lockstep%s%s --help'"
@@ -168,6 +246,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-DIAGNOSE-PROC", SETTING_LOG_ERROR, "cannot list processes: /proc: %s"
 #define MESSAGE_DIAGNOSE_MEMORY \
 	"LS-DIAGNOSE-MEMORY", SETTING_LOG_ERROR, "not enough memory to look at all jobs"
+#define MESSAGE_BENCH_WRONG "LS-BENCH-WRONG", SETTING_LOG_ERROR, "a result is wrong: %s"
 #define MESSAGE_PLAN_FAILED "LS-PLAN-FAILED", SETTING_LOG_ERROR, "cannot make the plan: %s"
 
 #endif

@@ -13,7 +13,7 @@
 
 #define PREFIX "LOCKSTEP_"
 
-enum type { U64, POWER, BYTES, CHOICE };
+enum type { U64, POWER, BYTES, CHOICE, FILE_PATH };
 enum { NAME_MAX_COMPARED = 63, VALUE_SHOWN = 40, ALLOWED_BYTES = 160 };
 
 struct setting {
@@ -28,19 +28,33 @@ struct setting {
 #define NAME_OF(enumerator) #enumerator,
 static const char *const choices_wait[] = {SETTING_CHOICES_wait(NAME_OF)};
 static const char *const choices_algorithm[] = {SETTING_CHOICES_algorithm(NAME_OF)};
-static const char *const choices_stores[] = {SETTING_CHOICES_stores(NAME_OF)};
 static const char *const choices_log[] = {SETTING_CHOICES_log(NAME_OF)};
 static const char *const choices_color[] = {SETTING_CHOICES_color(NAME_OF)};
+static const char *const choices_remote[] = {SETTING_CHOICES_remote(NAME_OF)};
+static const char *const choices_join[] = {SETTING_CHOICES_join(NAME_OF)};
 
 #define CHOICES_OF_U64(field) NULL
 #define CHOICES_OF_POWER(field) NULL
 #define CHOICES_OF_BYTES(field) NULL
 #define CHOICES_OF_CHOICE(field) choices_##field
+#define CHOICES_OF_FILE(field) NULL
+
+#define TYPE_OF_U64 U64
+#define TYPE_OF_POWER POWER
+#define TYPE_OF_BYTES BYTES
+#define TYPE_OF_CHOICE CHOICE
+#define TYPE_OF_FILE FILE_PATH
 
 static const struct setting table[] = {
-#define X(field, name, type, def, min, max, help)                   \
-	{PREFIX #name, type, offsetof(struct settings, field), def, \
-	 min,          max,  CHOICES_OF_##type(field),         help},
+#define X(field, name, type, def, min, max, help) \
+	{PREFIX #name,                            \
+	 TYPE_OF_##type,                          \
+	 offsetof(struct settings, field),        \
+	 def,                                     \
+	 min,                                     \
+	 max,                                     \
+	 CHOICES_OF_##type(field),                \
+	 help},
 #include "settings.def"
 #undef X
 };
@@ -133,6 +147,8 @@ static void print_value(const struct setting *setting, uint64_t value, char *out
 {
 	if (setting->type == CHOICE)
 		lower(out, bytes, choice_word(setting->choices[value]));
+	else if (setting->type == FILE_PATH)
+		snprintf(out, bytes, "none");
 	else
 		snprintf(out, bytes, "%" PRIu64, value);
 }
@@ -230,9 +246,9 @@ static void warn_of_unknown(char *const *environment)
 	}
 }
 
-static uint64_t *field_of(struct settings *settings, const struct setting *setting)
+static void *field_of(struct settings *settings, const struct setting *setting)
 {
-	return (uint64_t *)((char *)settings + setting->offset);
+	return (char *)settings + setting->offset;
 }
 
 ls_status settings_read(char *const *environment, struct settings *out)
@@ -242,13 +258,17 @@ ls_status settings_read(char *const *environment, struct settings *out)
 	for (size_t i = 0; i < SETTING_COUNT; i++) {
 		uint64_t value = table[i].value_default;
 		const char *text = look_up(environment, table[i].name);
+		if (table[i].type == FILE_PATH) {
+			*(const char **)field_of(out, &table[i]) = text;
+			continue;
+		}
 		if (text && !parse(&table[i], text, &value)) {
 			char allowed[ALLOWED_BYTES];
 			print_allowed(&table[i], allowed, sizeof(allowed));
 			refuse(table[i].name, text, allowed);
 			usable = false;
 		}
-		*field_of(out, &table[i]) = value;
+		*(uint64_t *)field_of(out, &table[i]) = value;
 	}
 	if (out->log >= SETTING_LOG_WARN)
 		warn_of_unknown(environment);
@@ -329,7 +349,7 @@ void settings_describe(char *const *environment, size_t i, struct settings_line 
 	out->source = text ? SETTINGS_ENVIRONMENT : SETTINGS_DEFAULT;
 	print_value(setting, value, out->value_default, sizeof(out->value_default));
 	/* What cannot be used is shown as it is; settings_read is who refuses it. */
-	if (text && !parse(setting, text, &value))
+	if (text && (setting->type == FILE_PATH || !parse(setting, text, &value)))
 		snprintf(out->value, sizeof(out->value), "%s", text);
 	else
 		print_value(setting, value, out->value, sizeof(out->value));

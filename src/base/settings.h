@@ -17,22 +17,34 @@
 #define SETTING_CHOICES_algorithm(X) \
 	X(SETTING_ALGORITHM_AUTO)    \
 	X(SETTING_ALGORITHM_DIRECT)  \
-	X(SETTING_ALGORITHM_RING) X(SETTING_ALGORITHM_DOUBLING) X(SETTING_ALGORITHM_TREE)
-#define SETTING_CHOICES_stores(X) X(SETTING_STORES_PLAIN) X(SETTING_STORES_STREAM)
+	X(SETTING_ALGORITHM_PULL)    \
+	X(SETTING_ALGORITHM_RING)    \
+	X(SETTING_ALGORITHM_DOUBLING) X(SETTING_ALGORITHM_TREE) X(SETTING_ALGORITHM_PAIRWISE)
 #define SETTING_CHOICES_log(X) \
 	X(SETTING_LOG_ERROR) X(SETTING_LOG_WARN) X(SETTING_LOG_INFO) X(SETTING_LOG_DEBUG)
 #define SETTING_CHOICES_color(X) \
 	X(SETTING_COLOR_AUTO) X(SETTING_COLOR_ALWAYS) X(SETTING_COLOR_NEVER)
+#define SETTING_CHOICES_remote(X) \
+	X(SETTING_REMOTE_AUTO) X(SETTING_REMOTE_OFF) X(SETTING_REMOTE_ALWAYS)
+#define SETTING_CHOICES_join(X) X(SETTING_JOIN_SHADOW) X(SETTING_JOIN_ERROR)
 
 #define SETTING_ENUMERATOR(name) name,
 enum setting_wait { SETTING_CHOICES_wait(SETTING_ENUMERATOR) };
 enum setting_algorithm { SETTING_CHOICES_algorithm(SETTING_ENUMERATOR) };
-enum setting_stores { SETTING_CHOICES_stores(SETTING_ENUMERATOR) };
 enum setting_log { SETTING_CHOICES_log(SETTING_ENUMERATOR) };
 enum setting_color { SETTING_CHOICES_color(SETTING_ENUMERATOR) };
+enum setting_remote { SETTING_CHOICES_remote(SETTING_ENUMERATOR) };
+enum setting_join { SETTING_CHOICES_join(SETTING_ENUMERATOR) };
 
+#define SETTING_C_U64 uint64_t
+#define SETTING_C_POWER uint64_t
+#define SETTING_C_BYTES uint64_t
+#define SETTING_C_CHOICE uint64_t
+#define SETTING_C_FILE const char *
+
+/* A file is NULL, or points into the environment. */
 struct settings {
-#define X(field, name, type, def, min, max, help) uint64_t field;
+#define X(field, name, type, def, min, max, help) SETTING_C_##type field;
 #include "settings.def"
 #undef X
 };
@@ -57,7 +69,7 @@ enum settings_source { SETTINGS_DEFAULT, SETTINGS_ENVIRONMENT };
 struct settings_line {
 	const char *name; /* "LOCKSTEP_TIMEOUT_MS" */
 	const char *help;
-	char value[32];
+	char value[256];
 	char value_default[32];
 	enum settings_source source;
 };

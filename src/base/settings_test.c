@@ -54,9 +54,11 @@ static void test_values(void **state)
 				     "LOCKSTEP_TRACE_RECORDS=16",
 				     "LOCKSTEP_SPIN_US=",
 				     "LOCKSTEP_RENDEZVOUS=unix:x",
+				     "LOCKSTEP_TABLE=/a/table",
 				     NULL};
 	assert_int_equal(read_saying(environment, &settings, &capture), LS_OK);
 	assert_string_equal(capture.text, "");
+	assert_string_equal(settings.table, "/a/table");
 	assert_int_equal(settings.timeout_ms, 1234);
 	assert_int_equal(settings.arena_bytes, 64 << 20);
 	assert_int_equal(settings.wait, SETTING_WAIT_YIELD);
@@ -224,7 +226,7 @@ static void test_describe(void **state)
 	(void)state;
 	struct settings_line line;
 	char *const environment[] = {"LOCKSTEP_ARENA_BYTES=1G", "LOCKSTEP_WAIT=SPIN",
-				     "LOCKSTEP_LOOK_MS=soon", NULL};
+				     "LOCKSTEP_LOOK_MS=soon", "LOCKSTEP_TABLE=here", NULL};
 	int seen = 0;
 	assert_true(settings_count() > 0 && settings_count() <= 30);
 	for (size_t i = 0; i < settings_count(); i++) {
@@ -239,6 +241,9 @@ static void test_describe(void **state)
 			assert_string_equal(line.value_default, "auto");
 		} else if (strcmp(line.name, "LOCKSTEP_LOOK_MS") == 0) {
 			assert_string_equal(line.value, "soon");
+		} else if (strcmp(line.name, "LOCKSTEP_TABLE") == 0) {
+			assert_string_equal(line.value, "here");
+			assert_string_equal(line.value_default, "none");
 		} else {
 			assert_string_equal(line.value, line.value_default);
 			assert_int_equal(line.source, SETTINGS_DEFAULT);
@@ -247,7 +252,7 @@ static void test_describe(void **state)
 		assert_int_equal(line.source, SETTINGS_ENVIRONMENT);
 		seen++;
 	}
-	assert_int_equal(seen, 3);
+	assert_int_equal(seen, 4);
 	settings_describe(environment, settings_count(), &line);
 	assert_null(line.name);
 }

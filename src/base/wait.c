@@ -18,6 +18,9 @@
 #include "wait_slot.h"
 
 enum {
+	/* Whoever spins for longer is likely to wait for a rank that has no core: another program may have
+	 * it, and get the spinner's as well. A yield with nobody else there costs a short system call. */
+	SPIN_ALONE_NS = 20000,
 	SPIN_BATCH = 16, /* spins between two looks at the clock, the failure and the peers */
 	NS_PER_S = 1000000000,
 };
@@ -98,11 +101,23 @@ static void relax(void)
 #endif
 }
 
+bool wait_briefly(const struct waiter *waiter, const struct wait_call *call)
+{
+	bool spins = !waiter->yield && waiter->spin_ns > 0;
+	for (unsigned i = 1; !wait_satisfied(call); i++) {
+		if (!spins || i == SPIN_BATCH)
+			return false;
+		relax();
+	}
+	return true;
+}
+
 /* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so
  * that a wait which is over at once costs a few loads. *since_ns: about when the wait began. */
 static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
 		 ls_status *status, int *peer)
 {
+	bool gives_way = waiter->yield;
 	*since_ns = 0;
 	*peer = -1;
 	for (unsigned i = 1;; i++) {
@@ -119,8 +134,9 @@ static bool spin(const struct waiter *waiter, const struct wait_call *call, uint
 				*since_ns = now;
 			if (now - *since_ns >= waiter->spin_ns || now >= call->deadline_ns)
 				return false;
+			gives_way = waiter->yield || now - *since_ns >= SPIN_ALONE_NS;
 		}
-		if (waiter->yield)
+		if (gives_way)
 			sched_yield();
 		else
 			relax();

@@ -44,7 +44,8 @@ struct wait_edge {
 	uint64_t value;
 	uint64_t offset; /* of the word in its segment, a multiple of 8 */
 	int32_t owner;   /* world rank whose segment it is */
-	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed */
+	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed; -1:
+		       * another thread of the waiting rank, which waits for peers in its turn */
 	uint32_t segment; /* enum wait_segment */
 	uint32_t reserved;
 };
@@ -156,6 +157,10 @@ void wait_thread_leave(struct waiter *waiter) LOCK_AVOIDS(trace);
 /* True once the call's condition holds: one sequentially consistent load per word, nothing else.
  * Of no words, all are there and none is there. */
 bool wait_satisfied(const struct wait_call *call);
+
+/* Looks for the time of a few cache misses; true once the condition holds. For what is most often over
+ * before the clock could be read: deadline, cause and peers are not looked at. */
+bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
 /* Blocks until the condition holds. It is tested once more after every other reason to end, so
  * success wins. Returns LS_OK; LS_ABORTED when *cause became non-zero; LS_PEER_DIED or
