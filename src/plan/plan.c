@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves come
- * from plan_slot.c, plan_direct.c, plan_ring.c, plan_doubling.c and plan_tree.c. */
+ * from one file for each algorithm: plan_slot.c, plan_direct.c and so on. */
 #include "plan.h"
 
 #include <assert.h>
@@ -11,16 +11,51 @@
 static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT] = {
 	[PLAN_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
 			    [PLAN_DIRECT] = plan_direct_allreduce,
+			    [PLAN_PULL] = plan_pull_allreduce,
 			    [PLAN_RING] = plan_ring_allreduce,
 			    [PLAN_DOUBLING] = plan_doubling_allreduce,
 			    [PLAN_TREE] = plan_tree_allreduce},
+	[PLAN_REDUCE] = {[PLAN_SLOT] = plan_slot_reduce,
+			 [PLAN_DIRECT] = plan_direct_reduce,
+			 [PLAN_TREE] = plan_tree_reduce},
 	[PLAN_BROADCAST] = {[PLAN_SLOT] = plan_slot_broadcast,
 			    [PLAN_DIRECT] = plan_direct_broadcast,
 			    [PLAN_RING] = plan_ring_broadcast,
 			    [PLAN_TREE] = plan_tree_broadcast},
+	[PLAN_ALLGATHER] = {[PLAN_SLOT] = plan_slot_allgather,
+			    [PLAN_DIRECT] = plan_direct_allgather,
+			    [PLAN_RING] = plan_ring_allgather},
+	[PLAN_GATHER] = {[PLAN_SLOT] = plan_slot_gather,
+			 [PLAN_DIRECT] = plan_direct_gather,
+			 [PLAN_PAIRWISE] = plan_pairwise_gather},
+	[PLAN_SCATTER] = {[PLAN_SLOT] = plan_slot_scatter,
+			  [PLAN_DIRECT] = plan_direct_scatter,
+			  [PLAN_PAIRWISE] = plan_pairwise_scatter},
+	[PLAN_REDUCE_SCATTER] = {[PLAN_SLOT] = plan_slot_reduce_scatter,
+				 [PLAN_DIRECT] = plan_direct_reduce_scatter,
+				 [PLAN_PAIRWISE] = plan_pairwise_reduce_scatter},
+	[PLAN_ALLTOALL] = {[PLAN_SLOT] = plan_slot_alltoall,
+			   [PLAN_DIRECT] = plan_direct_alltoall,
+			   [PLAN_PAIRWISE] = plan_pairwise_alltoall},
 	[PLAN_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
 			  [PLAN_DOUBLING] = plan_doubling_barrier,
 			  [PLAN_TREE] = plan_tree_barrier},
+};
+
+/* What a collective is, whatever its algorithm. */
+static const struct {
+	uint8_t input, output; /* enum plan_layout */
+	bool has_root;
+} shapes[PLAN_COLLECTIVE_COUNT] = {
+	[PLAN_ALLREDUCE] = {PLAN_CUT, PLAN_CUT, false},
+	[PLAN_REDUCE] = {PLAN_CUT, PLAN_CUT, true},
+	[PLAN_BROADCAST] = {PLAN_CUT, PLAN_CUT, true},
+	[PLAN_ALLGATHER] = {PLAN_PART, PLAN_PARTS, false},
+	[PLAN_GATHER] = {PLAN_PART, PLAN_PARTS, true},
+	[PLAN_SCATTER] = {PLAN_PARTS, PLAN_PART, true},
+	[PLAN_REDUCE_SCATTER] = {PLAN_PARTS, PLAN_PART, false},
+	[PLAN_ALLTOALL] = {PLAN_PARTS, PLAN_PARTS, false},
+	[PLAN_BARRIER] = {PLAN_CUT, PLAN_CUT, false},
 };
 
 /* The longest plans: ring all-reduce, 2 + 5 (size - 1) steps; doubling, 6 + 4 log2(size); a chain,
@@ -32,7 +67,7 @@ static size_t steps_max(int size)
 
 size_t plan_steps_max(const struct plan_request *request)
 {
-	return request->size < 1 || request->size > PLAN_SIZE_MAX ? 0 : steps_max(request->size);
+	return request->size < 1 || request->size > PLAN_BUILD_MAX ? 0 : steps_max(request->size);
 }
 
 bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
@@ -41,16 +76,31 @@ bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
 	       (unsigned)algorithm < PLAN_ALGORITHM_COUNT && builders[collective][algorithm];
 }
 
+bool plan_has_root(enum plan_collective collective)
+{
+	return (unsigned)collective < PLAN_COLLECTIVE_COUNT && shapes[collective].has_root;
+}
+
 static bool request_is_valid(const struct plan_request *request)
 {
 	if (!plan_has(request->collective, request->algorithm))
 		return false;
-	if (request->size < 1 || request->size > PLAN_SIZE_MAX)
+	if (request->size < 1 || request->size > PLAN_BUILD_MAX)
 		return false;
 	if (request->rank < 0 || request->rank >= request->size)
 		return false;
-	int roots = request->collective == PLAN_BROADCAST ? request->size : 1;
+	int roots = plan_has_root(request->collective) ? request->size : 1;
 	return request->root >= 0 && request->root < roots;
+}
+
+/* Whether this rank has both buffers and they may be one. */
+static bool works_in_place(const struct plan_request *request)
+{
+	if (request->collective == PLAN_ALLTOALL || request->collective == PLAN_BARRIER)
+		return false;
+	if (plan_has_root(request->collective) && request->rank != request->root)
+		return false;
+	return request->in_place;
 }
 
 bool plan_build(const struct plan_request *request, struct plan_step *steps, struct plan *out)
@@ -58,19 +108,25 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 	*out = (struct plan){0};
 	if (!request_is_valid(request))
 		return false;
+	uint8_t input = shapes[request->collective].input;
+	uint8_t output = shapes[request->collective].output;
+	bool parts = input != PLAN_CUT;
 	*out = (struct plan){
 		.collective = (uint8_t)request->collective,
 		.algorithm = (uint8_t)request->algorithm,
+		.layout = {[PLAN_INPUT] = input, [PLAN_OUTPUT] = output, [PLAN_SCRATCH] = output},
 		.rank = (uint16_t)request->rank,
 		.size = (uint16_t)request->size,
 		.root = (uint16_t)request->root,
-		.blocks = 1,
+		.blocks = parts ? (uint16_t)request->size : 1,
 		.steps = steps,
 	};
+	struct plan_request sound = *request;
+	sound.in_place = works_in_place(request);
 	if (request->size > 1)
-		builders[request->collective][request->algorithm](request, out);
+		builders[request->collective][request->algorithm](&sound, out);
 	else if (request->collective != PLAN_BARRIER)
-		plan_add_local_copy(out, request);
+		plan_add_local_copy(out, &sound);
 	return true;
 }
 
@@ -78,7 +134,7 @@ enum plan_algorithm plan_choose(enum plan_collective collective, uint64_t bytes,
 				uint64_t slot_bytes, int size, enum plan_algorithm wanted)
 {
 	(void)size; /* so far no choice depends on it */
-	bool fits = bytes <= slot_bytes;
+	bool fits = bytes != UINT64_MAX && bytes <= slot_bytes;
 	if (plan_has(collective, wanted) && (wanted != PLAN_SLOT || fits))
 		return wanted;
 	return fits && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
@@ -100,6 +156,8 @@ void plan_block_range(uint64_t count, unsigned align, unsigned total, unsigned b
 	*elements = block_start(count, align, total, block + blocks) - *first;
 }
 
+/* ---- appending steps ---- */
+
 void plan_add(struct plan *plan, const struct plan_step *step)
 {
 	assert(plan->step_count < steps_max(plan->size));
@@ -108,13 +166,30 @@ void plan_add(struct plan *plan, const struct plan_step *step)
 
 void plan_add_local_copy(struct plan *plan, const struct plan_request *request)
 {
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_CUT;
 	if (!request->in_place)
-		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)request->rank,
-			 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .blocks = plan->blocks);
+		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)plan->rank, .from = PLAN_INPUT,
+			 .to = PLAN_OUTPUT, .block = parts ? plan->rank : 0,
+			 .blocks = parts ? 1 : plan->blocks);
+}
+
+void plan_add_copy(struct plan *plan, int peer, int block, int flags)
+{
+	PLAN_ADD(plan, .kind = PLAN_COPY, .flags = (uint8_t)flags, .peer = (int16_t)peer,
+		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
+}
+
+void plan_add_copies(struct plan *plan, int flags)
+{
+	for (int distance = 1; distance < plan->size; distance++) {
+		int peer = (plan->rank + distance) % plan->size;
+		plan_add_copy(plan, peer, peer, flags);
+	}
 }
 
 void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks)
 {
+	plan->reach[from] = PLAN_MAPPED;
 	PLAN_ADD(plan, .kind = PLAN_SEND, .peer = (int16_t)peer, .from = (uint8_t)from,
 		 .block = (uint16_t)block, .blocks = (uint16_t)blocks);
 }
@@ -133,6 +208,18 @@ void plan_add_send_empty(struct plan *plan, int peer)
 void plan_add_recv_empty(struct plan *plan, int peer)
 {
 	PLAN_ADD(plan, .kind = PLAN_RECV, .peer = (int16_t)peer);
+}
+
+void plan_add_combine(struct plan *plan, int block, int flags)
+{
+	PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = (uint8_t)flags, .from = PLAN_SCRATCH,
+		 .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
+}
+
+void plan_add_scale(struct plan *plan, int block)
+{
+	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
+		 .block = (uint16_t)block, .blocks = 1);
 }
 
 void plan_add_await(struct plan *plan, int peer, int phase)

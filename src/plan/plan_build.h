@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of the plan room share: one builder for each collective of an algorithm, and the
- * helpers that append steps. A builder is called with size >= 2, checked arguments, and a plan that is
- * filled but for steps; it sets blocks, phase_end, needs_scratch and uses_windows where they differ from
- * 1, 0, false and false. */
+ * helpers that append steps. A builder is called with size >= 2, checked arguments, `in_place` only where
+ * it means something, and a plan that is filled but for steps; it sets blocks, phase_end, needs_scratch
+ * and reach where they differ from what is there (plan_add_send sets the reach of what is sent). */
 #ifndef PLAN_BUILD_H
 #define PLAN_BUILD_H
 
@@ -13,23 +13,38 @@ enum { PLAN_CHAIN_BLOCKS = 8 };
 
 typedef void plan_builder(const struct plan_request *request, struct plan *plan);
 
-plan_builder plan_slot_allreduce, plan_slot_broadcast;
-plan_builder plan_direct_allreduce, plan_direct_broadcast, plan_direct_barrier;
-plan_builder plan_ring_allreduce, plan_ring_broadcast;
+plan_builder plan_slot_allreduce, plan_slot_reduce, plan_slot_broadcast, plan_slot_allgather,
+	plan_slot_gather, plan_slot_scatter, plan_slot_reduce_scatter, plan_slot_alltoall;
+plan_builder plan_direct_allreduce, plan_direct_reduce, plan_direct_broadcast,
+	plan_direct_allgather, plan_direct_gather, plan_direct_scatter, plan_direct_reduce_scatter,
+	plan_direct_alltoall, plan_direct_barrier;
+plan_builder plan_pull_allreduce;
+plan_builder plan_ring_allreduce, plan_ring_broadcast, plan_ring_allgather;
 plan_builder plan_doubling_allreduce, plan_doubling_barrier;
-plan_builder plan_tree_allreduce, plan_tree_broadcast, plan_tree_barrier;
+plan_builder plan_tree_allreduce, plan_tree_reduce, plan_tree_broadcast, plan_tree_barrier;
+plan_builder plan_pairwise_gather, plan_pairwise_scatter, plan_pairwise_reduce_scatter,
+	plan_pairwise_alltoall;
 
 /* Appends a step; all that is not given is zero. */
 #define PLAN_ADD(plan, ...) plan_add(plan, &(struct plan_step){__VA_ARGS__})
 void plan_add(struct plan *plan, const struct plan_step *step);
 
-/* INPUT to OUTPUT of the same rank, unless they are one. */
+/* What is mine of my INPUT to my OUTPUT, unless they are one there. */
 void plan_add_local_copy(struct plan *plan, const struct plan_request *request);
+/* A block of a peer's INPUT to my OUTPUT; flags: PLAN_TRANSPOSE or 0. */
+void plan_add_copy(struct plan *plan, int peer, int block, int flags);
+/* A copy of the block named after each peer, beginning behind me, so that not all ranks read from the
+ * same one at a time. */
+void plan_add_copies(struct plan *plan, int flags);
 void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks);
 void plan_add_recv(struct plan *plan, int peer, enum plan_buffer to, int block, int blocks);
 /* Without payload. */
 void plan_add_send_empty(struct plan *plan, int peer);
 void plan_add_recv_empty(struct plan *plan, int peer);
+/* One block of SCRATCH into OUTPUT; flags: PLAN_SCRATCH_FIRST or 0. */
+void plan_add_combine(struct plan *plan, int block, int flags);
+/* One block of OUTPUT. */
+void plan_add_scale(struct plan *plan, int block);
 void plan_add_await(struct plan *plan, int peer, int phase);
 void plan_add_signal(struct plan *plan, int phase);
 

@@ -5,32 +5,98 @@
 #include "plan_build.h"
 
 /* Rank i alone reads and writes block i, in all ranks' buffers; so in place needs nothing special. */
-void plan_direct_allreduce(const struct plan_request *request, struct plan *plan)
+static void add_reduction(struct plan *plan, int flags, int target)
 {
-	plan->uses_windows = true;
-	plan->blocks = plan->size;
 	plan->phase_end = 1;
+	plan->reach[PLAN_INPUT] = PLAN_READ;
 	plan_add_await(plan, PLAN_ALL, 0);
-	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .peer = PLAN_ALL, .from = PLAN_INPUT,
-		 .to = PLAN_OUTPUT, .block = (uint16_t)request->rank, .blocks = 1);
+	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = (uint8_t)flags, .peer = (int16_t)target,
+		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = plan->rank, .blocks = 1);
 	plan_add_signal(plan, 1);
 	plan_add_await(plan, PLAN_ALL, 1);
 }
 
+void plan_direct_allreduce(const struct plan_request *request, struct plan *plan)
+{
+	(void)request;
+	plan->blocks = plan->size;
+	plan->reach[PLAN_OUTPUT] = PLAN_MAPPED;
+	add_reduction(plan, 0, PLAN_ALL);
+}
+
+void plan_direct_reduce(const struct plan_request *request, struct plan *plan)
+{
+	bool root = request->rank == request->root;
+	plan->blocks = plan->size;
+	plan->reach[PLAN_OUTPUT] = root ? PLAN_MAPPED : PLAN_PRIVATE;
+	add_reduction(plan, root ? PLAN_TO_SELF : PLAN_TO_PEER, root ? PLAN_ALL : request->root);
+}
+
+void plan_direct_reduce_scatter(const struct plan_request *request, struct plan *plan)
+{
+	(void)request;
+	add_reduction(plan, PLAN_TO_SELF, PLAN_ALL);
+}
+
 /* Everybody reads the root's buffer; nobody but the root has to wait for another. */
-void plan_direct_broadcast(const struct plan_request *request, struct plan *plan)
+static void add_from_root(struct plan *plan, const struct plan_request *request, int block)
 {
 	plan->phase_end = 1;
 	if (request->rank == request->root) {
-		plan->uses_windows = true;
+		plan->reach[PLAN_INPUT] = PLAN_READ;
 		plan_add_local_copy(plan, request);
 		plan_add_await(plan, PLAN_ALL, 1);
 		return;
 	}
 	plan_add_await(plan, request->root, 0);
-	PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)request->root, .from = PLAN_INPUT,
-		 .to = PLAN_OUTPUT, .blocks = 1);
+	plan_add_copy(plan, request->root, block, 0);
 	plan_add_signal(plan, 1);
+}
+
+void plan_direct_broadcast(const struct plan_request *request, struct plan *plan)
+{
+	add_from_root(plan, request, 0);
+}
+
+void plan_direct_scatter(const struct plan_request *request, struct plan *plan)
+{
+	add_from_root(plan, request, request->rank);
+}
+
+/* My own part comes first, while the others enter. */
+static void add_from_all(struct plan *plan, const struct plan_request *request, int flags)
+{
+	plan->phase_end = 1;
+	plan_add_local_copy(plan, request);
+	plan_add_await(plan, PLAN_ALL, 0);
+	plan_add_copies(plan, flags);
+	plan_add_signal(plan, 1);
+}
+
+/* The root reads from everybody, who only waits until it has. */
+void plan_direct_gather(const struct plan_request *request, struct plan *plan)
+{
+	if (request->rank == request->root) {
+		add_from_all(plan, request, 0);
+		return;
+	}
+	plan->phase_end = 1;
+	plan->reach[PLAN_INPUT] = PLAN_READ;
+	plan_add_await(plan, request->root, 1);
+}
+
+void plan_direct_allgather(const struct plan_request *request, struct plan *plan)
+{
+	plan->reach[PLAN_INPUT] = PLAN_READ;
+	add_from_all(plan, request, 0);
+	plan_add_await(plan, PLAN_ALL, 1);
+}
+
+void plan_direct_alltoall(const struct plan_request *request, struct plan *plan)
+{
+	plan->reach[PLAN_INPUT] = PLAN_READ;
+	add_from_all(plan, request, PLAN_TRANSPOSE);
+	plan_add_await(plan, PLAN_ALL, 1);
 }
 
 /* That all have entered is all there is to know. */

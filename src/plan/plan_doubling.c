@@ -31,8 +31,7 @@ static void add_round(struct plan *plan, int partner)
 	plan_add_recv(plan, partner, PLAN_SCRATCH, 0, 1);
 	/* The partner reads my OUTPUT, and I am about to change it. */
 	PLAN_ADD(plan, .kind = PLAN_AWAIT, .flags = PLAN_UNTIL_TAKEN, .peer = (int16_t)partner);
-	PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = partner < plan->rank ? PLAN_SCRATCH_FIRST : 0,
-		 .from = PLAN_SCRATCH, .to = PLAN_OUTPUT, .blocks = 1);
+	plan_add_combine(plan, 0, partner < plan->rank ? PLAN_SCRATCH_FIRST : 0);
 }
 
 void plan_doubling_allreduce(const struct plan_request *request, struct plan *plan)
@@ -49,13 +48,12 @@ void plan_doubling_allreduce(const struct plan_request *request, struct plan *pl
 	plan_add_local_copy(plan, request);
 	if (paired) {
 		plan_add_recv(plan, rank + 1, PLAN_SCRATCH, 0, 1);
-		PLAN_ADD(plan, .kind = PLAN_COMBINE, .from = PLAN_SCRATCH, .to = PLAN_OUTPUT,
-			 .blocks = 1);
+		plan_add_combine(plan, 0, 0);
 	}
 	int place = paired ? rank / 2 : rank - doubling.folded;
 	for (int distance = 1; distance < doubling.core; distance *= 2)
 		add_round(plan, rank_of_place(&doubling, place ^ distance));
-	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT, .blocks = 1);
+	plan_add_scale(plan, 0);
 	if (paired)
 		plan_add_send(plan, rank + 1, PLAN_OUTPUT, 0, 1);
 }

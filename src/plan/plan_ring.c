@@ -1,8 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up on
- * its way round, then size - 1 rounds in which the finished blocks go round. Broadcast: a chain that
- * begins at the root. */
+ * its way round, then size - 1 rounds in which the finished blocks go round. All-gather is the second
+ * half of it. Broadcast: a chain that begins at the root. */
 #include "plan_build.h"
+
+/* Each block goes round, from the rank that has it, which is `mine` here, to all others. */
+static void add_circulation(struct plan *plan, int mine)
+{
+	int rank = plan->rank, size = plan->size;
+	for (int round = 0; round < size - 1; round++) {
+		int coming = (mine + size - round - 1) % size;
+		plan_add_send(plan, (rank + 1) % size, PLAN_OUTPUT, (coming + 1) % size, 1);
+		plan_add_recv(plan, (rank + size - 1) % size, PLAN_OUTPUT, coming, 1);
+	}
+}
 
 /* A block that was sent in the first half is written in the second only by the result that comes back,
  * which was made from it: no payload is overwritten before it was taken. One rank alone finishes
@@ -18,17 +29,17 @@ void plan_ring_allreduce(const struct plan_request *request, struct plan *plan)
 		int coming = (rank + 2 * size - round - 1) % size;
 		plan_add_send(plan, next, PLAN_OUTPUT, (coming + 1) % size, 1);
 		plan_add_recv(plan, previous, PLAN_SCRATCH, coming, 1);
-		PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = PLAN_SCRATCH_FIRST,
-			 .from = PLAN_SCRATCH, .to = PLAN_OUTPUT, .block = (uint16_t)coming,
-			 .blocks = 1);
+		plan_add_combine(plan, coming, PLAN_SCRATCH_FIRST);
 	}
-	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
-		 .block = (uint16_t)next, .blocks = 1);
-	for (int round = 0; round < size - 1; round++) {
-		int coming = (rank + size - round) % size;
-		plan_add_send(plan, next, PLAN_OUTPUT, (coming + 1) % size, 1);
-		plan_add_recv(plan, previous, PLAN_OUTPUT, coming, 1);
-	}
+	plan_add_scale(plan, next);
+	add_circulation(plan, next);
+}
+
+/* My part is sent from OUTPUT too, so that only one buffer has to be where peers reach it. */
+void plan_ring_allgather(const struct plan_request *request, struct plan *plan)
+{
+	plan_add_local_copy(plan, request);
+	add_circulation(plan, request->rank);
 }
 
 void plan_ring_broadcast(const struct plan_request *request, struct plan *plan)

@@ -3,21 +3,71 @@
  * synchronisation, as a slot is written again only when all ranks have left the collective. */
 #include "plan_build.h"
 
+static void add_reduction(struct plan *plan, int block)
+{
+	plan_add_await(plan, PLAN_ALL, 0);
+	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
+		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
+}
+
 void plan_slot_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	(void)request;
-	plan_add_await(plan, PLAN_ALL, 0);
-	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
-		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .blocks = 1);
+	add_reduction(plan, 0);
 }
 
-void plan_slot_broadcast(const struct plan_request *request, struct plan *plan)
+void plan_slot_reduce(const struct plan_request *request, struct plan *plan)
+{
+	if (request->rank == request->root)
+		add_reduction(plan, 0);
+}
+
+void plan_slot_reduce_scatter(const struct plan_request *request, struct plan *plan)
+{
+	add_reduction(plan, request->rank);
+}
+
+/* What the root has for me: the only block, or the part that is mine. */
+static void add_from_root(struct plan *plan, const struct plan_request *request, int block)
 {
 	if (request->rank == request->root) {
 		plan_add_local_copy(plan, request);
 		return;
 	}
 	plan_add_await(plan, request->root, 0);
-	PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)request->root, .from = PLAN_INPUT,
-		 .to = PLAN_OUTPUT, .blocks = 1);
+	plan_add_copy(plan, request->root, block, 0);
+}
+
+void plan_slot_broadcast(const struct plan_request *request, struct plan *plan)
+{
+	add_from_root(plan, request, 0);
+}
+
+void plan_slot_scatter(const struct plan_request *request, struct plan *plan)
+{
+	add_from_root(plan, request, request->rank);
+}
+
+/* What all have for me. My own comes first, while the others enter. */
+static void add_from_all(struct plan *plan, const struct plan_request *request, int flags)
+{
+	plan_add_local_copy(plan, request);
+	plan_add_await(plan, PLAN_ALL, 0);
+	plan_add_copies(plan, flags);
+}
+
+void plan_slot_allgather(const struct plan_request *request, struct plan *plan)
+{
+	add_from_all(plan, request, 0);
+}
+
+void plan_slot_gather(const struct plan_request *request, struct plan *plan)
+{
+	if (request->rank == request->root)
+		add_from_all(plan, request, 0);
+}
+
+void plan_slot_alltoall(const struct plan_request *request, struct plan *plan)
+{
+	add_from_all(plan, request, PLAN_TRANSPOSE);
 }

@@ -7,13 +7,20 @@
 
 static const char *const collective_names[PLAN_COLLECTIVE_COUNT] = {
 	[PLAN_ALLREDUCE] = "allreduce",
+	[PLAN_REDUCE] = "reduce",
 	[PLAN_BROADCAST] = "broadcast",
+	[PLAN_ALLGATHER] = "allgather",
+	[PLAN_GATHER] = "gather",
+	[PLAN_SCATTER] = "scatter",
+	[PLAN_REDUCE_SCATTER] = "reduce-scatter",
+	[PLAN_ALLTOALL] = "alltoall",
 	[PLAN_BARRIER] = "barrier",
 };
 
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
 	[PLAN_NONE] = "none", [PLAN_SLOT] = "slot",         [PLAN_DIRECT] = "direct",
-	[PLAN_RING] = "ring", [PLAN_DOUBLING] = "doubling", [PLAN_TREE] = "tree",
+	[PLAN_PULL] = "pull", [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
+	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise",
 };
 
 static const char *const kind_names[PLAN_KIND_COUNT] = {
@@ -42,10 +49,22 @@ const char *plan_kind_name(unsigned kind)
 	return name_at(kind_names, PLAN_KIND_COUNT, kind);
 }
 
+/* "all-reduce" is "allreduce", too: reports and papers write it so. */
+static bool is_name(const char *given, const char *name)
+{
+	for (; *given || *name; given++) {
+		if (*given == '-' && given[1])
+			continue;
+		if (*given != *name++)
+			return false;
+	}
+	return true;
+}
+
 int plan_collective_from(const char *name)
 {
 	for (int i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
-		if (strcmp(name, collective_names[i]) == 0)
+		if (is_name(name, collective_names[i]))
 			return i;
 	return -1;
 }
@@ -65,16 +84,18 @@ static const char *buffer_name(unsigned buffer)
 	return name_at(names, sizeof names / sizeof *names, buffer);
 }
 
-/* "block 2", "blocks 2 to 4", "all blocks"; where there is only one: "all". */
+/* "block 2", "part 2" where it is that of a rank; "blocks 2 to 4", "all blocks"; where there is only one:
+ * "all". */
 static void range_text(const struct plan *plan, const struct plan_step *step, char *out,
 		       size_t bytes)
 {
+	const char *noun = plan->layout[PLAN_INPUT] == PLAN_CUT ? "block" : "part";
 	if (step->block == 0 && step->blocks >= plan->blocks)
-		(void)snprintf(out, bytes, plan->blocks == 1 ? "all" : "all blocks");
+		(void)snprintf(out, bytes, plan->blocks == 1 ? "all" : "all %ss", noun);
 	else if (step->blocks == 1)
-		(void)snprintf(out, bytes, "block %u", step->block);
+		(void)snprintf(out, bytes, "%s %u", noun, step->block);
 	else
-		(void)snprintf(out, bytes, "blocks %u to %u", step->block,
+		(void)snprintf(out, bytes, "%ss %u to %u", noun, step->block,
 			       step->block + step->blocks - 1u);
 }
 
@@ -113,6 +134,26 @@ static void message_text(const struct plan_step *step, const char *range, const 
 			       buffer_name(step->to));
 }
 
+/* Whose outputs a reduction goes to. */
+static const char *target_text(const struct plan_step *step, const char *peer)
+{
+	if (step->flags & PLAN_TO_SELF)
+		return "my output";
+	return step->flags & PLAN_TO_PEER ? peer : "all ranks";
+}
+
+static void copy_text(const struct plan *plan, const struct plan_step *step, const char *range,
+		      const char *peer, char *out, size_t bytes)
+{
+	const char *from = buffer_name(step->from), *to = buffer_name(step->to);
+	if (step->flags & PLAN_TRANSPOSE)
+		(void)snprintf(out, bytes, "copy part %u of the %s of %s to %s of my %s",
+			       plan->rank, from, peer, range, to);
+	else
+		(void)snprintf(out, bytes, "copy %s of the %s of %s to my %s", range, from, peer,
+			       to);
+}
+
 void plan_step_text(const struct plan *plan, const struct plan_step *step, char *out, size_t bytes)
 {
 	char range[32], peer[32];
@@ -127,11 +168,10 @@ void plan_step_text(const struct plan *plan, const struct plan_step *step, char 
 		break;
 	case PLAN_REDUCE_ALL:
 		(void)snprintf(out, bytes, "reduce %s of all ranks to %s", range,
-			       step->flags & PLAN_TO_SELF ? "my output" : "all ranks");
+			       target_text(step, peer));
 		break;
 	case PLAN_COPY:
-		(void)snprintf(out, bytes, "copy %s of the %s of %s to my %s", range,
-			       buffer_name(step->from), peer, buffer_name(step->to));
+		copy_text(plan, step, range, peer, out, bytes);
 		break;
 	case PLAN_SEND:
 	case PLAN_RECV:

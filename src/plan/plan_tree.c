@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A binomial tree: place v (the rank, counted from the root) has the parent v - lowest_bit(v) and the
- * children v + 1, v + 2, v + 4, … below v + lowest_bit(v). All-reduce and barrier go up to rank 0 and
- * down again. */
+ * children v + 1, v + 2, v + 4, … below v + lowest_bit(v). Reduce goes up to the root; all-reduce and
+ * barrier go up to rank 0 and down again. */
 #include "plan_build.h"
 
 static int lowest_bit(int place)
@@ -19,45 +19,67 @@ static int farthest_child(int place, int size)
 	return distance;
 }
 
-/* From the parent, to the children: the farthest first, as it has the most to pass on. */
-static void add_descent(struct plan *plan, enum plan_buffer from, int blocks)
+static int place_of(const struct plan *plan)
 {
-	int size = plan->size, root = plan->root;
-	int place = (plan->rank + size - root) % size;
-	if (place != 0)
-		plan_add_recv(plan, (place - lowest_bit(place) + root) % size, PLAN_OUTPUT, 0,
-			      blocks);
-	for (int distance = farthest_child(place, size); distance > 0; distance /= 2)
-		plan_add_send(plan, (place + distance + root) % size, from, 0, blocks);
+	return (plan->rank + plan->size - plan->root) % plan->size;
 }
 
-/* A message to the parent is followed by one from it, which shows that it was taken: OUTPUT may be
- * written then. Children are combined nearest first, which is the order of the ranks. */
-void plan_tree_allreduce(const struct plan_request *request, struct plan *plan)
+static int rank_at(const struct plan *plan, int place)
 {
-	int rank = request->rank, size = request->size;
-	int children = farthest_child(rank, size);
+	return (place + plan->root) % plan->size;
+}
+
+static int parent_of(const struct plan *plan)
+{
+	int place = place_of(plan);
+	return rank_at(plan, place - lowest_bit(place));
+}
+
+/* From the children, to the parent; the root ends with the result. Children are combined nearest first,
+ * which is the order of the places. */
+static void add_reduction(const struct plan_request *request, struct plan *plan)
+{
+	int place = place_of(plan), children = farthest_child(place, plan->size);
 	plan->needs_scratch = children > 0;
 	if (children > 0)
 		plan_add_local_copy(plan, request);
 	for (int distance = 1; distance <= children; distance *= 2) {
-		plan_add_recv(plan, rank + distance, PLAN_SCRATCH, 0, 1);
-		PLAN_ADD(plan, .kind = PLAN_COMBINE, .from = PLAN_SCRATCH, .to = PLAN_OUTPUT,
-			 .blocks = 1);
+		plan_add_recv(plan, rank_at(plan, place + distance), PLAN_SCRATCH, 0, 1);
+		plan_add_combine(plan, 0, 0);
 	}
-	if (rank == 0)
-		PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
-			 .blocks = 1);
+	if (place == 0)
+		plan_add_scale(plan, 0);
 	else
-		plan_add_send(plan, rank - lowest_bit(rank),
-			      children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
-	add_descent(plan, PLAN_OUTPUT, 1);
+		plan_add_send(plan, parent_of(plan), children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
+}
+
+/* From the parent, to the children: the farthest first, as it has the most to pass on. */
+static void add_descent(struct plan *plan, enum plan_buffer from)
+{
+	int place = place_of(plan);
+	if (place != 0)
+		plan_add_recv(plan, parent_of(plan), PLAN_OUTPUT, 0, 1);
+	for (int distance = farthest_child(place, plan->size); distance > 0; distance /= 2)
+		plan_add_send(plan, rank_at(plan, place + distance), from, 0, 1);
+}
+
+/* A message to the parent is followed by one from it, which shows that it was taken: OUTPUT may be
+ * written then. */
+void plan_tree_allreduce(const struct plan_request *request, struct plan *plan)
+{
+	add_reduction(request, plan);
+	add_descent(plan, PLAN_OUTPUT);
+}
+
+void plan_tree_reduce(const struct plan_request *request, struct plan *plan)
+{
+	add_reduction(request, plan);
 }
 
 void plan_tree_broadcast(const struct plan_request *request, struct plan *plan)
 {
 	bool root = request->rank == request->root;
-	add_descent(plan, root ? PLAN_INPUT : PLAN_OUTPUT, 1);
+	add_descent(plan, root ? PLAN_INPUT : PLAN_OUTPUT);
 	if (root)
 		plan_add_local_copy(plan, request); /* while the others take theirs */
 }
@@ -67,7 +89,10 @@ void plan_tree_barrier(const struct plan_request *request, struct plan *plan)
 	int rank = request->rank, children = farthest_child(rank, request->size);
 	for (int distance = 1; distance <= children; distance *= 2)
 		plan_add_recv_empty(plan, rank + distance);
-	if (rank != 0)
-		plan_add_send_empty(plan, rank - lowest_bit(rank));
-	add_descent(plan, PLAN_OUTPUT, 0);
+	if (rank != 0) {
+		plan_add_send_empty(plan, parent_of(plan));
+		plan_add_recv_empty(plan, parent_of(plan));
+	}
+	for (int distance = children; distance > 0; distance /= 2)
+		plan_add_send_empty(plan, rank + distance);
 }

@@ -27,30 +27,63 @@ static enum progress await_slot(struct world *world, struct rank *rank)
 		if (world->ranks[q].op <= before)
 			return WAIT;
 	for (int q = 0; before >= 0 && q < world->sim->size; q++)
-		world_merge(rank, &world->ranks[q].finished[before % WORLD_FINISHED]);
+		world_merge(world, rank, world->ranks[q].finished[before % WORLD_FINISHED]);
 	return GO;
+}
+
+/* Whether the peer that a step names is one that its kind can have. */
+static bool peer_is_valid(const struct plan *plan, const struct plan_step *step)
+{
+	bool another = step->peer >= 0 && step->peer < plan->size && step->peer != plan->rank;
+	switch ((enum plan_kind)step->kind) {
+	case PLAN_AWAIT:
+		return another || (step->peer == PLAN_ALL && !(step->flags & PLAN_UNTIL_TAKEN));
+	case PLAN_REDUCE_ALL:
+		return step->flags & PLAN_TO_PEER ? another : step->peer == PLAN_ALL;
+	case PLAN_COPY:
+		return another || (step->peer == plan->rank && !(step->flags & PLAN_TRANSPOSE));
+	case PLAN_SEND:
+	case PLAN_RECV:
+		return another;
+	default:
+		return step->peer == 0;
+	}
+}
+
+static bool step_is_valid(const struct plan *plan, const struct plan_step *step)
+{
+	static const uint8_t flags[PLAN_KIND_COUNT] = {
+		[PLAN_AWAIT] = PLAN_UNTIL_TAKEN,
+		[PLAN_REDUCE_ALL] = PLAN_TO_SELF | PLAN_TO_PEER,
+		[PLAN_COPY] = PLAN_TRANSPOSE,
+		[PLAN_COMBINE] = PLAN_SCRATCH_FIRST,
+	};
+	bool writes = step->kind == PLAN_COPY || (step->kind == PLAN_RECV && step->blocks > 0);
+	if (step->kind < PLAN_SIGNAL || step->kind >= PLAN_KIND_COUNT ||
+	    step->flags & ~flags[step->kind] || !peer_is_valid(plan, step))
+		return false;
+	if (step->flags & PLAN_TRANSPOSE &&
+	    (step->block != step->peer || step->blocks != 1 ||
+	     plan->layout[step->from] != PLAN_PARTS || plan->layout[step->to] != PLAN_PARTS))
+		return false;
+	return step->block + step->blocks <= plan->blocks && step->phase <= plan->phase_end &&
+	       !(writes && step->to == PLAN_INPUT) &&
+	       !(step->kind == PLAN_SEND && step->from == PLAN_SCRATCH);
 }
 
 /* What is true of every plan, apart from what its steps do. */
 static bool plan_is_valid(struct world *world, struct rank *rank)
 {
 	const struct plan *plan = &rank->plan;
-	if (plan->blocks < 1 || plan->blocks > PLAN_SIZE_MAX || plan->phase_end >= WORLD_PHASES)
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_CUT;
+	if (plan->blocks < 1 || plan->blocks > world->cells || plan->phase_end >= WORLD_PHASES ||
+	    (parts && plan->blocks != plan->size) ||
+	    plan->layout[PLAN_SCRATCH] != plan->layout[PLAN_OUTPUT])
 		return world_refuse(world, rank, "%u blocks, %u phases", plan->blocks,
 				    plan->phase_end);
-	for (uint32_t i = 0; i < plan->step_count; i++) {
-		const struct plan_step *step = &plan->steps[i];
-		bool many = step->kind == PLAN_AWAIT || step->kind == PLAN_REDUCE_ALL;
-		bool self = step->kind == PLAN_COPY;
-		bool none = step->kind == PLAN_SIGNAL || step->kind == PLAN_COMBINE ||
-			    step->kind == PLAN_SCALE;
-		bool peer = step->peer >= 0 && step->peer < plan->size &&
-			    (self || step->peer != plan->rank);
-		if (!none && !peer && !(many && step->peer == PLAN_ALL))
-			return world_refuse(world, rank, "step %u has peer %d", i, step->peer);
-		if (step->block + step->blocks > plan->blocks || step->phase > plan->phase_end)
-			return world_refuse(world, rank, "step %u is out of range", i);
-	}
+	for (uint32_t i = 0; i < plan->step_count; i++)
+		if (!step_is_valid(plan, &plan->steps[i]))
+			return world_refuse(world, rank, "step %u is not one", i);
 	return true;
 }
 
@@ -59,51 +92,55 @@ static enum progress enter(struct world *world, struct rank *rank)
 	const struct plan_sim_op *op = world_op(world, rank);
 	if (await_slot(world, rank) == WAIT)
 		return WAIT;
-	rank->in_place = op->collective != PLAN_BARRIER &&
-			 (op->place == PLAN_SIM_IN_PLACE ||
-			  (op->place == PLAN_SIM_ODD_IN_PLACE && rank->number % 2 == 1));
-	struct plan_request request = {.collective = op->collective,
-				       .algorithm = op->algorithm,
-				       .rank = rank->number,
-				       .size = world->sim->size,
-				       .root = op->root,
-				       .in_place = rank->in_place};
+	struct plan_request request = {
+		.collective = op->collective,
+		.algorithm = op->algorithm,
+		.rank = rank->number,
+		.size = world->sim->size,
+		.root = op->root,
+		.in_place = op->place == PLAN_SIM_IN_PLACE ||
+			    (op->place == PLAN_SIM_ODD_IN_PLACE && rank->number % 2 == 1)};
+	rank->in_place = request.in_place && data_can_be_in_place(op, rank->number);
 	if (!plan_build(&request, rank->steps, &rank->plan))
 		return refused_unless(world_refuse(world, rank, "there is no plan"));
 	if (world->sim->mutate)
 		world->sim->mutate(world->sim->context, rank->op, &rank->plan);
 	if (!plan_is_valid(world, rank))
 		return BAD;
-	for (unsigned b = 0; b <= rank->plan.blocks; b++) {
-		uint64_t first, elements;
-		plan_block_range(op->count, 1, rank->plan.blocks, 0, b, &first, &elements);
-		rank->start[b] = (uint32_t)elements;
-	}
-	if (!world_enter(world, rank))
+	memset(rank->used, 0, sizeof rank->used);
+	if (!data_enter(world, rank))
 		return BAD;
 	struct entry *entry = &rank->entries[rank->op % PLAN_SIM_SLOTS];
 	entry->op = rank->op;
 	entry->phase = 0;
-	entry->entered = rank->clock.at[rank->number];
-	entry->clocks[0] = rank->clock;
+	entry->entered = rank->clock[rank->number];
+	world_copy(world, entry->clocks[0], rank->clock);
 	world_tick(rank);
-	rank->sent_to = 0;
 	rank->step = 0;
 	rank->stage = STAGE_STEPS;
 	return GO;
 }
 
+/* Of a receiver the sender learns only that it has taken the message. */
+static void learn_taken(struct rank *rank, const struct link *link, int receiver)
+{
+	if (rank->clock[receiver] < link->taken_at)
+		rank->clock[receiver] = link->taken_at;
+}
+
 static enum progress leave(struct world *world, struct rank *rank)
 {
-	for (uint64_t left = rank->sent_to; left; left &= left - 1) {
-		const struct link *link = world_link(world, rank->number, __builtin_ctzll(left));
+	for (; rank->sent_count > 0; rank->sent_count--) {
+		int receiver = rank->sent_to[rank->sent_count - 1];
+		struct link *link = world_link(world, rank->number, receiver);
 		if (link->taken < link->sent)
 			return WAIT;
-		world_merge(rank, &link->clock);
+		learn_taken(rank, link, receiver);
+		link->stays = false;
 	}
-	if (!world_leave(world, rank))
+	if (!data_leave(world, rank))
 		return BAD;
-	rank->finished[rank->op % WORLD_FINISHED] = rank->clock;
+	world_copy(world, rank->finished[rank->op % WORLD_FINISHED], rank->clock);
 	world_tick(rank);
 	rank->op++;
 	rank->stage = STAGE_ENTER;
@@ -119,8 +156,19 @@ static enum progress step_signal(struct world *world, struct rank *rank,
 	if (step->phase <= entry->phase)
 		return refused_unless(world_refuse(world, rank, "the phase does not grow"));
 	while (entry->phase < step->phase)
-		entry->clocks[++entry->phase] = rank->clock;
+		world_copy(world, entry->clocks[++entry->phase], rank->clock);
 	world_tick(rank);
+	return GO;
+}
+
+static enum progress step_taken(struct world *world, struct rank *rank, int receiver)
+{
+	const struct link *link = world_link(world, rank->number, receiver);
+	if (world->sim->copied)
+		return GO;
+	if (link->taken < link->sent)
+		return WAIT;
+	learn_taken(rank, link, receiver);
 	return GO;
 }
 
@@ -128,73 +176,73 @@ static enum progress step_await(struct world *world, struct rank *rank, const st
 {
 	bool all = step->peer == PLAN_ALL;
 	int first = all ? 0 : step->peer, end = all ? world->sim->size : step->peer + 1;
-	if (step->flags & PLAN_UNTIL_TAKEN) {
-		const struct link *link = world_link(world, rank->number, step->peer);
-		if (world->sim->copied)
-			return GO;
-		if (link->taken < link->sent)
-			return WAIT;
-		world_merge(rank, &link->clock);
-		return GO;
-	}
+	int slot = rank->op % PLAN_SIM_SLOTS;
+	if (step->flags & PLAN_UNTIL_TAKEN)
+		return step_taken(world, rank, step->peer);
 	for (int q = first; q < end; q++) {
-		const struct entry *entry = &world->ranks[q].entries[rank->op % PLAN_SIM_SLOTS];
+		const struct entry *entry = &world->ranks[q].entries[slot];
 		if (entry->op > rank->op)
-			return refused_unless(world_refuse(world, rank,
-							   "rank %d has used the slot for "
-							   "operation %d",
-							   q, entry->op));
+			return refused_unless(world_refuse(
+				world, rank, "rank %d has used the slot for operation %d", q,
+				entry->op));
 		if (q != rank->number && (entry->op < rank->op || entry->phase < step->phase))
 			return WAIT;
 	}
 	for (int q = first; q < end; q++)
 		if (q != rank->number)
-			world_merge(rank, &world->ranks[q]
-						   .entries[rank->op % PLAN_SIM_SLOTS]
-						   .clocks[step->phase]);
+			world_merge(world, rank, world->ranks[q].entries[slot].clocks[step->phase]);
 	return GO;
 }
 
-/* Which buffer of `owner` a step of `rank` reads as its INPUT, after checking that it may. NULL: no. */
-static const struct element *peer_window(struct world *world, struct rank *rank, struct rank *owner,
-					 const struct plan_step *step, unsigned which, bool write)
+/* The buffer of another rank that a step reads as its INPUT may be an entry slot. */
+static unsigned window_of(const struct rank *rank, const struct rank *owner, unsigned which)
 {
 	bool slot = rank->plan.algorithm == PLAN_SLOT && which == PLAN_INPUT && owner != rank;
-	if (slot)
-		which = WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS;
-	else if (owner != rank && owner->op == rank->op && !owner->plan.uses_windows) {
-		world_refuse(world, rank, "the plan of rank %d shows no windows", owner->number);
-		return NULL;
+	return slot ? WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS : which;
+}
+
+/* Notes all accesses of a reduction; sources[q] and targets[q] are elements of rank q, targets[q] NULL
+ * where nothing is written. */
+static bool find_windows(struct world *world, struct rank *rank, const struct plan_step *step,
+			 struct span *sources, struct span *targets)
+{
+	int only = step->flags & PLAN_TO_SELF ? rank->number : step->peer; /* PLAN_ALL: all */
+	for (int q = 0; q < world->sim->size; q++) {
+		struct rank *owner = &world->ranks[q];
+		if (!world_access(world, rank, owner, window_of(rank, owner, PLAN_INPUT),
+				  step->block, step->blocks, false, &sources[q]))
+			return false;
+		if (sources[q].count != sources[0].count)
+			return world_refuse(world, rank, "lengths differ");
 	}
-	if (!world_access(world, rank, owner, which, step->block, step->blocks, write))
-		return NULL;
-	return world_buffer(owner, which)->elements;
+	for (int q = 0; q < world->sim->size; q++) {
+		targets[q] = (struct span){0};
+		if (only != PLAN_ALL && q != only)
+			continue;
+		if (!world_access(world, rank, &world->ranks[q], PLAN_OUTPUT, step->block,
+				  step->blocks, true, &targets[q]))
+			return false;
+		if (targets[q].count != sources[0].count)
+			return world_refuse(world, rank, "lengths differ");
+	}
+	return true;
 }
 
 static enum progress step_reduce_all(struct world *world, struct rank *rank,
 				     const struct plan_step *step)
 {
-	const struct element *from[PLAN_SIZE_MAX];
+	struct span sources[PLAN_BUILD_MAX], targets[PLAN_BUILD_MAX];
 	int size = world->sim->size;
-	bool to_self = step->flags & PLAN_TO_SELF;
-	for (int q = 0; q < size; q++) {
-		from[q] = peer_window(world, rank, &world->ranks[q], step, PLAN_INPUT, false);
-		if (!from[q])
-			return BAD;
-	}
-	for (int q = 0; q < size; q++)
-		if ((!to_self || q == rank->number) &&
-		    !peer_window(world, rank, &world->ranks[q], step, PLAN_OUTPUT, true))
-			return BAD;
-	uint32_t end = rank->start[step->block + step->blocks];
-	for (uint32_t i = rank->start[step->block]; i < end; i++) {
-		struct element sum = from[0][i];
+	if (!find_windows(world, rank, step, sources, targets))
+		return BAD;
+	for (uint32_t i = 0; i < sources[0].count; i++) {
+		struct element sum = sources[0].elements[i];
 		for (int q = 1; q < size; q++)
-			world_combine(&sum, &from[q][i]);
+			data_combine(&sum, &sources[q].elements[i]);
 		sum.scaled++;
 		for (int q = 0; q < size; q++)
-			if (!to_self || q == rank->number)
-				world_buffer(&world->ranks[q], PLAN_OUTPUT)->elements[i] = sum;
+			if (targets[q].elements)
+				targets[q].elements[i] = sum;
 	}
 	return GO;
 }
@@ -202,105 +250,114 @@ static enum progress step_reduce_all(struct world *world, struct rank *rank,
 static enum progress step_copy(struct world *world, struct rank *rank, const struct plan_step *step)
 {
 	struct rank *owner = &world->ranks[step->peer];
-	const struct element *from = peer_window(world, rank, owner, step, step->from, false);
-	if (!from || !world_access(world, rank, rank, step->to, step->block, step->blocks, true))
+	unsigned block = step->flags & PLAN_TRANSPOSE ? rank->plan.rank : step->block;
+	struct span from, to;
+	if (!world_access(world, rank, owner, window_of(rank, owner, step->from), block,
+			  step->blocks, false, &from) ||
+	    !world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
 		return BAD;
-	uint32_t first = rank->start[step->block], end = rank->start[step->block + step->blocks];
-	memcpy(world_buffer(rank, step->to)->elements + first, from + first,
-	       (end - first) * sizeof *from);
+	if (from.count != to.count)
+		return refused_unless(world_refuse(world, rank, "lengths differ"));
+	memcpy(to.elements, from.elements, to.count * sizeof *to.elements);
 	return GO;
+}
+
+/* The payload stays where it is unless messages are short. */
+static struct message *new_message(const struct world *world, const struct rank *rank,
+				   const struct plan_step *step, const struct span *payload)
+{
+	size_t width = (size_t)world->width; /* keeps what follows the clock aligned */
+	size_t copied = world->sim->copied ? payload->count : 0;
+	struct message *message = malloc(sizeof *message + width * sizeof *message->clock +
+					 copied * sizeof *message->copy);
+	assert(message);
+	*message = (struct message){.op = rank->op,
+				    .from = (enum plan_buffer)step->from,
+				    .block = step->block,
+				    .blocks = step->blocks,
+				    .count = payload->count,
+				    .copy = (struct element *)(void *)(message->clock + width)};
+	world_copy(world, message->clock, rank->clock);
+	memcpy(message->copy, payload->elements, copied * sizeof *message->copy);
+	return message;
 }
 
 static enum progress step_send(struct world *world, struct rank *rank, const struct plan_step *step)
 {
 	struct link *link = world_link(world, rank->number, step->peer);
+	struct span payload;
 	if (link->length == world->sim->capacity)
 		return WAIT;
-	if (step->from == PLAN_SCRATCH)
-		return refused_unless(world_refuse(world, rank, "scratch is private"));
-	if (!world_access(world, rank, rank, step->from, step->block, step->blocks, false))
+	if (!world_access(world, rank, rank, step->from, step->block, step->blocks, false, &payload))
 		return BAD;
-	uint32_t first = rank->start[step->block];
-	uint32_t count = rank->start[step->block + step->blocks] - first;
-	size_t copied = world->sim->copied ? count : 0;
-	struct message *message = malloc(sizeof *message + copied * sizeof *message->copy);
-	assert(message);
-	message->op = rank->op;
-	message->from = (enum plan_buffer)step->from;
-	message->block = step->block;
-	message->blocks = step->blocks;
-	message->first = first;
-	message->count = count;
-	message->clock = rank->clock;
-	memcpy(message->copy, world_buffer(rank, step->from)->elements + first,
-	       copied * sizeof *message->copy);
-	link->queue[(link->head + link->length++) % PLAN_SIM_CAPACITY] = message;
+	if (payload.count > 0 && rank->plan.reach[step->from] != PLAN_MAPPED)
+		return refused_unless(world_refuse(world, rank, "the plan lets peers not take it"));
+	if (payload.count > 0)
+		rank->used[step->from] = PLAN_MAPPED;
+	int tail = (link->head + link->length++) % PLAN_SIM_CAPACITY;
+	link->queue[tail] = new_message(world, rank, step, &payload);
 	link->sent++;
-	if (count > 0 && !world->sim->copied)
-		rank->sent_to |= UINT64_C(1) << step->peer;
+	if (payload.count > 0 && !world->sim->copied && !link->stays) {
+		link->stays = true;
+		rank->sent_to[rank->sent_count++] = (uint16_t)step->peer;
+	}
 	world_tick(rank);
 	return GO;
 }
 
-/* Where the payload lies: in the message, or still with its sender. NULL: it may not be read. */
-static const struct element *payload_of(struct world *world, struct rank *rank, int sender,
-					const struct message *message)
+/* Where the payload lies: in the message, or still with its sender. */
+static bool find_payload(struct world *world, struct rank *rank, int sender,
+			 const struct message *message, struct span *out)
 {
-	struct rank *owner = &world->ranks[sender];
-	if (world->sim->copied)
-		return message->copy;
-	if (!world_access(world, rank, owner, message->from, message->block, message->blocks, false))
-		return NULL;
-	return world_buffer(owner, message->from)->elements + message->first;
+	*out = (struct span){.elements = message->copy, .count = message->count};
+	return world->sim->copied || world_access(world, rank, &world->ranks[sender], message->from,
+						  message->block, message->blocks, false, out);
 }
 
 static enum progress step_recv(struct world *world, struct rank *rank, const struct plan_step *step)
 {
 	struct link *link = world_link(world, step->peer, rank->number);
+	struct span payload, to;
 	if (link->length == 0)
 		return WAIT;
 	struct message *message = link->queue[link->head];
-	uint32_t first = rank->start[step->block];
-	uint32_t count = rank->start[step->block + step->blocks] - first;
 	if (message->op != rank->op)
 		return refused_unless(
 			world_refuse(world, rank, "the message is of operation %d", message->op));
-	if (message->blocks != step->blocks || message->first != first || message->count != count)
-		return refused_unless(world_refuse(world, rank, "the message holds other blocks"));
-	world_merge(rank, &message->clock);
-	const struct element *payload = payload_of(world, rank, step->peer, message);
-	if (!payload || !world_access(world, rank, rank, step->to, step->block, step->blocks, true))
+	world_merge(world, rank, message->clock);
+	if (!find_payload(world, rank, step->peer, message, &payload) ||
+	    !world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
 		return BAD;
-	memcpy(world_buffer(rank, step->to)->elements + first, payload, count * sizeof *payload);
+	if (message->blocks != step->blocks || payload.count != to.count)
+		return refused_unless(world_refuse(world, rank, "the message holds other blocks"));
+	memcpy(to.elements, payload.elements, to.count * sizeof *to.elements);
 	free(message);
 	link->queue[link->head] = NULL;
-	link->head = (link->head + 1) % PLAN_SIM_CAPACITY;
+	link->head = (uint8_t)((link->head + 1) % PLAN_SIM_CAPACITY);
 	link->length--;
 	link->taken++;
-	link->clock = rank->clock;
+	link->taken_at = rank->clock[rank->number];
 	world_tick(rank);
 	return GO;
 }
 
 static enum progress step_own(struct world *world, struct rank *rank, const struct plan_step *step)
 {
-	bool combine = step->kind == PLAN_COMBINE;
-	if (combine &&
-	    !world_access(world, rank, rank, PLAN_SCRATCH, step->block, step->blocks, false))
+	bool combine = step->kind == PLAN_COMBINE, swap = step->flags & PLAN_SCRATCH_FIRST;
+	struct span scratch, output;
+	if (combine && !world_access(world, rank, rank, PLAN_SCRATCH, step->block, step->blocks,
+				     false, &scratch))
 		return BAD;
-	if (!world_access(world, rank, rank, PLAN_OUTPUT, step->block, step->blocks, true))
+	if (!world_access(world, rank, rank, PLAN_OUTPUT, step->block, step->blocks, true, &output))
 		return BAD;
-	struct element *output = world_buffer(rank, PLAN_OUTPUT)->elements;
-	const struct element *scratch = rank->buffers[PLAN_SCRATCH].elements;
-	bool swap = step->flags & PLAN_SCRATCH_FIRST;
-	uint32_t end = rank->start[step->block + step->blocks];
-	for (uint32_t i = rank->start[step->block]; i < end; i++) {
-		struct element first = combine && swap ? scratch[i] : output[i];
+	for (uint32_t i = 0; i < output.count; i++) {
+		struct element *target = &output.elements[i];
+		struct element first = combine && swap ? scratch.elements[i] : *target;
 		if (combine)
-			world_combine(&first, swap ? &output[i] : &scratch[i]);
+			data_combine(&first, swap ? target : &scratch.elements[i]);
 		else
 			first.scaled++;
-		output[i] = first;
+		*target = first;
 	}
 	return GO;
 }

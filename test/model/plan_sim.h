@@ -18,7 +18,7 @@ enum {
 	PLAN_SIM_TEXT_BYTES = 512,
 };
 
-/* On which ranks OUTPUT is INPUT. */
+/* On which ranks OUTPUT is INPUT, or one of them a part of the other, where that can be. */
 enum plan_sim_place { PLAN_SIM_OUT_OF_PLACE, PLAN_SIM_IN_PLACE, PLAN_SIM_ODD_IN_PLACE };
 
 struct plan_sim_op {
@@ -26,7 +26,8 @@ struct plan_sim_op {
 	enum plan_algorithm algorithm;
 	enum plan_sim_place place;
 	int root;
-	uint32_t count; /* elements */
+	uint32_t count; /* elements; where parts belong to ranks, of one part */
+	bool uneven;    /* parts have different lengths, some none; `count` is only one of them */
 };
 
 struct plan_sim {

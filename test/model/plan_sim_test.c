@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every plan for every size, and plans that were broken on purpose, which must all be refused. */
+ * Every plan for every size, and plans that were broken on purpose, which must all be refused. With a
+ * number as its argument: plans for up to that many ranks, more than a group has (plan_sim_test 1024). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "plan_sim.h"
 
-enum { OPS_MAX = 1024, PLACES = 3, COUNTS = 5 };
+enum { OPS_MAX = 4096, PLACES = 3, COUNTS = 5, SMALL = 17, ALL_ROOTS = 9 };
 
 /* Sanitizers are ten times slower: fewer of the sizes that are all alike. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -22,11 +24,26 @@ enum { SLOW = 0 };
 
 /* ---- all plans ---- */
 
-static uint32_t count_of(int which, int size)
+static bool has_parts(enum plan_collective collective)
+{
+	struct plan_request request = {.collective = collective, .algorithm = PLAN_DIRECT, .size = 1};
+	struct plan_step steps[32];
+	struct plan plan;
+	assert_true(plan_steps_max(&request) <= 32 && plan_build(&request, steps, &plan));
+	return plan.layout[PLAN_INPUT] != PLAN_CUT;
+}
+
+/* Elements that do and do not fill all blocks; parts that are all alike, or none, or uneven. */
+static void set_count(struct plan_sim_op *op, int which, int size)
 {
 	const uint32_t n = (uint32_t)size;
 	const uint32_t counts[COUNTS] = {0, 1, n - 1, n, 2 * n + 1};
-	return counts[which];
+	const uint32_t part_counts[COUNTS] = {0, 1, 3, 0, 2};
+	bool parts = has_parts(op->collective);
+	op->count = parts ? part_counts[which] : counts[which];
+	op->uneven = parts && which >= 3;
+	if (op->collective == PLAN_BARRIER)
+		op->count = 0;
 }
 
 /* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9. Larger
@@ -35,62 +52,85 @@ static uint32_t count_of(int which, int size)
 static int add_ops(struct plan_sim_op *ops, int used, enum plan_collective collective,
 		   enum plan_algorithm algorithm, int size, int turn)
 {
-	bool barrier = collective == PLAN_BARRIER, small = size <= 17;
-	bool windows = algorithm == PLAN_SLOT || algorithm == PLAN_DIRECT; /* know no capacity */
+	bool barrier = collective == PLAN_BARRIER, small = size <= SMALL;
+	bool windows = algorithm == PLAN_SLOT || algorithm == PLAN_DIRECT ||
+		       algorithm == PLAN_PULL; /* know no capacity */
 	int counts = barrier || (windows && !small && turn > 0) ? 1 : COUNTS;
 	int places = small && !barrier ? PLACES : 1;
-	int roots = size <= 9 && collective == PLAN_BROADCAST ? size : 1;
+	int roots = size <= ALL_ROOTS && plan_has_root(collective) ? size : 1;
 	for (int i = 0; i < places * counts * roots; i++) {
 		int count = i % counts, place = i / counts % places, root = i / counts / places;
-		if (collective == PLAN_BROADCAST && roots == 1)
+		if (plan_has_root(collective) && roots == 1)
 			root = (turn + i * (size / 3 + 1)) % size;
 		if (!small)
 			place = (turn + i) % PLACES;
 		assert_true(used < OPS_MAX);
-		ops[used++] =
-			(struct plan_sim_op){.collective = collective,
-					     .algorithm = algorithm,
-					     .place = (enum plan_sim_place)place,
-					     .root = root,
-					     .count = count_of(counts == 1 ? turn : count, size)};
-		if (barrier)
-			ops[used - 1].count = 0;
+		ops[used] = (struct plan_sim_op){.collective = collective,
+						 .algorithm = algorithm,
+						 .place = (enum plan_sim_place)place,
+						 .root = root};
+		set_count(&ops[used++], counts == 1 ? turn : count, size);
 	}
 	return used;
+}
+
+/* Calls `visit` for each algorithm of each collective. */
+typedef void pair_visitor(enum plan_collective collective, enum plan_algorithm algorithm,
+			  void *context);
+
+static void visit_pairs(pair_visitor *visit, void *context)
+{
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
+			if (plan_has((enum plan_collective)c, (enum plan_algorithm)a))
+				visit((enum plan_collective)c, (enum plan_algorithm)a, context);
+}
+
+struct program {
+	struct plan_sim_op *ops;
+	int count, size, turn;
+};
+
+static void add_pair(enum plan_collective collective, enum plan_algorithm algorithm, void *context)
+{
+	struct program *program = context;
+	program->count = add_ops(program->ops, program->count, collective, algorithm, program->size,
+				 program->turn);
 }
 
 /* One operation of each sort, in an order that mixes them. */
 static int make_program(struct plan_sim_op *ops, int size, int turn)
 {
-	int used = 0;
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
-		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
-			if (plan_has((enum plan_collective)c, (enum plan_algorithm)a))
-				used = add_ops(ops, used, (enum plan_collective)c,
-					       (enum plan_algorithm)a, size, turn);
+	struct program program = {.ops = ops, .size = size, .turn = turn};
+	visit_pairs(add_pair, &program);
 	uint32_t random = (uint32_t)size;
-	for (int i = used - 1; i > 0; i--) {
+	for (int i = program.count - 1; i > 0; i--) {
 		random = random * 1664525u + 1013904223u;
 		int other = (int)((random >> 8) % (uint32_t)(i + 1));
 		struct plan_sim_op swap = ops[i];
 		ops[i] = ops[other];
 		ops[other] = swap;
 	}
-	return used;
+	return program.count;
+}
+
+static void run(const struct plan_sim *sim)
+{
+	char report[PLAN_SIM_TEXT_BYTES];
+	if (!plan_sim_run(sim, report))
+		fail_msg("%s messages: %s", sim->copied ? "short" : "long", report);
 }
 
 /* Links of each capacity, with long messages and, once, with short ones. */
 static void run_size(int size)
 {
 	static struct plan_sim_op ops[OPS_MAX];
-	char report[PLAN_SIM_TEXT_BYTES];
 	struct plan_sim sim = {.size = size, .ahead = PLAN_SIM_SLOTS, .ops = ops};
 	for (int turn = 0; turn < PLAN_SIM_CAPACITY + 1; turn++) {
 		sim.capacity = 1 + turn % PLAN_SIM_CAPACITY;
 		sim.copied = turn == PLAN_SIM_CAPACITY;
 		sim.op_count = make_program(ops, size, turn);
-		if (!plan_sim_run(&sim, report))
-			fail_msg("%s messages: %s", sim.copied ? "short" : "long", report);
+		run(&sim);
 	}
 }
 
@@ -98,19 +138,73 @@ static void every_plan_works_for_every_size(void **state)
 {
 	(void)state;
 	for (int size = 1; size <= PLAN_SIZE_MAX; size++)
-		if (!SLOW || size <= 17 || size >= 63 || size == 32)
+		if (!SLOW || size <= SMALL || size >= 63 || size == 32)
 			run_size(size);
+}
+
+/* ---- more ranks than a group has ---- */
+
+static int nightly_size;
+
+/* Three operations of one sort in a row: with more, or with other sorts, clocks would get too long. */
+static void run_large_pair(enum plan_collective collective, enum plan_algorithm algorithm,
+			   void *context)
+{
+	int size = *(const int *)context;
+	struct plan_sim_op ops[3];
+	for (int i = 0; i < 3; i++) {
+		bool parts = has_parts(collective);
+		ops[i] = (struct plan_sim_op){.collective = collective,
+					      .algorithm = algorithm,
+					      .place = (enum plan_sim_place)((size + i) % PLACES),
+					      .root = plan_has_root(collective) ? i * size / 3 : 0,
+					      .count = parts ? 1 : (uint32_t)size / 2 * (uint32_t)i,
+					      .uneven = parts && i == 2};
+		if (collective == PLAN_BARRIER)
+			ops[i].count = 0;
+		else if (algorithm == PLAN_SLOT && !parts)
+			ops[i].count = 3; /* each rank combines all of them of all ranks */
+	}
+	run(&(struct plan_sim){.size = size,
+			       .capacity = 1 + size % PLAN_SIM_CAPACITY,
+			       .copied = size % 4 == 3,
+			       .ahead = PLAN_SIM_SLOTS,
+			       .ops = ops,
+			       .op_count = 3});
+}
+
+/* All sizes up to 128, and then those beside sums of two powers of two, of three or of seven. */
+static bool is_interesting(int size)
+{
+	if (size <= 128 || size == nightly_size)
+		return true;
+	for (int power = 128; power <= PLAN_BUILD_MAX; power *= 2)
+		if (abs(size - power) <= 1 || abs(size - power - power / 2) <= 1 ||
+		    size == power + power / 4 + power / 8)
+			return true;
+	return false;
+}
+
+static void every_plan_works_for_many_more_ranks(void **state)
+{
+	(void)state;
+	assert_true(nightly_size > PLAN_SIZE_MAX && nightly_size <= PLAN_BUILD_MAX);
+	for (int size = PLAN_SIZE_MAX + 1; size <= nightly_size; size++)
+		if (is_interesting(size))
+			visit_pairs(run_large_pair, &size);
 }
 
 /* ---- broken plans ---- */
 
-enum change { DROP, SWAP, ONE_PEER, LOWER_PHASE, EVERY_RECV_FIRST };
+enum change { DROP, DROP_SIGNAL, SWAP, ONE_PEER, LOWER_PHASE, LESS_REACH, EVERY_RECV_FIRST };
 
 struct mutant {
 	enum change change;
 	int rank;
 	uint32_t step;
-	int peer;
+	int peer;  /* of ONE_PEER */
+	int phase; /* of DROP_SIGNAL */
+	int which; /* of LESS_REACH: enum plan_buffer */
 };
 
 enum { MUTATED_OP = 1 }; /* the middle one of three */
@@ -122,16 +216,44 @@ static void swap_steps(struct plan_step *a, struct plan_step *b)
 	*b = step;
 }
 
+static void drop_step(struct plan *plan, uint32_t at)
+{
+	struct plan_step *step = plan->steps + at;
+	memmove(step, step + 1, (plan->step_count - at - 1) * sizeof *step);
+	plan->step_count--;
+}
+
+static void drop_signal(struct plan *plan, int phase)
+{
+	for (uint32_t i = plan->step_count; i-- > 0;)
+		if (plan->steps[i].kind == PLAN_SIGNAL && plan->steps[i].phase == phase)
+			drop_step(plan, i);
+}
+
+static void reduce_reach(struct plan *plan, int which)
+{
+	if (which == PLAN_SCRATCH)
+		plan->needs_scratch = false;
+	else
+		plan->reach[which]--;
+}
+
 static void mutate(const void *context, int op, struct plan *plan)
 {
 	const struct mutant *mutant = context;
+	bool every = mutant->change == EVERY_RECV_FIRST || mutant->change == DROP_SIGNAL;
 	struct plan_step *step = plan->steps + mutant->step;
-	if (op != MUTATED_OP || (plan->rank != mutant->rank && mutant->change != EVERY_RECV_FIRST))
+	if (op != MUTATED_OP || (plan->rank != mutant->rank && !every))
 		return;
 	switch (mutant->change) {
 	case DROP:
-		memmove(step, step + 1, (plan->step_count - mutant->step - 1) * sizeof *step);
-		plan->step_count--;
+		drop_step(plan, mutant->step);
+		break;
+	case DROP_SIGNAL:
+		drop_signal(plan, mutant->phase);
+		break;
+	case LESS_REACH:
+		reduce_reach(plan, mutant->which);
 		break;
 	case SWAP:
 		swap_steps(step, step + 1);
@@ -188,23 +310,24 @@ static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 	}
 }
 
+static void visit_pair(enum plan_collective collective, enum plan_algorithm algorithm, void *context)
+{
+	visitor *const *visit = context;
+	for (int size = 2; size <= 7; size++)
+		for (int place = 0; place < 2; place++) {
+			struct plan_sim_op op = {.collective = collective,
+						 .algorithm = algorithm,
+						 .place = (enum plan_sim_place)place};
+			op.root = plan_has_root(collective) ? size / 2 : 0;
+			op.count = collective == PLAN_BARRIER ? 0 : has_parts(collective) ? 2 : 17;
+			visit_ranks(&op, size, *visit);
+		}
+}
+
 static void visit_all(visitor *visit)
 {
 	visited = 0;
-	for (int size = 2; size <= 7; size++)
-		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
-			for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
-				for (int place = 0; place < 2; place++) {
-					struct plan_sim_op op = {
-						.collective = (enum plan_collective)c,
-						.algorithm = (enum plan_algorithm)a,
-						.place = (enum plan_sim_place)place,
-						.root = c == PLAN_BROADCAST ? size / 2 : 0,
-						.count = c == PLAN_BARRIER ? 0 : 17,
-					};
-					if (plan_has(op.collective, op.algorithm))
-						visit_ranks(&op, size, visit);
-				}
+	visit_pairs(visit_pair, &visit);
 }
 
 static void must_be_refused(const struct plan_sim_op *op, const struct plan *plan,
@@ -221,11 +344,24 @@ static void must_be_refused(const struct plan_sim_op *op, const struct plan *pla
 	visited++;
 }
 
+/* A rank may give an early signal together with a later one: its peers only wait longer. Not all ranks
+ * may do so. */
+static bool is_repeated(const struct plan *plan, uint32_t at)
+{
+	for (uint32_t i = at + 1; i < plan->step_count; i++)
+		if (plan->steps[at].kind == PLAN_SIGNAL && plan->steps[i].kind == PLAN_SIGNAL)
+			return true;
+	return false;
+}
+
 static void drop_each(const struct plan_sim_op *op, const struct plan *plan)
 {
 	for (uint32_t i = 0; i < plan->step_count; i++)
 		must_be_refused(op, plan,
-				&(struct mutant){.change = DROP, .rank = plan->rank, .step = i});
+				&(struct mutant){.change = is_repeated(plan, i) ? DROP_SIGNAL : DROP,
+						 .rank = plan->rank,
+						 .step = i,
+						 .phase = plan->steps[i].phase});
 }
 
 static void no_plan_works_without_any_of_its_steps(void **state)
@@ -235,17 +371,20 @@ static void no_plan_works_without_any_of_its_steps(void **state)
 	assert_true(visited > 1000);
 }
 
-/* A local copy may be made at any time; a signal that is given late only makes others wait. */
+/* A local copy may be made at any time, and so may those of several peers; a signal that is given late,
+ * and an await that comes early, only make ranks wait. */
 static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
 			   const struct plan_step *b)
 {
 	bool local = a->kind == PLAN_COPY && a->peer == plan->rank;
-	return local || (a->kind == PLAN_SIGNAL && b->kind == PLAN_AWAIT);
+	bool signals = a->kind == PLAN_SIGNAL, awaits = b->kind == PLAN_AWAIT;
+	bool copies = a->kind == PLAN_COPY && (b->kind == PLAN_COPY || awaits);
+	return local || copies || (signals && awaits);
 }
 
 static void swap_each(const struct plan_sim_op *op, const struct plan *plan)
 {
-	if (op->algorithm != PLAN_SLOT && op->algorithm != PLAN_DIRECT)
+	if (op->algorithm != PLAN_SLOT && op->algorithm != PLAN_DIRECT && op->algorithm != PLAN_PULL)
 		return; /* two sends to two peers may well be swapped */
 	for (uint32_t i = 0; i + 1 < plan->step_count; i++)
 		if (!may_be_swapped(plan, &plan->steps[i], &plan->steps[i + 1]))
@@ -286,6 +425,23 @@ static void no_await_may_be_weaker(void **state)
 	assert_true(visited > 100);
 }
 
+static void reach_less(const struct plan_sim_op *op, const struct plan *plan)
+{
+	for (int which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)
+		if (which == PLAN_SCRATCH ? plan->needs_scratch : plan->reach[which] > PLAN_PRIVATE)
+			must_be_refused(op, plan,
+					&(struct mutant){.change = LESS_REACH,
+							 .rank = plan->rank,
+							 .which = which});
+}
+
+static void no_plan_reaches_less_than_it_needs(void **state)
+{
+	(void)state;
+	visit_all(reach_less);
+	assert_true(visited > 500);
+}
+
 static void a_deadlock_is_reported_as_such(void **state)
 {
 	(void)state;
@@ -315,15 +471,22 @@ static void running_ahead_too_far_is_refused(void **state)
 	assert_false(plan_sim_run(&sim, report));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_plan_works_for_every_size),
 		cmocka_unit_test(no_plan_works_without_any_of_its_steps),
 		cmocka_unit_test(window_plans_do_not_work_in_another_order),
 		cmocka_unit_test(no_await_may_be_weaker),
+		cmocka_unit_test(no_plan_reaches_less_than_it_needs),
 		cmocka_unit_test(a_deadlock_is_reported_as_such),
 		cmocka_unit_test(running_ahead_too_far_is_refused),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	const struct CMUnitTest nightly[] = {
+		cmocka_unit_test(every_plan_works_for_many_more_ranks),
+	};
+	if (argc < 2)
+		return cmocka_run_group_tests(tests, NULL, NULL);
+	nightly_size = (int)strtol(argv[1], NULL, 10);
+	return cmocka_run_group_tests(nightly, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The state of a simulated group: buffers whose elements remember what was done to them, vector clocks,
- * entry slots, links. Shared by plan_sim.c (time: who runs, steps) and plan_world.c (memory: who may
- * touch what). */
+ * entry slots, links. Shared by plan_sim.c (time: who runs, steps), plan_world.c (memory: who may touch
+ * what) and plan_data.c (data: what is where, and what must come of it). */
 #ifndef TEST_MODEL_PLAN_WORLD_H
 #define TEST_MODEL_PLAN_WORLD_H
 
@@ -20,7 +20,7 @@ enum {
  * on all ranks mean the same operands in the same order. */
 struct element {
 	uint64_t hash;
-	uint64_t ranks; /* bit r: rank r's input is contained; twice is an error */
+	uint64_t ranks; /* sum of a number for each rank whose input is contained; twice is an error */
 	uint32_t index; /* WORLD_GARBAGE: overwritten, never written, or combined wrongly */
 	uint16_t op;
 	uint16_t scaled; /* how often it was divided */
@@ -29,46 +29,48 @@ struct element {
 
 /* A clock counts the releases of each rank (entry, signal, send, take, departure) that are known to have
  * happened. Rank r's own component is what it will release next, so its accesses at that value are
- * known to whoever has clock[r] >= value. Small and of one length, as clocks are most of the work. */
-struct clock {
-	int16_t at[PLAN_SIZE_MAX];
-};
+ * known to whoever has clock[r] >= value. Small, and of one length (world.width), as clocks are most of
+ * the work. */
+typedef int16_t clock_value;
 
 /* Who touched a block last. */
 struct cell {
-	int16_t written; /* by `writer`, at this value of its own clock */
+	clock_value written; /* by `writer`, at this value of its own clock */
 	uint16_t writer;
-	bool is_read; /* reads is valid: since then, by whom, and when */
-	struct clock reads;
+	clock_value read; /* since then, by `reader`; 0: by nobody, CELL_SHARED: by those in reads */
+	uint16_t reader;
+	clock_value *reads; /* NULL until two ranks read it between two writes */
 };
+#define CELL_SHARED ((clock_value)-1)
 
 struct buffer {
 	int op; /* the collective it belongs to, -1: none */
 	struct element *elements;
-	struct cell *cells; /* [PLAN_SIZE_MAX], one for each block */
+	struct cell *cells; /* one for each block */
 };
 
 struct entry {
 	int op; /* -1: never used */
 	int phase;
-	int16_t entered;                   /* the rank's own clock then */
-	struct clock clocks[WORLD_PHASES]; /* when each phase was signalled */
+	clock_value entered;               /* the rank's own clock then */
+	clock_value *clocks[WORLD_PHASES]; /* when each phase was signalled */
 };
 
 struct message {
 	int op;
 	enum plan_buffer from;
 	unsigned block, blocks;
-	uint32_t first, count;
-	struct clock clock;
-	struct element copy[];
+	uint32_t count;
+	struct element *copy; /* of the payload; behind the clock, if at all */
+	clock_value clock[];
 };
 
 struct link {
 	struct message *queue[PLAN_SIM_CAPACITY];
-	int head, length;
-	uint64_t sent, taken;
-	struct clock clock; /* of the receiver, when it last took one */
+	uint8_t head, length;
+	bool stays;           /* a payload was sent that lies with the sender until it is taken */
+	clock_value taken_at; /* of the receiver's own clock, when it last took one */
+	uint32_t sent, taken;
 };
 
 enum stage { STAGE_ENTER, STAGE_STEPS, STAGE_LEAVE };
@@ -77,21 +79,28 @@ struct rank {
 	int number;
 	int op; /* the collective it is in, or about to enter */
 	enum stage stage;
-	bool in_place;
+	bool in_place; /* its buffers of this collective really are one */
 	uint32_t step;
 	struct plan plan;
 	struct plan_step *steps;
-	uint32_t start[PLAN_SIZE_MAX + 1]; /* first element of each block */
-	uint64_t sent_to;                  /* bit q: has sent q a payload that stays here */
-	struct clock clock;
-	struct clock finished[WORLD_FINISHED];
+	uint16_t *sent_to; /* peers whose link has `stays` set */
+	int sent_count;
+	uint8_t used[PLAN_SCRATCH + 1]; /* enum plan_reach that was made use of; of SCRATCH: whether */
+	clock_value *clock;
+	clock_value *finished[WORLD_FINISHED];
 	struct entry entries[PLAN_SIM_SLOTS];
 	struct buffer buffers[WORLD_BUFFERS];
+	clock_value *clocks; /* the memory of all the above */
 };
 
 struct world {
 	const struct plan_sim *sim;
-	uint32_t count_max;
+	int width;             /* of a clock */
+	uint64_t all_ranks;    /* sum of their numbers */
+	unsigned cells;        /* of a buffer */
+	bool has_slots;        /* as some operation needs them */
+	uint32_t count_max;    /* elements of any call */
+	uint32_t elements_max; /* of any buffer */
 	struct rank *ranks;
 	struct link *links; /* [from * size + to] */
 	uint64_t *results;  /* [op][count_max]: hashes that the first rank to leave had */
@@ -107,26 +116,49 @@ void world_fini(struct world *world);
 bool world_refuse(struct world *world, const struct rank *rank, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-void world_merge(struct rank *rank, const struct clock *clock);
+void world_copy(const struct world *world, clock_value *to, const clock_value *from);
+/* The rank knows from now on what the clock says. */
+void world_merge(const struct world *world, struct rank *rank, const clock_value *clock);
 /* What the rank does from here on is not covered by what it has released so far. */
 static inline void world_tick(struct rank *rank)
 {
-	assert(rank->clock.at[rank->number] < INT16_MAX);
-	rank->clock.at[rank->number]++;
+	assert(rank->clock[rank->number] < INT16_MAX);
+	rank->clock[rank->number]++;
 }
 
-/* The rank's buffer `which`, that is INPUT for OUTPUT where it works in place. */
-struct buffer *world_buffer(struct rank *rank, unsigned which);
+/* Some blocks of a buffer. */
+struct span {
+	struct element *elements;
+	uint32_t count;
+};
+
 /* Whether `actor` may read or write these blocks of `owner`'s buffer now, and notes that it has. */
 bool world_access(struct world *world, struct rank *actor, struct rank *owner, unsigned which,
-		  unsigned block, unsigned blocks, bool write);
-/* Fills the buffers of a collective that is being entered. */
-bool world_enter(struct world *world, struct rank *rank);
-/* Checks the result, then rewrites the buffers, as a user may. */
-bool world_leave(struct world *world, struct rank *rank);
+		  unsigned block, unsigned blocks, bool write, struct span *out);
+/* Makes the buffer one of the rank's collective, all its blocks written by the rank. */
+bool world_open(struct world *world, struct rank *rank, unsigned which);
 
+/* Where blocks of a buffer lie: in which one (that is the other where it works in place), from which
+ * element on, how many, and in which cell the first one begins. */
+struct place {
+	unsigned which, cell;
+	uint32_t first, count;
+};
+struct place data_place(const struct plan_sim_op *op, const struct plan *plan,
+			const struct rank *owner, unsigned which, unsigned block, unsigned blocks);
+/* Elements of the greatest buffer of any rank. */
+uint32_t data_elements_max(const struct plan_sim_op *op, int size);
+
+/* Whether the rank has two buffers that may be one. */
+bool data_can_be_in_place(const struct plan_sim_op *op, int rank);
+/* Fills the buffers of a collective that is being entered. */
+bool data_enter(struct world *world, struct rank *rank);
+/* Checks the result, then rewrites the buffers, as a user may. */
+bool data_leave(struct world *world, struct rank *rank);
+/* Sums of these numbers tell which ranks are in them, each once. */
+uint64_t data_number_of(int rank);
 /* *sum = *sum op *next. */
-void world_combine(struct element *sum, const struct element *next);
+void data_combine(struct element *sum, const struct element *next);
 
 static inline const struct plan_sim_op *world_op(const struct world *world, const struct rank *rank)
 {

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages between each pair of ranks, or between the root and each rank, with a part in each. In round i
+ * a rank receives from the i-th behind it and sends to the i-th before it: everybody has one message to
+ * send and one to receive, and no two ranks send to the same one. */
+#include "plan_build.h"
+
+static int behind(const struct plan *plan, int distance)
+{
+	return (plan->rank + distance) % plan->size;
+}
+
+static int before(const struct plan *plan, int distance)
+{
+	return (plan->rank + plan->size - distance) % plan->size;
+}
+
+void plan_pairwise_gather(const struct plan_request *request, struct plan *plan)
+{
+	if (request->rank != request->root) {
+		plan_add_send(plan, request->root, PLAN_INPUT, request->rank, 1);
+		return;
+	}
+	plan_add_local_copy(plan, request); /* while the others send */
+	for (int distance = 1; distance < request->size; distance++)
+		plan_add_recv(plan, behind(plan, distance), PLAN_OUTPUT, behind(plan, distance), 1);
+}
+
+void plan_pairwise_scatter(const struct plan_request *request, struct plan *plan)
+{
+	if (request->rank != request->root) {
+		plan_add_recv(plan, request->root, PLAN_OUTPUT, request->rank, 1);
+		return;
+	}
+	for (int distance = 1; distance < request->size; distance++)
+		plan_add_send(plan, behind(plan, distance), PLAN_INPUT, behind(plan, distance), 1);
+	plan_add_local_copy(plan, request); /* while the others take theirs */
+}
+
+/* Combined as they come: mine, that of the rank behind me, and so round the circle. In place this only
+ * ever writes to the one part of INPUT that is not sent. */
+void plan_pairwise_reduce_scatter(const struct plan_request *request, struct plan *plan)
+{
+	int rank = request->rank;
+	plan->needs_scratch = true;
+	plan_add_local_copy(plan, request);
+	for (int distance = 1; distance < request->size; distance++) {
+		int to = before(plan, distance);
+		plan_add_send(plan, to, PLAN_INPUT, to, 1);
+		plan_add_recv(plan, behind(plan, distance), PLAN_SCRATCH, rank, 1);
+		plan_add_combine(plan, rank, 0);
+	}
+	plan_add_scale(plan, rank);
+}
+
+void plan_pairwise_alltoall(const struct plan_request *request, struct plan *plan)
+{
+	for (int distance = 1; distance < request->size; distance++) {
+		int to = before(plan, distance), from = behind(plan, distance);
+		plan_add_send(plan, to, PLAN_INPUT, to, 1);
+		plan_add_recv(plan, from, PLAN_OUTPUT, from, 1);
+	}
+	plan_add_local_copy(plan, request); /* while the others take theirs */
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The table of choices: that the default is what plan_choose says, that text goes in and comes out, that
+ * the first line that fits is taken, and that whatever is wrong is refused by the line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/plan_table.h"
+
+enum { SLOT = 4032 };
+
+static struct plan_table table;
+
+static void read_good(const char *text)
+{
+	struct plan_table_error error;
+	if (!plan_table_parse(text, &table, &error))
+		fail_msg("line %d: %s", error.line, error.text);
+	for (int i = 0; i < table.total; i++)
+		assert_true(plan_table_line_is_valid(&table.lines[i]));
+}
+
+static struct plan_table_choice choose(enum plan_collective collective, uint64_t bytes, int size)
+{
+	struct plan_table_choice choice;
+	plan_table_choose(&table, collective, bytes, SLOT, size, PLAN_NONE, &choice);
+	return choice;
+}
+
+static void the_default_is_the_choice_without_a_table(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {0,        1,        8,        SLOT - 1,       SLOT,
+					 SLOT + 1, 64 << 10, 16 << 20, UINT64_MAX - 1, UINT64_MAX};
+	for (int empty = 0; empty < 2; empty++) {
+		if (empty)
+			read_good("");
+		else
+			plan_table_default(&table);
+		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+			for (int a = PLAN_NONE; a < PLAN_ALGORITHM_COUNT; a++)
+				for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+					struct plan_table_choice choice;
+					plan_table_choose(&table, (enum plan_collective)c, sizes[i],
+							  SLOT, 5, (enum plan_algorithm)a, &choice);
+					assert_int_equal(choice.algorithm,
+							 plan_choose((enum plan_collective)c,
+								     sizes[i], SLOT, 5,
+								     (enum plan_algorithm)a));
+					assert_false(choice.stream);
+					assert_int_equal(choice.chunk_bytes, 64 << 10);
+					assert_int_equal(choice.read_bytes, 256 << 10);
+				}
+	}
+}
+
+static const char good[] = "# a comment\n"
+			   "\n"
+			   "  allreduce 2 1000 tree 4K plain 4K # and one behind\n"
+			   "allreduce\t2-4  64K  doubling  32K stream 128K\n"
+			   "barrier   3-64 max tree 64K plain 256K\n"
+			   "any any 1M ring 16K plain 64K\n"
+			   "any 7 max slot 8K plain 256K";
+
+static void the_first_line_that_fits_is_taken(void **state)
+{
+	(void)state;
+	read_good(good);
+	assert_int_equal(table.count, 5);
+	struct plan_table_choice choice = choose(PLAN_ALLREDUCE, 1000, 2);
+	assert_int_equal(choice.algorithm, PLAN_TREE);
+	assert_int_equal(choice.chunk_bytes, 4096);
+	assert_int_equal(choice.read_bytes, 4096);
+	choice = choose(PLAN_ALLREDUCE, 1001, 2);
+	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
+	assert_true(choice.stream);
+	assert_int_equal(choice.chunk_bytes, 32 << 10);
+	assert_int_equal(choice.read_bytes, 128 << 10);
+	assert_int_equal(choose(PLAN_ALLREDUCE, 1000, 4).algorithm, PLAN_DOUBLING);
+	assert_int_equal(choose(PLAN_ALLREDUCE, 64 << 10, 4).algorithm, PLAN_DOUBLING);
+	assert_int_equal(choose(PLAN_ALLREDUCE, (64 << 10) + 1, 4).algorithm, PLAN_RING);
+	assert_int_equal(choose(PLAN_ALLREDUCE, 8, 5).algorithm, PLAN_RING);
+	assert_int_equal(choose(PLAN_BARRIER, 0, 64).algorithm, PLAN_TREE);
+	assert_int_equal(choose(PLAN_BARRIER, 0, 2).algorithm, PLAN_DIRECT);
+	/* A line for any collective is not for one that lacks the algorithm. */
+	assert_int_equal(choose(PLAN_ALLTOALL, 100, 2).algorithm, PLAN_SLOT);
+	assert_int_equal(choose(PLAN_ALLTOALL, 100, 7).chunk_bytes, 8192);
+	assert_int_equal(choose(PLAN_ALLTOALL, SLOT + 1, 7).algorithm, PLAN_DIRECT);
+	/* What is not known to all ranks is more than any number. */
+	assert_int_equal(choose(PLAN_ALLREDUCE, UINT64_MAX, 2).algorithm, PLAN_DIRECT);
+	assert_int_equal(choose(PLAN_COLLECTIVE_COUNT, 8, 2).algorithm, PLAN_NONE);
+	assert_int_equal(choose(PLAN_ALLREDUCE, 8, 0).algorithm, PLAN_NONE);
+}
+
+static void a_wish_wins_where_it_can(void **state)
+{
+	(void)state;
+	struct plan_table_choice choice;
+	read_good(good);
+	plan_table_choose(&table, PLAN_ALLREDUCE, 1000, SLOT, 2, PLAN_RING, &choice);
+	assert_int_equal(choice.algorithm, PLAN_RING);
+	assert_int_equal(choice.chunk_bytes, 4096);
+	plan_table_choose(&table, PLAN_ALLREDUCE, 8192, SLOT, 2, PLAN_SLOT, &choice);
+	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
+	plan_table_choose(&table, PLAN_ALLTOALL, 8192, SLOT, 2, PLAN_RING, &choice);
+	assert_int_equal(choice.algorithm, PLAN_DIRECT);
+}
+
+static void narrowing_changes_no_choice(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {8, 1000, 1001, 64 << 10, 1 << 20, 2 << 20};
+	for (int size = 1; size <= 8; size++)
+		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+			for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+				read_good(good);
+				struct plan_table_choice before =
+					choose((enum plan_collective)c, sizes[i], size);
+				plan_table_narrow(&table, size);
+				struct plan_table_choice after =
+					choose((enum plan_collective)c, sizes[i], size);
+				assert_int_equal(before.algorithm, after.algorithm);
+				assert_int_equal(before.chunk_bytes, after.chunk_bytes);
+			}
+	read_good(good);
+	plan_table_narrow(&table, 2);
+	assert_int_equal(table.count, 3);
+	assert_int_equal(table.total, 3 + PLAN_TABLE_DEFAULT_LINES);
+}
+
+static void what_is_written_can_be_read(void **state)
+{
+	(void)state;
+	char text[4096] = "", line[PLAN_TABLE_TEXT_BYTES];
+	read_good(good);
+	uint64_t hash = plan_table_hash(&table);
+	for (int i = -1; i < table.count; i++) {
+		size_t used = strlen(text);
+		plan_table_text(&table, i, line);
+		snprintf(text + used, sizeof text - used, "%s\n", line);
+	}
+	struct plan_table before = table;
+	read_good(text);
+	assert_int_equal(table.count, before.count);
+	assert_true(plan_table_hash(&table) == hash);
+	for (int i = 0; i < table.count; i++) {
+		const struct plan_table_line *a = &table.lines[i], *b = &before.lines[i];
+		assert_true(a->bytes_max == b->bytes_max && a->collective == b->collective &&
+			    a->algorithm == b->algorithm && a->stream == b->stream &&
+			    a->ranks_min == b->ranks_min && a->ranks_max == b->ranks_max &&
+			    a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes);
+	}
+	plan_table_text(&table, 1, line);
+	assert_string_equal(line, "allreduce       2-4    64K       doubling   32K    stream  128K");
+	plan_table_text(&table, -1, line);
+	assert_string_equal(line, "# collective    ranks  up to     algorithm  chunk  stores  read");
+	plan_table_text(&table, table.count, line);
+	assert_string_equal(line, "");
+}
+
+static void the_hash_tells_tables_apart(void **state)
+{
+	(void)state;
+	read_good("allreduce 2 64K ring 64K plain 256K\n");
+	uint64_t one = plan_table_hash(&table);
+	read_good("# the same\nallreduce 2-2   65536 ring 65536  plain 256K\n\n");
+	assert_true(plan_table_hash(&table) == one);
+	static const char *const others[] = {"",
+					     "reduce    2 64K tree 64K plain 256K",
+					     "allreduce 3 64K ring 64K plain 256K",
+					     "allreduce 2 32K ring 64K plain 256K",
+					     "allreduce 2 64K tree 64K plain 256K",
+					     "allreduce 2 64K ring 32K plain 256K",
+					     "allreduce 2 64K ring 64K stream 256K",
+					     "allreduce 2 64K ring 64K plain 128K"};
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+		read_good(others[i]);
+		assert_true(plan_table_hash(&table) != one);
+		assert_true(plan_table_hash(&table) != 0);
+	}
+}
+
+static void what_is_wrong_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *line, *error;
+	} wrong[] = {
+		{"allreduce 2 64K ring 64K plain", "6 words instead of 7"},
+		{"allreduce 2 64K ring 64K plain 256K more", "8 words instead of 7"},
+		{"allreduc 2 64K ring 64K plain 256K", "no collective 'allreduc'"},
+		{"allreduce 0 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 4-2 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 2-65 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 2- 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce -2 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 2x 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 2 64Q ring 64K plain 256K", "'up to' is such as"},
+		{"allreduce 2 0 ring 64K plain 256K", "'up to' is such as"},
+		{"allreduce 2 99999999999999999999 ring 64K plain 256K", "'up to' is such as"},
+		{"allreduce 2 64K rings 64K plain 256K", "no algorithm 'rings'"},
+		{"any 2 64K none 64K plain 256K", "no algorithm 'none'"},
+		{"alltoall 2 64K ring 64K plain 256K", "alltoall has no algorithm 'ring'"},
+		{"allreduce 2 64K ring 128K plain 256K", "'chunk' is a multiple of 4K up to 64K"},
+		{"allreduce 2 64K ring 0 plain 256K", "'chunk' is a multiple of 4K"},
+		{"allreduce 2 64K ring 5000 plain 256K", "'chunk' is a multiple of 4K"},
+		{"allreduce 2 64K ring 64K fast 256K", "stores are plain or stream, not 'fast'"},
+		{"allreduce 2 64K ring 64K plain 1M", "'read' is a multiple of 4K up to 512K"},
+		{"\033[31m 2 64K ring 64K plain 1M", "no collective '?[31m'"},
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		char text[256];
+		struct plan_table_error error;
+		snprintf(text, sizeof text, "any any max direct 64K plain 256K\n\n%s\nx",
+			 wrong[i].line);
+		assert_false(plan_table_parse(text, &table, &error));
+		assert_int_equal(error.line, 3);
+		if (!strstr(error.text, wrong[i].error))
+			fail_msg("'%s' is refused with: %s", wrong[i].line, error.text);
+		assert_int_equal(table.count, PLAN_TABLE_DEFAULT_LINES);
+		assert_int_equal(table.total, PLAN_TABLE_DEFAULT_LINES);
+	}
+}
+
+static void a_table_has_an_end(void **state)
+{
+	(void)state;
+	static char text[PLAN_TABLE_FILE_BYTES];
+	static const char line[] = "any any max direct 64K plain 256K\n";
+	struct plan_table_error error;
+	for (int i = 0; i < PLAN_TABLE_LINES_MAX; i++)
+		memcpy(text + (size_t)i * (sizeof line - 1), line, sizeof line);
+	read_good(text);
+	assert_int_equal(table.count, PLAN_TABLE_LINES_MAX);
+	memcpy(text + PLAN_TABLE_LINES_MAX * (sizeof line - 1), line, sizeof line);
+	assert_false(plan_table_parse(text, &table, &error));
+	assert_int_equal(error.line, PLAN_TABLE_LINES_MAX + 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_default_is_the_choice_without_a_table),
+		cmocka_unit_test(the_first_line_that_fits_is_taken),
+		cmocka_unit_test(a_wish_wins_where_it_can),
+		cmocka_unit_test(narrowing_changes_no_choice),
+		cmocka_unit_test(what_is_written_can_be_read),
+		cmocka_unit_test(the_hash_tells_tables_apart),
+		cmocka_unit_test(what_is_wrong_is_refused),
+		cmocka_unit_test(a_table_has_an_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

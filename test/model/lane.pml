@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The lane of src/group/lane.c: blocking calls that take it without a lock when nothing is under way,
+ * others that queue, whoever waits or the progress thread drives. In all schedules operations run one
+ * after the other in the order of their numbers, and none is left without a driver: that shows as an end
+ * state in which somebody waits for ever. How a thread sleeps and wakes is doorbell.pml's business: here a
+ * sleeper goes on once what it waits for holds. Each MUTANT_… breaks one step and must be refused. */
+
+#define OPS 5
+
+byte numbered;       /* these three are one word in the code: each access is one step */
+byte under_way;
+bool fast;
+
+bool locked;         /* lane->lock */
+byte queue[OPS];     /* numbers of the operations queued, in order */
+byte queued;
+bool driven;
+
+byte work;           /* progress->work */
+bool over[OPS + 1];  /* by number */
+byte ran;            /* the number of the newest operation that was begun */
+bool running;
+
+#define LOCK atomic { !locked; locked = true }
+#define UNLOCK locked = false
+
+byte told;           /* the word `over` of the segment: only grows */
+#define TELL(n) atomic { assert(n > told); told = n; over[n] = true }
+
+/* One operation from begin to end; while it runs others may do anything. */
+inline execute(THIS) {
+	atomic { assert(!running); assert(THIS == ran + 1); ran = THIS; running = true };
+	running = false
+}
+
+/* take_drive: TAKEN is true if the caller drives now. */
+inline take_drive(TAKEN) {
+	LOCK;
+#ifdef MUTANT_DRIVES_BESIDE_FAST
+	TAKEN = queued > 0 && !driven;
+#else
+	TAKEN = queued > 0 && !driven && !fast;
+#endif
+	if
+	:: TAKEN -> driven = true
+	:: else
+	fi;
+	UNLOCK
+}
+
+/* drive: until operation LAST is over (0: all are), or, for one that waits with a limit, sooner. */
+inline drive(LAST, BRIEF, NOW, MORE) {
+	do
+	:: LOCK; NOW = queue[0]; UNLOCK;
+	   assert(NOW != 0);
+	   if
+	   :: BRIEF ->
+		LOCK; driven = false; MORE = true; UNLOCK;
+		break
+	   :: else ->
+		execute(NOW);
+		LOCK;
+		queue[0] = queue[1]; queue[1] = queue[2]; queue[2] = queue[3]; queue[3] = queue[4];
+		queue[4] = 0;
+		queued--;
+		UNLOCK;
+		TELL(NOW);
+		LOCK;
+		MORE = queued > 0;
+#ifdef MUTANT_DRIVES_ON
+		driven = NOW != LAST;
+		under_way--;
+		UNLOCK;
+		LOCK;
+		driven = driven && queued > 0;
+		if
+		:: driven -> UNLOCK
+		:: else -> UNLOCK; break
+		fi
+#else
+		driven = MORE && NOW != LAST;
+		under_way--;
+		if
+		:: driven -> UNLOCK
+		:: else -> UNLOCK; break
+		fi
+#endif
+	   fi
+	od;
+#ifndef MUTANT_LEAVES_WITHOUT_WAKING
+	if
+	:: MORE -> work++
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+inline enqueue(NEW) {
+	LOCK;
+	atomic { numbered++; under_way++; NEW = numbered };
+#ifdef MUTANT_NUMBERS_BEFORE_THE_LOCK
+	UNLOCK; LOCK;
+#endif
+	queue[queued] = NEW;
+	queued++;
+	UNLOCK
+}
+
+/* group_lane_await, without limit. */
+inline await(MINE, DRIVES, TEMP, LEFT) {
+	do
+	:: over[MINE] -> break
+	:: else ->
+		take_drive(DRIVES);
+		if
+		:: DRIVES -> drive(MINE, false, TEMP, LEFT)
+		:: else -> over[MINE]
+		fi
+	od
+}
+
+/* A blocking call. */
+inline call(NUMBER, ALONE, SPARE, OTHERS) {
+	atomic {
+		ALONE = (under_way == 0);
+		if
+		:: ALONE -> numbered++; NUMBER = numbered; under_way++; fast = true
+		:: else
+		fi
+	}
+	if
+	:: ALONE ->
+		execute(NUMBER);
+		atomic { fast = false; under_way--; OTHERS = under_way > 0 }
+		over[NUMBER] = true;
+#ifndef MUTANT_FAST_LEAVES_WITHOUT_WAKING
+		if
+		:: OTHERS -> work++
+		:: else
+		fi
+#endif
+	:: else ->
+		enqueue(NUMBER);
+		await(NUMBER, ALONE, SPARE, OTHERS)
+	fi
+}
+
+proctype caller() {
+	byte n, x;
+	bool mine, more;
+	call(n, mine, x, more);
+	call(n, mine, x, more)
+}
+
+/* Starts two beside itself; waits for the first for a limited time, and at the end perhaps for both. */
+proctype starter() {
+	byte a, b, x;
+	bool mine, more;
+	enqueue(a);
+	work++;
+	enqueue(b);
+	work++;
+	if
+	:: over[a]
+	:: take_drive(mine);
+	   if
+	   :: mine -> drive(a, true, x, more)
+	   :: else
+	   fi
+	fi;
+	if
+	:: await(b, mine, x, more)
+	:: skip
+	fi
+}
+
+active proctype progress() {
+	byte seen, x;
+	bool mine, more;
+	do
+	:: seen = work;
+	   take_drive(mine);
+	   if
+	   :: mine -> drive(0, false, x, more)
+	   :: else
+	   fi;
+end:	   work != seen
+	od
+}
+
+init {
+	run caller();
+	run starter();
+	/* In the end everything has run: nobody waits, and the queue is empty. */
+	timeout ->
+		assert(ran == numbered && numbered == 4 && queued == 0 && under_way == 0)
+}
