@@ -9,26 +9,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lockstep/group.h>
+#include <lockstep/types.h>
 
 enum { DEVICE_REDUCE_MAX = 64 }; /* sources and destinations of one call */
 
 struct device_reduce {
 	ls_dtype dtype;
 	ls_reduce_op op;
-	int source_count; /* 1 to DEVICE_REDUCE_MAX, combined in this order */
-	int target_count; /* 1 to DEVICE_REDUCE_MAX, each gets the result */
-	const void *const *sources;
-	void *const *targets; /* a target may be equal to a source */
-	size_t count;         /* elements */
-	uint32_t divisor;     /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
-	bool stream;          /* write targets past the cache, with a fence at the end */
+	int source_count;           /* 1 to DEVICE_REDUCE_MAX, combined in this order */
+	int target_count;           /* 1 to DEVICE_REDUCE_MAX, each gets the result */
+	const void *const *sources; /* aligned to the numbers in their elements, as are targets */
+	void *const *targets;       /* a target may be equal to a source */
+	size_t count;               /* elements */
+	uint32_t divisor;           /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
+	bool stream;                /* write targets past the cache, with a fence at the end */
 };
 
-/* Runs it. The caller has checked the arguments. */
+/* Whether elements of this type can be combined so; for any two numbers, also such that are no dtype or
+ * no operation. LS_PREMUL_SUM: by device_scale on each rank, and then like LS_SUM. */
+bool device_has(ls_dtype dtype, ls_reduce_op op);
+
+/* Runs it. The caller has checked the arguments, device_has among them. float16 and bfloat16 are rounded
+ * once, at the end of the call; all else at each step. LS_PREMUL_SUM is LS_SUM of what was scaled before. */
 void device_reduce(const struct device_reduce *reduce);
+
+/* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type that is
+ * computed in: float64 for float64 and complex128, else float32. `to` may be equal to `from`. */
+void device_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
 /* memcpy; stream: past the cache, with a fence at the end. */
 void device_copy(void *to, const void *from, size_t bytes, bool stream);
+
+/* The kernels exist once for each kind of processor; all give the same bits. The calls above take the best
+ * of them; tests and benches name one. */
+enum device_isa { DEVICE_PORTABLE, DEVICE_AVX2, DEVICE_AVX512, DEVICE_ISAS };
+struct device_kernels;
+
+/* NULL if this processor cannot run them. DEVICE_PORTABLE is always there. */
+const struct device_kernels *device_kernels_of(enum device_isa isa);
+const struct device_kernels *device_kernels_best(void);
+
+void device_reduce_with(const struct device_kernels *kernels, const struct device_reduce *reduce);
+void device_scale_with(const struct device_kernels *kernels, void *to, const void *from,
+		       ls_dtype dtype, size_t count, double factor);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the reduction of two float32 sources into two targets moves on one core, with and without
- * streaming stores, from 64 KiB to 64 MiB a buffer: GB/s of what is read and written, medians. */
+ * What the reduction of two sources into two targets moves on one core: GB/s of what is read and written,
+ * medians. First float32 with and without streaming stores, from 64 KiB to 64 MiB a buffer; then types in
+ * 256 KiB, by each of the kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,22 +9,82 @@
 #include "base/clock.h"
 #include "device/device.h"
 
-enum { ROUNDS = 15, BUFFERS = 4 };
+enum { ROUNDS = 15, BUFFERS = 4, KIND_BYTES = 256 << 10, KIND_REPEATS = 100 };
 
-static double measure(struct device_reduce *reduce, bool stream, size_t repeats)
+static double measure(const struct device_kernels *kernels, const struct device_reduce *reduce,
+		      size_t bytes, size_t repeats)
 {
-	reduce->stream = stream;
 	uint64_t start_ns = clock_now_ns();
 	for (size_t i = 0; i < repeats; i++)
-		device_reduce(reduce);
-	double bytes = (double)(BUFFERS * reduce->count * sizeof(float)) * (double)repeats;
-	return bytes / (double)(clock_now_ns() - start_ns);
+		device_reduce_with(kernels, reduce);
+	return (double)(BUFFERS * bytes * repeats) / (double)(clock_now_ns() - start_ns);
 }
 
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
+}
+
+static double median(double values[ROUNDS])
+{
+	qsort(values, ROUNDS, sizeof(double), compare);
+	return values[ROUNDS / 2];
+}
+
+static void by_size(struct device_reduce reduce, size_t largest)
+{
+	const struct device_kernels *kernels = device_kernels_best();
+	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "stream GB/s");
+	for (size_t bytes = 64 << 10; bytes <= largest; bytes *= 4) {
+		double plain[ROUNDS], stream[ROUNDS];
+		reduce.count = bytes / sizeof(float);
+		for (int i = 0; i < ROUNDS; i++) {
+			reduce.stream = false;
+			plain[i] = measure(kernels, &reduce, bytes, 1 + largest / bytes / 4);
+			reduce.stream = true;
+			stream[i] = measure(kernels, &reduce, bytes, 1 + largest / bytes / 4);
+		}
+		printf("%10zu %12.1f %12.1f\n", bytes >> 10, median(plain), median(stream));
+	}
+}
+
+static void by_type(struct device_reduce reduce)
+{
+	static const struct {
+		const char *name;
+		ls_dtype dtype;
+		ls_reduce_op op;
+		size_t bytes;
+	} kinds[] = {
+		{"float32 sum", LS_FLOAT32, LS_SUM, 4},
+		{"float32 max", LS_FLOAT32, LS_MAX, 4},
+		{"float64 sum", LS_FLOAT64, LS_SUM, 8},
+		{"float16 sum", LS_FLOAT16, LS_SUM, 2},
+		{"float16 max", LS_FLOAT16, LS_MAX, 2},
+		{"bfloat16 sum", LS_BFLOAT16, LS_SUM, 2},
+		{"bfloat16 max", LS_BFLOAT16, LS_MAX, 2},
+		{"int64 product", LS_INT64, LS_PRODUCT, 8},
+		{"int32 average", LS_INT32, LS_AVERAGE, 4},
+		{"uint8 max", LS_UINT8, LS_MAX, 1},
+		{"uint8 product", LS_UINT8, LS_PRODUCT, 1},
+		{"bool and", LS_BOOL, LS_BAND, 1},
+	};
+	printf("\n%-14s %12s %12s %12s\n", "GB/s", "portable", "AVX2", "AVX-512");
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+		printf("%-14s", kinds[k].name);
+		reduce.dtype = kinds[k].dtype;
+		reduce.op = kinds[k].op;
+		reduce.count = KIND_BYTES / kinds[k].bytes;
+		for (int isa = 0; isa < DEVICE_ISAS; isa++) {
+			const struct device_kernels *kernels = device_kernels_of(isa);
+			double plain[ROUNDS] = {0};
+			for (int i = 0; kernels && i < ROUNDS; i++)
+				plain[i] = measure(kernels, &reduce, KIND_BYTES, KIND_REPEATS);
+			printf(" %12.1f", median(plain));
+		}
+		printf("\n");
+	}
 }
 
 int main(void)
@@ -36,26 +97,15 @@ int main(void)
 			return 1;
 		memset(memory[i], 0, largest);
 	}
-	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "stream GB/s");
-	for (size_t bytes = 64 << 10; bytes <= largest; bytes *= 4) {
-		const void *sources[] = {memory[0], memory[1]};
-		void *targets[] = {memory[2], memory[3]};
-		struct device_reduce reduce = {.dtype = LS_FLOAT32,
-					       .op = LS_SUM,
-					       .source_count = 2,
-					       .target_count = 2,
-					       .sources = sources,
-					       .targets = targets,
-					       .count = bytes / sizeof(float)};
-		double plain[ROUNDS], stream[ROUNDS];
-		for (int i = 0; i < ROUNDS; i++) {
-			plain[i] = measure(&reduce, false, 1 + largest / bytes / 4);
-			stream[i] = measure(&reduce, true, 1 + largest / bytes / 4);
-		}
-		qsort(plain, ROUNDS, sizeof(double), compare);
-		qsort(stream, ROUNDS, sizeof(double), compare);
-		printf("%10zu %12.1f %12.1f\n", bytes >> 10, plain[ROUNDS / 2], stream[ROUNDS / 2]);
-	}
+	struct device_reduce reduce = {.dtype = LS_FLOAT32,
+				       .op = LS_SUM,
+				       .source_count = 2,
+				       .target_count = 2,
+				       .sources = (const void *[]){memory[0], memory[1]},
+				       .targets = (void *[]){memory[2], memory[3]},
+				       .divisor = 2};
+	by_size(reduce, largest);
+	by_type(reduce);
 	for (int i = 0; i < BUFFERS; i++)
 		free(memory[i]);
 	return 0;

@@ -1,33 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How kernels are compiled, and what the files of this room share. */
+ * One table of kernels for each kind of processor, and what the files of this room share. A kernel works on
+ * memory that is aligned to its numbers only, and its target may be equal to a source. */
 #ifndef DEVICE_KERNEL_H
 #define DEVICE_KERNEL_H
 
-#include <stddef.h>
+#include <stdint.h>
 
-/* One version for each vector width, chosen when the library is loaded. Not under sanitizers, whose
- * runtimes are not up yet when the choice is made. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-	__has_feature(memory_sanitizer) || __has_feature(undefined_behavior_sanitizer)
-#define DEVICE_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DEVICE_SANITIZED 1
-#endif
-#if !defined(DEVICE_SANITIZED)
-#define DEVICE_SANITIZED 0
-#endif
-#if defined(__x86_64__) && defined(__GLIBC__) && !DEVICE_SANITIZED
-#define DEVICE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define DEVICE_CLONES
+#include "device/device.h"
+
+#define DEVICE_ONE(...) +1
+enum {
+	DEVICE_DTYPES = 0 LS_DTYPES(DEVICE_ONE),
+	DEVICE_OPS = 0 LS_REDUCE_OPS(DEVICE_ONE),
+	DEVICE_OPERANDS = 4, /* that a device_combine takes at most */
+	DEVICE_LINE_BYTES = 64,
+};
+
+/* target = ((in0 op in1) op in2) op in3, for 2 to DEVICE_OPERANDS operands. */
+typedef void device_combine(void *target, const void *const *sources, int operands, size_t count);
+
+/* The same for any number of operands from 1 on, in float32, divided if the divisor is above 1, and then
+ * rounded to the nearest, of two the even one. */
+typedef void device_combine_halves(void *target, const void *const *sources, int operands,
+				   size_t count, uint32_t divisor);
+
+typedef void device_divide(void *values, uint32_t divisor, size_t count);
+typedef void device_multiply(void *to, const void *from, size_t count, double factor);
+
+enum device_half { DEVICE_FLOAT16, DEVICE_BFLOAT16, DEVICE_HALVES };
+
+/* What a type cannot do is NULL; of halves all but `halves` is. Complex numbers have no kernels: they are
+ * two floats. AVERAGE is SUM, then divide. */
+struct device_kernels {
+	device_combine *combine[DEVICE_DTYPES][DEVICE_OPS];
+	device_divide *divide[DEVICE_DTYPES];
+	device_multiply *multiply[DEVICE_DTYPES];
+	device_combine_halves *halves[DEVICE_HALVES][DEVICE_OPS];
+	/* Copies past the cache if `to` begins a cache line, else through it. Needs device_stream_fence
+	 * before anybody is told. */
+	void (*stream)(void *to, const void *from, size_t bytes);
+};
+
+extern const struct device_kernels device_kernels_portable;
+#if defined(__x86_64__)
+extern const struct device_kernels device_kernels_avx2, device_kernels_avx512;
 #endif
 
-/* Copies past the cache if `to` begins a cache line, else through it. Needs device_stream_fence before
- * anybody is told. */
-void device_stream_copy(void *to, const void *from, size_t bytes);
 void device_stream_fence(void);
 
 #endif
