@@ -26,7 +26,7 @@ enum { MIB = 1 << 20, PAGE = 4096 };
 static void open_both(struct memory *memory, struct memory_view *peer)
 {
 	assert_int_equal(memory_init(memory, 16 * MIB, 0xabc, 3), LS_OK);
-	assert_int_equal(memory_view_open(peer, memory->fd), LS_OK);
+	assert_int_equal(memory_view_open(peer, memory->fd, 1), LS_OK);
 	assert_int_equal(memory->page_bytes, PAGE);
 }
 
@@ -121,22 +121,22 @@ static void others_files_are_refused(void **state)
 {
 	(void)state;
 	struct memory_view view;
-	assert_int_equal(memory_view_open(&view, -1), LS_STRANGER);
+	assert_int_equal(memory_view_open(&view, -1, 0), LS_STRANGER);
 	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(ftruncate(fd, 8192), 0);
-	assert_int_equal(memory_view_open(&view, fd), LS_STRANGER); /* could be shrunk */
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_STRANGER); /* could be shrunk */
 	assert_null(view.base);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	assert_int_equal(memory_view_open(&view, fd), LS_OK);
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_OK);
 	assert_int_equal(view.bytes, 8192);
 	memory_view_close(&view);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
-	assert_int_equal(memory_view_open(&view, fd), LS_SYSTEM);
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_SYSTEM);
 	assert_null(view.base);
 	close(fd);
 	fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	assert_int_equal(memory_view_open(&view, fd), LS_STRANGER); /* empty */
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_STRANGER); /* empty */
 	close(fd);
 }
 

@@ -248,7 +248,7 @@ bool memory_offset(struct memory *memory, const void *address, size_t bytes, uin
 	size_t first, last;
 	*offset = 0;
 	if (!find_pages(memory, address, bytes, &first, &last))
-		return false;
+		return memory_region_offset(memory, address, bytes, offset);
 	bool seen = true;
 	if (load(&memory->detached)) {
 		lock_memory_acquire(&memory->lock);
@@ -298,10 +298,14 @@ static int make_private(struct memory *memory, size_t first, size_t last) LOCK_R
 }
 
 /* EINVAL: not memory that is in use. */
-static ls_status say_not_detached(size_t bytes, void *address, int error)
+static ls_status say_not_detached(struct memory *memory, size_t bytes, void *address, int error)
 {
+	uint64_t offset;
+	bool region = memory_region_offset(memory, address, bytes, &offset);
 	MESSAGE_SAY(MESSAGE_MEMORY_DETACH, bytes, address,
-		    error == EINVAL ? "it is no memory in use" : strerror(error));
+		    region ? "it was registered, and is shared with others by the program"
+		    : error == EINVAL ? "it is no memory in use"
+				      : strerror(error));
 	return error == EINVAL ? LS_BAD_ARGUMENT : LS_OUT_OF_MEMORY;
 }
 
@@ -312,7 +316,7 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	if (memory_in_child(memory))
 		return LS_FORKED;
 	if (!find_pages(memory, address, bytes, &first, &last))
-		return say_not_detached(bytes, address, EINVAL);
+		return say_not_detached(memory, bytes, address, EINVAL);
 	if (!bytes)
 		return LS_OK;
 	size_t block_first = first;
@@ -332,7 +336,7 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	lock_memory_release(&memory->lock);
 	if (!in_use)
 		error = EINVAL;
-	return error ? say_not_detached(bytes, address, error) : LS_OK;
+	return error ? say_not_detached(memory, bytes, address, error) : LS_OK;
 }
 
 void memory_stats(struct memory *memory, struct memory_stats *out)

@@ -21,6 +21,7 @@
 
 #include "base/fork.h"
 #include "base/lock.h"
+#include "memory/region.h"
 
 enum { MEMORY_CLASSES = 128 };
 
@@ -43,6 +44,8 @@ struct memory {
 	uint64_t misses LOCK_GUARDED(memory);
 	struct memory_block *free_lists[MEMORY_CLASSES] LOCK_GUARDED(memory);
 	struct memory_block *table; /* one entry per page; entries are guarded by the lock too */
+	_Atomic int region_count;   /* grows */
+	struct memory_region regions[MEMORY_REGIONS];
 };
 
 struct memory_stats {
@@ -68,8 +71,8 @@ LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **ou
 LS_CHECKED ls_status memory_free(struct memory *memory, void *block) LOCK_AVOIDS(memory);
 
 /* True, with the offset that peers use, if [address, address + bytes) lies in arena memory that was handed
- * out and that peers still see: one range compare, and a look at each page once something has been
- * detached. */
+ * out and that peers still see, or in one region: one range compare, a look at each page once something has
+ * been detached, and at each region if there are any. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 	LOCK_AVOIDS(memory);
 
@@ -78,7 +81,7 @@ bool memory_offset(struct memory *memory, const void *address, size_t bytes, uin
  * lost, also not of a thread that writes meanwhile. The block it lies in stays usable for its owner, but
  * memory_offset is false for those pages, and after memory_free it is never handed out again. For a failed
  * operation whose peers have not said that they are done. May be repeated. Errors: LS_BAD_ARGUMENT if the
- * range is not live memory; LS_OUT_OF_MEMORY, with a message; then nothing has changed for the pages that
+ * range is not live memory of the arena (a region is the program's, which shares it with others); LS_OUT_OF_MEMORY, with a message; then nothing has changed for the pages that
  * could not be copied. */
 LS_CHECKED ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	LOCK_AVOIDS(memory);
@@ -90,11 +93,13 @@ bool memory_is_valid(struct memory *memory) LOCK_AVOIDS(memory);
 struct memory_view {
 	unsigned char *base;
 	size_t bytes;
+	_Atomic int region_count; /* grows */
+	struct memory_region_view regions[MEMORY_REGIONS];
 };
-/* Maps a peer's arena (its fd is not kept). The size is taken from the file, not from the peer. Errors:
+/* Maps a peer's arena (its fd is not kept). place: its rank, from which its place in memory follows. The size is taken from the file, not from the peer. Errors:
  * LS_STRANGER if it is no arena, or could be shrunk under us; LS_OUT_OF_MEMORY, LS_SYSTEM; all with a
  * message. */
-LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd);
+LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd, int place);
 void memory_view_close(struct memory_view *view);
 /* NULL if [offset, offset + bytes) is not inside: what a peer wrote is never trusted. */
 void *memory_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes);

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Regions: finding out whether memory is what the caller says it is, and mapping that of peers. Nothing
+ * here is on the path of an operation but memory_region_offset and memory_region_view_at. */
+#include "memory/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "memory/memory.h"
+
+/* ---- of this process ---- */
+
+static ls_status bad(const char *why)
+{
+	MESSAGE_SAY(MESSAGE_MEMORY_REGION, why);
+	return LS_BAD_ARGUMENT;
+}
+
+/* How many bytes from `at` on one line of /proc/self/maps shows to be the file's; 0: none of them. */
+static size_t covered_by(const char *line, uintptr_t at, uintptr_t base,
+			 const struct memory_region_name *name)
+{
+	uint64_t begin, end, offset, inode;
+	unsigned major_number, minor_number;
+	char rights[5];
+	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &begin, &end,
+		   rights, &offset, &major_number, &minor_number, &inode) != 7)
+		return 0;
+	bool right = at >= begin && at < end && strncmp(rights, "rw", 2) == 0 && rights[3] == 's' &&
+		     makedev(major_number, minor_number) == name->device && inode == name->inode &&
+		     offset + (at - begin) == name->file_offset + (at - base);
+	return right ? end - at : 0;
+}
+
+/* Lines are sorted, so one pass finds a mapping that is in several pieces. */
+static bool is_mapped(const void *address, const struct memory_region_name *name)
+{
+	uintptr_t base = (uintptr_t)address, at = base;
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "re");
+	if (!maps)
+		return false;
+	while (at - base < name->bytes && fgets(line, sizeof line, maps))
+		at += covered_by(line, at, base, name);
+	fclose(maps);
+	return at - base >= name->bytes;
+}
+
+ls_status memory_region_check(const void *address, size_t bytes, int fd, uint64_t file_offset,
+			      struct memory_region_name *name)
+{
+	struct stat file;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+	int mode = fcntl(fd, F_GETFL);
+	*name = (struct memory_region_name){
+		.bytes = bytes, .file_offset = file_offset, .pid = getpid(), .fd = fd};
+	if (mode < 0 || fstat(fd, &file) != 0)
+		return bad("fd is no open descriptor");
+	if (!S_ISREG(file.st_mode) || (mode & O_ACCMODE) != O_RDWR)
+		return bad("fd is not shared memory, or not open for reading and writing");
+	if ((uintptr_t)address % page != 0 || file_offset % page != 0)
+		return bad("address and offset are not multiples of the page size");
+	if (__builtin_add_overflow(file_offset, bytes, &end) || end > (uint64_t)file.st_size)
+		return bad("the file ends before offset + bytes");
+	name->device = file.st_dev;
+	name->inode = file.st_ino;
+	if (!is_mapped(address, name))
+		return bad("address is not a shared mapping (MAP_SHARED, readable and writable) of "
+			   "this part of the file");
+	return LS_OK;
+}
+
+/* What is registered and known to peers. */
+static size_t live_bytes(const struct memory_region *region)
+{
+	return atomic_load_explicit(&region->live_bytes, memory_order_acquire);
+}
+
+struct memory_region *memory_region_find(struct memory *memory, const void *address,
+					 const struct memory_region_name *name)
+{
+	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	for (int i = 0; i < count; i++) {
+		struct memory_region *region = &memory->regions[i];
+		if (live_bytes(region) == name->bytes && region->address == address &&
+		    region->name.device == name->device && region->name.inode == name->inode &&
+		    region->name.file_offset == name->file_offset)
+			return region;
+	}
+	return NULL;
+}
+
+/* A region that came to nothing keeps its place, so that its offsets never mean anything else. */
+struct memory_region *memory_region_add(struct memory *memory, void *address,
+					const struct memory_region_name *name)
+{
+	int count = atomic_load_explicit(&memory->region_count, memory_order_relaxed);
+	if (count == MEMORY_REGIONS) {
+		MESSAGE_SAY(MESSAGE_MEMORY_REGIONS, MEMORY_REGIONS);
+		return NULL;
+	}
+	uint64_t offset = memory->bytes;
+	if (count > 0) {
+		const struct memory_region_name *last = &memory->regions[count - 1].name;
+		offset = last->offset + last->bytes;
+	}
+	struct memory_region *region = &memory->regions[count];
+	region->address = address;
+	region->name = *name;
+	/* A page between any two, so that no range reaches from one into the next. */
+	region->name.offset = offset + memory->page_bytes;
+	atomic_store_explicit(&memory->region_count, count + 1, memory_order_release);
+	return region;
+}
+
+void memory_region_show(struct memory *memory, struct memory_region *region)
+{
+	(void)memory;
+	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
+}
+
+bool memory_region_remove(struct memory *memory, const void *address)
+{
+	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	for (int i = 0; i < count; i++) {
+		struct memory_region *region = &memory->regions[i];
+		if (region->address == address && live_bytes(region) > 0) {
+			atomic_store_explicit(&region->live_bytes, 0, memory_order_release);
+			return true;
+		}
+	}
+	return false;
+}
+
+bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
+{
+	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	for (int i = 0; i < count; i++) {
+		const struct memory_region *region = &memory->regions[i];
+		size_t length = live_bytes(region);
+		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
+		if (length > 0 && from <= length && bytes <= length - from) {
+			*offset = region->name.offset + from;
+			return true;
+		}
+	}
+	return false;
+}
+
+void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes)
+{
+	int places = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	*count = *bytes = 0;
+	for (int i = 0; i < places; i++) {
+		size_t length = live_bytes(&memory->regions[i]);
+		*count += length > 0;
+		*bytes += length;
+	}
+}
+
+/* ---- of peers ---- */
+
+static ls_status cannot_map(int rank, const struct memory_region_name *name, const char *why,
+			    int error)
+{
+	MESSAGE_SAY(MESSAGE_MEMORY_PEER_REGION, rank, (int)name->pid, why, strerror(error));
+	if (error == ENOMEM || error == EMFILE || error == ENFILE)
+		return LS_OUT_OF_MEMORY;
+	return error == EACCES || error == EPERM || error == ENOENT ? LS_UNSUPPORTED : LS_SYSTEM;
+}
+
+/* Its descriptor belongs to the peer; what it opens must be the file that the peer has named. */
+static int open_named(const struct memory_region_name *name)
+{
+	char path[64];
+	struct stat file;
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)name->pid, (int)name->fd);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	uint64_t end;
+	if (fstat(fd, &file) == 0 && file.st_dev == name->device && file.st_ino == name->inode &&
+	    S_ISREG(file.st_mode) && !__builtin_add_overflow(name->file_offset, name->bytes, &end) &&
+	    end <= (uint64_t)file.st_size)
+		return fd;
+	close(fd);
+	errno = ESTALE;
+	return -1;
+}
+
+ls_status memory_view_add(struct memory_view *view, int rank, const struct memory_region_name *name)
+{
+	int count = atomic_load_explicit(&view->region_count, memory_order_relaxed);
+	uint64_t end;
+	if (count == MEMORY_REGIONS || name->bytes == 0 || name->offset < view->bytes ||
+	    __builtin_add_overflow(name->offset, name->bytes, &end))
+		return cannot_map(rank, name, "check", EINVAL);
+	int fd = open_named(name);
+	if (fd < 0)
+		return cannot_map(rank, name, "open", errno);
+	void *base = mmap(NULL, name->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			  (off_t)name->file_offset);
+	int error = base == MAP_FAILED ? errno : 0;
+	close(fd);
+	if (error)
+		return cannot_map(rank, name, "mmap", error);
+	if (madvise(base, name->bytes, MADV_DONTFORK) != 0) {
+		error = errno;
+		munmap(base, name->bytes);
+		return cannot_map(rank, name, "madvise", error);
+	}
+	view->regions[count] = (struct memory_region_view){base, name->offset, name->bytes};
+	atomic_store_explicit(&view->region_count, count + 1, memory_order_release);
+	return LS_OK;
+}
+
+void memory_region_views_close(struct memory_view *view)
+{
+	for (int i = 0; i < atomic_load(&view->region_count); i++)
+		munmap(view->regions[i].base, view->regions[i].bytes);
+}
+
+void *memory_region_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes)
+{
+	int count = atomic_load_explicit(&view->region_count, memory_order_acquire);
+	for (int i = 0; i < count; i++) {
+		const struct memory_region_view *region = &view->regions[i];
+		uint64_t from = offset - region->offset;
+		if (offset >= region->offset && from <= region->bytes &&
+		    bytes <= region->bytes - from)
+			return region->base + from;
+	}
+	return NULL;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Regions: what may be registered, where its buffers lie, and what a peer may say of its own. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/capture.h"
+#include "memory/memory.h"
+
+enum { PAGES = 8 };
+
+/* A file of PAGES pages, mapped from its page `first` on. */
+struct file {
+	size_t page, bytes;
+	int fd;
+	unsigned char *base;
+};
+
+static struct file make_file(size_t first)
+{
+	struct file file = {.page = (size_t)sysconf(_SC_PAGESIZE)};
+	file.bytes = (PAGES - first) * file.page;
+	file.fd = memfd_create("region", MFD_CLOEXEC);
+	assert_true(file.fd >= 0);
+	assert_int_equal(ftruncate(file.fd, (off_t)(PAGES * file.page)), 0);
+	file.base = mmap(NULL, file.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd,
+			 (off_t)(first * file.page));
+	assert_true(file.base != MAP_FAILED);
+	return file;
+}
+
+static void drop_file(struct file *file)
+{
+	munmap(file->base, file->bytes);
+	close(file->fd);
+}
+
+static void wrong_ranges_are_refused(void **state)
+{
+	(void)state;
+	struct file file = make_file(1);
+	size_t page = file.page;
+	struct memory_region_name name;
+	int read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), pipes[2];
+	unsigned char *private =
+		mmap(NULL, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.fd, (off_t)page);
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	assert_true(read_only >= 0 && private != MAP_FAILED);
+	const struct {
+		void *address;
+		size_t bytes;
+		int fd;
+		uint64_t offset;
+		const char *why;
+	} cases[] = {
+		{file.base, file.bytes, -1, page, "no open descriptor"},
+		{file.base, page, pipes[0], 0, "not shared memory"},
+		{file.base, page, read_only, 0, "reading and writing"},
+		{file.base + 8, page, file.fd, page, "page size"},
+		{file.base, page, file.fd, page + 8, "page size"},
+		{file.base, file.bytes + 1, file.fd, page, "the file ends"},
+		{file.base, 2, file.fd, UINT64_MAX - page + 1, "the file ends"},
+		{file.base, page, file.fd, 0, "not a shared mapping"},           /* another part */
+		{file.base + page, page, file.fd, page, "not a shared mapping"}, /* another part */
+		{private, page, file.fd, page, "not a shared mapping"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct capture capture;
+		capture_begin(&capture);
+		assert_int_equal(memory_region_check(cases[i].address, cases[i].bytes, cases[i].fd,
+						     cases[i].offset, &name),
+				 LS_BAD_ARGUMENT);
+		assert_non_null(strstr(capture_end(&capture), cases[i].why));
+	}
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, page, &name), LS_OK);
+	/* In two pieces with other rights between them it is not all there. */
+	assert_int_equal(mprotect(file.base + page, page, PROT_READ), 0);
+	struct capture capture;
+	capture_begin(&capture);
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, page, &name),
+			 LS_BAD_ARGUMENT);
+	capture_end(&capture);
+	assert_int_equal(memory_region_check(file.base, page, file.fd, page, &name), LS_OK);
+	munmap(private, file.bytes);
+	close(read_only);
+	close(pipes[0]);
+	close(pipes[1]);
+	drop_file(&file);
+}
+
+static void buffers_are_found_and_seen(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct memory_view view;
+	struct memory_region_name name;
+	struct file file = make_file(2);
+	uint64_t offset;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	assert_int_equal(memory_view_open(&view, memory.fd, 0), LS_OK);
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, 2 * file.page, &name),
+			 LS_OK);
+	struct memory_region *region = memory_region_add(&memory, file.base, &name);
+	assert_non_null(region);
+	assert_false(memory_offset(&memory, file.base, 1, &offset)); /* peers do not know it yet */
+	assert_null(memory_region_find(&memory, file.base, &name));
+	assert_int_equal(memory_view_add(&view, 0, &region->name), LS_OK);
+	memory_region_show(&memory, region);
+	assert_ptr_equal(memory_region_find(&memory, file.base, &name), region);
+
+	assert_true(memory_offset(&memory, file.base + 100, file.bytes - 100, &offset));
+	unsigned char *seen = memory_view_at(&view, offset, file.bytes - 100);
+	assert_non_null(seen);
+	assert_true(seen != file.base + 100);
+	file.base[100] = 42;
+	assert_int_equal(seen[0], 42);
+	assert_null(memory_view_at(&view, offset, file.bytes - 99));
+	assert_null(memory_view_at(&view, offset - 101, 1));
+	assert_null(memory_view_at(&view, UINT64_MAX, 2));
+	assert_false(memory_offset(&memory, file.base + 100, file.bytes - 99, &offset));
+	assert_false(memory_offset(&memory, file.base - 1, 1, &offset));
+
+	/* It is not the arena's to take away. */
+	struct capture capture;
+	capture_begin(&capture);
+	assert_int_equal(memory_detach(&memory, file.base, 10), LS_BAD_ARGUMENT);
+	assert_non_null(strstr(capture_end(&capture), "shared with others"));
+
+	assert_true(memory_region_remove(&memory, file.base));
+	assert_false(memory_region_remove(&memory, file.base));
+	assert_false(memory_offset(&memory, file.base, 1, &offset));
+	memory_view_close(&view);
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
+static void places_run_out_and_never_overlap(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct memory_region_name name;
+	struct file file = make_file(0);
+	uint64_t end = 0, count, bytes;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, 0, &name), LS_OK);
+	for (int i = 0; i < MEMORY_REGIONS; i++) {
+		struct memory_region *region = memory_region_add(&memory, file.base, &name);
+		assert_non_null(region);
+		assert_true(region->name.offset > end && region->name.offset > memory.bytes);
+		end = region->name.offset + region->name.bytes;
+		memory_region_show(&memory, region);
+		memory_regions(&memory, &count, &bytes);
+		assert_int_equal(count, 1);
+		assert_int_equal(bytes, file.bytes);
+		assert_true(memory_region_remove(&memory, file.base));
+	}
+	struct capture capture;
+	capture_begin(&capture);
+	assert_null(memory_region_add(&memory, file.base, &name));
+	assert_non_null(strstr(capture_end(&capture), "64 ranges"));
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
+/* What a peer names is opened and looked at, and nothing else is mapped. */
+static void what_a_peer_names_is_checked(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct memory_view view;
+	struct memory_region_name good;
+	struct file file = make_file(0);
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	assert_int_equal(memory_view_open(&view, memory.fd, 0), LS_OK);
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, 0, &good), LS_OK);
+	good.offset = memory.bytes + file.page;
+	struct memory_region_name bad[8];
+	for (size_t i = 0; i < 8; i++)
+		bad[i] = good;
+	bad[0].inode++;
+	bad[1].device++;
+	bad[2].bytes++;
+	bad[3].bytes = 0;
+	bad[4].file_offset = UINT64_MAX;
+	bad[5].offset = memory.bytes - 1; /* would lie in the arena */
+	bad[6].offset = UINT64_MAX;
+	bad[7].fd = 99999;
+	for (size_t i = 0; i < 8; i++) {
+		struct capture capture;
+		capture_begin(&capture);
+		assert_true(memory_view_add(&view, 3, &bad[i]) != LS_OK);
+		assert_non_null(strstr(capture_end(&capture), "rank 3"));
+		assert_int_equal(view.region_count, 0);
+	}
+	assert_int_equal(memory_view_add(&view, 3, &good), LS_OK);
+	memory_view_close(&view);
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(wrong_ranges_are_refused),
+		cmocka_unit_test(buffers_are_found_and_seen),
+		cmocka_unit_test(places_run_out_and_never_overlap),
+		cmocka_unit_test(what_a_peer_names_is_checked),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
