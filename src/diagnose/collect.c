@@ -79,7 +79,7 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 			      const struct wait_edge *edge)
 {
 	if (edge->segment != WAIT_SEGMENT_LINK || edge->owner < 0 || edge->owner >= size ||
-	    edge->peer < 0 || edge->peer >= size || !by_rank[edge->owner])
+	    edge->peer < -1 || edge->peer >= size || !by_rank[edge->owner])
 		return true; /* cannot be evaluated, so it proves nothing */
 	const struct diagnose_source *source = by_rank[edge->owner];
 	if (!source->segment || source->segment_bytes < 8 || edge->offset % 8 ||

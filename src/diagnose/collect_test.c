@@ -201,6 +201,22 @@ static void words(void **state)
 	assert_true(is_satisfied(world, edge));
 }
 
+/* A thread that waits for another of its own rank waits for no peer, but its word is looked at, too. */
+static void word_of_no_peer(void **state)
+{
+	struct world *world = *state;
+	struct wait_slot_body body = wait_for(0, 1);
+	body.edges[0].peer = -1;
+	for (int over = 0; over < 2; over++) {
+		atomic_store(&world->segments[0][0], body.edges[0].value - !over);
+		publish(world, 0, 0, &body);
+		struct diagnose_rank *rank = collect(world, 0);
+		assert_true(rank->threads[0].stable);
+		assert_int_equal(rank->threads[0].satisfied & 1, over);
+		assert_int_equal(diagnose_rank_needs(world->job, 0), 0);
+	}
+}
+
 static void slots(void **state)
 {
 	struct world *world = *state;
@@ -257,13 +273,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-		TEST(header_and_process),
-		TEST(sources_that_are_missing),
-		TEST(groups_and_leaving),
-		TEST(records),
-		TEST(which_records),
-		TEST(words),
-		TEST(slots),
+		TEST(header_and_process), TEST(sources_that_are_missing),
+		TEST(groups_and_leaving), TEST(records),
+		TEST(which_records),      TEST(words),
+		TEST(word_of_no_peer),    TEST(slots),
 		TEST(random_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

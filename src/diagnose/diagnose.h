@@ -128,7 +128,9 @@ enum { /* fields of a mismatch */
        DIAGNOSE_DTYPE = 4,
        DIAGNOSE_REDUCE = 8,
        DIAGNOSE_ROOT = 16,
-       DIAGNOSE_PAIR = 32, /* not of a collective, but between a send and its receive */
+       DIAGNOSE_PAIR = 32,     /* not of a collective, but between a send and its receive */
+       DIAGNOSE_EXCHANGE = 64, /* one rank sends another more or less than that one expects, in an
+				* operation in which each has counts of its own */
 };
 
 /* What the caller has seen itself, so that the verdict does not contradict what its call returns. */
@@ -139,7 +141,11 @@ struct diagnose_hint {
 	uint32_t group;
 	uint64_t seq; /* operation */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
+	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
 	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
+	/* LS_MISMATCH in an all-to-allv: elements that `peer` sends to `rank`, and that `rank` expects of
+	 * it; equal (both 0) elsewhere. */
+	uint64_t sent, expected;
 };
 
 struct diagnose_verdict {
@@ -155,7 +161,10 @@ struct diagnose_verdict {
 	int32_t witness; /* a rank that waits directly for a culprit, the hint's before others; -1: none */
 	uint64_t record; /* index of the trace record of the witness' operation; 0: unknown */
 	bool timed_out;  /* the hint's operation has timed out; `cause` says what it waited for */
-	char note[256];  /* the hint's */
+	/* DIAGNOSE_EXCHANGE: rank `from` sends so many elements to rank `to`, which expects others. */
+	int32_t from, to;
+	uint64_t sent, expected;
+	char note[256]; /* the hint's */
 };
 
 /* The chief verdict: a proved one before a reported one, an earlier operation before a later one. hint

@@ -107,8 +107,7 @@ uint64_t diagnose_rank_needs(const struct diagnose_job *job, int r)
 
 bool diagnose_is_collective(const struct trace_record *record)
 {
-	return record->kind == TRACE_ALLREDUCE || record->kind == TRACE_BROADCAST ||
-	       record->kind == TRACE_BARRIER;
+	return trace_kind_facts(record->kind).collective;
 }
 
 bool diagnose_is_point(const struct trace_record *record)

@@ -298,7 +298,7 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, "rank %d ", verdict->blamed);
 	else
 		diagnose_write(writer, "a rank ");
-	diagnose_write(writer, verdict->status == LS_ABORTED       ? "called ls_group_abort"
+	diagnose_write(writer, verdict->status == LS_ABORTED       ? "aborted the group"
 			       : verdict->status == LS_INTERRUPTED ? "was interrupted by a signal"
 								   : "failed");
 	/* An abort belongs to no operation: the record is that of a rank which was in one. */

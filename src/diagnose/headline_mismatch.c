@@ -7,16 +7,24 @@
 
 enum { CLASS_MAX = 4 }; /* classes told in the first line */
 
-/* "count 999 and dtype float64"; without names "999 and float64". Only what differs and the operation
- * has. False if nothing was written. */
+/* "count 999 and dtype float64"; without names "999 and float64". Of counts for each rank their sum, "other
+ * counts per rank (999 in all)" and "1000 in all", which may be the same. Only what differs and the
+ * operation has. False if nothing was written. */
 static bool write_values(struct diagnose_writer *writer, uint32_t fields, bool names,
 			 const struct trace_record *op)
 {
 	const char *and = "";
-	if (op->kind == TRACE_BARRIER)
+	struct trace_kind_facts facts = trace_kind_facts(op->kind);
+	if (!facts.typed)
 		return false;
 	if (fields & DIAGNOSE_COUNT) {
-		diagnose_write(writer, "%s%" PRIu64, names ? "count " : "", op->count);
+		if (!facts.per_rank)
+			diagnose_write(writer, "%s%" PRIu64, names ? "count " : "", op->count);
+		else if (names)
+			diagnose_write(writer, "other counts per rank (%" PRIu64 " in all)",
+				       op->count);
+		else
+			diagnose_write(writer, "%" PRIu64 " in all", op->count);
 		and = " and ";
 	}
 	if (fields & DIAGNOSE_DTYPE) {
@@ -24,12 +32,12 @@ static bool write_values(struct diagnose_writer *writer, uint32_t fields, bool n
 			       trace_dtype_name(op->dtype));
 		and = " and ";
 	}
-	if (fields & DIAGNOSE_REDUCE && op->kind == TRACE_ALLREDUCE) {
+	if (fields & DIAGNOSE_REDUCE && facts.reduces) {
 		diagnose_write(writer, "%s%s%s", and, names ? "reduce op " : "",
 			       trace_reduce_name(op->reduce_op));
 		and = " and ";
 	}
-	if (fields & DIAGNOSE_ROOT && op->kind == TRACE_BROADCAST) {
+	if (fields & DIAGNOSE_ROOT && facts.rooted) {
 		diagnose_write(writer, "%s%s%d", and, names ? "root " : "", op->peer);
 		and = " and ";
 	}
@@ -87,11 +95,11 @@ static void write_minority(struct diagnose_writer *writer, const struct diagnose
 	}
 }
 
-static const char *plural_of(uint32_t fields)
+static const char *plural_of(uint32_t fields, uint32_t kind)
 {
 	switch (fields) {
 	case DIAGNOSE_COUNT:
-		return "counts";
+		return trace_kind_facts(kind).per_rank ? "counts per rank" : "counts";
 	case DIAGNOSE_DTYPE:
 		return "dtypes";
 	case DIAGNOSE_REDUCE:
@@ -117,7 +125,7 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 	else
 		diagnose_write(writer, " called %s #%" PRIu64 " with different %s",
 			       trace_kind_name(first->kind), mismatch->seq,
-			       plural_of(mismatch->fields));
+			       plural_of(mismatch->fields, first->kind));
 	for (int i = 0; i < mismatch->class_count && i < CLASS_MAX; i++) {
 		const struct diagnose_class *class = &mismatch->classes[i];
 		const struct trace_record *op = &class->example->record;
@@ -126,7 +134,7 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write_ranks(writer, class->ranks);
 		if (kinds) {
 			diagnose_write(writer, " %s", trace_kind_name(op->kind));
-			if (mismatch->fields == DIAGNOSE_KIND || op->kind == TRACE_BARRIER)
+			if (mismatch->fields == DIAGNOSE_KIND || !trace_kind_facts(op->kind).typed)
 				continue;
 			diagnose_write(writer, " of %" PRIu64 " %s", op->count,
 				       trace_dtype_name(op->dtype));
@@ -168,13 +176,46 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 	write_sites(writer, &sites, -1);
 }
 
+/* "rank 2 sends 10 elements to rank 0 in all-to-allv #7, where rank 0 expects 12", with both call sites. */
+static void write_exchange(struct diagnose_writer *writer, const struct diagnose_job *job,
+			   const struct diagnose_verdict *verdict)
+{
+	int from = verdict->from, to = verdict->to;
+	const struct diagnose_record *send =
+		diagnose_collective_at(&job->ranks[from], verdict->group, verdict->seq);
+	const struct diagnose_record *recv =
+		diagnose_collective_at(&job->ranks[to], verdict->group, verdict->seq);
+	diagnose_write(writer, "rank %d sends %" PRIu64 " element%s to rank %d in ", from,
+		       verdict->sent, verdict->sent == 1 ? "" : "s", to);
+	diagnose_write_operation(writer, recv ? recv : send);
+	diagnose_write(writer, ", where rank %d expects %" PRIu64, to, verdict->expected);
+	if (!send || !recv) {
+		diagnose_write_site(writer, recv ? recv : send);
+		return;
+	}
+	struct diagnose_mismatch sites = {
+		.class_count = 2,
+		.classes = {{diagnose_bit(from), send}, {diagnose_bit(to), recv}},
+	};
+	write_sites(writer, &sites, -1);
+}
+
+static bool is_rank(const struct diagnose_job *job, int rank)
+{
+	return rank >= 0 && rank < job->size;
+}
+
 void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     const struct diagnose_verdict *verdict)
 {
 	struct diagnose_mismatch mismatch;
-	if (verdict->fields & DIAGNOSE_PAIR && verdict->witness >= 0 &&
-	    verdict->witness < job->size) {
+	if (verdict->fields & DIAGNOSE_PAIR && is_rank(job, verdict->witness)) {
 		write_pair(writer, job, verdict);
+		return;
+	}
+	if (verdict->fields & DIAGNOSE_EXCHANGE && is_rank(job, verdict->from) &&
+	    is_rank(job, verdict->to)) {
+		write_exchange(writer, job, verdict);
 		return;
 	}
 	if (!verdict->fields || !diagnose_find_mismatch(job, &mismatch)) {

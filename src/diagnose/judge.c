@@ -83,6 +83,24 @@ static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
+/* Only the one who expected has seen it: in the records each rank's counts are its own. */
+static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdict *out)
+{
+	const struct diagnose_hint *hint = inquiry->hint;
+	const struct diagnose_job *job = inquiry->job;
+	if (hint->sent == hint->expected || hint->peer < 0 || hint->peer >= job->size ||
+	    hint->rank < 0 || hint->rank >= job->size)
+		return false;
+	out->cause = DIAGNOSE_MISMATCH;
+	out->fields = DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE;
+	out->culprits = diagnose_bit(hint->rank) | diagnose_bit(hint->peer);
+	out->from = hint->peer;
+	out->to = hint->rank;
+	out->sent = hint->sent;
+	out->expected = hint->expected;
+	return true;
+}
+
 /* Of ranks that are gone those that went first: whose own last operation had not failed already. */
 static uint64_t first_gone(const struct diagnose_job *job, uint64_t gone)
 {
@@ -169,7 +187,8 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 	uint64_t both = hint_peer(inquiry) ? diagnose_bit(needs->hint_rank) | hint_peer(inquiry) : 0;
 	switch (inquiry->hint->status) {
 	case LS_MISMATCH:
-		if (judge_pair(inquiry, out) || judge_mismatch(inquiry, out))
+		if (judge_pair(inquiry, out) || judge_mismatch(inquiry, out) ||
+		    judge_exchange(inquiry, out))
 			break;
 		out->cause = DIAGNOSE_MISMATCH;
 		out->culprits = both;
@@ -272,7 +291,7 @@ void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *
 		    struct diagnose_verdict *out)
 {
 	struct inquiry inquiry = {.job = job, .hint = hint && hint->status != LS_OK ? hint : NULL};
-	*out = (struct diagnose_verdict){.blamed = -1, .witness = -1};
+	*out = (struct diagnose_verdict){.blamed = -1, .witness = -1, .from = -1, .to = -1};
 	diagnose_find_needs(job, inquiry.hint, &inquiry.needs);
 	if (!inquiry.hint) {
 		judge_all(&inquiry, out);

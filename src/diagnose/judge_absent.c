@@ -78,7 +78,9 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 	out->hint_record = find_hint_record(&job->ranks[hint->rank], hint);
 	if (!out->hint_record)
 		return; /* it saw the cause from outside, such as a watch that looks for others */
-	if (hint->peer >= 0 && hint->peer < job->size)
+	if (hint->needs)
+		out->hint_needs = hint->needs;
+	else if (hint->peer >= 0 && hint->peer < job->size)
 		out->hint_needs = diagnose_bit(hint->peer);
 	else
 		out->hint_needs = needs_of_record(job, hint->rank, out->hint_record);

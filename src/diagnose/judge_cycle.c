@@ -14,6 +14,33 @@ static bool is_stuck(const struct diagnose_job *job, const struct diagnose_threa
 	return thread->wait.state == WAIT_ANY_WORD ? !(needs & ~stuck) : (needs & stuck) != 0;
 }
 
+/* A thread that waits for its own rank to get so far with its collectives, which another of its threads
+ * runs: one that is not among the rank's blocked threads may be about to. */
+static bool is_follower(const struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	return wait->state == WAIT_WORDS && wait->edge_count == 1 && wait->edges[0].peer < 0 &&
+	       wait->edges[0].segment == WAIT_SEGMENT_LINK;
+}
+
+static bool follower_is_blocked(const struct diagnose_thread *thread)
+{
+	return thread->stable && !(thread->satisfied & 1) && !thread->wait.may_leave;
+}
+
+/* Whether one of the rank's threads is blocked in a collective of this group. */
+static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		const struct diagnose_record *record = diagnose_record_at(rank, thread->wait.record);
+		if (thread->wait.state != WAIT_UNUSED && !is_follower(thread) && record &&
+		    thread->wait.group == group && diagnose_is_collective(&record->record))
+			return true;
+	}
+	return false;
+}
+
 static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -21,11 +48,15 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
 	if (!rank->known || rank->incomplete || diagnose_is_gone(rank))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		if (rank->threads[i].wait.state == WAIT_UNUSED)
+		const struct diagnose_thread *thread = &rank->threads[i];
+		if (thread->wait.state == WAIT_UNUSED)
 			continue;
-		if (!is_stuck(job, &rank->threads[i], stuck))
+		bool ends_here = is_follower(thread) ? follower_is_blocked(thread) &&
+							       has_driver(rank, thread->wait.group)
+						     : is_stuck(job, thread, stuck);
+		if (!ends_here)
 			return false;
-		blocked = true;
+		blocked |= !is_follower(thread);
 	}
 	return blocked;
 }

@@ -103,6 +103,58 @@ static void add_thread_that_waits_outside_the_ring(struct diagnose_job *job, int
 	test_wait_on(job, r, thread, diagnose_bit(r));
 	thread->satisfied = 1; /* its turn has come */
 }
+/* A thread that waits for its rank's own lane, next to the one that is in the ring. */
+static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
+{
+	struct diagnose_thread *thread = test_thread(job, r, 777);
+	thread->wait.state = WAIT_WORDS;
+	thread->wait.group = TEST_GROUP;
+	thread->wait.edge_count = 1;
+	thread->wait.edges[0] =
+		(struct wait_edge){.owner = r, .peer = -1, .segment = WAIT_SEGMENT_LINK};
+	thread->stable = true;
+	return thread;
+}
+/* The ring is one of messages, so nobody drives the lane: its driver may be about to. */
+static void add_follower_without_driver(struct diagnose_job *job, int r)
+{
+	add_follower(job, r);
+}
+static struct diagnose_thread *add_driven_follower(struct diagnose_job *job, int r)
+{
+	struct wait_slot_body *driver = &job->ranks[r].threads[0].wait;
+	driver->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
+	return add_follower(job, r);
+}
+static void add_follower_that_is_done(struct diagnose_job *job, int r)
+{
+	add_driven_follower(job, r)->satisfied = 1;
+}
+static void add_follower_that_moves(struct diagnose_job *job, int r)
+{
+	add_driven_follower(job, r)->stable = false;
+}
+static void add_follower_that_may_leave(struct diagnose_job *job, int r)
+{
+	add_driven_follower(job, r)->wait.may_leave = 1;
+}
+
+static void followers(void **state)
+{
+	(void)state;
+	for (int r = 0; r < 3; r++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_job *job = full_ring(3);
+		add_driven_follower(job, r);
+		assert_int_equal(diagnose_find_cycle(job, hops), 3);
+		free(job);
+	}
+	breaks(add_follower_without_driver);
+	breaks(add_follower_that_is_done);
+	breaks(add_follower_that_moves);
+	breaks(add_follower_that_may_leave);
+}
+
 static void make_any_with_a_way_out(struct diagnose_job *job, int r)
 {
 	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
@@ -258,6 +310,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rings),
+		cmocka_unit_test(followers),
 		cmocka_unit_test(no_deadlocks),
 		cmocka_unit_test(stopped_before_its_wake_up),
 		cmocka_unit_test(slots_without_a_thread_do_not_count),

@@ -54,6 +54,21 @@ static void hint_of_an_onlooker(void **state)
 					       .seq = 1});
 }
 
+/* It has entered, so no record tells who waits for it; who gave up does. */
+static void hint_of_one_stopped_inside(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
+	struct diagnose_job *job = given_up(2, 0);
+	job->ranks[1].process = DIAGNOSE_STOPPED;
+	hint.needs = diagnose_bit(1);
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
+	assert_int_equal(got.status, LS_TIMED_OUT);
+	assert_int_equal(got.blamed, 1);
+	free(job);
+}
+
 static void hint_of_a_time_out(void **state)
 {
 	(void)state;
@@ -143,6 +158,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hint_of_a_gone_peer),
 		cmocka_unit_test(hint_of_an_onlooker),
+		cmocka_unit_test(hint_of_one_stopped_inside),
 		cmocka_unit_test(hint_of_a_time_out),
 		cmocka_unit_test(time_out_reads_the_group_table),
 		cmocka_unit_test(hint_of_an_abort),

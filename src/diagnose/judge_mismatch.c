@@ -7,18 +7,19 @@
 /* What two ranks at one position disagree about. Fields that an operation does not have do not count. */
 static uint32_t differing_fields(const struct trace_record *a, const struct trace_record *b)
 {
+	struct trace_kind_facts facts = trace_kind_facts(a->kind);
 	uint32_t fields = 0;
 	if (a->kind != b->kind)
 		return DIAGNOSE_KIND;
-	if (a->kind == TRACE_BARRIER)
+	if (!facts.typed)
 		return 0;
-	if (a->count != b->count)
+	if (!facts.own_counts && (a->count != b->count || (facts.per_rank && a->shape != b->shape)))
 		fields |= DIAGNOSE_COUNT;
 	if (a->dtype != b->dtype)
 		fields |= DIAGNOSE_DTYPE;
-	if (a->kind == TRACE_ALLREDUCE && a->reduce_op != b->reduce_op)
+	if (facts.reduces && a->reduce_op != b->reduce_op)
 		fields |= DIAGNOSE_REDUCE;
-	if (a->kind == TRACE_BROADCAST && a->peer != b->peer)
+	if (facts.rooted && a->peer != b->peer)
 		fields |= DIAGNOSE_ROOT;
 	return fields;
 }

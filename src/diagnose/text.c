@@ -105,12 +105,13 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 {
 	const struct trace_record *op = &record->record;
 	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(op->kind), op->seq);
-	if (op->kind != TRACE_BARRIER)
+	struct trace_kind_facts facts = trace_kind_facts(op->kind);
+	if (facts.typed)
 		diagnose_write(writer, " of %" PRIu64 " %s", op->count, trace_dtype_name(op->dtype));
 	diagnose_write_partner(writer, op);
-	if (op->kind == TRACE_ALLREDUCE)
+	if (facts.reduces)
 		diagnose_write(writer, ", %s", trace_reduce_name(op->reduce_op));
-	if (op->kind == TRACE_BROADCAST)
+	if (facts.rooted)
 		diagnose_write(writer, ", root %d", op->peer);
 }
 
@@ -218,6 +219,11 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		if (report->verdict->fields & DIAGNOSE_PAIR)
 			diagnose_write(writer, "\nA receive must name the count and the dtype of the "
 					       "send that it gets.");
+		else if (report->verdict->fields & DIAGNOSE_EXCHANGE)
+			diagnose_write(writer,
+				       "\nWhat a rank receives from another must be what that "
+				       "one sends to it: compare send_counts on\nthe one with "
+				       "recv_counts on the other.");
 		else
 			diagnose_write(writer, "\nAll ranks must make the same calls in the same "
 					       "order, with the same count, dtype, reduce op and\n"

@@ -195,7 +195,7 @@ static void with_hints(void **state)
 	      "cannot be done without");
 	hint = (struct diagnose_hint){
 		.status = LS_ABORTED, .rank = 1, .peer = -1, .note = "loss is \033[31mNaN"};
-	check(test_job(3), &hint, "rank 1 called ls_group_abort: loss is ?[31mNaN");
+	check(test_job(3), &hint, "rank 1 aborted the group: loss is ?[31mNaN");
 	check(test_job(2), NULL, "no rank waits for one that does not come");
 }
 

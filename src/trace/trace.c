@@ -15,6 +15,7 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/fork.h"
 #include "base/messages.h"
 #include "base/seqlock.h"
 
@@ -35,7 +36,7 @@ _Static_assert(offsetof(struct trace_record, label) % 8 == 0 &&
 		       offsetof(struct trace_record, peer) % 8 == 0 &&
 		       offsetof(struct trace_record, tid) % 8 == 0 &&
 		       offsetof(struct trace_record, state) % 8 == 0 &&
-		       offsetof(struct trace_record, reserved) % 8 == 0,
+		       offsetof(struct trace_record, shape) % 8 == 0,
 	       "a record is stored word by word");
 _Static_assert(sizeof(struct wait_slot_body) % 8 == 0, "a wait is copied in words");
 
@@ -62,7 +63,9 @@ static void lay_out(struct trace_header *header, uint64_t records)
 	header->module_offset = offset;
 	offset = align_up(offset + TRACE_MODULE_MAX * sizeof(struct trace_module), 64);
 	header->label_offset = offset;
-	offset = align_up(offset + TRACE_LABEL_MAX * TRACE_LABEL_BYTES, PAGE_BYTES);
+	offset = align_up(offset + TRACE_LABEL_MAX * TRACE_LABEL_BYTES, 64);
+	header->phase_offset = offset;
+	offset = align_up(offset + sizeof(struct trace_phase_board), PAGE_BYTES);
 	header->ring_offset = offset;
 	header->ring_records = records;
 	header->total_bytes = align_up(offset + records * sizeof(struct trace_slot), PAGE_BYTES);
@@ -153,7 +156,8 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 {
 	struct trace_header layout = {0};
 	lay_out(&layout, round_records(options->records));
-	*trace = (struct trace){.fd = -1, .bytes = layout.total_bytes};
+	*trace = (struct trace){
+		.fd = -1, .bytes = layout.total_bytes, .fork_generation = fork_generation()};
 	lock_trace_init(&trace->lock);
 
 	ls_status status = make_file(trace, options);
@@ -165,6 +169,7 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 		trace->groups = (struct trace_group *)(base + layout.group_offset);
 		trace->modules = (struct trace_module *)(base + layout.module_offset);
 		trace->labels = (char(*)[TRACE_LABEL_BYTES])(base + layout.label_offset);
+		trace->phases = (struct trace_phase_board *)(base + layout.phase_offset);
 		trace->ring = (struct trace_slot *)(base + layout.ring_offset);
 		trace->mask = layout.ring_records - 1;
 		trace_update_modules(trace);
@@ -203,7 +208,7 @@ void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t op
 }
 
 /* A cache of a constant, not state: the system call would cost more than the whole record. */
-static uint32_t thread_id(void)
+uint32_t trace_thread_id(void)
 {
 	static _Thread_local uint32_t id;
 	if (!id)
@@ -265,8 +270,10 @@ static void store_begin(struct trace_slot *slot, uint64_t index, const struct tr
 	STORE(slot, site, begin->site);
 	STORE(slot, label, word_of(begin->label, begin->group));
 	STORE(slot, peer, word_of((uint32_t)begin->peer, (uint32_t)begin->tag));
-	STORE(slot, tid, word_of(thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
+	STORE(slot, tid,
+	      word_of(trace_thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
 	STORE(slot, state, running.word);
+	STORE(slot, shape, begin->shape);
 }
 
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lockstep/group.h>
+#include <lockstep/status.h>
+#include <lockstep/types.h>
 
 #include "base/clock.h"
 #include "base/lock.h"
@@ -21,7 +22,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 1,
+	TRACE_VERSION = 2,
 	TRACE_GROUP_MAX = 64,
 	TRACE_MODULE_MAX = 64,
 	TRACE_LABEL_MAX = 256,
@@ -29,13 +30,28 @@ enum {
 	TRACE_TEXT_BYTES = 64,
 	TRACE_PATH_BYTES = 256,
 	TRACE_BUILD_ID_BYTES = 32,
+	TRACE_PHASE_MAX = 64,
+	TRACE_PHASE_BYTES = 64,      /* of a name, with its NUL */
+	TRACE_PHASE_DEPTH = 8,       /* phases inside of each other */
+	TRACE_PHASE_THREAD_MAX = 64, /* threads in phases at once */
 	TRACE_REPORT_BYTES = 2048,
 };
 
 enum trace_kind {
 	TRACE_NONE = 0,
 	TRACE_ALLREDUCE,
+	TRACE_REDUCE,
 	TRACE_BROADCAST,
+	TRACE_ALLGATHER,
+	TRACE_ALLGATHERV,
+	TRACE_GATHER,
+	TRACE_GATHERV,
+	TRACE_SCATTER,
+	TRACE_SCATTERV,
+	TRACE_REDUCE_SCATTER,
+	TRACE_REDUCE_SCATTERV,
+	TRACE_ALLTOALL,
+	TRACE_ALLTOALLV,
 	TRACE_BARRIER,
 	TRACE_SEND,
 	TRACE_RECV,
@@ -43,6 +59,16 @@ enum trace_kind {
 };
 /* "all-reduce", "send", …; "?" outside the range. */
 const char *trace_kind_name(uint32_t kind);
+/* What its operations have: all false outside the range. */
+struct trace_kind_facts {
+	bool collective;
+	bool rooted;   /* peer is the root */
+	bool reduces;  /* reduce_op means something */
+	bool typed;    /* count and dtype mean something */
+	bool per_rank; /* a count for each rank: count is their sum, shape their hash */
+	bool own_counts; /* and each rank has a list of its own: neither need be the same on two ranks */
+};
+struct trace_kind_facts trace_kind_facts(uint32_t kind);
 const char *trace_dtype_name(uint32_t dtype);
 const char *trace_reduce_name(uint32_t op);
 
@@ -68,7 +94,8 @@ struct trace_record {
 	uint16_t status;    /* ls_status once it has ended */
 	uint16_t algorithm; /* enum plan_algorithm of the plan, 0 if none */
 	uint16_t step_count;
-	uint64_t reserved[5];
+	uint64_t shape; /* hash of the counts of all ranks, where each has its own; 0 elsewhere */
+	uint64_t reserved[4];
 };
 
 struct trace_slot {
@@ -97,6 +124,38 @@ struct trace_module {
 	uint32_t build_id_bytes;
 	uint32_t reserved;
 	char path[TRACE_PATH_BYTES];
+};
+
+/* A phase of a training step, such as "data/image". Its place in the table is found by hash. */
+struct trace_phase {
+	_Atomic uint64_t hash;  /* of its name, stored last and never 0; 0: not used */
+	_Atomic uint64_t count; /* how often it has ended */
+	/* Spent in it and not in one inside of it, by all threads, up to where the running ones begin. */
+	_Atomic uint64_t ticks;
+	_Atomic uint64_t waited_ticks; /* of these, blocked in operations */
+	uint32_t length;
+	uint32_t reserved;
+	char name[TRACE_PHASE_BYTES];
+};
+
+/* The phases that one thread is in. Written by that thread under its sequence lock. */
+struct trace_phase_thread {
+	_Alignas(64) _Atomic uint32_t epoch;
+	_Atomic uint32_t owner; /* 2 * its number, + 1 while it is in a phase: then nobody takes this */
+	_Atomic uint64_t since_ticks; /* when the innermost one began or went on */
+	_Atomic uint64_t stack; /* byte i: 1 + place of the i-th in the table, outermost first */
+	/* Of the time since then blocked in operations. It is added to the phase's once that is over; or, in no
+	 * phase, to outside_ticks once the next one begins: what comes after the last phase, such as a barrier
+	 * at the end, is no part of the span. */
+	_Atomic uint64_t waited_ticks;
+};
+
+struct trace_phase_board {
+	_Atomic uint64_t first_ticks, last_ticks; /* first begin and last end, 0 before */
+	/* Blocked in operations between phases, by threads that have begun another one since. */
+	_Atomic uint64_t outside_ticks;
+	struct trace_phase phases[TRACE_PHASE_MAX];
+	struct trace_phase_thread threads[TRACE_PHASE_THREAD_MAX];
 };
 
 /* The cause of the group's end that the trace's owner has published. It stands here too because a job of
@@ -128,6 +187,7 @@ struct trace_header {
 	uint64_t group_offset;          /* struct trace_group [TRACE_GROUP_MAX] */
 	uint64_t module_offset;         /* struct trace_module [TRACE_MODULE_MAX] */
 	uint64_t label_offset;          /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
+	uint64_t phase_offset;          /* struct trace_phase_board */
 	uint64_t ring_offset;           /* struct trace_slot [ring_records] */
 	uint64_t ring_records;          /* a power of two */
 	_Atomic uint64_t newest;        /* index of the newest record */
@@ -146,6 +206,8 @@ struct trace {
 	struct trace_slot *ring;
 	char (*labels)[TRACE_LABEL_BYTES];
 	struct trace_module *modules;
+	struct trace_phase_board *phases;
+	uint32_t fork_generation; /* of the process that made it */
 	uint64_t mask;
 	size_t bytes;
 	int fd; /* the memfd, named "lockstep-trace:JOB:RANK", sealed against other writers */
@@ -171,7 +233,7 @@ void trace_update_modules(struct trace *trace);
 
 /* What is known of an operation when it begins. */
 struct trace_begin {
-	uint64_t seq, count, site;
+	uint64_t seq, count, shape, site;
 	uint32_t label, group;
 	int32_t peer, tag;
 	uint16_t kind;
@@ -204,6 +266,35 @@ void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t op
 struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
 				    const char *name);
 
+/* The calling thread's number, as the kernel counts. */
+uint32_t trace_thread_id(void);
+
+/* Phases: what a thread spends its time on. Any thread; no lock, except for a new name. */
+enum trace_phase_answer {
+	TRACE_PHASE_DONE,
+	TRACE_PHASE_FORKED,   /* in a forked child; nothing was written */
+	TRACE_PHASE_BAD_NAME, /* empty, too long, a blank or control character, an empty part */
+	TRACE_PHASE_OUTSIDE,  /* begin: the thread is in a phase of which this is no part */
+	TRACE_PHASE_NOT_INSIDE, /* end: the thread's innermost phase is another one, or it is in none */
+	TRACE_PHASE_MANY_NAMES, /* TRACE_PHASE_MAX others are there */
+	TRACE_PHASE_MANY_THREADS,
+	TRACE_PHASE_DEEP,
+};
+/* *inside is the name of the innermost phase the thread was in before the call, NULL if none. It stays
+ * valid as long as the trace. */
+enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
+					  const char **inside);
+enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, const char **inside);
+
+/* The calling thread has been blocked in an operation for so long, until just now. Costs nothing in programs
+ * without phases. */
+void trace_waited_inside(struct trace *trace, uint64_t ticks);
+static inline void trace_waited(struct trace *trace, uint64_t ticks)
+{
+	if (atomic_load_explicit(&trace->phases->first_ticks, memory_order_relaxed))
+		trace_waited_inside(trace, ticks);
+}
+
 /* ---- reading: anybody ---- */
 
 /* A trace mapped read-only and checked. */
@@ -213,6 +304,7 @@ struct trace_view {
 	const struct trace_group *groups;
 	const struct trace_module *modules;
 	const char (*labels)[TRACE_LABEL_BYTES];
+	const struct trace_phase_board *phases;
 	const struct trace_slot *ring;
 	uint64_t ring_records; /* as it was checked: the header's may change under a reader's feet */
 	size_t bytes;
@@ -242,6 +334,25 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out);
 /* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. */
 bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
 		     uint32_t *epoch);
+
+/* The phases of one rank at one moment. */
+struct trace_phases {
+	/* From the first begin to the last end, or to now if a thread is in one. */
+	uint64_t span_ns;
+	uint64_t outside_ns; /* blocked in operations in that time, between phases */
+	uint32_t count;
+	struct {
+		char name[TRACE_PHASE_BYTES]; /* ends; may hold anything a hostile writer put there */
+		uint64_t count;
+		uint64_t ns;        /* in it and in none inside of it */
+		uint64_t waited_ns; /* of these, blocked in operations; at most ns */
+		uint32_t running;   /* threads whose innermost one it is */
+		uint32_t reserved;
+	} phases[TRACE_PHASE_MAX];
+};
+/* Copies them, in no order. What runs is counted up to now_ns (clock_now_ns), 0: not at all, as
+ * for a rank that has ended at a time unknown. Never fails; of a torn copy it gives what it could read. */
+void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct trace_phases *out);
 
 /* Writes the call site of a record as "file.c:123", "module+0x1234 (function)" or its label, "" if it
  * has none; never fails. Opens the module's file, so only for reports. Needs no running process. Not for two threads at once. */

@@ -49,6 +49,20 @@ static double measure_trace(struct trace *trace)
 	return ns_since(start_ns);
 }
 
+/* A phase inside of a phase, so that both clocks change hands. */
+static double measure_phase(struct trace *trace)
+{
+	const char *inside;
+	uint64_t start_ns = clock_now_ns();
+	for (uint64_t i = 0; i < OPERATIONS / 2; i++) {
+		trace_phase_begin(trace, "data", &inside);
+		trace_phase_begin(trace, "data/image", &inside);
+		trace_phase_end(trace, "data/image", &inside);
+		trace_phase_end(trace, "data", &inside);
+	}
+	return ns_since(start_ns);
+}
+
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -58,7 +72,7 @@ static int compare(const void *a, const void *b)
 int main(void)
 {
 	static struct plain ring[RECORDS];
-	static double plain_ns[ROUNDS], trace_ns[ROUNDS];
+	static double plain_ns[ROUNDS], trace_ns[ROUNDS], phase_ns[ROUNDS];
 	struct trace trace;
 	struct trace_options options = {.job = 1, .rank = 0, .world_size = 1, .records = RECORDS};
 	if (trace_init(&trace, &options) != LS_OK)
@@ -68,13 +82,16 @@ int main(void)
 	for (int i = 0; i < ROUNDS; i++) {
 		plain_ns[i] = measure_plain(ring, &at);
 		trace_ns[i] = measure_trace(&trace);
+		phase_ns[i] = measure_phase(&trace);
 	}
 	trace_fini(&trace);
 	qsort(plain_ns, ROUNDS, sizeof(double), compare);
 	qsort(trace_ns, ROUNDS, sizeof(double), compare);
+	qsort(phase_ns, ROUNDS, sizeof(double), compare);
 	double plain = plain_ns[ROUNDS / 2], both = trace_ns[ROUNDS / 2];
 	printf("plain ring write  %6.2f ns\n", plain);
 	printf("begin + end       %6.2f ns\n", both);
 	printf("ratio             %6.2f\n", both / plain);
+	printf("phase begin + end %6.2f ns\n", phase_ns[ROUNDS / 2]);
 	return 0;
 }

@@ -10,20 +10,44 @@
 
 #include "base/seqlock.h"
 
-static const char *const kind_names[] = {
-	[TRACE_ALLREDUCE] = "all-reduce", [TRACE_BROADCAST] = "broadcast",
-	[TRACE_BARRIER] = "barrier",      [TRACE_SEND] = "send",
-	[TRACE_RECV] = "receive",
+/* The one list of what each kind is; all else asks it. */
+struct kind {
+	const char *name;
+	struct trace_kind_facts facts;
 };
+
+#define DATA .collective = true, .typed = true
+static const struct kind kinds[] = {
+	[TRACE_ALLREDUCE] = {"all-reduce", {DATA, .reduces = true}},
+	[TRACE_REDUCE] = {"reduce", {DATA, .reduces = true, .rooted = true}},
+	[TRACE_BROADCAST] = {"broadcast", {DATA, .rooted = true}},
+	[TRACE_ALLGATHER] = {"all-gather", {DATA}},
+	[TRACE_ALLGATHERV] = {"all-gatherv", {DATA, .per_rank = true}},
+	[TRACE_GATHER] = {"gather", {DATA, .rooted = true}},
+	[TRACE_GATHERV] = {"gatherv", {DATA, .rooted = true, .per_rank = true}},
+	[TRACE_SCATTER] = {"scatter", {DATA, .rooted = true}},
+	[TRACE_SCATTERV] = {"scatterv", {DATA, .rooted = true, .per_rank = true}},
+	[TRACE_REDUCE_SCATTER] = {"reduce-scatter", {DATA, .reduces = true}},
+	[TRACE_REDUCE_SCATTERV] = {"reduce-scatterv", {DATA, .reduces = true, .per_rank = true}},
+	[TRACE_ALLTOALL] = {"all-to-all", {DATA}},
+	[TRACE_ALLTOALLV] = {"all-to-allv", {DATA, .per_rank = true, .own_counts = true}},
+	[TRACE_BARRIER] = {"barrier", {.collective = true}},
+	[TRACE_SEND] = {"send", {.typed = true}},
+	[TRACE_RECV] = {"receive", {.typed = true}},
+};
+#undef DATA
+_Static_assert(sizeof(kinds) / sizeof(kinds[0]) == TRACE_KIND_COUNT, "facts of each");
+
 static const char *const dtype_names[] = {
-	[LS_UINT8] = "uint8",     [LS_INT32] = "int32",     [LS_INT64] = "int64",
-	[LS_FLOAT32] = "float32", [LS_FLOAT64] = "float64",
+#define X(name, value, bytes, text) [value] = (text),
+	LS_DTYPES(X)
+#undef X
 };
 static const char *const reduce_names[] = {
-	[LS_SUM] = "sum", [LS_AVERAGE] = "average", [LS_MIN] = "min",
-	[LS_MAX] = "max", [LS_PRODUCT] = "product",
+#define X(name, value, text) [value] = (text),
+	LS_REDUCE_OPS(X)
+#undef X
 };
-_Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == TRACE_KIND_COUNT, "a name each");
 
 static const char *name_of(const char *const *names, size_t count, uint32_t i)
 {
@@ -32,7 +56,12 @@ static const char *name_of(const char *const *names, size_t count, uint32_t i)
 
 const char *trace_kind_name(uint32_t kind)
 {
-	return name_of(kind_names, sizeof(kind_names) / sizeof(kind_names[0]), kind);
+	return kind < TRACE_KIND_COUNT && kinds[kind].name ? kinds[kind].name : "?";
+}
+
+struct trace_kind_facts trace_kind_facts(uint32_t kind)
+{
+	return kind < TRACE_KIND_COUNT ? kinds[kind].facts : (struct trace_kind_facts){0};
 }
 
 const char *trace_dtype_name(uint32_t dtype)
@@ -73,9 +102,11 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 			     sizeof(*view->modules));
 	view->labels =
 		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof(*view->labels));
+	view->phases = area(memory, total, &header->phase_offset, 1, sizeof(*view->phases));
 	view->ring =
 		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
-	return view->board && view->groups && view->modules && view->labels && view->ring;
+	return view->board && view->groups && view->modules && view->labels && view->phases &&
+	       view->ring;
 }
 
 static const char *find_fault(const void *memory, size_t bytes, struct trace_view *view)
@@ -208,8 +239,8 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 	if (ls_status_scope((ls_status)status) != LS_SCOPE_GROUP)
 		return false;
 	atomic_init(&out->status, status);
-	out->blamed = report->blamed;
-	out->operation = report->operation;
+	out->blamed = __atomic_load_n(&report->blamed, __ATOMIC_RELAXED);
+	out->operation = read_once(&report->operation);
 	memcpy(out->text, report->text, sizeof(out->text));
 	out->text[sizeof(out->text) - 1] = '\0';
 	return true;

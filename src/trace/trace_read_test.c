@@ -62,6 +62,9 @@ static void read_all(const struct trace_view *view, uint64_t random)
 			trace_read(view, record.index, &record, &step);
 	trace_read_at(view, random, &record, &step);
 	trace_read(view, random, &record, &step);
+	struct trace_phases phases;
+	trace_read_phases(view, random, &phases);
+	assert_true(phases.count <= TRACE_PHASE_MAX);
 	if (trace_read_slot(view, (int)(random % WAIT_SLOT_MAX), &wait, &epoch))
 		assert_true(wait.edge_count <= WAIT_EDGE_MAX);
 	assert_false(trace_read_slot(view, WAIT_SLOT_MAX, &wait, &epoch));
@@ -116,6 +119,8 @@ static void header_is_checked(void **state)
 		CASE(ring_records, 64, "outside"),
 		CASE(board_offset, UINT64_MAX, "outside"),
 		CASE(board_offset, UINT64_MAX - 63, "outside"),
+		CASE(phase_offset, good.total_bytes - 64, "outside"),
+		CASE(phase_offset, 0, "outside"),                     /* over the header */
 		CASE(board_offset, 0, "outside"),                     /* over the header */
 		CASE(board_offset, good.board_offset + 8, "outside"), /* not aligned */
 		CASE(group_offset, good.total_bytes, "outside"),
@@ -283,15 +288,50 @@ static void only_sealed_memory_is_mapped(void **state)
 static void names_are_total(void **state)
 {
 	(void)state;
-	assert_string_equal(trace_kind_name(TRACE_ALLREDUCE), "all-reduce");
-	assert_string_equal(trace_kind_name(TRACE_RECV), "receive");
-	assert_string_equal(trace_kind_name(TRACE_NONE), "?");
+	static const char *const kinds[TRACE_KIND_COUNT] = {
+		"?",          "all-reduce",  "reduce",         "broadcast",
+		"all-gather", "all-gatherv", "gather",         "gatherv",
+		"scatter",    "scatterv",    "reduce-scatter", "reduce-scatterv",
+		"all-to-all", "all-to-allv", "barrier",        "send",
+		"receive",
+	};
+	for (uint32_t i = 0; i < TRACE_KIND_COUNT; i++)
+		assert_string_equal(trace_kind_name(i), kinds[i]);
 	assert_string_equal(trace_kind_name(TRACE_KIND_COUNT), "?");
 	assert_string_equal(trace_kind_name(UINT32_MAX), "?");
+	for (uint32_t i = 0; i <= LS_COMPLEX128; i++)
+		assert_string_not_equal(trace_dtype_name(i), "?");
 	assert_string_equal(trace_dtype_name(LS_FLOAT32), "float32");
-	assert_string_equal(trace_dtype_name(5), "?");
+	assert_string_equal(trace_dtype_name(LS_COMPLEX128), "complex128");
+	assert_string_equal(trace_dtype_name(LS_COMPLEX128 + 1), "?");
+	for (uint32_t i = 0; i <= LS_PREMUL_SUM; i++)
+		assert_string_not_equal(trace_reduce_name(i), "?");
 	assert_string_equal(trace_reduce_name(LS_PRODUCT), "product");
-	assert_string_equal(trace_reduce_name(5), "?");
+	assert_string_equal(trace_reduce_name(LS_PREMUL_SUM), "premul-sum");
+	assert_string_equal(trace_reduce_name(LS_PREMUL_SUM + 1), "?");
+}
+
+/* The names say it: what ends in v has counts of its own, what reduces has the word. */
+static void facts_fit_the_names(void **state)
+{
+	(void)state;
+	const struct trace_kind_facts none = {0};
+	for (uint32_t i = 0; i < TRACE_KIND_COUNT + 2; i++) {
+		struct trace_kind_facts facts = trace_kind_facts(i);
+		const char *name = trace_kind_name(i);
+		if (i == TRACE_NONE || i >= TRACE_KIND_COUNT) {
+			assert_memory_equal(&facts, &none, sizeof(none));
+			continue;
+		}
+		bool point = i == TRACE_SEND || i == TRACE_RECV;
+		bool all = !strncmp(name, "all-", 4) || !strncmp(name, "reduce-", 7);
+		assert_int_equal(facts.collective, !point);
+		assert_int_equal(facts.typed, i != TRACE_BARRIER);
+		assert_int_equal(facts.reduces, strstr(name, "reduce") != NULL);
+		assert_int_equal(facts.per_rank, name[strlen(name) - 1] == 'v' && !point);
+		assert_int_equal(facts.own_counts, i == TRACE_ALLTOALLV);
+		assert_int_equal(facts.rooted, !point && !all && i != TRACE_BARRIER);
+	}
 }
 
 int main(void)
@@ -305,6 +345,7 @@ int main(void)
 		cmocka_unit_test(header_may_change_after_the_check),
 		cmocka_unit_test(only_sealed_memory_is_mapped),
 		cmocka_unit_test(names_are_total),
+		cmocka_unit_test(facts_fit_the_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,13 @@
 
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
+#include <fcntl.h>
 #include <gelf.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* In place of libdwfl's own, which would ask debuginfod servers when the user has set any. */
 static int find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
@@ -94,16 +96,30 @@ static const char *find_line(Dwfl_Module *file, GElf_Addr address, int *number)
 	return NULL;
 }
 
+/* A file and nothing else, whatever the path stands for by now: opening a pipe would block. */
+static int open_file(const char *path)
+{
+	struct stat status;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 /* Writes "file.c:12" and returns true, or writes what is known to `function`. */
 static bool look_up(Dwfl *dwfl, const struct trace_module *module, uint64_t offset, char *out,
 		    size_t bytes, char *function, size_t function_bytes)
 {
-	struct stat stat_of_path;
-	if (stat(module->path, &stat_of_path) != 0 || !S_ISREG(stat_of_path.st_mode))
-		return false; /* opening a pipe would block */
+	int fd = open_file(module->path);
+	if (fd < 0)
+		return false;
 	dwfl_report_begin(dwfl);
-	Dwfl_Module *file = dwfl_report_offline(dwfl, "", module->path, -1);
+	Dwfl_Module *file = dwfl_report_offline(dwfl, "", module->path, fd);
 	GElf_Addr address;
+	if (!file)
+		close(fd); /* else it is the module's */
 	if (dwfl_report_end(dwfl, NULL, NULL) != 0 || !file || !has_build_id(file, module) ||
 	    !file_address(file, offset, &address))
 		return false;

@@ -120,6 +120,7 @@ static void record_goes_from_begin_to_end(void **state)
 	open_trace(&trace, 16, &view);
 	struct trace_begin begin = {.seq = 9,
 				    .count = 1000,
+				    .shape = 0x5678,
 				    .site = 0x1234,
 				    .label = 2,
 				    .group = 5,
@@ -135,7 +136,8 @@ static void record_goes_from_begin_to_end(void **state)
 	uint32_t step = 9;
 	assert_true(trace_read(&view, index, &r, &step));
 	assert_int_equal(step, 0);
-	assert_true(r.index == 1 && r.seq == 9 && r.count == 1000 && r.site == 0x1234);
+	assert_true(r.index == 1 && r.seq == 9 && r.count == 1000 && r.site == 0x1234 &&
+		    r.shape == 0x5678);
 	assert_true(r.label == 2 && r.group == 5 && r.peer == -1 && r.tag == 7);
 	assert_true(r.kind == TRACE_SEND && r.dtype == LS_FLOAT64 && r.reduce_op == LS_MAX);
 	assert_true(r.begin_ticks >= ticks && r.end_ticks == 0 && r.tid == (uint32_t)gettid());
@@ -151,7 +153,8 @@ static void record_goes_from_begin_to_end(void **state)
 	trace_end(&trace, index, LS_PEER_DIED);
 	assert_true(trace_read(&view, index, &r, &step));
 	assert_true(r.state == TRACE_FAILED && r.status == LS_PEER_DIED && r.algorithm == 3);
-	assert_true(r.end_ticks >= r.begin_ticks && step == 6 && r.count == 1000);
+	assert_true(r.end_ticks >= r.begin_ticks && step == 6 && r.count == 1000 &&
+		    r.shape == 0x5678);
 
 	/* It has ended: nothing changes it any more. */
 	trace_end(&trace, index, LS_OK);
@@ -306,6 +309,7 @@ static void *write_on(void *context)
 		uint64_t seq = writer->thread << 32 | i;
 		struct trace_begin begin = {.seq = seq,
 					    .count = seq * 3,
+					    .shape = seq * 5,
 					    .site = seq ^ SALT,
 					    .group = (uint32_t)i,
 					    .tag = (int32_t)i,
@@ -322,8 +326,9 @@ static void *write_on(void *context)
 static bool is_whole(const struct trace_record *r, uint32_t step)
 {
 	uint64_t i = r->seq & UINT32_MAX;
-	if (r->count != r->seq * 3 || r->site != (r->seq ^ SALT) || r->group != i ||
-	    r->tag != (int32_t)i || r->kind != i % TRACE_KIND_COUNT || (step != 0 && step != i))
+	if (r->count != r->seq * 3 || r->shape != r->seq * 5 || r->site != (r->seq ^ SALT) ||
+	    r->group != i || r->tag != (int32_t)i || r->kind != i % TRACE_KIND_COUNT ||
+	    (step != 0 && step != i))
 		return false;
 	if (r->state == TRACE_RUNNING)
 		return r->end_ticks == 0;
