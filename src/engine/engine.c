@@ -7,13 +7,19 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "device/device.h"
 #include "engine_private.h"
 
 static const enum plan_algorithm wanted_of[] = {
-	[SETTING_ALGORITHM_AUTO] = PLAN_NONE, [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
-	[SETTING_ALGORITHM_RING] = PLAN_RING, [SETTING_ALGORITHM_DOUBLING] = PLAN_DOUBLING,
-	[SETTING_ALGORITHM_TREE] = PLAN_TREE,
+	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
+	[SETTING_ALGORITHM_PULL] = PLAN_PULL,         [SETTING_ALGORITHM_RING] = PLAN_RING,
+	[SETTING_ALGORITHM_DOUBLING] = PLAN_DOUBLING, [SETTING_ALGORITHM_TREE] = PLAN_TREE,
+	[SETTING_ALGORITHM_PAIRWISE] = PLAN_PAIRWISE,
+};
+
+static const uint64_t remote_bytes_of[] = {
+	[SETTING_REMOTE_AUTO] = ENGINE_REMOTE_BYTES,
+	[SETTING_REMOTE_OFF] = UINT64_MAX,
+	[SETTING_REMOTE_ALWAYS] = 1,
 };
 
 /* Room for the longest plan of any collective for this group. */
@@ -35,18 +41,23 @@ static size_t longest_plan(int rank, int size)
 
 ls_status engine_init(struct engine *engine, struct transport *transport, struct trace *trace,
 		      struct memory *memory, const _Atomic uint64_t *cause,
-		      const struct settings *settings)
+		      const struct settings *settings, const struct plan_table *table)
 {
 	*engine = (struct engine){.transport = transport,
 				  .trace = trace,
 				  .memory = memory,
 				  .cause = cause,
 				  .wanted = wanted_of[settings->algorithm],
-				  .stream = settings->stores == SETTING_STORES_STREAM};
+				  .blocking = settings->blocking != 0,
+				  .remote_bytes = remote_bytes_of[settings->remote]};
+	engine->table = *table;
+	plan_table_narrow(&engine->table, transport->size);
 	engine->steps_max = longest_plan(transport->rank, transport->size);
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);
-	if (!engine->steps) {
+	engine->bounce = aligned_alloc(64, ENGINE_BOUNCE_BYTES);
+	if (!engine->steps || !engine->bounce) {
 		MESSAGE_SAY(MESSAGE_ENGINE_MEMORY, engine->steps_max);
+		engine_fini(engine);
 		return LS_OUT_OF_MEMORY;
 	}
 	return LS_OK;
@@ -55,6 +66,7 @@ ls_status engine_init(struct engine *engine, struct transport *transport, struct
 void engine_fini(struct engine *engine)
 {
 	free(engine->steps);
+	free(engine->bounce);
 	*engine = (struct engine){0};
 }
 
@@ -64,30 +76,13 @@ static bool same_request(const struct plan_request *a, const struct plan_request
 	       a->root == b->root && a->in_place == b->in_place;
 }
 
-/* Which of my buffers a plan shows to peers follows from its steps. */
-static void derive_windows(struct engine_plan *entry)
-{
-	entry->input_window = entry->output_window = false;
-	for (uint32_t i = 0; i < entry->plan.step_count; i++) {
-		const struct plan_step *step = &entry->plan.steps[i];
-		if (step->kind == PLAN_SEND && step->blocks > 0) {
-			entry->input_window |= step->from == PLAN_INPUT;
-			entry->output_window |= step->from == PLAN_OUTPUT;
-		}
-		if (step->kind == PLAN_REDUCE_ALL && !(step->flags & PLAN_TO_SELF))
-			entry->output_window = true;
-	}
-	/* Peers read INPUT in every plan with windows; OUTPUT only as far as seen above. */
-	if (entry->plan.uses_windows && entry->plan.algorithm != PLAN_SLOT)
-		entry->input_window = true;
-}
-
 /* The plan for a request, from the small table or built into it. NULL: there is none. */
 static const struct engine_plan *find_plan(struct engine *engine, const struct plan_request *request)
 {
-	unsigned hash = (unsigned)request->collective * 7u + (unsigned)request->algorithm * 3u +
-			(unsigned)request->root * 5u + (request->in_place ? 8u : 0u);
-	unsigned slot = hash & (ENGINE_PLANS - 1);
+	uint32_t key = (uint32_t)request->collective | (uint32_t)request->algorithm << 4 |
+		       (uint32_t)request->root << 8 | (uint32_t)request->in_place << 16;
+	/* Fibonacci hashing. */
+	uint32_t slot = key * UINT32_C(0x9e3779b1) >> (32 - ENGINE_PLAN_BITS);
 	struct engine_plan *entry = &engine->plans[slot];
 	if (entry->valid && same_request(&entry->request, request))
 		return entry;
@@ -95,32 +90,22 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	if (!entry->valid)
 		return NULL;
 	entry->request = *request;
-	derive_windows(entry);
+	/* The algorithm follows from the rest unless ranks were given different settings. */
+	const struct plan *plan = &entry->plan;
+	entry->stages = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
+			plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
+	entry->turns = plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
+	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
 }
 
-static enum plan_collective collective_of(enum trace_kind kind)
-{
-	switch (kind) {
-	case TRACE_ALLREDUCE:
-		return PLAN_ALLREDUCE;
-	case TRACE_BROADCAST:
-		return PLAN_BROADCAST;
-	default:
-		return PLAN_BARRIER;
-	}
-}
-
+/* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair by pair. */
 static uint64_t signature_of(const struct engine_op *op)
 {
-	/* The algorithm follows from the rest unless ranks were given different settings. */
-	uint64_t signature = (uint64_t)op->kind | (uint64_t)op->plan->plan.algorithm << 24;
-	if (op->kind == TRACE_BARRIER)
-		return signature;
-	signature |= (uint64_t)op->dtype << 8;
-	if (op->kind == TRACE_ALLREDUCE)
-		return signature | (uint64_t)op->reduce << 16;
-	return signature | (uint64_t)(uint32_t)op->peer << 32;
+	uint64_t signature = op->plan->signature | (uint64_t)op->call.kind |
+			     (uint64_t)op->call.dtype << 8 | (uint64_t)op->call.reduce << 16;
+	return op->call.counts && !op->call.recv_counts ? engine_mix(signature, op->call.shape)
+							: signature;
 }
 
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
@@ -132,24 +117,18 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->step = 0;
 	op->checked = op->sent = 0;
 	op->word_count = 0;
+	op->peer_sends = op->peer_expected = 0;
 	op->input_block = op->output_block = op->scratch_block = NULL;
-	if (!engine_is_collective(op->kind)) {
-		op->stage = op->kind == TRACE_SEND ? ENGINE_POST : ENGINE_MATCH;
+	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
+	op->input_offset = op->output_offset = 0;
+	if (!engine_is_collective(op->call.kind)) {
+		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
+		op->stage = op->call.kind == TRACE_SEND ? ENGINE_POST : ENGINE_MATCH;
 		return;
 	}
 	op->stage = ENGINE_ENTER;
-	const struct transport *transport = engine->transport;
-	struct plan_request request = {.collective = collective_of(op->kind),
-				       .rank = transport->rank,
-				       .size = transport->size,
-				       .root = op->kind == TRACE_BROADCAST ? op->peer : 0,
-				       .in_place = op->send == op->recv};
-	/* What a rank that is not root passes as send is of no interest, and need not be the same on
-	 * all ranks: all run the plan for the buffer they receive into. */
-	if (op->kind == TRACE_BROADCAST && op->peer != transport->rank)
-		request.in_place = true;
-	request.algorithm = plan_choose(request.collective, op->bytes, TRANSPORT_INLINE_BYTES,
-					transport->size, engine->wanted);
+	struct plan_request request;
+	engine_kind_request(engine, op, room, &request);
 	op->plan = find_plan(engine, &request);
 	if (!op->plan) {
 		op->status = LS_INTERNAL;
@@ -158,7 +137,13 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->signature = signature_of(op);
 	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
 		   (uint16_t)op->plan->plan.step_count);
-	(void)engine_window_stage(engine, op);
+	if (op->call.recv_counts &&
+	    !engine_step_expects(op, request.rank, op->call.counts[request.rank]))
+		return;
+	op->input = op->call.send;
+	op->output = op->call.recv;
+	if (op->plan->stages || engine_is_scaled(op))
+		engine_window_stage(engine, op);
 }
 
 /* My slot for this collective still holds what I published K collectives ago. It is free once every
@@ -187,33 +172,16 @@ static enum engine_progress await_slot(struct engine *engine, struct engine_op *
 	return ENGINE_DONE;
 }
 
-/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of MurmurHash3). */
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-	hash ^= value;
-	hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
-	hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
-	return hash ^ hash >> 33;
-}
-
 static void publish_entry(struct engine *engine, struct engine_op *op)
 {
 	struct transport *transport = engine->transport;
 	struct transport_entry *entry = transport_entry(transport, transport->rank, op->seq);
 	entry->signature = op->signature;
-	entry->count = op->count;
+	entry->count = engine_common_count(op);
 	entry->history = op->history = engine->history;
-	engine->history = mix(mix(engine->history, op->signature), op->count);
+	engine->history = engine_mix(engine_mix(engine->history, op->signature), entry->count);
 	entry->record = (uint32_t)op->record;
-	entry->window = TRANSPORT_WINDOW_NONE;
-	if (op->plan->plan.algorithm == PLAN_SLOT && op->bytes > 0 && op->send) {
-		entry->window = TRANSPORT_WINDOW_INLINE;
-		memcpy(entry->payload, op->send, op->bytes);
-	} else if (op->plan->input_window || op->plan->output_window) {
-		entry->window = TRANSPORT_WINDOW_ARENA;
-		entry->input = op->input_offset;
-		entry->output = op->output_offset;
-	}
+	engine_window_publish(op, entry);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_wake_all(transport);
 }
@@ -228,27 +196,84 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
+/* All have entered, and all see the same headers. */
+static bool turn(struct engine *engine, struct engine_op *op)
+{
+	struct plan_request request = op->plan->request;
+	request.algorithm = PLAN_PULL;
+	if (!engine_window_shows_address(engine, op))
+		return true;
+	op->plan = find_plan(engine, &request);
+	if (!op->plan)
+		return false;
+	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
+		   (uint16_t)op->plan->plan.step_count);
+	return true;
+}
+
 static enum engine_progress run_steps(struct engine *engine, struct engine_op *op)
 {
-	const struct plan *plan = &op->plan->plan;
-	while (op->step < plan->step_count) {
-		enum engine_progress progress = engine_step_run(engine, op, &plan->steps[op->step]);
+	while (op->step < op->plan->plan.step_count) {
+		const struct plan_step *step = &op->plan->plan.steps[op->step];
+		enum engine_progress progress = engine_step_run(engine, op, step);
 		if (progress != ENGINE_DONE)
 			return progress;
-		op->step++;
+		if (++op->step == 1 && op->plan->turns && !turn(engine, op))
+			return engine_fail(op, LS_INTERNAL, -1);
 		trace_step(engine->trace, op->record, op->step);
 	}
 	return ENGINE_DONE;
 }
 
+/* So that the next header is stored without first taking its line back from whoever read it. The compiler's
+ * own prefetch for writing takes it for reading only, unless told of a newer processor. */
+static void take_line(const void *line)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
+/* That this rank has finished is stored last of all: whoever sees it may take it that the result is where
+ * the caller wants it, and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
 {
 	struct transport *transport = engine->transport;
-	atomic_store_explicit(&transport_member(transport, transport->rank)->finished, op->seq,
-			      memory_order_release);
-	engine_window_deliver(op);
-	engine_window_release(engine, op, false);
+	if (op->input_block || op->output_block || op->scratch_block) {
+		engine_window_deliver(op);
+		engine_window_release(engine, op, false);
+	}
+	take_line(transport_entry(transport, transport->rank, op->seq + 1));
+	op->stage = engine->blocking ? ENGINE_TOGETHER : ENGINE_OVER;
+	_Atomic uint64_t *finished = &transport_member(transport, transport->rank)->finished;
+	if (!engine->blocking) {
+		atomic_store_explicit(finished, op->seq, memory_order_release);
+		return;
+	}
+	wait_store(finished, op->seq);
+	transport_wake_all(transport);
+}
+
+/* Setting BLOCKING: until all have finished it. A rank in which it failed says so too, but only after the
+ * cause was set. */
+static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
+{
+	const struct transport *transport = engine->transport;
+	op->word_count = 0;
+	for (int q = 0; q < transport->size; q++) {
+		const _Atomic uint64_t *finished = &transport_member(transport, q)->finished;
+		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
+			transport_await(transport, q, finished, op->seq, q,
+					&op->words[op->word_count++]);
+	}
+	if (op->word_count > 0)
+		return ENGINE_BLOCKED;
+	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0)
+		return engine_fail(op, LS_ABORTED, -1);
 	op->stage = ENGINE_OVER;
+	return ENGINE_DONE;
 }
 
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
@@ -256,7 +281,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	enum engine_progress progress = ENGINE_DONE;
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
-	if (!engine_is_collective(op->kind))
+	if (!engine_is_collective(op->call.kind))
 		return engine_point_advance(engine, op);
 	if (op->stage == ENGINE_ENTER) {
 		progress = await_slot(engine, op);
@@ -283,7 +308,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 			return engine_fail(op, LS_ABORTED, -1);
 		leave(engine, op);
 	}
-	return ENGINE_DONE;
+	return op->stage == ENGINE_TOGETHER ? await_all(engine, op) : ENGINE_DONE;
 }
 
 /* Peers that have entered this collective and have not said that they are out of it. */
@@ -308,12 +333,12 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force)
 {
-	if (op->stage == ENGINE_OVER)
+	if (op->stage == ENGINE_OVER || op->stage == ENGINE_TOGETHER)
 		return ENGINE_DONE;
-	if (!engine_is_collective(op->kind))
+	if (!engine_is_collective(op->call.kind))
 		return engine_point_abandon(engine, op, gone, force);
 	struct transport *transport = engine->transport;
-	bool shown = op->plan && (op->plan->input_window || op->plan->output_window);
+	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
 		wait_store(&transport_member(transport, transport->rank)->finished, op->seq);
 		transport_wake_all(transport);

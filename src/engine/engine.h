@@ -12,20 +12,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lockstep/group.h>
+#include <lockstep/types.h>
 
 #include "base/settings.h"
 #include "base/wait.h"
 #include "memory/memory.h"
 #include "plan/plan.h"
+#include "plan/plan_table.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
 
 enum {
-	ENGINE_PLANS = 16,              /* plans kept; a power of two */
-	ENGINE_CHUNK_BYTES = 64 * 1024, /* the cause word is looked at between chunks of this size */
-	ENGINE_STREAM_BYTES =
-		4 << 20, /* below this, results fit in caches, and plain stores win everywhere */
+	ENGINE_PLAN_BITS = 6,
+	ENGINE_PLANS = 1 << ENGINE_PLAN_BITS, /* plans kept */
+	ENGINE_CHUNK_BYTES = 64 * 1024, /* payloads of messages are copied in chunks of this size */
+	/* Plain buffers shorter than this are copied: the copy stays in the cache, and costs less than the
+	 * system calls of all peers, which look up each page. */
+	ENGINE_REMOTE_BYTES = 2 << 20,
+	ENGINE_BOUNCE_BYTES = 512 * 1024,
 };
 
 enum engine_progress {
@@ -34,11 +38,13 @@ enum engine_progress {
 	ENGINE_FAILED,  /* op->status and op->culprit say why */
 };
 
-/* A plan and what the engine derived from it. */
 struct engine_plan {
 	bool valid;
-	bool input_window;  /* peers read my input */
-	bool output_window; /* peers read or write my output */
+	bool stages; /* it needs more than the caller's buffers where they are */
+	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over. Both
+	 * begin by awaiting all. */
+	bool turns;
+	uint64_t signature; /* what the plan adds to that of an operation */
 	struct plan_request request;
 	struct plan plan;
 };
@@ -49,42 +55,68 @@ struct engine {
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* non-zero: the group has failed */
 	enum plan_algorithm wanted;
-	bool stream;      /* results that peers will read are stored past the cache */
+	struct plan_table table; /* narrowed to this size */
+	bool blocking;           /* a collective is over when all ranks have completed it */
 	uint64_t history; /* of the collectives entered so far, as in struct transport_entry */
 	uint64_t entered_by_all; /* every rank has entered this collective: a lower bound, grows */
+	uint64_t remote_bytes;   /* plain buffers of this length or more are shown by address */
+	unsigned char *bounce;   /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
 	size_t steps_max;
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
 };
 
-/* One operation. The group fills the first part; the engine owns the rest from engine_submit until
- * ENGINE_DONE or the end of engine_abandon. */
-struct engine_op {
+/* What is asked for. */
+struct engine_call {
 	enum trace_kind kind;
 	ls_dtype dtype;
-	ls_reduce_op reduce;
-	int peer; /* root, destination or source */
+	ls_reduce_op reduce; /* 0 where nothing is reduced */
+	int peer;            /* root, destination or source; -1 where there is none */
 	int tag;
-	const void *send;
+	const void *send; /* NULL where this rank has nothing to give, or nothing to get */
 	void *recv;
-	uint64_t count, bytes;
+	/* All ranks have the same count: elements of the call, or of one rank's part. In the calls with
+	 * a count for each rank: their sum (all-to-all: what I send), and the lists, which must stay as long
+	 * as the operation: counts[r] is rank r's part; all-to-all: what I send to rank r, and recv_counts
+	 * what I receive from it. */
+	uint64_t count;
+	const uint64_t *counts, *recv_counts;
+	uint64_t shape; /* engine_shape of counts, 0 where there are none */
+	double factor;  /* of LS_PREMUL_SUM */
+};
+
+/* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit, which
+ * sets it, until ENGINE_DONE or the end of engine_abandon. */
+struct engine_op {
+	struct engine_call call;
 	uint64_t seq;    /* number in its lane, from 1 */
 	uint64_t record; /* in the trace */
 
 	/* Set by engine_submit. */
-	ls_status status; /* ENGINE_FAILED: LS_MISMATCH, LS_OUT_OF_MEMORY, LS_ABORTED, LS_INTERNAL */
+	ls_status status; /* ENGINE_FAILED: LS_MISMATCH, LS_ABORTED, LS_INTERNAL, LS_OUT_OF_MEMORY, and
+			   * what reading a peer's plain memory can end with */
 	int culprit;      /* the peer it was seen on, -1: none */
 	int stage;        /* enum in the engine: which part of the operation comes next */
 	uint32_t step;
 	const struct engine_plan *plan;
+	struct plan_table_choice choice; /* the cause is looked at between its chunks */
 	uint64_t checked;            /* bit q: peer q's entry header has been compared with mine */
 	uint64_t signature, history; /* of a collective, and of those before it */
-	/* Where my buffers lie for peers. The block is mine to free when the buffer is plain memory and
-	 * had to be copied into the arena, NULL otherwise. */
+	size_t element;              /* bytes of one */
+	/* Of the caller's buffers; 0 where this rank has none. */
+	uint64_t input_bytes, output_bytes;
+	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the end; of
+	 * INPUT and of OUTPUT. In the room, or NULL. */
+	const uint64_t *starts, *recv_starts;
+	/* Where the plan's buffers lie here, and how peers reach them: the offset in my arena, or the
+	 * address. A block is mine to free: a buffer that had to be where peers reach it, or that the
+	 * caller does not have; NULL otherwise. */
 	const unsigned char *input;
 	unsigned char *output, *scratch;
 	uint64_t input_offset, output_offset;
+	enum transport_window input_window, output_window;
 	void *input_block, *output_block, *scratch_block;
+	uint64_t peer_sends, peer_expected; /* of engine_hint */
 	uint64_t sent; /* bit q: a long message to peer q may not have been taken yet */
 	int word_count;
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the room */
@@ -96,12 +128,14 @@ struct engine_op {
 struct engine_room {
 	struct wait_word words[PLAN_SIZE_MAX];
 	uint64_t tickets[PLAN_SIZE_MAX];
+	uint64_t starts[PLAN_SIZE_MAX + 1], recv_starts[PLAN_SIZE_MAX + 1];
 };
 
-/* Errors: LS_OUT_OF_MEMORY, with a message. */
+/* table: the same on all ranks; it is copied. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status engine_init(struct engine *engine, struct transport *transport,
 				 struct trace *trace, struct memory *memory,
-				 const _Atomic uint64_t *cause, const struct settings *settings);
+				 const _Atomic uint64_t *cause, const struct settings *settings,
+				 const struct plan_table *table);
 void engine_fini(struct engine *engine);
 
 /* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer. `room`
@@ -121,10 +155,21 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 
+/* A hash of the counts of `size` ranks, for the trace record and for engine_op.shape. */
+uint64_t engine_shape(const uint64_t *counts, int size);
+
+/* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank expects of
+ * it, if that is what differs; the same number twice otherwise. */
+static inline void engine_hint(const struct engine_op *op, uint64_t *sent, uint64_t *expected)
+{
+	*sent = op->peer_sends;
+	*expected = op->peer_expected;
+}
+
 /* Whether the operation is a collective. */
 static inline bool engine_is_collective(enum trace_kind kind)
 {
-	return kind == TRACE_ALLREDUCE || kind == TRACE_BROADCAST || kind == TRACE_BARRIER;
+	return kind != TRACE_SEND && kind != TRACE_RECV;
 }
 
 #endif

@@ -7,19 +7,44 @@
 
 /* Which part of an operation comes next. */
 enum engine_stage {
-	ENGINE_ENTER, /* collective: my entry slot must be free */
-	ENGINE_STEPS, /* collective: op->step is the cursor */
-	ENGINE_DRAIN, /* collective: my last long messages must have been taken */
-	ENGINE_POST,  /* send: the channel must have a free slot */
-	ENGINE_TAKEN, /* send: the receiver must have taken the payload */
-	ENGINE_MATCH, /* receive */
+	ENGINE_ENTER,    /* collective: my entry slot must be free */
+	ENGINE_STEPS,    /* collective: op->step is the cursor */
+	ENGINE_DRAIN,    /* collective: my last long messages must have been taken */
+	ENGINE_TOGETHER, /* collective: it is over here, and must be so on all ranks */
+	ENGINE_POST,     /* send: the channel must have a free slot */
+	ENGINE_TAKEN,    /* send: the receiver must have taken the payload */
+	ENGINE_MATCH,    /* receive */
 	ENGINE_OVER,
 };
 
+/* ---- kind.c ---- */
+
+/* Bytes of one element. */
+size_t engine_element(ls_dtype dtype);
+/* Works out sizes and places of the buffers, and the plan that is wanted. */
+void engine_kind_request(const struct engine *engine, struct engine_op *op,
+			 struct engine_room *room, struct plan_request *request);
+/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of MurmurHash3). */
+static inline uint64_t engine_mix(uint64_t hash, uint64_t value)
+{
+	hash ^= value;
+	hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
+	hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return hash ^ hash >> 33;
+}
+/* The count as far as it must be the same on all ranks. */
+static inline uint64_t engine_common_count(const struct engine_op *op)
+{
+	return op->call.recv_counts ? 0 : op->call.count;
+}
+
 /* ---- window.c ---- */
 
-/* Puts the buffers where the plan needs them; op->status is set on failure. */
-bool engine_window_stage(struct engine *engine, struct engine_op *op);
+/* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are where the
+ * caller has them. */
+void engine_window_stage(struct engine *engine, struct engine_op *op);
+/* Writes into the entry where they are. */
+void engine_window_publish(const struct engine_op *op, struct transport_entry *entry);
 /* Brings a staged result home. */
 void engine_window_deliver(struct engine_op *op);
 /* Gives the staging blocks back; with `lost` peers may still touch them, so they are never reused. */
@@ -29,9 +54,37 @@ bool engine_window_detach(struct engine *engine, struct engine_op *op);
 /* False if another failed operation of mine has taken pages of my output away from peers: what they
  * wrote since then is lost. */
 bool engine_window_is_whole(struct engine *engine, const struct engine_op *op);
-/* `from` buffer of rank `rank` as this process sees it; NULL if the peer's header is nonsense. */
-const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,
-				      enum plan_buffer buffer);
+/* Whether peers have published this rank's buffers, so that they may be inside. */
+static inline bool engine_window_is_shown(const struct engine_op *op)
+{
+	return op->input_window > TRANSPORT_WINDOW_INLINE ||
+	       op->output_window > TRANSPORT_WINDOW_INLINE;
+}
+
+/* A part of one rank's buffer, to be read. */
+struct engine_view {
+	const unsigned char *at; /* where this process sees it; NULL: it does not, and has to ask */
+	uint64_t address;        /* in the process of `rank` */
+	int rank;
+};
+/* False if the peer's header is nonsense. */
+bool engine_window_open(const struct engine *engine, const struct engine_op *op, int rank,
+			enum plan_buffer buffer, uint64_t offset, uint64_t bytes,
+			struct engine_view *out);
+/* Bytes of a view: where they lie, or else brought to `room`. NULL, with op->status: they cannot be got. */
+const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
+			      const struct engine_view *view, uint64_t offset, uint64_t bytes,
+			      void *room);
+/* Copies `bytes` from the beginning of a view, in chunks between which the cause is looked at. */
+enum engine_progress engine_view_copy(const struct engine *engine, struct engine_op *op,
+				      const struct engine_view *view, unsigned char *to,
+				      uint64_t bytes);
+/* Whether any rank shows its OUTPUT by an address, which nobody else can write to. The same answer on all
+ * ranks, once all have entered. */
+bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op);
+/* A part of the OUTPUT of rank `rank`, to be written; NULL if its header is nonsense. */
+unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
+				    int rank, uint64_t offset, uint64_t bytes);
 
 /* ---- step.c ---- */
 
@@ -39,6 +92,8 @@ enum engine_progress engine_step_run(struct engine *engine, struct engine_op *op
 				     const struct plan_step *step);
 /* Compares peer's entry header with mine, once. ENGINE_BLOCKED: it has not entered yet. */
 enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer);
+/* All-to-allv: whether peer sends as many elements as I expect of it; else it is a mismatch. */
+bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; else adds what to wait for. */
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer);
 
@@ -57,6 +112,12 @@ static inline enum engine_progress engine_fail(struct engine_op *op, ls_status s
 	return ENGINE_FAILED;
 }
 
+/* What this rank gives is multiplied first, and so is a copy. */
+static inline bool engine_is_scaled(const struct engine_op *op)
+{
+	return op->call.reduce == LS_PREMUL_SUM;
+}
+
 static inline bool engine_cause_is_set(const struct engine *engine)
 {
 	return atomic_load_explicit(engine->cause, memory_order_relaxed) != 0;
@@ -64,6 +125,6 @@ static inline bool engine_cause_is_set(const struct engine *engine)
 
 /* memcpy in chunks between which the cause is looked at; false if it was set. */
 bool engine_copy(const struct engine *engine, void *to, const void *from, uint64_t bytes,
-		 bool stream);
+		 uint64_t chunk_bytes);
 
 #endif

@@ -8,19 +8,19 @@
 /* Where a long payload lies for the receiver: as it is, or copied into a block of the arena. */
 static bool stage_payload(struct engine *engine, struct engine_op *op)
 {
-	if (op->bytes <= TRANSPORT_MESSAGE_INLINE || op->input_block)
+	if (op->input_bytes <= TRANSPORT_MESSAGE_INLINE || op->input_block)
 		return true;
-	if (memory_offset(engine->memory, op->send, op->bytes, &op->input_offset))
+	if (memory_offset(engine->memory, op->call.send, op->input_bytes, &op->input_offset))
 		return true;
-	if (memory_alloc(engine->memory, op->bytes, &op->input_block) != LS_OK) {
+	if (memory_alloc(engine->memory, op->input_bytes, &op->input_block) != LS_OK) {
 		op->status = LS_OUT_OF_MEMORY;
 		return false;
 	}
-	if (!memory_offset(engine->memory, op->input_block, op->bytes, &op->input_offset)) {
+	if (!memory_offset(engine->memory, op->input_block, op->input_bytes, &op->input_offset)) {
 		op->status = LS_INTERNAL;
 		return false;
 	}
-	memcpy(op->input_block, op->send, op->bytes);
+	memcpy(op->input_block, op->call.send, op->input_bytes);
 	return true;
 }
 
@@ -35,19 +35,19 @@ static void release_payload(struct engine *engine, struct engine_op *op, bool lo
 static enum engine_progress post(struct engine *engine, struct engine_op *op)
 {
 	struct transport_envelope envelope = {.seq = op->seq,
-					      .count = op->count,
-					      .bytes = op->bytes,
-					      .tag = op->tag,
-					      .dtype = op->dtype,
+					      .count = op->call.count,
+					      .bytes = op->input_bytes,
+					      .tag = op->call.tag,
+					      .dtype = op->call.dtype,
 					      .record = (uint32_t)op->record};
 	if (!stage_payload(engine, op))
 		return ENGINE_FAILED;
-	if (!transport_post(engine->transport, TRANSPORT_POINT, op->peer, &envelope, op->send,
-			    op->input_offset, &op->tickets[0], &op->words[0])) {
+	if (!transport_post(engine->transport, TRANSPORT_POINT, op->call.peer, &envelope,
+			    op->call.send, op->input_offset, &op->tickets[0], &op->words[0])) {
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
-	op->stage = op->bytes > TRANSPORT_MESSAGE_INLINE ? ENGINE_TAKEN : ENGINE_OVER;
+	op->stage = op->input_bytes > TRANSPORT_MESSAGE_INLINE ? ENGINE_TAKEN : ENGINE_OVER;
 	return ENGINE_DONE;
 }
 
@@ -55,40 +55,42 @@ static enum engine_progress taken(struct engine *engine, struct engine_op *op)
 {
 	ls_status refused;
 	op->word_count = 0;
-	if (!transport_taken(engine->transport, TRANSPORT_POINT, op->peer, op->tickets[0], &refused,
-			     &op->words[0])) {
+	if (!transport_taken(engine->transport, TRANSPORT_POINT, op->call.peer, op->tickets[0],
+			     &refused, &op->words[0])) {
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
 	release_payload(engine, op, false);
 	op->stage = ENGINE_OVER;
-	return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, op->peer);
+	return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, op->call.peer);
 }
 
 static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 {
 	struct transport *transport = engine->transport;
 	op->word_count = 0;
-	struct transport_message *message =
-		transport_match(transport, TRANSPORT_POINT, op->peer, op->tag, &op->words[0]);
+	struct transport_message *message = transport_match(
+		transport, TRANSPORT_POINT, op->call.peer, op->call.tag, &op->words[0]);
 	if (!message) {
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
 	op->stage = ENGINE_OVER;
-	if (message->count != op->count || message->dtype != (uint32_t)op->dtype) {
-		transport_take(transport, TRANSPORT_POINT, op->peer, message, LS_MISMATCH);
-		return engine_fail(op, LS_MISMATCH, op->peer);
+	if (message->count != op->call.count || message->dtype != (uint32_t)op->call.dtype) {
+		transport_take(transport, TRANSPORT_POINT, op->call.peer, message, LS_MISMATCH);
+		return engine_fail(op, LS_MISMATCH, op->call.peer);
 	}
 	bool whole = atomic_load_explicit(engine->cause, memory_order_seq_cst) == 0;
-	const void *payload = op->bytes ? transport_payload(transport, op->peer, message) : "";
-	if (whole && (!payload || message->bytes != op->bytes)) {
-		transport_take(transport, TRANSPORT_POINT, op->peer, message, LS_INTERNAL);
-		return engine_fail(op, LS_INTERNAL, op->peer);
+	const void *payload =
+		op->output_bytes ? transport_payload(transport, op->call.peer, message) : "";
+	if (whole && (!payload || message->bytes != op->output_bytes)) {
+		transport_take(transport, TRANSPORT_POINT, op->call.peer, message, LS_INTERNAL);
+		return engine_fail(op, LS_INTERNAL, op->call.peer);
 	}
-	if (whole && op->bytes)
-		whole = engine_copy(engine, op->recv, payload, op->bytes, false);
-	transport_take(transport, TRANSPORT_POINT, op->peer, message, LS_OK);
+	if (whole && op->output_bytes)
+		whole = engine_copy(engine, op->call.recv, payload, op->output_bytes,
+				    ENGINE_CHUNK_BYTES);
+	transport_take(transport, TRANSPORT_POINT, op->call.peer, message, LS_OK);
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
@@ -111,16 +113,17 @@ enum engine_progress engine_point_abandon(struct engine *engine, struct engine_o
 					  uint64_t gone, bool force)
 {
 	bool lost = false, safe = true;
-	if (op->stage == ENGINE_TAKEN && !(gone >> op->peer & 1)) {
+	if (op->stage == ENGINE_TAKEN && !(gone >> op->call.peer & 1)) {
 		op->word_count = 0;
-		lost = !transport_quiet(engine->transport, TRANSPORT_POINT, op->peer, &op->words[0]);
+		lost = !transport_quiet(engine->transport, TRANSPORT_POINT, op->call.peer,
+					&op->words[0]);
 		if (lost && !force) {
 			op->word_count = 1;
 			return ENGINE_BLOCKED;
 		}
 		if (lost && !op->input_block)
-			safe = memory_detach(engine->memory, (void *)(uintptr_t)op->send,
-					     op->bytes) == LS_OK;
+			safe = memory_detach(engine->memory, (void *)(uintptr_t)op->call.send,
+					     op->input_bytes) == LS_OK;
 	}
 	release_payload(engine, op, lost);
 	op->stage = ENGINE_OVER;

@@ -10,19 +10,39 @@ struct range {
 	uint64_t offset, bytes, elements; /* offset in bytes */
 };
 
-static struct range range_of(const struct engine_op *op, const struct plan_step *step)
+/* Blocks of a buffer of rank `owner`. */
+static struct range range_of(const struct engine_op *op, unsigned buffer, int owner, unsigned block,
+			     unsigned blocks)
 {
-	size_t element = ls_dtype_bytes(op->dtype);
-	struct range range = {0};
-	if (step->blocks == 0 || op->count == 0)
-		return range;
-	uint64_t first;
-	/* Blocks begin on cache lines, so that two ranks never write to the same one. */
-	plan_block_range(op->count, (unsigned)(64 / element), op->plan->plan.blocks, step->block,
-			 step->blocks, &first, &range.elements);
-	range.offset = first * element;
-	range.bytes = range.elements * element;
-	return range;
+	const struct plan *plan = &op->plan->plan;
+	const uint64_t *starts = buffer == PLAN_INPUT ? op->starts : op->recv_starts;
+	uint64_t first = 0, elements = 0;
+	switch ((enum plan_layout)plan->layout[buffer]) {
+	case PLAN_CUT:
+		/* Blocks begin on cache lines, so that two ranks never write to the same one. */
+		if (blocks == plan->blocks)
+			elements = op->call.count;
+		else if (blocks > 0)
+			plan_block_range(op->call.count, (unsigned)(64 / op->element), plan->blocks,
+					 block, blocks, &first, &elements);
+		break;
+	case PLAN_PARTS:
+		first = starts ? starts[block] : block * op->call.count;
+		elements = starts ? starts[block + blocks] - first : blocks * op->call.count;
+		break;
+	case PLAN_PART:
+		if (blocks > 0)
+			elements = starts ? starts[owner + 1] - starts[owner] : op->call.count;
+		break;
+	}
+	return (struct range){first * op->element, elements * op->element, elements};
+}
+
+/* Of my own buffer. */
+static struct range own_range(const struct engine_op *op, unsigned buffer,
+			      const struct plan_step *step)
+{
+	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks);
 }
 
 static unsigned char *own(struct engine_op *op, unsigned buffer)
@@ -31,6 +51,44 @@ static unsigned char *own(struct engine_op *op, unsigned buffer)
 		return op->scratch;
 	/* Only plans that are in place write to INPUT, and then it is OUTPUT. */
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
+}
+
+/* ---- entries of peers ---- */
+
+bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
+{
+	if (sends == op->call.recv_counts[peer])
+		return true;
+	op->peer_sends = sends;
+	op->peer_expected = op->call.recv_counts[peer];
+	op->status = LS_MISMATCH;
+	op->culprit = peer;
+	return false;
+}
+
+/* In an all-to-allv each rank publishes what it sends to whom. */
+static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
+{
+	const struct transport_entry *entry = transport_entry(engine->transport, peer, op->seq);
+	const uint64_t *counts = (const uint64_t *)(const void *)entry->payload;
+	return __atomic_load_n(&counts[to], __ATOMIC_RELAXED);
+}
+
+/* The block named after me of peer's INPUT. False if what it published cannot be. */
+static bool range_for_me(const struct engine *engine, const struct engine_op *op, int peer,
+			 struct range *out)
+{
+	int me = engine->transport->rank;
+	*out = range_of(op, PLAN_INPUT, peer, (unsigned)me, 1);
+	if (!op->call.recv_counts || peer == me)
+		return true;
+	uint64_t first = 0;
+	for (int r = 0; r < me; r++)
+		if (__builtin_add_overflow(first, peer_count(engine, op, peer, r), &first))
+			return false;
+	out->elements = op->call.recv_counts[peer];
+	out->bytes = out->elements * op->element;
+	return !__builtin_mul_overflow(first, op->element, &out->offset);
 }
 
 enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer)
@@ -47,9 +105,12 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	}
 	if (signal >= transport_signal(op->seq + 1, 0))
 		return engine_fail(op, LS_INTERNAL, peer); /* it cannot be this far ahead of me */
-	if (entry->signature != op->signature || entry->count != op->count ||
+	if (entry->signature != op->signature || entry->count != engine_common_count(op) ||
 	    entry->history != op->history)
 		return engine_fail(op, LS_MISMATCH, peer);
+	if (op->call.recv_counts &&
+	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->transport->rank)))
+		return ENGINE_FAILED;
 	op->checked |= UINT64_C(1) << peer;
 	return ENGINE_DONE;
 }
@@ -117,62 +178,96 @@ static enum engine_progress step_signal(struct engine *engine, struct engine_op 
 	return ENGINE_DONE;
 }
 
-static bool reduce_chunk(struct engine *engine, struct engine_op *op, struct device_reduce *reduce,
-			 const unsigned char *const *from, unsigned char *const *to,
-			 uint64_t offset, uint64_t elements)
+/* What one reduction reads and writes, each from the first of its bytes. */
+struct reduction {
+	struct engine_view from[PLAN_SIZE_MAX];
+	unsigned char *to[PLAN_SIZE_MAX];
+	uint64_t chunk; /* bytes at once */
+	struct device_reduce reduce;
+};
+
+/* So much of every rank's that all of it fits into the bounce buffer: whole cache lines, and so whole
+ * elements. */
+static uint64_t bounce_chunk(const struct engine_op *op, int size)
+{
+	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)size / 64 * 64;
+	return chunk < op->choice.read_bytes ? chunk : op->choice.read_bytes;
+}
+
+static enum engine_progress open_reduction(struct engine *engine, struct engine_op *op,
+					   const struct plan_step *step, struct reduction *out)
+{
+	int size = engine->transport->size, me = engine->transport->rank;
+	struct range in = own_range(op, PLAN_INPUT, step), to = own_range(op, PLAN_OUTPUT, step);
+	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER);
+	out->chunk = op->choice.chunk_bytes;
+	for (int q = 0; q < size; q++) {
+		if (!engine_window_open(engine, op, q, PLAN_INPUT, in.offset, in.bytes,
+					&out->from[q]))
+			return engine_fail(op, LS_INTERNAL, q);
+		if (!out->from[q].at)
+			out->chunk = bounce_chunk(op, size);
+	}
+	int first = step->flags & PLAN_TO_PEER ? step->peer : alone ? me : 0;
+	int targets = alone ? 1 : size;
+	for (int i = 0; i < targets; i++) {
+		out->to[i] = engine_window_target(engine, op, first + i, to.offset, in.bytes);
+		if (!out->to[i])
+			return engine_fail(op, LS_INTERNAL, first + i);
+	}
+	out->reduce = (struct device_reduce){
+		.dtype = op->call.dtype,
+		.op = op->call.reduce,
+		.source_count = size,
+		.target_count = targets,
+		.divisor = op->call.reduce == LS_AVERAGE ? (uint32_t)size : 0,
+		.stream = op->choice.stream && !alone,
+	};
+	return ENGINE_DONE;
+}
+
+static bool reduce_chunk(struct engine *engine, struct engine_op *op, struct reduction *reduction,
+			 uint64_t offset, uint64_t bytes)
 {
 	const void *sources[PLAN_SIZE_MAX];
 	void *targets[PLAN_SIZE_MAX];
-	for (int i = 0; i < reduce->source_count; i++)
-		sources[i] = from[i] + offset;
+	struct device_reduce *reduce = &reduction->reduce;
+	if (engine_cause_is_set(engine)) {
+		engine_fail(op, LS_ABORTED, -1);
+		return false;
+	}
+	for (int i = 0; i < reduce->source_count; i++) {
+		sources[i] = engine_view_bytes(engine, op, &reduction->from[i], offset, bytes,
+					       engine->bounce + (size_t)i * reduction->chunk);
+		if (!sources[i])
+			return false;
+	}
 	for (int i = 0; i < reduce->target_count; i++)
-		targets[i] = to[i] + offset;
+		targets[i] = reduction->to[i] + offset;
 	reduce->sources = sources;
 	reduce->targets = targets;
-	reduce->count = elements;
-	(void)op;
-	if (engine_cause_is_set(engine))
-		return false;
+	reduce->count = bytes / op->element;
 	device_reduce(reduce);
 	reduce->sources = NULL;
 	reduce->targets = NULL;
 	return true;
 }
 
-/* The heart of the direct all-reduce: my slice of everybody's input, to everybody's output. */
+/* The heart of what is direct: my blocks of everybody's input, to everybody's output, or to one. */
 static enum engine_progress step_reduce_all(struct engine *engine, struct engine_op *op,
 					    const struct plan_step *step)
 {
-	const struct transport *transport = engine->transport;
-	struct range range = range_of(op, step);
-	const unsigned char *from[PLAN_SIZE_MAX];
-	unsigned char *to[PLAN_SIZE_MAX];
-	bool to_self = step->flags & PLAN_TO_SELF;
-	if (range.bytes == 0)
+	struct reduction reduction;
+	uint64_t bytes = own_range(op, PLAN_INPUT, step).bytes;
+	if (bytes == 0)
 		return ENGINE_DONE;
-	for (int q = 0; q < transport->size; q++) {
-		from[q] = engine_window_of(engine, op, q, PLAN_INPUT);
-		to[q] = (unsigned char *)(uintptr_t)(to_self ? op->output
-							     : engine_window_of(engine, op, q,
-										PLAN_OUTPUT));
-		if (!from[q] || !to[q])
-			return engine_fail(op, LS_INTERNAL, q);
-	}
-	struct device_reduce reduce = {
-		.dtype = op->dtype,
-		.op = op->reduce,
-		.source_count = transport->size,
-		.target_count = to_self ? 1 : transport->size,
-		.divisor = op->reduce == LS_AVERAGE ? (uint32_t)transport->size : 0,
-		.stream = engine->stream && !to_self && op->bytes >= ENGINE_STREAM_BYTES,
-	};
-	size_t element = ls_dtype_bytes(op->dtype);
-	for (uint64_t done = 0; done < range.bytes; done += ENGINE_CHUNK_BYTES) {
-		uint64_t left = range.bytes - done;
-		uint64_t chunk = left < ENGINE_CHUNK_BYTES ? left : ENGINE_CHUNK_BYTES;
-		if (!reduce_chunk(engine, op, &reduce, from, to, range.offset + done,
-				  chunk / element))
-			return engine_fail(op, LS_ABORTED, -1);
+	if (open_reduction(engine, op, step, &reduction) == ENGINE_FAILED)
+		return ENGINE_FAILED;
+	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
+		uint64_t left = bytes - done;
+		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
+		if (!reduce_chunk(engine, op, &reduction, done, chunk))
+			return ENGINE_FAILED;
 	}
 	return ENGINE_DONE;
 }
@@ -180,30 +275,31 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 static enum engine_progress step_copy(struct engine *engine, struct engine_op *op,
 				      const struct plan_step *step)
 {
-	struct range range = range_of(op, step);
-	if (range.bytes == 0)
-		return ENGINE_DONE;
-	const unsigned char *from =
-		engine_window_of(engine, op, step->peer, (enum plan_buffer)step->from);
-	unsigned char *to = own(op, step->to);
-	if (!from || !to)
+	struct range to = own_range(op, step->to, step), from;
+	struct engine_view view;
+	if (!(step->flags & PLAN_TRANSPOSE))
+		from = range_of(op, step->from, step->peer, step->block, step->blocks);
+	else if (!range_for_me(engine, op, step->peer, &from))
 		return engine_fail(op, LS_INTERNAL, step->peer);
-	if (from == to)
+	if (to.bytes == 0 && from.bytes == 0)
 		return ENGINE_DONE;
-	if (!engine_copy(engine, to + range.offset, from + range.offset, range.bytes, false))
-		return engine_fail(op, LS_ABORTED, -1);
-	return ENGINE_DONE;
+	unsigned char *target = own(op, step->to);
+	if (!target || from.bytes != to.bytes ||
+	    !engine_window_open(engine, op, step->peer, (enum plan_buffer)step->from, from.offset,
+				from.bytes, &view))
+		return engine_fail(op, LS_INTERNAL, step->peer);
+	return engine_view_copy(engine, op, &view, target + to.offset, to.bytes);
 }
 
 static enum engine_progress step_send(struct engine *engine, struct engine_op *op,
 				      const struct plan_step *step)
 {
-	struct range range = range_of(op, step);
+	struct range range = own_range(op, step->from, step);
 	op->word_count = 0;
 	struct transport_envelope envelope = {.seq = op->seq,
 					      .count = range.elements,
 					      .bytes = range.bytes,
-					      .dtype = op->dtype,
+					      .dtype = op->call.dtype,
 					      .record = (uint32_t)op->record};
 	const unsigned char *payload = range.bytes ? own(op, step->from) + range.offset : NULL;
 	uint64_t window =
@@ -227,7 +323,7 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 static enum engine_progress step_recv(struct engine *engine, struct engine_op *op,
 				      const struct plan_step *step)
 {
-	struct range range = range_of(op, step);
+	struct range range = own_range(op, step->to, step);
 	op->word_count = 0;
 	/* Its header first: a peer that is in another operation will never send. */
 	enum engine_progress progress = engine_step_check(engine, op, step->peer);
@@ -250,27 +346,28 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	}
 	if (whole && range.bytes)
 		whole = engine_copy(engine, own(op, step->to) + range.offset, payload, range.bytes,
-				    false);
+				    ENGINE_CHUNK_BYTES);
 	transport_take(engine->transport, TRANSPORT_COLLECTIVE, step->peer, message, LS_OK);
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
 static void combine(struct engine *engine, struct engine_op *op, const struct plan_step *step)
 {
-	struct range range = range_of(op, step);
+	struct range range = own_range(op, PLAN_OUTPUT, step);
 	if (range.bytes == 0)
 		return;
 	bool scale = step->kind == PLAN_SCALE;
-	if (scale && op->reduce != LS_AVERAGE)
+	if (scale && op->call.reduce != LS_AVERAGE)
 		return;
 	const void *output = op->output + range.offset;
+	/* SCRATCH is laid out as OUTPUT is. */
 	const void *scratch = scale ? NULL : op->scratch + range.offset;
 	bool swap = step->flags & PLAN_SCRATCH_FIRST;
 	const void *sources[2] = {swap ? scratch : output, swap ? output : scratch};
 	void *targets[1] = {op->output + range.offset};
 	struct device_reduce reduce = {
-		.dtype = op->dtype,
-		.op = op->reduce,
+		.dtype = op->call.dtype,
+		.op = op->call.reduce,
 		.source_count = scale ? 1 : 2,
 		.target_count = 1,
 		.sources = sources,

@@ -1,97 +1,204 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where an operation's buffers lie. Memory of ls_alloc is shown to peers as it is; a plain buffer that
- * the plan shows to peers is copied into a block of the arena first, and its result copied back. */
+ * Where an operation's buffers lie. Memory of ls_alloc is shown to peers as it is. A plain buffer is shown
+ * by its address where peers only read it, can do so, and it is long enough to be worth a system call;
+ * else it is copied into a block of the arena first, and its result copied back. */
 #include <string.h>
 
 #include "device/device.h"
 #include "engine_private.h"
 
-static bool stage_block(struct engine *engine, struct engine_op *op, void **block, uint64_t *offset)
+static bool stage_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
+			uint64_t *offset)
 {
-	if (memory_alloc(engine->memory, op->bytes, block) != LS_OK) {
+	if (memory_alloc(engine->memory, bytes, block) != LS_OK) {
 		op->status = LS_OUT_OF_MEMORY;
 		return false;
 	}
-	if (!memory_offset(engine->memory, *block, op->bytes, offset)) {
+	if (!memory_offset(engine->memory, *block, bytes, offset)) {
 		op->status = LS_INTERNAL;
 		return false;
 	}
 	return true;
 }
 
-/* Sets input/output to where the plan's steps find them; blocks only where peers must reach them. */
-static bool stage_input(struct engine *engine, struct engine_op *op)
+/* Bytes of one of this rank's buffers as the plan lays it out, whether the caller has it or not. */
+static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 {
-	op->input = op->send;
-	if (!op->plan->input_window || !op->send)
-		return true;
-	if (memory_offset(engine->memory, op->send, op->bytes, &op->input_offset))
-		return true;
-	if (!stage_block(engine, op, &op->input_block, &op->input_offset))
+	const struct plan *plan = &op->plan->plan;
+	switch ((enum plan_layout)plan->layout[buffer]) {
+	case PLAN_PARTS:
+		return (op->recv_starts ? op->recv_starts[plan->size] : op->call.count * plan->size) *
+		       op->element;
+	case PLAN_PART:
+		return (op->call.counts ? op->call.counts[plan->rank] : op->call.count) *
+		       op->element;
+	case PLAN_CUT:
+		break;
+	}
+	return op->call.count * op->element;
+}
+
+/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its header says what it
+ * did. A plan that turns does not write to a window that its owner shows by address. */
+static bool is_readable(const struct engine *engine, const struct engine_op *op,
+			enum plan_buffer buffer, uint64_t bytes)
+{
+	const struct engine_plan *plan = op->plan;
+	bool only_read = plan->plan.reach[buffer] == PLAN_READ ||
+			 (buffer == PLAN_OUTPUT && plan->turns && engine->wanted != PLAN_DIRECT);
+	return only_read && bytes >= engine->remote_bytes && transport_reads_me(engine->transport);
+}
+
+/* The caller's input times its factor, in a block of its own. */
+static bool scale_input(struct engine *engine, struct engine_op *op)
+{
+	if (!stage_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
 		return false;
-	memcpy(op->input_block, op->send, op->bytes);
+	device_scale(op->input_block, op->call.send, op->call.dtype, op->input_bytes / op->element,
+		     op->call.factor);
 	op->input = op->input_block;
 	return true;
 }
 
-static bool stage_output(struct engine *engine, struct engine_op *op)
+static bool stage_input(struct engine *engine, struct engine_op *op)
 {
-	op->output = op->recv;
-	if (op->plan->request.in_place && op->input_block) {
-		op->output = op->input_block;
-		op->output_offset = op->input_offset;
+	if (op->input_bytes == 0)
+		return true;
+	op->input_window = TRANSPORT_WINDOW_ARENA;
+	if (op->input_block ||
+	    memory_offset(engine->memory, op->call.send, op->input_bytes, &op->input_offset))
+		return true;
+	if (is_readable(engine, op, PLAN_INPUT, op->input_bytes)) {
+		op->input_window = TRANSPORT_WINDOW_PLAIN;
+		op->input_offset = (uintptr_t)op->call.send;
 		return true;
 	}
-	if (!op->plan->output_window)
-		return true;
-	if (memory_offset(engine->memory, op->recv, op->bytes, &op->output_offset))
-		return true;
-	if (!stage_block(engine, op, &op->output_block, &op->output_offset))
+	if (!stage_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
 		return false;
-	op->output = op->output_block;
-	if (op->send == op->recv) { /* in place the output begins as the input */
-		memcpy(op->output_block, op->send, op->bytes);
-		op->input = op->output;
-	}
+	memcpy(op->input_block, op->call.send, op->input_bytes);
+	op->input = op->input_block;
 	return true;
 }
 
-bool engine_window_stage(struct engine *engine, struct engine_op *op)
+/* In place the output begins with what the input has there; nothing of INPUT lies outside of it, or the
+ * plan does not read INPUT where it writes OUTPUT. */
+static void begin_in_place(struct engine_op *op)
 {
-	op->input = op->send;
-	op->output = op->recv;
-	op->scratch = NULL;
-	op->input_offset = op->output_offset = 0;
-	if (op->bytes == 0)
+	const unsigned char *send = op->call.send;
+	if (op->output_bytes < op->input_bytes) {
+		memcpy(op->output, op->call.recv, op->output_bytes);
+		return;
+	}
+	unsigned char *input = op->output + (send - (unsigned char *)op->call.recv);
+	memcpy(input, send, op->input_bytes);
+	op->input = input;
+}
+
+static bool stage_output(struct engine *engine, struct engine_op *op)
+{
+	uint64_t bytes = op->call.recv ? op->output_bytes : laid_out(op, PLAN_OUTPUT);
+	if (bytes == 0)
 		return true;
-	/* A rank that only receives a broadcast has no input of its own: its input is its output. */
-	bool receives_only = op->kind == TRACE_BROADCAST && op->peer != engine->transport->rank;
-	if (receives_only)
-		op->send = NULL;
-	if (!stage_input(engine, op) || !stage_output(engine, op))
+	op->output_window = TRANSPORT_WINDOW_ARENA;
+	if (op->call.recv && memory_offset(engine->memory, op->call.recv, bytes, &op->output_offset))
+		return true;
+	if (op->call.recv && is_readable(engine, op, PLAN_OUTPUT, bytes)) {
+		op->output_window = TRANSPORT_WINDOW_PLAIN;
+		op->output_offset = (uintptr_t)op->call.recv;
+		return true;
+	}
+	if (!stage_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
-	if (receives_only) {
-		op->input = op->output;
-		op->input_offset = op->output_offset;
-	}
-	if (op->plan->plan.needs_scratch) {
-		uint64_t unseen; /* only this rank touches it */
-		if (!stage_block(engine, op, &op->scratch_block, &unseen))
-			return false;
-		op->scratch = op->scratch_block;
-	}
+	op->output = op->output_block;
+	if (op->plan->request.in_place)
+		begin_in_place(op);
 	return true;
+}
+
+/* In place, and peers reach both: one block for the longer one, which the other is a part of. */
+static bool stage_both(struct engine *engine, struct engine_op *op)
+{
+	bool input_longer = op->input_bytes > op->output_bytes;
+	const unsigned char *outer = input_longer ? op->call.send : op->call.recv;
+	uint64_t bytes = input_longer ? op->input_bytes : op->output_bytes, offset;
+	uint64_t input_at = (uint64_t)((const unsigned char *)op->call.send - outer);
+	uint64_t output_at = (uint64_t)((const unsigned char *)op->call.recv - outer);
+	if (bytes == 0)
+		return true;
+	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
+	if (memory_offset(engine->memory, outer, bytes, &offset)) {
+		/* As it is. */
+	} else if (is_readable(engine, op, PLAN_INPUT, bytes) &&
+		   is_readable(engine, op, PLAN_OUTPUT, bytes)) {
+		op->input_window = op->output_window = TRANSPORT_WINDOW_PLAIN;
+		offset = (uintptr_t)outer;
+	} else {
+		if (!stage_block(engine, op, bytes, &op->output_block, &offset))
+			return false;
+		unsigned char *block = op->output_block;
+		memcpy(block + input_at, op->call.send, op->input_bytes);
+		op->input = block + input_at;
+		op->output = block + output_at;
+	}
+	op->input_offset = offset + input_at;
+	op->output_offset = offset + output_at;
+	return true;
+}
+
+static bool stage_windows(struct engine *engine, struct engine_op *op)
+{
+	bool input = op->plan->plan.reach[PLAN_INPUT] != PLAN_PRIVATE;
+	bool output = op->plan->plan.reach[PLAN_OUTPUT] != PLAN_PRIVATE;
+	if (input && output && op->plan->request.in_place)
+		return stage_both(engine, op);
+	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
+}
+
+void engine_window_stage(struct engine *engine, struct engine_op *op)
+{
+	uint64_t scratch = op->plan->plan.needs_scratch ? laid_out(op, PLAN_SCRATCH) : 0, unseen;
+	op->input_offset = op->output_offset = 0;
+	if (engine_is_scaled(op) && op->input_bytes > 0 && !scale_input(engine, op))
+		return;
+	if (!stage_windows(engine, op))
+		return;
+	/* Only this rank touches it. */
+	if (scratch > 0 && stage_block(engine, op, scratch, &op->scratch_block, &unseen))
+		op->scratch = op->scratch_block;
+}
+
+void engine_window_publish(const struct engine_op *op, struct transport_entry *entry)
+{
+	if (op->plan->plan.algorithm == PLAN_SLOT) {
+		entry->output_window = TRANSPORT_WINDOW_NONE;
+		bool tiny = op->input_bytes <= TRANSPORT_TINY_BYTES;
+		entry->input_window = op->input_bytes == 0 ? TRANSPORT_WINDOW_NONE
+				      : tiny               ? TRANSPORT_WINDOW_HEADER
+							   : TRANSPORT_WINDOW_INLINE;
+		if (op->input_bytes > 0)
+			memcpy(tiny ? entry->tiny : entry->payload, op->input, op->input_bytes);
+		return;
+	}
+	entry->input_window = (uint16_t)op->input_window;
+	entry->output_window = (uint16_t)op->output_window;
+	entry->input = op->input_offset;
+	entry->output = op->output_offset;
+	if (op->call.recv_counts)
+		memcpy(entry->payload, op->call.counts,
+		       op->plan->plan.size * sizeof *op->call.counts);
 }
 
 void engine_window_deliver(struct engine_op *op)
 {
-	if (op->bytes > 0 && op->output != op->recv)
-		memcpy(op->recv, op->output, op->bytes);
+	if (op->output_bytes > 0 && op->output != op->call.recv)
+		memcpy(op->call.recv, op->output, op->output_bytes);
 }
 
 /* A block that a peer may still touch is lost for good: never freed, it is never handed out again. */
 static void release_block(struct engine *engine, void **block, bool lost)
 {
+	if (!*block)
+		return;
 	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block);
 	(void)status; /* nothing better can be done; the memory's own message has been printed */
 	*block = NULL;
@@ -107,52 +214,155 @@ void engine_window_release(struct engine *engine, struct engine_op *op, bool los
 /* Part of it may have been detached already, by another operation with a buffer on the same page. */
 static bool detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
 {
-	return !buffer || memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
+	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
 }
 
 bool engine_window_detach(struct engine *engine, struct engine_op *op)
 {
-	bool input = op->plan->input_window && !op->input_block;
-	bool output = op->plan->output_window && !op->output_block && op->output == op->recv;
-	bool done = op->bytes == 0 || !input || detach_own(engine, op->send, op->bytes);
-	return (op->bytes == 0 || !output || detach_own(engine, op->recv, op->bytes)) && done;
+	bool input = op->input_window == TRANSPORT_WINDOW_ARENA && op->input == op->call.send;
+	bool output = op->output_window == TRANSPORT_WINDOW_ARENA && op->output == op->call.recv;
+	bool done = !input || detach_own(engine, op->call.send, op->input_bytes);
+	return (!output || detach_own(engine, op->call.recv, op->output_bytes)) && done;
 }
 
 bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
 {
 	uint64_t offset;
-	return op->bytes == 0 || !op->plan->output_window || op->output != op->recv ||
-	       memory_offset(engine->memory, op->recv, op->bytes, &offset);
+	return op->output_window != TRANSPORT_WINDOW_ARENA || op->output != op->call.recv ||
+	       memory_offset(engine->memory, op->call.recv, op->output_bytes, &offset);
 }
 
-const unsigned char *engine_window_of(struct engine *engine, const struct engine_op *op, int rank,
-				      enum plan_buffer buffer)
+/* ---- buffers of peers ---- */
+
+/* Its words may change under my feet: each is read once. */
+static uint64_t read_once(const uint64_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static unsigned char *own_buffer(const struct engine_op *op, enum plan_buffer buffer)
+{
+	if (buffer == PLAN_SCRATCH)
+		return op->scratch;
+	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
+}
+
+bool engine_window_open(const struct engine *engine, const struct engine_op *op, int rank,
+			enum plan_buffer buffer, uint64_t offset, uint64_t bytes,
+			struct engine_view *out)
 {
 	const struct transport *transport = engine->transport;
-	if (rank == transport->rank)
-		return buffer == PLAN_INPUT    ? op->input
-		       : buffer == PLAN_OUTPUT ? op->output
-					       : op->scratch;
+	uint64_t end;
+	*out = (struct engine_view){.rank = rank};
+	if (rank == transport->rank) {
+		const unsigned char *own = own_buffer(op, buffer);
+		out->at = own ? own + offset : NULL;
+		return own;
+	}
 	const struct transport_entry *entry = transport_entry(transport, rank, op->seq);
-	if (entry->window == TRANSPORT_WINDOW_INLINE && op->bytes <= TRANSPORT_INLINE_BYTES)
-		return entry->payload;
-	if (entry->window != TRANSPORT_WINDOW_ARENA)
-		return NULL;
-	uint64_t offset = buffer == PLAN_INPUT ? entry->input : entry->output;
-	return memory_view_at(&transport->links[rank].arena, offset, op->bytes);
+	bool input = buffer == PLAN_INPUT;
+	uint64_t base = read_once(input ? &entry->input : &entry->output);
+	if (__builtin_add_overflow(offset, bytes, &end))
+		return false;
+	switch (__atomic_load_n(input ? &entry->input_window : &entry->output_window,
+				__ATOMIC_RELAXED)) {
+	case TRANSPORT_WINDOW_HEADER:
+		if (end <= TRANSPORT_TINY_BYTES)
+			out->at = entry->tiny + offset;
+		return out->at;
+	case TRANSPORT_WINDOW_INLINE:
+		if (end <= TRANSPORT_INLINE_BYTES)
+			out->at = entry->payload + offset;
+		return out->at;
+	case TRANSPORT_WINDOW_ARENA:
+		out->at = memory_view_at(&transport->links[rank].arena, base, end);
+		if (out->at)
+			out->at += offset;
+		return out->at;
+	case TRANSPORT_WINDOW_PLAIN:
+		return !__builtin_add_overflow(base, offset, &out->address) &&
+		       !__builtin_add_overflow(base, end, &end);
+	default:
+		return false;
+	}
 }
 
 bool engine_copy(const struct engine *engine, void *to, const void *from, uint64_t bytes,
-		 bool stream)
+		 uint64_t chunk_bytes)
 {
 	unsigned char *out = to;
 	const unsigned char *in = from;
-	for (uint64_t done = 0; done < bytes; done += ENGINE_CHUNK_BYTES) {
-		uint64_t chunk =
-			bytes - done < ENGINE_CHUNK_BYTES ? bytes - done : ENGINE_CHUNK_BYTES;
+	for (uint64_t done = 0; done < bytes; done += chunk_bytes) {
+		uint64_t chunk = bytes - done < chunk_bytes ? bytes - done : chunk_bytes;
 		if (engine_cause_is_set(engine))
 			return false;
-		device_copy(out + done, in + done, chunk, stream);
+		device_copy(out + done, in + done, chunk, false);
 	}
 	return true;
+}
+
+/* What was read before the cause was set is what the peer meant: only after that it may give the buffer back
+ * to its caller, who may do anything with it. */
+static bool read_peer(const struct engine *engine, struct engine_op *op,
+		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
+{
+	ls_status status =
+		transport_read(engine->transport, view->rank, view->address + offset, to, bytes);
+	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0) /* the call was a fence */
+		engine_fail(op, LS_ABORTED, -1);
+	else if (status != LS_OK)
+		engine_fail(op, status, view->rank);
+	return op->status == LS_OK;
+}
+
+enum engine_progress engine_view_copy(const struct engine *engine, struct engine_op *op,
+				      const struct engine_view *view, unsigned char *to,
+				      uint64_t bytes)
+{
+	if (view->at)
+		return view->at == to || engine_copy(engine, to, view->at, bytes,
+						     op->choice.chunk_bytes)
+			       ? ENGINE_DONE
+			       : engine_fail(op, LS_ABORTED, -1);
+	uint64_t piece = op->choice.read_bytes;
+	for (uint64_t done = 0; done < bytes; done += piece) {
+		uint64_t chunk = bytes - done < piece ? bytes - done : piece;
+		if (!read_peer(engine, op, view, done, chunk, to + done))
+			return ENGINE_FAILED;
+	}
+	return ENGINE_DONE;
+}
+
+const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
+			      const struct engine_view *view, uint64_t offset, uint64_t bytes,
+			      void *room)
+{
+	if (view->at)
+		return view->at + offset;
+	return read_peer(engine, op, view, offset, bytes, room) ? room : NULL;
+}
+
+bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op)
+{
+	for (int q = 0; q < engine->transport->size; q++)
+		if (__atomic_load_n(&transport_entry(engine->transport, q, op->seq)->output_window,
+				    __ATOMIC_RELAXED) == TRANSPORT_WINDOW_PLAIN)
+			return true;
+	return false;
+}
+
+unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
+				    int rank, uint64_t offset, uint64_t bytes)
+{
+	const struct transport *transport = engine->transport;
+	if (rank == transport->rank)
+		return op->output ? op->output + offset : NULL;
+	const struct transport_entry *entry = transport_entry(transport, rank, op->seq);
+	uint64_t end;
+	if (__atomic_load_n(&entry->output_window, __ATOMIC_RELAXED) != TRANSPORT_WINDOW_ARENA ||
+	    __builtin_add_overflow(offset, bytes, &end))
+		return NULL;
+	unsigned char *window =
+		memory_view_at(&transport->links[rank].arena, read_once(&entry->output), end);
+	return window ? window + offset : NULL;
 }

@@ -300,8 +300,16 @@ static ls_status leaf_run(struct transport *transport, const struct transport_ex
 
 ls_status transport_connect(struct transport *transport, const struct transport_exchange *exchange)
 {
+	ls_status status;
+	if (!exchange->no_remote)
+		transport_remote_name(exchange->launcher);
 	if (transport->size == 1)
-		return transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
-	return transport->rank == HUB ? transport_hub_run(transport, exchange)
-				      : leaf_run(transport, exchange);
+		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
+	else if (transport->rank == HUB)
+		status = transport_hub_run(transport, exchange);
+	else
+		status = leaf_run(transport, exchange);
+	if (status == LS_OK)
+		transport_probe(transport, !exchange->no_remote);
+	return status;
 }

@@ -123,6 +123,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		.segment = segment,
 		.links = links,
 	};
+	transport_remote_init(transport);
 	return LS_OK;
 }
 
@@ -130,6 +131,8 @@ void transport_fini(struct transport *transport)
 {
 	/* In a forked child these addresses may belong to something else by now. */
 	bool mapped = transport->pid == getpid();
+	if (mapped)
+		transport_remote_fini(transport);
 	for (int i = 0; transport->links && i < transport->size; i++) {
 		struct transport_link *link = &transport->links[i];
 		if (mapped && link->segment)
@@ -205,7 +208,7 @@ ls_status transport_link_open(struct transport *transport, int rank, int fds[TRA
 	struct transport_segment *segment;
 	ls_status status = map_peer(transport, rank, fds[TRANSPORT_FD_SEGMENT], &segment);
 	if (status == LS_OK) {
-		status = memory_view_open(&link->arena, fds[TRANSPORT_FD_ARENA]);
+		status = memory_view_open(&link->arena, fds[TRANSPORT_FD_ARENA], rank);
 		if (status != LS_OK)
 			munmap(segment, segment_bytes(transport->size));
 	}
@@ -226,5 +229,5 @@ ls_status transport_link_open_own(struct transport *transport, int arena_fd, int
 {
 	struct transport_link *link = &transport->links[transport->rank];
 	link->trace_fd = trace_fd;
-	return memory_view_open(&link->arena, arena_fd);
+	return memory_view_open(&link->arena, arena_fd, transport->rank);
 }

@@ -37,6 +37,19 @@ static inline struct transport_channel *transport_channel(const struct transport
 LS_CHECKED ls_status transport_hub_run(struct transport *transport,
 				       const struct transport_exchange *exchange);
 
+/* ---- remote.c ---- */
+
+/* Publishes where peers find my word; before any peer sees the segment. Cannot fail: without a word
+ * nobody can read this rank's memory. */
+void transport_remote_init(struct transport *transport);
+/* The word and its page; not in a forked child, which does not have it. */
+void transport_remote_fini(struct transport *transport);
+/* Before any peer probes: lets the descendants of `launcher` (0: nobody) read this process. */
+void transport_remote_name(int launcher);
+/* Tries each peer whose segment is mapped, and publishes which can be read: none if not `allowed`.
+ * Where the system refuses, one rank of the job says so. Blocks on nobody. */
+void transport_probe(struct transport *transport, bool allowed);
+
 /* ---- shared small things ---- */
 
 static inline const char *transport_errno_text(int error)

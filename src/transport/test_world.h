@@ -37,6 +37,7 @@ struct world {
 	char address[64];
 	uint64_t deadline_ns;
 	const int *pids; /* as in struct transport_exchange */
+	bool no_remote;  /* the same */
 	struct world_rank ranks[TRANSPORT_SIZE_MAX];
 };
 
@@ -70,8 +71,8 @@ static inline void world_fini_rank(struct world *world, int r)
 	free(rank->board);
 }
 
-/* Everything but the connections. */
-static inline struct world *world_new(int size, unsigned limit_ms)
+/* Without ranks: processes make their own, as they must after fork. */
+static inline struct world *world_empty(int size, unsigned limit_ms)
 {
 	struct world *world = calloc(1, sizeof(*world));
 	assert_non_null(world);
@@ -79,6 +80,13 @@ static inline struct world *world_new(int size, unsigned limit_ms)
 	world->deadline_ns = clock_deadline_ns(limit_ms);
 	assert_int_equal(
 		transport_listen(world->address, sizeof(world->address), &world->listen_fd), LS_OK);
+	return world;
+}
+
+/* Everything but the connections. */
+static inline struct world *world_new(int size, unsigned limit_ms)
+{
+	struct world *world = world_empty(size, limit_ms);
 	for (int r = 0; r < size; r++)
 		world_init_rank(world, r);
 	return world;
@@ -95,6 +103,7 @@ static inline ls_status world_connect_rank(struct world_rank *rank)
 		.waiter = &rank->waiter,
 		.deadline_ns = world->deadline_ns,
 		.pids = world->pids,
+		.no_remote = world->no_remote,
 	};
 	return transport_connect(&rank->transport, &exchange);
 }

@@ -35,6 +35,7 @@ enum {
 	TRANSPORT_ENTRIES = 8,   /* K: how many collectives a rank may be ahead of the slowest */
 	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
 	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
+	TRANSPORT_TINY_BYTES = 24,     /* payload of an entry in its header line */
 	TRANSPORT_CHANNEL_SLOTS = 32, /* unmatched messages per peer and lane that complete at once */
 	TRANSPORT_MESSAGE_INLINE =
 		192, /* payload of a message slot; longer ones stay with the sender */
@@ -50,7 +51,13 @@ static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 	return seq << TRANSPORT_PHASE_BITS | phase;
 }
 
-enum transport_window { TRANSPORT_WINDOW_NONE, TRANSPORT_WINDOW_INLINE, TRANSPORT_WINDOW_ARENA };
+enum transport_window {
+	TRANSPORT_WINDOW_NONE,
+	TRANSPORT_WINDOW_HEADER, /* in the entry's own line, in place of the two words below */
+	TRANSPORT_WINDOW_INLINE, /* in the entry's payload */
+	TRANSPORT_WINDOW_ARENA,  /* at an offset of the rank's arena */
+	TRANSPORT_WINDOW_PLAIN,  /* at an address of the rank's process, for transport_read */
+};
 
 /* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal
  * is stored last, so that who sees it sees the rest. */
@@ -60,11 +67,17 @@ struct transport_entry {
 	uint64_t count;
 	uint64_t history; /* of all signatures and counts before this one, so that a difference which no
 			   * edge of its own plan showed is found by the next collective */
-	uint64_t input;  /* arena offset of the input window */
-	uint64_t output; /* arena offset of the output window */
-	uint32_t window; /* enum transport_window */
+	union {
+		struct {
+			uint64_t input;  /* arena offset or address of the input window */
+			uint64_t output; /* the same of the output window */
+		};
+		/* A payload so short that a second cache line would take longer than all the rest. */
+		unsigned char tiny[TRANSPORT_TINY_BYTES];
+	};
+	uint16_t input_window; /* enum transport_window */
+	uint16_t output_window;
 	uint32_t record; /* low bits of its trace record, for reports */
-	uint64_t reserved;
 	unsigned char payload[TRANSPORT_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry slot");
@@ -72,7 +85,10 @@ _Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry s
 /* Words of one member of a group, each on the line of who writes it. */
 struct transport_member {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
-	_Alignas(64) _Atomic uint64_t left;     /* 1 + clock_now_ns when it closed, 0 before */
+	/* Queued collectives that are over here, for threads of this rank that wait for another of its
+	 * threads; in the segment, so that a diagnosis can follow them. */
+	_Atomic uint64_t over;
+	_Alignas(64) _Atomic uint64_t left; /* 1 + clock_now_ns when it closed, 0 before */
 	/* Used in member 0's segment only, written by anybody: who works out the first cause (rank
 	 * + 1), whose text holds (rank + 1), when somebody last looked. */
 	_Alignas(64) _Atomic uint64_t claim;
@@ -143,10 +159,28 @@ struct transport_head {
 	int32_t rank, size;
 };
 
+/* How peers get at this rank's plain memory (malloc, tensors), and at whose it gets: remote.c. Each
+ * word is its owner's, but `told`. */
+struct transport_remote {
+	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
+	/* Of a word in the owner's private memory that no other memory holds at this place, by which
+	 * readers know that it is still this process; 0: there is none. */
+	_Atomic uint64_t address;
+	_Atomic uint64_t readable; /* bit q: the owner can read rank q; valid once `probed` is 1 */
+	_Atomic uint64_t probed;
+	/* Used in rank 0's segment only, written by anybody: 1 once somebody has said that the system
+	 * refuses. */
+	_Atomic uint64_t told;
+};
+
 struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* on which the owner may run, as cpu_set_t has it */
+	/* What all ranks must have alike, written before others map this: a hash of the owner's table of
+	 * choices, and setting ALGORITHM. */
+	uint64_t table, algorithm;
 	struct wait_bell bell;
+	struct transport_remote remote;
 	struct transport_member member;      /* of the world group */
 	struct transport_channel channels[]; /* [TRANSPORT_LANES][world size] */
 };
@@ -180,6 +214,9 @@ struct transport_link {
 	/* Kept open, so that a diagnosis finds them after their owner died; -1 before. Of my own
 	 * rank: those of `struct transport` and of the exchange, not owned. */
 	int segment_fd, trace_fd;
+	/* Of the peer's struct transport_remote, copied once; constant after transport_connect. */
+	int pid;
+	uint64_t word_address;
 	struct lock_link lock;
 	struct transport_cursor cursors[TRANSPORT_LANES] LOCK_GUARDED(link);
 };
@@ -191,7 +228,10 @@ struct transport {
 	int segment_fd; /* mine */
 	struct transport_segment *segment;
 	struct transport_link *links; /* [size]; NULL before init */
+	uint64_t *word;               /* what my segment's remote.address names; NULL: none */
+	_Atomic uint32_t reads_me;    /* enum transport_reads, found out by transport_reads_me */
 };
+enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
 /* ---- opening ---- */
 
@@ -223,9 +263,33 @@ struct transport_exchange {
 	/* Process of each rank, so that one that ends before it has connected is seen at once. NULL: the
 	 * deadline tells. */
 	const int *pids;
+	/* Setting REMOTE is off: this rank reads no plain memory of peers, and lets none read its own. */
+	bool no_remote;
+	/* The process that started all ranks, 0: not known. Where the Yama security module is at work
+	 * (ptrace_scope 1), it and its descendants are given leave to read this rank's memory, which
+	 * they could without Yama; without a name nobody is given leave, and plain memory is staged. */
+	int launcher;
 };
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
+
+/* ---- plain memory ---- */
+
+/* Whether every peer has found that it can read this rank's plain memory, so that a window may name
+ * an address. False as long as a peer has not tried yet, which it does before its transport_connect
+ * returns; nobody waits for that. One load once it is known for good. Any thread. */
+bool transport_reads_me(struct transport *transport);
+
+/* Copies `bytes` at `address` in the memory of `peer`'s process to `to`, all of them or an error. The
+ * peer must keep them there and unchanged meanwhile. A wrong address is an error and nothing worse, also
+ * where the peer is a rank of this very process. One call is one step that nothing cuts short:
+ * who has to look at the group's cause cuts long buffers into pieces, and looks between them.
+ * Errors: LS_PEER_DIED, without a message: the process has ended, runs another program, has closed its
+ * transport, or its number is another process' by now; nothing is returned as read that was not the
+ * peer's. LS_SYSTEM (such as: the peer has unmapped the buffer), LS_OUT_OF_MEMORY, with a message that
+ * names the peer. What `to` holds after an error is of no use. Any thread. */
+LS_CHECKED ls_status transport_read(const struct transport *transport, int peer, uint64_t address,
+				    void *to, uint64_t bytes);
 
 /* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors
  * are closed. Harmless on a transport that is zeroed, and when repeated. */

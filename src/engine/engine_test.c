@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Every kind of collective with every algorithm it has, against a reference: uniform counts and a count
+ * for each rank, every root, plain and mapped memory, in place; and that nothing else is written. */
+#include "engine/test_engine.h"
+
+#include "base/capture.h"
+
+enum { COUNT_MAX = 4100, BUFFER_BYTES = COUNT_MAX * TEST_RANKS * 8 + 64, BLOT = 0xee };
+
+/* Nothing; less than a line; just in and just not in a slot; with uneven blocks. */
+static const uint64_t counts[] = {
+	0, 1, 3, TRANSPORT_INLINE_BYTES / 8, TRANSPORT_INLINE_BYTES / 8 + 1, COUNT_MAX};
+enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
+
+struct form {
+	enum trace_kind kind;
+	ls_dtype dtype;
+	ls_reduce_op reduce;
+	int root;
+	uint64_t count;
+	bool in_place, plain_send, plain_recv;
+	unsigned seed;
+};
+
+/* What the ranks of this operation have, worked out without the engine. */
+struct layout {
+	uint64_t parts[TEST_RANKS][TEST_RANKS]; /* elements that q has for r in INPUT */
+	uint64_t give, get;                     /* elements of my buffers */
+	uint64_t part, before;                  /* mine, and where it begins */
+};
+
+static bool is_list(enum trace_kind kind)
+{
+	return trace_kind_facts(kind).per_rank;
+}
+
+static double value_at(int rank, uint64_t i, unsigned seed)
+{
+	return (double)((i * 7 + (uint64_t)rank * 5 + i / 64 + seed) % 11);
+}
+
+static void put(void *buffer, uint64_t i, ls_dtype dtype, double value)
+{
+	if (dtype == LS_INT8)
+		((int8_t *)buffer)[i] = (int8_t)value;
+	else if (dtype == LS_INT32)
+		((int32_t *)buffer)[i] = (int32_t)value;
+	else
+		((double *)buffer)[i] = value;
+}
+
+static double get(const void *buffer, uint64_t i, ls_dtype dtype)
+{
+	if (dtype == LS_INT8)
+		return ((const int8_t *)buffer)[i];
+	if (dtype == LS_INT32)
+		return ((const int32_t *)buffer)[i];
+	return ((const double *)buffer)[i];
+}
+
+static uint64_t part_of(const struct form *form, int from, int to)
+{
+	unsigned way = 0;
+	if (!is_list(form->kind))
+		return form->count;
+	if (form->kind == TRACE_ALLTOALLV)
+		way = (unsigned)from * 3;
+	return (way + (unsigned)to * 5 + form->seed) % 4 * form->count / 3;
+}
+
+static struct layout layout_of(const struct unit *unit, const struct form *form)
+{
+	struct layout out = {0};
+	uint64_t all = 0, theirs = 0;
+	bool root = unit->rank == form->root;
+	for (int q = 0; q < unit->size; q++)
+		for (int r = 0; r < unit->size; r++)
+			out.parts[q][r] = part_of(form, q, r);
+	for (int r = 0; r < unit->size; r++) {
+		out.before += r < unit->rank ? out.parts[unit->rank][r] : 0;
+		all += out.parts[unit->rank][r];
+		theirs += out.parts[r][unit->rank];
+	}
+	out.part = out.parts[unit->rank][unit->rank];
+	switch (form->kind) {
+	case TRACE_ALLREDUCE:
+		out.give = out.get = form->count;
+		break;
+	case TRACE_REDUCE:
+		out.give = form->count;
+		out.get = root ? form->count : 0;
+		break;
+	case TRACE_BROADCAST:
+		out.give = root ? form->count : 0;
+		out.get = form->count;
+		break;
+	case TRACE_ALLGATHER:
+	case TRACE_ALLGATHERV:
+		out.give = out.part;
+		out.get = all;
+		break;
+	case TRACE_GATHER:
+	case TRACE_GATHERV:
+		out.give = out.part;
+		out.get = root ? all : 0;
+		break;
+	case TRACE_SCATTER:
+	case TRACE_SCATTERV:
+		out.give = root ? all : 0;
+		out.get = out.part;
+		break;
+	case TRACE_REDUCE_SCATTER:
+	case TRACE_REDUCE_SCATTERV:
+		out.give = all;
+		out.get = out.part;
+		break;
+	default:
+		out.give = all;
+		out.get = theirs;
+		break;
+	}
+	return out;
+}
+
+/* All ranks' element i, combined. */
+static double combined(const struct unit *unit, const struct form *form, uint64_t i)
+{
+	double result = 0;
+	for (int r = 0; r < unit->size; r++) {
+		double value = value_at(r, i, form->seed);
+		if (form->reduce == LS_MAX)
+			result = r == 0 || value > result ? value : result;
+		else
+			result += form->reduce == LS_PREMUL_SUM ? value * (r + 1) : value;
+	}
+	return form->reduce == LS_AVERAGE ? result / unit->size : result;
+}
+
+static double expected(const struct unit *unit, const struct form *form,
+		       const struct layout *layout, uint64_t i)
+{
+	uint64_t begin = 0, at = 0;
+	switch (form->kind) {
+	case TRACE_ALLREDUCE:
+	case TRACE_REDUCE:
+		return combined(unit, form, i);
+	case TRACE_BROADCAST:
+		return value_at(form->root, i, form->seed);
+	case TRACE_SCATTER:
+	case TRACE_SCATTERV:
+		return value_at(form->root, layout->before + i, form->seed);
+	case TRACE_REDUCE_SCATTER:
+	case TRACE_REDUCE_SCATTERV:
+		return combined(unit, form, layout->before + i);
+	default:
+		break;
+	}
+	bool exchange = form->kind == TRACE_ALLTOALL || form->kind == TRACE_ALLTOALLV;
+	int q = 0;
+	while (i - begin >= layout->parts[q][exchange ? unit->rank : q])
+		begin += layout->parts[q][exchange ? unit->rank : q], q++;
+	for (int r = 0; exchange && r < unit->rank; r++)
+		at += layout->parts[q][r];
+	return value_at(q, at + i - begin, form->seed);
+}
+
+struct memory_of {
+	unsigned char *plain[2], *mapped[2];
+};
+
+static struct memory_of take(struct unit *unit)
+{
+	struct memory_of out;
+	for (int i = 0; i < 2; i++) {
+		void *block;
+		out.plain[i] = aligned_alloc(64, BUFFER_BYTES);
+		MUST(out.plain[i]);
+		MUST(memory_alloc(&unit->link->memory, BUFFER_BYTES, &block) == LS_OK);
+		out.mapped[i] = block;
+	}
+	return out;
+}
+
+static void give_back(struct unit *unit, struct memory_of *memory)
+{
+	for (int i = 0; i < 2; i++) {
+		free(memory->plain[i]);
+		MUST(memory_free(&unit->link->memory, memory->mapped[i]) == LS_OK);
+	}
+}
+
+static void check_result(const struct unit *unit, const struct form *form,
+			 const struct layout *layout, const unsigned char *recv)
+{
+	for (uint64_t i = 0; i < layout->get; i++) {
+		double want = expected(unit, form, layout, i), is = get(recv, i, form->dtype);
+		if (is == want)
+			continue;
+		fprintf(stderr,
+			"rank %d of %d: %s, algorithm %d, root %d, count %llu, dtype %d, op %d%s%s%s: "
+			"element %llu is %g, not %g\n",
+			unit->rank, unit->size, trace_kind_name(form->kind), unit->engine.wanted,
+			form->root, (unsigned long long)form->count, form->dtype, form->reduce,
+			form->in_place ? ", in place" : "", form->plain_send ? ", plain send" : "",
+			form->plain_recv ? ", plain recv" : "", (unsigned long long)i, is, want);
+		abort();
+	}
+}
+
+/* One call; all bytes that are not the result must be as before. */
+static void run_form(struct unit *unit, const struct memory_of *memory, const struct form *form)
+{
+	static _Thread_local unsigned char before[BUFFER_BYTES];
+	struct layout layout = layout_of(unit, form);
+	size_t element = form->dtype == LS_INT8 ? 1 : form->dtype == LS_INT32 ? 4 : 8;
+	unsigned char *send = form->plain_send ? memory->plain[0] : memory->mapped[0];
+	unsigned char *recv = form->plain_recv ? memory->plain[1] : memory->mapped[1];
+	uint64_t lists[2][TEST_RANKS];
+	if (form->in_place) { /* the shorter one is a part of the longer one */
+		recv = send;
+		if (layout.give > layout.get && layout.get)
+			recv += layout.before * element;
+		if (layout.get > layout.give && layout.give)
+			send += layout.before * element;
+	}
+	memset(send, BLOT, layout.give * element + 8);
+	memset(recv, BLOT, layout.get * element + 8);
+	for (uint64_t i = 0; i < layout.give; i++)
+		put(send, i, form->dtype, value_at(unit->rank, i, form->seed));
+	memcpy(before, send, layout.give * element);
+	for (int r = 0; r < unit->size; r++) {
+		lists[0][r] = layout.parts[unit->rank][r];
+		lists[1][r] = layout.parts[r][unit->rank];
+	}
+	struct engine_op op = {.call = {.kind = form->kind,
+					.dtype = form->dtype,
+					.reduce = form->reduce,
+					.peer = form->root,
+					.send = layout.give ? send : NULL,
+					.recv = layout.get ? recv : NULL,
+					.count = form->count,
+					.factor = unit->rank + 1}};
+	if (form->kind == TRACE_REDUCE && form->in_place)
+		op.call.recv = recv; /* as callers do who pass the same on all ranks */
+	if (is_list(form->kind)) {
+		op.call.counts = lists[0];
+		op.call.recv_counts = form->kind == TRACE_ALLTOALLV ? lists[1] : NULL;
+		op.call.count = 0;
+		for (int r = 0; r < unit->size; r++)
+			op.call.count += lists[0][r];
+	}
+	MUST(unit_call(unit, &op) == LS_OK);
+	check_result(unit, form, &layout, recv);
+	MUST(layout.get == 0 || recv[layout.get * element] == BLOT || layout.get < layout.give);
+	/* Of what I gave only the result may have been written over. */
+	for (uint64_t i = 0; i < layout.give * element; i++) {
+		bool result = form->in_place && layout.get && send + i >= recv &&
+			      send + i < recv + layout.get * element;
+		MUST(result || send[i] == before[i]);
+	}
+}
+
+static void run_kind(struct unit *unit, const struct memory_of *memory, enum trace_kind kind,
+		     unsigned *seed)
+{
+	static const ls_dtype dtypes[] = {LS_INT32, LS_FLOAT64, LS_INT8};
+	static const ls_reduce_op ops[] = {LS_SUM, LS_AVERAGE, LS_MAX, LS_PREMUL_SUM};
+	struct trace_kind_facts facts = trace_kind_facts(kind);
+	for (unsigned c = 0; c < COUNTS; c++)
+		for (unsigned place = 0; place < 8; place++) {
+			++*seed;
+			struct form form = {.kind = kind,
+					    .dtype = dtypes[*seed % 3],
+					    .root = -1,
+					    .count = counts[c],
+					    .in_place = place & 1,
+					    .plain_send = place & 2,
+					    .plain_recv = place & 4,
+					    .seed = *seed};
+			if (facts.rooted)
+				form.root = (int)(*seed / 3 % (unsigned)unit->size);
+			if (facts.reduces)
+				form.reduce = ops[*seed / 2 % 4];
+			/* Ranks may differ in where their memory is. */
+			if (*seed % 5 == 0 && unit->rank % 2)
+				form.plain_send = !form.plain_send;
+			if (*seed % 7 == 0 && unit->rank % 2)
+				form.in_place = !form.in_place;
+			if (kind == TRACE_ALLTOALL || kind == TRACE_ALLTOALLV)
+				form.in_place = false;
+			if (form.reduce == LS_AVERAGE || form.reduce == LS_PREMUL_SUM)
+				form.dtype = LS_FLOAT64;
+			run_form(unit, memory, &form);
+		}
+}
+
+static void run_everything(struct unit *unit)
+{
+	struct memory_of memory = take(unit);
+	unsigned seed = (unsigned)unit->size * 1000;
+	for (unsigned algorithm = PLAN_NONE; algorithm < PLAN_ALGORITHM_COUNT; algorithm++) {
+		unit->engine.wanted = (enum plan_algorithm)algorithm;
+		for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
+			run_kind(unit, &memory, (enum trace_kind)kind, &seed);
+	}
+	struct engine_op barrier = {.call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1}};
+	MUST(unit_call(unit, &barrier) == LS_OK);
+	give_back(unit, &memory);
+	MUST(memory_is_valid(&unit->link->memory));
+	struct memory_stats stats;
+	memory_stats(&unit->link->memory, &stats);
+	MUST(stats.live == 0); /* every staging block was given back */
+}
+
+static void everything(void **state)
+{
+	(void)state;
+	const struct settings settings = {0};
+	static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct party *party = party_open(sizes[i], &settings);
+		party_run(party, run_everything);
+		party_close(party);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(everything),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What each kind of collective is to the engine: its plan's collective, which ranks have which buffers and
+ * of what length. One table; nothing else here names a kind. */
+#include <string.h>
+
+#include "engine_private.h"
+
+/* How long a buffer is. */
+enum extent { NOTHING, WHOLE, PART, PARTS };
+
+static const struct kind {
+	uint8_t collective; /* enum plan_collective */
+	uint8_t input, output;
+	bool root_gives; /* only the root has an INPUT */
+	bool root_gets;  /* only the root has an OUTPUT */
+} kinds[TRACE_KIND_COUNT] = {
+	[TRACE_ALLREDUCE] = {PLAN_ALLREDUCE, WHOLE, WHOLE, false, false},
+	[TRACE_REDUCE] = {PLAN_REDUCE, WHOLE, WHOLE, false, true},
+	[TRACE_BROADCAST] = {PLAN_BROADCAST, WHOLE, WHOLE, true, false},
+	[TRACE_ALLGATHER] = {PLAN_ALLGATHER, PART, PARTS, false, false},
+	[TRACE_ALLGATHERV] = {PLAN_ALLGATHER, PART, PARTS, false, false},
+	[TRACE_GATHER] = {PLAN_GATHER, PART, PARTS, false, true},
+	[TRACE_GATHERV] = {PLAN_GATHER, PART, PARTS, false, true},
+	[TRACE_SCATTER] = {PLAN_SCATTER, PARTS, PART, true, false},
+	[TRACE_SCATTERV] = {PLAN_SCATTER, PARTS, PART, true, false},
+	[TRACE_REDUCE_SCATTER] = {PLAN_REDUCE_SCATTER, PARTS, PART, false, false},
+	[TRACE_REDUCE_SCATTERV] = {PLAN_REDUCE_SCATTER, PARTS, PART, false, false},
+	[TRACE_ALLTOALL] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
+	[TRACE_ALLTOALLV] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
+	[TRACE_BARRIER] = {PLAN_BARRIER, NOTHING, NOTHING, false, false},
+};
+
+static const uint8_t element_bytes[] = {
+#define X(name, value, bytes, text) [value] = (bytes),
+	LS_DTYPES(X)
+#undef X
+};
+
+size_t engine_element(ls_dtype dtype)
+{
+	return (unsigned)dtype < sizeof element_bytes ? element_bytes[dtype] : 0;
+}
+
+uint64_t engine_shape(const uint64_t *counts, int size)
+{
+	uint64_t shape = (uint64_t)size;
+	for (int r = 0; r < size; r++)
+		shape = engine_mix(shape + 1, counts[r]);
+	return shape;
+}
+
+/* Where each part begins. */
+static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts)
+{
+	starts[0] = 0;
+	for (int r = 0; r < size; r++)
+		starts[r + 1] = starts[r] + counts[r];
+	return starts;
+}
+
+/* Buffers of this rank, and the most that any rank has as INPUT, which plan_choose wants: when all have the
+ * same count. */
+static uint64_t measure(struct engine_op *op, const struct kind *kind, int size)
+{
+	uint64_t unit = op->call.count * op->element, all = unit * (uint64_t)size;
+	uint64_t input = kind->input == PARTS ? all : unit;
+	if (op->call.send)
+		op->input_bytes = input;
+	if (op->call.recv)
+		op->output_bytes = kind->output == PARTS ? all : unit;
+	return input;
+}
+
+/* The same with a list of counts. */
+static uint64_t measure_lists(struct engine_op *op, const struct kind *kind, int rank, int size)
+{
+	const uint64_t *in = op->starts, *out = op->recv_starts;
+	uint64_t most = in[size];
+	if (op->call.send)
+		op->input_bytes =
+			(kind->input == PARTS ? in[size] : in[rank + 1] - in[rank]) * op->element;
+	if (op->call.recv)
+		op->output_bytes = (kind->output == PARTS ? out[size] : out[rank + 1] - out[rank]) *
+				   op->element;
+	if (op->call.recv_counts)
+		return UINT64_MAX; /* each rank knows only its own */
+	if (kind->input == PART) {
+		most = 0;
+		for (int r = 0; r < size; r++)
+			most = op->call.counts[r] > most ? op->call.counts[r] : most;
+	}
+	return most * op->element;
+}
+
+/* Where the buffers are not alike, the shorter one is my part of the other. */
+static bool is_in_place(const struct engine_op *op, const struct kind *kind, int rank)
+{
+	if (!op->call.send || !op->call.recv)
+		return false;
+	if (kind->input == kind->output)
+		return kind->input == WHOLE && op->call.send == op->call.recv;
+	uint64_t before =
+		(op->starts ? op->starts[rank] : op->call.count * (uint64_t)rank) * op->element;
+	uintptr_t send = (uintptr_t)op->call.send, recv = (uintptr_t)op->call.recv;
+	return kind->input == PARTS ? recv == send + before : send == recv + before;
+}
+
+void engine_kind_request(const struct engine *engine, struct engine_op *op,
+			 struct engine_room *room, struct plan_request *request)
+{
+	const struct kind *kind = &kinds[op->call.kind];
+	int rank = engine->transport->rank, size = engine->transport->size;
+	bool rooted = kind->root_gives || kind->root_gets;
+	uint64_t payload = 0;
+	op->element = engine_element(op->call.dtype);
+	op->starts = op->recv_starts = NULL;
+	op->input_bytes = op->output_bytes = 0;
+	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
+	if (rooted && rank != op->call.peer) {
+		if (kind->root_gives)
+			op->call.send = NULL;
+		else
+			op->call.recv = NULL;
+	}
+	if (op->call.counts) {
+		op->starts = op->recv_starts = add_up(op->call.counts, size, room->starts);
+		if (op->call.recv_counts)
+			op->recv_starts = add_up(op->call.recv_counts, size, room->recv_starts);
+		if (!op->call.shape)
+			op->call.shape = engine_shape(op->call.counts, size);
+		payload = measure_lists(op, kind, rank, size);
+	} else if (kind->input != NOTHING) {
+		payload = measure(op, kind, size);
+	}
+	request->collective = (enum plan_collective)kind->collective;
+	request->rank = rank;
+	request->size = size;
+	request->root = rooted ? op->call.peer : 0;
+	/* What is scaled first is not the caller's buffer any more. */
+	request->in_place = is_in_place(op, kind, rank) && !engine_is_scaled(op);
+	plan_table_choose(&engine->table, request->collective, payload, TRANSPORT_INLINE_BYTES,
+			  size, engine->wanted, &op->choice);
+	request->algorithm = op->choice.algorithm;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests of this room: ranks as threads of one process, each with an engine, and nothing above it: an
+ * operation is submitted, advanced and waited for here. What is wrong in a rank's thread ends the test. */
+#ifndef ENGINE_TEST_ENGINE_H
+#define ENGINE_TEST_ENGINE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "transport/test_world.h"
+
+enum { TEST_RANKS = 8, TEST_ARENA_BYTES = 64 << 20 };
+
+#define MUST(condition)                                                                           \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
+			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                                  \
+		}                                                                                 \
+	} while (0)
+
+struct party;
+
+struct unit {
+	struct party *party;
+	struct world_rank *link;
+	int rank, size;
+	struct trace trace;
+	struct engine engine;
+	struct engine_room room;
+	uint64_t seq; /* of the last collective */
+	pthread_t thread;
+};
+
+typedef void unit_function(struct unit *unit);
+
+struct party {
+	struct world *world;
+	_Atomic uint64_t cause;
+	unit_function *run;
+	struct unit units[TEST_RANKS];
+};
+
+static inline struct party *party_open(int size, const struct settings *settings)
+{
+	struct party *party = calloc(1, sizeof(*party));
+	MUST(party);
+	struct world *world = party->world = world_new(size, WORLD_LIMIT_MS);
+	for (int r = 0; r < size; r++) {
+		struct memory *memory = &world->ranks[r].memory;
+		memory_fini(memory);
+		MUST(memory_init(memory, TEST_ARENA_BYTES, WORLD_JOB, r) == LS_OK);
+		world_start(world, r);
+	}
+	for (int r = 0; r < size; r++) {
+		struct unit *unit = &party->units[r];
+		struct trace_options options = {
+			.job = WORLD_JOB, .rank = r, .world_size = size, .records = 16};
+		wait_join(world->ranks[r].thread);
+		MUST(world->ranks[r].status == LS_OK);
+		*unit = (struct unit){
+			.party = party, .link = &world->ranks[r], .rank = r, .size = size};
+		unit->link->waiter.cause = &party->cause;
+		MUST(trace_init(&unit->trace, &options) == LS_OK);
+	}
+	struct plan_table table;
+	plan_table_default(&table);
+	for (int r = 0; r < size; r++) {
+		struct unit *unit = &party->units[r];
+		MUST(engine_init(&unit->engine, &unit->link->transport, &unit->trace,
+				 &unit->link->memory, &party->cause, settings, &table) == LS_OK);
+	}
+	return party;
+}
+
+static inline void party_close(struct party *party)
+{
+	for (int r = 0; r < party->world->size; r++) {
+		engine_fini(&party->units[r].engine);
+		trace_fini(&party->units[r].trace);
+	}
+	world_close(party->world);
+	free(party);
+}
+
+static inline void *party_thread(void *argument)
+{
+	struct unit *unit = argument;
+	unit->party->run(unit);
+	wait_thread_leave(&unit->link->waiter);
+	return NULL;
+}
+
+/* Runs a function in a thread for each rank. */
+static inline void party_run(struct party *party, unit_function *run)
+{
+	party->run = run;
+	for (int r = 0; r < party->world->size; r++)
+		MUST(pthread_create(&party->units[r].thread, NULL, party_thread,
+				    &party->units[r]) == 0);
+	for (int r = 0; r < party->world->size; r++)
+		wait_join(party->units[r].thread);
+}
+
+/* Advances until it is done or has failed. */
+static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
+{
+	struct wait_call call = {.deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS)};
+	for (;;) {
+		int peer;
+		enum engine_progress progress = engine_advance(&unit->engine, op);
+		if (progress == ENGINE_DONE)
+			return LS_OK;
+		if (progress == ENGINE_FAILED)
+			return op->status;
+		MUST(op->word_count > 0 && op->word_count <= PLAN_SIZE_MAX);
+		call.words = op->words;
+		call.count = op->word_count;
+		ls_status status = wait_words(&unit->link->waiter, &call, &peer);
+		if (status != LS_OK)
+			return status;
+	}
+}
+
+/* One collective from its number to its end. */
+static inline ls_status unit_call(struct unit *unit, struct engine_op *op)
+{
+	op->seq = ++unit->seq;
+	engine_submit(&unit->engine, op, &unit->room);
+	return unit_finish(unit, op);
+}
+
+/* After a failure: until no peer touches this rank's buffers any more. */
+static inline void unit_abandon(struct unit *unit, struct engine_op *op)
+{
+	struct wait_call call = {.deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS)};
+	struct waiter quiet = unit->link->waiter;
+	quiet.cause = NULL;
+	while (engine_abandon(&unit->engine, op, 0, false) == ENGINE_BLOCKED) {
+		int peer;
+		call.words = op->words;
+		call.count = op->word_count;
+		MUST(wait_words(&quiet, &call, &peer) == LS_OK);
+	}
+}
+
+#endif

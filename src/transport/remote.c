@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Reading a peer's plain memory through the system (process_vm_readv), which works between processes
+ * of one user unless a security module, a filter of system calls or a container refuses it. Whether it
+ * works is tried when the ranks connect. A process number alone proves nothing: it is given to another
+ * process some time after its owner ended. So every read also reads the owner's word. */
+#include "segment.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+
+/* What rank `rank` holds in its private memory. Differs between jobs and ranks, so that the same
+ * program in another process does not have the same word at the same place. */
+static uint64_t word_of(const struct transport *transport, int rank)
+{
+	return transport->job ^ UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(rank + 1);
+}
+
+/* ---- being read ---- */
+
+void transport_remote_init(struct transport *transport)
+{
+	struct transport_remote *remote = &transport->segment->remote;
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	atomic_store(&remote->pid, (uint64_t)transport->pid);
+	if (page == MAP_FAILED)
+		return;
+	/* A forked child has all other memory of its parent: it must not pass for it. */
+	if (madvise(page, bytes, MADV_DONTFORK) != 0) {
+		munmap(page, bytes);
+		return;
+	}
+	transport->word = page;
+	*transport->word = word_of(transport, transport->rank);
+	atomic_store(&remote->address, (uint64_t)(uintptr_t)transport->word);
+}
+
+void transport_remote_fini(struct transport *transport)
+{
+	if (transport->word)
+		munmap(transport->word, (size_t)sysconf(_SC_PAGESIZE));
+	transport->word = NULL;
+}
+
+void transport_remote_name(int launcher)
+{
+	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the ranks
+	 * need. The system keeps one name and does not tell which; so a name that the program has given
+	 * itself is lost. Without Yama this is EINVAL, and nothing needs a name. */
+	if (launcher > 0)
+		(void)prctl(PR_SET_PTRACER, (unsigned long)launcher, 0, 0, 0);
+}
+
+/* ---- reading ---- */
+
+/* The bytes and then the word, in one call, which sees one process from beginning to end: as many of
+ * them as could be read, from byte `done` on. */
+static ssize_t read_on(const struct transport_link *link, uint64_t address, void *to,
+		       uint64_t bytes, uint64_t done, uint64_t *word)
+{
+	uint64_t rest = done < bytes ? bytes - done : 0;
+	struct iovec into[] = {{.iov_base = (char *)to + done, .iov_len = rest},
+			       {.iov_base = word, .iov_len = sizeof(*word)}};
+	struct iovec from[] = {
+		{.iov_base = (void *)(uintptr_t)(address + done), .iov_len = rest},
+		{.iov_base = (void *)(uintptr_t)link->word_address, .iov_len = sizeof(*word)}};
+	return process_vm_readv(link->pid, into, 2, from, 2, 0);
+}
+
+/* 0, or the errno; ESRCH: it is not, or no longer, the peer's process. */
+static int read_all(const struct transport *transport, int peer, uint64_t address, void *to,
+		    uint64_t bytes)
+{
+	const struct transport_link *link = &transport->links[peer];
+	uint64_t word = 0, done = 0;
+	while (done < bytes || done - bytes < sizeof(word)) {
+		ssize_t got = read_on(link, address, to, bytes, done, &word);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EFAULT && done >= bytes)
+			return ESRCH;
+		if (got <= 0)
+			return got < 0 ? errno : EFAULT;
+		done += (uint64_t)got;
+	}
+	return word == word_of(transport, peer) ? 0 : ESRCH;
+}
+
+ls_status transport_read(const struct transport *transport, int peer, uint64_t address, void *to,
+			 uint64_t bytes)
+{
+	const struct transport_link *link = &transport->links[peer];
+	if (bytes == 0)
+		return LS_OK;
+	int error = read_all(transport, peer, address, to, bytes);
+	if (error == 0)
+		return LS_OK;
+	/* The memory is not there, because the peer is not. */
+	if (error == EFAULT && read_all(transport, peer, 0, NULL, 0) == ESRCH)
+		error = ESRCH;
+	if (error == ESRCH)
+		return LS_PEER_DIED;
+	MESSAGE_SAY(MESSAGE_LINK_READ, (unsigned long long)bytes, (unsigned long long)address, peer,
+		    link->pid, transport_errno_text(error));
+	return transport_errno_status(error);
+}
+
+/* ---- who can read whom ---- */
+
+/* 0, or the errno. */
+static int try_peer(struct transport *transport, int peer, bool allowed)
+{
+	struct transport_link *link = &transport->links[peer];
+	struct transport_remote *remote = &link->segment->remote;
+	link->pid = (int)atomic_load_explicit(&remote->pid, memory_order_relaxed);
+	link->word_address = atomic_load_explicit(&remote->address, memory_order_relaxed);
+	if (peer == transport->rank)
+		return 0;
+	return allowed ? read_all(transport, peer, 0, NULL, 0) : EPERM;
+}
+
+void transport_probe(struct transport *transport, bool allowed)
+{
+	struct transport_remote *mine = &transport->segment->remote;
+	uint64_t readable = 0, untold = 0;
+	int refused = -1, why = 0;
+	for (int q = 0; q < transport->size; q++) {
+		int error = try_peer(transport, q, allowed);
+		if (error == 0) {
+			readable |= UINT64_C(1) << q;
+		} else if (refused < 0) {
+			refused = q;
+			why = error;
+		}
+	}
+	if (!allowed)
+		atomic_store(&transport->reads_me, TRANSPORT_READS_NO);
+	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
+	atomic_store_explicit(&mine->probed, 1, memory_order_release);
+	if (allowed && refused >= 0 &&
+	    atomic_compare_exchange_strong(&transport->links[0].segment->remote.told, &untold, 1))
+		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, transport_errno_text(why));
+}
+
+bool transport_reads_me(struct transport *transport)
+{
+	uint32_t known = atomic_load_explicit(&transport->reads_me, memory_order_relaxed);
+	if (known != TRANSPORT_READS_OPEN)
+		return known == TRANSPORT_READS_YES;
+	known = TRANSPORT_READS_YES;
+	for (int q = 0; q < transport->size && known == TRANSPORT_READS_YES; q++) {
+		const struct transport_remote *remote = &transport->links[q].segment->remote;
+		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
+			return false;
+		uint64_t readable = atomic_load_explicit(&remote->readable, memory_order_relaxed);
+		if (!(readable >> transport->rank & 1u))
+			known = TRANSPORT_READS_NO;
+	}
+	atomic_store_explicit(&transport->reads_me, known, memory_order_relaxed);
+	return known == TRANSPORT_READS_YES;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests: two ranks in two processes, of which the second does what it is told; and ways to make
+ * the system refuse what one process may read of another. */
+#ifndef TRANSPORT_REMOTE_FIXTURE_H
+#define TRANSPORT_REMOTE_FIXTURE_H
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "transport/segment.h"
+#include "transport/test_world.h"
+
+/* From now on process_vm_readv fails with `error` in this process, as under a container's filter. */
+static inline void remote_filter(int error)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+/* Gives up root's right to read any process. */
+static inline void remote_be_nobody(void)
+{
+	if (geteuid() == 0)
+		assert_int_equal(setresuid(65534, 65534, 65534), 0);
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+}
+
+/* What is done to the second rank before it connects. */
+enum duo_kind { DUO_PLAIN, DUO_EPERM, DUO_ENOSYS, DUO_UNDUMPABLE, DUO_OFF };
+
+enum { DUO_PAGES = 300 };
+
+struct duo {
+	struct world *world; /* rank 0 is this process */
+	enum duo_kind kind;
+	pid_t child;
+	int control;         /* to the other process */
+	unsigned char *area; /* DUO_PAGES pages at this address in both, of which the child's are filled */
+	size_t page, bytes;
+};
+
+/* What the area holds at `i` in the child's process; nothing of it is 0. */
+static inline unsigned char duo_byte(size_t i)
+{
+	return (unsigned char)(1 + i % 251);
+}
+
+/* The child answers with one byte each:
+ * 'r' does rank 0 read me?  'b' which ranks can I read?  'u' unmap the middle page of the area
+ * 'w' unmap my word  'm' pass one message back  'x' become another program, without an answer */
+static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
+{
+	struct world_rank *rank = &duo->world->ranks[1];
+	struct transport *transport = &rank->transport;
+	struct transport_message *message;
+	struct wait_word blocked;
+	switch (order) {
+	case 'r':
+		return transport_reads_me(transport);
+	case 'b':
+		return (unsigned char)atomic_load(&transport->segment->remote.readable);
+	case 'u':
+		return munmap(duo->area + DUO_PAGES / 2 * duo->page, duo->page) == 0;
+	case 'w':
+		transport_remote_fini(transport);
+		return 1;
+	case 'm':
+		while (!(message = transport_match(transport, TRANSPORT_POINT, 0, 7, &blocked)))
+			if (world_await(rank, &blocked) != LS_OK)
+				return 0;
+		transport_take(transport, TRANSPORT_POINT, 0, message, LS_OK);
+		return 1;
+	case 'x':
+		execl("/proc/self/exe", "remote_test", "idle", (char *)NULL);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static inline int duo_child(struct duo *duo)
+{
+	struct world_rank *rank = &duo->world->ranks[1];
+	unsigned char order;
+	for (size_t i = 0; i < duo->bytes; i++)
+		duo->area[i] = duo_byte(i);
+	if (duo->kind == DUO_EPERM || duo->kind == DUO_ENOSYS)
+		remote_filter(duo->kind == DUO_EPERM ? EPERM : ENOSYS);
+	if (duo->kind == DUO_UNDUMPABLE && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+		return 1;
+	world_init_rank(duo->world, 1);
+	duo->world->no_remote = duo->kind == DUO_OFF;
+	if (world_connect_rank(rank) != LS_OK)
+		return 1;
+	while (recv(duo->control, &order, 1, 0) == 1) {
+		unsigned char answer = duo_obey(duo, order);
+		if (send(duo->control, &answer, 1, 0) != 1)
+			return 1;
+	}
+	world_fini_rank(duo->world, 1);
+	return 0;
+}
+
+/* Returns once both are connected. The other process ends with this one. */
+static inline void duo_open(struct duo *duo, enum duo_kind kind)
+{
+	int ends[2];
+	pid_t parent = getpid();
+	*duo = (struct duo){.kind = kind, .page = (size_t)sysconf(_SC_PAGESIZE)};
+	duo->bytes = DUO_PAGES * duo->page;
+	duo->area =
+		mmap(NULL, duo->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(duo->area != MAP_FAILED);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	duo->world = world_empty(2, WORLD_LIMIT_MS);
+	duo->child = fork();
+	assert_true(duo->child >= 0);
+	duo->control = ends[duo->child == 0];
+	close(ends[duo->child != 0]);
+	if (duo->child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		_exit(getppid() == parent ? duo_child(duo) : 1);
+	}
+	world_init_rank(duo->world, 0);
+	assert_int_equal(world_connect_rank(&duo->world->ranks[0]), LS_OK);
+}
+
+static inline unsigned char duo_ask(struct duo *duo, unsigned char order)
+{
+	unsigned char answer;
+	assert_int_equal(send(duo->control, &order, 1, 0), 1);
+	assert_int_equal(recv(duo->control, &answer, 1, 0), 1);
+	return answer;
+}
+
+/* Also when the child was killed. Returns its status of wait. */
+static inline int duo_close(struct duo *duo)
+{
+	int status = 0;
+	close(duo->control);
+	if (duo->child > 0)
+		assert_int_equal(waitpid(duo->child, &status, 0), duo->child);
+	world_fini_rank(duo->world, 0);
+	close(duo->world->listen_fd);
+	free(duo->world);
+	assert_int_equal(munmap(duo->area, duo->bytes), 0);
+	return status;
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where plain memory of peers cannot be read, for each reason a system may have: nothing fails, both
+ * sides know it, and one rank says it once. Also who is asked, and when the answer stands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/capture.h"
+#include "base/messages.h"
+#include "transport/remote_fixture.h"
+
+static int occurrences(const char *text, const char *word)
+{
+	int count = 0;
+	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+		count++;
+	return count;
+}
+
+/* Messages pass as ever, whatever can be read. */
+static void pass_a_message(struct duo *duo)
+{
+	struct world_rank *rank = &duo->world->ranks[0];
+	struct transport_envelope envelope = {.bytes = 3, .tag = 7};
+	struct wait_word blocked;
+	uint64_t ticket;
+	ls_status refused = LS_INTERNAL;
+	assert_true(transport_post(&rank->transport, TRANSPORT_POINT, 1, &envelope, "abc", 0,
+				   &ticket, &blocked));
+	assert_int_equal(duo_ask(duo, 'm'), 1);
+	assert_true(
+		transport_taken(&rank->transport, TRANSPORT_POINT, 1, ticket, &refused, &blocked));
+	assert_int_equal(refused, LS_OK);
+}
+
+struct expected {
+	bool parent_reads, child_reads;
+	const char *text; /* of the one message; NULL: none */
+};
+
+/* Any user may run this; returns only if all is as expected. */
+static void check_duo(enum duo_kind kind, const struct expected *expected)
+{
+	struct duo duo;
+	struct capture capture;
+	unsigned char byte = 0;
+	message_set_level(SETTING_LOG_INFO);
+	capture_begin(&capture);
+	duo_open(&duo, kind);
+	struct transport *transport = &duo.world->ranks[0].transport;
+	unsigned char child_readable = duo_ask(&duo, 'b'); /* it has probed when it answers */
+	const char *text = capture_end(&capture);
+	message_set_level(SETTING_LOG_WARN);
+	assert_int_equal(child_readable, expected->child_reads ? 3 : 2);
+	assert_int_equal(atomic_load(&transport->segment->remote.readable),
+			 expected->parent_reads ? 3 : 1);
+	assert_int_equal(transport_reads_me(transport), expected->child_reads);
+	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
+	assert_int_equal(occurrences(text, "LS-LINK-REMOTE"), expected->text ? 1 : 0);
+	if (expected->text)
+		assert_non_null(strstr(text, expected->text));
+	capture_begin(&capture);
+	ls_status status = transport_read(transport, 1, (uintptr_t)duo.area + 5, &byte, 1);
+	text = capture_end(&capture);
+	assert_int_equal(status, expected->parent_reads ? LS_OK : LS_SYSTEM);
+	assert_int_equal(byte, expected->parent_reads ? duo_byte(5) : 0);
+	if (!expected->parent_reads)
+		assert_non_null(strstr(text, "Operation not permitted"));
+	pass_a_message(&duo);
+	assert_int_equal(duo_close(&duo), 0);
+}
+
+static void test_allowed(void **state)
+{
+	(void)state;
+	check_duo(DUO_PLAIN, &(struct expected){true, true, NULL});
+}
+
+static void test_filters(void **state)
+{
+	(void)state;
+	check_duo(DUO_EPERM, &(struct expected){true, false, "rank 0: Operation not permitted"});
+	check_duo(DUO_ENOSYS, &(struct expected){true, false, "rank 0: Function not implemented"});
+}
+
+static void test_off(void **state)
+{
+	(void)state;
+	struct duo duo;
+	struct capture capture;
+	message_set_level(SETTING_LOG_INFO);
+	capture_begin(&capture);
+	duo_open(&duo, DUO_OFF);
+	unsigned char child_readable = duo_ask(&duo, 'b');
+	const char *text = capture_end(&capture);
+	message_set_level(SETTING_LOG_WARN);
+	assert_string_equal(text, "");       /* it is as was asked for */
+	assert_int_equal(child_readable, 2); /* itself */
+	assert_false(transport_reads_me(&duo.world->ranks[0].transport));
+	assert_int_equal(duo_ask(&duo, 'r'), 0);
+	pass_a_message(&duo);
+	assert_int_equal(duo_close(&duo), 0);
+}
+
+/* Runs the two cases in which root's rights would hide what the system decides; 0 if all was right. */
+static int run_as_nobody(void)
+{
+	remote_be_nobody();
+	check_duo(DUO_PLAIN, &(struct expected){true, true, NULL});
+	check_duo(DUO_UNDUMPABLE,
+		  &(struct expected){false, true, "rank 1: Operation not permitted"});
+	return 0;
+}
+
+/* A process of a common user reads its like, unless that one may not be looked into. */
+static void test_as_nobody(void **state)
+{
+	(void)state;
+	int status;
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(run_as_nobody()); /* a check that fails ends the process with another status */
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+/* ---- said once in a job ---- */
+
+enum { CROWD = 4 };
+
+/* A rank that is refused, in a process of its own. */
+static int run_refused(struct world *world, int r)
+{
+	remote_filter(EPERM);
+	world_init_rank(world, r);
+	ls_status status = world_connect_rank(&world->ranks[r]);
+	world_fini_rank(world, r);
+	return status == LS_OK ? 0 : 1;
+}
+
+static void test_said_once(void **state)
+{
+	(void)state;
+	struct world *world = world_empty(CROWD, WORLD_LIMIT_MS);
+	struct capture capture;
+	pid_t children[CROWD];
+	message_set_level(SETTING_LOG_INFO);
+	capture_begin(&capture);
+	for (int r = 0; r < CROWD; r++) {
+		children[r] = fork();
+		assert_true(children[r] >= 0);
+		if (children[r] == 0)
+			_exit(run_refused(world, r));
+	}
+	for (int r = 0; r < CROWD; r++) {
+		int status;
+		assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+		assert_int_equal(status, 0);
+	}
+	const char *text = capture_end(&capture);
+	message_set_level(SETTING_LOG_WARN);
+	assert_int_equal(occurrences(text, "LS-LINK-REMOTE"), 1);
+	close(world->listen_fd);
+	free(world);
+}
+
+/* ---- when the answer stands ---- */
+
+static void test_answers(void **state)
+{
+	(void)state;
+	struct world *world = world_open(3);
+	struct transport *me = &world->ranks[1].transport;
+	struct transport_remote *his = &world->ranks[2].transport.segment->remote;
+	/* As if rank 2 had not tried yet: no, but not for good. */
+	atomic_store(&his->probed, 0);
+	assert_false(transport_reads_me(me));
+	assert_false(transport_reads_me(me));
+	atomic_store(&his->probed, 1);
+	assert_true(transport_reads_me(me));
+	atomic_store(&his->readable, 0);
+	assert_true(transport_reads_me(me));
+	/* Another rank has not asked yet, and only its own bit counts for it. */
+	atomic_store(&his->readable, ~UINT64_C(1));
+	assert_false(transport_reads_me(&world->ranks[0].transport));
+	atomic_store(&his->readable, 7);
+	assert_false(transport_reads_me(&world->ranks[0].transport));
+	assert_true(transport_reads_me(&world->ranks[2].transport));
+	world_close(world);
+}
+
+static void test_alone(void **state)
+{
+	(void)state;
+	struct world *world = world_open(1);
+	struct transport *me = &world->ranks[0].transport;
+	uint64_t from = 42, to = 0;
+	assert_true(transport_reads_me(me));
+	assert_int_equal(transport_read(me, 0, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
+	assert_int_equal(to, 42);
+	world_close(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_allowed),   cmocka_unit_test(test_filters),
+		cmocka_unit_test(test_off),       cmocka_unit_test(test_as_nobody),
+		cmocka_unit_test(test_said_once), cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_alone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
