@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Process groups and what their ranks do together. See ls_group(3), ls_allreduce(3), ls_send(3).
+ * Process groups. What their ranks do together is in collective.h and point.h. See ls_group(3).
  *
  * Threads: a group may be used from any thread of the process that opened it. Collectives of one
  * group are numbered in the order of their calls, and that order must be the same on all ranks; so
  * two threads that call collectives on one group without ordering them are a bug, which is found
  * like any other mismatch. Sends and receives may run beside collectives and beside each other.
  *
- * Blocking: every operation returns when its part is done, when it has failed, or at its time-out.
+ * Blocking: every operation returns when its part is done, when it has failed, or at its time-out; or at
+ * once, if it is asked to run beside the caller (op.h).
  *
  * Buffers: any memory. Memory from ls_alloc is reached by peers without a copy, and so is faster.
  * After an error no peer touches the caller's buffer any more; its content is undefined. Only after
@@ -34,23 +35,6 @@ extern "C" {
 
 typedef struct ls_group ls_group;
 
-typedef enum ls_dtype {
-	LS_UINT8 = 0,
-	LS_INT32 = 1,
-	LS_INT64 = 2,
-	LS_FLOAT32 = 3,
-	LS_FLOAT64 = 4,
-} ls_dtype;
-
-typedef enum ls_reduce_op {
-	LS_SUM = 0,
-	LS_AVERAGE =
-		1, /* the sum, then divided by the number of ranks; integers round towards zero */
-	LS_MIN = 2,
-	LS_MAX = 3,
-	LS_PRODUCT = 4,
-} ls_reduce_op;
-
 /* All option structs: `size` is sizeof the struct; every other field may be zero for its default;
  * NULL in place of the struct means all defaults. */
 
@@ -70,19 +54,6 @@ struct ls_group_options {
 	const char *rendezvous;
 };
 
-struct ls_op_options {
-	uint32_t size;
-	/* Time limit of this call in milliseconds; 0: the group's. */
-	uint32_t timeout_ms;
-	/* Matches sends with receives, 0 to 2^31-1; not used by collectives. */
-	int32_t tag;
-	uint32_t reserved;
-	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
-	const char *label;
-	/* Device stream; NULL, as only host memory is supported. */
-	void *stream;
-};
-
 /* Why a group is closed. */
 struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
@@ -97,7 +68,7 @@ struct ls_failure {
  * Collective and blocking; all ranks return the same status. *out is NULL on failure, and the reason
  * was said on standard error. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK,
  * LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
- * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM. */
+ * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM, LS_DIFFERENT (of settings that all ranks need alike). */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
 /* Leaves and frees the group. Local: it waits for nobody, and peers that still need this rank get
@@ -116,35 +87,6 @@ LS_EXPORT int ls_group_size(const ls_group *group);
 
 /* Why the group is closed; out->status is LS_OK while it is open. Does not block. */
 LS_EXPORT LS_CHECKED ls_status ls_group_failure(ls_group *group, struct ls_failure *out);
-
-/* recv[i] = op over all ranks of send[i], for i < count. Bitwise the same on all ranks, and from run
- * to run with the same number of ranks. send may equal recv; otherwise they must not overlap. */
-LS_EXPORT LS_CHECKED ls_status ls_allreduce(ls_group *group, const void *send, void *recv,
-					    uint64_t count, ls_dtype dtype, ls_reduce_op op,
-					    const struct ls_op_options *options);
-
-/* recv[i] on all ranks = send[i] of rank root. send is read on root only (NULL elsewhere is fine);
- * send may equal recv; otherwise they must not overlap. */
-LS_EXPORT LS_CHECKED ls_status ls_broadcast(ls_group *group, const void *send, void *recv,
-					    uint64_t count, ls_dtype dtype, int root,
-					    const struct ls_op_options *options);
-
-/* Returns after every rank has entered it. */
-LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_options *options);
-
-/* Sends count elements to rank `dst` (also to itself) with options->tag. Messages of one sender with
- * one tag arrive in order. Returns when buffer may be used again: short messages are buffered (a
- * number of them per peer, see lockstep-settings(7)), long ones are taken by the receiver. A receive
- * of another count or dtype fails on both sides with LS_MISMATCH. */
-LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint64_t count,
-				       ls_dtype dtype, int dst, const struct ls_op_options *options);
-
-/* Receives the oldest message of rank `src` with options->tag. */
-LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count,
-				       ls_dtype dtype, int src, const struct ls_op_options *options);
-
-/* Bytes of one element, 0 for a number that is no dtype. */
-LS_EXPORT size_t ls_dtype_bytes(ls_dtype dtype);
 
 #ifdef __cplusplus
 }

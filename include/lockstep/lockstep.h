@@ -3,9 +3,17 @@
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 
+#include "collective.h"
+#include "ddp.h"
 #include "group.h"
+#include "join.h"
 #include "memory.h"
+#include "op.h"
+#include "phase.h"
+#include "point.h"
+#include "sampler.h"
 #include "status.h"
+#include "types.h"
 
 #ifdef __cplusplus
 extern "C" {

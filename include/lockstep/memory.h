@@ -4,6 +4,7 @@
 #define LOCKSTEP_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "group.h"
 
@@ -21,6 +22,42 @@ LS_EXPORT LS_CHECKED ls_status ls_alloc(ls_group *group, size_t bytes, void **ou
  * operation is using. In a forked child it does nothing and returns LS_OK. Errors: LS_BAD_ARGUMENT for
  * an address that is no live block of this group. */
 LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
+
+/* Shows shared memory of the program's own to the other ranks, so that buffers in it are reached without a
+ * copy as those of ls_alloc are: a memfd, a file in /dev/shm, a tensor in shared memory. `address` is where
+ * this process has mapped `bytes` of `fd` from `offset` on, with MAP_SHARED, readable and writable; address
+ * and offset are multiples of the page size. A rank that has none passes bytes 0 and takes part.
+ * The memory must stay mapped, and the file must not be cut, until ls_deregister or ls_group_close; the
+ * descriptor may be closed when the call has returned. The same memory again registers nothing, which
+ * registered_again of ls_memory_stats counts. At most 64 ranges of each rank, over the life of the group.
+ * After a failed operation such memory cannot be taken away from a peer that is stopped, as others share
+ * it: then the call that failed says so (LS-MEMORY-DETACH).
+ *
+ * Collective and blocking, in the order of the group's collectives; either all ranks have registered, or
+ * all return the same error, which a message explains: LS_BAD_ARGUMENT (some rank's memory is not what it
+ * says), LS_UNSUPPORTED (the system keeps the ranks' files apart), LS_OUT_OF_MEMORY, LS_SYSTEM, or what a
+ * collective ends with. */
+LS_EXPORT LS_CHECKED ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd,
+					   uint64_t offset);
+
+/* Buffers in the range that was registered at `address` are plain memory from now on. Local, any thread;
+ * no operation may be using them. Peers keep their mapping until they close the group. Errors:
+ * LS_BAD_ARGUMENT if no range of this rank begins at `address`. */
+LS_EXPORT LS_CHECKED ls_status ls_deregister(ls_group *group, const void *address);
+
+/* What a group has taken of memory. */
+struct ls_memory_stats {
+	size_t size;           /* sizeof(struct ls_memory_stats), set by the caller */
+	uint64_t arena_bytes;  /* address space for ls_alloc */
+	uint64_t live_bytes;   /* in blocks that are in use */
+	uint64_t cached_bytes; /* in blocks that were freed and are kept warm */
+	uint64_t hits, misses; /* calls of ls_alloc that reused a block, and that did not */
+	/* Ranges of this rank that are registered, their bytes, and how often ls_register found its range
+	 * registered already. */
+	uint64_t registered, registered_bytes, registered_again;
+};
+/* Local, any thread. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+LS_EXPORT LS_CHECKED ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on groups: each checks its arguments, fills one operation and submits it. The call
- * site is the return address of the public function, so these must stay functions of their own. */
+ * The public calls on groups and their memory, and the checks that all calls share. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,10 +7,11 @@
 #include "base/messages.h"
 #include "group_private.h"
 
-#define HERE __builtin_return_address(0)
-
 static const uint8_t dtype_bytes[] = {
-	[LS_UINT8] = 1, [LS_INT32] = 4, [LS_INT64] = 8, [LS_FLOAT32] = 4, [LS_FLOAT64] = 8};
+#define X(name, value, bytes, text) [value] = bytes,
+	LS_DTYPES(X)
+#undef X
+};
 
 size_t ls_dtype_bytes(ls_dtype dtype)
 {
@@ -37,161 +37,75 @@ ls_status group_bad(const char *call, const char *argument, long long value, con
 
 /* The caller's options over the defaults. A struct of another size is from an older or newer header:
  * what it lacks has its default, and what this library does not know must not be asked for. */
-static ls_status read_options(const char *call, const struct ls_op_options *options,
-			      struct ls_op_options *out)
+ls_status group_options(const char *call, const struct ls_op_options *options,
+			struct ls_op_options *out)
 {
 	*out = (struct ls_op_options){.size = sizeof *out};
 	if (!options)
 		return LS_OK;
+	if (options->size >= offsetof(struct ls_op_options, op) + sizeof options->op && options->op)
+		*options->op = NULL;
 	if (options->size < sizeof options->size || options->size > sizeof *out)
 		return group_bad(call, "options->size", options->size,
 				 "sizeof(struct ls_op_options)");
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
 		return group_bad(call, "options->tag", out->tag, "0 to 2147483647");
+	if (out->reserved)
+		return group_bad(call, "options->reserved", out->reserved, "0");
 	if (out->stream)
 		return group_bad(call, "options->stream", 1, "NULL: only host memory is supported");
 	return LS_OK;
 }
 
-static ls_status check_data(const char *call, struct engine_op *op)
+ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count)
 {
-	size_t element = ls_dtype_bytes(op->dtype);
+	size_t element = ls_dtype_bytes(dtype);
 	if (!element)
-		return group_bad(call, "dtype", op->dtype, "one of enum ls_dtype");
-	if (op->count > INT64_MAX / element)
-		return group_bad(call, "count", (long long)op->count, "below 2^63 bytes in all");
-	op->bytes = op->count * element;
+		return group_bad(call, "dtype", dtype, "one of enum ls_dtype");
+	if (count > INT64_MAX / element)
+		return group_bad(call, "count", (long long)count, "below 2^63 bytes in all");
 	return LS_OK;
 }
 
-static ls_status check_peer(const char *call, const char *name, const ls_group *group, int peer)
+ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank)
 {
 	char right[48];
-	if (peer >= 0 && peer < group->size)
+	if (rank >= 0 && rank < group->size)
 		return LS_OK;
 	snprintf(right, sizeof right, "a rank of this group, 0 to %d", group->size - 1);
-	return group_bad(call, name, peer, right);
+	return group_bad(call, name, rank, right);
 }
 
-static bool overlap(const void *a, const void *b, uint64_t bytes)
-{
-	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-	return x != y && bytes > 0 && (x < y ? y - x : x - y) < bytes;
-}
-
-static ls_status check_group(const char *call, const ls_group *group)
+ls_status group_check(const char *call, const ls_group *group)
 {
 	if (!group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
-	return group_usable(group);
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	return group_cause_status(group->world);
 }
 
-ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
-		       ls_dtype dtype, ls_reduce_op reduce, const struct ls_op_options *options)
+struct trace *group_trace(ls_group *group)
 {
-	const char *call = "ls_allreduce";
-	struct engine_op op = {.kind = TRACE_ALLREDUCE,
-			       .dtype = dtype,
-			       .reduce = reduce,
-			       .peer = -1,
-			       .send = send,
-			       .recv = recv,
-			       .count = count};
-	struct ls_op_options all;
-	ls_status status = check_group(call, group);
-	if (status == LS_OK)
-		status = read_options(call, options, &all);
-	if (status == LS_OK)
-		status = check_data(call, &op);
-	if (status != LS_OK)
-		return status;
-	if ((unsigned)reduce > LS_PRODUCT)
-		return group_bad(call, "op", reduce, "one of enum ls_reduce_op");
-	if (count > 0 && (!send || !recv))
-		return group_bad(call, send ? "recv" : "send", 0, "a buffer");
-	if (overlap(send, recv, op.bytes))
-		return group_bad(call, "recv", (long long)(intptr_t)recv,
-				 "send itself, or apart from it");
-	return group_submit(group, &op, &all, HERE);
+	return &group->world->trace;
 }
 
-ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
-		       ls_dtype dtype, int root, const struct ls_op_options *options)
+const struct trace_view *group_view(const ls_group *group, int rank)
 {
-	const char *call = "ls_broadcast";
-	struct engine_op op = {.kind = TRACE_BROADCAST,
-			       .dtype = dtype,
-			       .peer = root,
-			       .send = send,
-			       .recv = recv,
-			       .count = count};
-	struct ls_op_options all;
-	ls_status status = check_group(call, group);
-	if (status == LS_OK)
-		status = read_options(call, options, &all);
-	if (status == LS_OK)
-		status = check_data(call, &op);
-	if (status == LS_OK)
-		status = check_peer(call, "root", group, root);
-	if (status != LS_OK)
-		return status;
-	if (count > 0 && !recv)
-		return group_bad(call, "recv", 0, "a buffer");
-	if (group->rank == root && count > 0 && !send)
-		return group_bad(call, "send", 0, "a buffer on the root");
-	if (group->rank == root && overlap(send, recv, op.bytes))
-		return group_bad(call, "recv", (long long)(intptr_t)recv,
-				 "send itself, or apart from it");
-	return group_submit(group, &op, &all, HERE);
+	int world_rank = group_world_rank(group, rank);
+	const struct trace_view *view = world_rank < 0 ? NULL : &group->world->views[world_rank];
+	return view && view->header ? view : NULL;
 }
 
-ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
+const struct settings *group_settings(const ls_group *group)
 {
-	struct engine_op op = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
-	struct ls_op_options all;
-	ls_status status = check_group("ls_barrier", group);
-	if (status == LS_OK)
-		status = read_options("ls_barrier", options, &all);
-	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
+	return &group->world->settings;
 }
 
-static ls_status check_point(const char *call, ls_group *group, struct engine_op *op,
-			     const void *buffer, const struct ls_op_options *options,
-			     struct ls_op_options *all)
+int group_world_rank(const ls_group *group, int rank)
 {
-	ls_status status = check_group(call, group);
-	if (status == LS_OK)
-		status = read_options(call, options, all);
-	if (status == LS_OK)
-		status = check_data(call, op);
-	if (status == LS_OK)
-		status = check_peer(call, op->kind == TRACE_SEND ? "dst" : "src", group, op->peer);
-	if (status == LS_OK && op->count > 0 && !buffer)
-		status = group_bad(call, "buffer", 0, "a buffer");
-	if (status == LS_OK)
-		op->tag = all->tag;
-	return status;
-}
-
-ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
-		  const struct ls_op_options *options)
-{
-	struct engine_op op = {
-		.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count};
-	struct ls_op_options all;
-	ls_status status = check_point("ls_send", group, &op, buffer, options, &all);
-	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
-}
-
-ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
-		  const struct ls_op_options *options)
-{
-	struct engine_op op = {
-		.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count};
-	struct ls_op_options all;
-	ls_status status = check_point("ls_recv", group, &op, buffer, options, &all);
-	return status == LS_OK ? group_submit(group, &op, &all, HERE) : status;
+	return rank >= 0 && rank < group->size ? rank : -1; /* so far a group is a whole world */
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)
@@ -222,26 +136,4 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 	group_cause_read(group->world, &failure);
 	memcpy(out, &failure, failure.size);
 	return LS_OK;
-}
-
-ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
-{
-	if (out)
-		*out = NULL;
-	if (!group || !out)
-		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
-	if (group->world->fork_generation != fork_generation())
-		return LS_FORKED;
-	return memory_alloc(&group->world->memory, bytes, out);
-}
-
-ls_status ls_free(ls_group *group, void *block)
-{
-	if (!block)
-		return LS_OK;
-	if (!group)
-		return group_bad("ls_free", "group", 0, "not NULL");
-	if (group->world->fork_generation != fork_generation())
-		return LS_OK;
-	return memory_free(&group->world->memory, block);
 }

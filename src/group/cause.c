@@ -3,9 +3,12 @@
  * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into its own
  * segment, and then sets the cause word, which ends every wait of the group. All survivors return what
  * that word points to. A claimant that dies or is stopped is replaced. */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/messages.h"
 #include "group_private.h"
@@ -66,6 +69,21 @@ static void await_others(struct group_world *world, const struct diagnose_hint *
 		ls_status status = wait_words(&world->quiet, &call, &peer);
 		(void)status; /* the report is made either way */
 	}
+}
+
+/* A peer whose memory could not be read any more is about to end; how it ended is known only then. */
+static void await_end(struct group_world *world, int peer)
+{
+	if (atomic_load_explicit(&world->peers[peer].dead, memory_order_acquire) ||
+	    world->pids[peer] == world->pids[world->rank])
+		return;
+	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, world->pids[peer], 0),
+			     .events = POLLIN};
+	if (end.fd < 0)
+		return;
+	ls_status status = wait_fds(&world->quiet, &end, 1, peer, clock_deadline_ns(GROUP_GRACE_MS));
+	(void)status; /* the report is made either way */
+	close(end.fd);
 }
 
 /* Numbers of messages say nothing about where others are. */
@@ -163,6 +181,8 @@ ls_status group_cause_raise(struct group_world *world, const struct diagnose_hin
 {
 	if (atomic_load(&head_of(world)->cause) != 0 || !claim(world))
 		return group_cause_status(world);
+	if (hint->status == LS_PEER_DIED && hint->peer >= 0)
+		await_end(world, hint->peer);
 	if (wants_others(hint, collective))
 		await_others(world, hint);
 	publish(world, hint);

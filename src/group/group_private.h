@@ -14,6 +14,7 @@
 #include "base/wait.h"
 #include "diagnose/diagnose.h"
 #include "engine/engine.h"
+#include "group.h"
 #include "memory/memory.h"
 #include "rendezvous/rendezvous.h"
 #include "trace/trace.h"
@@ -38,10 +39,72 @@ struct group_watch {
 	int pid_fds[PLAN_SIZE_MAX]; /* per peer, -1: none (myself, a rank in my process, or gone) */
 };
 
+/* One operation, from the call until it is over; then, if it has a handle, until that is freed too. A
+ * blocking call has it on its stack. */
+struct ls_op {
+	struct engine_op engine;
+	ls_group *group;
+	struct ls_op *next;   /* in the lane, or among the spare ones */
+	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
+	uint32_t timeout_ms;
+	bool may_leave; /* it has a time limit of its own */
+	bool begun;     /* it has been handed to the engine */
+	bool pooled;    /* not on a stack */
+	ls_op_callback *callback;
+	void *callback_data;
+	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
+	_Atomic bool told;        /* somebody has been told how it ended */
+	_Atomic uint32_t over;    /* 1 + status once it is over; nobody runs it any more */
+	uint64_t *counts;         /* of the pool: room for two lists, kept for the next user */
+};
+
+/* The collectives of a group, run one after the other in the order of their numbers by whoever drives:
+ * a thread that waits for one of them, else the progress thread.
+ *
+ * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes number and
+ * lane in one exchange, without lock or queue: FAST is set while it runs. All others queue, under the lock.
+ *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
+ * so whoever leaves the lane and sees others under way wakes the progress thread. */
+struct group_lane {
+	_Alignas(64) _Atomic uint64_t state;
+	struct lock_group lock;
+	struct ls_op *head LOCK_GUARDED(group);
+	struct ls_op *tail LOCK_GUARDED(group);
+	bool driven LOCK_GUARDED(group);
+	struct engine_room room; /* of the operation that is run */
+};
+#define GROUP_LANE_FAST (UINT64_C(1) << 23)
+#define GROUP_LANE_PENDING (GROUP_LANE_FAST - 1)
+enum { GROUP_LANE_SHIFT = 24 };
+
+/* Operations that are not on a stack, in blocks, so that handles need no allocation once as many have
+ * been in flight before. */
+enum { GROUP_POOL_OPS = 64, GROUP_POOL_BLOCKS = 1024 };
+struct group_pool {
+	struct lock_group lock;
+	struct ls_op *spare LOCK_GUARDED(group);
+	struct ls_op *blocks[GROUP_POOL_BLOCKS] LOCK_GUARDED(group);
+	int block_count LOCK_GUARDED(group);
+	_Atomic long handles; /* not freed by the user so far */
+};
+
+/* The thread that drives the lane while no caller does. Made with the first operation that needs it. */
+struct group_progress {
+	pthread_t thread;
+	_Atomic bool there, stop;
+	_Atomic int seen;      /* enum in progress.c: whether the board shows it */
+	_Atomic uint64_t work; /* raised when there is something to drive */
+	struct wait_bell bell; /* its own, so that the doorbell of the rank does not wake it for nothing */
+	struct waiter idle;    /* for work */
+	struct waiter driving; /* of the progress thread, for peers */
+	struct waiter resting; /* of other threads, for the one that drives */
+};
+
 struct group_world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
+	int cores;      /* on which the ranks of this machine may run, all together */
 	int control_fd; /* to the launcher, or to rank 0; -1: none */
 	struct trace trace;
 	struct memory memory;
@@ -55,7 +118,8 @@ struct group_world {
 	struct waiter quiet; /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */
 	struct group_watch watch;
-	_Atomic bool explains; /* a thread of mine has begun to work out the cause */
+	_Atomic bool explains;             /* a thread of mine has begun to work out the cause */
+	_Atomic uint64_t registered_again; /* of ls_memory_stats */
 };
 
 struct ls_group {
@@ -64,9 +128,9 @@ struct ls_group {
 	uint32_t id;
 	int rank, size;
 	uint32_t timeout_ms;
-	/* The collective lane: numbers are given in the order of calls, and served in that order. */
-	_Alignas(64) _Atomic uint64_t numbered;
-	_Atomic uint64_t served;
+	struct group_lane lane;
+	struct group_pool pool;
+	struct group_progress progress;
 	/* Messages to and from each peer, for the records. */
 	_Atomic uint64_t sends[PLAN_SIZE_MAX];
 	_Atomic uint64_t receives[PLAN_SIZE_MAX];
@@ -77,14 +141,75 @@ struct ls_group {
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
 
-/* ---- submit.c ---- */
+/* The caller's options over the defaults, checked. */
+ls_status group_options(const char *call, const struct ls_op_options *options,
+			struct ls_op_options *out);
+/* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. */
+ls_status group_check(const char *call, const ls_group *group);
+ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
+/* count elements fit into memory. */
+ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);
 
-/* Runs one operation to its end. `op` carries kind, buffers, count, dtype, reduce, peer; the rest is
- * filled here. `options` are complete (api.c), never NULL. */
-ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op_options *options,
-		       const void *site);
-/* LS_OK, or why nothing can be done with this group: a forked child, or its first cause. */
-ls_status group_usable(const ls_group *group);
+/* ---- check.c ---- */
+
+/* Also sums up lists of counts, and drops buffers that this rank does not need. Errors: LS_BAD_ARGUMENT,
+ * LS_UNSUPPORTED, with a message. */
+ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op);
+
+/* ---- submit.c: one operation ---- */
+
+/* Everything of an operation that nobody else sets; the rest stays as it is, as clearing it would cost more
+ * than a short collective. */
+void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
+/* Makes op ready: deadline, trace record. op->engine.seq and what the caller wants are set. */
+void group_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* Goes on with it: hands it to the engine if that has not been done, advances, waits. True when its
+ * status is in *status and no peer touches its buffers any more; false at pause_ns, when another thread
+ * may go on with it. */
+bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
+		  uint64_t pause_ns, ls_status *status);
+/* Turns `reason`, seen on `peer`, into the group's cause; returns the cause that stands. */
+ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+
+/* ---- lane.c: the collectives of a group ---- */
+
+void group_lane_init(struct group_lane *lane);
+void group_lane_fini(struct group_lane *lane);
+/* Runs op to its end. */
+ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* Queues `op`, from the pool, and goes on with it as far as that is possible without waiting. With
+ * `wake` the progress thread is told, if it is needed. */
+ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			   bool wake);
+/* Blocks until op is over, or until_ns: LS_PENDING. Drives the lane if nobody else does. */
+ls_status group_lane_await(struct ls_op *op, uint64_t until_ns);
+/* Drives until nothing is under way, if nobody else does; for the progress thread. */
+void group_lane_drive(ls_group *group);
+/* How many are queued, the one that is run included. One that is over is not among them, even if whoever
+ * ran it has not left the lane yet. */
+long group_lane_queued(ls_group *group);
+
+/* ---- progress.c ---- */
+
+void group_progress_init(ls_group *group);
+/* Makes the thread if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
+ls_status group_progress_start(ls_group *group);
+void group_progress_wake(ls_group *group);
+/* After the lane's operations have failed or ended: waits for the thread's end. */
+void group_progress_stop(ls_group *group);
+
+/* ---- op.c: handles ---- */
+
+/* An operation of the pool, zeroed, held by the lane and, with `handle`, by the user. NULL after a
+ * message. */
+struct ls_op *group_op_new(ls_group *group, bool handle);
+/* Gives one back that was never queued. */
+void group_op_drop(struct ls_op *op);
+/* The lane is done with it; `status` is how it ended. Tells whoever wants to know. */
+void group_op_over(struct ls_op *op, ls_status status);
+void group_pool_init(struct group_pool *pool);
+/* Says how many handles have not been freed, and frees them. */
+void group_pool_fini(struct group_pool *pool);
 
 /* ---- cause.c ---- */
 

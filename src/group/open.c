@@ -6,16 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/messages.h"
+#include "engine/table.h"
 #include "group_private.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {
 	struct settings settings;
+	struct plan_table table;
 	struct rendezvous_place place;
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
@@ -34,6 +37,9 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	if (status != LS_OK)
 		return status;
 	message_set_level((enum setting_log)out->settings.log);
+	status = engine_table_read(out->settings.table, &out->table);
+	if (status != LS_OK)
+		return status;
 	status = settings_read_launch(NULL, &launch);
 	if (status != LS_OK)
 		return status;
@@ -51,8 +57,8 @@ static ls_status early_waiter(struct group_world *world)
 	return wait_open(&world->waiter);
 }
 
-/* More ranks than cores, judged by what all ranks together may run on. */
-static bool oversubscribed(const struct group_world *world)
+/* What all ranks together may run on. */
+static int count_cores(const struct group_world *world)
 {
 	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
 	int cores = 0;
@@ -61,21 +67,42 @@ static bool oversubscribed(const struct group_world *world)
 			cpus[i] |= world->transport.links[q].segment->cpus[i];
 	for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
 		cores += __builtin_popcountll(cpus[i]);
-	return cores < world->size;
+	return cores;
 }
 
-static void publish_affinity(struct transport_segment *segment)
+static void publish_facts(struct transport_segment *segment, const struct opening *opening)
 {
 	cpu_set_t set;
+	segment->table = plan_table_hash(&opening->table);
+	segment->algorithm = opening->settings.algorithm;
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof set, &set) == 0)
 		memcpy(segment->cpus, &set, sizeof segment->cpus);
+}
+
+/* Ranks that choose different plans would wait for each other. All compare everybody with rank 0, so all
+ * find the same. */
+static ls_status compare_facts(const struct group_world *world)
+{
+	const struct transport_segment *first = world->transport.links[0].segment;
+	for (int q = 1; q < world->size; q++) {
+		const struct transport_segment *other = world->transport.links[q].segment;
+		const char *what = other->table != first->table           ? "LOCKSTEP_TABLE"
+				   : other->algorithm != first->algorithm ? "LOCKSTEP_ALGORITHM"
+									  : NULL;
+		if (what) {
+			MESSAGE_SAY(MESSAGE_GROUP_SETTINGS, q, what);
+			return LS_DIFFERENT;
+		}
+	}
+	return LS_OK;
 }
 
 static void final_waiter(struct group_world *world)
 {
 	const struct settings *settings = &world->settings;
 	struct transport_member *head = transport_member(&world->transport, 0);
+	world->cores = count_cores(world);
 	for (int q = 0; q < world->size; q++)
 		world->peers[q].left = &transport_member(&world->transport, q)->left;
 	world->waiter = (struct waiter){
@@ -88,7 +115,7 @@ static void final_waiter(struct group_world *world)
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0
 								: (uint32_t)settings->spin_us * 1000,
 		.yield = settings->wait == SETTING_WAIT_YIELD ||
-			 (settings->wait == SETTING_WAIT_AUTO && oversubscribed(world)),
+			 (settings->wait == SETTING_WAIT_AUTO && world->cores < world->size),
 		.look_ns = settings->look_ms * 1000000,
 		.look_fd = world->watch.event_fd,
 	};
@@ -141,6 +168,19 @@ static void open_views(struct group_world *world)
 	}
 }
 
+/* The process that all ranks descend from: the launcher at the other end of the control connection, else
+ * the parent, which it is under torchrun and mpirun. */
+static int launcher_pid(const struct group_world *world)
+{
+	struct ucred launcher = {0};
+	socklen_t length = sizeof launcher;
+	if (world->control_fd >= 0 &&
+	    getsockopt(world->control_fd, SOL_SOCKET, SO_PEERCRED, &launcher, &length) == 0 &&
+	    launcher.pid > 0)
+		return launcher.pid;
+	return getppid();
+}
+
 static ls_status connect_world(struct group_world *world, const struct opening *opening)
 {
 	struct transport_exchange exchange = {.deadline_ns = opening->deadline_ns};
@@ -154,10 +194,12 @@ static ls_status connect_world(struct group_world *world, const struct opening *
 	if (status == LS_OK)
 		status = transport_init(&world->transport, table->job, world->rank, world->size);
 	if (status == LS_OK) {
-		publish_affinity(world->transport.segment);
+		publish_facts(world->transport.segment, opening);
 		exchange.arena_fd = world->memory.fd;
 		exchange.trace_fd = world->trace.fd;
 		exchange.waiter = &world->waiter;
+		exchange.no_remote = world->settings.remote == SETTING_REMOTE_OFF;
+		exchange.launcher = launcher_pid(world);
 		status = transport_connect(&world->transport, &exchange);
 	}
 	if (exchange.listen_fd >= 0)
@@ -199,10 +241,13 @@ static ls_status world_fill(struct group_world *world, const struct opening *ope
 		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(errno));
 		return LS_OUT_OF_MEMORY;
 	}
+	status = compare_facts(world);
+	if (status != LS_OK)
+		return status;
 	final_waiter(world);
 	open_views(world);
 	status = engine_init(&world->engine, &world->transport, &world->trace, &world->memory,
-			     world->waiter.cause, &world->settings);
+			     world->waiter.cause, &world->settings, &opening->table);
 	return status == LS_OK ? group_watch_start(world) : status;
 }
 
@@ -252,6 +297,9 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 		group->entry = trace_group_add(&group->world->trace, group->id,
 					       (uint32_t)group->size, group->rank, "world");
 		if (group->entry) {
+			group_lane_init(&group->lane);
+			group_pool_init(&group->pool);
+			group_progress_init(group);
 			*out = group;
 			return LS_OK;
 		}
@@ -262,6 +310,22 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	return status;
 }
 
+/* Operations that nobody has waited for would leave peers with buffers that vanish. */
+static void end_operations(ls_group *group)
+{
+	long pending = group_lane_queued(group);
+	if (pending > 0) {
+		MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, pending);
+		ls_status status =
+			ls_group_abort(group, "a rank closed the group while operations of "
+					      "its own were under way");
+		(void)status; /* it has failed already, or it fails now */
+	}
+	group_progress_stop(group);
+	group_pool_fini(&group->pool);
+	group_lane_fini(&group->lane);
+}
+
 void ls_group_close(ls_group *group)
 {
 	if (!group)
@@ -269,6 +333,7 @@ void ls_group_close(ls_group *group)
 	struct group_world *world = group->world;
 	if (world->fork_generation != fork_generation())
 		return; /* a child has no arena, no watch, and nothing of its own to give back */
+	end_operations(group);
 	uint64_t now = clock_now_ns();
 	atomic_store(&world->trace.header->left_ns, now);
 	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);

@@ -1,44 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One operation from its number to its end: advance, wait, advance. Whatever ends a wait other than
+ * One operation from its record to its end: advance, wait, advance. Whatever ends a wait other than
  * success is turned into the group's first cause here, and the caller's buffers are made safe. */
 #include <string.h>
 
-#include "base/fork.h"
 #include "base/messages.h"
 #include "group_private.h"
 
-ls_status group_usable(const ls_group *group)
+static uint64_t record(const struct ls_op *op, const char *label, const void *site)
 {
-	if (group->world->fork_generation != fork_generation())
-		return LS_FORKED;
-	return group_cause_status(group->world);
-}
-
-static void number(ls_group *group, struct engine_op *op)
-{
-	_Atomic uint64_t *counter = op->kind == TRACE_SEND   ? &group->sends[op->peer]
-				    : op->kind == TRACE_RECV ? &group->receives[op->peer]
-							     : &group->numbered;
-	op->seq = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
-}
-
-static uint64_t record(ls_group *group, const struct engine_op *op, const char *label,
-		       const void *site)
-{
-	struct trace *trace = &group->world->trace;
+	const struct engine_call *engine = &op->engine.call;
+	struct trace *trace = &op->group->world->trace;
 	struct trace_begin begin = {
-		.seq = op->seq,
-		.count = op->count,
+		.seq = op->engine.seq,
+		.count = engine->count,
+		.shape = engine->shape,
 		.site = (uint64_t)(uintptr_t)site,
 		.label = label ? trace_label(trace, label) : 0,
-		.group = group->id,
-		.peer = op->peer,
-		.tag = op->tag,
-		.kind = (uint16_t)op->kind,
-		.dtype = (uint8_t)op->dtype,
-		.reduce_op = (uint8_t)op->reduce,
+		.group = op->group->id,
+		.peer = engine->peer,
+		.tag = engine->tag,
+		.kind = (uint16_t)engine->kind,
+		.dtype = (uint8_t)engine->dtype,
+		.reduce_op = (uint8_t)engine->reduce,
 	};
 	return trace_begin(trace, &begin);
+}
+
+void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call)
+{
+	op->engine.call = *call;
+	op->engine.peer_sends = op->engine.peer_expected =
+		0; /* also asked for if it is never begun */
+	op->group = group;
+	op->next = NULL;
+	op->deadline_ns = 0;
+	op->may_leave = op->begun = op->pooled = false;
+	op->callback = NULL;
+	op->callback_data = NULL;
+	atomic_init(&op->holders, 1);
+	atomic_init(&op->told, false);
+	atomic_init(&op->over, 0);
+	op->counts = NULL;
+}
+
+void group_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
+	op->may_leave = options->timeout_ms != 0;
+	op->engine.record = record(op, options->label, site);
 }
 
 static uint64_t gone_peers(const struct group_world *world)
@@ -72,103 +81,113 @@ static bool retreat(struct group_world *world, struct engine_op *op)
 	}
 }
 
-static struct diagnose_hint hint_for(const ls_group *group, const struct engine_op *op,
-				     ls_status status, int peer)
+ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
 {
-	return (struct diagnose_hint){.status = status,
-				      .rank = group->rank,
-				      .peer = peer,
-				      .group = group->id,
-				      .seq = op->seq,
-				      .record = op->record};
+	struct diagnose_hint hint = {.status = reason,
+				     .rank = op->group->rank,
+				     .peer = peer,
+				     .group = op->group->id,
+				     .seq = op->engine.seq,
+				     .record = op->engine.record,
+				     .needs = needs};
+	engine_hint(&op->engine, &hint.sent, &hint.expected);
+	return group_cause_raise(op->group->world, &hint,
+				 engine_is_collective(op->engine.call.kind));
 }
 
-/* Collectives of one group run one after the other, in the order of their numbers. */
-static ls_status await_turn(ls_group *group, const struct engine_op *op,
-			    const struct wait_call *limits, int *peer)
+/* Peers without whom the operation could not go on. Nobody else will see that: its wait is over, and its words
+ * are off the board. */
+static uint64_t awaited_peers(const struct engine_op *op)
 {
-	struct wait_word word = {
-		.word = &group->served,
-		.edge = {.value = op->seq - 1,
-			 .owner = group->rank,
-			 .peer = group->rank,
-			 .segment = WAIT_SEGMENT_NONE},
-	};
-	struct wait_call call = *limits;
-	call.words = &word;
-	call.count = 1;
-	*peer = -1;
-	if (wait_satisfied(&call))
-		return LS_OK;
-	return wait_words(&group->world->waiter, &call, peer);
+	uint64_t peers = 0;
+	for (int i = 0; i < op->word_count; i++) {
+		struct wait_call call = {.words = &op->words[i], .count = 1};
+		if (op->words[i].edge.peer >= 0 && !wait_satisfied(&call))
+			peers |= UINT64_C(1) << op->words[i].edge.peer;
+	}
+	return peers;
 }
 
-/* Advances and waits until done. On failure *peer is whom it was seen on, -1 for nobody. */
-static ls_status drive(ls_group *group, struct engine_op *op, struct wait_call *call, int *peer)
+static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 {
-	struct group_world *world = group->world;
-	for (;;) {
-		enum engine_progress progress = engine_advance(&world->engine, op);
-		*peer = op->culprit;
-		if (progress == ENGINE_DONE)
-			return LS_OK;
-		if (progress == ENGINE_FAILED)
-			return op->status;
-		call->words = op->words;
-		call->count = op->word_count;
-		ls_status status = wait_words(&world->waiter, call, peer);
-		if (status != LS_OK)
-			return status;
-	}
-}
-
-static void succeed(ls_group *group, const struct engine_op *op)
-{
-	struct group_world *world = group->world;
-	if (engine_is_collective(op->kind)) {
-		atomic_store_explicit(&group->entry->finished, op->seq, memory_order_release);
-		wait_store(&group->served, op->seq);
-		wait_ring(world->waiter.bell); /* another thread of mine may be next */
-	}
-	trace_end(&world->trace, op->record, LS_OK);
-}
-
-ls_status group_submit(ls_group *group, struct engine_op *op, const struct ls_op_options *options,
-		       const void *site)
-{
-	struct group_world *world = group->world;
-	wait_thread_enter(&world->waiter);
-	number(group, op);
-	op->record = record(group, op, options->label, site);
-	uint32_t limit_ms = options->timeout_ms ? options->timeout_ms : group->timeout_ms;
-	struct wait_call call = {
-		.may_leave = options->timeout_ms != 0,
-		.deadline_ns = clock_deadline_ns(limit_ms),
-		.group = group->id,
-		.record = op->record,
-	};
-	struct engine_room room;
-	int peer = -1;
-	bool my_turn = true;
-	ls_status status = LS_OK;
-	if (engine_is_collective(op->kind)) {
-		status = await_turn(group, op, &call, &peer);
-		my_turn = status == LS_OK;
-		if (my_turn)
-			atomic_store_explicit(&group->entry->entered, op->seq, memory_order_release);
-	}
-	if (my_turn) {
-		engine_submit(&world->engine, op, &room);
-		status = drive(group, op, &call, &peer);
-	}
-	if (status == LS_OK) {
-		succeed(group, op);
-		return LS_OK;
-	}
-	struct diagnose_hint hint = hint_for(group, op, status, peer);
-	status = group_cause_raise(world, &hint, engine_is_collective(op->kind));
-	if (my_turn && !retreat(world, op))
+	struct group_world *world = op->group->world;
+	uint64_t needs = reason == LS_TIMED_OUT && op->begun ? awaited_peers(&op->engine) : 0;
+	ls_status status = group_op_fail(op, reason, peer, needs);
+	if (op->begun && !retreat(world, &op->engine))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
-	trace_end(&world->trace, op->record, status);
+	trace_end(&world->trace, op->engine.record, status);
 	return status;
+}
+
+static ls_status succeed(struct ls_op *op)
+{
+	if (engine_is_collective(op->engine.call.kind))
+		atomic_store_explicit(&op->group->entry->finished, op->engine.seq,
+				      memory_order_release);
+	trace_end(&op->group->world->trace, op->engine.record, LS_OK);
+	return LS_OK;
+}
+
+/* False if the group has failed before the operation's turn came: then it is never begun. */
+static bool begin(struct ls_op *op, struct engine_room *room)
+{
+	struct ls_group *group = op->group;
+	if (group_cause_status(group->world) != LS_OK)
+		return false;
+	if (engine_is_collective(op->engine.call.kind))
+		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
+	engine_submit(&group->world->engine, &op->engine, room);
+	op->begun = true;
+	return true;
+}
+
+/* One wait, whose length counts as waiting and not as work. */
+static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t pause_ns, int *peer)
+{
+	struct trace *trace = &op->group->world->trace;
+	struct wait_call call = {
+		.words = op->engine.words,
+		.count = op->engine.word_count,
+		.group = op->group->id,
+		.record = op->engine.record,
+	};
+	if (wait_briefly(waiter, &call))
+		return LS_OK;
+	if (op->deadline_ns == 0)
+		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	call.may_leave = op->may_leave || pause_ns < op->deadline_ns;
+	call.deadline_ns = pause_ns < op->deadline_ns ? pause_ns : op->deadline_ns;
+	uint64_t start = clock_ticks();
+	ls_status status = wait_words(waiter, &call, peer);
+	trace_waited(trace, clock_ticks() - start);
+	return status;
+}
+
+bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
+		  uint64_t pause_ns, ls_status *status)
+{
+	struct engine *engine = &op->group->world->engine;
+	int peer = -1;
+	if (!op->begun && !begin(op, room)) {
+		*status = fail(op, LS_ABORTED, -1);
+		return true;
+	}
+	for (;;) {
+		enum engine_progress progress = engine_advance(engine, &op->engine);
+		if (progress == ENGINE_DONE)
+			*status = succeed(op);
+		if (progress == ENGINE_FAILED)
+			*status = fail(op, op->engine.status, op->engine.culprit);
+		if (progress != ENGINE_BLOCKED)
+			return true;
+		if (pause_ns == 0)
+			return false;
+		ls_status waited = wait_for(op, waiter, pause_ns, &peer);
+		if (waited == LS_OK)
+			continue;
+		if (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns)
+			return false;
+		*status = fail(op, waited, peer);
+		return true;
+	}
 }

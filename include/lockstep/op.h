@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What every operation takes beside its data, and operations that run beside the caller. See ls_op(3).
+ *
+ * With options->op set a call returns as soon as the operation has its place in the order of the group's
+ * calls, and *options->op is its handle. A progress thread of the rank runs it. Until it is over its
+ * buffers must be left alone; counts and options are copied. Operations of one group are run in the order
+ * of their calls, blocking ones too, so one that blocks also waits for those before it. */
+#ifndef LOCKSTEP_OP_H
+#define LOCKSTEP_OP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An operation under way, or one that is over and not yet freed. */
+typedef struct ls_op ls_op;
+
+/* Called once when an operation is over, with its status, in the thread that ran it, which is the
+ * progress thread or any thread inside a call on this group. Must not block, nor call Lockstep with
+ * the exception of ls_op_free. */
+typedef void ls_op_callback(void *data, ls_status status);
+
+/* `size` is sizeof the struct; every other field may be zero for its default; NULL in place of the struct
+ * means all defaults. */
+struct ls_op_options {
+	uint32_t size;
+	/* Time limit of this call in milliseconds, from the call on; 0: the group's. */
+	uint32_t timeout_ms;
+	/* Matches sends with receives, 0 to 2^31-1; not used by collectives. */
+	int32_t tag;
+	uint32_t reserved;
+	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
+	const char *label;
+	/* Device stream; NULL, as only host memory is supported. */
+	void *stream;
+	/* Not NULL: do not block, *op is the handle, to be freed with ls_op_free. NULL on failure. */
+	ls_op **op;
+	/* Not NULL: called when the operation is over. Without `op` it does not block either, and there is
+	 * no handle. */
+	ls_op_callback *callback;
+	void *callback_data;
+	/* Of LS_PREMUL_SUM: what this rank's elements are multiplied with; ranks may differ. */
+	double factor;
+};
+
+/* LS_PENDING while the operation is under way, then its status. Does not block, and does not help it on
+ * either. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
+
+/* Blocks until the operation is over and returns its status, or LS_PENDING after timeout_ms (0: as long
+ * as it takes; it has a time limit of its own), which changes nothing: it goes on and may be waited for
+ * again. Any thread, any number of times. LS_INTERRUPTED closes the group, as in a blocking call. */
+LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
+
+/* Blocks until one of `count` operations (1 to 64, NULL entries are skipped) is over; *index tells which,
+ * the lowest if several are, and its status is returned. LS_PENDING, *index -1, after timeout_ms (0:
+ * never). LS_BAD_ARGUMENT if all entries are NULL. */
+LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
+					   int *index);
+
+/* Gives the handle back; NULL is allowed. The operation itself goes on. Freed without ls_wait, ls_wait_any
+ * or ls_test having told its status, it is reported once, for then nobody knows whether it failed; a
+ * callback counts as telling. All handles must be freed before ls_group_close. */
+LS_EXPORT void ls_op_free(ls_op *op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

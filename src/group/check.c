@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Whether what a caller asks of a collective can be: counts, root, types, and buffers that do not overlap.
+ * What a rank passes that it does not need is dropped here. */
+#include "base/messages.h"
+#include "device/device.h"
+#include "group_private.h"
+
+/* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in common when
+ * in place, at `offset` of the longer one. */
+struct extent {
+	uint64_t give, get;
+	uint64_t offset;
+	bool in_place; /* is allowed */
+};
+
+/* Sum of `counts`, or false if it does not fit. */
+static bool add_up(const uint64_t *counts, int size, uint64_t *sum)
+{
+	*sum = 0;
+	for (int r = 0; r < size; r++)
+		if (__builtin_add_overflow(*sum, counts[r], sum))
+			return false;
+	return true;
+}
+
+static struct extent extent_of(const ls_group *group, const struct engine_call *op)
+{
+	uint64_t own = op->count, total = op->count * (uint64_t)group->size;
+	uint64_t offset = own * (uint64_t)group->rank;
+	if (op->counts) {
+		total = op->count;
+		own = op->counts[group->rank];
+		offset = 0;
+		for (int r = 0; r < group->rank; r++)
+			offset += op->counts[r];
+	}
+	bool root = group->rank == op->peer;
+	switch (op->kind) {
+	case TRACE_ALLREDUCE:
+		return (struct extent){own, own, 0, true};
+	case TRACE_REDUCE:
+		return (struct extent){own, root ? own : 0, 0, true};
+	case TRACE_BROADCAST:
+		return (struct extent){root ? own : 0, own, 0, true};
+	case TRACE_ALLGATHER:
+	case TRACE_ALLGATHERV:
+		return (struct extent){own, total, offset, true};
+	case TRACE_GATHER:
+	case TRACE_GATHERV:
+		return (struct extent){own, root ? total : 0, offset, true};
+	case TRACE_SCATTER:
+	case TRACE_SCATTERV:
+		return (struct extent){root ? total : 0, own, offset, true};
+	case TRACE_REDUCE_SCATTER:
+	case TRACE_REDUCE_SCATTERV:
+		return (struct extent){total, own, offset, true};
+	case TRACE_ALLTOALL:
+		return (struct extent){total, total, 0, false};
+	case TRACE_ALLTOALLV:
+		add_up(op->recv_counts, group->size, &total);
+		return (struct extent){op->count, total, 0, false};
+	default:
+		return (struct extent){0};
+	}
+}
+
+static bool apart(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
+{
+	return a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a;
+}
+
+static ls_status check_buffers(const char *call, const ls_group *group, struct engine_call *op)
+{
+	size_t element = ls_dtype_bytes(op->dtype);
+	struct extent extent = extent_of(group, op);
+	/* What is not used here may be anything; the engine looks at NULL. */
+	if (extent.give == 0)
+		op->send = NULL;
+	if (extent.get == 0)
+		op->recv = NULL;
+	if (extent.give > 0 && !op->send)
+		return group_bad(call, "send", 0, "a buffer");
+	if (extent.get > 0 && !op->recv)
+		return group_bad(call, "recv", 0, "a buffer");
+	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
+	if (apart(send, extent.give * element, recv, extent.get * element))
+		return LS_OK;
+	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element
+						  : recv == send + extent.offset * element;
+	if (extent.in_place && in_place)
+		return LS_OK;
+	return group_bad(call, "recv", (long long)recv,
+			 extent.in_place ? "apart from send, or in place as documented"
+					 : "apart from send");
+}
+
+static ls_status check_counts(const char *call, const ls_group *group, struct engine_call *op)
+{
+	uint64_t sum;
+	if (!trace_kind_facts(op->kind).per_rank) {
+		uint64_t ranks = (uint64_t)group->size, whole;
+		if (__builtin_mul_overflow(op->count, ranks, &whole))
+			return group_bad(call, "count", (long long)op->count,
+					 "below 2^63 bytes in all");
+		return group_check_count(call, op->dtype, whole);
+	}
+	bool alltoall = op->kind == TRACE_ALLTOALLV;
+	if (!op->counts || (alltoall && !op->recv_counts))
+		return group_bad(call, op->counts ? "recv_counts" : "counts", 0,
+				 "an array with a count for each rank");
+	if (!add_up(op->counts, group->size, &op->count) ||
+	    (alltoall && !add_up(op->recv_counts, group->size, &sum)))
+		return group_bad(call, "counts", -1, "below 2^63 bytes in all");
+	/* Of an all-to-allv the lists of two ranks need not be equal. */
+	op->shape = alltoall ? 0 : engine_shape(op->counts, group->size);
+	ls_status status = group_check_count(call, op->dtype, op->count);
+	return status == LS_OK && alltoall ? group_check_count(call, op->dtype, sum) : status;
+}
+
+ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op)
+{
+	struct trace_kind_facts facts = trace_kind_facts(op->kind);
+	if (!facts.typed)
+		return LS_OK;
+	ls_status status = check_counts(call, group, op);
+	if (status == LS_OK && facts.rooted)
+		status = group_check_rank(call, "root", group, op->peer);
+	if (status != LS_OK)
+		return status;
+	if (facts.reduces && (unsigned)op->reduce > LS_PREMUL_SUM)
+		return group_bad(call, "op", op->reduce, "one of enum ls_reduce_op");
+	if (facts.reduces && !device_has(op->dtype, op->reduce)) {
+		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, call, trace_reduce_name(op->reduce),
+			    trace_dtype_name(op->dtype));
+		return LS_UNSUPPORTED;
+	}
+	return check_buffers(call, group, op);
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The public calls on collectives: each names its operation, which is checked and goes into the
+ * lane. The call site is the return address of the public function, so these
+ * must stay functions of their own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "group_private.h"
+
+#define HERE __builtin_return_address(0)
+
+enum { MANY_AT_ONCE = 1024 }; /* of the buffers of one call, under way while it blocks */
+
+/* The lists are the caller's: those of an operation that goes on after the call are copied. */
+static bool keep_counts(struct ls_op *op)
+{
+	size_t size = (size_t)op->group->size;
+	struct engine_call *engine = &op->engine.call;
+	if (!engine->counts)
+		return true;
+	if (!op->counts)
+		op->counts = calloc(2 * size, sizeof *op->counts);
+	if (!op->counts)
+		return false;
+	memcpy(op->counts, engine->counts, size * sizeof *op->counts);
+	engine->counts = op->counts;
+	if (engine->recv_counts) {
+		memcpy(op->counts + size, engine->recv_counts, size * sizeof *op->counts);
+		engine->recv_counts = op->counts + size;
+	}
+	return true;
+}
+
+/* One that runs beside the caller; *out, if wanted, is its handle. */
+static ls_status queue(ls_group *group, const struct engine_call *engine,
+		       const struct ls_op_options *options, const void *site, bool wake)
+{
+	struct ls_op *op = group_op_new(group, options->op != NULL);
+	if (!op)
+		return LS_OUT_OF_MEMORY;
+	op->engine.call = *engine;
+	op->callback = options->callback;
+	op->callback_data = options->callback_data;
+	ls_status status =
+		keep_counts(op) ? group_lane_queue(op, options, site, wake) : LS_OUT_OF_MEMORY;
+	if (status != LS_OK) {
+		group_op_drop(op);
+		return status;
+	}
+	if (options->op)
+		*options->op = op;
+	return LS_OK;
+}
+
+static ls_status submit(ls_group *group, const struct engine_call *engine,
+			const struct ls_op_options *options, const void *site)
+{
+	if (options->op || options->callback) {
+		if (!group->world->settings.blocking)
+			return queue(group, engine, options, site, true);
+		ls_op *op;
+		struct ls_op_options all = *options;
+		all.op = options->op ? options->op : &op;
+		ls_status status = queue(group, engine, &all, site, true);
+		if (status != LS_OK)
+			return status;
+		status = group_lane_await(*all.op, CLOCK_NEVER);
+		if (!options->op)
+			ls_op_free(op);
+		return LS_OK; /* the handle, or the callback, tells */
+	}
+	struct ls_op op;
+	group_op_prepare(&op, group, engine);
+	return group_lane_call(&op, options, site);
+}
+
+static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
+		     const struct ls_op_options *given, const void *site)
+{
+	struct ls_op_options options;
+	ls_status status =
+		group_options(call, given, &options); /* first: a handle is NULL on failure */
+	if (status == LS_OK)
+		status = group_check(call, group);
+	if (status == LS_OK)
+		status = group_check_collective(call, group, engine);
+	if (status != LS_OK)
+		return status;
+	wait_thread_enter(&group->world->waiter);
+	engine->factor = options.factor;
+	return submit(group, engine, &options, site);
+}
+
+/* Of several buffers in one call, the operation on the i-th. */
+static struct engine_call one_of(const struct engine_call *common, const struct ls_buffers *buffer)
+{
+	struct engine_call engine = *common;
+	engine.send = buffer->send;
+	engine.recv = buffer->recv;
+	engine.count = buffer->count;
+	return engine;
+}
+
+static ls_status check_many(const char *call, const ls_group *group,
+			    const struct engine_call *common, const struct ls_buffers *buffers,
+			    int count)
+{
+	if (!buffers || count < 1)
+		return group_bad(call, buffers ? "buffer_count" : "buffers", buffers ? count : 0,
+				 "one buffer or more");
+	ls_status status = LS_OK;
+	for (int i = 0; status == LS_OK && i < count; i++) {
+		struct engine_call engine = one_of(common, &buffers[i]);
+		status = group_check_collective(call, group, &engine);
+	}
+	return status;
+}
+
+/* All but the last run beside the caller without a handle; the last one stands for all, as they run in
+ * order and none succeeds after one has failed. A call that blocks does so now and then, so that it never has
+ * many under way. */
+static ls_status run_each(const char *call, ls_group *group, const struct engine_call *common,
+			  const struct ls_buffers *buffers, int count,
+			  const struct ls_op_options *options, const void *site)
+{
+	bool blocks = !options->op && !options->callback;
+	struct ls_op_options silent = *options;
+	ls_status status = LS_OK;
+	silent.op = NULL;
+	silent.callback = NULL;
+	for (int i = 0; status == LS_OK && i < count; i++) {
+		struct engine_call engine = one_of(common, &buffers[i]);
+		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
+		status = group_check_collective(call, group,
+						&engine); /* drops what is not used here */
+		if (status == LS_OK)
+			status = last ? submit(group, &engine, options, site)
+				      : queue(group, &engine, &silent, site, false);
+		/* Peers would wait for the rest, and nobody could tell them apart from the next call's. */
+		if (status == LS_OUT_OF_MEMORY && i > 0 &&
+		    ls_group_abort(group, "there was no memory for all operations of one call") ==
+			    LS_OK)
+			group_progress_wake(group);
+	}
+	return status;
+}
+
+/* All are checked before the first is begun. */
+static ls_status run_many(const char *call, ls_group *group, struct engine_call *common,
+			  const struct ls_buffers *buffers, int count,
+			  const struct ls_op_options *given, const void *site)
+{
+	struct ls_op_options options;
+	ls_status status =
+		group_options(call, given, &options); /* first: a handle is NULL on failure */
+	if (status == LS_OK)
+		status = group_check(call, group);
+	if (status == LS_OK)
+		status = check_many(call, group, common, buffers, count);
+	if (status != LS_OK)
+		return status;
+	if ((options.op || options.callback) && count > GROUP_POOL_OPS * GROUP_POOL_BLOCKS)
+		return group_bad(call, "buffer_count", count,
+				 "at most 65536 in a call that does not block");
+	wait_thread_enter(&group->world->waiter);
+	common->factor = options.factor;
+	status = run_each(call, group, common, buffers, count, &options, site);
+	if (status != LS_OK)
+		group_progress_wake(group); /* what was queued before goes on */
+	return status;
+}
+
+ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
+			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
+			  const void *site)
+{
+	struct engine_call engine = {.kind = TRACE_ALLREDUCE,
+				     .dtype = dtype,
+				     .reduce = op,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_allreduce", group, &engine, options, site);
+}
+
+ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
+		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+{
+	return group_allreduce(group, send, recv, count, dtype, op, options, HERE);
+}
+
+ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
+		    ls_reduce_op op, int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_REDUCE,
+				     .dtype = dtype,
+				     .reduce = op,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_reduce", group, &engine, options, HERE);
+}
+
+ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
+		       ls_dtype dtype, int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_BROADCAST,
+				     .dtype = dtype,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_broadcast", group, &engine, options, HERE);
+}
+
+ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
+			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
+{
+	struct engine_call engine = {.kind = TRACE_ALLGATHER,
+				     .dtype = dtype,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_allgather", group, &engine, options, site);
+}
+
+ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
+		       ls_dtype dtype, const struct ls_op_options *options)
+{
+	return group_allgather(group, send, recv, count, dtype, options, HERE);
+}
+
+ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
+			ls_dtype dtype, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_ALLGATHERV,
+				     .dtype = dtype,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .counts = counts};
+	return run("ls_allgatherv", group, &engine, options, HERE);
+}
+
+ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
+		    int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_GATHER,
+				     .dtype = dtype,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_gather", group, &engine, options, HERE);
+}
+
+ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
+		     ls_dtype dtype, int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_GATHERV,
+				     .dtype = dtype,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .counts = counts};
+	return run("ls_gatherv", group, &engine, options, HERE);
+}
+
+ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
+		     int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_SCATTER,
+				     .dtype = dtype,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_scatter", group, &engine, options, HERE);
+}
+
+ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
+		      ls_dtype dtype, int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_SCATTERV,
+				     .dtype = dtype,
+				     .peer = root,
+				     .send = send,
+				     .recv = recv,
+				     .counts = counts};
+	return run("ls_scatterv", group, &engine, options, HERE);
+}
+
+ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
+			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_REDUCE_SCATTER,
+				     .dtype = dtype,
+				     .reduce = op,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_reduce_scatter", group, &engine, options, HERE);
+}
+
+ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
+			     ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_REDUCE_SCATTERV,
+				     .dtype = dtype,
+				     .reduce = op,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .counts = counts};
+	return run("ls_reduce_scatterv", group, &engine, options, HERE);
+}
+
+ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
+		      const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_ALLTOALL,
+				     .dtype = dtype,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .count = count};
+	return run("ls_alltoall", group, &engine, options, HERE);
+}
+
+ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_counts, void *recv,
+		       const uint64_t *recv_counts, ls_dtype dtype,
+		       const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_ALLTOALLV,
+				     .dtype = dtype,
+				     .peer = -1,
+				     .send = send,
+				     .recv = recv,
+				     .counts = send_counts,
+				     .recv_counts = recv_counts};
+	return run("ls_alltoallv", group, &engine, options, HERE);
+}
+
+ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
+	return run("ls_barrier", group, &engine, options, HERE);
+}
+
+ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
+			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+{
+	struct engine_call engine = {
+		.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
+	return run_many("ls_allreduce_many", group, &engine, buffers, buffer_count, options, HERE);
+}
+
+ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
+			    ls_dtype dtype, int root, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
+	return run_many("ls_broadcast_many", group, &engine, buffers, buffer_count, options, HERE);
+}
+
+ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
+			    ls_dtype dtype, const struct ls_op_options *options)
+{
+	struct engine_call engine = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
+	return run_many("ls_allgather_many", group, &engine, buffers, buffer_count, options, HERE);
+}
+
+ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffers,
+				 int buffer_count, ls_dtype dtype, ls_reduce_op op,
+				 const struct ls_op_options *options)
+{
+	struct engine_call engine = {
+		.kind = TRACE_REDUCE_SCATTER, .dtype = dtype, .reduce = op, .peer = -1};
+	return run_many("ls_reduce_scatter_many", group, &engine, buffers, buffer_count, options,
+			HERE);
+}

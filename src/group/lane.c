@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in that
+ * order. A blocking call that finds nothing under way has no queue to pass, and takes no lock. */
+#include "group_private.h"
+
+enum {
+	INLINE_BYTES = 16 * 1024
+}; /* so much is not worth a wake-up, if everybody is there already */
+
+void group_lane_init(struct group_lane *lane)
+{
+	lock_group_init(&lane->lock);
+}
+
+void group_lane_fini(struct group_lane *lane)
+{
+	lock_group_fini(&lane->lock);
+}
+
+long group_lane_queued(ls_group *group)
+{
+	long count = 0;
+	lock_group_acquire(&group->lane.lock);
+	for (const struct ls_op *op = group->lane.head; op; op = op->next)
+		count++;
+	lock_group_release(&group->lane.lock);
+	return count;
+}
+
+/* ---- alone in the lane ---- */
+
+static bool take_fast(struct group_lane *lane, uint64_t *seq)
+{
+	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
+	do {
+		if (state & GROUP_LANE_PENDING)
+			return false;
+		*seq = (state >> GROUP_LANE_SHIFT) + 1;
+		next = *seq << GROUP_LANE_SHIFT | GROUP_LANE_FAST | 1;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
+	return true;
+}
+
+static void leave_fast(ls_group *group)
+{
+	uint64_t before = atomic_fetch_sub(&group->lane.state, GROUP_LANE_FAST | 1);
+	if ((before & GROUP_LANE_PENDING) > 1)
+		group_progress_wake(group);
+}
+
+/* ---- the queue ---- */
+
+static void enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	struct group_lane *lane = &op->group->lane;
+	lock_group_acquire(&lane->lock);
+	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << GROUP_LANE_SHIFT) + 1);
+	op->engine.seq = (state >> GROUP_LANE_SHIFT) + 1;
+	op->next = NULL;
+	/* Complete before anybody can find it. */
+	group_op_open(op, options, site);
+	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	if (lane->tail)
+		lane->tail->next = op;
+	else
+		lane->head = op;
+	lane->tail = op;
+	lock_group_release(&lane->lock);
+}
+
+/* `only`: just if that is the one to be run next; NULL: whatever is. */
+static bool take_drive(struct group_lane *lane, const struct ls_op *only)
+{
+	lock_group_acquire(&lane->lock);
+	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
+		    !(atomic_load(&lane->state) & GROUP_LANE_FAST);
+	if (mine)
+		lane->driven = true;
+	lock_group_release(&lane->lock);
+	return mine;
+}
+
+static struct ls_op *first(struct group_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	struct ls_op *op = lane->head;
+	lock_group_release(&lane->lock);
+	return op;
+}
+
+static void drop_first(struct group_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	lane->head = lane->head->next;
+	if (!lane->head)
+		lane->tail = NULL;
+	lock_group_release(&lane->lock);
+}
+
+/* After one operation. The drive ends together with the count of what is under way: with nothing under
+ * way the lane is open to the next blocking call, and nobody may drive beside it. */
+static bool go_on(struct group_lane *lane, bool wanted, bool *more)
+{
+	lock_group_acquire(&lane->lock);
+	*more = lane->head != NULL;
+	bool drives = wanted && *more;
+	lane->driven = drives;
+	atomic_fetch_sub(&lane->state, 1);
+	lock_group_release(&lane->lock);
+	return drives;
+}
+
+static void pause_drive(struct group_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	lane->driven = false;
+	lock_group_release(&lane->lock);
+}
+
+/* Runs what is queued, until `until` is over, or pause_ns. The caller has taken the drive; it is given
+ * back here, to the progress thread if there is more to do. Model: test/model/lane.pml. */
+static void drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+		  uint64_t pause_ns)
+{
+	struct group_lane *lane = &group->lane;
+	bool drives = true, more = true;
+	while (drives) {
+		ls_status status;
+		struct ls_op *op = first(lane);
+		if (!group_op_run(op, &lane->room, waiter, pause_ns, &status)) {
+			pause_drive(lane);
+			break;
+		}
+		bool was_last = op == until;
+		drop_first(lane);
+		/* While I drive: the word that tells how far the lane is must only grow. */
+		group_op_over(op, status);
+		drives = go_on(lane, !was_last, &more);
+	}
+	if (more)
+		group_progress_wake(group);
+}
+
+void group_lane_drive(ls_group *group)
+{
+	if (take_drive(&group->lane, NULL))
+		drive(group, NULL, &group->progress.driving, CLOCK_NEVER);
+}
+
+/* ---- waiting for an operation that another thread runs ---- */
+
+/* Until it is over, a moment has passed, or something has happened that the caller has to see to. */
+static ls_status rest(struct ls_op *op, struct waiter *waiter, uint64_t until_ns)
+{
+	ls_group *group = op->group;
+	struct group_world *world = group->world;
+	struct wait_word word;
+	int peer;
+	transport_await(&world->transport, world->rank,
+			&transport_member(&world->transport, world->rank)->over, op->engine.seq,
+			world->rank, &word);
+	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
+	word.edge.peer = -1;
+	struct wait_call call = {.words = &word,
+				 .count = 1,
+				 .may_leave = op->may_leave || until_ns < op->deadline_ns,
+				 .deadline_ns = until_ns,
+				 .group = group->id,
+				 .record = op->engine.record};
+	uint64_t start = clock_ticks();
+	ls_status status = wait_words(waiter, &call, &peer);
+	trace_waited(&world->trace, clock_ticks() - start);
+	return status;
+}
+
+static bool is_over(const struct ls_op *op, ls_status *status)
+{
+	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
+	*status = over ? (ls_status)(over - 1) : LS_PENDING;
+	return over != 0;
+}
+
+/* The group has failed; whoever drives sees that, and ends one operation after the other. */
+static ls_status await_failed(struct ls_op *op)
+{
+	struct group_world *world = op->group->world;
+	ls_status status;
+	while (!is_over(op, &status)) {
+		if (take_drive(&op->group->lane, NULL)) {
+			drive(op->group, op, &world->waiter, CLOCK_NEVER);
+			continue;
+		}
+		status = rest(op, &world->quiet, clock_deadline_ns(GROUP_SLICE_MS));
+	}
+	return status;
+}
+
+ls_status group_lane_await(struct ls_op *op, uint64_t until_ns)
+{
+	struct group_world *world = op->group->world;
+	ls_status status;
+	while (!is_over(op, &status)) {
+		if (take_drive(&op->group->lane, NULL)) {
+			drive(op->group, op, &world->waiter, until_ns);
+			if (!is_over(op, &status) && clock_now_ns() >= until_ns)
+				return LS_PENDING;
+			continue;
+		}
+		status = rest(op, &op->group->progress.resting, until_ns);
+		if (status == LS_OK)
+			continue;
+		if (status == LS_TIMED_OUT)
+			return is_over(op, &status) ? status : LS_PENDING;
+		if (status != LS_ABORTED)
+			status = group_op_fail(op, status, -1, 0);
+		return await_failed(op);
+	}
+	return status;
+}
+
+/* ---- the two ways in ---- */
+
+ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	ls_group *group = op->group;
+	ls_status status;
+	if (take_fast(&group->lane, &op->engine.seq)) {
+		group_op_open(op, options, site);
+		group_op_run(op, &group->lane.room, &group->world->waiter, CLOCK_NEVER, &status);
+		leave_fast(group);
+		return status;
+	}
+	status = group_progress_start(group);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	status = group_lane_await(op, op->deadline_ns);
+	if (status != LS_PENDING)
+		return status;
+	/* Its time was up before its turn came. */
+	status = group_op_fail(op, LS_TIMED_OUT, -1, 0);
+	return await_failed(op);
+}
+
+ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			   bool wake)
+{
+	ls_group *group = op->group;
+	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
+	ls_status status = group_progress_start(group);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	if (small && take_drive(&group->lane, op))
+		drive(group, op, &group->world->waiter, 0); /* wakes the progress thread if need be */
+	else if (wake)
+		group_progress_wake(group);
+	return LS_OK;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Memory that peers reach: the calls of lockstep/memory.h. Registering is a collective made of two: all tell
+ * what they have, map what the others have, and then agree that all could. Only after that a rank takes a
+ * buffer for one that peers can reach. */
+#include <string.h>
+
+#include "base/fork.h"
+#include "base/messages.h"
+#include "group.h"
+#include "group_private.h"
+
+ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
+{
+	if (out)
+		*out = NULL;
+	if (!group || !out)
+		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	return memory_alloc(&group->world->memory, bytes, out);
+}
+
+ls_status ls_free(ls_group *group, void *block)
+{
+	if (!block)
+		return LS_OK;
+	if (!group)
+		return group_bad("ls_free", "group", 0, "not NULL");
+	if (group->world->fork_generation != fork_generation())
+		return LS_OK;
+	return memory_free(&group->world->memory, block);
+}
+
+/* What a rank tells the others. */
+struct offer {
+	uint64_t status; /* its arguments are right, or why not */
+	uint64_t fresh;  /* it is not registered yet */
+	struct memory_region_name name;
+};
+
+static struct memory_region *make_offer(struct memory *memory, void *address, size_t bytes, int fd,
+					uint64_t offset, struct offer *out)
+{
+	struct memory_region *region = NULL;
+	*out = (struct offer){.status = LS_OK};
+	if (bytes == 0)
+		return NULL;
+	out->status = memory_region_check(address, bytes, fd, offset, &out->name);
+	if (out->status != LS_OK || memory_region_find(memory, address, &out->name))
+		return NULL;
+	region = memory_region_add(memory, address, &out->name);
+	if (!region)
+		out->status = LS_OUT_OF_MEMORY;
+	else
+		out->name = region->name;
+	out->fresh = region != NULL;
+	return region;
+}
+
+/* LS_OK if all ranks can go on; otherwise the first that cannot is named, unless it is this one, which has
+ * said why. */
+static ls_status first_refusal(const ls_group *group, const struct offer *offers)
+{
+	for (int q = 0; q < group->size; q++) {
+		ls_status status = (ls_status)offers[q].status;
+		if (status == LS_OK)
+			continue;
+		if (q != group->rank)
+			MESSAGE_SAY(MESSAGE_GROUP_REGISTER, q, ls_status_name(status));
+		return status;
+	}
+	return LS_OK;
+}
+
+static ls_status map_offers(ls_group *group, const struct offer *offers)
+{
+	ls_status status = LS_OK;
+	for (int q = 0; q < group->size && status == LS_OK; q++)
+		if (q != group->rank && offers[q].fresh)
+			status = memory_view_add(&group->world->transport.links[q].arena, q,
+						 &offers[q].name);
+	return status;
+}
+
+ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint64_t offset)
+{
+	const void *site = __builtin_return_address(0);
+	struct offer mine, offers[PLAN_SIZE_MAX];
+	ls_status status = group_check("ls_register", group);
+	if (status != LS_OK)
+		return status;
+	struct group_world *world = group->world;
+	struct memory_region *region = make_offer(&world->memory, address, bytes, fd, offset, &mine);
+	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, NULL, site);
+	if (status == LS_OK)
+		status = first_refusal(group, offers);
+	if (status != LS_OK)
+		return status;
+	int32_t found = (int32_t)map_offers(group, offers), agreed = LS_OK;
+	status = group_allreduce(group, &found, &agreed, 1, LS_INT32, LS_MAX, NULL, site);
+	if (status != LS_OK || agreed != LS_OK)
+		return status != LS_OK ? status : (ls_status)agreed;
+	if (region)
+		memory_region_show(&world->memory, region);
+	else if (bytes > 0)
+		atomic_fetch_add_explicit(&world->registered_again, 1, memory_order_relaxed);
+	return LS_OK;
+}
+
+ls_status ls_deregister(ls_group *group, const void *address)
+{
+	if (!group || !address)
+		return group_bad("ls_deregister", group ? "address" : "group", 0, "not NULL");
+	if (group->world->fork_generation != fork_generation())
+		return LS_OK;
+	if (memory_region_remove(&group->world->memory, address))
+		return LS_OK;
+	return group_bad("ls_deregister", "address", (uintptr_t)address,
+			 "where a registered range begins");
+}
+
+ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out)
+{
+	struct ls_memory_stats all = {0};
+	struct memory_stats stats;
+	if (!group || !out || out->size < 8 || out->size > sizeof all)
+		return group_bad("ls_memory_stats", group ? "out->size" : "group",
+				 out ? out->size : 0, "sizeof(struct ls_memory_stats)");
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	memory_stats(&group->world->memory, &stats);
+	all.size = out->size;
+	all.arena_bytes = stats.bytes;
+	all.live_bytes = stats.live;
+	all.cached_bytes = stats.cached;
+	all.hits = stats.hits;
+	all.misses = stats.misses;
+	memory_regions(&group->world->memory, &all.registered, &all.registered_bytes);
+	all.registered_again = atomic_load(&group->world->registered_again);
+	memcpy(out, &all, out->size);
+	return LS_OK;
+}
