@@ -46,15 +46,15 @@ static ls_status receive_in_a_circle(ls_group *group, real *buffer)
 	return status == LS_OK ? ls_send(group, buffer, 1, REAL_DTYPE, left, NULL) : status;
 }
 
-ls_status fault_strike(enum fault_kind kind, bool faulty, ls_group *group, real *gradients,
+ls_status fault_strike(enum fault_kind kind, bool faulty, ls_group *group, real *buffer,
 		       uint64_t count, bool *done)
 {
 	*done = true;
 	if (kind == FAULT_CYCLE)
-		return receive_in_a_circle(group, gradients);
+		return receive_in_a_circle(group, buffer);
 	if (kind == FAULT_ROOT) {
 		int root = faulty ? ls_group_rank(group) : 0;
-		return ls_broadcast(group, gradients, gradients, count, REAL_DTYPE, root, NULL);
+		return ls_broadcast(group, buffer, buffer, count, REAL_DTYPE, root, NULL);
 	}
 	if (faulty) {
 		switch (kind) {
@@ -68,16 +68,15 @@ ls_status fault_strike(enum fault_kind kind, bool faulty, ls_group *group, real 
 			compute_forever();
 			break;
 		case FAULT_OPERATION:
-			return ls_broadcast(group, gradients, gradients, count, REAL_DTYPE, 0, NULL);
+			return ls_broadcast(group, buffer, buffer, count, REAL_DTYPE, 0, NULL);
 		case FAULT_COUNT:
-			return ls_allreduce(group, gradients, gradients, count - 1, REAL_DTYPE,
-					    LS_SUM, NULL);
+			return ls_allreduce(group, buffer, buffer, count - 1, REAL_DTYPE,
+					    LS_AVERAGE, NULL);
 		case FAULT_DTYPE:
-			return ls_allreduce(group, gradients, gradients, count, LS_INT32, LS_SUM,
+			return ls_allreduce(group, buffer, buffer, count, LS_INT32, LS_AVERAGE,
 					    NULL);
 		case FAULT_REDUCE:
-			return ls_allreduce(group, gradients, gradients, count, REAL_DTYPE, LS_MAX,
-					    NULL);
+			return ls_allreduce(group, buffer, buffer, count, REAL_DTYPE, LS_MAX, NULL);
 		default:
 			break;
 		}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Trains a classifier of handwritten digits on all ranks: each works on its share of every batch, and one
- * all-reduce a step adds the gradients. lockstep run -n 4 ./train_digits; --help lists the options. */
+ * Trains a classifier of handwritten digits on all ranks: each works on its share of every batch, and the
+ * gradients are averaged while the backward pass goes on. lockstep run -n 4 ./train_digits; --help lists
+ * the options. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <lockstep/lockstep.h>
 
 #include "digits.h"
+#include "evaluate.h"
 #include "fault.h"
 #include "mlp.h"
 
@@ -28,8 +30,9 @@ struct training {
 	int rank, size;
 	struct digits digits;
 	uint32_t *order;
-	real *parameters, *velocity;
-	real *gradients; /* MLP_PARAMETERS, then the loss; memory that peers can reach */
+	real *parameters, *velocity, *scratch;
+	ls_ddp *ddp;
+	struct mlp_pass *pass;
 	FILE *losses;
 	int step;
 	bool left;                      /* by --fault leave */
@@ -43,83 +46,82 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool failed(const struct training *t, const char *what, ls_status status)
-{
-	if (status != LS_OK)
-		fprintf(stderr, "rank %d: %s: %s (%s)\n", t->rank, what, ls_status_text(status),
-			ls_status_name(status));
-	return status != LS_OK;
-}
-
-/* My share of one batch: sums of gradients and losses over the global batch's size. */
-static void compute(struct training *t, size_t first)
+/* The forward pass of my share of one batch; returns its part of the batch's loss. Gradients are averaged
+ * over ranks, so that each image has to count `size` times. */
+static double forward(struct training *t, size_t first)
 {
 	int batch = t->options.batch;
 	int begin = batch * t->rank / t->size, end = batch * (t->rank + 1) / t->size;
+	real weight = (real)t->size / (real)batch;
 	double loss = 0;
-	memset(t->gradients, 0, (MLP_PARAMETERS + 1) * sizeof *t->gradients);
+	t->pass->count = 0;
 	for (int i = begin; i < end; i++) {
 		uint32_t image = t->order[first + (size_t)i];
-		loss += mlp_backward(t->parameters, t->digits.pixels[image],
-				     t->digits.labels[image], (real)1 / (real)batch, t->gradients);
+		loss += mlp_forward(t->parameters, t->digits.pixels[image], t->digits.labels[image],
+				    weight, t->pass);
 	}
-	t->gradients[MLP_PARAMETERS] = (real)(loss / batch);
+	return loss / batch;
 }
 
-/* Stochastic gradient descent with momentum. */
-static void update(struct training *t)
+/* A gradient is ready as soon as it is complete, the last layer's first. */
+static ls_status ready(struct training *t, enum mlp_part weights, enum mlp_part biases)
 {
-	const real rate = (real)0.1, momentum = (real)0.9;
-	for (int i = 0; i < MLP_PARAMETERS; i++) {
-		t->velocity[i] = momentum * t->velocity[i] + t->gradients[i];
-		t->parameters[i] -= rate * t->velocity[i];
-	}
+	double start = now_s();
+	ls_status status = ls_ddp_ready(t->ddp, (int)biases);
+	if (status == LS_OK)
+		status = ls_ddp_ready(t->ddp, (int)weights);
+	t->communication_s += now_s() - start;
+	return status;
 }
 
-static ls_status add_gradients(struct training *t)
+static ls_status finish(struct training *t)
 {
-	const uint64_t count = MLP_PARAMETERS + 1;
+	double start = now_s();
+	ls_status status = ls_ddp_finish(t->ddp);
+	t->communication_s += now_s() - start;
+	return status;
+}
+
+static ls_status backward(struct training *t)
+{
 	if (t->options.fault != FAULT_NONE && t->step == t->options.fault_step) {
 		bool done = false;
 		ls_status status = fault_strike(t->options.fault, t->rank == t->options.fault_rank,
-						t->group, t->gradients, count, &done);
+						t->group, t->scratch, MLP_PARAMETERS, &done);
 		if (done || status != LS_OK)
 			return status;
 	}
-	return ls_allreduce(t->group, t->gradients, t->gradients, count, REAL_DTYPE, LS_SUM, NULL);
+	mlp_backward_second(t->pass, ls_ddp_gradient(t->ddp, MLP_W2),
+			    ls_ddp_gradient(t->ddp, MLP_B2));
+	ls_status status = ready(t, MLP_W2, MLP_B2);
+	if (status != LS_OK)
+		return status;
+	mlp_backward_first(t->parameters, t->pass, ls_ddp_gradient(t->ddp, MLP_W1),
+			   ls_ddp_gradient(t->ddp, MLP_B1));
+	status = ready(t, MLP_W1, MLP_B1);
+	return status == LS_OK ? finish(t) : status;
 }
 
 /* One batch. The loss is that of the whole batch, the same on all ranks. */
 static bool train_step(struct training *t, size_t first, double *loss)
 {
-	double start = now_s();
-	compute(t, first);
-	double computed = now_s();
-	ls_status status = add_gradients(t);
-	double reduced = now_s();
-	if (failed(t, "all-reduce of the gradients", status))
+	double start = now_s(), communicated_s = t->communication_s;
+	*loss = forward(t, first);
+	if (failed(t->group, "all-reduce of the gradients", backward(t)))
 		return false;
-	update(t);
-	*loss = (double)t->gradients[MLP_PARAMETERS];
+	double begin = now_s();
+	ls_status status = ls_allreduce(t->group, loss, loss, 1, LS_FLOAT64, LS_SUM, NULL);
+	t->communication_s += now_s() - begin;
+	if (failed(t->group, "all-reduce of the loss", status))
+		return false;
+	for (int part = 0; part < MLP_PARTS; part++)
+		mlp_update(t->parameters, t->velocity, ls_ddp_gradient(t->ddp, part),
+			   (enum mlp_part)part);
 	if (t->losses)
 		fprintf(t->losses, "%.17g\n", *loss);
-	t->busy_s += computed - start + (now_s() - reduced);
-	t->communication_s += reduced - computed;
+	t->busy_s += now_s() - start - (t->communication_s - communicated_s);
 	t->step++;
 	return true;
-}
-
-/* Share of the test images that are recognised; each rank looks at its part. */
-static bool test(struct training *t, double *accuracy)
-{
-	int64_t right = 0;
-	size_t first = t->digits.count - DIGITS_TEST;
-	for (size_t i = (size_t)t->rank; i < DIGITS_TEST; i += (size_t)t->size)
-		right += mlp_predict(t->parameters, t->digits.pixels[first + i]) ==
-			 t->digits.labels[first + i];
-	ls_status status = ls_allreduce(t->group, &right, &right, 1, LS_INT64, LS_SUM, NULL);
-	*accuracy = (double)right / DIGITS_TEST;
-	return !failed(t, "all-reduce of the test results", status);
 }
 
 static int compare(const void *a, const void *b)
@@ -135,7 +137,7 @@ static bool find_slowest(struct training *t, int *rank, double *factor)
 	busy[t->rank] = t->busy_s;
 	ls_status status =
 		ls_allreduce(t->group, busy, busy, (uint64_t)t->size, LS_FLOAT64, LS_SUM, NULL);
-	if (failed(t, "all-reduce of the times", status))
+	if (failed(t->group, "all-reduce of the times", status))
 		return false;
 	*rank = 0;
 	for (int i = 1; i < t->size; i++)
@@ -165,7 +167,8 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 		sum += loss;
 	}
 	double seconds = now_s() - start;
-	if (!test(t, accuracy) || !find_slowest(t, &slowest, &factor))
+	if (!evaluate_accuracy(t->group, &t->digits, t->parameters, accuracy) ||
+	    !find_slowest(t, &slowest, &factor))
 		return false;
 	if (t->rank == 0)
 		printf("epoch %2d  loss %.4f  test accuracy %.4f  %7.0f samples/s  communication "
@@ -176,39 +179,18 @@ static bool train_epoch(struct training *t, int epoch, double *accuracy)
 	return true;
 }
 
-/* All ranks must hold the same parameters, bit by bit. */
-static bool check_equal(struct training *t)
-{
-	real *reference = t->gradients; /* no longer needed */
-	ls_status status = ls_broadcast(t->group, t->parameters, reference, MLP_PARAMETERS,
-					REAL_DTYPE, 0, NULL);
-	if (failed(t, "broadcast of rank 0's parameters", status))
-		return false;
-	int32_t equal = memcmp(reference, t->parameters, MLP_PARAMETERS * sizeof *reference) == 0;
-	status = ls_allreduce(t->group, &equal, &equal, 1, LS_INT32, LS_MIN, NULL);
-	if (failed(t, "all-reduce of the comparison", status))
-		return false;
-	if (t->rank == 0)
-		printf("parameters are %s on all %d ranks\n", equal ? "bitwise equal" : "NOT EQUAL",
-		       t->size);
-	return equal;
-}
-
 static bool prepare(struct training *t)
 {
-	void *gradients;
+	struct ls_ddp_parameter parameters[MLP_PARTS];
 	if (!digits_load(t->options.data, t->options.seed, &t->digits))
 		return false;
 	t->order = calloc(t->digits.count, sizeof *t->order);
 	t->parameters = calloc(MLP_PARAMETERS, sizeof *t->parameters);
 	t->velocity = calloc(MLP_PARAMETERS, sizeof *t->velocity);
-	if (!t->order || !t->parameters || !t->velocity)
+	t->scratch = calloc(MLP_PARAMETERS, sizeof *t->scratch);
+	t->pass = calloc(1, sizeof *t->pass);
+	if (!t->order || !t->parameters || !t->velocity || !t->scratch || !t->pass)
 		return false;
-	ls_status status =
-		ls_alloc(t->group, (MLP_PARAMETERS + 1) * sizeof *t->gradients, &gradients);
-	if (failed(t, "memory for gradients", status))
-		return false;
-	t->gradients = gradients;
 	if (t->options.losses && t->rank == 0) {
 		t->losses = fopen(t->options.losses, "we");
 		if (!t->losses) {
@@ -219,9 +201,9 @@ static bool prepare(struct training *t)
 	/* Rank 0 decides; the others could just as well compute the same. */
 	if (t->rank == 0)
 		mlp_init(t->parameters, t->options.seed);
-	status = ls_broadcast(t->group, t->parameters, t->parameters, MLP_PARAMETERS, REAL_DTYPE, 0,
-			      NULL);
-	return !failed(t, "broadcast of the first parameters", status);
+	mlp_describe(t->parameters, parameters);
+	ls_status status = ls_ddp_open(t->group, parameters, MLP_PARTS, NULL, &t->ddp);
+	return !failed(t->group, "averaging of the gradients", status);
 }
 
 static bool train(struct training *t)
@@ -235,7 +217,7 @@ static bool train(struct training *t)
 		if (t->left)
 			return true;
 	}
-	if (!check_equal(t))
+	if (!evaluate_equal(t->group, t->parameters, t->scratch))
 		return false;
 	if (t->rank == 0)
 		printf("test accuracy %.4f\n", accuracy);
@@ -333,10 +315,13 @@ int main(int argc, char **argv)
 	bool ok = train(&t);
 	if (t.losses)
 		fclose(t.losses);
+	ls_ddp_close(t.ddp);
+	ls_group_close(t.group);
 	digits_free(&t.digits);
 	free(t.order);
 	free(t.parameters);
 	free(t.velocity);
-	ls_group_close(t.group);
+	free(t.scratch);
+	free(t.pass);
 	return ok ? 0 : 1;
 }

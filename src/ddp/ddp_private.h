@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the files on gradient averaging share: parameters, their buckets, and a step's state. */
+#ifndef DDP_PRIVATE_H
+#define DDP_PRIVATE_H
+
+#include <lockstep/lockstep.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plan/plan.h"
+
+enum {
+	DDP_NAME_BYTES = 48, /* of a parameter's name in a report */
+	DDP_LABEL_BYTES = 2 * DDP_NAME_BYTES + 32,
+	DDP_TEXT_BYTES = 256, /* of a reason of ls_group_abort */
+};
+/* Where reports say that an operation was called, if it is not of a step of this rank. */
+#define DDP_SHADOW_LABEL "ls_ddp_join_end"
+#define DDP_FIRST_BYTES (UINT64_C(1) << 20)
+#define DDP_BUCKET_BYTES (UINT64_C(25) << 20)
+
+struct ddp_parameter {
+	const char *name; /* in ddp->names */
+	void *data;
+	uint64_t bytes;
+	uint64_t hash; /* of name, dtype and shape */
+	ls_dtype dtype;
+	int dims;
+	int64_t shape[LS_DDP_DIMS_MAX];
+	int bucket;
+	uint64_t offset;    /* of its gradient in the bucket */
+	_Atomic bool ready; /* in this step */
+};
+
+/* Gradients of one dtype that are reduced in one operation. They lie one behind the other, those of the
+ * last parameter first: bytes is the sum of their bytes, offset the sum of those before. */
+struct ddp_bucket {
+	unsigned char *memory;
+	uint64_t bytes;
+	ls_dtype dtype;
+	int first, last; /* parameters: the highest and the lowest index */
+	int members;
+	_Atomic int pending;         /* members that are not ready in this step */
+	const void *_Atomic site;    /* of the call by which one of the last became so */
+	ls_op *op;                   /* while it is reduced */
+	char label[DDP_LABEL_BYTES]; /* for reports */
+};
+
+enum ddp_joining {
+	DDP_NOT_JOINING,
+	DDP_BETWEEN_STEPS, /* ls_ddp_join_step is due */
+	DDP_IN_STEP,       /* ls_ddp_finish is due */
+};
+
+/* Buckets begin in their order: 0 <= next <= bucket_count, those below next have begun, and bucket k can
+ * only when its pending is 0 and next is k. Whoever finds `wishes` zero begins what can begin; others that
+ * come meanwhile raise it, so that he looks again. */
+struct ls_ddp {
+	ls_group *group;
+	int rank, size;
+	uint64_t first_bytes, bucket_bytes; /* options */
+	bool find_unused;
+	uint32_t timeout_ms;
+	int parameter_count, bucket_count;
+	struct ddp_parameter *parameters;
+	struct ddp_bucket *buckets;
+	struct ls_buffers *buffers; /* of the parameters, for a broadcast */
+	char *names;
+	_Atomic uint32_t wishes;
+	int next;
+	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
+	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
+	bool no_sync;
+	/* Passes: of all backward passes the number of this one, from 0, and that of every rank, as told
+	 * beside the first bucket of the averaged pass number `averaged`, if that is one of those checked. */
+	uint64_t pass, averaged;
+	uint64_t passes[PLAN_SIZE_MAX];
+	ls_op *telling; /* while they are told */
+	/* Uneven inputs. */
+	ls_join *join;
+	enum ddp_joining joining;
+	bool divide_by_active;
+	int active; /* ranks with a batch in this step */
+};
+
+/* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
+ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
+/* "rank 3", "ranks 0 and 2", "ranks 1-3": those whose bit is set. */
+void ddp_text_ranks(uint64_t ranks, char *out, size_t bytes);
+/* The name, or its end where it is too long: that tells more than "model.encoder.lay". */
+void ddp_text_name(const char *name, char *out, size_t bytes);
+
+/* ---- bucket.c ---- */
+
+/* Puts every parameter into a bucket and sets bucket_count; ddp->buckets has room for one each. No
+ * memory is given to buckets. False without memory. */
+bool ddp_fill_buckets(struct ls_ddp *ddp);
+
+/* ---- agree.c ---- */
+
+/* Hash of one parameter as the caller describes it; and the bytes of its text in reports. */
+uint64_t ddp_hash(const struct ddp_parameter *parameter);
+/* Collective: whether all ranks could prepare (mine: `status`), with the same parameters and buckets. */
+ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
+
+/* ---- open.c ---- */
+
+/* Collective: sets all parameters to those of rank root. `call` is what reports name. */
+ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *call);
+void ddp_zero(struct ls_ddp *ddp);
+
+/* ---- step.c ---- */
+
+void ddp_reset(struct ls_ddp *ddp);
+/* Begins all buckets that have not begun, ready or not; `site` is named for those without one. */
+void ddp_begin_all(struct ls_ddp *ddp, const void *site);
+/* Blocks until no bucket is being reduced; the first status that is not LS_OK. */
+ls_status ddp_wait_all(struct ls_ddp *ddp);
+/* The pass is over, here or on those that this rank shadows. */
+void ddp_next_pass(struct ls_ddp *ddp, bool averaged);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Uneven inputs: before each step every rank tells all others whether it has a batch. While some do,
+ * those that don't call their shadow; when nobody does, it is over. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "base/settings.h"
+#include "ddp/ddp_private.h"
+#include "group/group.h"
+
+struct ls_join {
+	ls_group *group;
+	bool error; /* uneven inputs are one */
+	ls_join_shadow *shadow;
+	void *data;
+	uint64_t step;             /* the next one */
+	struct ls_join_round last; /* that somebody took part in; active 0: none so far */
+};
+
+/* What a rank tells before each step. */
+struct turn {
+	uint64_t word;
+	uint32_t has_batch; /* 0 or 1 */
+	uint32_t error;     /* 1: its mode is LS_JOIN_ERROR */
+};
+
+static bool wants_error(const ls_group *group, uint32_t mode)
+{
+	if (mode == LS_JOIN_SETTING)
+		return group_settings(group)->join == SETTING_JOIN_ERROR;
+	return mode == LS_JOIN_ERROR;
+}
+
+ls_status ls_join_open(ls_group *group, const struct ls_join_options *given, ls_join **out)
+{
+	const char *call = "ls_join_open";
+	struct ls_join_options options = {.size = sizeof options};
+	if (out)
+		*out = NULL;
+	if (!group || !out)
+		return ddp_bad(call, group ? "out" : "group", 0, "not NULL");
+	if (given) {
+		if (given->size < sizeof given->size || given->size > sizeof options)
+			return ddp_bad(call, "options->size", given->size,
+				       "sizeof(struct ls_join_options)");
+		memcpy(&options, given, given->size);
+	}
+	if (options.mode > LS_JOIN_ERROR)
+		return ddp_bad(call, "options->mode", options.mode, "one of enum ls_join_mode");
+	ls_join *join = calloc(1, sizeof *join);
+	if (!join) {
+		MESSAGE_SAY(MESSAGE_DDP_MEMORY, call, sizeof *join);
+		return LS_OUT_OF_MEMORY;
+	}
+	*join = (ls_join){.group = group,
+			  .error = wants_error(group, options.mode),
+			  .shadow = options.shadow,
+			  .data = options.data};
+	*out = join;
+	return LS_OK;
+}
+
+void ls_join_close(ls_join *join)
+{
+	free(join);
+}
+
+/* Who has a batch, as bits, and what the lowest of them says. */
+struct answer {
+	uint64_t having;
+	bool error;
+	struct ls_join_round round;
+};
+
+static ls_status ask_all(const struct ls_join *join, const struct turn *mine, const char *call,
+			 struct answer *out)
+{
+	struct turn turns[PLAN_SIZE_MAX];
+	struct ls_op_options options = {.size = sizeof options, .label = call};
+	ls_status status = ls_allgather(join->group, mine, turns, sizeof *mine, LS_UINT8, &options);
+	*out = (struct answer){.round = {.step = join->step, .lead = -1}};
+	for (int r = 0; status == LS_OK && r < ls_group_size(join->group); r++) {
+		out->error |= turns[r].error != 0;
+		if (!turns[r].has_batch)
+			continue;
+		if (out->having == 0) {
+			out->round.lead = r;
+			out->round.word = turns[r].word;
+		}
+		out->having |= UINT64_C(1) << r;
+		out->round.active++;
+	}
+	return status;
+}
+
+static void say_uneven(const struct ls_join *join, const struct answer *answer)
+{
+	char ended[128], others[128];
+	uint64_t all = ~UINT64_C(0) >> (64 - ls_group_size(join->group));
+	ddp_text_ranks(all & ~answer->having, ended, sizeof ended);
+	ddp_text_ranks(answer->having, others, sizeof others);
+	MESSAGE_SAY(MESSAGE_JOIN_UNEVEN, ended, (unsigned long long)join->step,
+		    join->step == 1 ? "" : "es", others, answer->round.active == 1 ? "s" : "ve");
+}
+
+static void start_over(struct ls_join *join)
+{
+	join->step = 0;
+	join->last = (struct ls_join_round){.lead = 0};
+}
+
+/* One round of questions. LS_UNEVEN if some have a batch and some have not, and that is an error. */
+static ls_status take_turn(struct ls_join *join, const struct turn *mine, const char *call,
+			   struct answer *out)
+{
+	ls_status status = ask_all(join, mine, call, out);
+	if (status != LS_OK)
+		return status;
+	bool uneven = out->round.active > 0 && out->round.active < ls_group_size(join->group);
+	if (uneven && out->error) {
+		if (ls_group_rank(join->group) == 0)
+			say_uneven(join, out);
+		start_over(join);
+		return LS_UNEVEN;
+	}
+	if (out->round.active > 0)
+		join->last = out->round;
+	join->step++;
+	return LS_OK;
+}
+
+static struct turn my_turn(const struct ls_join *join, uint64_t word, uint32_t has_batch)
+{
+	return (struct turn){.word = word, .has_batch = has_batch, .error = join->error};
+}
+
+ls_status ls_join_step(ls_join *join, uint64_t word, struct ls_join_round *round)
+{
+	struct answer answer;
+	if (!join)
+		return ddp_bad("ls_join_step", "join", 0, "not NULL");
+	struct turn mine = my_turn(join, word, 1);
+	ls_status status = take_turn(join, &mine, "ls_join_step", &answer);
+	if (round)
+		*round = answer.round;
+	return status;
+}
+
+/* The step of the others, by the caller's function. They wait for it, so they must not wait in vain. */
+static ls_status shadow(struct ls_join *join, const struct ls_join_round *round)
+{
+	ls_status status = join->shadow ? join->shadow(join->data, round) : LS_OK;
+	if (status == LS_OK)
+		return LS_OK;
+	char text[DDP_TEXT_BYTES];
+	snprintf(text, sizeof text, "rank %d could not shadow step %llu: %s",
+		 ls_group_rank(join->group), (unsigned long long)round->step,
+		 ls_status_text(status));
+	ls_status aborted = ls_group_abort(join->group, text); /* nothing, if it is closed */
+	return aborted == LS_OK ? status : aborted;
+}
+
+ls_status ls_join_end(ls_join *join, struct ls_join_round *round)
+{
+	struct answer answer;
+	if (!join)
+		return ddp_bad("ls_join_end", "join", 0, "not NULL");
+	struct turn mine = my_turn(join, 0, 0);
+	ls_status status;
+	do {
+		status = take_turn(join, &mine, "ls_join_end", &answer);
+		if (status == LS_OK && answer.round.active > 0)
+			status = shadow(join, &answer.round);
+	} while (status == LS_OK && answer.round.active > 0);
+	if (round)
+		*round = join->last;
+	start_over(join);
+	return status;
+}

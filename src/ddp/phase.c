@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The public calls on phases. What is recorded lies in the rank's trace, so a report needs the traces of the
+ * others and nothing else of them. */
+#include <lockstep/phase.h>
+
+#include <stdlib.h>
+
+#include "base/fork.h"
+#include "base/messages.h"
+#include "ddp/phases.h"
+#include "group/group.h"
+
+_Static_assert(TRACE_PHASE_DEPTH == 8 && TRACE_PHASE_MAX == 64 && TRACE_PHASE_THREAD_MAX == 64,
+	       "messages and the manual say so");
+
+static ls_status bad(const char *call, const char *argument)
+{
+	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, 0LL, "not NULL");
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status many(const char *name, const char *what, ls_status status)
+{
+	MESSAGE_SAY(MESSAGE_PHASE_MANY, name, what);
+	return status;
+}
+
+ls_status ls_phase_begin(ls_group *group, const char *name)
+{
+	const char *inside;
+	if (!group || !name)
+		return bad("ls_phase_begin", group ? "name" : "group");
+	switch (trace_phase_begin(group_trace(group), name, &inside)) {
+	case TRACE_PHASE_DONE:
+		return LS_OK;
+	case TRACE_PHASE_FORKED:
+		return LS_FORKED;
+	case TRACE_PHASE_OUTSIDE:
+		MESSAGE_SAY(MESSAGE_PHASE_INSIDE, name, inside, inside);
+		return LS_BAD_ARGUMENT;
+	case TRACE_PHASE_DEEP:
+		return many(name, "8 phases are inside of each other already", LS_BAD_ARGUMENT);
+	case TRACE_PHASE_MANY_NAMES:
+		return many(name, "64 others have names already", LS_BAD_ARGUMENT);
+	case TRACE_PHASE_MANY_THREADS:
+		return many(name, "64 threads are in phases already", LS_UNSUPPORTED);
+	case TRACE_PHASE_BAD_NAME:
+	case TRACE_PHASE_NOT_INSIDE:
+		break;
+	}
+	MESSAGE_SAY(MESSAGE_PHASE_NAME, name, TRACE_PHASE_BYTES - 1);
+	return LS_BAD_ARGUMENT;
+}
+
+ls_status ls_phase_end(ls_group *group, const char *name)
+{
+	const char *inside;
+	if (!group || !name)
+		return bad("ls_phase_end", group ? "name" : "group");
+	switch (trace_phase_end(group_trace(group), name, &inside)) {
+	case TRACE_PHASE_DONE:
+		return LS_OK;
+	case TRACE_PHASE_FORKED:
+		return LS_FORKED;
+	default:
+		break;
+	}
+	MESSAGE_SAY(MESSAGE_PHASE_END, name, inside ? "'" : "", inside ? inside : "no phase",
+		    inside ? "'" : "");
+	return LS_BAD_ARGUMENT;
+}
+
+ls_status ls_phase_report(ls_group *group, char *out, size_t bytes)
+{
+	if (!group)
+		return bad("ls_phase_report", "group");
+	if (!out || !bytes)
+		return bad("ls_phase_report", out ? "bytes" : "out");
+	out[0] = 0;
+	if (group_trace(group)->fork_generation != fork_generation())
+		return LS_FORKED;
+	struct ddp_phases *phases = ddp_phases_new(ls_group_size(group));
+	struct trace_phases *of_rank = malloc(sizeof *of_rank);
+	ls_status status = phases && of_rank ? LS_OK : LS_OUT_OF_MEMORY;
+	uint64_t now_ns = clock_now_ns();
+	for (int rank = 0; status == LS_OK && rank < phases->rank_count; rank++) {
+		const struct trace_view *view = group_view(group, rank);
+		if (!view)
+			continue;
+		trace_read_phases(view, now_ns, of_rank);
+		ddp_phases_add(phases, rank, of_rank);
+	}
+	if (status == LS_OK)
+		ddp_phases_text(phases, out, bytes);
+	else
+		MESSAGE_SAY(MESSAGE_PHASE_MEMORY);
+	free(of_rank);
+	free(phases);
+	return status;
+}

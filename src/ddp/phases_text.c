@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The report on phases as a person reads it. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ddp/phases.h"
+
+enum { LINE_BYTES = 256, WIDTH = 100, COLUMN_WIDTH = 10 };
+
+/* A text made of whole lines: what does not fit ends it. used < bytes. */
+struct text {
+	char *out;
+	size_t bytes, used;
+	bool full;
+};
+
+static void put_line(struct text *text, const char *line)
+{
+	size_t length = strlen(line);
+	if (text->full || length + 2 > text->bytes - text->used) {
+		text->full = true;
+		return;
+	}
+	memcpy(text->out + text->used, line, length);
+	memcpy(text->out + text->used + length, "\n", 2);
+	text->used += length + 1;
+}
+
+__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...)
+{
+	size_t length = strlen(line);
+	va_list args;
+	va_start(args, format);
+	vsnprintf(line + length, LINE_BYTES - length, format, args);
+	va_end(args);
+}
+
+/* "rank 2", "ranks 0, 1 and 3"; of many only how many they are. */
+static void append_ranks(char *line, uint64_t ranks)
+{
+	int count = __builtin_popcountll(ranks), said = 0;
+	if (count > 8) {
+		append(line, "%d ranks", count);
+		return;
+	}
+	append(line, count == 1 ? "rank " : "ranks ");
+	for (int rank = 0; rank < DDP_RANK_MAX; rank++) {
+		if (!(ranks >> rank & 1))
+			continue;
+		append(line, "%s%d", !said ? "" : said == count - 1 ? " and " : ", ", rank);
+		said++;
+	}
+}
+
+static void append_time(char *line, double ns)
+{
+	if (ns < 10e9)
+		append(line, "%.*f ms", ns < 100e6 ? 1 : 0, ns / 1e6);
+	else
+		append(line, "%.1f s", ns / 1e9);
+}
+
+void ddp_phases_sentence(const struct ddp_phases *phases, const struct ddp_straggler *straggler,
+			 char *out, size_t bytes)
+{
+	char line[LINE_BYTES] = "", least[16], most[16];
+	bool one = __builtin_popcountll(straggler->ranks) == 1;
+	bool outside = straggler->column == DDP_OUTSIDE;
+	const char *where = outside ? "of phases" : phases->names[straggler->column];
+	append_ranks(line, straggler->ranks);
+	append(line, one ? " spends " : " spend ");
+	snprintf(least, sizeof least, "%.1fx", straggler->least);
+	snprintf(most, sizeof most, "%.1fx", straggler->most);
+	if (straggler->most <= 0) {
+		append_time(line, straggler->most_ns);
+		append(line, " %s %s, where the median rank spends nothing",
+		       outside ? "outside" : "in", where);
+	} else {
+		if (strcmp(least, most) != 0)
+			append(line, "%s to ", least);
+		append(line, "%s the median %s %s", most, outside ? "outside" : "in", where);
+	}
+	append(line, ", which costs %.0f %% of the step", straggler->share * 100);
+	snprintf(out, bytes, "%s", line);
+}
+
+static int width_of(const char *name)
+{
+	int width = (int)strlen(name) + 2;
+	return width < COLUMN_WIDTH ? COLUMN_WIDTH : width;
+}
+
+/* Whatever unit suits the whole table. */
+struct unit {
+	double ns;
+	const char *name;
+};
+
+static void put_rank(struct text *text, const struct ddp_phases *phases,
+		     const struct ddp_verdict *verdict, const struct unit *unit, const int *columns,
+		     int count, bool last, int rank)
+{
+	char line[LINE_BYTES] = "";
+	append(line, "  %4d", rank);
+	if (!(phases->known >> rank & 1)) {
+		append(line, "  cannot be read");
+	} else if (!(phases->entered >> rank & 1)) {
+		append(line, "  has not begun a phase");
+	} else {
+		for (int i = 0; i < count; i++)
+			append(line, "%*.2f", width_of(phases->names[columns[i]]),
+			       phases->own[rank][columns[i]] / unit->ns);
+		if (last)
+			append(line, "%10.2f", phases->waited[rank] / unit->ns);
+		if (last && verdict->span > 0)
+			append(line, "%+8.0f %%",
+			       100 * (verdict->work[rank] - verdict->median_work) / verdict->span);
+		if (last && phases->running[rank])
+			append(line, "  in %s", phases->names[phases->running[rank]]);
+	}
+	put_line(text, line);
+}
+
+/* As many columns beside each other as a terminal is wide, then the next ones below. */
+static void put_table(struct text *text, const struct ddp_phases *phases,
+		      const struct ddp_verdict *verdict, const struct unit *unit)
+{
+	int columns[DDP_COLUMN_MAX];
+	int count = ddp_phases_order(phases, columns), next = 0;
+	while (next < count) {
+		char line[LINE_BYTES] = "  rank";
+		int first = next;
+		for (int width = 6; next < count; next++) {
+			const char *name = phases->names[columns[next]];
+			/* The last one has two more beside it. */
+			width += width_of(name) + (next == count - 1 ? 20 : 0);
+			if (width > WIDTH && next > first)
+				break;
+			append(line, "%*s", width_of(name), name);
+		}
+		if (next == count)
+			append(line, "%10s%10s", "waiting", "skew");
+		put_line(text, line);
+		for (int rank = 0; rank < phases->rank_count; rank++)
+			put_rank(text, phases, verdict, unit, columns + first, next - first,
+				 next == count, rank);
+	}
+}
+
+void ddp_phases_text(const struct ddp_phases *phases, char *out, size_t bytes)
+{
+	struct text text = {.out = out, .bytes = bytes, .full = bytes == 0};
+	struct ddp_verdict verdict;
+	char line[LINE_BYTES] = "";
+	if (bytes)
+		out[0] = 0;
+	if (!phases->entered) {
+		put_line(&text, "no rank has begun a phase");
+		return;
+	}
+	ddp_phases_judge(phases, &verdict);
+	for (int i = 0; i < verdict.count; i++) {
+		ddp_phases_sentence(phases, &verdict.stragglers[i], line, sizeof line);
+		put_line(&text, line);
+	}
+	if (!verdict.count && phases->rank_count > 1)
+		put_line(&text, "no straggler: no rank's time in a phase costs 1 % of the step");
+	struct unit unit = {1e6, "milliseconds"};
+	if (verdict.span >= 100e9)
+		unit = (struct unit){1e9, "seconds"};
+	snprintf(line, sizeof line,
+		 "%s of own work in each phase, of %.2f in all; skew: work beyond the median rank's",
+		 unit.name, verdict.span / unit.ns);
+	put_line(&text, line);
+	put_table(&text, phases, &verdict, &unit);
+	if (phases->left_out)
+		put_line(&text, "more phases were left out, for there are too many names");
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One step: parameters become ready, from any thread and in any order; buckets whose members are all ready
+ * begin in their order, beside the caller; ls_ddp_finish waits for them. No lock: a bucket's all-reduce
+ * may wait (LOCKSTEP_BLOCKING), so none could be held. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "ddp/ddp_private.h"
+#include "group/group.h"
+
+#define HERE __builtin_return_address(0)
+
+void ddp_reset(struct ls_ddp *ddp)
+{
+	for (int i = 0; i < ddp->parameter_count; i++)
+		atomic_store(&ddp->parameters[i].ready, false);
+	for (int k = 0; k < ddp->bucket_count; k++) {
+		atomic_store(&ddp->buckets[k].pending, ddp->buckets[k].members);
+		atomic_store(&ddp->buckets[k].site, NULL);
+	}
+	ddp->next = 0;
+	atomic_store(&ddp->status, LS_OK);
+	atomic_store(&ddp->stepping, false);
+}
+
+/* ---- passes are told ---- */
+
+/* A rank that holds back in a pass in which others average would give them the gradients of a later one:
+ * no call fails, but the training is wrong. Whoever has missed a pass stays behind, so it is found even if
+ * few are looked at: the first ones, and then one in 256. */
+static bool is_checked(uint64_t averaged)
+{
+	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;
+}
+
+/* The passes of all ranks, as the sum of arrays that hold one each. */
+static ls_status tell_pass(struct ls_ddp *ddp, const void *site)
+{
+	struct ls_op_options options = {.size = sizeof options,
+					.timeout_ms = ddp->timeout_ms,
+					.label = site ? NULL : DDP_SHADOW_LABEL,
+					.op = &ddp->telling};
+	memset(ddp->passes, 0, sizeof ddp->passes);
+	ddp->passes[ddp->rank] = ddp->pass;
+	return group_allreduce(ddp->group, ddp->passes, ddp->passes, (uint64_t)ddp->size, LS_UINT64,
+			       LS_SUM, &options, site);
+}
+
+static ls_status await_passes(struct ls_ddp *ddp)
+{
+	if (!ddp->telling)
+		return LS_OK;
+	ls_status status = ls_wait(ddp->telling, 0);
+	ls_op_free(ddp->telling);
+	ddp->telling = NULL;
+	for (int r = 1; status == LS_OK && r < ddp->size; r++) {
+		if (ddp->passes[r] == ddp->passes[0])
+			continue;
+		if (ddp->rank == 0)
+			MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1, r,
+				    (unsigned long long)ddp->passes[r] + 1);
+		status = LS_DIFFERENT;
+	}
+	return status;
+}
+
+void ddp_next_pass(struct ls_ddp *ddp, bool averaged)
+{
+	ddp->pass++;
+	ddp->averaged += averaged;
+}
+
+/* ---- buckets begin ---- */
+
+/* The others wait for this bucket, so a failure of this rank alone is one of all. */
+static void give_up(struct ls_ddp *ddp, const struct ddp_bucket *bucket, ls_status status)
+{
+	char text[DDP_TEXT_BYTES];
+	snprintf(text, sizeof text, "rank %d could not begin the all-reduce of %s: %s", ddp->rank,
+		 bucket->label, ls_status_text(status));
+	if (ls_status_scope(status) == LS_SCOPE_CALL && ls_group_abort(ddp->group, text) == LS_OK)
+		status = LS_ABORTED;
+	atomic_store(&ddp->status, (int)status);
+}
+
+static void begin(struct ls_ddp *ddp, struct ddp_bucket *bucket)
+{
+	bool by_active = ddp->joining != DDP_NOT_JOINING && ddp->divide_by_active &&
+			 ddp->active > 0 && ddp->active < ddp->size;
+	const void *site = atomic_load(&bucket->site);
+	struct ls_op_options options = {.size = sizeof options,
+					.timeout_ms = ddp->timeout_ms,
+					.label = site ? NULL : DDP_SHADOW_LABEL,
+					.op = &bucket->op,
+					.factor = by_active ? 1.0 / ddp->active : 0};
+	ls_status status = LS_OK;
+	if (bucket == ddp->buckets && is_checked(ddp->averaged))
+		status = tell_pass(ddp, site);
+	if (status == LS_OK)
+		status = group_allreduce(ddp->group, bucket->memory, bucket->memory,
+					 bucket->bytes / ls_dtype_bytes(bucket->dtype),
+					 bucket->dtype, by_active ? LS_PREMUL_SUM : LS_AVERAGE,
+					 &options, site);
+	if (status != LS_OK)
+		give_up(ddp, bucket, status);
+}
+
+static void begin_complete(struct ls_ddp *ddp)
+{
+	while (ddp->next < ddp->bucket_count && atomic_load(&ddp->status) == LS_OK &&
+	       atomic_load(&ddp->buckets[ddp->next].pending) == 0)
+		begin(ddp, &ddp->buckets[ddp->next++]);
+}
+
+/* One thread at a time; the others leave their wish with it. */
+static void begin_what_can(struct ls_ddp *ddp)
+{
+	if (atomic_fetch_add(&ddp->wishes, 1) != 0)
+		return;
+	for (uint32_t seen = 1; seen > 0;) {
+		begin_complete(ddp);
+		seen = atomic_fetch_sub(&ddp->wishes, seen) - seen;
+	}
+}
+
+void ddp_begin_all(struct ls_ddp *ddp, const void *site)
+{
+	for (int k = ddp->next; k < ddp->bucket_count; k++) {
+		atomic_store(&ddp->buckets[k].pending, 0);
+		if (!atomic_load(&ddp->buckets[k].site))
+			atomic_store(&ddp->buckets[k].site, site);
+	}
+	begin_complete(ddp);
+}
+
+ls_status ddp_wait_all(struct ls_ddp *ddp)
+{
+	ls_status status = (ls_status)atomic_load(&ddp->status);
+	for (int k = 0; k < ddp->next; k++) {
+		struct ddp_bucket *bucket = &ddp->buckets[k];
+		if (!bucket->op)
+			continue;
+		ls_status ended = ls_wait(bucket->op, 0);
+		ls_op_free(bucket->op);
+		bucket->op = NULL;
+		status = status == LS_OK ? ended : status;
+	}
+	ls_status told = await_passes(ddp);
+	return status == LS_OK ? told : status;
+}
+
+/* ---- the calls ---- */
+
+static ls_status check(const char *call, const ls_ddp *ddp)
+{
+	if (!ddp)
+		return ddp_bad(call, "ddp", 0, "not NULL");
+	if (ddp->joining == DDP_BETWEEN_STEPS)
+		return ddp_bad(call, "ddp", 1, "in a step: call ls_ddp_join_step before each batch");
+	return LS_OK;
+}
+
+ls_status ls_ddp_ready(ls_ddp *ddp, int parameter)
+{
+	ls_status status = check("ls_ddp_ready", ddp);
+	if (status != LS_OK)
+		return status;
+	if (parameter < 0 || parameter >= ddp->parameter_count)
+		return ddp_bad("ls_ddp_ready", "parameter", parameter, "the index of a parameter");
+	struct ddp_parameter *p = &ddp->parameters[parameter];
+	struct ddp_bucket *bucket = &ddp->buckets[p->bucket];
+	if (atomic_exchange(&p->ready, true)) {
+		MESSAGE_SAY(MESSAGE_DDP_READY_TWICE, p->name);
+		return LS_BAD_ARGUMENT;
+	}
+	if (!atomic_load(&ddp->stepping))
+		atomic_store(&ddp->stepping, true);
+	if (ddp->no_sync)
+		return LS_OK;
+	atomic_store(&bucket->site, HERE);
+	if (atomic_fetch_sub(&bucket->pending, 1) == 1)
+		begin_what_can(ddp);
+	return (ls_status)atomic_load(&ddp->status);
+}
+
+/* "parameters 'b3' and 'w3' were not ready …"; false if all were. */
+static bool name_unready(const struct ls_ddp *ddp, char *text, size_t bytes)
+{
+	enum { NAMED = 3 };
+	int named[NAMED], count = 0;
+	for (int i = ddp->parameter_count - 1; i >= 0; i--) {
+		if (atomic_load(&ddp->parameters[i].ready))
+			continue;
+		if (count < NAMED)
+			named[count] = i;
+		count++;
+	}
+	if (count == 0)
+		return false;
+	size_t used = (size_t)snprintf(text, bytes, count == 1 ? "parameter" : "parameters");
+	for (int i = 0; i < count && i < NAMED; i++) {
+		const char *before = i == 0 ? "" : i == count - 1 ? " and" : ",";
+		char name[DDP_NAME_BYTES];
+		ddp_text_name(ddp->parameters[named[i]].name, name, sizeof name);
+		used += (size_t)snprintf(text + used, bytes - used, "%s '%s'", before, name);
+	}
+	if (count > NAMED)
+		used += (size_t)snprintf(text + used, bytes - used, " and %d more", count - NAMED);
+	snprintf(text + used, bytes - used,
+		 " %s not ready on rank %d when it finished its backward pass",
+		 count == 1 ? "was" : "were", ddp->rank);
+	return true;
+}
+
+/* The others wait in the buckets that this rank cannot begin: they are told at once. */
+static ls_status give_up_unready(struct ls_ddp *ddp, const char *text)
+{
+	struct ls_failure failure = {.size = offsetof(struct ls_failure, text)};
+	ls_status status = ls_group_abort(ddp->group, text);
+	if (status == LS_OK)
+		status = ls_group_failure(ddp->group, &failure);
+	return status == LS_OK ? failure.status : status;
+}
+
+static ls_status finish(struct ls_ddp *ddp, const void *site)
+{
+	char text[DDP_TEXT_BYTES];
+	ls_status status = LS_OK, ended;
+	if (ddp->no_sync)
+		return LS_OK;
+	if (!ddp->find_unused && atomic_load(&ddp->status) == LS_OK &&
+	    name_unready(ddp, text, sizeof text))
+		status = give_up_unready(ddp, text);
+	else
+		ddp_begin_all(ddp, site);
+	ended = ddp_wait_all(ddp);
+	return status == LS_OK ? ended : status;
+}
+
+ls_status ls_ddp_finish(ls_ddp *ddp)
+{
+	ls_status status = check("ls_ddp_finish", ddp);
+	if (status != LS_OK)
+		return status;
+	status = finish(ddp, HERE);
+	ddp_next_pass(ddp, !ddp->no_sync);
+	ddp_reset(ddp);
+	if (ddp->joining == DDP_IN_STEP)
+		ddp->joining = DDP_BETWEEN_STEPS;
+	return status;
+}
