@@ -4,6 +4,8 @@ PREFIX ?= /usr/local
 RANKS ?= 4
 FAULT ?= leave
 YARDSTICKS ?= ../shared/bench
+BENCH ?=
+FULL ?=
 BUILD := build/release
 
 help: ## this list
@@ -28,9 +30,15 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-bench: release ## all-reduce beside the limits of this machine, and the cost of a record
-	@$(BUILD)/src/trace-trace_bench
-	@python3 test/bench/run.py $(BUILD) --yardsticks $(YARDSTICKS)
+nightly: release ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, an idle minute
+	@tools/setup check
+	@meson compile -C $(BUILD) plan-nightly
+	@$(BUILD)/test/ranks/ranks_runner --filter random --cases 100000
+	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
+
+bench: release ## beside Open MPI, MPICH, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
+	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
+	@test/bench/run.py $(BUILD) --yardsticks $(YARDSTICKS) $(if $(FULL),--full) $(BENCH)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))
@@ -55,4 +63,4 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang check asan tsan bench install format tidy clean release
+.PHONY: help demo demo-hang check asan tsan nightly bench install format tidy clean release

@@ -31,6 +31,8 @@ extern const struct cli_command cli_diagnose_command;
 extern const struct cli_command cli_plan_command;
 extern const struct cli_command cli_settings_command;
 extern const struct cli_command cli_explain_command;
+extern const struct cli_command cli_bench_command;
+extern const struct cli_command cli_tune_command;
 
 /* ---- usage.c ---- */
 
@@ -101,6 +103,8 @@ void cli_json_close(struct cli_json *json, char bracket);
 void cli_json_string(struct cli_json *json, const char *key, const char *value);
 void cli_json_number(struct cli_json *json, const char *key, int64_t value);
 void cli_json_unsigned(struct cli_json *json, const char *key, uint64_t value);
+/* Six significant digits. */
+void cli_json_real(struct cli_json *json, const char *key, double value);
 void cli_json_bool(struct cli_json *json, const char *key, bool value);
 void cli_json_null(struct cli_json *json, const char *key);
 /* The numbers of the bits that are set, as an array. */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "cli/phases.h"
+
 static const char *process_word(enum diagnose_process process)
 {
 	switch (process) {
@@ -58,8 +60,9 @@ static void put_operation(struct cli_json *json, const struct diagnose_job *job,
 	cli_json_close(json, '}');
 }
 
-static void put_rank(struct cli_json *json, const struct diagnose_job *job, int number)
+static void put_rank(struct cli_json *json, const struct cli_report *report, int number)
 {
+	const struct diagnose_job *job = report->job;
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
 	uint64_t since_ns;
@@ -85,6 +88,7 @@ static void put_rank(struct cli_json *json, const struct diagnose_job *job, int 
 		put_operation(json, job, record);
 	else
 		cli_json_null(json, "operation");
+	cli_phases_json(json, report->phases, number);
 	cli_json_close(json, '}');
 }
 
@@ -124,8 +128,9 @@ void cli_print_json(struct cli_json *json, const struct cli_shown *shown)
 	cli_json_number(json, "size", job->size);
 	cli_json_open(json, "ranks", '[');
 	for (int i = 0; i < job->size; i++)
-		put_rank(json, job, i);
+		put_rank(json, shown->report, i);
 	cli_json_close(json, ']');
+	cli_stragglers_json(json, shown->report->phases);
 	put_verdict(json, shown);
 	cli_json_close(json, '}');
 }

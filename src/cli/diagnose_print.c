@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/phases.h"
+
 bool cli_is_running(const struct diagnose_job *job)
 {
 	for (int i = 0; i < job->size; i++)
@@ -210,4 +212,5 @@ void cli_print_report(FILE *out, const struct cli_shown *shown)
 		if (report->text[strlen(report->text) - 1] != '\n')
 			fputc('\n', out);
 	}
+	cli_phases_print(out, report->phases);
 }

@@ -68,6 +68,12 @@ void cli_json_unsigned(struct cli_json *json, const char *key, uint64_t value)
 	fprintf(json->out, "%" PRIu64, value);
 }
 
+void cli_json_real(struct cli_json *json, const char *key, double value)
+{
+	put_key(json, key);
+	fprintf(json->out, "%.6g", value);
+}
+
 void cli_json_bool(struct cli_json *json, const char *key, bool value)
 {
 	put_key(json, key);

@@ -7,7 +7,9 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "engine/table.h"
 #include "plan/plan.h"
+#include "plan/plan_table.h"
 #include "transport/transport.h"
 
 static const struct option options[] = {
@@ -17,6 +19,7 @@ static const struct option options[] = {
 	{"root", required_argument, NULL, 'r'},
 	{"rank", required_argument, NULL, 'k'},
 	{"in-place", no_argument, NULL, 'i'},
+	{"table", no_argument, NULL, 't'},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -29,6 +32,7 @@ struct choices {
 	int rank; /* only this one; -1: all */
 	bool asked_algorithm;
 	bool set_algorithm; /* by the setting */
+	const struct plan_table *table;
 };
 
 /* A list of names, for cli_nearest and to be printed. */
@@ -73,7 +77,7 @@ static int refuse_name(const struct cli_command *self, const char *what, const c
 /* The words as they were given, before they are checked against each other. */
 struct words {
 	uint64_t ranks, bytes, root, rank;
-	bool has_bytes, has_root, has_rank, in_place;
+	bool has_bytes, has_root, has_rank, in_place, table;
 	const char *algorithm;
 	const char *collective;
 };
@@ -109,6 +113,9 @@ static int read_option(const struct cli_command *self, int option, struct words 
 		return -1;
 	case 'i':
 		words->in_place = true;
+		return -1;
+	case 't':
+		words->table = true;
 		return -1;
 	case 'h':
 		return CLI_OK;
@@ -159,7 +166,7 @@ static int check_words(const struct cli_command *self, const struct words *words
 	if (words->has_rank && words->rank >= words->ranks)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no rank %d",
 				 request->size, request->size - 1, out->rank);
-	if (words->has_root && collective != PLAN_BROADCAST)
+	if (words->has_root && !plan_has_root(request->collective))
 		return cli_usage(self, "%s has no root", words->collective);
 	if (words->has_root && words->root >= words->ranks)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no root %d",
@@ -167,6 +174,8 @@ static int check_words(const struct cli_command *self, const struct words *words
 	request->root = (int)words->root;
 	if (words->has_bytes && collective == PLAN_BARRIER)
 		return cli_usage(self, "a barrier moves no bytes");
+	if (words->in_place && (collective == PLAN_BARRIER || collective == PLAN_ALLTOALL))
+		return cli_usage(self, "%s is never in place", words->collective);
 	out->bytes = collective == PLAN_BARRIER ? 0
 		     : words->has_bytes         ? words->bytes
 						: DEFAULT_BYTES;
@@ -194,14 +203,29 @@ static enum plan_algorithm of_setting(uint64_t value)
 		break;
 	case SETTING_ALGORITHM_DIRECT:
 		return PLAN_DIRECT;
+	case SETTING_ALGORITHM_PULL:
+		return PLAN_PULL;
 	case SETTING_ALGORITHM_RING:
 		return PLAN_RING;
 	case SETTING_ALGORITHM_DOUBLING:
 		return PLAN_DOUBLING;
 	case SETTING_ALGORITHM_TREE:
 		return PLAN_TREE;
+	case SETTING_ALGORITHM_PAIRWISE:
+		return PLAN_PAIRWISE;
 	}
 	return PLAN_NONE;
+}
+
+static enum plan_algorithm choose_of(const struct choices *choices, uint64_t bytes,
+				     enum plan_algorithm wanted)
+{
+	const struct plan_request *request = &choices->request;
+	struct plan_table_choice choice;
+
+	plan_table_choose(choices->table, request->collective, bytes, TRANSPORT_INLINE_BYTES,
+			  request->size, wanted, &choice);
+	return choice.algorithm;
 }
 
 static void choose(struct choices *choices, const struct settings *settings)
@@ -212,16 +236,14 @@ static void choose(struct choices *choices, const struct settings *settings)
 	if (choices->asked_algorithm)
 		return;
 	choices->set_algorithm = plan_has(request->collective, wanted);
-	request->algorithm = plan_choose(request->collective, choices->bytes,
-					 TRANSPORT_INLINE_BYTES, request->size, wanted);
+	request->algorithm = choose_of(choices, choices->bytes, wanted);
 }
 
 /* ---- printing ---- */
 
 /* The first number of bytes above `from` for which the choice is another one; UINT64_MAX: none. Looks
  * at doubling sizes, then halves the gap; so it could only miss a range that ends where it began. */
-static uint64_t next_change(const struct plan_request *request, uint64_t from,
-			    enum plan_algorithm now)
+static uint64_t next_change(const struct choices *choices, uint64_t from, enum plan_algorithm now)
 {
 	uint64_t low = from;
 
@@ -229,15 +251,13 @@ static uint64_t next_change(const struct plan_request *request, uint64_t from,
 		uint64_t high = UINT64_C(1) << bit;
 		if (high <= from)
 			continue;
-		if (plan_choose(request->collective, high, TRANSPORT_INLINE_BYTES, request->size,
-				PLAN_NONE) == now) {
+		if (choose_of(choices, high, PLAN_NONE) == now) {
 			low = high;
 			continue;
 		}
 		while (high - low > 1) {
 			uint64_t middle = low + (high - low) / 2;
-			if (plan_choose(request->collective, middle, TRANSPORT_INLINE_BYTES,
-					request->size, PLAN_NONE) == now)
+			if (choose_of(choices, middle, PLAN_NONE) == now)
 				low = middle;
 			else
 				high = middle;
@@ -248,16 +268,14 @@ static uint64_t next_change(const struct plan_request *request, uint64_t from,
 }
 
 /* "slot up to 4032 B, then direct" */
-static void print_ranges(const struct plan_request *request)
+static void print_ranges(const struct choices *choices)
 {
 	char bytes[32];
 	uint64_t from = 0;
 
 	for (;;) {
-		enum plan_algorithm now =
-			plan_choose(request->collective, from, TRANSPORT_INLINE_BYTES,
-				    request->size, PLAN_NONE);
-		uint64_t next = next_change(request, from, now);
+		enum plan_algorithm now = choose_of(choices, from, PLAN_NONE);
+		uint64_t next = next_change(choices, from, now);
 		if (next == UINT64_MAX) {
 			printf("%s%s%s", from ? "then " : "", plan_algorithm_name(now),
 			       from ? "" : " for every size");
@@ -269,18 +287,51 @@ static void print_ranges(const struct plan_request *request)
 	}
 }
 
+/* Where the data goes: "slots", "messages" or from buffer to buffer. */
+static const char *way_text(enum plan_algorithm algorithm)
+{
+	switch (algorithm) {
+	case PLAN_SLOT:
+		return "data travels in slots";
+	case PLAN_DIRECT:
+	case PLAN_PULL:
+		return "peers read or write the buffers themselves";
+	default:
+		return "data travels in messages";
+	}
+}
+
+/* "4 blocks of about 256 KiB each", "4 parts of 1 MiB each". */
+static void print_blocks(const struct choices *choices, const struct plan *plan)
+{
+	char bytes[32];
+	bool cut = plan->layout[PLAN_INPUT] == PLAN_CUT;
+	bool gathers = plan->layout[PLAN_INPUT] == PLAN_PART; /* what each rank has is one part */
+	unsigned share = gathers ? 1 : plan->blocks;
+
+	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
+	if (plan->blocks > 1) {
+		cli_bytes_text((choices->bytes + share - 1) / share, bytes, sizeof bytes);
+		printf(" of %s%s each", gathers ? "" : "about ", bytes);
+	}
+	printf("; %s\n", way_text(choices->request.algorithm));
+}
+
 static void print_head(const struct choices *choices, const struct plan *plan)
 {
 	const struct plan_request *request = &choices->request;
+	bool gathers = plan->layout[PLAN_INPUT] == PLAN_PART;
+	bool gives = request->collective == PLAN_BROADCAST || request->collective == PLAN_SCATTER;
 	char bytes[32];
 
 	cli_bytes_text(choices->bytes, bytes, sizeof bytes);
 	printf("%s", plan_collective_name(request->collective));
 	if (request->collective != PLAN_BARRIER)
 		printf(" of %s", bytes);
-	printf(" on %d rank%s", request->size, request->size == 1 ? "" : "s");
-	if (request->collective == PLAN_BROADCAST)
-		printf(" from rank %d", request->root);
+	printf(" %s %d rank%s", gathers ? "from each of" : "on", request->size,
+	       request->size == 1 ? "" : "s");
+	if (plan_has_root(request->collective))
+		printf(" %s rank %d", gives ? "from" : "to", request->root);
 	printf(": %s\n", plan_algorithm_name(request->algorithm));
 
 	if (choices->asked_algorithm)
@@ -289,27 +340,35 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 		printf("  chosen by LOCKSTEP_ALGORITHM; without it: ");
 	else
 		printf("  chosen by size: ");
-	print_ranges(request);
+	print_ranges(choices);
 	putchar('\n');
-	if (request->collective == PLAN_BARRIER)
-		return;
-	printf("  %u block%s", plan->blocks, plan->blocks == 1 ? "" : "s");
-	if (plan->blocks > 1) {
-		cli_bytes_text((choices->bytes + plan->blocks - 1) / plan->blocks, bytes,
-			       sizeof bytes);
-		printf(" of about %s each", bytes);
-	}
-	printf("; %s; %s\n",
-	       plan->uses_windows ? "peers read or write the buffers themselves"
-				  : "data travels in slots and messages",
-	       plan->needs_scratch ? "needs a scratch buffer" : "needs no scratch buffer");
+	if (request->collective != PLAN_BARRIER)
+		print_blocks(choices, plan);
+}
+
+/* What the rank must have for it: "rank 1: peers read its input, needs scratch". */
+static void print_rank(const struct plan *plan)
+{
+	static const char *const inputs[] = {"", "peers read its input", "its input is mapped"};
+	static const char *const outputs[] = {"", "peers read its output", "its output is mapped"};
+	const char *notes[] = {inputs[plan->reach[PLAN_INPUT]], outputs[plan->reach[PLAN_OUTPUT]],
+			       plan->needs_scratch ? "needs scratch" : ""};
+	const char *mark = ": ";
+
+	printf("\nrank %u", plan->rank);
+	for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+		if (*notes[i]) {
+			printf("%s%s", mark, notes[i]);
+			mark = ", ";
+		}
+	putchar('\n');
 }
 
 static void print_plan(const struct plan *plan)
 {
 	char text[PLAN_TEXT_BYTES];
 
-	printf("\nrank %u\n", plan->rank);
+	print_rank(plan);
 	if (plan->step_count == 0)
 		printf("  nothing to do\n");
 	for (uint32_t i = 0; i < plan->step_count; i++) {
@@ -345,37 +404,83 @@ static int print_plans(const struct choices *choices)
 	return status;
 }
 
+/* What it says can be written to a file and used: words that are no lines of it are comments. */
+static void print_table(const struct plan_table *table, const struct settings *settings)
+{
+	char line[PLAN_TABLE_TEXT_BYTES];
+	enum plan_algorithm wanted = of_setting(settings->algorithm);
+
+	if (settings->table) {
+		printf("# LOCKSTEP_TABLE is ");
+		cli_print_safely(stdout, settings->table, 0);
+		printf("; what no line of it fits, the last lines do\n");
+	} else {
+		printf("# LOCKSTEP_TABLE is not set: these are the defaults\n");
+	}
+	if (wanted != PLAN_NONE)
+		printf("# LOCKSTEP_ALGORITHM: %s, where a collective has it\n",
+		       plan_algorithm_name(wanted));
+	plan_table_text(table, -1, line);
+	puts(line);
+	struct plan_table whole = *table;
+	whole.count = whole.total;
+	for (int i = 0; i < whole.count; i++) {
+		plan_table_text(&whole, i, line);
+		puts(line);
+	}
+}
+
+static int check_table_words(const struct cli_command *self, const struct words *words)
+{
+	if (words->collective || words->ranks || words->has_bytes || words->has_root ||
+	    words->has_rank || words->in_place || words->algorithm)
+		return cli_usage(self, "--table prints all that there is; say nothing else");
+	return -1;
+}
+
 static int plan_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct words words;
-	struct choices choices;
+	struct choices choices = {0};
 	struct settings settings;
+	struct plan_table table;
 
 	int early = read_words(self, argc, argv, &words);
 	if (early < 0)
-		early = check_words(self, &words, &choices);
+		early = words.table ? check_table_words(self, &words)
+				    : check_words(self, &words, &choices);
 	if (early >= 0)
 		return early;
-	if (settings_read(NULL, &settings) != LS_OK)
+	if (settings_read(NULL, &settings) != LS_OK ||
+	    engine_table_read(settings.table, &table) != LS_OK)
 		return CLI_USAGE;
+	if (words.table) {
+		print_table(&table, &settings);
+		return CLI_OK;
+	}
+	choices.table = &table;
 	choose(&choices, &settings);
 	return print_plans(&choices);
 }
 
 const struct cli_command cli_plan_command = {
 	.name = "plan",
-	.arguments = "COLLECTIVE -n N [OPTIONS]",
+	.arguments = "COLLECTIVE -n N [OPTIONS] | --table",
 	.summary = "prints what each rank does in a collective, step by step",
-	.help = "Prints the steps that each of N ranks runs in COLLECTIVE (allreduce, broadcast or\n"
-		"barrier), and how the algorithm was chosen. Nothing is started for it.\n"
+	.help = "Prints the steps that each of N ranks runs in COLLECTIVE, and how the algorithm was\n"
+		"chosen. COLLECTIVE is allreduce, reduce, broadcast, allgather, gather, scatter,\n"
+		"reduce-scatter, alltoall or barrier. Nothing is started for it.\n"
 		"\n"
 		"options:\n"
 		"  -n, --ranks N      for how many ranks, 1 to 64\n"
-		"  --bytes B          payload, such as 4096, 64K or 1M (1M)\n"
-		"  --algorithm A      slot, direct, ring, doubling or tree, where the collective has it\n"
-		"  --root R           of a broadcast (0)\n"
+		"  --bytes B          input of a rank that has one, such as 4096, 64K or 1M (1M)\n"
+		"  --algorithm A      slot, direct, pull, ring, doubling, tree or pairwise, where the\n"
+		"                     collective has it\n"
+		"  --root R           of reduce, broadcast, gather or scatter (0)\n"
 		"  --rank R           only the steps of this rank\n"
-		"  --in-place         the result replaces the input\n"
+		"  --table            instead of a plan, the table that algorithms, chunks and kinds of\n"
+		"                     store are chosen from (LOCKSTEP_TABLE, see lockstep-tune(1))\n"
+		"  --in-place         the result replaces the input, or lies beside it in one buffer\n"
 		"  -h, --help         this text\n"
 		"\n"
 		"exit status: 0; 2 for a wrong command line.\n",

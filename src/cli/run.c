@@ -19,13 +19,18 @@ struct choices {
 	uint64_t timeout_ms; /* 0: none */
 	const char *log_dir;
 	bool prefix;
+	bool phases;
 	char *const *command;
 };
 
 static const struct option options[] = {
-	{"ranks", required_argument, NULL, 'n'},   {"timeout", required_argument, NULL, 't'},
-	{"log-dir", required_argument, NULL, 'l'}, {"no-prefix", no_argument, NULL, 'p'},
-	{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+	{"ranks", required_argument, NULL, 'n'},
+	{"timeout", required_argument, NULL, 't'},
+	{"log-dir", required_argument, NULL, 'l'},
+	{"no-prefix", no_argument, NULL, 'p'},
+	{"phases", no_argument, NULL, 'P'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
 };
 
 /* -1: go on; else the exit status. */
@@ -54,6 +59,9 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 			break;
 		case 'p':
 			out->prefix = false;
+			break;
+		case 'P':
+			out->phases = true;
 			break;
 		case 'h':
 			return CLI_OK;
@@ -179,6 +187,7 @@ static struct run_job *job_new(const struct choices *choices)
 	job->signal_fd = job->guard.fd = -1;
 	job->input.fd = job->input.out = -1;
 	job->log_dir = choices->log_dir;
+	job->phases = choices->phases;
 	job->start.command = choices->command;
 	job->start.ranks = job->count;
 	return job;
@@ -233,6 +242,8 @@ const struct cli_command cli_run_command = {
 		"  --timeout S      ends the job after S seconds, with exit status 124\n"
 		"  --log-dir DIR    also writes what ranks write to DIR/rank-N.out and DIR/rank-N.err\n"
 		"  --no-prefix      passes lines on without the rank\n"
+		"  --phases         at the end says what each rank spent its time on, and who kept the\n"
+		"                   others waiting, if the program marks the phases of its steps\n"
 		"  -h, --help       this text\n"
 		"\n"
 		"Ranks find in their environment RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,\n"

@@ -190,6 +190,7 @@ struct run_job {
 	struct cli_report *report; /* the state at the time of the failure, NULL: none taken */
 	bool frozen;               /* nothing is added to it any more */
 	const char *log_dir;
+	bool phases; /* what ranks spent their time on is said at the end */
 };
 
 /* Runs until all ranks have ended and what they wrote is written. */
@@ -215,7 +216,8 @@ void cli_watch_freeze(struct run_job *job);
 
 /* "rank 2 (pid 123) was killed by SIGKILL (9)" */
 void cli_end_text(const struct run_job *job, int rank, char *out, size_t bytes);
-/* Says how the job ended, if it ended badly; writes the snapshot; returns the exit status. */
+/* Says how the job ended, if it ended badly, and what its time went into, if that was asked for; writes the
+ * snapshot; returns the exit status. */
 int cli_end_report(struct run_job *job);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/messages.h"
 #include "cli/cli.h"
+#include "cli/phases.h"
 
 enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
 
@@ -156,13 +157,10 @@ static void write_snapshot(struct run_job *job, const char *ended)
 		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT, path);
 }
 
-int cli_end_report(struct run_job *job)
+static void report_failure(struct run_job *job)
 {
 	char text[CLI_ENDED_BYTES];
-	int status = exit_status(job);
 
-	if (status == 0)
-		return 0;
 	end_text(job, text, sizeof text);
 	cli_watch_freeze(job);
 	if (job->report)
@@ -175,5 +173,25 @@ int cli_end_report(struct run_job *job)
 	else
 		MESSAGE_SAY(MESSAGE_RUN_FAILED, text);
 	write_snapshot(job, text);
+}
+
+/* The traces are still held, so this shows all that the ranks have recorded until their end. */
+static void report_phases(struct run_job *job)
+{
+	cli_watch_collect(job);
+	if (!job->report)
+		return;
+	cli_report_add_phases(job->report);
+	cli_phases_report(stderr, job->report->phases);
+}
+
+int cli_end_report(struct run_job *job)
+{
+	int status = exit_status(job);
+
+	if (status != 0)
+		report_failure(job);
+	if (job->phases)
+		report_phases(job);
 	return status;
 }

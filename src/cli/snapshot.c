@@ -11,11 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/phases.h"
+
 static const char magic[8] = "LSSNAP";
 
 enum {
 	SNAPSHOT_VERSION = 1,
-	SNAPSHOT_BYTES_MAX = 1 << 30, /* a larger file is something else */
+	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
 };
 
 struct part {
@@ -91,10 +93,13 @@ static void fill_head(struct file_head *head, const struct cli_view *view,
 	snprintf(head->ended, sizeof head->ended, "%s", ended);
 	memcpy(head->text, report->text, sizeof head->text);
 
+	/* Traces may be as long as their ranks were told; the report is whole without them. */
 	uint64_t next = place(&head->report, sizeof *head, diagnose_job_bytes(view->size));
-	for (int i = 0; i < view->size; i++)
-		if (view->ranks[i].trace.header)
-			next = place(&head->traces[i], next, view->ranks[i].trace.bytes);
+	for (int i = 0; i < view->size; i++) {
+		uint64_t bytes = view->ranks[i].trace.header ? view->ranks[i].trace.bytes : 0;
+		if (bytes > 0 && bytes % 8 == 0 && bytes <= SNAPSHOT_BYTES_MAX - next)
+			next = place(&head->traces[i], next, bytes);
+	}
 	head->total_bytes = next;
 }
 
@@ -183,6 +188,24 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	return NULL;
 }
 
+/* Without memory, or of a trace that is damaged, phases are not shown. */
+static void copy_phases(const struct file_head *head, const char *data, struct cli_report *report)
+{
+	report->phases = ddp_phases_new(head->size);
+	for (int i = 0; report->phases && i < head->size; i++) {
+		const struct part *part = &head->traces[i];
+		struct trace_view view;
+		const char *why;
+		void *trace = part->bytes ? aligned_alloc(64, (part->bytes + 63) / 64 * 64) : NULL;
+		if (!trace)
+			continue;
+		memcpy(trace, data + part->offset, part->bytes);
+		if (trace_check(trace, part->bytes, &view, &why))
+			cli_phases_add(report->phases, report->job, i, &view);
+		free(trace);
+	}
+}
+
 static const char *read_all(int fd, char **data, size_t *bytes)
 {
 	struct stat status;
@@ -231,6 +254,8 @@ struct cli_snapshot *cli_snapshot_read(const char *path, const char **why)
 		*why = out ? copy_report((const struct file_head *)(const void *)data, data, out)
 			   : "there is not enough memory";
 	}
+	if (!*why)
+		copy_phases((const struct file_head *)(const void *)data, data, &out->report);
 	free(data);
 	if (*why) {
 		cli_snapshot_free(out);
@@ -244,5 +269,6 @@ void cli_snapshot_free(struct cli_snapshot *snapshot)
 	if (!snapshot)
 		return;
 	free(snapshot->report.job);
+	free(snapshot->report.phases);
 	free(snapshot);
 }

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/phases.h"
 #include "cli/view.h"
 
 enum { SIZE = 3, JOB = 0x1234 };
@@ -218,6 +219,42 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	cli_report_free(report);
 }
 
+/* The same trace in a file of another length. */
+static void add_with_length(struct world *world, int rank, size_t bytes)
+{
+	const struct trace *trace = &world->traces[rank];
+	int fd = memfd_create("trace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(pwrite(fd, trace->header, trace->bytes, 0), trace->bytes);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	assert_true(cli_view_add_trace(world->view, rank, fd));
+}
+
+/* The state is kept all the same, and the file has a size that its reader takes. */
+static void traces_that_do_not_fit_are_left_out(void **state)
+{
+	struct world *world = *state;
+	const char *why;
+	struct stat status;
+	size_t bytes = world->traces[1].bytes;
+
+	add_with_length(world, 0, bytes + 4);
+	add_with_length(world, 1, (size_t)1 << 33);
+	add_with_length(world, 2, bytes + 8);
+	struct cli_report *report = take(world);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	cli_report_free(report);
+	assert_int_equal(stat(world->path, &status), 0);
+	assert_in_range(status.st_size, bytes, 3 * bytes);
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	for (int rank = 0; rank < SIZE; rank++)
+		assert_true(snapshot->report.job->ranks[rank].known);
+	assert_int_equal(snapshot->report.phases->known, 4);
+	cli_snapshot_free(snapshot);
+}
+
 static bool is_sound(const struct cli_snapshot *snapshot)
 {
 	const struct cli_report *report = &snapshot->report;
@@ -286,6 +323,113 @@ static void a_snapshot_replaces_nothing(void **state)
 	cli_report_free(report);
 }
 
+/* What is said of phases: as text, then of each rank and of stragglers as JSON. */
+static void print(char *out, size_t bytes, const struct cli_report *report)
+{
+	FILE *file = fmemopen(out, bytes, "w");
+	struct cli_json json = {.out = file};
+
+	assert_non_null(file);
+	cli_phases_print(file, report->phases);
+	cli_json_open(&json, NULL, '{');
+	for (int rank = 0; rank < SIZE; rank++)
+		cli_phases_json(&json, report->phases, rank);
+	cli_stragglers_json(&json, report->phases);
+	cli_json_close(&json, '}');
+	assert_int_equal(fclose(file), 0);
+}
+
+/* Puts numbers where phases have theirs: milliseconds in data, of which the rank waited. */
+static void spend(struct trace *trace, int count, int time_ms, int waited_ms)
+{
+	const char *inside;
+
+	trace->header->rate = (struct clock_rate){.ns_per_tick = 1};
+	assert_int_equal(trace_phase_begin(trace, "data", &inside), TRACE_PHASE_DONE);
+	assert_int_equal(trace_phase_end(trace, "data", &inside), TRACE_PHASE_DONE);
+	for (int i = 0; i < TRACE_PHASE_MAX; i++) {
+		struct trace_phase *phase = &trace->phases->phases[i];
+		if (!atomic_load(&phase->hash))
+			continue;
+		atomic_store(&phase->count, (uint64_t)count);
+		atomic_store(&phase->ticks, (uint64_t)time_ms * 1000000);
+		atomic_store(&phase->waited_ticks, (uint64_t)waited_ms * 1000000);
+	}
+	atomic_store(&trace->phases->first_ticks, 1000);
+	atomic_store(&trace->phases->last_ticks, 1000 + UINT64_C(100000000));
+}
+
+static void a_straggler_is_shown_and_kept(void **state)
+{
+	static const char expected[] =
+		"  phases:\n"
+		"    rank 1 spends 4.0x the median in data, which costs 60 % of the step\n"
+		"    milliseconds of own work in each phase, of 100.00 in all; skew: work beyond "
+		"the median rank's\n"
+		"      rank      data   outside   waiting      skew\n"
+		"         0     20.00     20.00     60.00      +0 %\n"
+		"         1     80.00     20.00      0.00     +60 %\n"
+		"         2  cannot be read\n"
+		"{\"phases\":[{\"name\":\"data\",\"count\":7,\"own_us\":20000,\"waited_us\":60000,"
+		"\"running\":false},{\"name\":\"outside\",\"count\":0,\"own_us\":20000,"
+		"\"waited_us\":0,\"running\":false}],"
+		"\"phases\":[{\"name\":\"data\",\"count\":8,\"own_us\":80000,\"waited_us\":0,"
+		"\"running\":false},{\"name\":\"outside\",\"count\":0,\"own_us\":20000,"
+		"\"waited_us\":0,\"running\":false}],"
+		"\"phases\":null,"
+		"\"stragglers\":[{\"ranks\":[1],\"phase\":\"data\",\"cost_percent\":60,\"text\":"
+		"\"rank 1 spends 4.0x the median in data, which costs 60 % of the step\"}]}";
+	struct world *world = *state;
+	char text[4096] = "", kept[4096] = "";
+	const char *why;
+
+	assert_true(add(world, 0, 0) && add(world, 1, 1));
+	spend(&world->traces[0], 7, 80, 60);
+	spend(&world->traces[1], 8, 80, 0);
+	struct cli_report *report = take(world);
+	print(text, sizeof text, report);
+	assert_string_equal(text, expected);
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	print(kept, sizeof kept, &snapshot->report);
+	assert_string_equal(text, kept);
+	cli_snapshot_free(snapshot);
+	cli_report_free(report);
+}
+
+/* Of a rank that is in phases, and of one that has none. */
+static void phases_are_shown_and_kept(void **state)
+{
+	struct world *world = *state;
+	char text[4096] = "", kept[4096] = "";
+	const char *inside, *why;
+
+	assert_true(add(world, 0, 0) && add(world, 1, 1));
+	struct cli_report *report = take(world);
+	print(text, sizeof text, report);
+	assert_string_equal(text,
+			    "{\"phases\":null,\"phases\":null,\"phases\":null,\"stragglers\":[]}");
+	cli_report_free(report);
+	struct trace *trace = &world->traces[0];
+	assert_int_equal(trace_phase_begin(trace, "data", &inside), TRACE_PHASE_DONE);
+	assert_int_equal(trace_phase_begin(trace, "data/image", &inside), TRACE_PHASE_DONE);
+	assert_int_equal(trace_phase_end(trace, "data/image", &inside), TRACE_PHASE_DONE);
+	report = take(world);
+	print(text, sizeof text, report);
+	assert_non_null(strstr(text, "data  data/image   outside"));
+	assert_non_null(strstr(text, "  in data\n"));
+	assert_non_null(strstr(text, "         1  has not begun a phase\n"));
+	assert_non_null(strstr(text, "         2  cannot be read\n"));
+	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	print(kept, sizeof kept, &snapshot->report);
+	assert_string_equal(text, kept);
+	cli_snapshot_free(snapshot);
+	cli_report_free(report);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -299,6 +443,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_replaces_nothing, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(traces_that_do_not_fit_are_left_out, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(phases_are_shown_and_kept, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_straggler_is_shown_and_kept, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/phases.h"
 
 struct cli_view *cli_view_new(uint64_t job, int size)
 {
@@ -145,7 +146,7 @@ static bool read_segments(struct cli_report *report, const struct cli_view *view
 	if (cause == 0 || cause > (uint64_t)view->size || !view->ranks[cause - 1].segment)
 		return false;
 	const struct transport_member *teller = &view->ranks[cause - 1].segment->member;
-	uint32_t status = teller->status;
+	uint32_t status = __atomic_load_n(&teller->status, __ATOMIC_RELAXED); /* once */
 	if (status == LS_OK || status > LS_INTERNAL)
 		return false;
 	report->failure = (ls_status)status;
@@ -205,10 +206,20 @@ static void judge_unneeded(struct cli_report *report)
 		 several ? "their" : "its", several ? "them" : "it");
 }
 
+void cli_report_add_phases(struct cli_report *report)
+{
+	if (!report->phases)
+		report->phases = ddp_phases_new(report->job->size);
+	for (int i = 0; report->phases && i < report->job->size; i++)
+		if (report->sources[i].trace && !(report->phases->known >> i & 1))
+			cli_phases_add(report->phases, report->job, i, report->sources[i].trace);
+}
+
 void cli_report_explain(struct cli_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
 	diagnose_judge(report->job, NULL, &report->verdict);
+	cli_report_add_phases(report);
 	if (report->failure != LS_OK)
 		return;
 	report->blamed = report->verdict.blamed;
@@ -225,5 +236,6 @@ void cli_report_free(struct cli_report *report)
 	if (!report)
 		return;
 	free(report->job);
+	free(report->phases);
 	free(report);
 }

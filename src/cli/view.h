@@ -13,6 +13,7 @@
 
 #include <lockstep/status.h>
 
+#include "ddp/phases.h"
 #include "diagnose/diagnose.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
@@ -55,6 +56,7 @@ struct cli_report {
 	int32_t blamed;
 	uint64_t operation;
 	char text[TRANSPORT_TEXT_BYTES]; /* the published report, else the verdict's, "" if healthy */
+	struct ddp_phases *phases; /* after cli_report_add_phases, or of a snapshot; NULL: none */
 	/* What diagnose_collect was asked, for cli_report_explain. */
 	struct diagnose_source sources[CLI_RANK_MAX];
 };
@@ -64,7 +66,9 @@ struct cli_report {
 struct cli_report *cli_report_take(const struct cli_view *view, const struct diagnose_source *known);
 /* Reads the published cause, unless there is one already. */
 void cli_report_update(struct cli_report *report, const struct cli_view *view);
-/* Looks up call sites and judges. May read debug information, so it takes its time. */
+/* Reads what ranks spend their time on, unless that was done. */
+void cli_report_add_phases(struct cli_report *report);
+/* Looks up call sites, adds phases and judges. May read debug information, so it takes its time. */
 void cli_report_explain(struct cli_report *report);
 void cli_report_free(struct cli_report *report); /* NULL is allowed */
 

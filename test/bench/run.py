@@ -1,137 +1,346 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""All-reduce (float32, sum, ls_alloc memory) beside the limit of this machine, interleaved in one run.
+"""Lockstep beside its peers and the limits of this machine, interleaved in one run.
 
-run.py BUILD [--yardsticks DIR] [--rounds N] [--json]
-DIR holds limits.c and direct_p.c, which measure what direct access to shared buffers reaches on this
-machine without any runtime around it; without DIR only Lockstep's own times are printed. Ratios are
-limit / Lockstep, medians over the rounds; 1.00 is the limit. A round in which other processes took
-more than 3 % of the processor time is repeated, twice at most, and marked if it stays so."""
+run.py [BUILD] [--full] [--only OPERATIONS] [--ranks …] [--sizes …] [--json FILE] [--write-doc]
+run.py --from FILE [--write-doc]
+
+Each round runs every program once for each number of ranks and kind of data, one after the other, so that
+all of them meet the same neighbours; the order turns from round to round. What most is promised for comes
+first, and nothing begins that would not end in the time that there is. A run during which other processes
+took more than 3 % of the processors is repeated, and left out of the medians if it stays so (points where
+nothing else is left carry a ~). From the second round on a variant of a peer only runs where it came within
+half of the best peer. Ratios are peer ÷ Lockstep and limit ÷ Lockstep: above 1 Lockstep is faster."""
 
 import argparse
+import datetime
 import json
 import os
+import platform
 import re
-import signal
-import statistics
-import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-SIZES = [8, 1024, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-LIMIT_SIZES = {8, 1024, 65536, 1 << 20, 16 << 20, 64 << 20}  # those that limits.c measures
+import figures
+import goals
+import programs
+import quiet
+import table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DOC = ROOT / "doc/performance.md"
+BEGIN = "<!-- begin: written by test/bench/run.py --write-doc -->"
+END = "<!-- end: written by test/bench/run.py --write-doc -->"
+NEAR = 1.5  # a variant this much behind the best peer is not tried again
+
+SIZES = [8 << (3 * i) for i in range(8)]  # 8 B, 64 B, … 2 MiB, 16 MiB
+FULL_SIZES = sorted({8 << (2 * i) for i in range(12)} | {64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20})
+MORE = {("all-reduce", 2): [64 << 10, 1 << 20, 64 << 20]}  # where most is promised
+FIRST = ("all-reduce", "barrier")
+FIGURES_S = 150  # about what the other figures take
 
 
-def build(yardsticks, out):
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ("limits", "direct_p"):
-        subprocess.run(["gcc", "-O3", "-march=native", "-w", "-o", out / name, Path(yardsticks) / f"{name}.c", "-lpthread"], check=True)
+def number_list(text):
+    units = {"K": 10, "M": 20, "G": 30}
+    found = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+)([KMG]?)", word)
+        if not match:
+            raise argparse.ArgumentTypeError(f"'{word}' is no number such as 8, 64K or 16M")
+        found.append(int(match[1]) << units.get(match[2], 0))
+    return found
 
 
-def jiffies():
-    """(busy, own and children's) processor time so far, in clock ticks."""
-    fields = list(map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]))
-    times = os.times()
-    return sum(fields) - fields[3] - fields[4], sum(times[:4]) * os.sysconf("SC_CLK_TCK")
+def op_list(text):
+    known = {op.replace("-", ""): op for op in programs.OPS}
+    words = [word.replace("-", "").replace("_", "") for word in text.split(",")]
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(programs.OPS)}")
+    return [known[word] for word in words]
 
 
-def foreign_share(function):
-    """Runs function; returns its result and the share of the processors that others took meanwhile."""
-    begin, start = jiffies(), os.times().elapsed
-    result = function()
-    end, seconds = jiffies(), os.times().elapsed - start
-    foreign = (end[0] - begin[0]) - (end[1] - begin[1])
-    return result, max(0.0, foreign / (seconds * os.sysconf("SC_CLK_TCK") * os.cpu_count()))
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path, nargs="?", default=ROOT / "build/release")
+    parser.add_argument("--full", action="store_true", help="every size to 256 MiB, longer loops: hours")
+    parser.add_argument("--only", type=op_list, default=list(programs.OPS), metavar="OP,…", help="of " + ", ".join(programs.OPS))
+    parser.add_argument("--ranks", type=number_list, default=[2, 4, 8], metavar="N,…")
+    parser.add_argument("--sizes", type=number_list, metavar="BYTES,…", help="such as 8,64K,16M")
+    parser.add_argument("--data", choices=["hot", "fresh"])
+    parser.add_argument("--rounds", type=int, help="at most so many (3, or 5 with --full)")
+    parser.add_argument("--minutes", type=float, help="nothing begins that would not end in time (12, or 300 with --full)")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--no-limits", action="store_true")
+    parser.add_argument("--no-figures", action="store_true", help="times of collectives only")
+    parser.add_argument("--only-figures", action="store_true", help="all but times of collectives")
+    parser.add_argument("--noisy", action="store_true", help="does not repeat disturbed runs")
+    parser.add_argument("--verbose", action="store_true", help="tells of every run how long it took")
+    parser.add_argument("--yardsticks", type=Path, help="folder with limits.c, direct_p.c and c2c.c, for more limits")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps everything there")
+    parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measures nothing: what --json has kept")
+    parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (5 if options.full else 3)
+    options.minutes = options.minutes or (300 if options.full else 12)
+    options.effort = ["--repeats", "7" if options.full else "5", "--repeat-ms", "20" if options.full else "8",
+                      "--limit-ms", "500" if options.full else "100"]
+    return options
 
 
-def run_lockstep(build_dir, ranks, sizes, fresh=False):
-    command = [build_dir / "lockstep", "run", "--no-prefix", "-n", str(ranks), "--", build_dir / "test/bench/allreduce"]
-    command += ["--fresh"] if fresh else []
-    done = subprocess.run(command + [str(s) for s in sizes], stdout=subprocess.PIPE, text=True, check=True)
-    return {int(a): float(b) for a, b in (line.split() for line in done.stdout.split("\n") if line)}
+def points_of(options, ranks, fresh, ops):
+    found = []
+    for op in ops:
+        if op == "barrier" and fresh:  # it has no data
+            continue
+        sizes = options.sizes or (FULL_SIZES if options.full else SIZES)
+        if not options.sizes and not options.full:
+            sizes = sorted(sizes + MORE.get((op, ranks), []))
+        found += [(op, size) for size in (sizes if op != "barrier" else [0])]
+    return found
 
 
-def run_direct(out, ranks, sizes):
-    done = subprocess.run([out / "direct_p", str(ranks), "allreduce"] + [str(s) for s in sizes],
-                          stdout=subprocess.PIPE, text=True, check=True)
-    return {int(m[1]): float(m[2]) for m in re.finditer(r"(\d+) B +([\d.]+) us", done.stdout)}
+class Session:
+    def __init__(self, options):
+        self.options = options
+        self.results = table.Results()
+        self.complained = set()
+        self.failed = False  # Lockstep itself
+        self.dropped = {}  # (program, ranks, fresh) -> points that it is not tried at again
+        self.took = {}  # cell -> seconds
+        self.figures = {}
+        self.begin = time.monotonic()
+        quiet.TRIES = 1 if options.noisy else 3
+        out = options.build / "bench"
+        out.mkdir(exist_ok=True)
+        self.limit_binary = out / "limits"
+        self.ours = programs.lockstep_programs(options.build)
+        self.peers = [] if options.no_peers else programs.all_peers(options.build, out)
+        self.programs = self.ours + self.peers
+        self.limits = []
+        if not options.no_limits:
+            self.programs += programs.limit_programs(options.build)
+            self.limits = programs.kernel_limits(options.build, options.full)
+            if options.yardsticks and (options.yardsticks / "limits.c").exists():
+                self.limits += programs.outside_limits(options.yardsticks, out)
+
+    def complain(self, name, error):
+        if (name, str(error)[:60]) not in self.complained:
+            self.complained.add((name, str(error)[:60]))
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+
+    def run(self, name, ranks, fresh, function):
+        begin = time.monotonic()
+        result, foreign = quiet.quietly(function)
+        if self.options.verbose:
+            took = f"{time.monotonic() - begin:5.1f} s, others took {100 * foreign:2.0f} %"
+            print(f"{took}: {ranks} ranks, {'fresh' if fresh else 'hot'}: {name}", file=sys.stderr, flush=True)
+        return result, foreign
+
+    def run_program(self, program, ranks, fresh, points):
+        dropped = self.dropped.get((program.name, ranks, fresh), set())
+        points = [p for p in points if p not in dropped and program.fits(ranks, *p)]
+        if not points:
+            return
+        try:
+            (times, cpu), foreign = self.run(program.name, ranks, fresh, lambda: program.times(ranks, fresh, points, self.options.effort))
+        except quiet.Failed as error:
+            self.complain(f"{program.name}, {ranks} ranks", error)
+            self.failed |= program.kind == "lockstep"
+            times, cpu = programs.parse([line.split() for line in error.output.split("\n") if line])
+            foreign = 1.0
+            if program.kind == "peer":
+                self.dropped[program.name, ranks, fresh] = set(points)
+        for (op, size), us in times.items():
+            self.results.add((ranks, fresh, op, size), program.kind, program.name, us, foreign, cpu.get((op, size)))
+
+    def run_limit(self, limit, ranks, fresh, points):
+        points = [p for p in points if limit.fits(ranks, fresh, *p)]
+        if not points:
+            return
+        try:
+            times, foreign = self.run("limit " + limit.name, ranks, fresh, lambda: limit.times(ranks, fresh, points))
+        except quiet.Failed as error:
+            self.complain(f"limit {limit.name}", error)
+            return
+        for (op, size), us in times.items():
+            if (op, size) in points:
+                self.results.add((ranks, fresh, op, size), f"limit {limit.memory}", limit.name, us, foreign)
+
+    def cells(self):
+        """(ranks, fresh, operations), those first for which most is promised."""
+        kinds = {None: (True, False), "hot": (False,), "fresh": (True,)}[self.options.data]
+        parts = [[op for op in self.options.only if op in FIRST], [op for op in self.options.only if op not in FIRST]]
+        return [(ranks, fresh, tuple(ops)) for ops in parts if ops for ranks in self.options.ranks for fresh in kinds]
+
+    def left_s(self):
+        return self.options.minutes * 60 - (time.monotonic() - self.begin)
+
+    def run_cell(self, cell, turn):
+        """Every program once, one after the other."""
+        ranks, fresh, ops = cell
+        begin = time.monotonic()
+        points = points_of(self.options, ranks, fresh, ops)
+        jobs = [(self.run_program, p) for p in self.programs]
+        jobs += [(self.run_limit, limit) for limit in self.limits if turn < limit.rounds]
+        first = turn * len(jobs) // 3 % len(jobs)
+        for run, what in jobs[first:] + jobs[:first]:
+            run(what, ranks, fresh, points)
+        self.took[cell] = time.monotonic() - begin
+
+    def drop_hopeless(self):
+        for (ranks, fresh, op, size), found in self.results.times.items():
+            _, best = self.results.best((ranks, fresh, op, size), "peer")
+            for (kind, name), samples in found.items():
+                if kind == "peer" and samples.median() > NEAR * best:
+                    self.dropped.setdefault((name, ranks, fresh), set()).add((op, size))
+
+    def rounds(self):
+        """How many rounds there was time for; the other figures are measured after the first."""
+        cells = self.cells() if not self.options.only_figures else []
+        later = 0 if self.options.no_figures else FIGURES_S
+        for turn in range(self.options.rounds):
+            begin, late = time.monotonic(), []
+            for cell in cells:
+                # The first time nobody knows how long a cell takes; later it is a little less than the last time.
+                if self.left_s() - later < self.took.get(cell, 30) * 0.9:
+                    late.append(cell)
+                    continue
+                self.run_cell(cell, turn)
+            self.drop_hopeless()
+            if turn == 0 and not self.options.no_figures:
+                self.figures = self.measure_figures()
+                later = 0
+            print(f"round {turn + 1} took {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+            for ranks, fresh, ops in late if turn == 0 else ():
+                left_out = f"{ranks} ranks, {'fresh' if fresh else 'hot'} data, {', '.join(ops)}"
+                print(f"no time for: {left_out} (--minutes gives more)", file=sys.stderr)
+            if len(late) == len(cells):
+                return turn
+        return self.options.rounds
+
+    def measure_figures(self):
+        """What needs programs of its own; what fails is told and left out."""
+        found, build, full = {}, self.options.build, self.options.full
+
+        def ranks_of(program):
+            if program.kind == "lockstep":
+                return (2, 8, 64) if program.name == "mapped" else ()
+            return (2, 8, 64) if full and program.name in ("openmpi", "mpich") else (2, 8) if program.name in ("openmpi", "mpich", "gloo ring") else ()
+
+        def one_way():
+            ours = figures.cache_line(build)
+            return min(ours, figures.outside_cache_line(self.limit_binary)) if self.limit_binary.exists() else ours
+
+        for name, make in (("one_way_us", one_way),
+                           ("overlap", lambda: figures.overlap(build)),
+                           ("idle_us", lambda: figures.idle(build)),
+                           ("recorder_ns", lambda: figures.recorder(build)),
+                           ("open", lambda: figures.opening(self.ours + self.peers, ranks_of)),
+                           ("verdict", lambda: figures.verdicts(build, (2, 8, 64))),
+                           ("beside", lambda: figures.beside(self.ours + self.peers))):
+            begin = time.monotonic()
+            try:
+                found[name] = make()
+            except (quiet.Failed, OSError, ValueError, TypeError) as error:
+                self.complain(name, error)
+                self.failed = True
+            if self.options.verbose:
+                print(f"{time.monotonic() - begin:5.1f} s: {name}", file=sys.stderr, flush=True)
+        found["open"], found["trace_bytes"] = found.get("open") or ([], 0)
+        return found
+
+    def report(self, rounds):
+        rows = self.results.rows()
+        figures_too = dict(self.figures)
+        if rows and not self.options.no_figures:
+            figures_too["processor_time"] = figures.processor_time(rows)
+        if figures_too.get("one_way_us"):
+            figures_too["small"] = figures.small_operations(rows, figures_too["one_way_us"])
+        found = {"machine": machine(), "versions": programs.versions(self.options.build),
+                 "date": datetime.date.today().isoformat(), "command": command(self.options), "rounds": rounds,
+                 "noisy_runs": quiet.disturbed, "rows": rows, "figures": figures_too}
+        found["goals"] = goals.of_report(found)
+        return found
 
 
-def run_limits(out):
-    """The two direct variants of `limits allreduce`; the rest of its output is not waited for."""
-    best = {}
-    with subprocess.Popen([out / "limits", "allreduce"], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        for line in process.stdout:
-            words = line.split()
-            if words[0] not in ("variant", "direct", "direct_nt"):
-                break
-            if words[0] != "variant":
-                size, us = int(words[1]), float(words[3])
-                best[size] = min(us, best.get(size, us))
-        os.killpg(process.pid, signal.SIGKILL)
-    return best
+def command(options):
+    """What a person types to have the same."""
+    restricted = options.sizes or options.data or options.no_peers or options.no_limits or options.no_figures or options.only_figures
+    if restricted or options.only != list(programs.OPS) or options.ranks != [2, 4, 8]:
+        return " ".join(["test/bench/run.py", *sys.argv[1:]])
+    return "make bench" + (" FULL=1" if options.full else "")
 
 
-def measure_round(build_dir, out, two_limits):
-    figures = {}
-    for ranks in (2, 4):
-        sizes = SIZES
-        figures[ranks] = {"lockstep": run_lockstep(build_dir, ranks, sizes)}
-        if out:
-            figures[ranks]["direct_p"] = run_direct(out, ranks, sizes)
-        if out and ranks == 2 and two_limits:
-            figures[ranks]["limits"] = run_limits(out)
-    return figures
+def machine():
+    text = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"model name\s*: (.*)", text)
+    memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
+    caches = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind = (index / "type").read_text().strip()
+        if kind != "Instruction":
+            caches[f"L{(index / 'level').read_text().strip()}"] = (index / "size").read_text().strip()
+    return {"processor": model[1] if model else platform.machine(), "processors": os.cpu_count(), "caches": caches,
+            "memory_gib": round(memory / (1 << 20)), "kernel": platform.release(),
+            "isa": [w for w in ("avx2", "avx512f") if re.search(rf"\b{w}\b", text)]}
 
 
-def median(rounds, ranks, program, size):
-    values = [r[ranks][program][size] for r in rounds if program in r[ranks] and size in r[ranks][program]]
-    return statistics.median(values) if values else None
+def head(report):
+    host = report["machine"]
+    caches = ", ".join(f"{name} {size}" for name, size in host["caches"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    return (f"Machine: {host['processor']}, {host['processors']} processors ({' '.join(host['isa'])}; {caches}), "
+            f"{host['memory_gib']} GiB, Linux {host['kernel']}.\n\n"
+            f"Versions: {versions}.\n\n"
+            f"Command: `{report['command']}` on {report['date']}; {report['rounds']} rounds; "
+            f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others.")
 
 
-def summarize(rounds):
-    rows = []
-    for ranks in (2, 4):
-        for size in SIZES:
-            ours = median(rounds, ranks, "lockstep", size)
-            limits = {p: t for p in ("direct_p", "limits") if (t := median(rounds, ranks, p, size)) is not None}
-            row = {"ranks": ranks, "bytes": size, "us": ours}
-            if limits:
-                name = min(limits, key=limits.get)
-                row.update(limit=name, limit_us=limits[name], ratio=limits[name] / ours)
-            rows.append(row)
-    return rows
+def draw(report):
+    """Markdown of the pictures, drawn by whichever Python has matplotlib."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(report, file)
+        file.flush()
+        for python in (sys.executable, "/usr/bin/python3"):
+            try:
+                text = quiet.output_of([python, HERE / "plot.py", file.name, DOC.parent])
+                return "\n".join(f"![{title}]({name})" for name, title in (line.split("\t") for line in text.splitlines()))
+            except quiet.Failed as error:
+                failed = error
+    print(f"no pictures: {failed}", file=sys.stderr)
+    return ""
+
+
+def write_doc(report):
+    text = DOC.read_text()
+    before, rest = text.split(BEGIN)
+    body = "\n".join([head(report), figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
+                      "## Times", "", draw(report), table.markdown(report["rows"]), "", "## Other figures",
+                      figures.markdown(figures.tables(report["figures"]))])
+    DOC.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.split(END)[1]}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("build", type=Path)
-    parser.add_argument("--yardsticks", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    out = None
-    if options.yardsticks and (options.yardsticks / "limits.c").exists():
-        out = options.build / "yardsticks"
-        build(options.yardsticks, out)
-    rounds = []
-    for i in range(options.rounds):
-        for _ in range(3):
-            figures, foreign = foreign_share(lambda: measure_round(options.build, out, i < 3))
-            if foreign <= 0.03:
-                break
-            print(f"round {i + 1}: other processes took {100 * foreign:.0f} % of the processors", file=sys.stderr)
-        rounds.append(figures)
-    rows = summarize(rounds)
+    options = parse()
+    if options.kept:
+        report, failed = json.loads(options.kept.read_text()), False
+    else:
+        session = Session(options)
+        report = session.report(session.rounds())
+        failed = session.failed
+    print(head(report).replace("\n\n", "\n"))
+    print(table.terminal(report["rows"]))
+    print(figures.terminal(figures.tables(report["figures"]) + goals.tables(report["goals"])))
     if options.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print("all-reduce, float32, sum, ls_alloc memory, same buffer again and again")
-    print(f"{'ranks':>5} {'bytes':>10} {'lockstep us':>12} {'limit us':>12} {'limit':>9} {'ratio':>6}")
-    for row in rows:
-        tail = f"{row['limit_us']:12.2f} {row['limit']:>9} {row['ratio']:6.2f}" if "ratio" in row else ""
-        print(f"{row['ranks']:>5} {row['bytes']:>10} {row['us']:12.2f} {tail}")
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if options.write_doc:
+        write_doc(report)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

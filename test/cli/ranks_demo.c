@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
- * one rank does something else: ranks_demo [--rounds N] [--linger] [FAULT RANK ROUND]. Rounds count from
- * 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, 8, …, or "failed STATUS". */
+ * one rank does something else: ranks_demo [--rounds N] [--linger] [--phases] [FAULT RANK ROUND]. Rounds
+ * count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +18,7 @@ enum { COUNT = 1000 };
 struct plan {
 	uint64_t rounds; /* 0: no end */
 	bool linger;     /* after a failure stay with the group open */
+	bool phases;     /* data/image, in data, then backward, in which the round is */
 	const char *fault;
 	int rank;
 	uint64_t round;
@@ -81,6 +82,32 @@ static ls_status one_round(ls_group *group, const struct plan *plan, uint64_t ro
 	return ls_allreduce(group, values, values, COUNT, LS_FLOAT32, LS_MAX, NULL);
 }
 
+static ls_status load_data(ls_group *group)
+{
+	static const char *const names[] = {"data", "data/image"};
+	ls_status status = LS_OK;
+
+	for (int i = 0; status == LS_OK && i < 2; i++)
+		status = ls_phase_begin(group, names[i]);
+	for (int i = 1; status == LS_OK && i >= 0; i--)
+		status = ls_phase_end(group, names[i]);
+	return status;
+}
+
+static ls_status one_round_in_phases(ls_group *group, const struct plan *plan, uint64_t round,
+				     float *values)
+{
+	ls_status status = load_data(group);
+
+	if (status == LS_OK)
+		status = ls_phase_begin(group, "backward");
+	if (status == LS_OK)
+		status = one_round(group, plan, round, values);
+	if (status == LS_OK)
+		status = ls_phase_end(group, "backward");
+	return status;
+}
+
 static int fail(ls_status status, bool linger)
 {
 	printf("failed %s\n", ls_status_name(status));
@@ -98,7 +125,8 @@ static int loop(ls_group *group, const struct plan *plan)
 		return fail(status, false);
 	memset(values, 0, COUNT * sizeof(float));
 	for (uint64_t round = 1; plan->rounds == 0 || round <= plan->rounds; round++) {
-		status = one_round(group, plan, round, values);
+		status = plan->phases ? one_round_in_phases(group, plan, round, values)
+				      : one_round(group, plan, round, values);
 		if (status != LS_OK)
 			return fail(status, plan->linger);
 		if ((round & (round - 1)) == 0)
@@ -115,6 +143,8 @@ static void read_arguments(int argc, char **argv, struct plan *out)
 	for (; next < argc && argv[next][0] == '-'; next++) {
 		if (strcmp(argv[next], "--linger") == 0)
 			out->linger = true;
+		else if (strcmp(argv[next], "--phases") == 0)
+			out->phases = true;
 		else if (strcmp(argv[next], "--rounds") == 0 && next + 1 < argc)
 			out->rounds = strtoull(argv[++next], NULL, 10);
 		else

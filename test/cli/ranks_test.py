@@ -68,6 +68,8 @@ def test_running_job():
                   (rank, ranks[rank], True, False))
             equal((seen['operation']['kind'], seen['operation']['count']), ('all-reduce', 1000))
             matches('^ranks_demo.c:[0-9]+$', seen['operation']['site'])
+            equal(seen['phases'], None)
+        equal(found['stragglers'], [])
         # The same job by its number, by any rank, and among all.
         for name in (found['job'], ranks[0], ranks[3]):
             equal(diagnose(name)[1]['job'], found['job'])
@@ -77,6 +79,63 @@ def test_running_job():
         job.process.send_signal(signal.SIGTERM)
         job.end()
         equal(lockstep('diagnose', found['job']).returncode, 3)
+
+
+PHASES = ['data', 'data/image', 'backward', 'outside']
+
+
+def phase(job, rank, name):
+    return next(one for one in job['ranks'][rank]['phases'] if one['name'] == name)
+
+
+def test_phases_of_a_running_job():
+    with demo('--phases') as job:
+        job.expect(*lines('round 16'))
+        _, found = diagnose(job.pid)
+        for seen in found['ranks']:
+            equal([one['name'] for one in seen['phases']], PHASES)
+            counts = [one['count'] for one in seen['phases']]
+            assert 15 <= counts[2] <= counts[0] <= counts[1] <= counts[2] + 2, counts
+            equal(counts[3], 0)
+        text = lockstep('diagnose', job.pid).stdout
+        matches(r'(?m)^  phases:\n(?:    .*\n)*'
+                r'    +rank +data +data/image +backward +outside +waiting +skew\n'
+                r'(?: +%s(?: +\d+\.\d\d){5} +[-+]\d+ %%(?:  in [a-z/]+)?\n){4}' % r'\d', text)
+
+
+def test_phases_at_the_end():
+    result = lockstep('run', '--phases', '-n', 3, DEMO, '--phases', '--rounds', 20)
+    equal(result.returncode, 0)
+    matches(r'(?m)^milliseconds of own work in each phase, of .*\n'
+            r'  rank +data +data/image +backward +outside +waiting +skew\n'
+            r'(?: +\d(?: +\d+\.\d\d){5} +[-+]\d+ %\n){3}\Z', result.stderr)
+    equal(lockstep('run', '-n', 2, DEMO, '--phases', '--rounds', 2).stderr, '')
+    equal(lockstep('run', '--phases', '-n', 2, DEMO, '--rounds', 2).stderr, 'no rank has begun a phase\n')
+    with tempfile.TemporaryDirectory() as place:
+        result = lockstep('run', '--phases', '-n', 3, DEMO, '--phases', 'exit', 1, 6,
+                          env=environment(TMPDIR=place))
+    equal(result.returncode, 7)
+    matches(r'(?m)^     1 .*  in backward$', result.stderr)
+
+
+def test_phases_of_a_stopped_rank():
+    """It is in its phase and does not wait, so all the time is its own; what the others do is waiting."""
+    with demo('--phases', 'stop', 1, 6) as job:
+        job.expect(*lines('round 4'))
+
+        def is_shown(found):
+            others = [phase(found, rank, 'backward') for rank in (0, 2, 3)]
+            return (found['ranks'][1]['process'] == 'stopped' and
+                    all(waits(found, rank, [1]) for rank in (0, 2, 3)) and
+                    all(other['waited_us'] > 3 * other['own_us'] for other in others) and
+                    any((one['ranks'], one['phase']) == ([1], 'backward') for one in found['stragglers']))
+        _, found = until_diagnosed(job.pid, is_shown)
+        for rank in range(4):
+            equal([one['name'] for one in found['ranks'][rank]['phases'] if one['running']], ['backward'])
+            equal((phase(found, rank, 'data')['count'], phase(found, rank, 'backward')['count']), (6, 5))
+        equal(phase(found, 1, 'outside')['running'], False)
+        matches(r'rank 1 spends .* in backward, which costs \d+ % of the step',
+                lockstep('diagnose', job.pid).stdout)
 
 
 def test_two_jobs():
@@ -217,6 +276,15 @@ def test_killed_rank():
     matches('was killed by SIGKILL', found['ended'])
     matches('failed with LS_PEER_DIED:\n    rank 2 ', text)
     equal(errors.count('[LS-VERDICT]'), 1)
+
+
+def test_phases_of_a_snapshot():
+    _, _, _, found, text = fails('--phases', 'kill', 2, 6)
+    for rank in range(4):
+        equal([one['name'] for one in found['ranks'][rank]['phases']], PHASES)
+        equal([one['count'] for one in found['ranks'][rank]['phases']], [6, 6, 5, 0])
+    equal(phase(found, 2, 'backward')['running'], True)  # as it was when it died
+    matches(r'(?m)^ +2 .*  in backward$', text)
 
 
 def test_rank_that_exits():

@@ -9,7 +9,7 @@ import tempfile
 
 from harness import environment, equal, lockstep, main, matches, program
 
-COMMANDS = ('run', 'diagnose', 'plan', 'settings', 'explain')
+COMMANDS = ('run', 'diagnose', 'plan', 'bench', 'tune', 'settings', 'explain')
 
 
 def good(*arguments, **options):
@@ -40,7 +40,7 @@ def test_every_option_is_in_the_help():
     # Whatever the help lists exists: it is refused for its value or its context, not as unknown.
     for command in COMMANDS:
         for option in re.findall(r'(?m)^  (?:-\w, )?(--[\w-]+)', good(command, '--help')):
-            result = lockstep(command, option)
+            result = lockstep(command, option, 'xyzzy')
             assert 'there is no option' not in result.stderr, (command, option)
 
 
@@ -71,7 +71,7 @@ def plan(*arguments):
         rank, *lines = text.strip('\n').split('\n')
         if lines == ['  nothing to do']:
             lines = []
-        steps[int(rank)] = [line[7:] for line in lines]
+        steps[int(rank.split(':')[0])] = [line[7:] for line in lines]
         equal([line[:7] for line in lines], ['  %3d  ' % i for i in range(len(lines))])
     return head, steps
 
@@ -89,6 +89,19 @@ def test_plan():
     assert any(step.startswith('send ') for step in steps[2])
     assert all(not step.startswith('send ') for step in steps[1])
     assert any('from rank 2' in step for rank in (0, 1) for step in steps[rank])
+    head, steps = plan('alltoall', '-n', 4, '--algorithm', 'direct', '--bytes', '64K')
+    matches('^alltoall of 64 KiB on 4 ranks: direct\n', head)
+    matches('4 parts of about 16 KiB each; peers read', head)
+    assert 'copy part 1 of the input of rank 3 to part 3 of my output' in steps[1], steps
+    head, steps = plan('gather', '-n', 3, '--root', 1, '--algorithm', 'pairwise', '--bytes', '64K')
+    matches('^gather of 64 KiB from each of 3 ranks to rank 1: pairwise\n', head)
+    matches('3 parts of 64 KiB each; data travels in messages', head)
+    equal(steps[0], ['send part 0 of my input to rank 1'])
+    assert 'receive part 2 from rank 2 into my output' in steps[1], steps
+    text = good('plan', 'allreduce', '-n', 2, '--algorithm', 'pull')
+    matches('\nrank 0: peers read its input, peers read its output\n', text)
+    text = good('plan', 'reduce-scatter', '-n', 2, '--algorithm', 'pairwise', '--in-place')
+    matches('\nrank 1: its input is mapped, needs scratch\n    0  send part 0', text)
     head, steps = plan('barrier', '-n', 2, '--algorithm', 'doubling', '--rank', 1)
     equal(list(steps), [1])
     matches('^barrier on 2 ranks: doubling\n', head)
@@ -114,7 +127,9 @@ def test_plan_by_setting():
 
 
 def test_every_plan_can_be_printed():
-    for collective in ('allreduce', 'broadcast', 'barrier'):
+    collectives = matches('only (.*); see', wrong(2, 'plan', 'xyzzy', '-n', 5))[1].split(', ')
+    equal(len(collectives), 9)
+    for collective in collectives:
         message = wrong(2, 'plan', collective, '-n', 5, '--algorithm', 'xyzzy')
         for algorithm in matches('only (.*); see', message)[1].split(', '):
             size = [] if collective == 'barrier' else ['--bytes', '100']
@@ -123,18 +138,55 @@ def test_every_plan_can_be_printed():
                 equal(sorted(steps), list(range(ranks)))
 
 
+def test_plan_by_table():
+    defaults = good('plan', '--table')
+    matches('LOCKSTEP_TABLE is not set', defaults)
+    matches(r'\nany +any +max +slot +64K +plain +256K\nany +any +max +direct +64K +plain +256K\n$', defaults)
+    with tempfile.NamedTemporaryFile('w') as file:
+        file.write('# mine\nallreduce 2-4 64K tree 32K stream 128K\n\nbarrier any max doubling 64K plain 256K\n')
+        file.flush()
+        env = environment(LOCKSTEP_TABLE=file.name)
+        text = good('plan', '--table', env=env)
+        matches(r'LOCKSTEP_TABLE is %s;' % file.name, text)
+        matches(r'\nallreduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nany .* slot ', text)
+        matches(r'LOCKSTEP_ALGORITHM: ring', good('plan', '--table', env={**env, 'LOCKSTEP_ALGORITHM': 'ring'}))
+        text = good('plan', 'allreduce', '-n', 4, '--bytes', '4K', env=env)
+        matches(r'ranks: tree\n  chosen by size: tree up to 64 KiB, then direct\n', text)
+        matches(r'ranks: direct\n', good('plan', 'allreduce', '-n', 4, '--bytes', '65K', env=env))
+        matches(r'ranks: slot\n', good('plan', 'allreduce', '-n', 5, '--bytes', 8, env=env))
+        matches(r': doubling\n', good('plan', 'barrier', '-n', 5, env=env))
+        # What is printed can be used.
+        with tempfile.NamedTemporaryFile('w') as again:
+            again.write(good('plan', '--table', env=env))
+            again.flush()
+            wanted, seen = (good('plan', '--table', env=environment(LOCKSTEP_TABLE=name)).splitlines()
+                            for name in (file.name, again.name))
+            equal(seen[2:6], wanted[2:6])
+        file.write('allreduce 2-4 64K tree\n')
+        file.flush()
+        matches(r'%s, line 5: 4 words instead of 7: .* \[LS-TABLE-LINE\]' % file.name,
+                wrong(2, 'plan', '--table', env=env))
+    matches(r"'%s', which LOCKSTEP_TABLE names: No such file .*LS-TABLE-FILE" % file.name,
+            wrong(2, 'plan', 'allreduce', '-n', 2, env=env))
+    matches('--table prints all', wrong(2, 'plan', '--table', 'allreduce'))
+
+
 def test_plan_errors():
     for arguments, message in (
             ([], 'which collective'),
             (['allreduce'], 'how many ranks'),
             (['allredcue', '-n', 2], r"no collective 'allredcue' \(did you mean 'allreduce'\?\)"),
-            (['xyzzy', '-n', 2], "no collective 'xyzzy', only allreduce, broadcast, barrier"),
+            (['xyzzy', '-n', 2], "no collective 'xyzzy', only allreduce, reduce, broadcast, .*, barrier"),
             (['allreduce', 'barrier', '-n', 2], "not also 'barrier'"),
             (['allreduce', '-n', 65], 'from 1 to 64'),
             (['allreduce', '-n', 2, '--bytes', '1X'], '--bytes needs'),
             (['allreduce', '-n', 2, '--bytes', '99999999999G'], '--bytes needs'),
             (['allreduce', '-n', 2, '--rank', 2], 'no rank 2'),
             (['allreduce', '-n', 2, '--root', 1], 'has no root'),
+            (['allgather', '-n', 2, '--root', 1], 'has no root'),
+            (['gather', '-n', 2, '--root', 2], 'no root 2'),
+            (['alltoall', '-n', 2, '--in-place'], 'never in place'),
+            (['reduce', '-n', 2, '--algorithm', 'pull'], 'no reduce algorithm'),
             (['broadcast', '-n', 2, '--root', 2], 'no root 2'),
             (['broadcast', '-n', 2, '--algorithm', 'doubling'], 'no broadcast algorithm'),
             (['allreduce', '-n', 2, '--algorithm', 'rign'], r"did you mean 'ring'"),

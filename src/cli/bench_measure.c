@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Times one collective, and checks it first. Includes nothing of Lockstep: see bench.h. All ranks take
+ * the same decisions, as each is taken from numbers that the ranks have combined. */
+#include "cli/bench.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPEATS_MAX = 99, ROUNDS_MAX = 200000, PATTERN = 251 };
+
+static const char *const names[BENCH_OP_COUNT] = {
+	[BENCH_ALLREDUCE] = "all-reduce",
+	[BENCH_REDUCE] = "reduce",
+	[BENCH_BROADCAST] = "broadcast",
+	[BENCH_ALLGATHER] = "all-gather",
+	[BENCH_GATHER] = "gather",
+	[BENCH_SCATTER] = "scatter",
+	[BENCH_REDUCE_SCATTER] = "reduce-scatter",
+	[BENCH_ALLTOALL] = "all-to-all",
+	[BENCH_BARRIER] = "barrier",
+};
+
+const char *cli_bench_op_name(enum bench_op op)
+{
+	return names[op];
+}
+
+static bool same_name(const char *a, const char *b)
+{
+	for (;; a++, b++) {
+		a += *a == '-' || *a == '_';
+		b += *b == '-' || *b == '_';
+		if (*a != *b)
+			return false;
+		if (*a == '\0')
+			return true;
+	}
+}
+
+int cli_bench_op_from(const char *name)
+{
+	for (int op = 0; op < BENCH_OP_COUNT; op++)
+		if (same_name(names[op], name))
+			return op;
+	return -1;
+}
+
+static bool in_place(enum bench_op op)
+{
+	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE || op == BENCH_BROADCAST;
+}
+
+static bool has_parts(enum bench_op op)
+{
+	return !in_place(op) && op != BENCH_BARRIER;
+}
+
+size_t cli_bench_count(enum bench_op op, size_t bytes, int size)
+{
+	if (op == BENCH_BARRIER)
+		return 0;
+	size_t count = bytes / sizeof(float) / (has_parts(op) ? (size_t)size : 1);
+	return count > 0 ? count : 1;
+}
+
+size_t cli_bench_elements(enum bench_op op, size_t bytes, int size)
+{
+	return cli_bench_count(op, bytes, size) * (has_parts(op) ? (size_t)size : 1);
+}
+
+double cli_bench_bus_factor(enum bench_op op, int size)
+{
+	double part = (double)(size - 1) / size;
+
+	if (op == BENCH_ALLREDUCE)
+		return 2 * part;
+	return has_parts(op) ? part : 1;
+}
+
+void cli_bench_bind(int rank)
+{
+	cpu_set_t all, one;
+
+	if (rank < 0 || sched_getaffinity(0, sizeof all, &all) != 0)
+		return;
+	int skip = rank % CPU_COUNT(&all);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &all) || skip-- > 0)
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (sched_setaffinity(0, sizeof one, &one) != 0)
+			perror("bench: sched_setaffinity");
+		return;
+	}
+}
+
+/* ---- checking ---- */
+
+/* Element i of rank r's send buffer. Small whole numbers, so that sums are exact in any order. */
+static float element(size_t i, int rank)
+{
+	return (float)(i % PATTERN) + 3 * (float)rank;
+}
+
+static float element_sum(size_t i, int size)
+{
+	return (float)size * (float)(i % PATTERN) + 3 * (float)(size * (size - 1) / 2);
+}
+
+/* Element i of the result on rank r. */
+static float wanted(const struct bench_runtime *runtime, enum bench_op op, size_t count, size_t i)
+{
+	size_t mine = (size_t)runtime->rank * count;
+
+	switch (op) {
+	case BENCH_ALLREDUCE:
+	case BENCH_REDUCE:
+		return element_sum(i, runtime->size);
+	case BENCH_BROADCAST:
+		return element(i, 0);
+	case BENCH_ALLGATHER:
+	case BENCH_GATHER:
+		return element(i % count, (int)(i / count));
+	case BENCH_SCATTER:
+		return element(mine + i, 0);
+	case BENCH_REDUCE_SCATTER:
+		return element_sum(mine + i, runtime->size);
+	case BENCH_ALLTOALL:
+		return element(mine + i % count, (int)(i / count));
+	case BENCH_BARRIER:
+	case BENCH_OP_COUNT:
+		break;
+	}
+	return 0;
+}
+
+/* How many elements of the result this rank gets. */
+static size_t result_elements(const struct bench_runtime *runtime, const struct bench_case *what)
+{
+	enum bench_op op = what->op;
+
+	if ((op == BENCH_REDUCE || op == BENCH_GATHER) && runtime->rank != 0)
+		return 0;
+	if (op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER)
+		return cli_bench_count(op, what->bytes, runtime->size);
+	return cli_bench_elements(op, what->bytes, runtime->size);
+}
+
+static double now(clockid_t clock)
+{
+	struct timespec time;
+
+	/* Cannot fail for the two clocks that are read here. */
+	if (clock_gettime(clock, &time) != 0)
+		abort();
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool run(const struct bench_runtime *runtime, const struct bench_case *what)
+{
+	float *recv = in_place(what->op) ? what->send : what->recv;
+
+	return runtime->run(runtime->state, what->op, what->send, recv,
+			    cli_bench_count(what->op, what->bytes, runtime->size));
+}
+
+static bool barrier(const struct bench_runtime *runtime)
+{
+	return runtime->run(runtime->state, BENCH_BARRIER, NULL, NULL, 0);
+}
+
+/* Nobody may leave before the last one has come: the clock is the same for all processes. */
+static bool check_barrier(const struct bench_runtime *runtime, char *text, size_t text_bytes)
+{
+	double entered = now(CLOCK_MONOTONIC);
+	if (!barrier(runtime))
+		return false;
+	double left = now(CLOCK_MONOTONIC);
+	if (!runtime->combine(runtime->state, BENCH_MAX, &entered))
+		return false;
+	if (left < entered)
+		snprintf(text, text_bytes, "rank %d left a barrier before the last rank came",
+			 runtime->rank);
+	return left >= entered;
+}
+
+bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
+		     size_t text_bytes)
+{
+	size_t count = cli_bench_count(what->op, what->bytes, runtime->size);
+	size_t elements = cli_bench_elements(what->op, what->bytes, runtime->size);
+	const float *result = in_place(what->op) ? what->send : what->recv;
+
+	text[0] = '\0';
+	if (what->op == BENCH_BARRIER)
+		return check_barrier(runtime, text, text_bytes);
+	for (size_t i = 0; i < elements; i++) {
+		what->send[i] = element(i, runtime->rank);
+		if (!in_place(what->op))
+			what->recv[i] = -1;
+	}
+	if (!barrier(runtime) || !run(runtime, what))
+		return false;
+	for (size_t i = 0, end = result_elements(runtime, what); i < end; i++) {
+		float want = wanted(runtime, what->op, count, i);
+		if (result[i] == want)
+			continue;
+		snprintf(text, text_bytes, "element %zu of %s on rank %d is %g instead of %g", i,
+			 names[what->op], runtime->rank, (double)result[i], (double)want);
+		return false;
+	}
+	return true;
+}
+
+/* ---- timing ---- */
+
+/* One loop; all numbers are the same on all ranks. */
+struct loop {
+	double seconds; /* of one operation */
+	double cpu_seconds;
+	double elapsed; /* of the loop, rewriting included */
+};
+
+static void rewrite(const struct bench_runtime *runtime, const struct bench_case *what)
+{
+	size_t elements = cli_bench_elements(what->op, what->bytes, runtime->size);
+	float value = (float)runtime->rank;
+
+	for (size_t i = 0; i < elements; i++)
+		what->send[i] = value;
+}
+
+static bool loop_fresh(const struct bench_runtime *runtime, const struct bench_case *what,
+		       long rounds, double *total)
+{
+	*total = 0;
+	for (long i = 0; i < rounds; i++) {
+		rewrite(runtime, what);
+		if (!barrier(runtime))
+			return false;
+		double start = now(CLOCK_MONOTONIC);
+		if (!run(runtime, what))
+			return false;
+		*total += now(CLOCK_MONOTONIC) - start;
+	}
+	return true;
+}
+
+static bool loop_hot(const struct bench_runtime *runtime, const struct bench_case *what,
+		     long rounds, double *total, double *cpu)
+{
+	double cpu_start = now(CLOCK_PROCESS_CPUTIME_ID), start = now(CLOCK_MONOTONIC);
+
+	for (long i = 0; i < rounds; i++)
+		if (!run(runtime, what))
+			return false;
+	*total = now(CLOCK_MONOTONIC) - start;
+	*cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
+	return true;
+}
+
+static bool loop(const struct bench_runtime *runtime, const struct bench_case *what, long rounds,
+		 struct loop *out)
+{
+	double start = now(CLOCK_MONOTONIC), total = 0, cpu = 0;
+
+	if (!barrier(runtime))
+		return false;
+	if (!(what->fresh ? loop_fresh(runtime, what, rounds, &total)
+			  : loop_hot(runtime, what, rounds, &total, &cpu)))
+		return false;
+	*out = (struct loop){total / (double)rounds, cpu / (double)rounds,
+			     now(CLOCK_MONOTONIC) - start};
+	return runtime->combine(runtime->state, BENCH_MAX, &out->seconds) &&
+	       runtime->combine(runtime->state, BENCH_SUM, &out->cpu_seconds) &&
+	       runtime->combine(runtime->state, BENCH_MAX, &out->elapsed);
+}
+
+/* How many operations fill repeat_s; the first ones also touch what has never been touched. */
+static bool choose_rounds(const struct bench_runtime *runtime, const struct bench_case *what,
+			  const struct bench_effort *effort, long *rounds)
+{
+	struct loop first;
+
+	*rounds = 1;
+	for (int tries = 0; tries < 3; tries++) {
+		if (!loop(runtime, what, *rounds, &first))
+			return false;
+		double one = first.elapsed / (double)*rounds;
+		double fill = effort->repeat_s / (one > 1e-9 ? one : 1e-9);
+		*rounds = fill < 1 ? 1 : fill > ROUNDS_MAX ? ROUNDS_MAX : (long)fill;
+		if (*rounds == 1)
+			break;
+		/* The first tries are short and so say little: go up in steps. */
+		if (tries < 2 && *rounds > 30)
+			*rounds = tries == 0 ? 3 : 30;
+	}
+	return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+	qsort(values, (size_t)count, sizeof *values, compare);
+	return values[count / 2];
+}
+
+bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
+		    const struct bench_effort *effort, struct bench_time *out)
+{
+	double seconds[REPEATS_MAX], cpu[REPEATS_MAX], spent = 0;
+	int repeats = effort->repeats > REPEATS_MAX ? REPEATS_MAX : effort->repeats;
+	int done = 0;
+	long rounds;
+
+	/* Sums of zeros stay zeros, however often they are summed in place. */
+	size_t bytes = cli_bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
+	if (bytes > 0)
+		memset(what->send, 0, bytes);
+	if (!choose_rounds(runtime, what, effort, &rounds))
+		return false;
+	do {
+		struct loop one;
+		if (!loop(runtime, what, rounds, &one))
+			return false;
+		seconds[done] = one.seconds;
+		cpu[done] = one.cpu_seconds;
+		spent += one.elapsed;
+		done++;
+	} while (done < repeats && spent < effort->limit_s);
+	out->seconds = median(seconds, done);
+	out->cpu_seconds = what->fresh ? -1 : median(cpu, done);
+	return true;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * lockstep tune: what is tried, and which table follows from the times. Pure, but for tune_cmd.c, which
+ * measures. A candidate is one line of a table that holds for everything; candidate 0 is the default. */
+#ifndef CLI_TUNE_H
+#define CLI_TUNE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan/plan_table.h"
+
+enum {
+	TUNE_SIZES_MAX = 16,
+	TUNE_ROUNDS_MAX = 15,
+};
+
+struct tune_candidate {
+	enum plan_algorithm algorithm; /* of candidate 0: PLAN_NONE, whatever the default table says */
+	bool stream;
+	uint32_t chunk_bytes, read_bytes;
+	bool plain;         /* tried with memory of malloc */
+	uint64_t bytes_min; /* below this nobody can tell it from candidate 0 */
+};
+
+/* The i-th, NULL past the end. */
+const struct tune_candidate *cli_tune_candidate(int i);
+int cli_tune_candidates(void);
+
+/* Whether candidate `i` is worth a try, for this payload. */
+bool cli_tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes);
+
+/* Seconds for each candidate, collective and size; 0: not tried. */
+struct tune_times {
+	int size_count;
+	uint64_t sizes[TUNE_SIZES_MAX]; /* payloads, growing */
+	double *seconds; /* [candidates][PLAN_COLLECTIVE_COUNT][TUNE_SIZES_MAX], see cli_tune_at */
+};
+
+double *cli_tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
+		    int size);
+
+/* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not clearly
+ * faster than the default does not replace it. False: there is no room. */
+bool cli_tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min,
+		     int ranks_max, struct plan_table *table);
+
+#endif

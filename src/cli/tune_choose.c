@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From times to a table. For each collective and size: the fastest algorithm, then, where data goes from
+ * buffer to buffer, the fastest chunk and kind of store, and the fastest way to read plain memory; then
+ * neighbours that say the same become one line. */
+#include "cli/tune.h"
+
+enum { CHUNK = 64 << 10, READ = 256 << 10, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
+static const double clearly = 0.95; /* of the default's time; less of a gain may be noise */
+
+static const struct tune_candidate candidates[] = {
+	{PLAN_NONE, false, CHUNK, READ, false, 0},
+	{PLAN_SLOT, false, CHUNK, READ, false, 0},
+	{PLAN_DIRECT, false, CHUNK, READ, false, 0},
+	{PLAN_PULL, false, CHUNK, READ, false, 0},
+	{PLAN_RING, false, CHUNK, READ, false, 0},
+	{PLAN_DOUBLING, false, CHUNK, READ, false, 0},
+	{PLAN_TREE, false, CHUNK, READ, false, 0},
+	{PLAN_PAIRWISE, false, CHUNK, READ, false, 0},
+	{PLAN_DIRECT, false, 32 << 10, READ, false, LARGE},
+	{PLAN_DIRECT, false, 16 << 10, READ, false, LARGE},
+	{PLAN_DIRECT, true, CHUNK, READ, false, STREAM_LEAST},
+	{PLAN_NONE, false, CHUNK, READ, true, LARGE},
+	{PLAN_NONE, false, CHUNK, 64 << 10, true, LARGE},
+	{PLAN_NONE, false, CHUNK, 128 << 10, true, LARGE},
+	{PLAN_NONE, false, CHUNK, 512 << 10, true, LARGE},
+};
+enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
+
+const struct tune_candidate *cli_tune_candidate(int i)
+{
+	return i >= 0 && i < CANDIDATES ? &candidates[i] : NULL;
+}
+
+int cli_tune_candidates(void)
+{
+	return CANDIDATES;
+}
+
+double *cli_tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
+		    int size)
+{
+	return &times->seconds[(candidate * PLAN_COLLECTIVE_COUNT + (int)collective) * TUNE_SIZES_MAX +
+			       size];
+}
+
+static enum plan_algorithm default_of(enum plan_collective collective, uint64_t bytes,
+				      uint64_t slot_bytes)
+{
+	return plan_choose(collective, bytes, slot_bytes, 2, PLAN_NONE);
+}
+
+bool cli_tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)
+{
+	const struct tune_candidate *candidate = &candidates[i];
+	enum plan_algorithm usual = default_of(collective, bytes, slot_bytes);
+	bool varies = candidate->chunk_bytes != CHUNK || candidate->read_bytes != READ ||
+		      candidate->stream || candidate->plain;
+
+	if (bytes < candidate->bytes_min || (collective == PLAN_BARRIER && varies))
+		return false;
+	if (candidate->algorithm == PLAN_NONE)
+		return !candidate->plain || usual == PLAN_DIRECT;
+	/* The default itself is candidate 0. */
+	if (candidate->algorithm == usual && !varies)
+		return false;
+	if (candidate->algorithm == PLAN_SLOT && bytes > slot_bytes)
+		return false;
+	return plan_has(collective, candidate->algorithm);
+}
+
+/* ---- choosing ---- */
+
+/* One collective and size. */
+struct place {
+	const struct tune_times *times;
+	enum plan_collective collective;
+	int size;
+};
+
+static double at(const struct place *place, int candidate)
+{
+	return *cli_tune_at(place->times, candidate, place->collective, place->size);
+}
+
+/* The fastest of those for which `is_one` holds and that are clearly faster than `than`; else `than`. */
+static int fastest(const struct place *place, int than,
+		   bool (*is_one)(const struct tune_candidate *candidate))
+{
+	int best = than;
+	double most = at(place, than) * clearly;
+
+	for (int i = 0; i < CANDIDATES; i++) {
+		double here = at(place, i);
+		if (i == than || !is_one(&candidates[i]) || here <= 0 || here >= most)
+			continue;
+		best = i;
+		most = here;
+	}
+	return best;
+}
+
+static bool is_algorithm(const struct tune_candidate *candidate)
+{
+	return !candidate->plain && !candidate->stream && candidate->chunk_bytes == CHUNK;
+}
+
+static bool is_way_of_moving(const struct tune_candidate *candidate)
+{
+	return !candidate->plain && candidate->algorithm == PLAN_DIRECT &&
+	       (candidate->stream || candidate->chunk_bytes != CHUNK);
+}
+
+static bool is_way_of_reading(const struct tune_candidate *candidate)
+{
+	return candidate->plain;
+}
+
+/* The candidate that reads plain memory as the default does. */
+static int usual_reader(void)
+{
+	int i = 0;
+
+	while (!candidates[i].plain)
+		i++;
+	return i;
+}
+
+static struct plan_table_line choose(const struct place *place, uint64_t slot_bytes)
+{
+	uint64_t bytes = place->times->sizes[place->size];
+	int best = fastest(place, 0, is_algorithm);
+	enum plan_algorithm algorithm = candidates[best].algorithm;
+
+	if (algorithm == PLAN_NONE)
+		algorithm = default_of(place->collective, bytes, slot_bytes);
+	int moves = algorithm == PLAN_DIRECT ? fastest(place, best, is_way_of_moving) : best;
+	int reads = fastest(place, usual_reader(), is_way_of_reading);
+	return (struct plan_table_line){
+		.collective = (uint8_t)place->collective,
+		.algorithm = (uint8_t)algorithm,
+		.stream = candidates[moves].stream,
+		.chunk_bytes = candidates[moves].chunk_bytes,
+		.read_bytes = algorithm == PLAN_DIRECT ? candidates[reads].read_bytes : READ,
+	};
+}
+
+static bool same(const struct plan_table_line *a, const struct plan_table_line *b)
+{
+	return a->algorithm == b->algorithm && a->stream == b->stream &&
+	       a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes;
+}
+
+/* Where one line ends and the next begins: between two sizes that were measured, at the power of two in
+ * the middle. A slot ends by itself. */
+static uint64_t border(const struct plan_table_line *line, uint64_t below, uint64_t above,
+		       uint64_t slot_bytes)
+{
+	uint64_t middle = below;
+
+	if (line->algorithm == PLAN_SLOT && above > slot_bytes)
+		return UINT64_MAX;
+	while (middle < above / middle * below)
+		middle *= 2;
+	return middle < above ? middle : below;
+}
+
+bool cli_tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min,
+		     int ranks_max, struct plan_table *table)
+{
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++) {
+		int sizes = c == PLAN_BARRIER ? 1 : times->size_count;
+		struct plan_table_line line = {0};
+		for (int i = 0; i < sizes; i++) {
+			struct place place = {times, (enum plan_collective)c, i};
+			struct plan_table_line here = choose(&place, slot_bytes);
+			here.ranks_min = (uint16_t)ranks_min;
+			here.ranks_max = (uint16_t)ranks_max;
+			here.bytes_max = UINT64_MAX;
+			if (i > 0 && !same(&line, &here)) {
+				struct plan_table_line *last = &table->lines[table->count - 1];
+				last->bytes_max = border(last, times->sizes[i - 1], times->sizes[i],
+							 slot_bytes);
+			}
+			if (i == 0 || !same(&line, &here)) {
+				if (table->count == PLAN_TABLE_LINES_MAX)
+					return false;
+				table->lines[table->count++] = here;
+			}
+			line = here;
+		}
+	}
+	return true;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From times to a table: what is clearly faster is chosen, and nothing else; borders lie between sizes;
+ * the lines can be read back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli/tune.h"
+
+enum { SLOT = 4032, SIZES = 5 };
+static const uint64_t sizes[SIZES] = {64, 2048, 64 << 10, 1 << 20, 16 << 20};
+
+static struct tune_times times;
+static struct plan_table table;
+
+/* Every candidate that is tried takes as long as the default. */
+static int set_up(void **state)
+{
+	(void)state;
+	times.size_count = SIZES;
+	memcpy(times.sizes, sizes, sizeof sizes);
+	free(times.seconds);
+	times.seconds =
+		calloc((size_t)cli_tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX,
+		       sizeof *times.seconds);
+	for (int k = 0; k < cli_tune_candidates(); k++)
+		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+			for (int i = 0; i < SIZES; i++)
+				if (cli_tune_fits(k, (enum plan_collective)c, sizes[i], SLOT))
+					*cli_tune_at(&times, k, (enum plan_collective)c, i) = 1;
+	table.count = 0;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	free(times.seconds);
+	times.seconds = NULL;
+	return 0;
+}
+
+static int find(enum plan_algorithm algorithm, bool stream, uint32_t chunk, uint32_t read,
+		bool plain)
+{
+	for (int k = 0; k < cli_tune_candidates(); k++) {
+		const struct tune_candidate *c = cli_tune_candidate(k);
+		if (c->algorithm == algorithm && c->stream == stream && c->chunk_bytes == chunk &&
+		    c->read_bytes == read && c->plain == plain)
+			return k;
+	}
+	fail_msg("there is no such candidate");
+	return -1;
+}
+
+static void takes(enum plan_algorithm algorithm, enum plan_collective collective, int size,
+		  double seconds)
+{
+	*cli_tune_at(&times, find(algorithm, false, 64 << 10, 256 << 10, false), collective, size) =
+		seconds;
+}
+
+/* The lines of one collective, as text. */
+static void expect(enum plan_collective collective, const char *wanted)
+{
+	char text[4096] = "", line[PLAN_TABLE_TEXT_BYTES];
+	table.count = 0;
+	assert_true(cli_tune_choose(&times, SLOT, 3, 4, &table));
+	for (int i = 0; i < table.count; i++) {
+		size_t used = strlen(text);
+		assert_true(plan_table_line_is_valid(&table.lines[i]));
+		plan_table_text(&table, i, line);
+		if (table.lines[i].collective == collective)
+			snprintf(text + used, sizeof text - used, "%s\n", line);
+	}
+	assert_string_equal(text, wanted);
+}
+
+static void the_default_stays_unless_it_is_clearly_slower(void **state)
+{
+	(void)state;
+	static const char usual[] =
+		"allreduce       3-4    max       slot       64K    plain   256K\n"
+		"allreduce       3-4    max       direct     64K    plain   256K\n";
+	expect(PLAN_ALLREDUCE, usual);
+	expect(PLAN_BARRIER, "barrier         3-4    max       direct     64K    plain   256K\n");
+	takes(PLAN_RING, PLAN_ALLREDUCE, 3, 0.96);
+	takes(PLAN_TREE, PLAN_ALLREDUCE, 0, 1.5);
+	expect(PLAN_ALLREDUCE, usual);
+	takes(PLAN_TREE, PLAN_BARRIER, 0, 0.5);
+	expect(PLAN_BARRIER, "barrier         3-4    max       tree       64K    plain   256K\n");
+}
+
+static void the_fastest_algorithm_is_chosen(void **state)
+{
+	(void)state;
+	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 0.8);
+	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
+	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 0.9);
+	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.9);
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
+			       "allreduce       3-4    256K      doubling   64K    plain   256K\n"
+			       "allreduce       3-4    4M        direct     64K    plain   256K\n"
+			       "allreduce       3-4    max       ring       64K    plain   256K\n");
+	/* A slot that loses below its end has a border. */
+	takes(PLAN_DIRECT, PLAN_ALLREDUCE, 1, 0.5);
+	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 1);
+	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 1);
+	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 1);
+	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 1);
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    512       slot       64K    plain   256K\n"
+			       "allreduce       3-4    max       direct     64K    plain   256K\n");
+}
+
+static void chunk_stores_and_reads_are_chosen(void **state)
+{
+	(void)state;
+	int small = find(PLAN_DIRECT, false, 16 << 10, 256 << 10, false);
+	int stream = find(PLAN_DIRECT, true, 64 << 10, 256 << 10, false);
+	int read = find(PLAN_NONE, false, 64 << 10, 512 << 10, true);
+	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
+	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
+	*cli_tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
+	*cli_tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
+			       "allreduce       3-4    256K      direct     64K    plain   256K\n"
+			       "allreduce       3-4    4M        direct     16K    plain   256K\n"
+			       "allreduce       3-4    max       direct     64K    stream  512K\n");
+	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the default is
+	 * compared with what it would be at its best only if it is the fastest as it is. */
+	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.7);
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
+			       "allreduce       3-4    256K      direct     64K    plain   256K\n"
+			       "allreduce       3-4    4M        direct     16K    plain   256K\n"
+			       "allreduce       3-4    max       ring       64K    plain   256K\n");
+}
+
+static void what_was_chosen_is_what_is_chosen(void **state)
+{
+	(void)state;
+	char text[8192] = "", line[PLAN_TABLE_TEXT_BYTES];
+	struct plan_table_error error;
+	struct plan_table_choice choice;
+	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
+	takes(PLAN_PAIRWISE, PLAN_ALLTOALL, 4, 0.7);
+	assert_true(cli_tune_choose(&times, SLOT, 1, 2, &table));
+	for (int i = 0; i < table.count; i++) {
+		size_t used = strlen(text);
+		plan_table_text(&table, i, line);
+		snprintf(text + used, sizeof text - used, "%s\n", line);
+	}
+	assert_true(plan_table_parse(text, &table, &error));
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int i = 0; i < SIZES; i++) {
+			plan_table_choose(&table, (enum plan_collective)c, sizes[i], SLOT, 2,
+					  PLAN_NONE, &choice);
+			enum plan_algorithm wanted =
+				c == PLAN_ALLREDUCE && i == 2 ? PLAN_DOUBLING
+				: c == PLAN_ALLTOALL && i == 4
+					? PLAN_PAIRWISE
+					: plan_choose((enum plan_collective)c, sizes[i], SLOT, 2,
+						      PLAN_NONE);
+			assert_int_equal(choice.algorithm, wanted);
+		}
+}
+
+static void candidates_are_tried_where_they_can_win(void **state)
+{
+	(void)state;
+	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int i = 0; i < SIZES; i++) {
+			bool tried[PLAN_ALGORITHM_COUNT] = {false};
+			assert_true(cli_tune_fits(0, (enum plan_collective)c, sizes[i], SLOT));
+			for (int k = 1; k < cli_tune_candidates(); k++) {
+				enum plan_algorithm a = cli_tune_candidate(k)->algorithm;
+				bool fits =
+					cli_tune_fits(k, (enum plan_collective)c, sizes[i], SLOT);
+				assert_true(!fits || a == PLAN_NONE ||
+					    plan_has((enum plan_collective)c, a));
+				tried[a] |= fits;
+			}
+			tried[plan_choose((enum plan_collective)c, sizes[i], SLOT, 2, PLAN_NONE)] =
+				true;
+			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
+				assert_int_equal(
+					tried[a],
+					plan_has((enum plan_collective)c, (enum plan_algorithm)a) &&
+						(a != PLAN_SLOT || sizes[i] <= SLOT));
+		}
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		T(the_default_stays_unless_it_is_clearly_slower),
+		T(the_fastest_algorithm_is_chosen),
+		T(chunk_stores_and_reads_are_chosen),
+		T(what_was_chosen_is_what_is_chosen),
+		T(candidates_are_tried_where_they_can_win),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Times collectives of the runtime that it is linked with, started by that runtime's launcher:
+ *   collectives [OPTIONS] OP:BYTES…   one line each on rank 0: "op bytes microseconds [cpu_microseconds]"
+ * The other modes, --check, --open and --beside, are told in the table below. */
+#include <getopt.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "beside.h"
+#include "runtime.h"
+
+enum { POINTS_MAX = 256 };
+
+static const struct option options[] = {
+	{"fresh", no_argument, NULL, 'f'},  /* each rank rewrites its data before each operation */
+	{"plain", no_argument, NULL, 'p'},  /* memory of malloc */
+	{"free", no_argument, NULL, 'u'},   /* ranks are not bound to processors */
+	{"thread", no_argument, NULL, 't'}, /* with --beside: see beside.h */
+	{"repeats", required_argument, NULL, 'r'},
+	{"repeat-ms", required_argument, NULL, 'm'},
+	{"limit-ms", required_argument, NULL, 'l'},
+	{"check", no_argument, NULL, 'c'}, /* runs and compares each once, times nothing */
+	{"open", no_argument, NULL, 'o'},  /* "open 0 MICROSECONDS TRACE_BYTES" */
+	{"beside", no_argument, NULL, 'b'}, /* "beside BYTES COMPUTE ALL-REDUCE STEP SLOWED-COMPUTE" */
+	{NULL, 0, NULL, 0},
+};
+
+struct choices {
+	bool fresh, plain, unbound, thread, check, open, beside;
+	struct bench_effort effort;
+	struct bench_case points[POINTS_MAX];
+	int count;
+};
+
+static bool read_point(const char *text, struct bench_case *out)
+{
+	char name[32], *end = NULL;
+	size_t length = strcspn(text, ":");
+	snprintf(name, sizeof name, "%.*s", (int)(length < 31 ? length : 31), text);
+	int op = cli_bench_op_from(name);
+	unsigned long long bytes = text[length] ? strtoull(text + length + 1, &end, 10) : 0;
+	if (op < 0 || (end && *end)) {
+		fprintf(stderr, "collectives: '%s' is no OP:BYTES\n", text);
+		return false;
+	}
+	*out = (struct bench_case){.op = (enum bench_op)op, .bytes = bytes};
+	return true;
+}
+
+static bool parse(int argc, char **argv, struct choices *out)
+{
+	int option;
+	*out = (struct choices){.effort = {.repeat_s = 0.02, .limit_s = 0.5, .repeats = 7}};
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (option) {
+		case 'f':
+			out->fresh = true;
+			break;
+		case 'p':
+			out->plain = true;
+			break;
+		case 'u':
+			out->unbound = true;
+			break;
+		case 't':
+			out->thread = true;
+			break;
+		case 'r':
+			out->effort.repeats = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'm':
+			out->effort.repeat_s = strtod(optarg, NULL) * 1e-3;
+			break;
+		case 'l':
+			out->effort.limit_s = strtod(optarg, NULL) * 1e-3;
+			break;
+		case 'c':
+			out->check = true;
+			break;
+		case 'o':
+			out->open = true;
+			break;
+		case 'b':
+			out->beside = true;
+			break;
+		default:
+			return false;
+		}
+	}
+	for (int i = optind; i < argc && out->count < POINTS_MAX; i++)
+		if (!read_point(argv[i], &out->points[out->count++]))
+			return false;
+	return true;
+}
+
+static double now(void)
+{
+	struct timespec time;
+	if (clock_gettime(CLOCK_MONOTONIC, &time) != 0)
+		abort();
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool time_beside(struct bench_runtime *runtime, const struct choices *choices,
+			const struct bench_case *what)
+{
+	struct beside_times times;
+	if (!beside_measure(runtime, what->send, what->bytes, choices->thread, &times))
+		return false;
+	if (runtime->rank == 0)
+		printf("beside %zu %.3f %.3f %.3f %.3f\n", what->bytes, times.compute * 1e6,
+		       times.allreduce * 1e6, times.step * 1e6, times.slowed * 1e6);
+	return true;
+}
+
+static bool time_point(struct bench_runtime *runtime, const struct choices *choices,
+		       const struct bench_case *what)
+{
+	const char *name = cli_bench_op_name(what->op);
+	struct bench_time taken;
+	char wrong[256];
+	if (!cli_bench_check(runtime, what, wrong, sizeof wrong)) {
+		fprintf(stderr, "collectives: %s of %zu bytes failed: %s\n", name, what->bytes,
+			wrong);
+		return false;
+	}
+	if (choices->check) {
+		if (runtime->rank == 0)
+			printf("%s %zu good\n", name, what->bytes);
+		return true;
+	}
+	if (!cli_bench_time(runtime, what, &choices->effort, &taken))
+		return false;
+	if (runtime->rank == 0 && taken.cpu_seconds >= 0)
+		printf("%s %zu %.4f %.4f\n", name, what->bytes, taken.seconds * 1e6,
+		       taken.cpu_seconds * 1e6);
+	else if (runtime->rank == 0)
+		printf("%s %zu %.4f\n", name, what->bytes, taken.seconds * 1e6);
+	fflush(stdout);
+	return true;
+}
+
+static bool time_points(struct bench_runtime *runtime, const struct choices *choices)
+{
+	size_t bytes = 64;
+	for (int i = 0; i < choices->count; i++) {
+		const struct bench_case *what = &choices->points[i];
+		size_t here =
+			cli_bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
+		bytes = here > bytes ? here : bytes;
+	}
+	float *send = bench_allocate(runtime, bytes, choices->plain);
+	float *recv = bench_allocate(runtime, bytes, choices->plain);
+	bool good = send && recv;
+	for (int i = 0; good && i < choices->count; i++) {
+		struct bench_case what = choices->points[i];
+		what.fresh = choices->fresh;
+		what.send = send;
+		what.recv = recv;
+		good = choices->beside ? time_beside(runtime, choices, &what)
+				       : time_point(runtime, choices, &what);
+	}
+	return good;
+}
+
+/* From the last entry to the last return. */
+static bool tell_open(struct bench_runtime *runtime, double entered, double returned)
+{
+	if (!runtime->combine(runtime->state, BENCH_MAX, &entered) ||
+	    !runtime->combine(runtime->state, BENCH_MAX, &returned))
+		return false;
+	if (runtime->rank == 0)
+		printf("open 0 %.3f %zu\n", (returned - entered) * 1e6, bench_trace_bytes());
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_runtime runtime;
+	struct choices choices;
+	if (!parse(argc, argv, &choices))
+		return 2;
+	if (!choices.unbound)
+		cli_bench_bind(bench_rank());
+	double entered = now();
+	if (!bench_open(&runtime, choices.thread))
+		return 1;
+	double returned = now();
+	bool good = choices.open ? tell_open(&runtime, entered, returned)
+				 : time_points(&runtime, &choices);
+	fflush(stdout);
+	if (!good)
+		return 1; /* without a word to the others: their runtime tells them */
+	bench_close(&runtime);
+	return 0;
+}

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What this project wants to reach, and whether it did: one line a goal, from what run.py has measured."""
+
+import table
+
+IDLE_US = 10  # of a second: nothing but the measuring itself
+EVEN = 0.995  # a ratio that is rounded to 1.00
+
+
+def rows_of(rows, operation, ranks, data=None, low=0, high=1 << 62):
+    return [row for row in rows if row["operation"] == operation and row["ranks"] in ranks
+            and (data is None or row["data"] == data) and low <= row["bytes"] <= high]
+
+
+def point(row):
+    return " ".join(filter(None, (row["operation"], table.bytes_text(row["bytes"]), f"{row['ranks']} ranks", row["data"])))
+
+
+def goal(what, wanted, here, met):
+    return {"figure": what, "goal": wanted, "here": here, "met": met}
+
+
+def missing(what, wanted):
+    return goal(what, wanted, "not measured", None)
+
+
+def not_behind(rows, memory):
+    """Every collective beside the best peer."""
+    what, wanted = f"every collective and size, 2 and 4 ranks, {memory} memory", "not behind the best peer"
+    key = f"{memory}_to_peer"
+    found = [row for row in rows if row["ranks"] in (2, 4) and key in row]
+    if not found:
+        return missing(what, wanted)
+    behind = sorted((row for row in found if row[key] < EVEN), key=lambda row: row[key])
+    here = f"{len(behind)} of {len(found)} points behind"
+    if behind:
+        here += f"; worst {behind[0][key]:.2f}× ({point(behind[0])})"
+    return goal(what, wanted, here, not behind)
+
+
+def at_least(what, found, key, least):
+    """The worst of these rows."""
+    wanted, found = f"≥ {least:.2f}", [row for row in found if key in row]
+    if not found:
+        return missing(what, wanted)
+    worst = min(found, key=lambda row: row[key])
+    return goal(what, wanted, f"{worst[key]:.2f} at worst ({point(worst)}), {len(found)} points", worst[key] >= least)
+
+
+def at_most(what, value, most, digits=2, unit=""):
+    wanted = f"≤ {most:g}{unit}"
+    if value is None:
+        return missing(what, wanted)
+    return goal(what, wanted, f"{value:.{digits}f}{unit}", value <= most)
+
+
+def small(figures, operation, most):
+    times = {f["operation"]: f["times"] for f in figures.get("small") or []}
+    size = " of 8 B" if operation == "all-reduce" else ""
+    return at_most(f"{operation}{size}, 2 ranks, ÷ one way of a cache line", times.get(operation), most)
+
+
+def of_report(report):
+    """One dictionary a goal; met is None where nothing was measured."""
+    rows, figures = report["rows"], report["figures"]
+    pair = rows_of(rows, "all-reduce", (2,), "fresh", 64 << 10, 64 << 20)
+    middle = {"low": 16 << 20, "high": 16 << 20}
+    overlap = figures.get("overlap") or {}
+    return [
+        not_behind(rows, "mapped"),
+        not_behind(rows, "plain"),
+        at_least("all-reduce, mapped, fresh, 64 KiB to 64 MiB, 2 ranks: limit ÷ Lockstep", pair, "mapped_to_limit", 0.75),
+        at_least("the same: best peer ÷ Lockstep", pair, "mapped_to_peer", 2),
+        small(figures, "all-reduce", 2.2),
+        small(figures, "barrier", 1.6),
+        at_least("all-reduce of 16 MiB, plain, 2 ranks: best limit that only reads ÷ Lockstep",
+                 rows_of(rows, "all-reduce", (2,), **middle), "plain_to_limit", 0.75),
+        at_least("all-reduce of 16 MiB, mapped, hot, 4 and 8 ranks: limit ÷ Lockstep",
+                 rows_of(rows, "all-reduce", (4, 8), "hot", **middle), "mapped_to_limit", 0.7),
+        at_most("training step with 32 MiB of gradients averaged ÷ without", overlap.get("overlapped"), 1.1),
+        at_most("idle rank: processor time of a second", figures.get("idle_us"), IDLE_US, 1, " µs"),
+        at_most("recording an operation", figures.get("recorder_ns"), 25, 1, " ns"),
+    ]
+
+
+def tables(goals):
+    words = {True: "met", False: "missed", None: "-"}
+    return [("Goals", ["figure", "goal", "here", ""], [[g["figure"], g["goal"], g["here"], words[g["met"]]] for g in goals])]
