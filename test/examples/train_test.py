@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import outcome
+
 LOCKSTEP, HELLO, TRAIN, TRAIN_F64 = sys.argv[1:5]
 
 
@@ -63,18 +65,4 @@ def test_float32_same_losses():
         assert difference <= 1e-5, difference
 
 
-def main():
-    tests = [value for name, value in globals().items() if name.startswith("test_")]
-    failed = 0
-    for test in tests:
-        try:
-            test()
-            print(f"ok - {test.__name__}")
-        except AssertionError as error:
-            failed += 1
-            print(f"not ok - {test.__name__}\n# {error}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return failed != 0
-
-
-sys.exit(main())
+outcome.main(globals())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input says;
- * then checked, collected, judged and told. With -DSTANDALONE it runs N random inputs (default 20000) by
+ * then checked, collected, judged and told, and so are the phases in them. With -DSTANDALONE it runs N random inputs (default 20000) by
  * itself; with clang's -fsanitize=fuzzer it is driven. Anything wrong aborts.
  * The input: options, room for the text, then patches of 13 bytes: where, offset, value. */
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/seqlock.h"
+#include "ddp/phases.h"
 #include "diagnose/diagnose.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -41,6 +42,24 @@ static void *copy_of(const void *from, size_t bytes)
 	return memcpy(copy, from, bytes);
 }
 
+/* Phases, some over and some not; a report that was published. */
+static void live_in_phases(struct trace *trace, int rank)
+{
+	static const char *const names[] = {"data", "data/image", "forward", "backward/head"};
+	const char *inside;
+	for (int i = 0; i < 4; i++) {
+		MUST(trace_phase_begin(trace, names[i], &inside) == TRACE_PHASE_DONE);
+		trace_waited(trace, 1000);
+		if (i > 0) /* data/image is in data */
+			MUST(trace_phase_end(trace, names[i], &inside) == TRACE_PHASE_DONE);
+		if (i == 1)
+			MUST(trace_phase_end(trace, names[0], &inside) == TRACE_PHASE_DONE);
+	}
+	trace_waited(trace, 1000);
+	MUST(trace_phase_begin(trace, names[rank], &inside) == TRACE_PHASE_DONE);
+	trace_report(trace, LS_PEER_LEFT, !rank, 19, "a rank has left");
+}
+
 /* Some finished operations, one that runs, and a thread that waits in it for the other rank. */
 static void live(struct trace *trace, int rank)
 {
@@ -50,12 +69,14 @@ static void live(struct trace *trace, int rank)
 	for (uint64_t i = 1; i < 20; i++) {
 		begin.kind = (uint16_t)(1 + i % (TRACE_KIND_COUNT - 1));
 		begin.seq = i;
+		begin.shape = i / 5;
 		trace_end(trace, trace_begin(trace, &begin), LS_OK);
 	}
 	begin.site = (uint64_t)(uintptr_t)__builtin_return_address(0);
 	begin.label = 0;
 	struct wait_slot_body body = {
 		.state = WAIT_WORDS,
+		.tid = trace_thread_id(),
 		.group = GROUP,
 		.record = trace_begin(trace, &begin),
 		.edge_count = 1,
@@ -78,6 +99,7 @@ static void make_images(void)
 		struct trace trace;
 		MUST(trace_init(&trace, &options) == LS_OK);
 		live(&trace, r);
+		live_in_phases(&trace, r);
 		image->trace_bytes = trace.bytes;
 		image->trace = copy_of(trace.header, trace.bytes);
 		image->trace_before = copy_of(trace.header, trace.bytes);
@@ -98,6 +120,7 @@ static void apply(const uint8_t *patch, bool undo)
 	memcpy(&offset, patch + 1, sizeof(offset));
 	memcpy(&value, patch + 5, sizeof(value));
 	size_t bytes = 1u << (patch[0] >> 1 & 3), end = image->trace_bytes;
+	size_t phases = (size_t)((struct trace_header *)image->trace_before)->phase_offset;
 	unsigned char *to = image->trace, *before = image->trace_before;
 	switch (patch[0] >> 3 & 3) {
 	case 0:
@@ -107,6 +130,11 @@ static void apply(const uint8_t *patch, bool undo)
 		to = (unsigned char *)image->segment;
 		before = (unsigned char *)image->segment_before;
 		end = WORDS * sizeof(uint64_t);
+		break;
+	case 2:
+		to += phases;
+		before += phases;
+		end = sizeof(struct trace_phase_board);
 		break;
 	default: /* anywhere in the trace */
 		break;
@@ -130,22 +158,66 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 	MUST(text[room] == '#');
 }
 
+/* What a reader of phases and of the published cause can rely on, whatever the memory holds. */
+static void read_trace(const struct trace_view *view, uint64_t now_ns, int rank,
+		       struct ddp_phases *together)
+{
+	struct trace_phases phases;
+	struct trace_report report;
+	trace_read_phases(view, now_ns, &phases);
+	MUST(phases.count <= TRACE_PHASE_MAX);
+	for (uint32_t i = 0; i < phases.count; i++) {
+		MUST(phases.phases[i].waited_ns <= phases.phases[i].ns);
+		MUST(phases.phases[i].running <= TRACE_PHASE_THREAD_MAX);
+		MUST(phases.phases[i].name[0] && memchr(phases.phases[i].name, 0, TRACE_PHASE_BYTES));
+	}
+	ddp_phases_add(together, rank, &phases);
+	bool told = trace_read_report(view, &report);
+	MUST(memchr(report.text, 0, sizeof(report.text)));
+	MUST(ls_status_scope(atomic_load(&report.status)) == (told ? LS_SCOPE_GROUP : LS_SCOPE_NONE));
+}
+
+static void compare_phases(const struct ddp_phases *phases, size_t room)
+{
+	static char text[256 * 16 + 1];
+	struct ddp_verdict verdict;
+	ddp_phases_judge(phases, &verdict);
+	MUST(verdict.count >= 0 && verdict.count <= DDP_STRAGGLER_MAX);
+	for (int i = 0; i < verdict.count; i++) {
+		const struct ddp_straggler *straggler = &verdict.stragglers[i];
+		MUST(straggler->share > 0 && straggler->share <= 1);
+		MUST(straggler->ranks && !(straggler->ranks >> RANKS));
+		MUST(straggler->column >= 0 && straggler->column < phases->column_count);
+	}
+	memset(text, '#', sizeof(text));
+	ddp_phases_text(phases, text, room);
+	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct trace_view views[RANKS];
 	struct diagnose_source sources[RANKS] = {0};
-	if (!job)
+	static struct ddp_phases *phases, *no_phases;
+	if (!job) {
 		make_images();
+		phases = ddp_phases_new(RANKS);
+		no_phases = ddp_phases_new(RANKS);
+		MUST(phases && no_phases);
+	}
 	if (size < 2)
 		return 0;
 	uint8_t options = data[0];
 	size_t room = (size_t)data[1] * 16, count = (size - 2) / PATCH_BYTES;
 	const uint8_t *patches = data + 2;
+	memcpy(phases, no_phases, sizeof(*phases));
 	for (size_t i = 0; i < count; i++)
 		apply(patches + i * PATCH_BYTES, false);
 	for (int r = 0; r < RANKS; r++) {
 		const char *why;
 		bool usable = trace_check(images[r].trace, images[r].trace_bytes, &views[r], &why);
+		if (usable)
+			read_trace(&views[r], size & 1 ? clock_now_ns() : 0, r, phases);
 		sources[r] = (struct diagnose_source){
 			.rank = r,
 			.pid = getpid(),
@@ -155,6 +227,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			.process = options >> 4 & 3,
 		};
 	}
+	compare_phases(phases, room);
 	/* Sites open files, which is slow: now and then. */
 	diagnose_collect(sources, RANKS, options & WITH_SITES && (options >> 6) == 3, job);
 	MUST(diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)));
@@ -163,6 +236,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				     .peer = (int)(size / 4 % 4) - 1,
 				     .group = GROUP,
 				     .seq = size % 32,
+				     .sent = size % 3,
+				     .expected = size % 5,
 				     .note = "a \033 note"};
 	judge_and_tell(options & WITH_HINT ? &hint : NULL, room);
 	for (size_t i = 0; i < count && options & SPOIL_JOB; i++) {

@@ -49,7 +49,7 @@ try "version" says "^$(sed -n 's/.*LOCKSTEP_VERSION "\(.*\)"/\1/p' "$source/incl
 flags=$($package --cflags --libs lockstep)
 for name in hello train_digits; do
 	files=$source/examples/$name.c
-	[ "$name" = train_digits ] && files="$files $source/examples/digits.c $source/examples/mlp.c $source/examples/fault.c"
+	[ "$name" = train_digits ] && files="$files $source/examples/digits.c $source/examples/mlp.c $source/examples/evaluate.c $source/examples/fault.c"
 	# shellcheck disable=SC2086
 	try "$name compiles with the shared library" $compiler -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -O2 \
 		"-DDIGITS_DATA=\"$source/examples/data/digits.csv\"" -o "$work/$name" $files $flags -lm

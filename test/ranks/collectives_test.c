@@ -1,214 +1,198 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All-reduce, broadcast and barrier against a reference, and whether all ranks get the same bits. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+ * Every collective against the reference: counts around what the library treats differently, every root, in
+ * place and not, memory of all sorts on all ranks or mixed, lists with zeros, every dtype, every op. */
+#include "operation.h"
 #include "tests.h"
 #include "values.h"
 
-/* Nothing; less than a cache line; less than a slot; past it; with blocks that are uneven, and
- * long enough to be copied in several pieces. */
-enum { COUNTS = 5, COUNT_MAX = RUNNER_SLOWNESS > 1 ? 30011 : 100001 };
-static const uint64_t counts[COUNTS] = {0, 1, 7, 1000, COUNT_MAX};
-
-/* Two buffers of each sort of memory, for the whole test. */
-struct buffers {
-	unsigned char *send[2], *recv[2]; /* [plain] */
+enum {
+	COUNTS = 9,
+	INLINE_BYTES = 4032, /* a payload up to this is published with the entry */
+	CHUNK_BYTES = 65536, /* longer ones are moved in pieces */
+	MEMORIES = 4,
 };
 
-static struct buffers buffers_open(ls_group *group)
+static uint64_t count_of(int c, size_t element, int size)
 {
-	struct buffers buffers;
-	for (int plain = 0; plain < 2; plain++) {
-		buffers.send[plain] = values_alloc(group, COUNT_MAX * 8 + 64, plain);
-		buffers.recv[plain] = values_alloc(group, COUNT_MAX * 8 + 64, plain);
+	static const uint64_t few[] = {0, 1, 3, 7, 1009};
+	switch (c % COUNTS) {
+	case 5:
+		return INLINE_BYTES / element / (uint64_t)size;
+	case 6:
+		return INLINE_BYTES / element;
+	case 7:
+		return INLINE_BYTES / element + 1;
+	case 8:
+		/* Of two ranks long enough for several pieces of what is read from another process; of
+		 * many shorter, but still long enough to be read there. */
+		return (size == 2  ? 4 * CHUNK_BYTES
+			: size > 4 ? CHUNK_BYTES / 4
+				   : CHUNK_BYTES) /
+			       element +
+		       13;
+	default:
+		return few[c % COUNTS];
 	}
-	return buffers;
 }
 
-static void buffers_close(ls_group *group, struct buffers *buffers)
+static ls_reduce_op allowed_op(ls_dtype dtype, unsigned wish)
 {
-	for (int plain = 0; plain < 2; plain++) {
-		values_free(group, buffers->send[plain], plain);
-		values_free(group, buffers->recv[plain], plain);
+	while (!values_allowed(dtype, (ls_reduce_op)(wish % VALUES_OPS)))
+		wish++;
+	return (ls_reduce_op)(wish % VALUES_OPS);
+}
+
+/* All mapped, all plain, rank 0 mapped and the others plain, or each rank in its own way. */
+static struct operation_place place_of(const struct runner_rank *self, unsigned memory, unsigned n,
+				       bool in_place)
+{
+	unsigned mine = (unsigned)self->rank + n;
+	struct operation_place place = {.in_place = in_place, .shift = n % 3 ? mine : 0};
+	switch (memory % MEMORIES) {
+	case 0:
+		break;
+	case 1:
+		place.plain_send = place.plain_recv = true;
+		break;
+	case 2:
+		place.plain_send = place.plain_recv = self->rank > 0;
+		break;
+	default:
+		place.plain_send = mine % 2;
+		place.plain_recv = mine / 2 % 2;
+		place.in_place = mine % 3 == 0;
 	}
+	return place;
 }
 
-/* ---- all-reduce ---- */
-
-struct shape {
-	uint64_t count;
-	ls_dtype dtype;
-	ls_reduce_op op;
-	bool in_place, plain;
-	unsigned seed;
-};
-
-static void reduce_once(const struct runner_rank *self, ls_group *group,
-			const struct buffers *buffers, const struct shape *shape)
+/* Some are nobody's but one's, some nothing for one, some grow, some are all alike. */
+static void make_lists(struct operation *op, uint64_t count, unsigned n, int size)
 {
-	size_t bytes = shape->count * ls_dtype_bytes(shape->dtype);
-	unsigned char *send = buffers->send[shape->plain];
-	unsigned char *recv = shape->in_place ? send : buffers->recv[shape->plain];
-	if (!shape->in_place)
-		values_blot(recv, shape->count, shape->dtype, 0xee);
-	values_fill(send, shape->count, shape->dtype, shape->op, self->rank, shape->seed);
-	recv[bytes] = 0x5a; /* the next byte is nobody's */
-	uint64_t before = values_hash(send, bytes);
-	OK(ls_allreduce(group, send, recv, shape->count, shape->dtype, shape->op, NULL));
-	values_check_reduced(recv, shape->count, shape->dtype, shape->op, self->size, shape->seed);
-	CHECK(recv[bytes] == 0x5a);
-	CHECK(shape->in_place || values_hash(send, bytes) == before);
+	for (int q = 0; q < size; q++)
+		for (int r = 0; r < size; r++) {
+			unsigned k = (unsigned)(q + r) % (unsigned)size;
+			uint64_t lists[] = {k == n % (unsigned)size ? count : 0,
+					    k == n % (unsigned)size ? 0 : count + (unsigned)r,
+					    count * k / (unsigned)size, count};
+			op->counts[q][r] = lists[n % 4];
+		}
 }
 
-static void reduce_all_shapes(struct runner_rank *self, ls_dtype dtype)
+static void sweep_kind(const struct runner_rank *self, ls_group *group, enum operation_kind kind)
 {
-	ls_group *group = runner_open(self);
-	struct buffers buffers = buffers_open(group);
-	struct shape shape = {.dtype = dtype};
-	for (int op = 0; op < VALUES_OPS; op++)
+	struct operation_facts facts = operation_facts(kind);
+	int rounds = facts.rooted && self->size > MEMORIES ? self->size : MEMORIES;
+	unsigned n = 0;
+	for (int round = 0; round < rounds; round++)
 		for (int c = 0; c < COUNTS; c++)
-			for (int place = 0; place < 4; place++) {
-				shape.op = (ls_reduce_op)op;
-				shape.count = counts[c];
-				shape.in_place = place & 1;
-				shape.plain = place & 2;
-				shape.seed++;
-				reduce_once(self, group, &buffers, &shape);
+			for (int in_place = 0; in_place < 2; in_place++, n++) {
+				ls_dtype dtype = (ls_dtype)(n * 7 % VALUES_DTYPES);
+				struct operation op = {
+					.kind = kind,
+					.dtype = dtype,
+					.op = facts.reduces ? allowed_op(dtype, n / 2) : LS_SUM,
+					.root = facts.rooted ? round % self->size : 0,
+					.seed = n,
+					.item_count = facts.many ? OPERATION_ITEMS : 1};
+				size_t element = ls_dtype_bytes(dtype);
+				for (int i = 0; i < op.item_count; i++)
+					op.count[i] = count_of(c + 2 * i, element, self->size);
+				make_lists(&op, op.count[0], n, self->size);
+				op.place = place_of(self, (unsigned)(round + c + in_place), n,
+						    in_place);
+				operation_run(&op, self, group);
 			}
-	buffers_close(group, &buffers);
+}
+
+static void sweep(const struct runner_rank *self, const enum operation_kind *kinds, int count)
+{
+	ls_group *group = runner_open(self);
+	for (int i = 0; i < count; i++)
+		sweep_kind(self, group, kinds[i]);
+	OK(ls_barrier(group, NULL));
 	ls_group_close(group);
 }
 
-void allreduce_uint8(struct runner_rank *self)
+#define SWEEP(self, ...)                                        \
+	sweep(self, (const enum operation_kind[]){__VA_ARGS__}, \
+	      sizeof((const enum operation_kind[]){__VA_ARGS__}) / sizeof(enum operation_kind))
+
+void allreduce_shapes(struct runner_rank *self)
 {
-	reduce_all_shapes(self, LS_UINT8);
+	SWEEP(self, OPERATION_ALLREDUCE, OPERATION_ALLREDUCE_MANY);
 }
 
-void allreduce_int32(struct runner_rank *self)
+void reduce_shapes(struct runner_rank *self)
 {
-	reduce_all_shapes(self, LS_INT32);
+	SWEEP(self, OPERATION_REDUCE);
 }
 
-void allreduce_int64(struct runner_rank *self)
+void broadcast_shapes(struct runner_rank *self)
 {
-	reduce_all_shapes(self, LS_INT64);
+	SWEEP(self, OPERATION_BROADCAST, OPERATION_BROADCAST_MANY);
 }
 
-void allreduce_float32(struct runner_rank *self)
+void allgather_shapes(struct runner_rank *self)
 {
-	reduce_all_shapes(self, LS_FLOAT32);
+	SWEEP(self, OPERATION_ALLGATHER, OPERATION_ALLGATHERV, OPERATION_ALLGATHER_MANY);
 }
 
-void allreduce_float64(struct runner_rank *self)
+void gather_shapes(struct runner_rank *self)
 {
-	reduce_all_shapes(self, LS_FLOAT64);
+	SWEEP(self, OPERATION_GATHER, OPERATION_GATHERV);
 }
 
-/* Each count once with each dtype; for runs with a given algorithm. Places differ between ranks. */
-void allreduce_mixed(struct runner_rank *self)
+void scatter_shapes(struct runner_rank *self)
 {
+	SWEEP(self, OPERATION_SCATTER, OPERATION_SCATTERV);
+}
+
+void reduce_scatter_shapes(struct runner_rank *self)
+{
+	SWEEP(self, OPERATION_REDUCE_SCATTER, OPERATION_REDUCE_SCATTERV,
+	      OPERATION_REDUCE_SCATTER_MANY);
+}
+
+void alltoall_shapes(struct runner_rank *self)
+{
+	SWEEP(self, OPERATION_ALLTOALL, OPERATION_ALLTOALLV);
+}
+
+/* Once with every dtype and op; those that do not go together are refused, and nothing comes of it. */
+void every_dtype_and_op(struct runner_rank *self)
+{
+	static const enum operation_kind kinds[] = {OPERATION_ALLREDUCE, OPERATION_REDUCE,
+						    OPERATION_REDUCE_SCATTER};
+	enum { KINDS = sizeof kinds / sizeof *kinds };
 	ls_group *group = runner_open(self);
-	struct buffers buffers = buffers_open(group);
-	for (unsigned i = 0; i < COUNTS * VALUES_DTYPES * 2; i++) {
-		struct shape shape = {.count = counts[i % COUNTS],
-				      .dtype = (ls_dtype)(i / COUNTS % VALUES_DTYPES),
-				      .op = (ls_reduce_op)((i + i / COUNTS) % VALUES_OPS),
-				      .in_place = (i + (unsigned)self->rank) % 2,
-				      .plain = (i / 3 + (unsigned)self->rank / 2) % 2,
-				      .seed = i};
-		reduce_once(self, group, &buffers, &shape);
-	}
-	buffers_close(group, &buffers);
-	ls_group_close(group);
-}
-
-/* Numbers whose sum depends on the order: random signs and magnitudes, nothing exact. */
-static void fill_rough(void *buffer, uint64_t count, ls_dtype dtype, uint64_t *random)
-{
-	for (uint64_t i = 0; i < count; i++) {
-		double value = ldexp((double)values_random(random) - 1073741824.0,
-				     (int)(values_random(random) % 40) - 50);
-		if (dtype == LS_FLOAT32)
-			((float *)buffer)[i] = (float)value;
-		else
-			((double *)buffer)[i] = value;
-	}
-}
-
-static void same_everywhere(struct runner_rank *self, ls_group *group, const void *buffer,
-			    size_t bytes)
-{
-	int64_t mine = (int64_t)values_hash(buffer, bytes), low, high;
-	OK(ls_allreduce(group, &mine, &low, 1, LS_INT64, LS_MIN, NULL));
-	OK(ls_allreduce(group, &mine, &high, 1, LS_INT64, LS_MAX, NULL));
-	CHECK_THAT(low == high && low == mine, "rank %d of %d has other bits than another rank",
-		   self->rank, self->size);
-}
-
-void allreduce_same_bits(struct runner_rank *self)
-{
-	static const ls_reduce_op ops[] = {LS_SUM, LS_AVERAGE, LS_PRODUCT};
-	ls_group *group = runner_open(self);
-	struct buffers buffers = buffers_open(group);
-	uint64_t random = 1000 + (unsigned)self->rank + self->turn * 64;
-	for (int i = 0; i < 2 * 3 * COUNTS * 2; i++) {
-		ls_dtype dtype = i % 2 ? LS_FLOAT32 : LS_FLOAT64;
-		ls_reduce_op op = ops[i / 2 % 3];
-		uint64_t count = counts[i / 6 % COUNTS];
-		bool plain = i / 6 / COUNTS;
-		unsigned char *send = buffers.send[plain], *recv = buffers.recv[plain];
-		fill_rough(send, count, dtype, &random);
-		OK(ls_allreduce(group, send, recv, count, dtype, op, NULL));
-		same_everywhere(self, group, recv, count * ls_dtype_bytes(dtype));
-		/* …and in place, once more: the same bits again. */
-		uint64_t first = values_hash(recv, count * ls_dtype_bytes(dtype));
-		OK(ls_allreduce(group, send, send, count, dtype, op, NULL));
-		CHECK(values_hash(send, count * ls_dtype_bytes(dtype)) == first);
-	}
-	buffers_close(group, &buffers);
-	ls_group_close(group);
-}
-
-/* ---- broadcast ---- */
-
-static void broadcast_once(const struct runner_rank *self, ls_group *group,
-			   const struct buffers *buffers, const struct shape *shape, int root)
-{
-	size_t bytes = shape->count * ls_dtype_bytes(shape->dtype);
-	unsigned char *send = buffers->send[shape->plain];
-	unsigned char *recv = shape->in_place ? send : buffers->recv[shape->plain];
-	bool mine = self->rank == root;
-	values_blot(recv, shape->count, shape->dtype, 0xee);
-	if (mine)
-		values_fill(send, shape->count, shape->dtype, LS_SUM, root, shape->seed);
-	recv[bytes] = 0x5a;
-	/* What others pass as send is not read: nothing, or what they receive into. */
-	const void *from = mine || shape->in_place ? send : NULL;
-	OK(ls_broadcast(group, from, recv, shape->count, shape->dtype, root, NULL));
-	values_check_from(recv, shape->count, shape->dtype, root, shape->seed);
-	CHECK(recv[bytes] == 0x5a);
-	if (mine)
-		values_check_from(send, shape->count, shape->dtype, root, shape->seed);
-}
-
-void broadcast_all_roots(struct runner_rank *self)
-{
-	ls_group *group = runner_open(self);
-	struct buffers buffers = buffers_open(group);
-	struct shape shape = {0};
-	for (int root = 0; root < self->size; root++)
-		for (int c = 0; c < COUNTS; c++)
-			for (int place = 0; place < 4; place++) {
-				shape.seed++;
-				shape.count = counts[c];
-				shape.dtype = (ls_dtype)(shape.seed % VALUES_DTYPES);
-				shape.in_place = place & 1;
-				shape.plain = place & 2;
-				broadcast_once(self, group, &buffers, &shape, root);
+	for (unsigned n = 0; n < KINDS * VALUES_DTYPES * VALUES_OPS; n++) {
+		ls_dtype dtype = (ls_dtype)(n / KINDS / VALUES_OPS);
+		struct operation op = {.kind = kinds[n % KINDS],
+				       .dtype = dtype,
+				       .op = (ls_reduce_op)(n / KINDS % VALUES_OPS),
+				       .root = (int)(n % (unsigned)self->size),
+				       .seed = n,
+				       .item_count = 1,
+				       .place = place_of(self, n / 5, n, n / 2 % 2)};
+		for (int c = 3; c < 8; c += 2) {
+			op.count[0] = count_of(c, ls_dtype_bytes(dtype), self->size);
+			if (values_allowed(dtype, op.op)) {
+				operation_run(&op, self, group);
+				continue;
 			}
-	buffers_close(group, &buffers);
+			unsigned char send[64], recv[64] = {0};
+			struct operation_call call = {.kind = op.kind,
+						      .group = group,
+						      .send = send,
+						      .recv = recv,
+						      .count = 1,
+						      .dtype = dtype,
+						      .op = op.op,
+						      .root = op.root};
+			GIVES(LS_UNSUPPORTED, operation_issue(&call));
+			break;
+		}
+	}
 	ls_group_close(group);
 }
 

@@ -1,111 +1,244 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A random program: all ranks run the same sequence of operations of random kinds, sizes, dtypes and sorts
- * of memory, and each result is compared with the reference. With --repeat each turn is another one. */
-#include <stdio.h>
+ * Random programs of a few operations each, over all kinds, dtypes, ops, roots and counts, in memory of all
+ * sorts, blocking or beside the caller; what comes out is compared with the reference. A case depends on
+ * nothing but the test's name, the seed and its number, so that it can be run again alone. */
+#include <string.h>
 
+#include "operation.h"
 #include "tests.h"
 #include "values.h"
 
-enum { STEPS = 200, BYTES_MAX = 1 << 18 };
+enum {
+	ACTIONS_MAX = 6,
+	INLINE_BYTES = 4032,
+	REMOTE_BYTES = 16384,
+	CHUNK_BYTES = 65536,
+	REMOTE_CHUNK_BYTES = 262144
+};
 
-/* The next operation; the same on all ranks but for what `local` decides. */
+/* How a rank waits for one of its operations; the others need not wait in the same way. */
+enum waiting { BLOCKS, HANDLE, HANDLE_AND_CALLBACK, CALLBACK, WAITINGS };
+
 struct action {
-	int kind, root, shift;
-	ls_dtype dtype;
-	ls_reduce_op op;
-	uint64_t count;
-	bool plain, in_place; /* differ between ranks */
+	struct operation op;
+	enum waiting waiting;
+	bool dropped; /* its handle is given back at once, as the callback tells */
+	ls_op *handle;
+	_Atomic int calls, status; /* of the callback */
 };
 
 struct program {
-	uint64_t common, local; /* generators */
+	const struct runner_rank *self;
 	ls_group *group;
-	unsigned char *send[2], *recv[2];
+	uint32_t number;
+	uint64_t common, local; /* generators: the same on all ranks; of this rank */
+	bool ends_together;     /* with a barrier, after which everything is over */
+	int count;
+	struct action actions[ACTIONS_MAX];
 };
 
-static struct action next_action(struct program *program, int size)
+/* The finaliser of splitmix64. */
+static uint64_t mix(uint64_t a, uint64_t b)
 {
-	struct action action = {.kind = (int)(values_random(&program->common) % 8)};
-	uint32_t limit = 1u << values_random(&program->common) % 19;
-	action.dtype = (ls_dtype)(values_random(&program->common) % VALUES_DTYPES);
-	action.op = (ls_reduce_op)(values_random(&program->common) % VALUES_OPS);
-	action.root = (int)(values_random(&program->common) % (uint32_t)size);
-	action.shift = (int)(values_random(&program->common) % (uint32_t)size);
-	action.count = values_random(&program->common) % limit / ls_dtype_bytes(action.dtype);
-	action.plain = values_random(&program->local) % 2;
-	action.in_place = values_random(&program->local) % 2;
-	return action;
+	uint64_t word = a * UINT64_C(0x9e3779b97f4a7c15) + b;
+	word = (word ^ word >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	word = (word ^ word >> 27) * UINT64_C(0x94d049bb133111eb);
+	return word ^ word >> 31;
 }
 
-static void reduce(struct program *program, const struct action *action, int rank, int size,
-		   unsigned seed)
+static uint32_t below(uint64_t *generator, uint32_t end)
 {
-	unsigned char *send = program->send[action->plain];
-	unsigned char *recv = action->in_place ? send : program->recv[action->plain];
-	values_blot(recv, action->count, action->dtype, 0xee);
-	values_fill(send, action->count, action->dtype, action->op, rank, seed);
-	OK(ls_allreduce(program->group, send, recv, action->count, action->dtype, action->op, NULL));
-	values_check_reduced(recv, action->count, action->dtype, action->op, size, seed);
+	return values_random(generator) % end;
 }
 
-static void broadcast(struct program *program, const struct action *action, int rank, unsigned seed)
+/* Often none, few, or where the library begins to do something else. */
+static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
 {
-	unsigned char *send = program->send[action->plain];
-	unsigned char *recv = action->in_place ? send : program->recv[action->plain];
-	values_blot(recv, action->count, action->dtype, 0xee);
-	if (rank == action->root)
-		values_fill(send, action->count, action->dtype, LS_SUM, rank, seed);
-	OK(ls_broadcast(program->group, send, recv, action->count, action->dtype, action->root,
-			NULL));
-	values_check_from(recv, action->count, action->dtype, action->root, seed);
+	static const uint32_t edges[] = {INLINE_BYTES, REMOTE_BYTES, CHUNK_BYTES,
+					 REMOTE_CHUNK_BYTES};
+	switch (below(generator, 8)) {
+	case 0:
+		return 0;
+	case 1:
+		return 1 + below(generator, 3);
+	case 2:
+		return edges[below(generator, 3)] / element + below(generator, 3) - 1;
+	case 3:
+		return edges[below(generator, 4)] / element / parts + below(generator, 3);
+	default:
+		return below(generator, 1u << below(generator, 18)) / element / parts;
+	}
 }
 
-/* Ranks pair up: i with (shift - i) mod size. The lower one sends first; who is its own partner rests. */
-static void exchange(struct program *program, const struct action *action, int rank, int size,
-		     unsigned seed)
+static void random_lists(struct program *program, struct operation *op, size_t element)
 {
-	int peer = (action->shift + size - rank) % size;
-	unsigned char *send = program->send[action->plain], *recv = program->recv[action->in_place];
-	struct ls_op_options options = {.size = sizeof options, .tag = (int32_t)(seed % 5)};
-	if (peer == rank)
+	int size = program->self->size;
+	uint64_t *common = &program->common;
+	unsigned parts = (unsigned)size * (op->kind == OPERATION_ALLTOALLV ? 2 : 1);
+	for (int q = 0; q < size; q++)
+		for (int r = 0; r < size; r++)
+			op->counts[q][r] = random_count(common, element, parts);
+}
+
+static ls_reduce_op random_op(uint64_t *generator, ls_dtype dtype)
+{
+	for (;;) {
+		ls_reduce_op op = (ls_reduce_op)below(generator, VALUES_OPS);
+		if (values_allowed(dtype, op))
+			return op;
+	}
+}
+
+static void random_action(struct program *program, struct action *action, unsigned place)
+{
+	uint64_t *common = &program->common, *local = &program->local;
+	unsigned size = (unsigned)program->self->size;
+	struct operation *op = &action->op;
+	*action = (struct action){0};
+	op->kind = (enum operation_kind)below(common, OPERATION_KINDS);
+	struct operation_facts facts = operation_facts(op->kind);
+	op->dtype = (ls_dtype)below(common, VALUES_DTYPES);
+	op->op = facts.reduces ? random_op(common, op->dtype) : LS_SUM;
+	op->root = facts.rooted ? (int)below(common, size) : 0;
+	op->seed = program->number * 7 + place;
+	op->item_count = facts.many ? 1 + (int)below(common, OPERATION_ITEMS) : 1;
+	size_t element = ls_dtype_bytes(op->dtype);
+	for (int i = 0; i < op->item_count; i++)
+		op->count[i] = random_count(common, element, below(common, 2) ? size : 1);
+	if (facts.lists)
+		random_lists(program, op, element);
+	op->place = (struct operation_place){.plain_send = below(local, 2),
+					     .plain_recv = below(local, 2),
+					     .in_place = below(local, 2),
+					     .shift = below(local, 3) ? below(local, 8) : 0};
+	if (op->kind != OPERATION_EXCHANGE)
+		action->waiting = (enum waiting)below(
+			local, program->ends_together ? WAITINGS : HANDLE_AND_CALLBACK);
+	action->dropped = action->waiting == HANDLE_AND_CALLBACK && below(local, 4) == 0;
+}
+
+static void make_program(struct program *program, uint32_t number)
+{
+	const struct runner_rank *self = program->self;
+	uint64_t seed = mix(self->seed, values_hash(self->name, strlen(self->name)));
+	program->number = number;
+	program->common = mix(seed, number);
+	program->local = mix(program->common, (uint64_t)self->rank + 1);
+	program->ends_together = below(&program->common, 2);
+	program->count = below(&program->common, 2) ? 1 : 2 + (int)below(&program->common, 5);
+	for (int i = 0; i < program->count; i++)
+		random_action(program, &program->actions[i], (unsigned)i);
+}
+
+static void note(const struct program *program, int i)
+{
+	const struct runner_rank *self = program->self;
+	char text[OPERATION_TEXT];
+	operation_text(&program->actions[i].op, self->size, text, sizeof text);
+	runner_note(self, "operation %d of %d: %s; again: --filter %s --seed %llu --case %u", i + 1,
+		    program->count, text, self->name, (unsigned long long)self->seed,
+		    program->number);
+}
+
+static void is_over(void *data, ls_status status)
+{
+	struct action *action = data;
+	atomic_store(&action->status, (int)status);
+	atomic_fetch_add(&action->calls, 1);
+}
+
+static void begin(struct action *action)
+{
+	bool handle = action->waiting == HANDLE || action->waiting == HANDLE_AND_CALLBACK;
+	bool callback = action->waiting == CALLBACK || action->waiting == HANDLE_AND_CALLBACK;
+	struct ls_op_options options = {.size = sizeof options,
+					.tag = (int32_t)(action->op.seed % 5),
+					.op = handle ? &action->handle : NULL,
+					.callback = callback ? is_over : NULL,
+					.callback_data = action};
+	OK(operation_begin(&action->op, &options));
+	CHECK(handle == (action->handle != NULL));
+	if (!action->dropped)
 		return;
-	values_blot(recv, action->count, action->dtype, 0xee);
-	values_fill(send, action->count, action->dtype, LS_SUM, rank, seed);
-	if (rank < peer)
-		OK(ls_send(program->group, send, action->count, action->dtype, peer, &options));
-	OK(ls_recv(program->group, recv, action->count, action->dtype, peer, &options));
-	values_check_from(recv, action->count, action->dtype, peer, seed);
-	if (rank > peer)
-		OK(ls_send(program->group, send, action->count, action->dtype, peer, &options));
+	ls_op_free(action->handle);
+	action->handle = NULL;
+}
+
+static void end_handle(struct action *action)
+{
+	OK(ls_test(action->handle));
+	ls_op_free(action->handle);
+	action->handle = NULL;
+}
+
+/* One of those that have a handle, in one of the ways to wait; false if there is none. */
+static bool wait_for_one(struct program *program)
+{
+	uint64_t *local = &program->local;
+	ls_op *handles[ACTIONS_MAX] = {NULL};
+	int open[ACTIONS_MAX], count = 0, index = -1;
+	for (int i = 0; i < program->count; i++) {
+		handles[i] = program->actions[i].handle;
+		if (handles[i])
+			open[count++] = i;
+	}
+	if (count == 0)
+		return false;
+	struct action *action = &program->actions[open[below(local, (uint32_t)count)]];
+	switch (below(local, 4)) {
+	case 0:
+		while (ls_wait(action->handle, 1) == LS_PENDING)
+			;
+		break;
+	case 1:
+		OK(ls_wait_any(handles, program->count, 0, &index));
+		CHECK(index >= 0 && handles[index]);
+		action = &program->actions[index];
+		break;
+	case 2:
+		if (ls_test(action->handle) == LS_OK)
+			break;
+		/* fallthrough */
+	default:
+		OK(ls_wait(action->handle, 0));
+	}
+	end_handle(action);
+	return true;
+}
+
+static void run_program(struct program *program)
+{
+	for (int i = 0; i < program->count; i++) {
+		note(program, i);
+		operation_open(&program->actions[i].op, program->self, program->group);
+	}
+	for (int i = 0; i < program->count; i++) {
+		note(program, i);
+		begin(&program->actions[i]);
+		if (below(&program->local, 4) == 0)
+			wait_for_one(program);
+	}
+	while (wait_for_one(program))
+		;
+	if (program->ends_together)
+		OK(ls_barrier(program->group, NULL));
+	for (int i = 0; i < program->count; i++) {
+		struct action *action = &program->actions[i];
+		bool callback = action->waiting >= HANDLE_AND_CALLBACK;
+		note(program, i);
+		CHECK(atomic_load(&action->calls) == callback);
+		CHECK(atomic_load(&action->status) == LS_OK);
+		operation_close(&action->op);
+	}
 }
 
 void random_program(struct runner_rank *self)
 {
-	struct program program = {.common = 1 + self->turn * 1000 + (unsigned)self->size,
-				  .group = runner_open(self)};
-	program.local = program.common * 77 + (unsigned)self->rank;
-	for (int plain = 0; plain < 2; plain++) {
-		program.send[plain] = values_alloc(program.group, BYTES_MAX, plain);
-		program.recv[plain] = values_alloc(program.group, BYTES_MAX, plain);
+	struct program program = {.self = self, .group = runner_open(self)};
+	for (uint32_t number = self->first_case; number < self->last_case; number++) {
+		make_program(&program, number);
+		run_program(&program);
 	}
-	for (unsigned i = 0; i < STEPS; i++) {
-		struct action action = next_action(&program, self->size);
-		if (self->rank == 0) /* shown if it fails */
-			printf("step %u: kind %d, dtype %d, op %d, count %llu, root %d, shift %d\n",
-			       i, action.kind, (int)action.dtype, (int)action.op,
-			       (unsigned long long)action.count, action.root, action.shift);
-		if (action.kind < 3)
-			reduce(&program, &action, self->rank, self->size, i);
-		else if (action.kind < 5)
-			broadcast(&program, &action, self->rank, i);
-		else if (action.kind < 7)
-			exchange(&program, &action, self->rank, self->size, i);
-		else
-			OK(ls_barrier(program.group, NULL));
-	}
-	for (int plain = 0; plain < 2; plain++) {
-		values_free(program.group, program.send[plain], plain);
-		values_free(program.group, program.recv[plain], plain);
-	}
+	OK(ls_barrier(program.group, NULL));
 	ls_group_close(program.group);
 }

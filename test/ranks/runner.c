@@ -20,15 +20,19 @@
 #include <unistd.h>
 
 enum {
-	RANKS_MAX = 8,
+	RANKS_MAX = RUNNER_RANKS_MAX,
 	LIMIT_MS = 30000,
 	GRACE_MS = 3000, /* once one rank has failed, the others get so long to end by themselves */
+	CASE_MS = 100,   /* of a random test with many cases */
 };
 
 struct options {
 	bool list, threads;
 	const char *filter;
 	long repeat;
+	long cases; /* of all random tests that are run, together */
+	uint64_t seed;
+	long only; /* -1: all cases */
 };
 
 /* One test with one number of ranks, while it runs. */
@@ -37,6 +41,8 @@ struct job {
 	int ranks;
 	unsigned turn;
 	bool threads;
+	uint64_t seed;
+	uint32_t first_case, last_case;
 	char name[96];
 	char rendezvous[64];
 	struct runner_shared *shared;
@@ -75,6 +81,15 @@ void runner_fail(const char *file, int line, const char *format, ...)
 	va_end(arguments);
 	fprintf(stderr, "rank %d: %s:%d: %s\n", rank_of_thread, file, line, text);
 	_exit(1);
+}
+
+void runner_note(const struct runner_rank *self, const char *format, ...)
+{
+	char *note = self->shared->notes[self->rank];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(note, sizeof self->shared->notes[0], format, arguments);
+	va_end(arguments);
 }
 
 void runner_expect(const char *file, int line, const char *call, ls_status status,
@@ -118,6 +133,10 @@ static struct runner_rank rank_of(const struct job *job, int rank)
 				    .size = job->ranks,
 				    .turn = job->turn,
 				    .threads = job->threads,
+				    .seed = job->seed,
+				    .first_case = job->first_case,
+				    .last_case = job->last_case,
+				    .name = job->name,
 				    .rendezvous = job->rendezvous,
 				    .shared = job->shared};
 }
@@ -221,11 +240,18 @@ static void note_end(struct job *job, int i)
 		job->outcome = failed || expected ? RUNNER_FAIL : RUNNER_CRASH;
 }
 
+static int64_t limit_of(const struct job *job)
+{
+	int64_t cases_ms = (int64_t)(job->last_case - job->first_case) * CASE_MS;
+	if (job->test->limit_ms)
+		return job->test->limit_ms;
+	return job->test->random && cases_ms > LIMIT_MS ? cases_ms : LIMIT_MS;
+}
+
 /* Waits until all have ended, or the time is over. */
 static void await_end(struct job *job)
 {
-	uint32_t limit_ms = job->test->limit_ms ? job->test->limit_ms : LIMIT_MS;
-	int64_t end_ms = now_ms() + (int64_t)limit_ms * RUNNER_SLOWNESS;
+	int64_t end_ms = now_ms() + limit_of(job) * RUNNER_SLOWNESS;
 	bool hurried = false;
 	for (;;) {
 		struct pollfd fds[RANKS_MAX];
@@ -267,6 +293,10 @@ static void show_failure(const struct job *job)
 			printf("# rank %d ended by signal %d\n", i, job->ends[i].si_status);
 		else if (job->ends[i].si_status)
 			printf("# rank %d ended with status %d\n", i, job->ends[i].si_status);
+	for (int r = 0; r < job->ranks; r++)
+		if (job->shared->notes[r][0])
+			printf("# rank %d was at: %.*s\n", r, (int)sizeof job->shared->notes[r],
+			       job->shared->notes[r]);
 	char *line = NULL;
 	size_t room = 0;
 	FILE *file = fdopen(fcntl(job->output, F_DUPFD_CLOEXEC, 0), "r");
@@ -313,7 +343,10 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 	for (; *test < runner_test_count; (*test)++, *ranks = 0) {
 		const struct runner_test *at = &runner_tests[*test];
 		while (++*ranks <= RANKS_MAX) {
-			*job = (struct job){.test = at, .ranks = *ranks, .threads = options->threads};
+			*job = (struct job){.test = at,
+					    .ranks = *ranks,
+					    .threads = options->threads,
+					    .seed = options->seed};
 			snprintf(job->name, sizeof job->name, "%s/%d", at->name, *ranks);
 			bool wanted = at->ranks >> *ranks & 1 &&
 				      !(options->threads && at->processes_only) &&
@@ -325,10 +358,54 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 	return false;
 }
 
+/* The cases of all random tests, shared out among them. */
+static long cases_of_each(const struct options *options)
+{
+	struct job job;
+	size_t test = 0;
+	int ranks = 0;
+	long jobs = 0;
+	while (next_job(options, &test, &ranks, &job))
+		jobs += job.test->random;
+	return jobs ? (options->cases + jobs - 1) / jobs : 0;
+}
+
+static int run_table(const struct options *options, unsigned turn, int *number)
+{
+	struct job job;
+	size_t test = 0;
+	int ranks = 0, passed = 0;
+	long cases = cases_of_each(options);
+	while (next_job(options, &test, &ranks, &job)) {
+		job.turn = turn;
+		job.seed += turn;
+		job.first_case = options->only < 0 ? 0 : (uint32_t)options->only;
+		job.last_case = options->only < 0 ? (uint32_t)cases : (uint32_t)options->only + 1;
+		++*number;
+		if (options->list)
+			printf("%s\n", job.name);
+		else
+			passed += run_job(&job, *number);
+	}
+	return passed;
+}
+
+_Noreturn static void explain_usage(const char *program)
+{
+	fprintf(stderr,
+		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N]\n"
+		"       [--cases N] [--seed N] [--case N]\n"
+		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
+		"one of each random test\n",
+		program);
+	exit(2);
+}
+
 static void read_options(int argc, char **argv, struct options *options)
 {
-	*options = (struct options){.repeat = 1};
+	*options = (struct options){.repeat = 1, .cases = RUNNER_CASES, .seed = 1, .only = -1};
 	for (int i = 1; i < argc; i++) {
+		char *end = NULL;
 		bool more = i + 1 < argc;
 		if (strcmp(argv[i], "--list") == 0)
 			options->list = true;
@@ -337,34 +414,27 @@ static void read_options(int argc, char **argv, struct options *options)
 		else if (strcmp(argv[i], "--filter") == 0 && more)
 			options->filter = argv[++i];
 		else if (strcmp(argv[i], "--repeat") == 0 && more)
-			options->repeat = strtol(argv[++i], NULL, 10);
-		else {
-			fprintf(stderr,
-				"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N]\n",
-				argv[0]);
-			exit(2);
-		}
+			options->repeat = strtol(argv[++i], &end, 10);
+		else if (strcmp(argv[i], "--cases") == 0 && more)
+			options->cases = strtol(argv[++i], &end, 10);
+		else if (strcmp(argv[i], "--seed") == 0 && more)
+			options->seed = strtoull(argv[++i], &end, 10);
+		else if (strcmp(argv[i], "--case") == 0 && more)
+			options->only = strtol(argv[++i], &end, 10);
+		else
+			explain_usage(argv[0]);
+		if (end && (*end || end == argv[i]))
+			explain_usage(argv[0]);
 	}
 }
 
 int main(int argc, char **argv)
 {
 	struct options options;
-	struct job job;
 	int number = 0, passed = 0;
 	read_options(argc, argv, &options);
-	for (unsigned turn = 0; turn < options.repeat; turn++) {
-		size_t test = 0;
-		int ranks = 0;
-		while (next_job(&options, &test, &ranks, &job)) {
-			number++;
-			job.turn = turn;
-			if (options.list)
-				printf("%s\n", job.name);
-			else
-				passed += run_job(&job, number);
-		}
-	}
+	for (unsigned turn = 0; turn < options.repeat; turn++)
+		passed += run_table(&options, turn, &number);
 	if (options.list)
 		return 0;
 	printf("1..%d\n%d passed, %d failed\n", number, passed, number - passed);

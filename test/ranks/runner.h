@@ -22,6 +22,9 @@ enum { RUNNER_SLOWNESS = 1 };
 
 enum {
 	RUNNER_WORDS = 64,
+	RUNNER_RANKS_MAX = 8,
+	RUNNER_CASES =
+		2000 / RUNNER_SLOWNESS, /* of all random tests together, unless --cases says so */
 	/* Of operations that are not meant to fail: before the test's own limit, so that a hang ends with
 	 * a report. */
 	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
@@ -31,6 +34,7 @@ enum {
 struct runner_shared {
 	pthread_barrier_t meeting;
 	_Atomic uint64_t words[RUNNER_WORDS];
+	char notes[RUNNER_RANKS_MAX][1024]; /* of runner_note */
 };
 
 /* One rank of a running test. */
@@ -38,6 +42,10 @@ struct runner_rank {
 	int rank, size;
 	unsigned turn; /* 0, 1, … with --repeat */
 	bool threads;  /* the ranks are threads of one process */
+	/* Of a random test: which cases it is to run, and the seed of them all. */
+	uint64_t seed;
+	uint32_t first_case, last_case;
+	const char *name; /* of the test, with the number of ranks */
 	const char *rendezvous;
 	struct runner_shared *shared;
 };
@@ -55,7 +63,8 @@ struct runner_test {
 	uint32_t ranks;           /* RUNNER_RANKS */
 	bool processes_only;      /* forks, dies, or counts what belongs to a process */
 	uint32_t killed;          /* bit r: rank r ends by SIGKILL */
-	uint32_t limit_ms;        /* 0: 30 seconds */
+	bool random;              /* has as many cases as it is told */
+	uint32_t limit_ms;        /* 0: 30 seconds, or more with many cases */
 	enum runner_outcome ends; /* how it is to end */
 	const char *setting;      /* "NAME=VALUE" in its environment, NULL: none */
 };
@@ -69,6 +78,9 @@ extern const size_t runner_test_count;
 ls_group *runner_open(const struct runner_rank *self);
 /* Waits, beside the library, until all ranks are here. */
 void runner_meet(const struct runner_rank *self);
+/* What this rank is about to do: shown if the test fails, whichever way. */
+void runner_note(const struct runner_rank *self, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* Ends the rank, and so fails the test. */
 _Noreturn void runner_fail(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

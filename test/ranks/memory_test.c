@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where buffers lie: shared memory that the program registers, and plain memory that the system does not let
+ * peers read. Results are the same everywhere; what differs is whether anything was copied. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "operation.h"
+#include "tests.h"
+#include "values.h"
+
+enum { BYTES = 1 << 20, COUNT = 100000 };
+
+static unsigned char *map_memfd(int *fd, size_t bytes)
+{
+	*fd = memfd_create("registered", MFD_CLOEXEC);
+	CHECK(*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	CHECK(memory != MAP_FAILED);
+	return memory;
+}
+
+static struct ls_memory_stats stats_of(ls_group *group)
+{
+	struct ls_memory_stats stats = {.size = sizeof stats};
+	OK(ls_memory_stats(group, &stats));
+	return stats;
+}
+
+static uint64_t blocks_taken(ls_group *group)
+{
+	struct ls_memory_stats stats = stats_of(group);
+	return stats.hits + stats.misses;
+}
+
+static void sum_in(ls_group *group, void *memory)
+{
+	int32_t *buffer = memory;
+	int rank = ls_group_rank(group), size = ls_group_size(group);
+	for (int i = 0; i < COUNT; i++)
+		buffer[i] = i % 1000 + rank;
+	OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT32, LS_SUM, NULL));
+	for (int i = 0; i < COUNT; i++)
+		CHECK(buffer[i] == size * (i % 1000) + size * (size - 1) / 2);
+}
+
+/* Run with LOCKSTEP_REMOTE=off, so that what is not registered is copied. */
+void register_shared_memory(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int fd;
+	unsigned char *memory = map_memfd(&fd, BYTES);
+	uint64_t taken = blocks_taken(group);
+	sum_in(group, memory);
+	CHECK(blocks_taken(group) > taken);
+
+	OK(ls_register(group, memory, BYTES, fd, 0));
+	OK(ls_register(group, memory, BYTES, fd, 0));
+	struct ls_memory_stats stats = stats_of(group);
+	CHECK(stats.registered == 1 && stats.registered_bytes == BYTES);
+	CHECK(stats.registered_again == 1);
+	CHECK(close(fd) == 0);
+	taken = blocks_taken(group);
+	sum_in(group, memory);
+	sum_in(group, memory + BYTES - COUNT * sizeof(int32_t));
+	CHECK(blocks_taken(group) == taken);
+	/* A message from it is long, and read where it is. */
+	int to = (self->rank + 1) % self->size, from = (self->rank + self->size - 1) % self->size;
+	unsigned char *got = malloc(BYTES);
+	CHECK(got);
+	memset(memory, 'a' + self->rank, BYTES);
+	struct ls_op_options options = {.size = sizeof options};
+	if (self->rank % 2 == 0)
+		OK(ls_send(group, memory, BYTES, LS_UINT8, to, &options));
+	OK(ls_recv(group, got, BYTES, LS_UINT8, from, &options));
+	if (self->rank % 2)
+		OK(ls_send(group, memory, BYTES, LS_UINT8, to, &options));
+	CHECK(got[0] == 'a' + from && got[BYTES - 1] == 'a' + from);
+	CHECK(blocks_taken(group) == taken);
+	free(got);
+
+	OK(ls_deregister(group, memory));
+	GIVES(LS_BAD_ARGUMENT, ls_deregister(group, memory));
+	CHECK(stats_of(group).registered == 0);
+	taken = blocks_taken(group);
+	sum_in(group, memory);
+	CHECK(blocks_taken(group) > taken);
+	ls_group_close(group);
+	munmap(memory, BYTES);
+}
+
+/* A rank that has nothing takes part; one that is wrong spoils it for all, and nothing else. */
+void register_together_or_not(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int fd;
+	unsigned char *memory = map_memfd(&fd, BYTES);
+	bool odd = self->rank == self->size - 1;
+	OK(ls_register(group, memory, odd ? 0 : BYTES, fd, 0));
+	CHECK(stats_of(group).registered == (odd ? 0 : 1));
+	sum_in(group, memory);
+	OK(ls_register(group, memory, BYTES, fd, 0));
+	CHECK(stats_of(group).registered == 1);
+	CHECK(stats_of(group).registered_again == (odd ? 0 : 1));
+
+	unsigned char *other = map_memfd(&fd, BYTES);
+	GIVES(LS_BAD_ARGUMENT, ls_register(group, other, BYTES, odd ? -1 : fd, 0));
+	CHECK(stats_of(group).registered == 1);
+	sum_in(group, other);
+	OK(ls_register(group, other, BYTES, fd, 0));
+	CHECK(stats_of(group).registered == 2);
+	sum_in(group, other);
+	ls_group_close(group);
+}
+
+/* ---- plain memory that cannot be read ---- */
+
+/* From now on process_vm_readv fails with `error` in this process, as under a container's filter. */
+static void refuse_reading(int error)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void run_plain(const struct runner_rank *self, ls_group *group, int first, int last)
+{
+	static const uint64_t counts[] = {1, 5000, COUNT};
+	for (int kind = first; kind <= last; kind++)
+		for (unsigned c = 0; c < 3; c++) {
+			struct operation op = {.kind = (enum operation_kind)kind,
+					       .dtype = LS_FLOAT32,
+					       .op = LS_SUM,
+					       .root = self->size - 1,
+					       .seed = 10 * (unsigned)kind + c,
+					       .item_count = 1,
+					       .count = {counts[c]},
+					       .place = {.plain_send = true, .plain_recv = true}};
+			for (int q = 0; q < self->size; q++)
+				for (int r = 0; r < self->size; r++)
+					op.counts[q][r] = counts[c];
+			operation_run(&op, self, group);
+		}
+}
+
+/* An all-reduce takes blocks of the arena exactly if a peer cannot read this rank. Run with
+ * LOCKSTEP_REMOTE=always. */
+static void run_refused(const struct runner_rank *self, int error, bool all)
+{
+	if (error && (all || self->rank == 0))
+		refuse_reading(error);
+	ls_group *group = runner_open(self);
+	OK(ls_barrier(group, NULL)); /* all have tried */
+	uint64_t taken = blocks_taken(group);
+	run_plain(self, group, OPERATION_ALLREDUCE, OPERATION_ALLREDUCE);
+	bool copied = blocks_taken(group) > taken;
+	CHECK(copied == (error != 0 && (all || self->rank != 0)));
+	run_plain(self, group, OPERATION_REDUCE, OPERATION_ALLTOALLV);
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
+
+void plain_memory_is_read(struct runner_rank *self)
+{
+	run_refused(self, 0, true);
+}
+
+void plain_memory_refused_eperm(struct runner_rank *self)
+{
+	run_refused(self, EPERM, true);
+}
+
+void plain_memory_refused_enosys(struct runner_rank *self)
+{
+	run_refused(self, ENOSYS, true);
+}
+
+void plain_memory_refused_to_one(struct runner_rank *self)
+{
+	run_refused(self, EPERM, false);
+}
+
+/* A rank dies while others read its plain buffers: whatever they are at, they name it. */
+void plain_memory_of_a_dead_rank(struct runner_rank *self)
+{
+	enum { OPS = 8, ELEMENTS = 1 << 19 };
+	ls_group *group = runner_open(self);
+	float *buffer[OPS];
+	ls_op *ops[OPS];
+	ls_status status = LS_OK, last = LS_OK;
+	int begun = 0;
+	for (; begun < OPS && status == LS_OK; begun++) {
+		buffer[begun] = calloc(ELEMENTS, sizeof(float));
+		struct ls_op_options options = {.size = sizeof options, .op = &ops[begun]};
+		CHECK(buffer[begun]);
+		status = ls_allreduce(group, buffer[begun], buffer[begun], ELEMENTS, LS_FLOAT32,
+				      LS_SUM, &options);
+		CHECK(status == LS_OK || (status == LS_PEER_DIED && !ops[begun]));
+	}
+	if (self->rank == 1) {
+		OK(ls_wait(ops[0], 0));
+		raise(SIGKILL);
+	}
+	for (int i = 0; i < begun; i++) {
+		if (ops[i])
+			status = ls_wait(ops[i], 0);
+		CHECK(status == LS_OK ? last == LS_OK : status == LS_PEER_DIED);
+		last = status;
+		ls_op_free(ops[i]);
+	}
+	if (status == LS_OK)
+		GIVES(LS_PEER_DIED, ls_barrier(group, NULL));
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK(failure.status == LS_PEER_DIED && failure.rank == 1);
+	for (int i = 0; i < begun; i++)
+		free(buffer[i]);
+	ls_group_close(group);
+}
