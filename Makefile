@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RANKS ?= 4
 FAULT ?= leave
-YARDSTICKS ?= ../shared/bench
+YARDSTICKS ?=
 BENCH ?=
 FULL ?=
 BUILD := build/release
@@ -38,7 +38,7 @@ nightly: release ## what takes too long for check: every plan up to 1024 ranks, 
 
 bench: release ## beside Open MPI, MPICH, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
-	@test/bench/run.py $(BUILD) --yardsticks $(YARDSTICKS) $(if $(FULL),--full) $(BENCH)
+	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))

@@ -299,6 +299,11 @@ static void names_go_both_ways(void **state)
 	(void)state;
 	for (unsigned i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
 		assert_int_equal(plan_collective_from(plan_collective_name(i)), i);
+	assert_int_equal(plan_collective_from("all-reduce"), PLAN_ALLREDUCE);
+	assert_int_equal(plan_collective_from("reducescatter"), PLAN_REDUCE_SCATTER);
+	assert_int_equal(plan_collective_from("all-reduc"), -1);
+	assert_int_equal(plan_collective_from("allreduces"), -1);
+	assert_int_equal(plan_collective_from(""), -1);
 	for (unsigned i = PLAN_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
 		assert_int_equal(plan_algorithm_from(plan_algorithm_name(i)), i);
 	for (unsigned i = PLAN_SIGNAL; i < PLAN_KIND_COUNT; i++)

@@ -49,16 +49,19 @@ const char *plan_kind_name(unsigned kind)
 	return name_at(kind_names, PLAN_KIND_COUNT, kind);
 }
 
-/* "all-reduce" is "allreduce", too: reports and papers write it so. */
+/* Hyphens do not count: "all-reduce" is "allreduce", as reports and papers write it. */
 static bool is_name(const char *given, const char *name)
 {
-	for (; *given || *name; given++) {
-		if (*given == '-' && given[1])
-			continue;
-		if (*given != *name++)
+	for (;;) {
+		given += *given == '-';
+		name += *name == '-';
+		if (*given != *name)
 			return false;
+		if (*given == '\0')
+			return true;
+		given++;
+		name++;
 	}
-	return true;
 }
 
 int plan_collective_from(const char *name)

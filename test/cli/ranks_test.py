@@ -185,7 +185,8 @@ def test_all_stopped():
 
 
 def test_dead_ranks_while_the_launcher_lives():
-    with demo() as job:
+    # The others find out about the first at once, and would end by themselves.
+    with demo('--linger') as job:
         job.expect(*lines('round 16'))
         number = until_diagnosed(job.pid, lambda found: True)[1]['job']
         ranks = job.ranks()
