@@ -90,7 +90,8 @@ LS_EXPORT LS_CHECKED ls_status ls_alltoallv(ls_group *group, const void *send,
 LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_options *options);
 
 /* Several buffers in one call: as many collectives one after the other, with one handle, one callback and
- * one status, the first that is not LS_OK. */
+ * one status, the first that is not LS_OK. A call that does not block takes at most 65,536. If memory runs
+ * out in the middle the group is aborted, as peers wait for the rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

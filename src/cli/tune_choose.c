@@ -46,7 +46,11 @@ double *cli_tune_at(const struct tune_times *times, int candidate, enum plan_col
 static enum plan_algorithm default_of(enum plan_collective collective, uint64_t bytes,
 				      uint64_t slot_bytes)
 {
-	return plan_choose(collective, bytes, slot_bytes, 2, PLAN_NONE);
+	struct plan_table table;
+	struct plan_table_choice choice;
+	plan_table_default(&table);
+	plan_table_choose(&table, collective, bytes, slot_bytes, 2, PLAN_NONE, &choice);
+	return choice.algorithm;
 }
 
 bool cli_tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)

@@ -141,6 +141,12 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 			       "allreduce       3-4    max       ring       64K    plain   256K\n");
 }
 
+/* Without a table: what fits into a slot goes there. */
+static enum plan_algorithm usual(enum plan_collective collective, uint64_t bytes)
+{
+	return bytes <= SLOT && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+}
+
 static void what_was_chosen_is_what_is_chosen(void **state)
 {
 	(void)state;
@@ -164,8 +170,7 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 				c == PLAN_ALLREDUCE && i == 2 ? PLAN_DOUBLING
 				: c == PLAN_ALLTOALL && i == 4
 					? PLAN_PAIRWISE
-					: plan_choose((enum plan_collective)c, sizes[i], SLOT, 2,
-						      PLAN_NONE);
+					: usual((enum plan_collective)c, sizes[i]);
 			assert_int_equal(choice.algorithm, wanted);
 		}
 }
@@ -185,8 +190,7 @@ static void candidates_are_tried_where_they_can_win(void **state)
 					    plan_has((enum plan_collective)c, a));
 				tried[a] |= fits;
 			}
-			tried[plan_choose((enum plan_collective)c, sizes[i], SLOT, 2, PLAN_NONE)] =
-				true;
+			tried[usual((enum plan_collective)c, sizes[i])] = true;
 			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
 				assert_int_equal(
 					tried[a],

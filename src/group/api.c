@@ -37,8 +37,8 @@ ls_status group_bad(const char *call, const char *argument, long long value, con
 
 /* The caller's options over the defaults. A struct of another size is from an older or newer header:
  * what it lacks has its default, and what this library does not know must not be asked for. */
-ls_status group_options(const char *call, const struct ls_op_options *options,
-			struct ls_op_options *out)
+static ls_status read_options(const char *call, const struct ls_op_options *options,
+			      struct ls_op_options *out)
 {
 	*out = (struct ls_op_options){.size = sizeof *out};
 	if (!options)
@@ -84,6 +84,13 @@ ls_status group_check(const char *call, const ls_group *group)
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	return group_cause_status(group->world);
+}
+
+ls_status group_begin(const char *call, const ls_group *group, const struct ls_op_options *given,
+		      struct ls_op_options *out)
+{
+	ls_status status = read_options(call, given, out);
+	return status == LS_OK ? group_check(call, group) : status;
 }
 
 struct trace *group_trace(ls_group *group)

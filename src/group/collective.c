@@ -78,10 +78,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 		     const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status =
-		group_options(call, given, &options); /* first: a handle is NULL on failure */
-	if (status == LS_OK)
-		status = group_check(call, group);
+	ls_status status = group_begin(call, group, given, &options);
 	if (status == LS_OK)
 		status = group_check_collective(call, group, engine);
 	if (status != LS_OK)
@@ -136,11 +133,13 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 		if (status == LS_OK)
 			status = last ? submit(group, &engine, options, site)
 				      : queue(group, &engine, &silent, site, false);
-		/* Peers would wait for the rest, and nobody could tell them apart from the next call's. */
-		if (status == LS_OUT_OF_MEMORY && i > 0 &&
-		    ls_group_abort(group, "there was no memory for all operations of one call") ==
-			    LS_OK)
-			group_progress_wake(group);
+		if (status == LS_OUT_OF_MEMORY && i > 0) {
+			/* Peers would wait for the rest, and nobody could tell them apart from the next
+			 * call's. */
+			ls_status aborted = ls_group_abort(
+				group, "there was no memory for all operations of one call");
+			(void)aborted; /* the group has failed, now or before */
+		}
 	}
 	return status;
 }
@@ -151,10 +150,7 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 			  const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status =
-		group_options(call, given, &options); /* first: a handle is NULL on failure */
-	if (status == LS_OK)
-		status = group_check(call, group);
+	ls_status status = group_begin(call, group, given, &options);
 	if (status == LS_OK)
 		status = check_many(call, group, common, buffers, count);
 	if (status != LS_OK)

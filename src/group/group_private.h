@@ -141,11 +141,12 @@ struct ls_group {
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
 
-/* The caller's options over the defaults, checked. */
-ls_status group_options(const char *call, const struct ls_op_options *options,
-			struct ls_op_options *out);
 /* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. */
 ls_status group_check(const char *call, const ls_group *group);
+/* How a call begins: its options over the defaults, checked, and then the group. A handle that was asked for is
+ * NULL if this fails. */
+ls_status group_begin(const char *call, const ls_group *group, const struct ls_op_options *given,
+		      struct ls_op_options *out);
 ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
 /* count elements fit into memory. */
 ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);

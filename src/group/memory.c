@@ -101,7 +101,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (status != LS_OK || agreed != LS_OK)
 		return status != LS_OK ? status : (ls_status)agreed;
 	if (region)
-		memory_region_show(&world->memory, region);
+		memory_region_show(region);
 	else if (bytes > 0)
 		atomic_fetch_add_explicit(&world->registered_again, 1, memory_order_relaxed);
 	return LS_OK;

@@ -34,10 +34,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 	struct ls_op_options options;
 	struct engine_room room;
 	struct ls_op op;
-	ls_status status =
-		group_options(call, given, &options); /* first: a handle is NULL on failure */
-	if (status == LS_OK)
-		status = group_check(call, group);
+	ls_status status = group_begin(call, group, given, &options);
 	if (status == LS_OK)
 		status = check(call, group, engine, buffer, &options);
 	if (status != LS_OK)

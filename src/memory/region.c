@@ -121,9 +121,8 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 	return region;
 }
 
-void memory_region_show(struct memory *memory, struct memory_region *region)
+void memory_region_show(struct memory_region *region)
 {
-	(void)memory;
 	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
 }
 

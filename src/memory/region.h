@@ -52,7 +52,7 @@ struct memory_region *memory_region_find(struct memory *memory, const void *addr
  * message: there have been too many. One thread at a time. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name);
-void memory_region_show(struct memory *memory, struct memory_region *region);
+void memory_region_show(struct memory_region *region);
 /* The region that begins at `address` is one no more. False: there is none. */
 bool memory_region_remove(struct memory *memory, const void *address);
 

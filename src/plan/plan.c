@@ -130,16 +130,6 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 	return true;
 }
 
-enum plan_algorithm plan_choose(enum plan_collective collective, uint64_t bytes,
-				uint64_t slot_bytes, int size, enum plan_algorithm wanted)
-{
-	(void)size; /* so far no choice depends on it */
-	bool fits = bytes != UINT64_MAX && bytes <= slot_bytes;
-	if (plan_has(collective, wanted) && (wanted != PLAN_SLOT || fits))
-		return wanted;
-	return fits && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
-}
-
 /* First element of a block: the first `units % total` blocks have one unit of `align` more. */
 static uint64_t block_start(uint64_t count, unsigned align, unsigned total, unsigned block)
 {

@@ -170,14 +170,6 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 /* Whether the collective has this algorithm. */
 bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm);
 
-/* The algorithm for `bytes` of payload, the most that any rank has as INPUT (UINT64_MAX: not known to all
- * ranks, which gives PLAN_DIRECT unless another is wanted); `slot_bytes` is what fits into an entry header.
- * Pure: the same answer on all ranks. `wanted` (PLAN_NONE: none) wins where the collective has it and, for
- * PLAN_SLOT, the payload fits. Otherwise PLAN_PULL is never chosen here: the engine takes it in place of
- * PLAN_DIRECT where a window cannot be written. */
-enum plan_algorithm plan_choose(enum plan_collective collective, uint64_t bytes,
-				uint64_t slot_bytes, int size, enum plan_algorithm wanted);
-
 /* First element and number of elements of blocks [block, block + blocks) out of `total` blocks of
  * `count` elements; block borders are multiples of `align` elements. Covers all elements once. */
 void plan_block_range(uint64_t count, unsigned align, unsigned total, unsigned block,

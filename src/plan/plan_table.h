@@ -29,7 +29,7 @@ enum {
 };
 
 struct plan_table_line {
-	uint64_t bytes_max; /* payload as plan_choose counts it; UINT64_MAX: any */
+	uint64_t bytes_max; /* payload as plan_table_choose counts it; UINT64_MAX: any */
 	uint8_t collective; /* enum plan_collective, or PLAN_TABLE_ANY */
 	uint8_t algorithm;  /* enum plan_algorithm, never PLAN_NONE */
 	bool stream;        /* results that peers will read are stored past the cache */
@@ -66,8 +66,11 @@ bool plan_table_parse(const char *text, struct plan_table *out, struct plan_tabl
 /* Drops the lines that are not for `size` ranks, so that choosing looks at few. The hash is another then. */
 void plan_table_narrow(struct plan_table *table, int size);
 
-/* Arguments as those of plan_choose, whose rules for `wanted` hold here too; the same answer on all ranks
- * that have the same table. */
+/* For `bytes` of payload, the most that any rank has as INPUT (UINT64_MAX: not known to all ranks, so it does
+ * not fit into a slot); `slot_bytes` is what fits into an entry header. Pure: the same answer on all ranks
+ * that have the same table. `wanted` (PLAN_NONE: none) wins where the collective has it and, for PLAN_SLOT, the
+ * payload fits. The default table never gives PLAN_PULL: the engine takes it in place of PLAN_DIRECT where a
+ * window cannot be written. */
 void plan_table_choose(const struct plan_table *table, enum plan_collective collective,
 		       uint64_t bytes, uint64_t slot_bytes, int size, enum plan_algorithm wanted,
 		       struct plan_table_choice *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The table of choices: that the default is what plan_choose says, that text goes in and comes out, that
+ * The table of choices: what the default says, that text goes in and comes out, that
  * the first line that fits is taken, and that whatever is wrong is refused by the line. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,6 +32,58 @@ static struct plan_table_choice choose(enum plan_collective collective, uint64_t
 	return choice;
 }
 
+/* What the default table says, in words: slot where the payload fits, else direct; who wants another one gets it
+ * where it can be. */
+static enum plan_algorithm expected(enum plan_collective collective, uint64_t bytes,
+				    enum plan_algorithm wanted)
+{
+	bool fits = bytes != UINT64_MAX && bytes <= SLOT;
+	if (plan_has(collective, wanted) && (wanted != PLAN_SLOT || fits))
+		return wanted;
+	return fits && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+}
+
+static void the_choice_follows_size_and_wish(void **state)
+{
+	(void)state;
+	static const struct {
+		enum plan_collective collective;
+		uint64_t bytes;
+		enum plan_algorithm wanted, chosen;
+	} cases[] = {
+		{PLAN_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLREDUCE, 4032, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLREDUCE, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
+		{PLAN_ALLREDUCE, 4033, PLAN_SLOT, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
+		{PLAN_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
+		{PLAN_REDUCE, 4, PLAN_PULL, PLAN_SLOT},
+		{PLAN_ALLTOALL, 4, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
+		{PLAN_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
+		{PLAN_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
+		{PLAN_BROADCAST, 4032, PLAN_NONE, PLAN_SLOT},
+		{PLAN_BROADCAST, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
+		{PLAN_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
+		{PLAN_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
+		{PLAN_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
+	};
+	struct plan_table_choice choice;
+	plan_table_default(&table);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		plan_table_choose(&table, cases[i].collective, cases[i].bytes, 4032, 4,
+				  cases[i].wanted, &choice);
+		assert_int_equal(choice.algorithm, cases[i].chosen);
+	}
+	plan_table_choose(&table, PLAN_ALLGATHER, UINT64_MAX, UINT64_MAX, 4, PLAN_NONE, &choice);
+	assert_int_equal(choice.algorithm, PLAN_DIRECT);
+}
+
 static void the_default_is_the_choice_without_a_table(void **state)
 {
 	(void)state;
@@ -49,9 +101,8 @@ static void the_default_is_the_choice_without_a_table(void **state)
 					plan_table_choose(&table, (enum plan_collective)c, sizes[i],
 							  SLOT, 5, (enum plan_algorithm)a, &choice);
 					assert_int_equal(choice.algorithm,
-							 plan_choose((enum plan_collective)c,
-								     sizes[i], SLOT, 5,
-								     (enum plan_algorithm)a));
+							 expected((enum plan_collective)c, sizes[i],
+								  (enum plan_algorithm)a));
 					assert_false(choice.stream);
 					assert_int_equal(choice.chunk_bytes, 64 << 10);
 					assert_int_equal(choice.read_bytes, 256 << 10);
@@ -245,6 +296,7 @@ static void a_table_has_an_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_choice_follows_size_and_wish),
 		cmocka_unit_test(the_default_is_the_choice_without_a_table),
 		cmocka_unit_test(the_first_line_that_fits_is_taken),
 		cmocka_unit_test(a_wish_wins_where_it_can),

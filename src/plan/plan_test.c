@@ -221,44 +221,6 @@ static void one_rank_copies_for_itself(void **state)
 		}
 }
 
-static void the_choice_follows_size_and_wish(void **state)
-{
-	(void)state;
-	static const struct {
-		enum plan_collective collective;
-		uint64_t bytes;
-		enum plan_algorithm wanted, chosen;
-	} cases[] = {
-		{PLAN_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4032, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4033, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
-		{PLAN_ALLREDUCE, 4033, PLAN_SLOT, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
-		{PLAN_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
-		{PLAN_REDUCE, 4, PLAN_PULL, PLAN_SLOT},
-		{PLAN_ALLTOALL, 4, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
-		{PLAN_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
-		{PLAN_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
-		{PLAN_BROADCAST, 4032, PLAN_NONE, PLAN_SLOT},
-		{PLAN_BROADCAST, 4033, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
-		{PLAN_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
-		{PLAN_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
-		{PLAN_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		assert_int_equal(
-			plan_choose(cases[i].collective, cases[i].bytes, 4032, 4, cases[i].wanted),
-			cases[i].chosen);
-	assert_int_equal(plan_choose(PLAN_ALLGATHER, UINT64_MAX, UINT64_MAX, 4, PLAN_NONE),
-			 PLAN_DIRECT);
-}
-
 static void check_blocks(uint64_t count, unsigned align, unsigned total)
 {
 	uint64_t next = 0, least = UINT64_MAX, most = 0;
@@ -434,7 +396,6 @@ int main(void)
 		cmocka_unit_test(in_place_is_looked_at_where_it_can_be),
 		cmocka_unit_test(requests_out_of_range_are_refused),
 		cmocka_unit_test(one_rank_copies_for_itself),
-		cmocka_unit_test(the_choice_follows_size_and_wish),
 		cmocka_unit_test(blocks_cover_every_element_once),
 		cmocka_unit_test(names_go_both_ways),
 		cmocka_unit_test(steps_read_as_sentences),

@@ -85,7 +85,8 @@ def parse():
     parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/")
     options = parser.parse_args()
     options.rounds = options.rounds or (5 if options.full else 3)
-    options.minutes = options.minutes or (300 if options.full else 12)
+    options.usual_minutes = 300 if options.full else 12
+    options.minutes = options.minutes or options.usual_minutes
     options.effort = ["--repeats", "7" if options.full else "5", "--repeat-ms", "20" if options.full else "8",
                       "--limit-ms", "500" if options.full else "100"]
     return options
@@ -272,7 +273,8 @@ def command(options):
     restricted = options.sizes or options.data or options.no_peers or options.no_limits or options.no_figures or options.only_figures
     if restricted or options.only != list(programs.OPS) or options.ranks != [2, 4, 8]:
         return " ".join(["test/bench/run.py", *sys.argv[1:]])
-    return "make bench" + (" FULL=1" if options.full else "")
+    shorter = "" if options.minutes == options.usual_minutes else f" BENCH='--minutes {options.minutes:g}'"
+    return "make bench" + (" FULL=1" if options.full else "") + shorter
 
 
 def machine():

@@ -2,9 +2,11 @@
  * What every rank gets when something goes wrong: time-outs, aborts, ranks that left or died, calls that do
  * not fit together. Which rank the report blames, and that the group is closed for good. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests.h"
 #include "values.h"
@@ -346,6 +348,52 @@ void point_mismatch_large(struct runner_rank *self)
 	point_mismatch(self, 20000, 19999, LS_INT64);
 	point_mismatch(self, 20000, 20000, LS_FLOAT64);
 	point_mismatch(self, 20000, 3, LS_INT64);
+}
+
+static bool is_stopped(pid_t pid)
+{
+	char path[64], line[256] = "";
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	FILE *file = fopen(path, "re");
+	CHECK(file && fgets(line, sizeof line, file));
+	fclose(file);
+	const char *state = strrchr(line, ')');
+	return state && (state[2] == 'T' || state[2] == 't');
+}
+
+/* Rank 1 has entered the operation when it is stopped, so no record tells that it is missing. */
+void a_rank_stopped_inside_is_named(struct runner_rank *self)
+{
+	enum {
+		COUNT = 2000
+	}; /* too long for a header, and short enough to be begun by the caller */
+	ls_group *group = runner_open(self);
+	int64_t *buffer = values_alloc(group, COUNT * sizeof *buffer, false);
+	memset(buffer, 0, COUNT * sizeof *buffer);
+	OK(ls_barrier(group, NULL));
+	ls_op *op;
+	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 300};
+	if (self->rank == 1) {
+		options.op = &op;
+		OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT64, LS_SUM, &options));
+		atomic_store(&self->shared->words[0], (uint64_t)getpid());
+		raise(SIGSTOP);
+		GIVES(LS_TIMED_OUT, ls_wait(op, 0));
+		ls_op_free(op);
+	} else {
+		uint64_t pid;
+		while ((pid = atomic_load(&self->shared->words[0])) == 0 || !is_stopped((pid_t)pid))
+			;
+		GIVES(LS_TIMED_OUT,
+		      ls_allreduce(group, buffer, buffer, COUNT, LS_INT64, LS_SUM, &options));
+		struct ls_failure failure = {.size = sizeof failure};
+		OK(ls_group_failure(group, &failure));
+		CHECK(kill((pid_t)pid, SIGCONT) == 0);
+		CHECK_THAT(failure.rank == 1 && strstr(failure.text, "is stopped"),
+			   "the report is: %s", failure.text);
+	}
+	values_free(group, buffer, false);
+	ls_group_close(group);
 }
 
 /* Each receives before it sends. */

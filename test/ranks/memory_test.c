@@ -226,6 +226,7 @@ void plain_memory_of_a_dead_rank(struct runner_rank *self)
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK(failure.status == LS_PEER_DIED && failure.rank == 1);
+	CHECK_THAT(strstr(failure.text, "killed by SIGKILL"), "the report is: %s", failure.text);
 	for (int i = 0; i < begun; i++)
 		free(buffer[i]);
 	ls_group_close(group);

@@ -36,9 +36,10 @@ runner_function async_many_in_flight, async_large_and_blocking, async_goes_on_by
 	async_closed_too_early, async_cycle_is_proved, async_idle_costs_nothing;
 /* failure_test.c */
 runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadcast, timeout_barrier,
-	timeout_point, abort_ends_every_wait, a_rank_that_left_is_named, a_rank_may_leave_when_done,
-	a_rank_that_died_is_named, mismatch_count, mismatch_dtype, mismatch_op, mismatch_root,
-	mismatch_kind, point_mismatch_small, point_mismatch_large, a_cycle_of_receives_is_proved;
+	timeout_point, a_rank_stopped_inside_is_named, abort_ends_every_wait,
+	a_rank_that_left_is_named, a_rank_may_leave_when_done, a_rank_that_died_is_named,
+	mismatch_count, mismatch_dtype, mismatch_op, mismatch_root, mismatch_kind,
+	point_mismatch_small, point_mismatch_large, a_cycle_of_receives_is_proved;
 /* ddp_test.c */
 runner_function ddp_averages, ddp_averages_mixed_dtypes, ddp_begins_alike, ddp_trains_like_one_rank,
 	ddp_ready_from_any_thread, ddp_accumulates, ddp_empty_parameters, ddp_ready_twice;
