@@ -166,13 +166,36 @@ static void note_failure(struct run_job *job, int rank, bool same_round)
 		job->first = rank;
 }
 
+/* Better than that guess is what the survivors saw: a rank that failed because of another has published
+ * which one before it ended, and by then the other's end can be found, too. */
+static void note_cause(struct run_job *job)
+{
+	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;
+
+	if (blamed >= 0 && blamed < job->started && job->ranks[blamed].ended &&
+	    failed(&job->ranks[blamed]))
+		job->first = blamed;
+}
+
+static bool is_any_ready(const struct run_job *job, const struct run_poll *set)
+{
+	for (int i = 0; i < job->started; i++)
+		if (job->ranks[i].poll >= 0 && set->fds[job->ranks[i].poll].revents)
+			return true;
+	return false;
+}
+
+/* Looks at all ranks if one is ready: poll goes through them one after the other, so it may show the
+ * second end and not the first. */
 static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t now_ns)
 {
 	bool had_failed = job->first >= 0;
 
+	if (!is_any_ready(job, set))
+		return;
 	for (int i = 0; i < job->started; i++) {
 		struct run_rank *rank = &job->ranks[i];
-		if (rank->poll < 0 || !set->fds[rank->poll].revents || !hear_end(rank))
+		if (rank->ended || !hear_end(rank))
 			continue;
 		rank->told = job->phase >= RUN_TERM;
 		rank->order = job->ended++;
@@ -182,6 +205,7 @@ static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t 
 	}
 	if (job->first >= 0 && !had_failed) {
 		cli_watch_collect(job);
+		note_cause(job);
 		enter(job, RUN_GRACE, now_ns);
 	}
 }

@@ -48,7 +48,9 @@ static bool misbehave(ls_group *group, const char *fault, float *values, ls_stat
 		ls_group_close(group);
 		exit(0);
 	}
-	if (strcmp(fault, "exit") == 0)
+	if (strcmp(fault, "stop-exit") == 0)
+		raise(SIGSTOP);
+	if (strcmp(fault, "exit") == 0 || strcmp(fault, "stop-exit") == 0)
 		_exit(7);
 	if (strcmp(fault, "kill") == 0)
 		raise(SIGKILL);

@@ -294,6 +294,22 @@ def test_rank_that_exits():
     matches(r'rank 0 \(pid \d+\) exited with 7; rank 1 then exited with 1', errors)
 
 
+def test_first_failure_among_ends_found_at_once():
+    """The launcher sees all three ends in one look; which was first only the survivors know."""
+    with demo('stop-exit', 1, 6, ranks=3) as job:
+        job.expect(*lines('round 4', ranks=3))
+        ranks = job.ranks()
+        until(lambda: state(ranks[1]) == 'T', 'rank 1 to stop')
+        os.kill(job.pid, signal.SIGSTOP)
+        until(lambda: state(job.pid) == 'T', 'the launcher to stop')
+        os.kill(ranks[1], signal.SIGCONT)
+        until(lambda: all(is_gone(pid) for pid in ranks.values()), 'all ranks to end')
+        os.kill(job.pid, signal.SIGCONT)
+        status, _, errors = job.end()
+        equal(status, 7, errors)
+        matches(r'rank 1 \(pid \d+\) exited with 7; ranks 0, 2 then exited with 1', errors)
+
+
 def test_rank_that_leaves():
     status, _, errors, found, _ = fails('leave', 2, 6)
     equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_PEER_LEFT', 2))
