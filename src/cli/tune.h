@@ -16,7 +16,7 @@ enum {
 
 struct tune_candidate {
 	enum plan_algorithm algorithm; /* of candidate 0: PLAN_NONE, whatever the default table says */
-	bool stream;
+	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
 	bool plain;         /* tried with memory of malloc */
 	uint64_t bytes_min; /* below this nobody can tell it from candidate 0 */

@@ -4,25 +4,26 @@
  * neighbours that say the same become one line. */
 #include "cli/tune.h"
 
-enum { CHUNK = 64 << 10, READ = 256 << 10, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
+enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
 static const double clearly = 0.95; /* of the default's time; less of a gain may be noise */
 
 static const struct tune_candidate candidates[] = {
-	{PLAN_NONE, false, CHUNK, READ, false, 0},
-	{PLAN_SLOT, false, CHUNK, READ, false, 0},
-	{PLAN_DIRECT, false, CHUNK, READ, false, 0},
-	{PLAN_PULL, false, CHUNK, READ, false, 0},
-	{PLAN_RING, false, CHUNK, READ, false, 0},
-	{PLAN_DOUBLING, false, CHUNK, READ, false, 0},
-	{PLAN_TREE, false, CHUNK, READ, false, 0},
-	{PLAN_PAIRWISE, false, CHUNK, READ, false, 0},
-	{PLAN_DIRECT, false, 32 << 10, READ, false, LARGE},
-	{PLAN_DIRECT, false, 16 << 10, READ, false, LARGE},
-	{PLAN_DIRECT, true, CHUNK, READ, false, STREAM_LEAST},
-	{PLAN_NONE, false, CHUNK, READ, true, LARGE},
-	{PLAN_NONE, false, CHUNK, 64 << 10, true, LARGE},
-	{PLAN_NONE, false, CHUNK, 128 << 10, true, LARGE},
-	{PLAN_NONE, false, CHUNK, 512 << 10, true, LARGE},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_SLOT, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_DIRECT, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_PULL, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_RING, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_DOUBLING, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_TREE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_PAIRWISE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_DIRECT, PLAN_STORES_AUTO, 32 << 10, READ, false, LARGE},
+	{PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, READ, false, LARGE},
+	{PLAN_DIRECT, PLAN_STORES_STREAM, CHUNK, READ, false, STREAM_LEAST},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, READ, true, LARGE},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 64 << 10, true, LARGE},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 128 << 10, true, LARGE},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 256 << 10, true, LARGE},
+	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 512 << 10, true, LARGE},
 };
 enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
 
@@ -58,7 +59,7 @@ bool cli_tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint6
 	const struct tune_candidate *candidate = &candidates[i];
 	enum plan_algorithm usual = default_of(collective, bytes, slot_bytes);
 	bool varies = candidate->chunk_bytes != CHUNK || candidate->read_bytes != READ ||
-		      candidate->stream || candidate->plain;
+		      candidate->stores != PLAN_STORES_AUTO || candidate->plain;
 
 	if (bytes < candidate->bytes_min || (collective == PLAN_BARRIER && varies))
 		return false;
@@ -105,13 +106,14 @@ static int fastest(const struct place *place, int than,
 
 static bool is_algorithm(const struct tune_candidate *candidate)
 {
-	return !candidate->plain && !candidate->stream && candidate->chunk_bytes == CHUNK;
+	return !candidate->plain && candidate->stores == PLAN_STORES_AUTO &&
+	       candidate->chunk_bytes == CHUNK;
 }
 
 static bool is_way_of_moving(const struct tune_candidate *candidate)
 {
 	return !candidate->plain && candidate->algorithm == PLAN_DIRECT &&
-	       (candidate->stream || candidate->chunk_bytes != CHUNK);
+	       (candidate->stores != PLAN_STORES_AUTO || candidate->chunk_bytes != CHUNK);
 }
 
 static bool is_way_of_reading(const struct tune_candidate *candidate)
@@ -142,7 +144,7 @@ static struct plan_table_line choose(const struct place *place, uint64_t slot_by
 	return (struct plan_table_line){
 		.collective = (uint8_t)place->collective,
 		.algorithm = (uint8_t)algorithm,
-		.stream = candidates[moves].stream,
+		.stores = (uint8_t)candidates[moves].stores,
 		.chunk_bytes = candidates[moves].chunk_bytes,
 		.read_bytes = algorithm == PLAN_DIRECT ? candidates[reads].read_bytes : READ,
 	};
@@ -150,7 +152,7 @@ static struct plan_table_line choose(const struct place *place, uint64_t slot_by
 
 static bool same(const struct plan_table_line *a, const struct plan_table_line *b)
 {
-	return a->algorithm == b->algorithm && a->stream == b->stream &&
+	return a->algorithm == b->algorithm && a->stores == b->stores &&
 	       a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes;
 }
 

@@ -46,12 +46,12 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static int find(enum plan_algorithm algorithm, bool stream, uint32_t chunk, uint32_t read,
-		bool plain)
+static int find(enum plan_algorithm algorithm, enum plan_stores stores, uint32_t chunk,
+		uint32_t read, bool plain)
 {
 	for (int k = 0; k < cli_tune_candidates(); k++) {
 		const struct tune_candidate *c = cli_tune_candidate(k);
-		if (c->algorithm == algorithm && c->stream == stream && c->chunk_bytes == chunk &&
+		if (c->algorithm == algorithm && c->stores == stores && c->chunk_bytes == chunk &&
 		    c->read_bytes == read && c->plain == plain)
 			return k;
 	}
@@ -62,8 +62,8 @@ static int find(enum plan_algorithm algorithm, bool stream, uint32_t chunk, uint
 static void takes(enum plan_algorithm algorithm, enum plan_collective collective, int size,
 		  double seconds)
 {
-	*cli_tune_at(&times, find(algorithm, false, 64 << 10, 256 << 10, false), collective, size) =
-		seconds;
+	*cli_tune_at(&times, find(algorithm, PLAN_STORES_AUTO, 64 << 10, 0, false), collective,
+		     size) = seconds;
 }
 
 /* The lines of one collective, as text. */
@@ -86,15 +86,15 @@ static void the_default_stays_unless_it_is_clearly_slower(void **state)
 {
 	(void)state;
 	static const char usual[] =
-		"allreduce       3-4    max       slot       64K    plain   256K\n"
-		"allreduce       3-4    max       direct     64K    plain   256K\n";
+		"allreduce       3-4    max       slot       64K    auto    copy\n"
+		"allreduce       3-4    max       direct     64K    auto    copy\n";
 	expect(PLAN_ALLREDUCE, usual);
-	expect(PLAN_BARRIER, "barrier         3-4    max       direct     64K    plain   256K\n");
+	expect(PLAN_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
 	takes(PLAN_RING, PLAN_ALLREDUCE, 3, 0.96);
 	takes(PLAN_TREE, PLAN_ALLREDUCE, 0, 1.5);
 	expect(PLAN_ALLREDUCE, usual);
 	takes(PLAN_TREE, PLAN_BARRIER, 0, 0.5);
-	expect(PLAN_BARRIER, "barrier         3-4    max       tree       64K    plain   256K\n");
+	expect(PLAN_BARRIER, "barrier         3-4    max       tree       64K    auto    copy\n");
 }
 
 static void the_fastest_algorithm_is_chosen(void **state)
@@ -104,41 +104,41 @@ static void the_fastest_algorithm_is_chosen(void **state)
 	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
 	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 0.9);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.9);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
-			       "allreduce       3-4    256K      doubling   64K    plain   256K\n"
-			       "allreduce       3-4    4M        direct     64K    plain   256K\n"
-			       "allreduce       3-4    max       ring       64K    plain   256K\n");
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
+			       "allreduce       3-4    256K      doubling   64K    auto    copy\n"
+			       "allreduce       3-4    4M        direct     64K    auto    copy\n"
+			       "allreduce       3-4    max       ring       64K    auto    copy\n");
 	/* A slot that loses below its end has a border. */
 	takes(PLAN_DIRECT, PLAN_ALLREDUCE, 1, 0.5);
 	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 1);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    512       slot       64K    plain   256K\n"
-			       "allreduce       3-4    max       direct     64K    plain   256K\n");
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    512       slot       64K    auto    copy\n"
+			       "allreduce       3-4    max       direct     64K    auto    copy\n");
 }
 
 static void chunk_stores_and_reads_are_chosen(void **state)
 {
 	(void)state;
-	int small = find(PLAN_DIRECT, false, 16 << 10, 256 << 10, false);
-	int stream = find(PLAN_DIRECT, true, 64 << 10, 256 << 10, false);
-	int read = find(PLAN_NONE, false, 64 << 10, 512 << 10, true);
+	int small = find(PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, 0, false);
+	int stream = find(PLAN_DIRECT, PLAN_STORES_STREAM, 64 << 10, 0, false);
+	int read = find(PLAN_NONE, PLAN_STORES_AUTO, 64 << 10, 512 << 10, true);
 	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
 	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
 	*cli_tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
 	*cli_tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
-			       "allreduce       3-4    256K      direct     64K    plain   256K\n"
-			       "allreduce       3-4    4M        direct     16K    plain   256K\n"
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
+			       "allreduce       3-4    256K      direct     64K    auto    copy\n"
+			       "allreduce       3-4    4M        direct     16K    auto    copy\n"
 			       "allreduce       3-4    max       direct     64K    stream  512K\n");
 	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the default is
 	 * compared with what it would be at its best only if it is the fastest as it is. */
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.7);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    plain   256K\n"
-			       "allreduce       3-4    256K      direct     64K    plain   256K\n"
-			       "allreduce       3-4    4M        direct     16K    plain   256K\n"
-			       "allreduce       3-4    max       ring       64K    plain   256K\n");
+	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
+			       "allreduce       3-4    256K      direct     64K    auto    copy\n"
+			       "allreduce       3-4    4M        direct     16K    auto    copy\n"
+			       "allreduce       3-4    max       ring       64K    auto    copy\n");
 }
 
 /* Without a table: what fits into a slot goes there. */

@@ -228,7 +228,7 @@ static bool set_table(const struct tune_candidate *candidate, int *fd)
 			.collective = PLAN_TABLE_ANY,
 			.algorithm = candidate->algorithm != PLAN_NONE ? (uint8_t)candidate->algorithm
 								       : (uint8_t)a,
-			.stream = candidate->stream,
+			.stores = (uint8_t)candidate->stores,
 			.ranks_min = 1,
 			.ranks_max = PLAN_SIZE_MAX,
 			.chunk_bytes = candidate->chunk_bytes,

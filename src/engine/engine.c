@@ -16,12 +16,6 @@ static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_PAIRWISE] = PLAN_PAIRWISE,
 };
 
-static const uint64_t remote_bytes_of[] = {
-	[SETTING_REMOTE_AUTO] = ENGINE_REMOTE_BYTES,
-	[SETTING_REMOTE_OFF] = UINT64_MAX,
-	[SETTING_REMOTE_ALWAYS] = 1,
-};
-
 /* Room for the longest plan of any collective for this group. */
 static size_t longest_plan(int rank, int size)
 {
@@ -49,7 +43,8 @@ ls_status engine_init(struct engine *engine, struct transport *transport, struct
 				  .cause = cause,
 				  .wanted = wanted_of[settings->algorithm],
 				  .blocking = settings->blocking != 0,
-				  .remote_bytes = remote_bytes_of[settings->remote]};
+				  .remote = (enum setting_remote)settings->remote,
+				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
 	engine->table = *table;
 	plan_table_narrow(&engine->table, transport->size);
 	engine->steps_max = longest_plan(transport->rank, transport->size);
@@ -95,6 +90,10 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	entry->stages = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
 			plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
 	entry->turns = plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
+	entry->opens = plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL;
+	const struct plan_step *last = &plan->steps[plan->step_count - 1];
+	entry->guards = plan->step_count > 0 && last->kind == PLAN_AWAIT &&
+			plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
 	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
 }
@@ -135,6 +134,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	}
 	op->signature = signature_of(op);
+	engine_fragment_none(op);
 	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
 		   (uint16_t)op->plan->plan.step_count);
 	if (op->call.recv_counts &&
@@ -146,30 +146,38 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		engine_window_stage(engine, op);
 }
 
-/* My slot for this collective still holds what I published K collectives ago. It is free once every
- * rank has entered a later one than that, and so has finished with it. */
-static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
+/* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
+static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64_t seq)
 {
 	const struct transport *transport = engine->transport;
-	if (op->seq < TRANSPORT_ENTRIES)
-		return ENGINE_DONE;
-	uint64_t need = op->seq - TRANSPORT_ENTRIES + 1;
-	if (engine->entered_by_all >= need)
-		return ENGINE_DONE;
+	uint64_t value = transport_signal(seq, 0);
 	op->word_count = 0;
 	for (int q = 0; q < transport->size; q++) {
 		if (q == transport->rank)
 			continue;
-		const _Atomic uint64_t *signal = &transport_entry(transport, q, need)->signal;
-		uint64_t value = transport_signal(need, 0);
+		const _Atomic uint64_t *signal = &transport_entry(transport, q, seq)->signal;
 		if (atomic_load_explicit(signal, memory_order_acquire) < value)
 			transport_await(transport, q, signal, value, q,
 					&op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
-		return ENGINE_BLOCKED;
-	engine->entered_by_all = need;
-	return ENGINE_DONE;
+		return false;
+	engine->entered_by_all = seq;
+	return true;
+}
+
+/* My slot for this collective still holds what I published K collectives ago. It is free once every
+ * rank has entered a later one than that, and so has finished with it. A rank that runs ahead of the others
+ * takes their lines from them with each look, so it looks, and waits, for half of its slots at once. */
+static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
+{
+	if (op->seq < TRANSPORT_ENTRIES)
+		return ENGINE_DONE;
+	uint64_t need = op->seq - TRANSPORT_ENTRIES + 1;
+	if (engine->entered_by_all >= need ||
+	    all_have_entered(engine, op, need + TRANSPORT_ENTRIES / 2))
+		return ENGINE_DONE;
+	return ENGINE_BLOCKED;
 }
 
 static void publish_entry(struct engine *engine, struct engine_op *op)
@@ -196,13 +204,16 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-/* All have entered, and all see the same headers. */
-static bool turn(struct engine *engine, struct engine_op *op)
+/* What the headers of those that I have awaited make of the plan. Where all were awaited, all ranks see the
+ * same headers; else only those whose window I look into matter. */
+static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
-	request.algorithm = PLAN_PULL;
-	if (!engine_window_shows_address(engine, op))
+	if (op->rounds == 1 && engine_window_shows_fragments(engine, op, awaited->peer))
+		engine_fragment_begin(engine, op);
+	if (!op->plan->turns || !engine_window_shows_address(engine, op))
 		return true;
+	request.algorithm = PLAN_PULL;
 	op->plan = find_plan(engine, &request);
 	if (!op->plan)
 		return false;
@@ -213,15 +224,19 @@ static bool turn(struct engine *engine, struct engine_op *op)
 
 static enum engine_progress run_steps(struct engine *engine, struct engine_op *op)
 {
-	while (op->step < op->plan->plan.step_count) {
-		const struct plan_step *step = &op->plan->plan.steps[op->step];
-		enum engine_progress progress = engine_step_run(engine, op, step);
-		if (progress != ENGINE_DONE)
-			return progress;
-		if (++op->step == 1 && op->plan->turns && !turn(engine, op))
-			return engine_fail(op, LS_INTERNAL, -1);
-		trace_step(engine->trace, op->record, op->step);
-	}
+	do {
+		while (op->step < op->plan->plan.step_count) {
+			const struct plan_step *step = &op->plan->plan.steps[op->step];
+			enum engine_progress progress = engine_step_run(engine, op, step);
+			if (progress != ENGINE_DONE)
+				return progress;
+			op->step++;
+			if (op->plan->opens && op->round == 0 && step->kind == PLAN_AWAIT &&
+			    step->phase == 0 && !turn(engine, op, step))
+				return engine_fail(op, LS_INTERNAL, -1);
+			trace_step(engine->trace, op->record, op->step);
+		}
+	} while (engine_fragment_next(engine, op));
 	return ENGINE_DONE;
 }
 

@@ -26,10 +26,11 @@ enum {
 	ENGINE_PLAN_BITS = 6,
 	ENGINE_PLANS = 1 << ENGINE_PLAN_BITS, /* plans kept */
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* payloads of messages are copied in chunks of this size */
-	/* Plain buffers shorter than this are copied: the copy stays in the cache, and costs less than the
-	 * system calls of all peers, which look up each page. */
-	ENGINE_REMOTE_BYTES = 2 << 20,
 	ENGINE_BOUNCE_BYTES = 512 * 1024,
+	/* Plain buffers are copied in fragments of this size, so that the copy of one is read from the cache
+	 * while the next is made, and a rank needs room for ENGINE_SLOTS of them and not for all. */
+	ENGINE_FRAGMENT_BYTES = 512 * 1024,
+	ENGINE_SLOTS = 2,
 };
 
 enum engine_progress {
@@ -41,12 +42,41 @@ enum engine_progress {
 struct engine_plan {
 	bool valid;
 	bool stages; /* it needs more than the caller's buffers where they are */
+	bool opens;  /* it looks into windows, which may be in fragments */
 	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over. Both
 	 * begin by awaiting all. */
 	bool turns;
+	/* Its last step awaits peers only so that they are done with my buffers. */
+	bool guards;
 	uint64_t signature; /* what the plan adds to that of an operation */
 	struct plan_request request;
 	struct plan plan;
+};
+
+/* ---- which stores: see stores.c ---- */
+
+enum engine_writer {
+	ENGINE_COPY_IN, /* into a slot of mine that peers read */
+	ENGINE_REDUCE,  /* into buffers of mine and of peers */
+	ENGINE_WRITERS,
+};
+
+enum {
+	ENGINE_STORES_LEAST = 14, /* log2 of the bytes from which on it is measured */
+	ENGINE_STORES_SIZES =
+		10, /* powers of two from there on; the last one and all above are one */
+};
+
+struct engine_stores_case {
+	float cost[2]; /* ticks a byte: plain, streaming; 0: not measured yet */
+	float level;   /* what the cost of those in use was at the last choice */
+	uint32_t count,
+		pause; /* uses since then; the other kind is tried after so many, 0: the first time */
+	bool stream;   /* in use */
+};
+
+struct engine_stores {
+	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
 };
 
 struct engine {
@@ -59,8 +89,10 @@ struct engine {
 	bool blocking;           /* a collective is over when all ranks have completed it */
 	uint64_t history; /* of the collectives entered so far, as in struct transport_entry */
 	uint64_t entered_by_all; /* every rank has entered this collective: a lower bound, grows */
-	uint64_t remote_bytes;   /* plain buffers of this length or more are shown by address */
-	unsigned char *bounce;   /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
+	enum setting_remote remote; /* whether plain buffers are shown by address */
+	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
+	struct engine_stores stores;
+	unsigned char *bounce; /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
 	size_t steps_max;
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
@@ -98,6 +130,11 @@ struct engine_op {
 	int culprit;      /* the peer it was seen on, -1: none */
 	int stage;        /* enum in the engine: which part of the operation comes next */
 	uint32_t step;
+	/* A collective in fragments runs its plan once for each: fragment `round` of `rounds` is elements
+	 * [first, first + elements) of each part, or of the whole; `fragment` is how many all but the last
+	 * have. Otherwise there is one round with all of it. */
+	uint32_t round, rounds;
+	uint64_t fragment, first, elements;
 	const struct engine_plan *plan;
 	struct plan_table_choice choice; /* the cause is looked at between its chunks */
 	uint64_t checked;            /* bit q: peer q's entry header has been compared with mine */

@@ -82,9 +82,57 @@ enum engine_progress engine_view_copy(const struct engine *engine, struct engine
 /* Whether any rank shows its OUTPUT by an address, which nobody else can write to. The same answer on all
  * ranks, once all have entered. */
 bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op);
+/* The same of fragments, of INPUT or OUTPUT, of `peer` or all. */
+bool engine_window_shows_fragments(const struct engine *engine, const struct engine_op *op,
+				   int peer);
+/* Whether rank `rank` shows the buffer in fragments, so that offsets count from the fragment's beginning. */
+bool engine_window_is_cut(const struct engine *engine, const struct engine_op *op, int rank,
+			  enum plan_buffer buffer);
 /* A part of the OUTPUT of rank `rank`, to be written; NULL if its header is nonsense. */
 unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
 				    int rank, uint64_t offset, uint64_t bytes);
+
+/* Room in the arena, and where peers find it; false, with op->status, if there is none. */
+bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
+			 uint64_t *offset);
+
+/* ---- fragment.c ---- */
+
+/* One round with all of it. */
+void engine_fragment_none(struct engine_op *op);
+/* Fragments, if there are two or more. */
+void engine_fragment_begin(const struct engine *engine, struct engine_op *op);
+/* Shows INPUT or OUTPUT, which are plain, as fragments; false, with op->status, without room. */
+bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer);
+/* Copies what peers read of this round's fragment of INPUT to where they do. */
+void engine_fragment_stage(struct engine *engine, struct engine_op *op);
+/* Ends a round: brings the results home, begins the next one. False: that was the last. */
+bool engine_fragment_next(struct engine *engine, struct engine_op *op);
+/* The signal word of a phase of a round. */
+uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsigned phase);
+/* Where the slot of this round begins, from the first one's beginning; the same on all ranks. */
+uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffer);
+/* Whether I write my own block of OUTPUT to its slot, where peers read it, and not to where the caller wants
+ * it. */
+static inline bool engine_fragment_is_own_cut(const struct engine_op *op)
+{
+	return op->output_window == TRANSPORT_WINDOW_CUT && op->plan->plan.algorithm == PLAN_PULL;
+}
+
+/* ---- stores.c ---- */
+
+/* One use of stores, from begin to end; without an end it has not been. */
+struct engine_stores_use {
+	struct engine_stores_case *at; /* NULL: nothing is measured */
+	uint64_t start, bytes;
+	bool stream;
+};
+/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the cache. */
+bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
+			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
+			 struct engine_stores_use *out);
+/* They have been. */
+void engine_stores_end(const struct engine_stores_use *use);
 
 /* ---- step.c ---- */
 
@@ -116,6 +164,12 @@ static inline enum engine_progress engine_fail(struct engine_op *op, ls_status s
 static inline bool engine_is_scaled(const struct engine_op *op)
 {
 	return op->call.reduce == LS_PREMUL_SUM;
+}
+
+/* Read at once from a peer's plain memory; a rank that shows none itself may have to read others'. */
+static inline uint64_t engine_read_bytes(const struct engine_op *op)
+{
+	return op->choice.read_bytes ? op->choice.read_bytes : ENGINE_BOUNCE_BYTES / 2;
 }
 
 static inline bool engine_cause_is_set(const struct engine *engine)

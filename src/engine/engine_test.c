@@ -324,10 +324,33 @@ static void everything(void **state)
 	}
 }
 
+/* So small that there are dozens of them; and whether plain memory is copied or read is up to each rank. */
+static void run_in_fragments(struct unit *unit)
+{
+	static const enum setting_remote remote[] = {SETTING_REMOTE_OFF, SETTING_REMOTE_ALWAYS};
+	unit->engine.fragment_bytes = 1000;
+	run_everything(unit);
+	unit->engine.remote = remote[unit->rank % 2];
+	run_everything(unit);
+}
+
+static void everything_in_fragments(void **state)
+{
+	(void)state;
+	const struct settings settings = {0};
+	static const int sizes[] = {2, 3, 4, 7};
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct party *party = party_open(sizes[i], &settings);
+		party_run(party, run_in_fragments);
+		party_close(party);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything),
+		cmocka_unit_test(everything_in_fragments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

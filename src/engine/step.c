@@ -10,9 +10,9 @@ struct range {
 	uint64_t offset, bytes, elements; /* offset in bytes */
 };
 
-/* Blocks of a buffer of rank `owner`. */
+/* Blocks of a buffer of rank `owner`, of this round; `cut`: from the fragment's beginning on. */
 static struct range range_of(const struct engine_op *op, unsigned buffer, int owner, unsigned block,
-			     unsigned blocks)
+			     unsigned blocks, bool cut)
 {
 	const struct plan *plan = &op->plan->plan;
 	const uint64_t *starts = buffer == PLAN_INPUT ? op->starts : op->recv_starts;
@@ -21,28 +21,37 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	case PLAN_CUT:
 		/* Blocks begin on cache lines, so that two ranks never write to the same one. */
 		if (blocks == plan->blocks)
-			elements = op->call.count;
+			elements = op->elements;
 		else if (blocks > 0)
-			plan_block_range(op->call.count, (unsigned)(64 / op->element), plan->blocks,
+			plan_block_range(op->elements, (unsigned)(64 / op->element), plan->blocks,
 					 block, blocks, &first, &elements);
 		break;
 	case PLAN_PARTS:
-		first = starts ? starts[block] : block * op->call.count;
-		elements = starts ? starts[block + blocks] - first : blocks * op->call.count;
+		first = starts ? starts[block] : block * (cut ? op->elements : op->call.count);
+		elements = starts ? starts[block + blocks] - first : blocks * op->elements;
 		break;
 	case PLAN_PART:
 		if (blocks > 0)
-			elements = starts ? starts[owner + 1] - starts[owner] : op->call.count;
+			elements = starts ? starts[owner + 1] - starts[owner] : op->elements;
 		break;
 	}
+	first += cut ? 0 : op->first;
 	return (struct range){first * op->element, elements * op->element, elements};
+}
+
+/* The same as rank `owner` shows it. */
+static struct range shown_range(const struct engine *engine, const struct engine_op *op,
+				unsigned buffer, int owner, unsigned block, unsigned blocks)
+{
+	return range_of(op, buffer, owner, block, blocks,
+			engine_window_is_cut(engine, op, owner, (enum plan_buffer)buffer));
 }
 
 /* Of my own buffer. */
 static struct range own_range(const struct engine_op *op, unsigned buffer,
 			      const struct plan_step *step)
 {
-	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks);
+	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks, false);
 }
 
 static unsigned char *own(struct engine_op *op, unsigned buffer)
@@ -79,7 +88,7 @@ static bool range_for_me(const struct engine *engine, const struct engine_op *op
 			 struct range *out)
 {
 	int me = engine->transport->rank;
-	*out = range_of(op, PLAN_INPUT, peer, (unsigned)me, 1);
+	*out = shown_range(engine, op, PLAN_INPUT, peer, (unsigned)me, 1);
 	if (!op->call.recv_counts || peer == me)
 		return true;
 	uint64_t first = 0;
@@ -116,13 +125,16 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 }
 
 static enum engine_progress await_one(struct engine *engine, struct engine_op *op, int peer,
-				      unsigned phase)
+				      uint32_t round, unsigned phase)
 {
 	enum engine_progress progress = engine_step_check(engine, op, peer);
-	if (progress != ENGINE_DONE || phase == 0)
+	if (progress != ENGINE_DONE || (round == 0 && phase == 0))
 		return progress;
+	/* What it shows as a whole is there since it entered, and it may not know of rounds. */
+	if (phase == 0 && !engine_window_shows_fragments(engine, op, peer))
+		return ENGINE_DONE;
 	const _Atomic uint64_t *signal = &transport_entry(engine->transport, peer, op->seq)->signal;
-	uint64_t need = transport_signal(op->seq, phase);
+	uint64_t need = engine_fragment_signal(op, round, phase);
 	if (atomic_load_explicit(signal, memory_order_acquire) >= need)
 		return ENGINE_DONE;
 	transport_await(engine->transport, peer, signal, need, peer, &op->words[op->word_count++]);
@@ -150,15 +162,22 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 static enum engine_progress step_await(struct engine *engine, struct engine_op *op,
 				       const struct plan_step *step)
 {
+	uint32_t round = op->round;
 	op->word_count = 0;
 	if (step->flags & PLAN_UNTIL_TAKEN)
 		return engine_step_taken(engine, op, step->peer);
+	/* What guards my buffers is behind until the last round: the slot that comes next must be free. */
+	if (op->plan->guards && op->step + 1 == op->plan->plan.step_count && round + 1 < op->rounds) {
+		if (round + 1 < ENGINE_SLOTS)
+			return ENGINE_DONE;
+		round -= ENGINE_SLOTS - 1;
+	}
 	if (step->peer != PLAN_ALL)
-		return await_one(engine, op, step->peer, step->phase);
+		return await_one(engine, op, step->peer, round, step->phase);
 	for (int q = 0; q < engine->transport->size; q++) {
 		if (q == engine->transport->rank)
 			continue;
-		if (await_one(engine, op, q, step->phase) == ENGINE_FAILED)
+		if (await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
 			return ENGINE_FAILED;
 	}
 	if (op->word_count > 0)
@@ -173,7 +192,7 @@ static enum engine_progress step_signal(struct engine *engine, struct engine_op 
 {
 	struct transport *transport = engine->transport;
 	struct transport_entry *entry = transport_entry(transport, transport->rank, op->seq);
-	wait_store(&entry->signal, transport_signal(op->seq, step->phase));
+	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
 	transport_wake_all(transport);
 	return ENGINE_DONE;
 }
@@ -183,6 +202,7 @@ struct reduction {
 	struct engine_view from[PLAN_SIZE_MAX];
 	unsigned char *to[PLAN_SIZE_MAX];
 	uint64_t chunk; /* bytes at once */
+	enum plan_stores stores;
 	struct device_reduce reduce;
 };
 
@@ -191,18 +211,19 @@ struct reduction {
 static uint64_t bounce_chunk(const struct engine_op *op, int size)
 {
 	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)size / 64 * 64;
-	return chunk < op->choice.read_bytes ? chunk : op->choice.read_bytes;
+	return chunk < engine_read_bytes(op) ? chunk : engine_read_bytes(op);
 }
 
 static enum engine_progress open_reduction(struct engine *engine, struct engine_op *op,
 					   const struct plan_step *step, struct reduction *out)
 {
 	int size = engine->transport->size, me = engine->transport->rank;
-	struct range in = own_range(op, PLAN_INPUT, step), to = own_range(op, PLAN_OUTPUT, step);
 	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER);
 	out->chunk = op->choice.chunk_bytes;
 	for (int q = 0; q < size; q++) {
-		if (!engine_window_open(engine, op, q, PLAN_INPUT, in.offset, in.bytes,
+		struct range from =
+			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
+		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes,
 					&out->from[q]))
 			return engine_fail(op, LS_INTERNAL, q);
 		if (!out->from[q].at)
@@ -211,17 +232,20 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	int first = step->flags & PLAN_TO_PEER ? step->peer : alone ? me : 0;
 	int targets = alone ? 1 : size;
 	for (int i = 0; i < targets; i++) {
-		out->to[i] = engine_window_target(engine, op, first + i, to.offset, in.bytes);
+		struct range to =
+			shown_range(engine, op, PLAN_OUTPUT, first + i, step->block, step->blocks);
+		out->to[i] = engine_window_target(engine, op, first + i, to.offset, to.bytes);
 		if (!out->to[i])
 			return engine_fail(op, LS_INTERNAL, first + i);
 	}
+	/* Only this rank reads what it writes for itself alone. */
+	out->stores = step->flags & PLAN_TO_SELF ? PLAN_STORES_PLAIN : op->choice.stores;
 	out->reduce = (struct device_reduce){
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,
 		.source_count = size,
 		.target_count = targets,
 		.divisor = op->call.reduce == LS_AVERAGE ? (uint32_t)size : 0,
-		.stream = op->choice.stream && !alone,
 	};
 	return ENGINE_DONE;
 }
@@ -266,8 +290,13 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
 		uint64_t left = bytes - done;
 		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
+		struct engine_stores_use use;
+		reduction.reduce.stream =
+			engine_stores_begin(&engine->stores, ENGINE_REDUCE, reduction.stores,
+					    op->input_bytes, chunk, &use);
 		if (!reduce_chunk(engine, op, &reduction, done, chunk))
 			return ENGINE_FAILED;
+		engine_stores_end(&use);
 	}
 	return ENGINE_DONE;
 }
@@ -278,7 +307,7 @@ static enum engine_progress step_copy(struct engine *engine, struct engine_op *o
 	struct range to = own_range(op, step->to, step), from;
 	struct engine_view view;
 	if (!(step->flags & PLAN_TRANSPOSE))
-		from = range_of(op, step->from, step->peer, step->block, step->blocks);
+		from = shown_range(engine, op, step->from, step->peer, step->block, step->blocks);
 	else if (!range_for_me(engine, op, step->peer, &from))
 		return engine_fail(op, LS_INTERNAL, step->peer);
 	if (to.bytes == 0 && from.bytes == 0)

@@ -7,8 +7,8 @@
 #include "device/device.h"
 #include "engine_private.h"
 
-static bool stage_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
-			uint64_t *offset)
+bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
+			 uint64_t *offset)
 {
 	if (memory_alloc(engine->memory, bytes, block) != LS_OK) {
 		op->status = LS_OUT_OF_MEMORY;
@@ -46,13 +46,15 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	const struct engine_plan *plan = op->plan;
 	bool only_read = plan->plan.reach[buffer] == PLAN_READ ||
 			 (buffer == PLAN_OUTPUT && plan->turns && engine->wanted != PLAN_DIRECT);
-	return only_read && bytes >= engine->remote_bytes && transport_reads_me(engine->transport);
+	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
+		      (engine->remote == SETTING_REMOTE_AUTO && op->choice.read_bytes > 0);
+	return only_read && wanted && bytes > 0 && transport_reads_me(engine->transport);
 }
 
 /* The caller's input times its factor, in a block of its own. */
 static bool scale_input(struct engine *engine, struct engine_op *op)
 {
-	if (!stage_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
+	if (!engine_window_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
 		return false;
 	device_scale(op->input_block, op->call.send, op->call.dtype, op->input_bytes / op->element,
 		     op->call.factor);
@@ -73,7 +75,7 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
 		op->input_offset = (uintptr_t)op->call.send;
 		return true;
 	}
-	if (!stage_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
+	if (!engine_window_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
 		return false;
 	memcpy(op->input_block, op->call.send, op->input_bytes);
 	op->input = op->input_block;
@@ -107,7 +109,7 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 		op->output_offset = (uintptr_t)op->call.recv;
 		return true;
 	}
-	if (!stage_block(engine, op, bytes, &op->output_block, &op->output_offset))
+	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
 	if (op->plan->request.in_place)
@@ -133,7 +135,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 		op->input_window = op->output_window = TRANSPORT_WINDOW_PLAIN;
 		offset = (uintptr_t)outer;
 	} else {
-		if (!stage_block(engine, op, bytes, &op->output_block, &offset))
+		if (!engine_window_block(engine, op, bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
 		memcpy(block + input_at, op->call.send, op->input_bytes);
@@ -154,16 +156,40 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }
 
+static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+{
+	bool input = buffer == PLAN_INPUT;
+	const void *caller = input ? op->call.send : op->call.recv;
+	uint64_t bytes = input ? op->input_bytes : op->output_bytes;
+	enum transport_window *window = input ? &op->input_window : &op->output_window;
+	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
+	if (op->plan->plan.reach[buffer] == PLAN_PRIVATE || bytes == 0)
+		return true;
+	*window = TRANSPORT_WINDOW_ARENA;
+	if ((input && op->input_block) || memory_offset(engine->memory, caller, bytes, offset))
+		return true;
+	if (!is_readable(engine, op, buffer, bytes))
+		return engine_fragment_show(engine, op, buffer);
+	*window = TRANSPORT_WINDOW_PLAIN;
+	*offset = (uintptr_t)caller;
+	return true;
+}
+
 void engine_window_stage(struct engine *engine, struct engine_op *op)
 {
 	uint64_t scratch = op->plan->plan.needs_scratch ? laid_out(op, PLAN_SCRATCH) : 0, unseen;
 	op->input_offset = op->output_offset = 0;
 	if (engine_is_scaled(op) && op->input_bytes > 0 && !scale_input(engine, op))
 		return;
+	if (op->plan->opens && !op->call.counts) {
+		if (show(engine, op, PLAN_INPUT) && show(engine, op, PLAN_OUTPUT))
+			engine_fragment_stage(engine, op);
+		return;
+	}
 	if (!stage_windows(engine, op))
 		return;
 	/* Only this rank touches it. */
-	if (scratch > 0 && stage_block(engine, op, scratch, &op->scratch_block, &unseen))
+	if (scratch > 0 && engine_window_block(engine, op, scratch, &op->scratch_block, &unseen))
 		op->scratch = op->scratch_block;
 }
 
@@ -190,7 +216,7 @@ void engine_window_publish(const struct engine_op *op, struct transport_entry *e
 
 void engine_window_deliver(struct engine_op *op)
 {
-	if (op->output_bytes > 0 && op->output != op->call.recv)
+	if (op->output_bytes > 0 && op->output != op->call.recv) /* fragments are there already */
 		memcpy(op->call.recv, op->output, op->output_bytes);
 }
 
@@ -244,7 +270,38 @@ static unsigned char *own_buffer(const struct engine_op *op, enum plan_buffer bu
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
+	if (buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op))
+		return (unsigned char *)op->output_block + engine_fragment_slot(op, PLAN_OUTPUT);
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
+}
+
+static unsigned window_of(const struct engine *engine, const struct engine_op *op, int rank,
+			  enum plan_buffer buffer)
+{
+	const struct transport_entry *entry = transport_entry(engine->transport, rank, op->seq);
+	return __atomic_load_n(buffer == PLAN_INPUT ? &entry->input_window : &entry->output_window,
+			       __ATOMIC_RELAXED);
+}
+
+bool engine_window_is_cut(const struct engine *engine, const struct engine_op *op, int rank,
+			  enum plan_buffer buffer)
+{
+	if (rank == engine->transport->rank)
+		return buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op);
+	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT;
+}
+
+/* Bytes [offset, end) of a window in its owner's arena, which may be nonsense. */
+static unsigned char *in_arena(const struct engine *engine, const struct engine_op *op, int rank,
+			       enum plan_buffer buffer, uint64_t offset, uint64_t end)
+{
+	const struct transport_entry *entry = transport_entry(engine->transport, rank, op->seq);
+	uint64_t base = read_once(buffer == PLAN_INPUT ? &entry->input : &entry->output);
+	if (window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT &&
+	    __builtin_add_overflow(base, engine_fragment_slot(op, buffer), &base))
+		return NULL;
+	unsigned char *window = memory_view_at(&engine->transport->links[rank].arena, base, end);
+	return window ? window + offset : NULL;
 }
 
 bool engine_window_open(const struct engine *engine, const struct engine_op *op, int rank,
@@ -264,8 +321,7 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 	uint64_t base = read_once(input ? &entry->input : &entry->output);
 	if (__builtin_add_overflow(offset, bytes, &end))
 		return false;
-	switch (__atomic_load_n(input ? &entry->input_window : &entry->output_window,
-				__ATOMIC_RELAXED)) {
+	switch (window_of(engine, op, rank, buffer)) {
 	case TRANSPORT_WINDOW_HEADER:
 		if (end <= TRANSPORT_TINY_BYTES)
 			out->at = entry->tiny + offset;
@@ -275,9 +331,8 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 			out->at = entry->payload + offset;
 		return out->at;
 	case TRANSPORT_WINDOW_ARENA:
-		out->at = memory_view_at(&transport->links[rank].arena, base, end);
-		if (out->at)
-			out->at += offset;
+	case TRANSPORT_WINDOW_CUT:
+		out->at = in_arena(engine, op, rank, buffer, offset, end);
 		return out->at;
 	case TRANSPORT_WINDOW_PLAIN:
 		return !__builtin_add_overflow(base, offset, &out->address) &&
@@ -324,7 +379,7 @@ enum engine_progress engine_view_copy(const struct engine *engine, struct engine
 						     op->choice.chunk_bytes)
 			       ? ENGINE_DONE
 			       : engine_fail(op, LS_ABORTED, -1);
-	uint64_t piece = op->choice.read_bytes;
+	uint64_t piece = engine_read_bytes(op);
 	for (uint64_t done = 0; done < bytes; done += piece) {
 		uint64_t chunk = bytes - done < piece ? bytes - done : piece;
 		if (!read_peer(engine, op, view, done, chunk, to + done))
@@ -342,11 +397,21 @@ const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
 	return read_peer(engine, op, view, offset, bytes, room) ? room : NULL;
 }
 
+bool engine_window_shows_fragments(const struct engine *engine, const struct engine_op *op, int peer)
+{
+	int first = peer == PLAN_ALL ? 0 : peer,
+	    end = peer == PLAN_ALL ? engine->transport->size : peer + 1;
+	for (int q = first; q < end; q++)
+		if (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_CUT ||
+		    window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_CUT)
+			return true;
+	return false;
+}
+
 bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op)
 {
 	for (int q = 0; q < engine->transport->size; q++)
-		if (__atomic_load_n(&transport_entry(engine->transport, q, op->seq)->output_window,
-				    __ATOMIC_RELAXED) == TRANSPORT_WINDOW_PLAIN)
+		if (window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_PLAIN)
 			return true;
 	return false;
 }
@@ -354,15 +419,14 @@ bool engine_window_shows_address(const struct engine *engine, const struct engin
 unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
 				    int rank, uint64_t offset, uint64_t bytes)
 {
-	const struct transport *transport = engine->transport;
-	if (rank == transport->rank)
-		return op->output ? op->output + offset : NULL;
-	const struct transport_entry *entry = transport_entry(transport, rank, op->seq);
 	uint64_t end;
-	if (__atomic_load_n(&entry->output_window, __ATOMIC_RELAXED) != TRANSPORT_WINDOW_ARENA ||
+	if (rank == engine->transport->rank) {
+		unsigned char *own = own_buffer(op, PLAN_OUTPUT);
+		return own ? own + offset : NULL;
+	}
+	unsigned window = window_of(engine, op, rank, PLAN_OUTPUT);
+	if ((window != TRANSPORT_WINDOW_ARENA && window != TRANSPORT_WINDOW_CUT) ||
 	    __builtin_add_overflow(offset, bytes, &end))
 		return NULL;
-	unsigned char *window =
-		memory_view_at(&transport->links[rank].arena, read_once(&entry->output), end);
-	return window ? window + offset : NULL;
+	return in_arena(engine, op, rank, PLAN_OUTPUT, offset, end);
 }

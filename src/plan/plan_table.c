@@ -14,8 +14,8 @@ static const char column_names[] = "# collective    ranks  up to     algorithm  
 
 /* The one place where defaults stand. */
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_SLOT, false, 1, PLAN_SIZE_MAX, 64 << 10, 256 << 10},
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_DIRECT, false, 1, PLAN_SIZE_MAX, 64 << 10, 256 << 10},
+	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_SLOT, PLAN_STORES_AUTO, 1, PLAN_SIZE_MAX, 64 << 10, 0},
+	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_DIRECT, PLAN_STORES_AUTO, 1, PLAN_SIZE_MAX, 64 << 10, 0},
 };
 
 bool plan_table_line_is_valid(const struct plan_table_line *line)
@@ -24,11 +24,11 @@ bool plan_table_line_is_valid(const struct plan_table_line *line)
 	if (!every &&
 	    !plan_has((enum plan_collective)line->collective, (enum plan_algorithm)line->algorithm))
 		return false;
-	return line->algorithm > PLAN_NONE && line->algorithm < PLAN_ALGORITHM_COUNT &&
-	       line->ranks_min >= 1 && line->ranks_min <= line->ranks_max &&
-	       line->ranks_max <= PLAN_SIZE_MAX && line->chunk_bytes >= PLAN_TABLE_UNIT &&
-	       line->chunk_bytes <= PLAN_TABLE_CHUNK_MAX &&
-	       line->chunk_bytes % PLAN_TABLE_UNIT == 0 && line->read_bytes >= PLAN_TABLE_UNIT &&
+	return line->stores <= PLAN_STORES_STREAM && line->algorithm > PLAN_NONE &&
+	       line->algorithm < PLAN_ALGORITHM_COUNT && line->ranks_min >= 1 &&
+	       line->ranks_min <= line->ranks_max && line->ranks_max <= PLAN_SIZE_MAX &&
+	       line->chunk_bytes >= PLAN_TABLE_UNIT && line->chunk_bytes <= PLAN_TABLE_CHUNK_MAX &&
+	       line->chunk_bytes % PLAN_TABLE_UNIT == 0 &&
 	       line->read_bytes <= PLAN_TABLE_READ_MAX && line->read_bytes % PLAN_TABLE_UNIT == 0;
 }
 
@@ -104,8 +104,9 @@ static bool read_bytes(const char *word, const char *column, uint64_t max, uint6
 		return true;
 	if (unit == 1)
 		return refuse(error, "'%s' is such as 4032, 64K or max, not '%s'", column, word);
-	return refuse(error, "'%s' is a multiple of %" PRIu64 "K up to %" PRIu64 "K, not '%s'",
-		      column, unit / 1024, max / 1024, word);
+	return refuse(error, "'%s' is a multiple of %" PRIu64 "K up to %" PRIu64 "K%s, not '%s'",
+		      column, unit / 1024, max / 1024,
+		      strcmp(column, "read") == 0 ? ", or copy" : "", word);
 }
 
 static bool read_algorithm(const char *word, struct plan_table_line *out,
@@ -122,10 +123,21 @@ static bool read_algorithm(const char *word, struct plan_table_line *out,
 	return true;
 }
 
+static const char *const store_names[] = {"auto", "plain", "stream"};
+
+static bool read_stores(const char *word, struct plan_table_line *out,
+			struct plan_table_error *error)
+{
+	for (out->stores = 0; out->stores <= PLAN_STORES_STREAM; out->stores++)
+		if (strcmp(word, store_names[out->stores]) == 0)
+			return true;
+	return refuse(error, "stores are auto, plain or stream, not '%s'", word);
+}
+
 static bool read_columns(char words[COLUMNS][WORD_BYTES], struct plan_table_line *out,
 			 struct plan_table_error *error)
 {
-	uint64_t chunk, read;
+	uint64_t chunk, read = 0;
 	if (!read_collective(words[0], out, error) || !read_ranks(words[1], out, error))
 		return false;
 	out->bytes_max = UINT64_MAX;
@@ -135,10 +147,10 @@ static bool read_columns(char words[COLUMNS][WORD_BYTES], struct plan_table_line
 	if (!read_algorithm(words[3], out, error) ||
 	    !read_bytes(words[4], "chunk", PLAN_TABLE_CHUNK_MAX, PLAN_TABLE_UNIT, &chunk, error))
 		return false;
-	out->stream = strcmp(words[5], "stream") == 0;
-	if (!out->stream && strcmp(words[5], "plain") != 0)
-		return refuse(error, "stores are plain or stream, not '%s'", words[5]);
-	if (!read_bytes(words[6], "read", PLAN_TABLE_READ_MAX, PLAN_TABLE_UNIT, &read, error))
+	if (!read_stores(words[5], out, error))
+		return false;
+	if (strcmp(words[6], "copy") != 0 &&
+	    !read_bytes(words[6], "read", PLAN_TABLE_READ_MAX, PLAN_TABLE_UNIT, &read, error))
 		return false;
 	out->chunk_bytes = (uint32_t)chunk;
 	out->read_bytes = (uint32_t)read;
@@ -250,7 +262,7 @@ void plan_table_choose(const struct plan_table *table, enum plan_collective coll
 		    !can_be(collective, algorithm, bytes, slot_bytes))
 			continue;
 		*out = (struct plan_table_choice){.algorithm = algorithm,
-						  .stream = line->stream,
+						  .stores = (enum plan_stores)line->stores,
 						  .chunk_bytes = line->chunk_bytes,
 						  .read_bytes = line->read_bytes};
 		if (can_be(collective, wanted, bytes, slot_bytes))
@@ -299,11 +311,14 @@ void plan_table_text(const struct plan_table *table, int i, char out[PLAN_TABLE_
 	ranks_text(line, ranks, sizeof ranks);
 	bytes_text(line->bytes_max, most, sizeof most);
 	bytes_text(line->chunk_bytes, chunk, sizeof chunk);
-	bytes_text(line->read_bytes, read, sizeof read);
+	if (line->read_bytes > 0)
+		bytes_text(line->read_bytes, read, sizeof read);
+	else
+		snprintf(read, sizeof read, "copy");
 	snprintf(out, PLAN_TABLE_TEXT_BYTES, "%-14s  %-5s  %-8s  %-9s  %-5s  %-6s  %s",
 		 line->collective == PLAN_TABLE_ANY ? "any" : plan_collective_name(line->collective),
 		 ranks, most, plan_algorithm_name(line->algorithm), chunk,
-		 line->stream ? "stream" : "plain", read);
+		 store_names[line->stores], read);
 }
 
 /* FNV-1a over the lines as they are written. */

@@ -4,7 +4,7 @@
  *
  *   # collective  ranks  up to  algorithm  chunk  stores  read
  *   allreduce     2-4    64K    doubling   64K    plain   256K
- *   any           any    max    direct     64K    stream  256K
+ *   any           any    max    direct     64K    auto    copy
  *
  * The first line that fits a call is taken. A line fits where collective and ranks are named, the payload
  * is at most `up to` bytes, and the collective has the algorithm (of slot: the payload fits into a slot).
@@ -28,14 +28,21 @@ enum {
 	PLAN_TABLE_UNIT = 4096, /* chunks are multiples of it, and so of every element */
 };
 
+enum plan_stores {
+	PLAN_STORES_AUTO, /* whichever turns out to be faster */
+	PLAN_STORES_PLAIN,
+	PLAN_STORES_STREAM, /* past the cache */
+};
+
 struct plan_table_line {
 	uint64_t bytes_max; /* payload as plan_table_choose counts it; UINT64_MAX: any */
 	uint8_t collective; /* enum plan_collective, or PLAN_TABLE_ANY */
 	uint8_t algorithm;  /* enum plan_algorithm, never PLAN_NONE */
-	bool stream;        /* results that peers will read are stored past the cache */
+	uint8_t stores;     /* enum plan_stores, of what peers will read */
 	uint16_t ranks_min, ranks_max;
 	uint32_t chunk_bytes; /* moved at once between mapped buffers */
-	uint32_t read_bytes;  /* read at once from a peer's memory that is not mapped */
+	/* Read at once from a peer's memory that is not mapped; 0: plain buffers are rather copied. */
+	uint32_t read_bytes;
 };
 
 /* lines[0, count) are those of the text; lines[count, total) the default ones behind them, so that something
@@ -47,7 +54,7 @@ struct plan_table {
 
 struct plan_table_choice {
 	enum plan_algorithm algorithm;
-	bool stream;
+	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
 };
 

@@ -103,9 +103,9 @@ static void the_default_is_the_choice_without_a_table(void **state)
 					assert_int_equal(choice.algorithm,
 							 expected((enum plan_collective)c, sizes[i],
 								  (enum plan_algorithm)a));
-					assert_false(choice.stream);
+					assert_int_equal(choice.stores, PLAN_STORES_AUTO);
 					assert_int_equal(choice.chunk_bytes, 64 << 10);
-					assert_int_equal(choice.read_bytes, 256 << 10);
+					assert_int_equal(choice.read_bytes, 0);
 				}
 	}
 }
@@ -115,7 +115,7 @@ static const char good[] = "# a comment\n"
 			   "  allreduce 2 1000 tree 4K plain 4K # and one behind\n"
 			   "allreduce\t2-4  64K  doubling  32K stream 128K\n"
 			   "barrier   3-64 max tree 64K plain 256K\n"
-			   "any any 1M ring 16K plain 64K\n"
+			   "any any 1M ring 16K auto copy\n"
 			   "any 7 max slot 8K plain 256K";
 
 static void the_first_line_that_fits_is_taken(void **state)
@@ -129,7 +129,7 @@ static void the_first_line_that_fits_is_taken(void **state)
 	assert_int_equal(choice.read_bytes, 4096);
 	choice = choose(PLAN_ALLREDUCE, 1001, 2);
 	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
-	assert_true(choice.stream);
+	assert_int_equal(choice.stores, PLAN_STORES_STREAM);
 	assert_int_equal(choice.chunk_bytes, 32 << 10);
 	assert_int_equal(choice.read_bytes, 128 << 10);
 	assert_int_equal(choose(PLAN_ALLREDUCE, 1000, 4).algorithm, PLAN_DOUBLING);
@@ -202,7 +202,7 @@ static void what_is_written_can_be_read(void **state)
 	for (int i = 0; i < table.count; i++) {
 		const struct plan_table_line *a = &table.lines[i], *b = &before.lines[i];
 		assert_true(a->bytes_max == b->bytes_max && a->collective == b->collective &&
-			    a->algorithm == b->algorithm && a->stream == b->stream &&
+			    a->algorithm == b->algorithm && a->stores == b->stores &&
 			    a->ranks_min == b->ranks_min && a->ranks_max == b->ranks_max &&
 			    a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes);
 	}
@@ -260,7 +260,8 @@ static void what_is_wrong_is_refused(void **state)
 		{"allreduce 2 64K ring 128K plain 256K", "'chunk' is a multiple of 4K up to 64K"},
 		{"allreduce 2 64K ring 0 plain 256K", "'chunk' is a multiple of 4K"},
 		{"allreduce 2 64K ring 5000 plain 256K", "'chunk' is a multiple of 4K"},
-		{"allreduce 2 64K ring 64K fast 256K", "stores are plain or stream, not 'fast'"},
+		{"allreduce 2 64K ring 64K fast 256K",
+		 "stores are auto, plain or stream, not 'fast'"},
 		{"allreduce 2 64K ring 64K plain 1M", "'read' is a multiple of 4K up to 512K"},
 		{"\033[31m 2 64K ring 64K plain 1M", "no collective '?[31m'"},
 	};

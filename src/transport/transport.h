@@ -57,6 +57,7 @@ enum transport_window {
 	TRANSPORT_WINDOW_INLINE, /* in the entry's payload */
 	TRANSPORT_WINDOW_ARENA,  /* at an offset of the rank's arena */
 	TRANSPORT_WINDOW_PLAIN,  /* at an address of the rank's process, for transport_read */
+	TRANSPORT_WINDOW_CUT,    /* copied by fragments into slots at an offset of the rank's arena */
 };
 
 /* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal

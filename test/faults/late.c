@@ -134,7 +134,8 @@ static struct late_plan draw_plan(uint64_t seed)
 	plan.algorithm = algorithms[below(&state, sizeof algorithms / sizeof *algorithms)];
 	plan.bytes = ((size_t)32768 << below(&state, 9)) + below(&state, 1000);
 	plan.guard_bytes = (size_t)64 * below(&state, 20 << below(&state, 3));
-	plan.plain = below(&state, 4) == 0;
+	plan.plain = below(&state, 3) == 0;
+	plan.read = plan.plain && below(&state, 2);
 	plan.in_place = below(&state, 2);
 	plan.packed = !plan.plain && below(&state, 2);
 	plan.reuse = !plan.packed && below(&state, 3) == 0;
@@ -150,7 +151,10 @@ static void print_plan(const struct late_plan *plan)
 	printf("seed %llu: %d ranks, %s (%s, %d links) of %zu bytes of %s memory%s, rank %d stopped%s, "
 	       "%s%s%s%s%s%s",
 	       (unsigned long long)plan->seed, plan->size, kinds[plan->kind], plan->algorithm,
-	       plan->link_count, plan->bytes, plan->plain ? "plain" : "shared",
+	       plan->link_count, plan->bytes,
+	       plan->read    ? "plain, read"
+	       : plan->plain ? "plain"
+			     : "shared",
 	       plan->in_place ? " in place" : "", plan->victim,
 	       plan->trap ? " in its work" : " at random", plan->abort ? "abort" : "time limit",
 	       plan->abort_first ? " before" : "", plan->reuse ? ", blocks reused" : "",

@@ -31,6 +31,7 @@ struct late_plan {
 	size_t bytes;
 	size_t guard_bytes; /* before and after each buffer, in the same block */
 	bool plain;         /* buffers of malloc */
+	bool read;          /* which peers read where they are, without a copy */
 	bool packed; /* all buffers of a rank in one block of ls_alloc, so that they share pages */
 	bool starved; /* the system refuses memory by then: a call may end with LS_SYSTEM, but not lie */
 	bool in_place;

@@ -193,6 +193,48 @@ void plain_memory_refused_to_one(struct runner_rank *self)
 	run_refused(self, EPERM, false);
 }
 
+/* Longer than two fragments, and not by a whole line; each rank's memory is of another sort, and changes from
+ * call to call. */
+static void run_fragments(const struct runner_rank *self)
+{
+	enum { LONG = (1 << 20) + 1000 * 4 };
+	ls_group *group = runner_open(self);
+	for (int kind = OPERATION_ALLREDUCE; kind <= OPERATION_ALLTOALLV; kind++)
+		for (unsigned turn = 0; turn < 4; turn++) {
+			unsigned sort = turn == 0 ? 3 : turn + (unsigned)self->rank;
+			struct operation_facts facts = operation_facts((enum operation_kind)kind);
+			struct operation op = {.kind = (enum operation_kind)kind,
+					       .dtype = LS_FLOAT32,
+					       .op = LS_SUM,
+					       .root = facts.rooted ? (int)turn % self->size : 0,
+					       .seed = 10 * (unsigned)kind + turn,
+					       .item_count = 1,
+					       .count = {LONG / sizeof(float)},
+					       .place = {.plain_send = sort & 1,
+							 .plain_recv = sort >> 1 & 1,
+							 .in_place = turn % 2,
+							 .shift = turn}};
+			for (int q = 0; q < self->size; q++)
+				for (int r = 0; r < self->size; r++)
+					op.counts[q][r] = op.count[0] / (unsigned)(1 + q + r);
+			operation_run(&op, self, group);
+		}
+	ls_group_close(group);
+}
+
+void plain_memory_in_fragments(struct runner_rank *self)
+{
+	run_fragments(self);
+}
+
+/* Some ranks' plain memory can be read, and so is; the others copy. */
+void plain_memory_read_and_in_fragments(struct runner_rank *self)
+{
+	if (self->rank == 0)
+		refuse_reading(EPERM);
+	run_fragments(self);
+}
+
 /* A rank dies while others read its plain buffers: whatever they are at, they name it. */
 void plain_memory_of_a_dead_rank(struct runner_rank *self)
 {

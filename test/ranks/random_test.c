@@ -13,7 +13,8 @@ enum {
 	INLINE_BYTES = 4032,
 	REMOTE_BYTES = 16384,
 	CHUNK_BYTES = 65536,
-	REMOTE_CHUNK_BYTES = 262144
+	REMOTE_CHUNK_BYTES = 262144,
+	FRAGMENT_BYTES = 524288
 };
 
 /* How a rank waits for one of its operations; the others need not wait in the same way. */
@@ -55,7 +56,7 @@ static uint32_t below(uint64_t *generator, uint32_t end)
 static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
 {
 	static const uint32_t edges[] = {INLINE_BYTES, REMOTE_BYTES, CHUNK_BYTES,
-					 REMOTE_CHUNK_BYTES};
+					 REMOTE_CHUNK_BYTES, FRAGMENT_BYTES};
 	switch (below(generator, 8)) {
 	case 0:
 		return 0;
@@ -64,7 +65,7 @@ static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts
 	case 2:
 		return edges[below(generator, 3)] / element + below(generator, 3) - 1;
 	case 3:
-		return edges[below(generator, 4)] / element / parts + below(generator, 3);
+		return edges[below(generator, 5)] / element / parts + below(generator, 3);
 	default:
 		return below(generator, 1u << below(generator, 18)) / element / parts;
 	}

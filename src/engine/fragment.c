@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Plain buffers in fragments: a collective that has to copy its buffers into the arena does so piece by
+ * piece, and runs its plan once for each. Each round is to the plan what a collective of its own would
+ * be; its phases stand in the same signal word, one round after the other.
+ *
+ *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out
+ *
+ * What only this rank reads or writes of its own buffers is never copied. Copies lie in ENGINE_SLOTS
+ * slots by turns, so a step that only guards this rank's buffers, the plan's last, may be behind by a
+ * round: a root copies the next fragment while the others still read this one.
+ *
+ * Whether peers show fragments is known from their headers, once those are awaited: a rank that shows
+ * none itself then goes on with the first one. */
+#include <string.h>
+
+#include "device/device.h"
+#include "engine_private.h"
+
+enum {
+	PHASE_MAX = (1 << TRANSPORT_PHASE_BITS) - 1,
+	ROUNDS_MAX = 16384, /* all phases of all rounds fit below PHASE_MAX */
+};
+
+static bool has_parts(const struct engine_op *op, enum plan_buffer buffer)
+{
+	return op->plan->plan.layout[buffer] == PLAN_PARTS;
+}
+
+/* The same on all ranks: it follows from the call. */
+static uint64_t fragment_elements(const struct engine *engine, const struct engine_op *op)
+{
+	uint64_t parts =
+		has_parts(op, PLAN_INPUT) || has_parts(op, PLAN_OUTPUT) ? op->plan->plan.size : 1;
+	uint64_t unit = 64 / op->element; /* so that fragments begin on cache lines */
+	uint64_t units = engine->fragment_bytes / 64 / parts;
+	uint64_t least = op->call.count / ROUNDS_MAX / unit + 1;
+	return (units > least ? units : least) * unit;
+}
+
+static void set_round(struct engine_op *op, uint32_t round)
+{
+	op->round = round;
+	op->first = round * op->fragment;
+	op->elements = op->call.count - op->first;
+	if (op->elements > op->fragment)
+		op->elements = op->fragment;
+}
+
+void engine_fragment_none(struct engine_op *op)
+{
+	op->fragment = op->call.count;
+	op->rounds = 1;
+	set_round(op, 0);
+}
+
+void engine_fragment_begin(const struct engine *engine, struct engine_op *op)
+{
+	uint64_t fragment = fragment_elements(engine, op);
+	if (op->call.count <= fragment)
+		return;
+	op->fragment = fragment;
+	op->rounds = (uint32_t)((op->call.count - 1) / fragment + 1);
+	set_round(op, 0);
+}
+
+uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsigned phase)
+{
+	unsigned end = op->plan->plan.phase_end, word = round * (end + 1) + phase;
+	/* A rank that knows of no fragments waits for the phases of the last round. */
+	if (round + 1 == op->rounds && (round > 0 || phase > 0))
+		word = PHASE_MAX - end + phase;
+	return transport_signal(op->seq, word);
+}
+
+/* ---- slots ---- */
+
+static uint64_t slot_bytes(const struct engine_op *op, enum plan_buffer buffer)
+{
+	uint64_t parts = has_parts(op, buffer) ? op->plan->plan.size : 1;
+	return (op->fragment * parts * op->element + 63) / 64 * 64;
+}
+
+uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffer)
+{
+	return op->round % ENGINE_SLOTS * slot_bytes(op, buffer);
+}
+
+bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+{
+	bool input = buffer == PLAN_INPUT;
+	engine_fragment_begin(engine, op);
+	uint64_t slots = op->rounds < ENGINE_SLOTS ? op->rounds : ENGINE_SLOTS;
+	if (input)
+		op->input_window = TRANSPORT_WINDOW_CUT;
+	else
+		op->output_window = TRANSPORT_WINDOW_CUT;
+	return engine_window_block(engine, op, slots * slot_bytes(op, buffer),
+				   input ? &op->input_block : &op->output_block,
+				   input ? &op->input_offset : &op->output_offset);
+}
+
+/* The blocks of a fragment other than mine, which only I touch: [0, *before) and [*after, elements). */
+static void around_mine(const struct engine_op *op, uint64_t *before, uint64_t *after)
+{
+	const struct plan *plan = &op->plan->plan;
+	uint64_t own = 0;
+	*before = op->elements;
+	if (plan->blocks == plan->size)
+		plan_block_range(op->elements, (unsigned)(64 / op->element), plan->blocks,
+				 plan->rank, 1, before, &own);
+	*after = *before + own;
+}
+
+struct copies {
+	unsigned char *to;
+	const unsigned char *from;
+	size_t element;
+	bool stream;
+};
+
+static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_first,
+		 uint64_t elements)
+{
+	if (elements > 0)
+		device_copy(copies->to + to_first * copies->element,
+			    copies->from + from_first * copies->element, elements * copies->element,
+			    copies->stream);
+}
+
+/* What peers read of this round's fragment, to where they do. */
+static void copy_in(const struct engine_op *op, bool stream)
+{
+	struct copies copies = {(unsigned char *)op->input_block +
+					engine_fragment_slot(op, PLAN_INPUT),
+				op->input, op->element, stream};
+	uint64_t before, after;
+	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
+	case PLAN_CUT:
+		around_mine(op, &before, &after);
+		copy(&copies, 0, op->first, before);
+		copy(&copies, after, op->first + after, op->elements - after);
+		break;
+	case PLAN_PARTS:
+		for (unsigned r = 0; r < op->plan->plan.size; r++)
+			if (r != op->plan->plan.rank)
+				copy(&copies, r * op->elements, r * op->call.count + op->first,
+				     op->elements);
+		break;
+	case PLAN_PART:
+		copy(&copies, 0, op->first, op->elements);
+		break;
+	}
+}
+
+void engine_fragment_stage(struct engine *engine, struct engine_op *op)
+{
+	struct engine_stores_use use;
+	if (op->input_window != TRANSPORT_WINDOW_CUT)
+		return;
+	bool stream = engine_stores_begin(&engine->stores, ENGINE_COPY_IN, op->choice.stores,
+					  op->input_bytes, op->elements * op->element, &use);
+	copy_in(op, stream);
+	engine_stores_end(&use);
+}
+
+static void deliver(const struct engine_op *op)
+{
+	uint64_t before, after;
+	if (op->output_window != TRANSPORT_WINDOW_CUT)
+		return;
+	struct copies copies = {op->output,
+				(unsigned char *)op->output_block +
+					engine_fragment_slot(op, PLAN_OUTPUT),
+				op->element, false};
+	around_mine(op, &before, &after);
+	if (engine_fragment_is_own_cut(op)) {
+		copy(&copies, op->first + before, before, after - before);
+		return;
+	}
+	copy(&copies, op->first, 0, before);
+	copy(&copies, op->first + after, after, op->elements - after);
+}
+
+bool engine_fragment_next(struct engine *engine, struct engine_op *op)
+{
+	struct transport *transport = engine->transport;
+	deliver(op);
+	if (op->round + 1 == op->rounds)
+		return false;
+	set_round(op, op->round + 1);
+	op->step = 0;
+	engine_fragment_stage(engine, op);
+	wait_store(&transport_entry(transport, transport->rank, op->seq)->signal,
+		   engine_fragment_signal(op, op->round, 0));
+	transport_wake_all(transport);
+	return true;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Through the cache or past it. Plain stores to lines that another core has read are slow where that core is
+ * far away, and fast where it is near; streaming stores are the other way round. Which holds depends on the
+ * processor and on where the ranks run just now, so it is measured as the work is done: mostly the kind of
+ * stores that was faster is used, now and then the other is tried. What is tried in vain is tried half as
+ * often the next time; and soon, when the time of what is used has changed.
+ *
+ * Measured here is the writer's time alone. What was stored past the cache also takes longer to read, so
+ * it must be clearly faster to be chosen. */
+#include "base/clock.h"
+#include "engine_private.h"
+
+enum { PAUSE_FIRST = 8, PAUSE_MAX = 1024 };
+static const float clearly = 0.67f, changed = 1.5f, smooth = 0.125f, outlier = 4;
+
+static struct engine_stores_case *case_of(struct engine_stores *stores, enum engine_writer writer,
+					  uint64_t bytes)
+{
+	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << ENGINE_STORES_LEAST);
+	size -= ENGINE_STORES_LEAST;
+	return &stores->cases[writer][size < ENGINE_STORES_SIZES ? size : ENGINE_STORES_SIZES - 1];
+}
+
+bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
+			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
+			 struct engine_stores_use *out)
+{
+	*out = (struct engine_stores_use){.bytes = bytes, .stream = wanted == PLAN_STORES_STREAM};
+	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << ENGINE_STORES_LEAST || bytes == 0)
+		return out->stream;
+	struct engine_stores_case *here = out->at = case_of(stores, writer, size);
+	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
+	out->stream = here->stream != tries;
+	out->start = clock_ticks();
+	return out->stream;
+}
+
+/* A rank that lost its core in the middle says nothing about stores. */
+static float average(float before, float now)
+{
+	if (before <= 0)
+		return now;
+	return before + smooth * ((now < outlier * before ? now : outlier * before) - before);
+}
+
+static void choose(struct engine_stores_case *here)
+{
+	bool stream = here->cost[true] < clearly * here->cost[false];
+	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
+	here->pause = stream != here->stream ? PAUSE_FIRST : twice < PAUSE_MAX ? twice : PAUSE_MAX;
+	here->stream = stream;
+	here->count = 0;
+	here->level = here->cost[stream];
+}
+
+void engine_stores_end(const struct engine_stores_use *use)
+{
+	struct engine_stores_case *here = use->at;
+	if (!here)
+		return;
+	float now = (float)(clock_ticks() - use->start) / (float)use->bytes;
+	float *cost = &here->cost[use->stream];
+	*cost = use->stream == here->stream ? average(*cost, now) : now;
+	if (use->stream != here->stream)
+		choose(here);
+	else if (*cost > changed * here->level || *cost * changed < here->level) {
+		here->pause = PAUSE_FIRST;
+		here->level = *cost;
+	}
+}

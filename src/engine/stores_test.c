@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which stores are chosen, with costs that the test makes up: each use ends as if it had begun so long ago. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "engine_private.h"
+
+enum { SIZE = 1 << 20, BYTES = 1 << 16 };
+
+/* Ticks a byte: of plain stores, and of streaming ones. So many that the clock's own are nothing. */
+struct costs {
+	uint64_t plain, streaming;
+};
+
+static bool use_once(struct engine_stores *stores, uint64_t size, struct costs costs)
+{
+	struct engine_stores_use use;
+	bool stream =
+		engine_stores_begin(stores, ENGINE_COPY_IN, PLAN_STORES_AUTO, size, BYTES, &use);
+	assert_non_null(use.at);
+	use.start = clock_ticks() - BYTES * (stream ? costs.streaming : costs.plain);
+	engine_stores_end(&use);
+	return stream;
+}
+
+/* How many of `uses` were streaming. */
+static int count_streaming(struct engine_stores *stores, struct costs costs, int uses)
+{
+	int count = 0;
+	for (int i = 0; i < uses; i++)
+		count += use_once(stores, SIZE, costs);
+	return count;
+}
+
+static void the_faster_is_used(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	const struct costs near = {1000, 3000}, far = {9000, 1000};
+	assert_in_range(count_streaming(&stores, near, 1000), 1, 10);
+	/* The ranks have moved to other cores; it takes a few uses to see it. */
+	assert_in_range(count_streaming(&stores, far, 1000), 900, 995);
+	assert_in_range(count_streaming(&stores, near, 1000), 1, 100);
+}
+
+static void a_little_faster_is_not_enough(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	const struct costs same = {1000, 800};
+	assert_in_range(count_streaming(&stores, same, 1000), 1, 10);
+}
+
+/* What is tried in vain is tried ever more seldom, but never given up. */
+static void tries_become_rare(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	const struct costs near = {1000, 3000};
+	int first = count_streaming(&stores, near, 100);
+	count_streaming(&stores, near, 10000);
+	int late = count_streaming(&stores, near, 10000);
+	assert_in_range(first, 2, 4);
+	assert_in_range(late, 5, 15);
+}
+
+/* A use that lasted long because the rank lost its core does not turn the choice. */
+static void an_outlier_changes_nothing(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	const struct costs near = {1000, 3000}, lost = {1000000, 1000000};
+	count_streaming(&stores, near, 100);
+	use_once(&stores, SIZE, lost);
+	assert_in_range(count_streaming(&stores, near, 1000), 0, 10);
+}
+
+static void sizes_are_apart(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	const struct costs near = {1000, 3000}, far = {9000, 1000};
+	for (int i = 0; i < 100; i++) {
+		use_once(&stores, SIZE, far);
+		use_once(&stores, SIZE / 4, near);
+	}
+	assert_true(use_once(&stores, SIZE, far));
+	assert_false(use_once(&stores, SIZE / 4, near));
+	assert_true(use_once(&stores, SIZE + 1, far));
+	use_once(&stores, UINT64_MAX, near); /* there is a case for each */
+}
+
+static void what_is_wanted_or_short_is_not_measured(void **state)
+{
+	(void)state;
+	struct engine_stores stores = {0};
+	struct engine_stores_use use;
+	assert_true(
+		engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_STREAM, SIZE, BYTES, &use));
+	assert_null(use.at);
+	engine_stores_end(&use);
+	assert_false(
+		engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_PLAIN, SIZE, BYTES, &use));
+	assert_null(use.at);
+	assert_false(engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_AUTO, 1000, 1000, &use));
+	assert_null(use.at);
+	assert_false(engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_AUTO, SIZE, 0, &use));
+	assert_null(use.at);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_faster_is_used),
+		cmocka_unit_test(a_little_faster_is_not_enough),
+		cmocka_unit_test(tries_become_rare),
+		cmocka_unit_test(an_outlier_changes_nothing),
+		cmocka_unit_test(sizes_are_apart),
+		cmocka_unit_test(what_is_wanted_or_short_is_not_measured),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
