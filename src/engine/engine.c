@@ -71,6 +71,13 @@ static bool same_request(const struct plan_request *a, const struct plan_request
 	       a->root == b->root && a->in_place == b->in_place;
 }
 
+static void forget(struct engine *engine, const struct engine_plan *plan)
+{
+	for (int kind = 0; kind < TRACE_KIND_COUNT; kind++)
+		if (engine->memos[kind].plan == plan)
+			engine->memos[kind].plan = NULL;
+}
+
 /* The plan for a request, from the small table or built into it. NULL: there is none. */
 static const struct engine_plan *find_plan(struct engine *engine, const struct plan_request *request)
 {
@@ -81,6 +88,7 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	struct engine_plan *entry = &engine->plans[slot];
 	if (entry->valid && same_request(&entry->request, request))
 		return entry;
+	forget(engine, entry);
 	entry->valid = plan_build(request, engine->steps + slot * engine->steps_max, &entry->plan);
 	if (!entry->valid)
 		return NULL;
@@ -98,6 +106,13 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	return entry;
 }
 
+void engine_record_plan(struct engine *engine, const struct engine_op *op)
+{
+	if (op->plan)
+		trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
+			   (uint16_t)op->plan->plan.step_count);
+}
+
 /* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair by pair. */
 static uint64_t signature_of(const struct engine_op *op)
 {
@@ -105,6 +120,70 @@ static uint64_t signature_of(const struct engine_op *op)
 			     (uint64_t)op->call.dtype << 8 | (uint64_t)op->call.reduce << 16;
 	return op->call.counts && !op->call.recv_counts ? engine_mix(signature, op->call.shape)
 							: signature;
+}
+
+static uintptr_t apart(const struct engine_call *call)
+{
+	return (uintptr_t)call->recv - (uintptr_t)call->send;
+}
+
+static bool recall(struct engine *engine, struct engine_op *op)
+{
+	const struct engine_call *call = &op->call;
+	const struct engine_memo *memo = &engine->memos[call->kind];
+	if (!memo->plan || call->counts || call->count != memo->count ||
+	    call->dtype != memo->dtype || call->reduce != memo->reduce ||
+	    call->peer != memo->peer || apart(call) != memo->apart ||
+	    (call->send != NULL) != memo->has_send || (call->recv != NULL) != memo->has_recv)
+		return false;
+	op->plan = memo->plan;
+	op->choice = memo->choice;
+	op->element = memo->element;
+	op->input_bytes = memo->input_bytes;
+	op->output_bytes = memo->output_bytes;
+	op->signature = memo->signature;
+	op->starts = op->recv_starts = NULL;
+	return true;
+}
+
+static void remember(struct engine *engine, const struct engine_op *op)
+{
+	const struct engine_call *call = &op->call;
+	if (call->counts)
+		return;
+	engine->memos[call->kind] = (struct engine_memo){
+		.dtype = call->dtype,
+		.reduce = call->reduce,
+		.peer = call->peer,
+		.count = call->count,
+		.apart = apart(call),
+		.has_send = call->send != NULL,
+		.has_recv = call->recv != NULL,
+		.plan = op->plan,
+		.choice = op->choice,
+		.element = op->element,
+		.input_bytes = op->input_bytes,
+		.output_bytes = op->output_bytes,
+		.signature = op->signature,
+	};
+}
+
+/* The plan, and what it needs to know of the call; false, with op->status, if there is none. */
+static bool prepare(struct engine *engine, struct engine_op *op, struct engine_room *room)
+{
+	if (recall(engine, op))
+		return true;
+	struct plan_request request;
+	engine_kind_request(engine, op, room, &request);
+	op->plan = find_plan(engine, &request);
+	if (!op->plan) {
+		op->status = LS_INTERNAL;
+		return false;
+	}
+	op->signature = signature_of(op);
+	remember(engine, op);
+	return !op->call.recv_counts ||
+	       engine_step_expects(op, request.rank, op->call.counts[request.rank]);
 }
 
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
@@ -116,6 +195,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->step = 0;
 	op->checked = op->sent = 0;
 	op->word_count = 0;
+	op->plan = NULL;
 	op->peer_sends = op->peer_expected = 0;
 	op->input_block = op->output_block = op->scratch_block = NULL;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
@@ -126,19 +206,13 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	}
 	op->stage = ENGINE_ENTER;
-	struct plan_request request;
-	engine_kind_request(engine, op, room, &request);
-	op->plan = find_plan(engine, &request);
-	if (!op->plan) {
-		op->status = LS_INTERNAL;
+	bool prepared = prepare(engine, op, room);
+	if (!op->plan)
 		return;
-	}
-	op->signature = signature_of(op);
 	engine_fragment_none(op);
-	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
-		   (uint16_t)op->plan->plan.step_count);
-	if (op->call.recv_counts &&
-	    !engine_step_expects(op, request.rank, op->call.counts[request.rank]))
+	if (op->record)
+		engine_record_plan(engine, op);
+	if (!prepared)
 		return;
 	op->input = op->call.send;
 	op->output = op->call.recv;
@@ -187,11 +261,11 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	entry->signature = op->signature;
 	entry->count = engine_common_count(op);
 	entry->history = op->history = engine->history;
-	engine->history = engine_mix(engine_mix(engine->history, op->signature), entry->count);
-	entry->record = (uint32_t)op->record;
 	engine_window_publish(op, entry);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_wake_all(transport);
+	engine->history =
+		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
 
 /* Long messages of this operation that have not been taken yet. */
@@ -217,8 +291,7 @@ static bool turn(struct engine *engine, struct engine_op *op, const struct plan_
 	op->plan = find_plan(engine, &request);
 	if (!op->plan)
 		return false;
-	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
-		   (uint16_t)op->plan->plan.step_count);
+	engine_record_plan(engine, op);
 	return true;
 }
 
@@ -291,6 +364,22 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
+enum engine_progress engine_enter(struct engine *engine, struct engine_op *op)
+{
+	if (op->status != LS_OK)
+		return ENGINE_FAILED;
+	enum engine_progress progress = await_slot(engine, op);
+	if (progress != ENGINE_DONE)
+		return progress;
+	publish_entry(engine, op);
+	op->stage = ENGINE_STEPS;
+	/* A rank that has failed first sets the cause and then looks who has entered; I have
+	 * entered first and then look at the cause. So it waits for me, or I stop here. */
+	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0)
+		return engine_fail(op, LS_ABORTED, -1);
+	return ENGINE_DONE;
+}
+
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
@@ -299,15 +388,9 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	if (!engine_is_collective(op->call.kind))
 		return engine_point_advance(engine, op);
 	if (op->stage == ENGINE_ENTER) {
-		progress = await_slot(engine, op);
+		progress = engine_enter(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		publish_entry(engine, op);
-		op->stage = ENGINE_STEPS;
-		/* A rank that has failed first sets the cause and then looks who has entered; I have
-		 * entered first and then look at the cause. So it waits for me, or I stop here. */
-		if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0)
-			return engine_fail(op, LS_ABORTED, -1);
 	}
 	if (op->stage == ENGINE_STEPS) {
 		progress = run_steps(engine, op);

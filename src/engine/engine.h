@@ -79,6 +79,23 @@ struct engine_stores {
 	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
 };
 
+/* What the last call of a kind came to. A program repeats its calls, and to work this out again takes as long
+ * as the rest of a short one. */
+struct engine_memo {
+	/* What it follows from; never with lists. */
+	ls_dtype dtype;
+	ls_reduce_op reduce;
+	int peer;
+	uint64_t count;
+	uintptr_t apart; /* of the two buffers */
+	bool has_send, has_recv;
+	/* What follows; plan NULL: nothing is kept. */
+	const struct engine_plan *plan;
+	struct plan_table_choice choice;
+	size_t element;
+	uint64_t input_bytes, output_bytes, signature;
+};
+
 struct engine {
 	struct transport *transport;
 	struct trace *trace;
@@ -96,6 +113,7 @@ struct engine {
 	size_t steps_max;
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
+	struct engine_memo memos[TRACE_KIND_COUNT];
 };
 
 /* What is asked for. */
@@ -178,6 +196,12 @@ void engine_fini(struct engine *engine);
 /* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer. `room`
  * (uninitialised) must last as long as the operation. */
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
+
+/* Enters a collective and no more, if it is not blocked: the first thing that engine_advance does. For a
+ * caller who has something else to do while the peers hear of it. */
+enum engine_progress engine_enter(struct engine *engine, struct engine_op *op);
+/* Says in the record which plan it runs; engine_submit does, if there is a record by then. */
+void engine_record_plan(struct engine *engine, const struct engine_op *op);
 
 /* Goes on as far as it can without blocking. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);

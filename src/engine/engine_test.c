@@ -300,6 +300,7 @@ static void run_everything(struct unit *unit)
 	unsigned seed = (unsigned)unit->size * 1000;
 	for (unsigned algorithm = PLAN_NONE; algorithm < PLAN_ALGORITHM_COUNT; algorithm++) {
 		unit->engine.wanted = (enum plan_algorithm)algorithm;
+		memset(unit->engine.memos, 0, sizeof unit->engine.memos);
 		for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
 			run_kind(unit, &memory, (enum trace_kind)kind, &seed);
 	}
@@ -322,6 +323,74 @@ static void everything(void **state)
 		party_run(party, run_everything);
 		party_close(party);
 	}
+}
+
+/* A call that differs from the one before in a single thing. */
+static void run_changes(struct unit *unit)
+{
+	const struct form changes[] = {
+		{.dtype = LS_INT8, .count = 100},
+		{.reduce = LS_MAX, .dtype = LS_INT32, .count = 100},
+		{.root = unit->size - 1, .dtype = LS_INT32, .count = 100},
+		{.dtype = LS_INT32, .count = 101},
+		{.dtype = LS_INT32, .count = COUNT_MAX},
+		{.in_place = true, .dtype = LS_INT32, .count = 100},
+		{.in_place = true, .dtype = LS_INT32, .count = COUNT_MAX},
+		{.plain_send = true, .plain_recv = true, .dtype = LS_INT32, .count = COUNT_MAX},
+		{.dtype = LS_INT32, .count = 0},
+	};
+	struct memory_of memory = take(unit);
+	for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
+		for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+			struct trace_kind_facts facts = trace_kind_facts(kind);
+			struct form usual = {.dtype = LS_INT32,
+					     .count = changes[i].count > 101 ? COUNT_MAX : 100};
+			struct form other = changes[i];
+			usual.kind = other.kind = (enum trace_kind)kind;
+			usual.root = facts.rooted ? 0 : -1;
+			other.root = facts.rooted ? other.root : -1;
+			other.in_place =
+				other.in_place && kind != TRACE_ALLTOALL && kind != TRACE_ALLTOALLV;
+			other.reduce = facts.reduces ? other.reduce : 0;
+			run_form(unit, &memory, &usual);
+			run_form(unit, &memory, &other);
+			run_form(unit, &memory, &other);
+			run_form(unit, &memory, &usual);
+		}
+	give_back(unit, &memory);
+}
+
+/* More plans than are kept; and then the last call of each kind once more. */
+static void run_many_plans(struct unit *unit)
+{
+	struct memory_of memory = take(unit);
+	for (int turn = 0; turn < 2; turn++)
+		for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
+			for (int i = 0; i < 4 * unit->size; i++) {
+				int call = turn ? 4 * unit->size - 1 - i : i;
+				bool exchange = kind == TRACE_ALLTOALL || kind == TRACE_ALLTOALLV;
+				struct form form = {.kind = (enum trace_kind)kind,
+						    .dtype = LS_INT32,
+						    .root = -1,
+						    .count = call & 1 ? COUNT_MAX : 100,
+						    .in_place = call & 2 && !exchange};
+				if (trace_kind_facts(kind).rooted)
+					form.root = call / 4;
+				run_form(unit, &memory, &form);
+			}
+	give_back(unit, &memory);
+}
+
+static void repeated_and_changed(void **state)
+{
+	(void)state;
+	const struct settings settings = {0};
+	struct party *party = party_open(3, &settings);
+	party_run(party, run_changes);
+	party_close(party);
+	party = party_open(TEST_RANKS, &settings);
+	party_run(party, run_many_plans);
+	party_close(party);
 }
 
 /* So small that there are dozens of them; and whether plain memory is copied or read is up to each rank. */
@@ -351,6 +420,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything),
 		cmocka_unit_test(everything_in_fragments),
+		cmocka_unit_test(repeated_and_changed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

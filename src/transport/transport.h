@@ -32,7 +32,7 @@
 
 enum {
 	TRANSPORT_SIZE_MAX = 64, /* ranks of one job, so far */
-	TRANSPORT_ENTRIES = 8,   /* K: how many collectives a rank may be ahead of the slowest */
+	TRANSPORT_ENTRIES = 8,   /* K: how many collectives a rank may be ahead of the slowest, at most */
 	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
 	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
 	TRANSPORT_TINY_BYTES = 24,     /* payload of an entry in its header line */
@@ -78,7 +78,7 @@ struct transport_entry {
 	};
 	uint16_t input_window; /* enum transport_window */
 	uint16_t output_window;
-	uint32_t record; /* low bits of its trace record, for reports */
+	uint32_t reserved;
 	unsigned char payload[TRANSPORT_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry slot");

@@ -236,7 +236,7 @@ class Session:
             ours = figures.cache_line(build)
             return min(ours, figures.outside_cache_line(self.limit_binary)) if self.limit_binary.exists() else ours
 
-        for name, make in (("one_way_us", one_way),
+        for name, make in (("small", lambda: figures.small_operations(self.ours[0], one_way, self.options.effort)),
                            ("overlap", lambda: figures.overlap(build)),
                            ("idle_us", lambda: figures.idle(build)),
                            ("recorder_ns", lambda: figures.recorder(build)),
@@ -252,6 +252,7 @@ class Session:
             if self.options.verbose:
                 print(f"{time.monotonic() - begin:5.1f} s: {name}", file=sys.stderr, flush=True)
         found["open"], found["trace_bytes"] = found.get("open") or ([], 0)
+        found["one_way_us"] = found["small"][0]["one_way_us"] if found.get("small") else None
         return found
 
     def report(self, rounds):
@@ -259,8 +260,6 @@ class Session:
         figures_too = dict(self.figures)
         if rows and not self.options.no_figures:
             figures_too["processor_time"] = figures.processor_time(rows)
-        if figures_too.get("one_way_us"):
-            figures_too["small"] = figures.small_operations(rows, figures_too["one_way_us"])
         found = {"machine": machine(), "versions": programs.versions(self.options.build),
                  "date": datetime.date.today().isoformat(), "command": command(self.options), "rounds": rounds,
                  "noisy_runs": quiet.disturbed, "rows": rows, "figures": figures_too}

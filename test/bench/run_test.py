@@ -11,6 +11,7 @@ from pathlib import Path
 
 import figures
 import goals
+import programs
 import quiet
 import run
 import table
@@ -116,6 +117,10 @@ def test_a_small_run(build):
 def test_figures(build):
     assert 0 < figures.cache_line(build) < 1e5
     assert 0 <= figures.idle(build, 1) < 1e6
+    effort = ["--repeats", "1", "--repeat-ms", "1", "--limit-ms", "10"]
+    small = figures.small_operations(programs.lockstep_programs(build)[0], lambda: 0.5, effort, 2)
+    assert [f["operation"] for f in small] == ["all-reduce", "barrier"], small
+    assert all(f["one_way_us"] == 0.5 and f["times"] == f["us"] / 0.5 > 0 for f in small), small
     found = figures.verdicts(build, (3,), 1)
     assert [f["cause"] for f in found] == list(figures.VERDICTS) and all(f["ms"] > 0 for f in found), found
     assert figures.terminal(figures.tables({"verdict": found, "idle_us": 1.0})).count("\n") > 5
