@@ -12,7 +12,10 @@
  * ranks. send and recv must not overlap, unless they are in place as told with each call.
  *
  * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (dtype with op), LS_OUT_OF_MEMORY and LS_FORKED leave the group
- * as it is; all others close it, see group.h. Blocking and threads: see group.h and op.h. */
+ * as it is; all others close it, see group.h. Blocking and threads: see group.h and op.h.
+ *
+ * Any of them may wait until all ranks have called it: how far one that only gives something, such as the root
+ * of a broadcast, gets ahead of the others is not promised. */
 #ifndef LOCKSTEP_COLLECTIVE_H
 #define LOCKSTEP_COLLECTIVE_H
 

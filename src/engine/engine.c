@@ -98,19 +98,19 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	entry->stages = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
 			plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
 	entry->turns = plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
-	entry->opens = plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL;
-	const struct plan_step *last = &plan->steps[plan->step_count - 1];
-	entry->guards = plan->step_count > 0 && last->kind == PLAN_AWAIT &&
+	entry->opens = plan->collective != PLAN_BARRIER &&
+		       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL);
+	entry->guards = entry->opens && plan->step_count > 0 &&
+			plan->steps[plan->step_count - 1].kind == PLAN_AWAIT &&
 			plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
 	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
 }
 
-void engine_record_plan(struct engine *engine, const struct engine_op *op)
+static void record_plan(struct engine *engine, const struct engine_op *op)
 {
-	if (op->plan)
-		trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
-			   (uint16_t)op->plan->plan.step_count);
+	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
+		   (uint16_t)op->plan->plan.step_count);
 }
 
 /* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair by pair. */
@@ -124,7 +124,7 @@ static uint64_t signature_of(const struct engine_op *op)
 
 static uintptr_t apart(const struct engine_call *call)
 {
-	return (uintptr_t)call->recv - (uintptr_t)call->send;
+	return call->send && call->recv ? (uintptr_t)call->recv - (uintptr_t)call->send : 0;
 }
 
 static bool recall(struct engine *engine, struct engine_op *op)
@@ -210,8 +210,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	if (!op->plan)
 		return;
 	engine_fragment_none(op);
-	if (op->record)
-		engine_record_plan(engine, op);
+	record_plan(engine, op);
 	if (!prepared)
 		return;
 	op->input = op->call.send;
@@ -283,15 +282,16 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
-	if (op->rounds == 1 && engine_window_shows_fragments(engine, op, awaited->peer))
-		engine_fragment_begin(engine, op);
+	if (op->rounds == 1 && !op->call.counts &&
+	    engine_window_shows_fragments(engine, op, awaited->peer))
+		engine_fragment_begin(engine, op, op->step - 1); /* what came before is done */
 	if (!op->plan->turns || !engine_window_shows_address(engine, op))
 		return true;
 	request.algorithm = PLAN_PULL;
 	op->plan = find_plan(engine, &request);
 	if (!op->plan)
 		return false;
-	engine_record_plan(engine, op);
+	record_plan(engine, op);
 	return true;
 }
 
@@ -364,10 +364,8 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
-enum engine_progress engine_enter(struct engine *engine, struct engine_op *op)
+static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 {
-	if (op->status != LS_OK)
-		return ENGINE_FAILED;
 	enum engine_progress progress = await_slot(engine, op);
 	if (progress != ENGINE_DONE)
 		return progress;
@@ -388,7 +386,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	if (!engine_is_collective(op->call.kind))
 		return engine_point_advance(engine, op);
 	if (op->stage == ENGINE_ENTER) {
-		progress = engine_enter(engine, op);
+		progress = enter(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
 	}

@@ -27,6 +27,9 @@ enum {
 	ENGINE_PLANS = 1 << ENGINE_PLAN_BITS, /* plans kept */
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* payloads of messages are copied in chunks of this size */
 	ENGINE_BOUNCE_BYTES = 512 * 1024,
+	/* Plain buffers with a count for each rank are not cut into fragments: from this length on they are
+	 * rather read where they are. */
+	ENGINE_REMOTE_BYTES = 2 << 20,
 	/* Plain buffers are copied in fragments of this size, so that the copy of one is read from the cache
 	 * while the next is made, and a rank needs room for ENGINE_SLOTS of them and not for all. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
@@ -46,7 +49,7 @@ struct engine_plan {
 	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over. Both
 	 * begin by awaiting all. */
 	bool turns;
-	/* Its last step awaits peers only so that they are done with my buffers. */
+	/* In rounds: its last step awaits peers only so that they are done with my buffers. */
 	bool guards;
 	uint64_t signature; /* what the plan adds to that of an operation */
 	struct plan_request request;
@@ -148,10 +151,10 @@ struct engine_op {
 	int culprit;      /* the peer it was seen on, -1: none */
 	int stage;        /* enum in the engine: which part of the operation comes next */
 	uint32_t step;
-	/* A collective in fragments runs its plan once for each: fragment `round` of `rounds` is elements
+	/* A collective in fragments runs its plan, from step `loop` on, once for each: fragment `round` of `rounds` is elements
 	 * [first, first + elements) of each part, or of the whole; `fragment` is how many all but the last
 	 * have. Otherwise there is one round with all of it. */
-	uint32_t round, rounds;
+	uint32_t round, rounds, loop;
 	uint64_t fragment, first, elements;
 	const struct engine_plan *plan;
 	struct plan_table_choice choice; /* the cause is looked at between its chunks */
@@ -196,12 +199,6 @@ void engine_fini(struct engine *engine);
 /* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer. `room`
  * (uninitialised) must last as long as the operation. */
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
-
-/* Enters a collective and no more, if it is not blocked: the first thing that engine_advance does. For a
- * caller who has something else to do while the peers hear of it. */
-enum engine_progress engine_enter(struct engine *engine, struct engine_op *op);
-/* Says in the record which plan it runs; engine_submit does, if there is a record by then. */
-void engine_record_plan(struct engine *engine, const struct engine_op *op);
 
 /* Goes on as far as it can without blocking. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);

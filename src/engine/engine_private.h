@@ -100,8 +100,8 @@ bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t b
 
 /* One round with all of it. */
 void engine_fragment_none(struct engine_op *op);
-/* Fragments, if there are two or more. */
-void engine_fragment_begin(const struct engine *engine, struct engine_op *op);
+/* Fragments, if there are two or more; each but the first begins with step `loop`. */
+void engine_fragment_begin(const struct engine *engine, struct engine_op *op, uint32_t loop);
 /* Shows INPUT or OUTPUT, which are plain, as fragments; false, with op->status, without room. */
 bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer);
 /* Copies what peers read of this round's fragment of INPUT to where they do. */

@@ -50,16 +50,18 @@ void engine_fragment_none(struct engine_op *op)
 {
 	op->fragment = op->call.count;
 	op->rounds = 1;
+	op->loop = 0;
 	set_round(op, 0);
 }
 
-void engine_fragment_begin(const struct engine *engine, struct engine_op *op)
+void engine_fragment_begin(const struct engine *engine, struct engine_op *op, uint32_t loop)
 {
 	uint64_t fragment = fragment_elements(engine, op);
 	if (op->call.count <= fragment)
 		return;
 	op->fragment = fragment;
 	op->rounds = (uint32_t)((op->call.count - 1) / fragment + 1);
+	op->loop = loop;
 	set_round(op, 0);
 }
 
@@ -88,7 +90,7 @@ uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffe
 bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
-	engine_fragment_begin(engine, op);
+	engine_fragment_begin(engine, op, 0);
 	uint64_t slots = op->rounds < ENGINE_SLOTS ? op->rounds : ENGINE_SLOTS;
 	if (input)
 		op->input_window = TRANSPORT_WINDOW_CUT;
@@ -188,7 +190,8 @@ bool engine_fragment_next(struct engine *engine, struct engine_op *op)
 	if (op->round + 1 == op->rounds)
 		return false;
 	set_round(op, op->round + 1);
-	op->step = 0;
+	op->step = op->loop;
+	trace_step(engine->trace, op->record, op->step);
 	engine_fragment_stage(engine, op);
 	wait_store(&transport_entry(transport, transport->rank, op->seq)->signal,
 		   engine_fragment_signal(op, op->round, 0));

@@ -218,7 +218,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 					   const struct plan_step *step, struct reduction *out)
 {
 	int size = engine->transport->size, me = engine->transport->rank;
-	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER);
+	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER), reads = false;
 	out->chunk = op->choice.chunk_bytes;
 	for (int q = 0; q < size; q++) {
 		struct range from =
@@ -226,8 +226,10 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes,
 					&out->from[q]))
 			return engine_fail(op, LS_INTERNAL, q);
-		if (!out->from[q].at)
+		if (!out->from[q].at) {
 			out->chunk = bounce_chunk(op, size);
+			reads = true;
+		}
 	}
 	int first = step->flags & PLAN_TO_PEER ? step->peer : alone ? me : 0;
 	int targets = alone ? 1 : size;
@@ -238,8 +240,12 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		if (!out->to[i])
 			return engine_fail(op, LS_INTERNAL, first + i);
 	}
-	/* Only this rank reads what it writes for itself alone. */
-	out->stores = step->flags & PLAN_TO_SELF ? PLAN_STORES_PLAIN : op->choice.stores;
+	/* Nobody else reads what it writes for itself alone, but where peers pull it. What is read through the
+	 * system takes its own time, whatever the stores. */
+	bool shared = !(step->flags & PLAN_TO_SELF) || op->plan->plan.algorithm == PLAN_PULL;
+	out->stores = op->choice.stores;
+	if (!shared || (reads && out->stores == PLAN_STORES_AUTO))
+		out->stores = PLAN_STORES_PLAIN;
 	out->reduce = (struct device_reduce){
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where an operation's buffers lie. Memory of ls_alloc is shown to peers as it is. A plain buffer is shown
- * by its address where peers only read it, can do so, and it is long enough to be worth a system call;
- * else it is copied into a block of the arena first, and its result copied back. */
+ * Where an operation's buffers lie, and how peers reach them. Memory of ls_alloc is shown to peers as it is.
+ * Of plans that only look into windows a plain buffer is shown by fragments (fragment.c), or by its address
+ * where peers only read it, can do so, and that is what is wanted. Otherwise it is copied into a block of the
+ * arena first, and its result copied back. */
 #include <string.h>
 
 #include "device/device.h"
@@ -46,8 +47,9 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	const struct engine_plan *plan = op->plan;
 	bool only_read = plan->plan.reach[buffer] == PLAN_READ ||
 			 (buffer == PLAN_OUTPUT && plan->turns && engine->wanted != PLAN_DIRECT);
+	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
-		      (engine->remote == SETTING_REMOTE_AUTO && op->choice.read_bytes > 0);
+		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
 	return only_read && wanted && bytes > 0 && transport_reads_me(engine->transport);
 }
 
@@ -104,11 +106,6 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	op->output_window = TRANSPORT_WINDOW_ARENA;
 	if (op->call.recv && memory_offset(engine->memory, op->call.recv, bytes, &op->output_offset))
 		return true;
-	if (op->call.recv && is_readable(engine, op, PLAN_OUTPUT, bytes)) {
-		op->output_window = TRANSPORT_WINDOW_PLAIN;
-		op->output_offset = (uintptr_t)op->call.recv;
-		return true;
-	}
 	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
@@ -128,13 +125,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 	if (bytes == 0)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
-	if (memory_offset(engine->memory, outer, bytes, &offset)) {
-		/* As it is. */
-	} else if (is_readable(engine, op, PLAN_INPUT, bytes) &&
-		   is_readable(engine, op, PLAN_OUTPUT, bytes)) {
-		op->input_window = op->output_window = TRANSPORT_WINDOW_PLAIN;
-		offset = (uintptr_t)outer;
-	} else {
+	if (!memory_offset(engine->memory, outer, bytes, &offset)) {
 		if (!engine_window_block(engine, op, bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;

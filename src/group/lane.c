@@ -221,18 +221,11 @@ ls_status group_lane_await(struct ls_op *op, uint64_t until_ns)
 
 /* ---- the two ways in ---- */
 
-static uint64_t bytes_of(const struct ls_op *op)
-{
-	return op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype);
-}
-
 ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site)
 {
 	ls_group *group = op->group;
 	ls_status status;
 	if (take_fast(&group->lane, &op->engine.seq)) {
-		if (bytes_of(op) <= TRANSPORT_INLINE_BYTES && !op->engine.call.counts)
-			group_op_enter(op, &group->lane.room);
 		group_op_open(op, options, site);
 		group_op_run(op, &group->lane.room, &group->world->waiter, CLOCK_NEVER, &status);
 		leave_fast(group);
@@ -254,7 +247,7 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 			   bool wake)
 {
 	ls_group *group = op->group;
-	bool small = bytes_of(op) <= INLINE_BYTES;
+	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
 	ls_status status = group_progress_start(group);
 	if (status != LS_OK)
 		return status;

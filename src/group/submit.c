@@ -48,8 +48,6 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
 	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
 	op->may_leave = options->timeout_ms != 0;
 	op->engine.record = record(op, options->label, site);
-	if (op->begun)
-		engine_record_plan(&op->group->world->engine, &op->engine);
 }
 
 static uint64_t gone_peers(const struct group_world *world)
@@ -141,15 +139,6 @@ static bool begin(struct ls_op *op, struct engine_room *room)
 	engine_submit(&group->world->engine, &op->engine, room);
 	op->begun = true;
 	return true;
-}
-
-void group_op_enter(struct ls_op *op, struct engine_room *room)
-{
-	op->engine.record = 0;
-	if (!begin(op, room))
-		return;
-	enum engine_progress progress = engine_enter(&op->group->world->engine, &op->engine);
-	(void)progress; /* group_op_run comes upon the same again */
 }
 
 /* One wait, whose length counts as waiting and not as work. */

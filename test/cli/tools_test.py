@@ -141,7 +141,7 @@ def test_every_plan_can_be_printed():
 def test_plan_by_table():
     defaults = good('plan', '--table')
     matches('LOCKSTEP_TABLE is not set', defaults)
-    matches(r'\nany +any +max +slot +64K +plain +256K\nany +any +max +direct +64K +plain +256K\n$', defaults)
+    matches(r'\nany +any +max +slot +64K +auto +copy\nany +any +max +direct +64K +auto +copy\n$', defaults)
     with tempfile.NamedTemporaryFile('w') as file:
         file.write('# mine\nallreduce 2-4 64K tree 32K stream 128K\n\nbarrier any max doubling 64K plain 256K\n')
         file.flush()
