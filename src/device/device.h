@@ -23,6 +23,7 @@ struct device_reduce {
 	size_t count;               /* elements */
 	uint32_t divisor;           /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
 	bool stream;                /* write targets past the cache, with a fence at the end */
+	bool cached; /* what this is a part of stays in the cache, so two targets are best written at once */
 };
 
 /* Whether elements of this type can be combined so; for any two numbers, also such that are no dtype or

@@ -16,8 +16,10 @@ enum {
 	DEVICE_LINE_BYTES = 64,
 };
 
-/* target = ((in0 op in1) op in2) op in3, for 2 to DEVICE_OPERANDS operands. */
-typedef void device_combine(void *target, const void *const *sources, int operands, size_t count);
+/* target = ((in0 op in1) op in2) op in3, for 2 to DEVICE_OPERANDS operands. `also`: NULL, or of two operands a
+ * second target, which saves reading the first one again. */
+typedef void device_combine(void *target, void *also, const void *const *sources, int operands,
+			    size_t count);
 
 /* The same for any number of operands from 1 on, in float32, divided if the divisor is above 1, and then
  * rounded to the nearest, of two the even one. */

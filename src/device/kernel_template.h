@@ -42,10 +42,16 @@
 
 /* A device_combine. */
 #define KERNEL(name, type, OP)                                                                 \
-	static void name(void *target, const void *const *sources, int operands, size_t count) \
+	static void name(void *target, void *also, const void *const *sources, int operands,   \
+			 size_t count)                                                         \
 	{                                                                                      \
-		type *out = target;                                                            \
+		type *out = target, *second = also;                                            \
 		const type *a = sources[0], *b = sources[1];                                   \
+		if (second) {                                                                  \
+			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] = second[i] =    \
+				OP(type, a[i], b[i]);                                          \
+			return;                                                                \
+		}                                                                              \
 		if (operands == 2) {                                                           \
 			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] =                \
 				OP(type, a[i], b[i]);                                          \

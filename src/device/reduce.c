@@ -86,7 +86,7 @@ static void take(const struct work *work, void *out, const void *from, size_t co
 {
 	const void *twice[] = {from, from};
 	if (work->number == LS_BOOL)
-		work->kernels->combine[LS_BOOL][LS_BOR](out, twice, 2, count);
+		work->kernels->combine[LS_BOOL][LS_BOR](out, NULL, twice, 2, count);
 	else
 		memmove(out, from, count * work->number_bytes);
 }
@@ -104,12 +104,22 @@ static void combine(const struct work *work, size_t offset, void *out, size_t co
 		if (held == 1)
 			take(work, out, operands[0], count);
 		else
-			work->combine(out, operands, held, count);
+			work->combine(out, NULL, operands, held, count);
 		operands[0] = out;
 		held = 1;
 	}
 	if (work->divide)
 		work->divide(out, work->divisor, count);
+}
+
+/* Two sources to two targets. */
+static void combine_to_both(const struct work *work, size_t offset, size_t count)
+{
+	const struct device_reduce *reduce = work->reduce;
+	const void *operands[] = {(const char *)reduce->sources[0] + offset,
+				  (const char *)reduce->sources[1] + offset};
+	work->combine((char *)reduce->targets[0] + offset, (char *)reduce->targets[1] + offset,
+		      operands, 2, count);
 }
 
 /* The same for halves: one pass takes all sources, divides, and rounds once. */
@@ -134,10 +144,16 @@ void device_reduce_with(const struct device_kernels *kernels, const struct devic
 	/* Straight into the first target, unless a source that is needed later may lie there. */
 	bool one_pass = work.halves || reduce->source_count <= DEVICE_OPERANDS;
 	bool direct = !reduce->stream && one_pass;
+	bool both = reduce->cached && direct && !work.halves && !work.divide &&
+		    reduce->source_count == 2 && reduce->target_count == 2;
 	for (size_t first = 0; first < total; first += step) {
 		size_t count = total - first < step ? total - first : step;
 		size_t offset = first * bytes;
 		void *out = direct ? (char *)reduce->targets[0] + offset : (void *)chunk;
+		if (both) {
+			combine_to_both(&work, offset, count);
+			continue;
+		}
 		if (work.halves)
 			combine_halves(&work, offset, out, count);
 		else

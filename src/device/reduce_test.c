@@ -69,7 +69,7 @@ struct shape {
 	ls_reduce_op op;
 	size_t count;
 	int sources, targets;
-	bool stream, aligned, in_place;
+	bool stream, cached, aligned, in_place;
 	uint32_t divisor;
 };
 
@@ -116,7 +116,8 @@ static void check(const struct shape *shape, uint64_t *random)
 				       .targets = targets,
 				       .count = shape->count,
 				       .divisor = shape->divisor,
-				       .stream = shape->stream};
+				       .stream = shape->stream,
+				       .cached = shape->cached};
 	for (int i = 0; i < shape->sources + shape->targets; i++) {
 		size_t shift = reference_random(random) % (64 / number_bytes) * number_bytes;
 		places[i] = memory[i] + GUARD + (shape->aligned ? 0 : shift);
@@ -164,6 +165,7 @@ static void every_small_count(void **state)
 			shape.sources = 1 + (int)(reference_random(&random) % 6);
 			shape.targets = 1 + (int)(count % 3);
 			shape.stream = count % 2;
+			shape.cached = count / 2 % 2;
 			shape.aligned = count % 4 == 0;
 			shape.in_place = count % 5 < 2;
 			shape.divisor = (uint32_t)(count % 7);
@@ -184,6 +186,7 @@ static void every_number_of_operands(void **state)
 			shape.sources = sources;
 			shape.targets = 1 + (int)((r >> 40) % (sources % 3 ? 4 : 64));
 			shape.stream = r >> 48 & 1;
+			shape.cached = r >> 49 & 1;
 			shape.aligned = r >> 49 & 1;
 			shape.in_place = r >> 50 & 1;
 			shape.divisor = (uint32_t)(r >> 51) % 65;
@@ -204,6 +207,7 @@ static void long_buffers(void **state)
 			shape.sources = 2 + variant;
 			shape.targets = 2;
 			shape.stream = variant % 2;
+			shape.cached = variant / 2 % 2;
 			shape.aligned = variant < 2;
 			shape.in_place = variant % 2;
 			shape.divisor = 3;

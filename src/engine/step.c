@@ -252,6 +252,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		.source_count = size,
 		.target_count = targets,
 		.divisor = op->call.reduce == LS_AVERAGE ? (uint32_t)size : 0,
+		.cached = op->input_bytes <= ENGINE_CACHED_BYTES,
 	};
 	return ENGINE_DONE;
 }
