@@ -93,7 +93,6 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	if (!entry->valid)
 		return NULL;
 	entry->request = *request;
-	/* The algorithm follows from the rest unless ranks were given different settings. */
 	const struct plan *plan = &entry->plan;
 	entry->stages = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
 			plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
@@ -103,6 +102,7 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	entry->guards = entry->opens && plan->step_count > 0 &&
 			plan->steps[plan->step_count - 1].kind == PLAN_AWAIT &&
 			plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
+	/* The algorithm follows from the rest unless ranks were given different settings. */
 	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
 }

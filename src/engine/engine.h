@@ -28,7 +28,7 @@ enum {
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* payloads of messages are copied in chunks of this size */
 	ENGINE_BOUNCE_BYTES = 512 * 1024,
 	/* Payloads up to this stay in a cache: two targets at once took a quarter less time up to 8 MiB on an AMD
-	 * EPYC with 32 MiB of it, and up to a quarter more at 16 MiB. */
+	 * EPYC with 32 MiB of it, and up to a quarter more at 16 MiB (`lockstep bench -n 2 --fresh`). */
 	ENGINE_CACHED_BYTES = 8 << 20,
 	/* Plain buffers with a count for each rank are not cut into fragments: from this length on they are
 	 * rather read where they are. */

@@ -64,19 +64,28 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
+/* Whether peers reach a buffer of the caller's where it is, mapped or by its address; if so it is shown. */
+static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+{
+	bool input = buffer == PLAN_INPUT;
+	const void *caller = input ? op->call.send : op->call.recv;
+	uint64_t bytes = input ? op->input_bytes : op->output_bytes;
+	enum transport_window *window = input ? &op->input_window : &op->output_window;
+	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
+	*window = TRANSPORT_WINDOW_ARENA;
+	if ((input && op->input_block) || memory_offset(engine->memory, caller, bytes, offset))
+		return true;
+	if (!is_readable(engine, op, buffer, bytes))
+		return false;
+	*window = TRANSPORT_WINDOW_PLAIN;
+	*offset = (uintptr_t)caller;
+	return true;
+}
+
 static bool stage_input(struct engine *engine, struct engine_op *op)
 {
-	if (op->input_bytes == 0)
+	if (op->input_bytes == 0 || is_reached(engine, op, PLAN_INPUT))
 		return true;
-	op->input_window = TRANSPORT_WINDOW_ARENA;
-	if (op->input_block ||
-	    memory_offset(engine->memory, op->call.send, op->input_bytes, &op->input_offset))
-		return true;
-	if (is_readable(engine, op, PLAN_INPUT, op->input_bytes)) {
-		op->input_window = TRANSPORT_WINDOW_PLAIN;
-		op->input_offset = (uintptr_t)op->call.send;
-		return true;
-	}
 	if (!engine_window_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
 		return false;
 	memcpy(op->input_block, op->call.send, op->input_bytes);
@@ -147,23 +156,12 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }
 
+/* Where it is, or else in fragments. */
 static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
-	bool input = buffer == PLAN_INPUT;
-	const void *caller = input ? op->call.send : op->call.recv;
-	uint64_t bytes = input ? op->input_bytes : op->output_bytes;
-	enum transport_window *window = input ? &op->input_window : &op->output_window;
-	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
-	if (op->plan->plan.reach[buffer] == PLAN_PRIVATE || bytes == 0)
-		return true;
-	*window = TRANSPORT_WINDOW_ARENA;
-	if ((input && op->input_block) || memory_offset(engine->memory, caller, bytes, offset))
-		return true;
-	if (!is_readable(engine, op, buffer, bytes))
-		return engine_fragment_show(engine, op, buffer);
-	*window = TRANSPORT_WINDOW_PLAIN;
-	*offset = (uintptr_t)caller;
-	return true;
+	uint64_t bytes = buffer == PLAN_INPUT ? op->input_bytes : op->output_bytes;
+	return op->plan->plan.reach[buffer] == PLAN_PRIVATE || bytes == 0 ||
+	       is_reached(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
 }
 
 void engine_window_stage(struct engine *engine, struct engine_op *op)

@@ -11,7 +11,7 @@
 enum {
 	ACTIONS_MAX = 6,
 	INLINE_BYTES = 4032,
-	REMOTE_BYTES = 16384,
+	STORES_BYTES = 16384,
 	CHUNK_BYTES = 65536,
 	REMOTE_CHUNK_BYTES = 262144,
 	FRAGMENT_BYTES = 524288
@@ -55,7 +55,7 @@ static uint32_t below(uint64_t *generator, uint32_t end)
 /* Often none, few, or where the library begins to do something else. */
 static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
 {
-	static const uint32_t edges[] = {INLINE_BYTES, REMOTE_BYTES, CHUNK_BYTES,
+	static const uint32_t edges[] = {INLINE_BYTES, STORES_BYTES, CHUNK_BYTES,
 					 REMOTE_CHUNK_BYTES, FRAGMENT_BYTES};
 	switch (below(generator, 8)) {
 	case 0:
