@@ -58,10 +58,11 @@ struct ls_group_options {
 struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
 	ls_status status; /* LS_OK while the group is open */
-	int32_t rank;     /* the rank that is to blame, -1 if there is no single one */
+	int32_t rank; /* the rank of the group that is to blame, -1 if there is no single one in it */
 	uint32_t reserved;
 	uint64_t operation; /* number of the operation that could not go on, from 1; 0 if none */
-	char text[2048];    /* the report, several lines, no terminal colours, NUL-terminated */
+	/* The report, several lines, no terminal colours, NUL-terminated. Its ranks are those of ls_group_open. */
+	char text[2048];
 };
 
 /* Opens the group of all ranks: meets them, connects to every one of them, maps their memory.
@@ -71,8 +72,33 @@ struct ls_failure {
  * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM, LS_DIFFERENT (of settings that all ranks need alike). */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
+/* Divides `parent` into groups: ranks that give the same colour (>= 0) are members of one, in the order of
+ * their keys, and of their ranks in `parent` where keys are equal. With a colour of -1 a rank is in none:
+ * LS_NOT_MEMBER, *out NULL, which is no error. Collective over `parent`, blocking: it returns when all have
+ * come. The new group has the time-out of `parent`, order, operations and failures of its own; the same
+ * members twice give two groups that know nothing of each other. Close it before the group of ls_group_open.
+ * In the order of the parent's collectives it is one, which another one there does not match. Errors: as
+ * ls_collective(3); on all ranks, with `parent` open: LS_OUT_OF_MEMORY, if some rank is in 512 groups already
+ * (which count until all members have closed them), LS_BAD_ARGUMENT, if some rank's arguments are wrong. */
+LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out);
+
+/* Makes a group of `count` ranks of `parent`, in this order. Collective over `parent`: all its ranks call
+ * it, with the same list; one that is not in it gets LS_NOT_MEMBER, *out NULL. Lists that differ are
+ * LS_DIFFERENT on all ranks, with both lists in the message, and `parent` stays open. Otherwise as
+ * ls_group_split. */
+LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
+						   ls_group **out);
+
+/* The open group of ls_group_split or ls_group_from_ranks, made from `parent`, that has just these members
+ * in this order (the one made last, if there are several); NULL if there is none. Never makes one. */
+LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
+
+/* Which rank of `other` is the process that is rank `rank` of `group`; -1 if it is none. Both of one world. */
+LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
+
 /* Leaves and frees the group. Local: it waits for nobody, and peers that still need this rank get
- * LS_PEER_LEFT. Frees all memory of ls_alloc. No other thread may be inside a call on the group.
+ * LS_PEER_LEFT. Frees all memory of ls_alloc, if it is the group of ls_group_open, which is closed last;
+ * groups made from it that are still open are closed with it. No other thread may be inside a call on the group.
  * NULL is allowed. */
 LS_EXPORT void ls_group_close(ls_group *group);
 

@@ -2,9 +2,10 @@
  * What every operation takes beside its data, and operations that run beside the caller. See ls_op(3).
  *
  * With options->op set a call returns as soon as the operation has its place in the order of the group's
- * calls, and *options->op is its handle. A progress thread of the rank runs it. Until it is over its
- * buffers must be left alone; counts and options are copied. Operations of one group are run in the order
- * of their calls, blocking ones too, so one that blocks also waits for those before it. */
+ * calls, and *options->op is its handle. Until it is over its buffers must be left alone; counts and options
+ * are copied. Collectives of one group are run in the order of their calls, blocking ones too, so one that
+ * blocks also waits for those before it; a progress thread of the rank runs them. Sends and receives wait
+ * for none of them, and for each other only as ls_send(3) says; lockstep-p2p(7) tells who goes on with them. */
 #ifndef LOCKSTEP_OP_H
 #define LOCKSTEP_OP_H
 
@@ -19,10 +20,11 @@ extern "C" {
 
 /* An operation under way, or one that is over and not yet freed. */
 typedef struct ls_op ls_op;
+struct ls_message; /* point.h */
 
-/* Called once when an operation is over, with its status, in the thread that ran it, which is the
- * progress thread or any thread inside a call on this group. Must not block, nor call Lockstep with
- * the exception of ls_op_free. */
+/* Called once when an operation is over, with its status, in a thread of the library, or any thread inside a call
+ * on this group or on messages of another. Must not block, nor call Lockstep with the exception of
+ * ls_op_free. */
 typedef void ls_op_callback(void *data, ls_status status);
 
 /* `size` is sizeof the struct; every other field may be zero for its default; NULL in place of the struct
@@ -31,7 +33,7 @@ struct ls_op_options {
 	uint32_t size;
 	/* Time limit of this call in milliseconds, from the call on; 0: the group's. */
 	uint32_t timeout_ms;
-	/* Matches sends with receives, 0 to 2^31-1; not used by collectives. */
+	/* Matches sends with receives, 0 to 2^31-1, or LS_ANY_TAG; not used by collectives. */
 	int32_t tag;
 	uint32_t reserved;
 	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
@@ -46,10 +48,14 @@ struct ls_op_options {
 	void *callback_data;
 	/* Of LS_PREMUL_SUM: what this rank's elements are multiplied with; ranks may differ. */
 	double factor;
+	/* Of receives; not NULL: filled when the operation is over with LS_OK, message->size set by the caller.
+	 * It must stay as long as the operation. */
+	struct ls_message *message;
 };
 
-/* LS_PENDING while the operation is under way, then its status. Does not block, and does not help it on
- * either. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+/* LS_PENDING while the operation is under way, then its status. Does not block. It goes on with all sends and
+ * receives of the rank, if this is one, or a batch, as far as that is possible at once; it does not help collectives
+ * on. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 
 /* Blocks until the operation is over and returns its status, or LS_PENDING after timeout_ms (0: as long
@@ -57,8 +63,8 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
  * again. Any thread, any number of times. LS_INTERRUPTED closes the group, as in a blocking call. */
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
 
-/* Blocks until one of `count` operations (1 to 64, NULL entries are skipped) is over; *index tells which,
- * the lowest if several are, and its status is returned. LS_PENDING, *index -1, after timeout_ms (0:
+/* Blocks until one of `count` operations of one group (1 to 64, NULL entries are skipped) is over, whether
+ * collectives, messages or batches; *index tells which, the lowest if several are, and its status is returned. LS_PENDING, *index -1, after timeout_ms (0:
  * never). LS_BAD_ARGUMENT if all entries are NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
 					   int *index);

@@ -19,7 +19,8 @@
 /* X(rank, the rank before it, "what it protects"), outermost first. */
 #define LOCK_RANKS(X)                                                  \
 	X(group, none, "numbering and lanes of one group")             \
-	X(link, group, "the sending side of one connection to a peer") \
+	X(mail, group, "messages of one group, and who asks for them") \
+	X(link, mail, "the sending side of one connection to a peer")  \
 	X(memory, link, "free lists and block table of one arena")     \
 	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
 
@@ -36,7 +37,9 @@
 #define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
 /* For functions that must run with no such lock held, such as everything that can wait. */
 #define LOCK_AVOIDS(rank) LOCK_ATTRIBUTE(locks_excluded(lock_rank_##rank))
-#define LOCK_AVOIDS_ALL LOCK_AVOIDS(group) LOCK_AVOIDS(link) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
+#define LOCK_AVOIDS_ALL    \
+	LOCK_AVOIDS(group) \
+	LOCK_AVOIDS(mail) LOCK_AVOIDS(link) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
 
 /* Phantom capabilities, one per rank. The order must stand on the first declaration: clang
  * ignores it silently on a later one. */

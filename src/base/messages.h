@@ -146,6 +146,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-ENGINE-MEMORY", SETTING_LOG_ERROR, \
 		"no memory for the plans of this group (%zu steps each); the group was not opened"
 
+#define MESSAGE_ENGINE_MAILBOX                  \
+	"LS-ENGINE-MAILBOX", SETTING_LOG_ERROR, \
+		"no memory for the messages of this group (%zu bytes); the group was not opened"
+
 #define MESSAGE_TABLE_FILE \
 	"LS-TABLE-FILE", SETTING_LOG_ERROR, "cannot read '%s', which LOCKSTEP_TABLE names: %s"
 #define MESSAGE_TABLE_LINE "LS-TABLE-LINE", SETTING_LOG_ERROR, "%s, line %d: %s"
@@ -170,9 +174,23 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_GROUP_CLOSE_PENDING                  \
 	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR, \
 		"the group is closed while %ld operations are under way; they are given up"
+#define MESSAGE_GROUP_BUFFERED                                                                                \
+	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                \
+		"ranks %d and %d both send to each other before they receive (tag %d, received at %s): this " \
+		"goes well only because the messages are short enough to be buffered; let one of them "       \
+		"receive first, or use ls_isend"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
 		"the handle of %s #%llu was freed, but nobody has asked how it ended"
+#define MESSAGE_GROUP_PART \
+	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
+#define MESSAGE_GROUP_LISTS                                                                         \
+	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                                        \
+		"ls_group_from_ranks: ranks make different groups here: %s; %s; if both are to be " \
+		"made, they are made in a different order"
+#define MESSAGE_GROUP_MANY                  \
+	"LS-GROUP-MANY", SETTING_LOG_ERROR, \
+		"no more groups: this rank is in %d of them already, or others have not closed them"
 #define MESSAGE_GROUP_TRACE \
 	"LS-GROUP-TRACE", SETTING_LOG_WARN, "the trace of rank %d cannot be read: %s"
 /* Reports of several lines: message_report prints them as they are. */
@@ -239,6 +257,8 @@ const struct message_help *message_help_find(const char *id);
 		"the state of all ranks was kept; see it with: lockstep diagnose %s"
 #define MESSAGE_RUN_SNAPSHOT_FAILED \
 	"LS-RUN-SNAPSHOT-FAILED", SETTING_LOG_ERROR, "cannot keep the state of the ranks in %s: %s"
+#define MESSAGE_RUN_TRACE_FAILED \
+	"LS-RUN-TRACE-FAILED", SETTING_LOG_ERROR, "cannot keep the traces in %s: %s"
 #define MESSAGE_DIAGNOSE_NOTHING \
 	"LS-DIAGNOSE-NOTHING", SETTING_LOG_ERROR, "no process here holds memory of a job%s%s%s"
 #define MESSAGE_DIAGNOSE_FILE "LS-DIAGNOSE-FILE", SETTING_LOG_ERROR, "cannot read '%s': %s"
@@ -246,6 +266,8 @@ const struct message_help *message_help_find(const char *id);
 	"LS-DIAGNOSE-PROC", SETTING_LOG_ERROR, "cannot list processes: /proc: %s"
 #define MESSAGE_DIAGNOSE_MEMORY \
 	"LS-DIAGNOSE-MEMORY", SETTING_LOG_ERROR, "not enough memory to look at all jobs"
+#define MESSAGE_TIMELINE_OUTPUT \
+	"LS-TIMELINE-OUTPUT", SETTING_LOG_ERROR, "cannot write the timeline to %s: %s"
 #define MESSAGE_BENCH_WRONG "LS-BENCH-WRONG", SETTING_LOG_ERROR, "a result is wrong: %s"
 #define MESSAGE_PLAN_FAILED "LS-PLAN-FAILED", SETTING_LOG_ERROR, "cannot make the plan: %s"
 

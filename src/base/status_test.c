@@ -32,7 +32,8 @@ static void test_names_and_values(void **state)
 	assert_int_equal(ls_status_scope(LS_OK), LS_SCOPE_NONE);
 	assert_int_equal(ls_status_scope(LS_PENDING), LS_SCOPE_NONE);
 	assert_int_equal(ls_status_scope(LS_BAD_ARGUMENT), LS_SCOPE_CALL);
-	assert_int_equal(ls_status_scope(LS_TRUNCATED), LS_SCOPE_OP);
+	assert_int_equal(ls_status_scope(LS_TRUNCATED), LS_SCOPE_GROUP);
+	assert_int_equal(ls_status_scope(LS_CANCELLED), LS_SCOPE_OP);
 	assert_int_equal(ls_status_scope(LS_MISMATCH), LS_SCOPE_GROUP);
 	assert_int_equal(ls_status_scope(LS_SYSTEM), LS_SCOPE_PROCESS);
 }

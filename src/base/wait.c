@@ -42,8 +42,8 @@ static ls_status peer_state(const struct waiter *waiter, int peer)
 	if (peer < 0 || peer >= waiter->peer_count)
 		return LS_OK;
 	const struct wait_peer *state = &waiter->peers[peer];
-	bool dead = atomic_load_explicit(&state->dead, memory_order_seq_cst) != 0;
-	bool left = state->left && atomic_load_explicit(state->left, memory_order_seq_cst) != 0;
+	bool dead = wait_peer_is_dead(state);
+	bool left = wait_peer_has_left(state);
 	return left ? LS_PEER_LEFT : dead ? LS_PEER_DIED : LS_OK;
 }
 
@@ -54,7 +54,8 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 	for (int i = 0; i < call->count; i++) {
 		const struct wait_word *word = &call->words[i];
 		uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
-		if ((int64_t)(now - word->edge.value) >= 0)
+		if ((int64_t)(now - word->edge.value) >= 0 ||
+		    word->edge.record == WAIT_RECORD_OTHERS)
 			continue;
 		ls_status state = peer_state(waiter, word->edge.peer);
 		if (call->any && state == LS_OK)
@@ -79,7 +80,8 @@ static bool is_over(const struct waiter *waiter, const struct wait_call *call, l
 	*status = LS_OK;
 	if (wait_satisfied(call))
 		return true;
-	if (waiter->cause && atomic_load_explicit(waiter->cause, memory_order_seq_cst) != 0)
+	if (waiter->cause &&
+	    wait_has_failed(atomic_load_explicit(waiter->cause, memory_order_seq_cst)))
 		*status = LS_ABORTED;
 	else
 		*status = missing_peer(waiter, call, peer);
@@ -170,13 +172,60 @@ static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns
 	return errno;
 }
 
+/* Fails only for an address that is none; then nobody can sleep there either. */
+static void futex_wake(_Atomic uint32_t *word)
+{
+	atomic_fetch_add_explicit(word, 1, memory_order_seq_cst);
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void ring(struct wait_bell *bell, uint32_t calling)
+{
+	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
+	if (state == 0)
+		return;
+	if (state & WAIT_SLEEPERS)
+		futex_wake(&bell->ring);
+	if (state & calling && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & calling)
+		futex_wake(&bell->summons);
+}
+
 void wait_ring(struct wait_bell *bell)
 {
-	if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) == 0)
-		return;
-	atomic_fetch_add_explicit(&bell->ring, 1, memory_order_seq_cst);
-	/* Fails only for an address that is none; then nobody can sleep there either. */
-	syscall(SYS_futex, &bell->ring, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	ring(bell, WAIT_ARMED_EAGER);
+}
+
+void wait_summon(struct wait_bell *bell)
+{
+	ring(bell, WAIT_ARMED | WAIT_ARMED_EAGER);
+}
+
+void wait_arm(struct wait_bell *bell, bool eager)
+{
+	atomic_fetch_or(&bell->sleepers, eager ? WAIT_ARMED | WAIT_ARMED_EAGER : WAIT_ARMED);
+}
+
+void wait_disarm(struct wait_bell *bell)
+{
+	if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed) & ~WAIT_SLEEPERS)
+		atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS);
+}
+
+void wait_call_thread(struct wait_bell *bell)
+{
+	futex_wake(&bell->summons);
+}
+
+void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns)
+{
+	lock_assert_none();
+	while (atomic_load(&bell->summons) == seen && clock_now_ns() < deadline_ns) {
+		int error = futex_sleep(&bell->summons, seen, deadline_ns);
+		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
+			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerrordesc_np(error));
+			return;
+		}
+	}
 }
 
 /* A full or missing eventfd is no matter: the watch is awake then, or there is none. */
@@ -200,6 +249,8 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	uint64_t look_ns = after(since_ns, waiter->look_ns);
 	bool interrupted = false;
 	ls_status status;
+	if (waiter->asleep)
+		atomic_fetch_add_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
 	for (;;) {
 		uint32_t ring = atomic_load_explicit(&bell->ring, memory_order_seq_cst); /* 2 */
@@ -226,7 +277,30 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 		}
 	}
 	atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+	if (waiter->asleep)
+		atomic_fetch_sub_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	return status;
+}
+
+static void show(struct waiter *waiter, const struct wait_call *call, uint64_t since_ns)
+{
+	struct wait_slot_body body;
+	memset(&body, 0, offsetof(struct wait_slot_body, edges));
+	body.state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
+	body.may_leave = call->may_leave;
+	body.group = call->group;
+	body.record = call->record;
+	body.since_ns = since_ns;
+	body.deadline_ns = call->deadline_ns;
+	body.edge_count = (uint32_t)call->count;
+	for (int i = 0; i < call->count; i++)
+		body.edges[i] = call->words[i].edge;
+	wait_slot_publish(waiter, &body);
+}
+
+void wait_show(struct waiter *waiter, const struct wait_call *call)
+{
+	show(waiter, call, clock_now_ns());
 }
 
 ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
@@ -241,18 +315,7 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	uint64_t since_ns;
 	if (spin(waiter, call, &since_ns, &status, peer))
 		return status;
-	struct wait_slot_body body;
-	memset(&body, 0, offsetof(struct wait_slot_body, edges));
-	body.state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
-	body.may_leave = call->may_leave;
-	body.group = call->group;
-	body.record = call->record;
-	body.since_ns = since_ns;
-	body.deadline_ns = call->deadline_ns;
-	body.edge_count = (uint32_t)call->count;
-	for (int i = 0; i < call->count; i++)
-		body.edges[i] = call->words[i].edge;
-	wait_slot_publish(waiter, &body);
+	show(waiter, call, since_ns);
 	status = sleep_until_over(waiter, call, since_ns, peer);
 	wait_slot_clear(waiter);
 	return status;

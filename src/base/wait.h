@@ -47,8 +47,11 @@ struct wait_edge {
 	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed; -1:
 		       * another thread of the waiting rank, which waits for peers in its turn */
 	uint32_t segment; /* enum wait_segment */
-	uint32_t reserved;
+	/* Whose need this is: the lowest bits of the record of an operation, 0: of the operation that the wait
+	 * belongs to. A thread that sees to others' operations as well names their words with OTHERS. */
+	uint32_t record;
 };
+#define WAIT_RECORD_OTHERS UINT32_MAX
 
 /* Not WAIT_ANY: <sys/wait.h> has a macro of that name. */
 enum wait_state {
@@ -92,14 +95,19 @@ struct wait_board {
 /* A rank's doorbell; lies in memory that its peers can write. */
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t ring;
-	_Atomic uint32_t sleepers;
+	_Atomic uint32_t sleepers; /* their number, and WAIT_ARMED, WAIT_ARMED_EAGER */
+	_Atomic uint32_t summons;  /* a thread that sleeps for this one alone: see wait_arm */
 };
+#define WAIT_ARMED UINT32_C(0x10000)
+#define WAIT_ARMED_EAGER UINT32_C(0x20000)
+#define WAIT_SLEEPERS UINT32_C(0xffff)
 
-/* What a waiter knows of one peer. `left` points to a word the peer itself sets when it closes
- * (NULL: none); `dead` is set by this process' watch. Both only ever go from zero to non-zero. */
+/* What a waiter knows of one peer. `left` points to a word the peer itself changes when it leaves the group
+ * (NULL: none), from `stays`; `dead` to one that this process' watch sets (NULL: none). */
 struct wait_peer {
 	const _Atomic uint64_t *left;
-	_Atomic uint32_t dead;
+	uint64_t stays;
+	const _Atomic uint32_t *dead;
 };
 
 /* One awaited word: where this process sees it, and how others find it. */
@@ -115,13 +123,16 @@ struct wait_roster;
 struct waiter {
 	struct wait_board *board;
 	struct wait_bell *bell;
-	const _Atomic uint64_t *cause; /* non-zero: the group has failed, every wait ends; NULL: none */
+	const _Atomic uint64_t *cause; /* wait_has_failed: every wait ends; NULL: none */
 	struct wait_peer *peers;       /* indexed by world rank; NULL if peer_count is 0 */
 	int peer_count;
 	uint32_t spin_ns; /* how long to spin or yield before sleeping */
 	bool yield;       /* more ranks than cores: give the core away instead of spinning */
 	uint64_t look_ns; /* a wait this long pokes look_fd, and again after as long; 0: never */
 	int look_fd; /* non-blocking eventfd of the watch that then looks for the cause; -1: none */
+	/* Not NULL: how many threads sleep here, for peers who have nothing to say but to them; counted before
+	 * they look for the last time. */
+	_Atomic uint32_t *asleep;
 	struct wait_roster *roster; /* NULL before wait_open and after wait_close */
 };
 
@@ -154,6 +165,22 @@ void wait_thread_enter(struct waiter *waiter) LOCK_AVOIDS(trace);
 /* Gives the calling thread's slot back, for a thread that will not call again soon. */
 void wait_thread_leave(struct waiter *waiter) LOCK_AVOIDS(trace);
 
+/* Whether a group's cause says that it has failed. Its upper half may name the group. */
+static inline bool wait_has_failed(uint64_t cause)
+{
+	return (uint32_t)cause != 0;
+}
+
+/* Whether the peer is known to have ended, and whether it has left. */
+static inline bool wait_peer_is_dead(const struct wait_peer *peer)
+{
+	return peer->dead && atomic_load_explicit(peer->dead, memory_order_seq_cst) != 0;
+}
+static inline bool wait_peer_has_left(const struct wait_peer *peer)
+{
+	return peer->left && atomic_load_explicit(peer->left, memory_order_seq_cst) != peer->stays;
+}
+
 /* True once the call's condition holds: one sequentially consistent load per word, nothing else.
  * Of no words, all are there and none is there. */
 bool wait_satisfied(const struct wait_call *call);
@@ -163,7 +190,7 @@ bool wait_satisfied(const struct wait_call *call);
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
 /* Blocks until the condition holds. It is tested once more after every other reason to end, so
- * success wins. Returns LS_OK; LS_ABORTED when *cause became non-zero; LS_PEER_DIED or
+ * success wins. Returns LS_OK; LS_ABORTED when *cause said so; LS_PEER_DIED or
  * LS_PEER_LEFT when a peer that is still needed is gone (*peer: who): with `any`, when the peers
  * of all words are gone; one that died goes before one that left, and one that left and then
  * ended has left; LS_TIMED_OUT; LS_INTERRUPTED when a signal handler installed without SA_RESTART
@@ -172,6 +199,10 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
  * WAIT_EDGE_MAX words and LS_SYSTEM come with a message. Needs waiter->bell. */
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
+
+/* Shows the call on the board in place of the calling thread, which does not wait: for one that speaks for
+ * another. wait_thread_leave takes it away. */
+void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
  * interrupt (LS_INTERRUPTED: any signal handler ran, as poll(2) does not tell SA_RESTART from
@@ -187,6 +218,19 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 /* Call after a sequentially consistent store to a word that somebody may await: wakes the sleepers
  * of `bell`, and costs one load when there are none. */
 void wait_ring(struct wait_bell *bell);
+
+/* A rank may have something that goes on only if some thread of it sees to it, while none waits for it. It
+ * arms its bell, looks once more whether there is something to do, and leaves. The next wait_summon (with
+ * `eager` the next wait_ring too) disarms the bell and calls a thread that sleeps in wait_summons. So that
+ * thread costs nothing as long as others see to it. Model: test/model/doorbell.pml. */
+void wait_arm(struct wait_bell *bell, bool eager);
+void wait_disarm(struct wait_bell *bell);
+/* wait_ring, for what a rank should see to at once even if none of its threads waits for it. */
+void wait_summon(struct wait_bell *bell);
+/* Sleeps until bell->summons is not `seen`, or the deadline. For a thread that is on no board. */
+void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+/* Calls that thread, armed or not. */
+void wait_call_thread(struct wait_bell *bell);
 
 /* Stores `value` so that wait_ring's promise holds, then rings nobody: ring each bell afterwards. */
 static inline void wait_store(_Atomic uint64_t *word, uint64_t value)

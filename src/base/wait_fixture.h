@@ -31,6 +31,7 @@ struct shared {
 struct fixture {
 	struct shared *shared;
 	struct wait_peer peers[PEERS];
+	_Atomic uint32_t dead[PEERS];
 	struct wait_word words[PEERS]; /* word i has to reach 1, by peer i */
 	struct waiter waiter;
 };
@@ -43,7 +44,8 @@ static inline void fixture_init(struct fixture *fixture)
 	assert_ptr_not_equal(shared, MAP_FAILED);
 	fixture->shared = shared;
 	for (int i = 0; i < PEERS; i++) {
-		fixture->peers[i].left = &shared->left[i];
+		fixture->peers[i] =
+			(struct wait_peer){.left = &shared->left[i], .dead = &fixture->dead[i]};
 		fixture->words[i].word = &shared->words[i];
 		fixture->words[i].edge = (struct wait_edge){.value = 1,
 							    .offset = 8 * (uint64_t)i,

@@ -61,7 +61,7 @@ static void test_success_goes_first(void **state)
 	fixture->shared->words[0] = 1;
 	fixture->shared->cause = 1;
 	fixture->shared->left[0] = 1;
-	fixture->peers[0].dead = 1;
+	fixture->dead[0] = 1;
 	struct wait_call call = fixture_call(fixture, 1, false);
 	call.deadline_ns = 1;
 	assert_int_equal(wait_words(&fixture->waiter, &call, &peer), LS_OK);
@@ -78,7 +78,7 @@ static void *store_then_fail(void *arg)
 	struct fixture *fixture = arg;
 	wait_store(&fixture->shared->words[0], 1);
 	wait_store(&fixture->shared->left[0], 1);
-	fixture->peers[0].dead = 1;
+	fixture->dead[0] = 1;
 	wait_store(&fixture->shared->cause, 1);
 	wait_ring(&fixture->shared->bell);
 	return NULL;
@@ -97,7 +97,7 @@ static void test_success_before_failure(void **state)
 		assert_int_equal(peer, -1);
 		wait_join(thread);
 		fixture->shared->words[0] = fixture->shared->left[0] = 0;
-		fixture->peers[0].dead = 0;
+		fixture->dead[0] = 0;
 		fixture->shared->cause = 0;
 	}
 }
@@ -179,7 +179,7 @@ static void test_peer_died(void **state)
 	struct waiting waiting;
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 3, false), &slot);
-	atomic_store(&fixture->peers[2].dead, 1);
+	atomic_store(&fixture->dead[2], 1);
 	wait_ring(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_DIED);
 	assert_int_equal(waiting.peer, 2);
@@ -211,11 +211,11 @@ static void test_who_is_named(void **state)
 	int peer;
 	/* Left, and then its process ended: it left. */
 	fixture->shared->left[0] = 1;
-	fixture->peers[0].dead = 1;
+	fixture->dead[0] = 1;
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_PEER_LEFT);
 	assert_int_equal(peer, 0);
 	/* Another one died: that goes before. */
-	fixture->peers[1].dead = 1;
+	fixture->dead[1] = 1;
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_PEER_DIED);
 	assert_int_equal(peer, 1);
 	/* Those that have done their part are not needed any more. */
@@ -223,7 +223,7 @@ static void test_who_is_named(void **state)
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_TIMED_OUT);
 	assert_int_equal(peer, -1);
 	/* The failure of the group goes before a peer's. */
-	fixture->peers[2].dead = 1;
+	fixture->dead[2] = 1;
 	fixture->shared->cause = 1;
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_ABORTED);
 	assert_int_equal(peer, -1);
@@ -241,7 +241,7 @@ static void test_any(void **state)
 	struct waiting waiting;
 	struct wait_slot_body slot;
 	int peer;
-	fixture->peers[0].dead = 1;
+	fixture->dead[0] = 1;
 	assert_int_equal(wait_now(fixture, 2, false, &peer), LS_PEER_DIED);
 	/* One peer is gone, the other can still come. */
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, true), &slot);
@@ -249,7 +249,7 @@ static void test_any(void **state)
 	wait_ring(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	/* For all, one word does not suffice. */
-	fixture->peers[0].dead = 0;
+	fixture->dead[0] = 0;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, false), &slot);
 	wait_ring(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
@@ -264,10 +264,47 @@ static void test_any(void **state)
 	wait_ring(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
-	atomic_store(&fixture->peers[1].dead, 1);
+	atomic_store(&fixture->dead[1], 1);
 	wait_ring(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_DIED);
 	assert_int_equal(waiting.peer, 1);
+}
+
+/* A word that other groups have used before tells of a leaving once it changes; and who leaves sees that
+ * somebody sleeps here, as long as that is so. */
+static void test_leaving_again(void **state)
+{
+	struct fixture *fixture = *state;
+	struct waiting waiting;
+	struct wait_slot_body slot;
+	_Atomic uint32_t asleep = 0;
+	fixture->waiter.asleep = &asleep;
+	fixture->shared->left[0] = 41;
+	fixture->peers[0].stays = 41;
+	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
+	EVENTUALLY(atomic_load(&asleep) == 1);
+	EVENTUALLY(is_asleep(slot.tid));
+	assert_false(waiting.done);
+	wait_store(&fixture->shared->left[0], 42);
+	wait_ring(&fixture->shared->bell);
+	assert_int_equal(waiting_end(&waiting), LS_PEER_LEFT);
+	assert_int_equal(waiting.peer, 0);
+	assert_int_equal(atomic_load(&asleep), 0);
+}
+
+/* The upper half of a cause says whose it is, and nothing of a failure. */
+static void test_cause_of_a_group(void **state)
+{
+	struct fixture *fixture = *state;
+	struct waiting waiting;
+	struct wait_slot_body slot;
+	fixture->shared->cause = UINT64_C(5) << 32;
+	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
+	EVENTUALLY(is_asleep(slot.tid));
+	assert_false(waiting.done);
+	wait_store(&fixture->shared->cause, (UINT64_C(5) << 32) + 1);
+	wait_ring(&fixture->shared->bell);
+	assert_int_equal(waiting_end(&waiting), LS_ABORTED);
 }
 
 static void test_slot_while_blocked(void **state)
@@ -420,6 +457,8 @@ int main(void)
 		TEST(test_peer_left),
 		TEST(test_who_is_named),
 		TEST(test_any),
+		TEST(test_leaving_again),
+		TEST(test_cause_of_a_group),
 		TEST(test_slot_while_blocked),
 		TEST(test_outside_afterwards),
 		TEST(test_look),

@@ -156,8 +156,8 @@ static ls_status shadow(struct ls_join *join, const struct ls_join_round *round)
 		return LS_OK;
 	char text[DDP_TEXT_BYTES];
 	snprintf(text, sizeof text, "rank %d could not shadow step %llu: %s",
-		 ls_group_rank(join->group), (unsigned long long)round->step,
-		 ls_status_text(status));
+		 group_world_rank(join->group, ls_group_rank(join->group)),
+		 (unsigned long long)round->step, ls_status_text(status));
 	ls_status aborted = ls_group_abort(join->group, text); /* nothing, if it is closed */
 	return aborted == LS_OK ? status : aborted;
 }

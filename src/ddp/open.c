@@ -7,6 +7,7 @@
 
 #include "base/messages.h"
 #include "ddp/ddp_private.h"
+#include "group/group.h"
 
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right)
 {
@@ -248,7 +249,8 @@ void ls_ddp_close(ls_ddp *ddp)
 	if (!ddp->no_sync && (atomic_load(&ddp->stepping) || ddp->joining == DDP_IN_STEP)) {
 		char text[DDP_TEXT_BYTES];
 		snprintf(text, sizeof text,
-			 "rank %d called ls_ddp_close in the middle of a backward pass", ddp->rank);
+			 "rank %d called ls_ddp_close in the middle of a backward pass",
+			 group_world_rank(ddp->group, ddp->rank));
 		ls_status status = ls_group_abort(ddp->group, text);
 		if (status == LS_OK)
 			status = ddp_wait_all(ddp); /* nobody touches the buckets after this */

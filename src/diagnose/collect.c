@@ -75,18 +75,25 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 	look_at_unpublished(trace, rank);
 }
 
+/* NULL: it cannot be read. */
+static const _Atomic uint64_t *find_word(const struct diagnose_source *const *by_rank, int size,
+					 int owner, uint64_t offset)
+{
+	if (owner < 0 || owner >= size || !by_rank[owner])
+		return NULL;
+	const struct diagnose_source *source = by_rank[owner];
+	if (!source->segment || source->segment_bytes < 8 || offset % 8 ||
+	    offset > source->segment_bytes - 8 || (uintptr_t)source->segment % 8)
+		return NULL;
+	return (const void *)((const unsigned char *)source->segment + offset);
+}
+
 static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int size,
 			      const struct wait_edge *edge)
 {
-	if (edge->segment != WAIT_SEGMENT_LINK || edge->owner < 0 || edge->owner >= size ||
-	    edge->peer < -1 || edge->peer >= size || !by_rank[edge->owner])
+	const _Atomic uint64_t *word = find_word(by_rank, size, edge->owner, edge->offset);
+	if (edge->segment != WAIT_SEGMENT_LINK || edge->peer < -1 || edge->peer >= size || !word)
 		return true; /* cannot be evaluated, so it proves nothing */
-	const struct diagnose_source *source = by_rank[edge->owner];
-	if (!source->segment || source->segment_bytes < 8 || edge->offset % 8 ||
-	    edge->offset > source->segment_bytes - 8 || (uintptr_t)source->segment % 8)
-		return true;
-	const _Atomic uint64_t *word =
-		(const void *)((const unsigned char *)source->segment + edge->offset);
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
 	return (int64_t)(value - edge->value) >= 0;
 }
@@ -100,6 +107,26 @@ static void look_at_words(const struct diagnose_source *const *by_rank, int size
 		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD) ||
 		    word_is_satisfied(by_rank, size, &wait->edges[i]))
 			thread->satisfied |= UINT64_C(1) << i;
+}
+
+/* Whether the thread's wait is about to end because its group does: it has failed, or somebody is explaining
+ * why it does. */
+static void look_at_end(const struct diagnose_source *const *by_rank, int size,
+			const struct diagnose_rank *rank, struct diagnose_thread *thread)
+{
+	const struct diagnose_group *group = diagnose_group_of(rank, thread->wait.group);
+	if (!group || group->cause_offset == 0)
+		return;
+	int owner = group->members[0];
+	const _Atomic uint64_t *claim = find_word(by_rank, size, owner, group->claim_offset);
+	const _Atomic uint64_t *cause = find_word(by_rank, size, owner, group->cause_offset);
+	if (!claim || !cause)
+		return;
+	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
+	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
+		thread->stable = false;
+	else if (holder <= (uint32_t)size)
+		thread->explainer = holder;
 }
 
 static void look_again(const struct trace_view *trace, struct diagnose_rank *rank)
@@ -121,23 +148,6 @@ static void look_again(const struct trace_view *trace, struct diagnose_rank *ran
 }
 
 /* ---- at last: what each has done ---- */
-
-static void copy_groups(const struct trace_view *trace, struct diagnose_rank *rank)
-{
-	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++) {
-		const struct trace_group *from = &trace->groups[i];
-		struct diagnose_group *to = &rank->groups[rank->group_count];
-		to->id = __atomic_load_n(&from->id, __ATOMIC_ACQUIRE);
-		if (!to->id)
-			continue;
-		to->size = __atomic_load_n(&from->size, __ATOMIC_RELAXED);
-		to->state = atomic_load_explicit(&from->state, memory_order_relaxed);
-		to->rank = __atomic_load_n(&from->rank, __ATOMIC_RELAXED);
-		to->entered = atomic_load_explicit(&from->entered, memory_order_relaxed);
-		to->finished = atomic_load_explicit(&from->finished, memory_order_relaxed);
-		rank->group_count++;
-	}
-}
 
 /* Indexes of records, newest first, each once. */
 struct selection {
@@ -198,7 +208,7 @@ static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 	return clock_ticks_to_ns(rate, ticks);
 }
 
-static void copy_records(const struct trace_view *trace, struct diagnose_rank *rank)
+static void copy_records(const struct trace_view *trace, int size, struct diagnose_rank *rank)
 {
 	const struct clock_rate *from = &trace->header->rate;
 	struct selection selection = {0};
@@ -216,6 +226,7 @@ static void copy_records(const struct trace_view *trace, struct diagnose_rank *r
 					 ? 0
 					 : ticks_to_ns(&rate, record->record.end_ticks);
 		record->site[0] = 0;
+		diagnose_translate(trace, size, record);
 		rank->record_count++;
 	}
 }
@@ -273,20 +284,23 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
 		if (traces[r] && !job->job)
 			job->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
 	}
+	diagnose_copy_groups_first(traces, job);
 	for (int r = 0; r < size; r++)
 		if (traces[r])
 			look_at_slots(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			look_at_words(by_rank, size, &job->ranks[r].threads[i]);
+			look_at_end(by_rank, size, &job->ranks[r], &job->ranks[r].threads[i]);
+		}
 	for (int r = 0; r < size; r++)
 		if (traces[r])
 			look_again(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++) {
 		if (!traces[r])
 			continue;
-		copy_groups(traces[r], &job->ranks[r]);
-		copy_records(traces[r], &job->ranks[r]);
+		copy_records(traces[r], size, &job->ranks[r]);
+		diagnose_copy_groups_last(traces[r], &job->ranks[r]);
 	}
 	job->now_ns = clock_now_ns();
 	if (with_sites)

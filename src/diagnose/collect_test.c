@@ -62,9 +62,13 @@ static void sources_that_are_missing(void **state)
 static void groups_and_leaving(void **state)
 {
 	struct world *world = *state;
+	uint8_t members[SIZE];
+	for (int r = 0; r < SIZE; r++)
+		members[r] = (uint8_t)r;
 	for (uint32_t id = 1; id <= DIAGNOSE_GROUP_MAX + 1; id++) {
-		struct trace_group *group = trace_group_add(&world->traces[0], id, SIZE, 0, "world");
-		assert_non_null(group);
+		struct trace_membership membership = {.id = id, .size = SIZE, .members = members};
+		struct trace_group *group =
+			trace_group_fill(&world->traces[0], (int)id, &membership);
 		atomic_store(&group->entered, 8 + id);
 		atomic_store(&group->finished, 7 + id);
 	}

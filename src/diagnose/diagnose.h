@@ -23,7 +23,8 @@
 enum {
 	DIAGNOSE_RANK_MAX = 64,
 	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that are looked at */
-	DIAGNOSE_GROUP_MAX = 8,   /* groups of a rank that are looked at */
+	DIAGNOSE_GROUP_MAX = 16,  /* groups of a rank that are looked at */
+	DIAGNOSE_MESSAGE_MAX = 32,
 	DIAGNOSE_SITE_BYTES = 96,
 	DIAGNOSE_TEXT_BYTES = 2048,
 };
@@ -37,7 +38,8 @@ enum diagnose_process {
 };
 
 struct diagnose_record {
-	struct trace_record record;
+	struct trace_record record; /* but its peer is a world rank, -1 if it cannot be told any more */
+	uint64_t members; /* bit r: rank r is in its group; 0: all are, or it is not known */
 	uint32_t step;
 	uint64_t begin_ns, end_ns;      /* clock_now_ns scale; end 0 while it runs */
 	char site[DIAGNOSE_SITE_BYTES]; /* "train_digits.c:211"; "" if nobody asked for it */
@@ -46,14 +48,20 @@ struct diagnose_record {
 struct diagnose_thread {
 	struct wait_slot_body wait;
 	uint32_t slot, epoch; /* where on the board, and which wait: the sequence lock's value */
-	bool stable;          /* the same wait in the first and in the second look */
+	bool stable; /* the same wait in the first and in the second look, and its group had not failed */
+	uint32_t explainer; /* 1 + rank that was about to end the wait, by closing its group; 0: none */
 	uint64_t satisfied; /* bit i: edge i's condition held in between (or could not be evaluated) */
 };
 
+/* As struct trace_group. */
 struct diagnose_group {
-	uint32_t id, size, state;
+	uint32_t id, parent, size, state, first_area;
 	int32_t rank;
+	uint64_t claim_offset, cause_offset;
 	uint64_t entered, finished;
+	uint32_t closed; /* 1: by this rank, before any awaited word was looked at */
+	uint32_t reserved;
+	uint8_t members[TRACE_MEMBER_MAX];
 };
 
 struct diagnose_rank {
@@ -66,9 +74,10 @@ struct diagnose_rank {
 	enum diagnose_process process;
 	int32_t signal;    /* that ended it, 0 none, -1 unknown; for DIAGNOSE_DEAD */
 	int32_t exit_code; /* -1 unknown */
-	bool left;         /* it closed its group */
+	bool left;         /* it closed the group of all ranks, and so every other */
 	uint64_t left_ns;
 	uint32_t group_count, thread_count, record_count;
+	/* That of all ranks, those in which threads of any rank wait, and others as far as there is room. */
 	struct diagnose_group groups[DIAGNOSE_GROUP_MAX];
 	struct diagnose_thread threads[WAIT_SLOT_MAX];
 	/* Newest first. All that still run (of the ring's newest 1024 places, and those a thread waits
@@ -76,10 +85,26 @@ struct diagnose_rank {
 	struct diagnose_record records[DIAGNOSE_RECORD_MAX];
 };
 
+/* A message that has been sent and not received yet, with how many others there are like it. */
+struct diagnose_message {
+	uint32_t group;
+	int32_t from, to; /* world ranks */
+	int32_t tag;
+	uint32_t dtype;
+	int32_t total; /* messages from this rank to that, this one included */
+	uint64_t count, position;
+	uint64_t seq; /* number of the send, 0: not known */
+	char site[DIAGNOSE_SITE_BYTES];
+};
+
 struct diagnose_job {
 	uint64_t job;
 	uint64_t now_ns;
-	int32_t size; /* ranks 0 to size - 1 are in `ranks` */
+	int32_t size;       /* ranks 0 to size - 1 are in `ranks` */
+	uint32_t collector; /* 1 + rank that has collected it, 0: none of them */
+	int32_t message_count;
+	/* Of those between ranks that wait: the oldest of each pair. Whoever collects fills them in. */
+	struct diagnose_message messages[DIAGNOSE_MESSAGE_MAX];
 	struct diagnose_rank ranks[];
 };
 
@@ -88,6 +113,8 @@ size_t diagnose_job_bytes(int size);
 struct diagnose_job *diagnose_job_new(int size);
 /* Whether a job that was kept somewhere (a file) can be judged and told without going astray. */
 bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes);
+/* What any rank knows of a group, NULL if none does. Its first `size` members are ranks of the job. */
+const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
 
 /* Where to look for one rank. */
 struct diagnose_source {
@@ -135,9 +162,11 @@ enum { /* fields of a mismatch */
 
 /* What the caller has seen itself, so that the verdict does not contradict what its call returns. */
 struct diagnose_hint {
-	ls_status status; /* LS_MISMATCH, LS_PEER_DIED, LS_PEER_LEFT, LS_TIMED_OUT, LS_ABORTED, … */
-	int rank;         /* who saw it */
-	int peer;         /* whom it saw, -1 */
+	/* LS_MISMATCH, LS_PEER_DIED, LS_PEER_LEFT, LS_TIMED_OUT, LS_ABORTED, …; LS_OK: it has seen nothing,
+	 * and only asks why threads wait in `group`. */
+	ls_status status;
+	int rank; /* who saw it; ranks are those of the world */
+	int peer; /* whom it saw, -1 */
 	uint32_t group;
 	uint64_t seq; /* operation */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
@@ -168,7 +197,7 @@ struct diagnose_verdict {
 };
 
 /* The chief verdict: a proved one before a reported one, an earlier operation before a later one. hint
- * may be NULL. A rank that only waits is never blamed: with a mismatch the minority differs, without a
+ * may be NULL; with one, the verdict is on its group, of which other groups are part only in a deadlock. A rank that only waits is never blamed: with a mismatch the minority differs, without a
  * minority (two ranks, a tie) blamed is -1 and all are culprits. */
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);

@@ -54,10 +54,37 @@ bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 	if (bytes < sizeof(*job) || job->size < 0 || job->size > DIAGNOSE_RANK_MAX ||
 	    bytes != diagnose_job_bytes(job->size))
 		return false;
+	if (job->message_count < 0 || job->message_count > DIAGNOSE_MESSAGE_MAX)
+		return false;
+	for (int i = 0; i < job->message_count; i++)
+		if (!memchr(job->messages[i].site, 0, sizeof(job->messages[i].site)))
+			return false;
 	for (int r = 0; r < job->size; r++)
 		if (!rank_is_valid(&job->ranks[r], r))
 			return false;
 	return true;
+}
+
+const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id)
+{
+	for (int r = 0; id != 0 && r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].group_count; i++) {
+			const struct diagnose_group *group = &job->ranks[r].groups[i];
+			uint32_t good = 0;
+			if (group->id != id || group->size > TRACE_MEMBER_MAX)
+				continue;
+			while (good < group->size && group->members[good] < job->size)
+				good++;
+			if (good > 0 && good == group->size)
+				return group;
+		}
+	return NULL;
+}
+
+bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group)
+{
+	const struct diagnose_group *entry = diagnose_group_of(rank, group);
+	return rank->left || (entry && entry->closed);
 }
 
 bool diagnose_is_gone(const struct diagnose_rank *rank)
@@ -79,19 +106,69 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 	return peer < 0 || peer >= job->size || (thread->satisfied >> edge & 1);
 }
 
+/* Whether somebody else is about to end the thread's wait. Who is dead or stopped is not; and whoever explains
+ * asks what there would be without him. */
+static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
+{
+	uint32_t explainer = thread->explainer;
+	if (explainer == 0 || explainer > (uint32_t)job->size || explainer == job->collector)
+		return false;
+	enum diagnose_process process = job->ranks[explainer - 1].process;
+	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
+}
+
+/* One of the words is that a collective is over here, which another thread of the rank runs: whom that one
+ * needs. Empty if none is seen to run it, for then one may be about to. */
+static uint64_t needs_of_driver(const struct diagnose_job *job, const struct diagnose_thread *thread)
+{
+	size_t r = (size_t)((const char *)thread - (const char *)job->ranks) / sizeof(job->ranks[0]);
+	const struct diagnose_rank *rank = &job->ranks[r];
+	uint64_t needs = 0;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *other = &rank->threads[i];
+		const struct diagnose_record *record = diagnose_record_at(rank, other->wait.record);
+		if (other != thread && other->wait.state == WAIT_WORDS &&
+		    other->wait.group == thread->wait.group && record &&
+		    diagnose_is_collective(&record->record))
+			needs |= diagnose_thread_needs(job, other);
+	}
+	return needs;
+}
+
 uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	uint64_t needs = 0;
+	if (is_about_to_end(job, thread))
+		return 0;
 	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD))
 		return 0;
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
-		if (!is_satisfied(job, thread, i))
-			needs |= diagnose_bit(wait->edges[i].peer);
-		else if (wait->state == WAIT_ANY_WORD)
+		/* What it would see to for others is no need of its own, but it is not blocked if that is there. */
+		bool others = wait->edges[i].record == WAIT_RECORD_OTHERS;
+		bool driven = !others && wait->edges[i].record && wait->edges[i].peer < 0 &&
+			      wait->state == WAIT_ANY_WORD && !(thread->satisfied >> i & 1);
+		uint64_t driver = driven ? needs_of_driver(job, thread) : 0;
+		if (driver) {
+			needs |= driver;
+			continue;
+		}
+		bool there = others ? thread->satisfied >> i & 1 : is_satisfied(job, thread, i);
+		if (there && wait->state == WAIT_ANY_WORD)
 			return 0;
+		if (!there && !others)
+			needs |= diagnose_bit(wait->edges[i].peer);
 	}
 	return needs;
+}
+
+bool diagnose_is_agent(const struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].record != WAIT_RECORD_OTHERS)
+			return false;
+	return wait->state == WAIT_ANY_WORD;
 }
 
 uint64_t diagnose_rank_needs(const struct diagnose_job *job, int r)
@@ -112,7 +189,8 @@ bool diagnose_is_collective(const struct trace_record *record)
 
 bool diagnose_is_point(const struct trace_record *record)
 {
-	return record->kind == TRACE_SEND || record->kind == TRACE_RECV;
+	return record->kind == TRACE_SEND || record->kind == TRACE_RECV ||
+	       record->kind == TRACE_PROBE;
 }
 
 const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index)

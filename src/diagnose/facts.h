@@ -2,7 +2,7 @@
  * What the files of this room share: simple facts read out of a job, the finders of the proved causes
  * (the judge uses them to decide, the text to tell), and the writer of texts. Not for other rooms.
  *
- * A set of ranks is a uint64_t, bit r for rank r. Ranks of an operation are taken for world ranks. */
+ * A set of ranks is a uint64_t, bit r for rank r of the world, as all ranks here are. */
 #ifndef DIAGNOSE_FACTS_H
 #define DIAGNOSE_FACTS_H
 
@@ -26,14 +26,23 @@ static inline int diagnose_lowest_rank(uint64_t ranks)
 
 /* ---- facts.c ---- */
 
-/* Nobody can expect anything of this rank any more: it is dead, or has closed its group. */
+/* Nobody can expect anything of this rank any more: it is dead, or has closed the group of all ranks. */
 bool diagnose_is_gone(const struct diagnose_rank *rank);
+/* It has closed this group, or all. Group 0 stands for that of all ranks. */
+bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
+/* Whether a thread waits in this group; 0: in any. */
+static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t group)
+{
+	return group == 0 || thread->wait.group == group;
+}
 /* Its last operation ended with the group's failure: it is a victim of something earlier. */
 bool diagnose_has_failed(const struct diagnose_rank *rank);
 
 /* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked (the
  * same wait in both looks, and its condition false in between). */
 uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread);
+/* Whether this is no thread that waits, but what the rank would see to by itself. */
+bool diagnose_is_agent(const struct diagnose_thread *thread);
 /* The same over all threads of a rank; empty for one that is gone, whose slots are stale. */
 uint64_t diagnose_rank_needs(const struct diagnose_job *job, int rank);
 
@@ -48,6 +57,17 @@ const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
  * `other` being who has `like`). */
 const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
 						   const struct trace_record *like, int other);
+
+/* ---- collect_groups.c ---- */
+
+/* NULL: the rank is in no such group, as far as the job shows. */
+const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
+/* Of all ranks, before slots and words are looked at: what they wait in, and who has closed it. */
+void diagnose_copy_groups_first(const struct trace_view *const *traces, struct diagnose_job *job);
+/* Of one rank, when all else has been copied. */
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_rank *rank);
+/* Records name ranks of their group; a job names those of the world. */
+void diagnose_translate(const struct trace_view *trace, int size, struct diagnose_record *record);
 
 /* ---- judge_mismatch.c ---- */
 
@@ -67,8 +87,9 @@ struct diagnose_mismatch {
 	struct diagnose_class classes[DIAGNOSE_RANK_MAX]; /* by their lowest rank */
 };
 
-/* The earliest such position; false if there is none. */
-bool diagnose_find_mismatch(const struct diagnose_job *job, struct diagnose_mismatch *out);
+/* The earliest such position of this group, 0: of any; false if there is none. */
+bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
+			    struct diagnose_mismatch *out);
 
 /* The other half of a send or receive, which differs from it in count or dtype; NULL if none does.
  * *fields: in what. */
@@ -82,6 +103,9 @@ struct diagnose_hop {
 	int rank, peer;
 	const struct diagnose_thread *thread; /* of rank, which waits for peer */
 };
+
+/* Ranks that can never go on. */
+uint64_t diagnose_find_stuck(const struct diagnose_job *job);
 
 /* One cycle of a proved deadlock, each hop's peer being the next one's rank; its length, 0: none. */
 int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops);
@@ -99,12 +123,14 @@ struct diagnose_needs {
 void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_hint *hint,
 			 struct diagnose_needs *out);
 
-/* Ranks that are gone and without which some wait can never end. */
-uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs);
+/* Ranks that are gone and without which some wait in this group, 0: in any, can never end. */
+uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			    uint32_t group);
 
-/* Ranks that are waited for and do not wait themselves: stopped ones, and those that are elsewhere. */
+/* Ranks that are waited for in this group, 0: in any, and do not wait themselves: stopped ones, and those that
+ * are elsewhere. */
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint64_t *stopped, uint64_t *elsewhere);
+			uint32_t group, uint64_t *stopped, uint64_t *elsewhere);
 
 /* ---- write.c ---- */
 
@@ -122,8 +148,10 @@ void diagnose_write_foreign(struct diagnose_writer *writer, const char *text);
 /* "rank 2", "ranks 0, 1 and 3", "ranks 0-62". */
 void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks);
 void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "12 ms" */
-/* "all-reduce #58", "recv #3 from rank 1 (tag 7)"; "an operation" for NULL. */
+/* "all-reduce #58", "recv #3 of group 5 (ranks 0 and 1) from rank 1 (tag 7)"; "an operation" for NULL. */
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
+/* " of group 5 (ranks 0 and 1)", nothing for that of all ranks. */
+void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* " from rank 1 (tag 7)" for a receive, nothing for a collective. */
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
 /* ", called from a.c:10", or nothing. */
@@ -134,6 +162,12 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 const char *diagnose_process_text(enum diagnose_process process);
 /* Replaces the end of a text that was cut by "...". */
 void diagnose_write_ellipsis(struct diagnose_writer *writer);
+
+/* ---- hints.c ---- */
+
+/* Lines on messages that nearly fit what is waited for, or lie in its way; nothing if there are none. */
+void diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
+			  const struct diagnose_verdict *verdict);
 
 /* ---- headline.c, headline_mismatch.c ---- */
 

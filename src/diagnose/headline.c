@@ -206,7 +206,7 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 			diagnose_write(writer, " without closing its group");
 		break;
 	case DIAGNOSE_LEFT:
-		diagnose_write(writer, "finished");
+		diagnose_write(writer, rank->left ? "finished" : "closed the group");
 		write_last(writer, rank, last);
 		break;
 	case DIAGNOSE_IS_STOPPED:
@@ -261,6 +261,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 		return;
 	diagnose_write(writer, " (%s #%" PRIu64, trace_kind_name(record->record.kind),
 		       record->record.seq);
+	diagnose_write_group(writer, record);
 	if (diagnose_is_point(&record->record))
 		diagnose_write(writer, ", tag %d", record->record.tag);
 	diagnose_write_site(writer, record);

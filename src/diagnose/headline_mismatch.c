@@ -80,6 +80,7 @@ static void write_minority(struct diagnose_writer *writer, const struct diagnose
 	const struct trace_record *op = &few->example->record;
 	diagnose_write_ranks(writer, few->ranks);
 	diagnose_write(writer, " called %s #%" PRIu64, trace_kind_name(op->kind), op->seq);
+	diagnose_write_group(writer, few->example);
 	if (!(mismatch->fields & DIAGNOSE_KIND)) {
 		diagnose_write(writer, " with ");
 		write_values(writer, mismatch->fields, true, op);
@@ -120,11 +121,12 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 	for (int i = 0; i < mismatch->class_count; i++)
 		all |= mismatch->classes[i].ranks;
 	diagnose_write_ranks(writer, all);
-	if (kinds)
-		diagnose_write(writer, " called different operations as #%" PRIu64, mismatch->seq);
-	else
-		diagnose_write(writer, " called %s #%" PRIu64 " with different %s",
-			       trace_kind_name(first->kind), mismatch->seq,
+	diagnose_write(writer, " called %s",
+		       kinds ? "different operations as" : trace_kind_name(first->kind));
+	diagnose_write(writer, " #%" PRIu64, mismatch->seq);
+	diagnose_write_group(writer, mismatch->classes[0].example);
+	if (!kinds)
+		diagnose_write(writer, " with different %s",
 			       plural_of(mismatch->fields, first->kind));
 	for (int i = 0; i < mismatch->class_count && i < CLASS_MAX; i++) {
 		const struct diagnose_class *class = &mismatch->classes[i];
@@ -163,11 +165,11 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 	const struct diagnose_record *send = sends ? one : two, *recv = sends ? two : one;
 	int from = sends ? verdict->witness : one->record.peer;
 	int to = sends ? one->record.peer : verdict->witness;
-	diagnose_write(writer,
-		       "rank %d sends %" PRIu64 " %s to rank %d with tag %d where rank %d receives "
-		       "%" PRIu64 " %s",
-		       from, send->record.count, trace_dtype_name(send->record.dtype), to,
-		       send->record.tag, to, recv->record.count,
+	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", from,
+		       send->record.count, trace_dtype_name(send->record.dtype), to,
+		       send->record.tag);
+	diagnose_write_group(writer, send);
+	diagnose_write(writer, " where rank %d receives %" PRIu64 " %s", to, recv->record.count,
 		       trace_dtype_name(recv->record.dtype));
 	struct diagnose_mismatch sites = {
 		.class_count = 2,
@@ -218,7 +220,7 @@ void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagno
 		write_exchange(writer, job, verdict);
 		return;
 	}
-	if (!verdict->fields || !diagnose_find_mismatch(job, &mismatch)) {
+	if (!verdict->fields || !diagnose_find_mismatch(job, verdict->group, &mismatch)) {
 		if (verdict->culprits)
 			diagnose_write_ranks(writer, verdict->culprits);
 		else

@@ -9,6 +9,7 @@
 struct inquiry {
 	const struct diagnose_job *job;
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
+	uint32_t group;                   /* whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
 };
 
@@ -53,7 +54,7 @@ static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdic
 {
 	struct diagnose_mismatch mismatch;
 	uint64_t all = 0;
-	if (!diagnose_find_mismatch(inquiry->job, &mismatch))
+	if (!diagnose_find_mismatch(inquiry->job, inquiry->group, &mismatch))
 		return false;
 	for (int i = 0; i < mismatch.class_count; i++)
 		all |= mismatch.classes[i].ranks;
@@ -111,19 +112,21 @@ static uint64_t first_gone(const struct diagnose_job *job, uint64_t gone)
 	return first ? first : gone;
 }
 
-static uint64_t left_ranks(const struct diagnose_job *job)
+static uint64_t left_ranks(const struct inquiry *inquiry)
 {
+	const struct diagnose_job *job = inquiry->job;
 	uint64_t left = 0;
 	for (int r = 0; r < job->size; r++)
-		if (job->ranks[r].left)
+		if (diagnose_has_left(&job->ranks[r], inquiry->group))
 			left |= diagnose_bit(r);
 	return left;
 }
 
 static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t gone = first_gone(inquiry->job, diagnose_find_gone(inquiry->job, &inquiry->needs));
-	uint64_t dead = gone & ~left_ranks(inquiry->job);
+	uint64_t gone = first_gone(
+		inquiry->job, diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group));
+	uint64_t dead = gone & ~left_ranks(inquiry);
 	if (!gone)
 		return false;
 	out->cause = dead ? DIAGNOSE_DIED : DIAGNOSE_LEFT;
@@ -131,9 +134,25 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
+/* Whether a wait in this group is for ranks that can never go on, by a rank that cannot either. */
+static bool holds_up(const struct diagnose_job *job, uint32_t group)
+{
+	uint64_t stuck = diagnose_find_stuck(job);
+	for (int r = 0; r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			if ((stuck & diagnose_bit(r)) && diagnose_is_in(thread, group) &&
+			    (diagnose_thread_needs(job, thread) & stuck))
+				return true;
+		}
+	return false;
+}
+
 static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	if (!holds_up(inquiry->job, inquiry->group))
+		return false;
 	int length = diagnose_find_cycle(inquiry->job, hops);
 	for (int i = 0; i < length; i++)
 		out->culprits |= diagnose_bit(hops[i].rank);
@@ -145,7 +164,7 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	uint64_t stopped, elsewhere;
-	diagnose_find_away(inquiry->job, &inquiry->needs, &stopped, &elsewhere);
+	diagnose_find_away(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
 	out->cause = stopped     ? DIAGNOSE_IS_STOPPED
 		     : elsewhere ? DIAGNOSE_ELSEWHERE
 				 : DIAGNOSE_HEALTHY;
@@ -170,8 +189,8 @@ static uint64_t hint_peer(const struct inquiry *inquiry)
 static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause cause,
 			      struct diagnose_verdict *out)
 {
-	uint64_t left = left_ranks(inquiry->job);
-	uint64_t gone = diagnose_find_gone(inquiry->job, &inquiry->needs);
+	uint64_t left = left_ranks(inquiry);
+	uint64_t gone = diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group);
 	gone &= cause == DIAGNOSE_DIED ? ~left : left;
 	gone = first_gone(inquiry->job, gone | hint_peer(inquiry));
 	out->cause = cause;
@@ -187,6 +206,7 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 	uint64_t both = hint_peer(inquiry) ? diagnose_bit(needs->hint_rank) | hint_peer(inquiry) : 0;
 	switch (inquiry->hint->status) {
 	case LS_MISMATCH:
+	case LS_TRUNCATED:
 		if (judge_pair(inquiry, out) || judge_mismatch(inquiry, out) ||
 		    judge_exchange(inquiry, out))
 			break;
@@ -231,9 +251,9 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 	} while (out->waiting != before);
 }
 
-/* The thread that has waited longest for one of `whom`, among `ranks`. */
-static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint64_t ranks,
-						  uint64_t whom, int *rank)
+/* The thread that has waited longest for one of `whom`, among `ranks`, in this group. */
+static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint32_t group,
+						  uint64_t ranks, uint64_t whom, int *rank)
 {
 	const struct diagnose_thread *longest = NULL;
 	for (; ranks; ranks &= ranks - 1) {
@@ -243,6 +263,7 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
 			if (!(diagnose_thread_needs(job, thread) & whom) ||
+			    !diagnose_is_in(thread, group) ||
 			    (longest && thread->wait.since_ns >= longest->wait.since_ns))
 				continue;
 			longest = thread;
@@ -259,9 +280,10 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	const struct diagnose_record *record = needs->hint_record;
 	bool mutual = out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH;
 	uint64_t all = out->waiting | (mutual ? out->culprits : 0);
+	uint32_t group = out->cause == DIAGNOSE_DEADLOCK ? 0 : inquiry->group;
 	int rank = -1;
 	const struct diagnose_thread *longest =
-		find_longest(job, all, out->culprits | out->waiting, &rank);
+		find_longest(job, group, all, out->culprits | out->waiting, &rank);
 	out->since_ns = longest ? longest->wait.since_ns : 0;
 	if (record) {
 		out->witness = needs->hint_rank;
@@ -269,7 +291,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
 			out->since_ns = record->begin_ns;
 	} else {
-		longest = find_longest(job, all, out->culprits, &rank);
+		longest = find_longest(job, group, all, out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
 			out->record = longest->wait.record;
@@ -287,24 +309,72 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	}
 }
 
-void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
-		    struct diagnose_verdict *out)
+static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 {
-	struct inquiry inquiry = {.job = job, .hint = hint && hint->status != LS_OK ? hint : NULL};
+	struct inquiry inquiry = *asked;
+	const struct diagnose_hint *hint = inquiry.hint;
 	*out = (struct diagnose_verdict){.blamed = -1, .witness = -1, .from = -1, .to = -1};
-	diagnose_find_needs(job, inquiry.hint, &inquiry.needs);
-	if (!inquiry.hint) {
+	diagnose_find_needs(inquiry.job, hint, &inquiry.needs);
+	if (!hint) {
 		judge_all(&inquiry, out);
 	} else {
 		judge_hinted(&inquiry, out);
 		if (hint->note)
 			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
 	}
-	out->status = inquiry.hint ? hint->status : status_of_cause(out->cause);
+	out->status = hint ? hint->status : status_of_cause(out->cause);
 	if (out->cause == DIAGNOSE_HEALTHY)
 		return;
 	find_waiting(&inquiry, out);
 	find_witness(&inquiry, out);
 	if (out->blamed < 0 && diagnose_count_ranks(out->culprits) == 1)
 		out->blamed = diagnose_lowest_rank(out->culprits);
+}
+
+/* The next group after `group` in which a thread waits, 0: none. */
+static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
+{
+	uint32_t next = 0;
+	for (int r = 0; r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			uint32_t id = thread->wait.group;
+			if (id > group && (next == 0 || id < next) &&
+			    diagnose_thread_needs(job, thread))
+				next = id;
+		}
+	return next;
+}
+
+/* What has come to an end in one group must not hide why threads wait in another. Of the same cause in several
+ * that is chosen for which somebody has waited longest. */
+static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
+{
+	struct inquiry inquiry = {.job = job};
+	*out = (struct diagnose_verdict){.cause = DIAGNOSE_HEALTHY};
+	for (uint32_t id = next_group(job, 0); id != 0; id = next_group(job, id)) {
+		struct diagnose_verdict verdict;
+		inquiry.group = id;
+		judge(&inquiry, &verdict);
+		bool same = verdict.cause == out->cause;
+		if (verdict.cause != DIAGNOSE_HEALTHY &&
+		    (out->cause == DIAGNOSE_HEALTHY || verdict.cause < out->cause ||
+		     (same && verdict.since_ns < out->since_ns)))
+			*out = verdict;
+	}
+	inquiry.group = 0;
+	if (out->cause == DIAGNOSE_HEALTHY)
+		judge(&inquiry, out);
+}
+
+void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
+		    struct diagnose_verdict *out)
+{
+	struct inquiry inquiry = {.job = job,
+				  .hint = hint && hint->status != LS_OK ? hint : NULL,
+				  .group = hint ? hint->group : 0};
+	if (hint)
+		judge(&inquiry, out);
+	else
+		judge_each(job, out);
 }

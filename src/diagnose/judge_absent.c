@@ -25,7 +25,7 @@ static uint64_t needs_of_record(const struct diagnose_job *job, int rank,
 	if (diagnose_is_point(&record->record))
 		return record->record.peer < job->size ? diagnose_bit(record->record.peer) : 0;
 	for (int r = 0; r < job->size; r++)
-		if (r != rank &&
+		if (r != rank && (!record->members || (record->members & diagnose_bit(r))) &&
 		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
 			needs |= diagnose_bit(r);
 	return needs;
@@ -88,23 +88,34 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 	share_needs(job, &out->hint_record->record, out);
 }
 
-uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs)
+/* Of whom nobody can expect anything in this group. */
+static uint64_t gone_from(const struct diagnose_job *job, uint32_t group)
 {
-	uint64_t gone = 0, found = 0;
+	uint64_t gone = 0;
 	for (int r = 0; r < job->size; r++)
-		if (diagnose_is_gone(&job->ranks[r]))
+		if (diagnose_is_gone(&job->ranks[r]) || diagnose_has_left(&job->ranks[r], group))
 			gone |= diagnose_bit(r);
+	return gone;
+}
+
+uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			    uint32_t group)
+{
+	uint64_t found = 0;
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
-		if (!rank->known || (gone & diagnose_bit(r)))
+		if (!rank->known || diagnose_is_gone(rank))
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			uint64_t wanted = diagnose_thread_needs(job, &rank->threads[i]);
+			if (!wanted || !diagnose_is_in(&rank->threads[i], group))
+				continue;
+			uint64_t gone = gone_from(job, rank->threads[i].wait.group);
 			if (rank->threads[i].wait.state != WAIT_ANY_WORD || !(wanted & ~gone))
 				found |= wanted & gone;
 		}
 	}
-	return found | (needs->hint_needs & gone);
+	return found | (needs->hint_needs & gone_from(job, group));
 }
 
 enum standing {
@@ -135,7 +146,7 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 		last = diagnose_newest(rank);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (thread->wait.state == WAIT_UNUSED)
+		if (thread->wait.state == WAIT_UNUSED || diagnose_is_agent(thread))
 			continue;
 		enum standing standing = standing_of_thread(job, thread);
 		if (last && thread->wait.tid == last->record.tid)
@@ -166,7 +177,7 @@ static void sort_out(const struct diagnose_job *job, uint64_t wanted,
 }
 
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint64_t *stopped, uint64_t *elsewhere)
+			uint32_t group, uint64_t *stopped, uint64_t *elsewhere)
 {
 	*stopped = *elsewhere = 0;
 	for (int r = 0; r < job->size; r++) {
@@ -175,6 +186,8 @@ void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_ne
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct diagnose_thread *thread = &rank->threads[i];
+			if (!diagnose_is_in(thread, group))
+				continue;
 			sort_out(job, diagnose_thread_needs(job, thread),
 				 diagnose_record_at(rank, thread->wait.record), r, stopped,
 				 elsewhere);

@@ -51,6 +51,11 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
 		const struct diagnose_thread *thread = &rank->threads[i];
 		if (thread->wait.state == WAIT_UNUSED)
 			continue;
+		if (diagnose_is_agent(thread)) {
+			if (!thread->stable || thread->satisfied)
+				return false;
+			continue;
+		}
 		bool ends_here = is_follower(thread) ? follower_is_blocked(thread) &&
 							       has_driver(rank, thread->wait.group)
 						     : is_stuck(job, thread, stuck);
@@ -61,7 +66,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
 	return blocked;
 }
 
-static uint64_t find_stuck(const struct diagnose_job *job)
+uint64_t diagnose_find_stuck(const struct diagnose_job *job)
 {
 	uint64_t stuck = 0, before;
 	for (int r = 0; r < job->size; r++)
@@ -75,12 +80,15 @@ static uint64_t find_stuck(const struct diagnose_job *job)
 	return stuck;
 }
 
-/* The first thread of rank r that waits for someone of the set, and whom. */
+/* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it may be one of
+ * several. */
 static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint64_t stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		uint64_t needs = diagnose_thread_needs(job, &rank->threads[i]) & stuck;
+		if (needs & ~diagnose_bit(r))
+			needs &= ~diagnose_bit(r);
 		if (needs)
 			return (struct diagnose_hop){r, diagnose_lowest_rank(needs),
 						     &rank->threads[i]};
@@ -90,7 +98,7 @@ static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint6
 
 int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
 {
-	uint64_t stuck = find_stuck(job), seen = 0;
+	uint64_t stuck = diagnose_find_stuck(job), seen = 0;
 	int r, length = 0;
 	if (!stuck)
 		return 0;

@@ -37,14 +37,15 @@ static bool next_differs(const struct diagnose_job *job, int r, const struct tra
 	return false;
 }
 
-static bool find_position(const struct diagnose_job *job, uint32_t *group, uint64_t *seq)
+static bool find_position(const struct diagnose_job *job, uint32_t only, uint32_t *group,
+			  uint64_t *seq)
 {
 	bool found = false;
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		for (uint32_t i = 0; i < rank->record_count; i++) {
 			const struct trace_record *record = &rank->records[i].record;
-			if (!diagnose_is_collective(record))
+			if (!diagnose_is_collective(record) || (only != 0 && record->group != only))
 				continue;
 			if (found && (record->seq > *seq ||
 				      (record->seq == *seq && record->group >= *group)))
@@ -75,10 +76,11 @@ static int largest_class(const struct diagnose_mismatch *mismatch)
 	return largest;
 }
 
-bool diagnose_find_mismatch(const struct diagnose_job *job, struct diagnose_mismatch *out)
+bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
+			    struct diagnose_mismatch *out)
 {
 	*out = (struct diagnose_mismatch){.majority = -1};
-	if (!find_position(job, &out->group, &out->seq))
+	if (!find_position(job, group, &out->group, &out->seq))
 		return false;
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_record *record =

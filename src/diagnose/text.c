@@ -105,6 +105,7 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 {
 	const struct trace_record *op = &record->record;
 	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(op->kind), op->seq);
+	diagnose_write_group(writer, record);
 	struct trace_kind_facts facts = trace_kind_facts(op->kind);
 	if (facts.typed)
 		diagnose_write(writer, " of %" PRIu64 " %s", op->count, trace_dtype_name(op->dtype));
@@ -320,6 +321,7 @@ void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict
 		return;
 	add_ranks(&report);
 	diagnose_writer_init(&advice, text, sizeof(text));
+	diagnose_write_hints(&advice, job, verdict);
 	write_advice(&advice, &report);
 	if (writer.used + advice.used >= bytes)
 		return;

@@ -110,9 +110,28 @@ void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns)
 
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op)
 {
-	if (diagnose_is_point(op))
-		diagnose_write(writer, " %s rank %d (tag %d)",
-			       op->kind == TRACE_SEND ? "to" : "from", op->peer, op->tag);
+	if (!diagnose_is_point(op))
+		return;
+	diagnose_write(writer, op->kind == TRACE_SEND ? " to"
+			       : op->peer < 0         ? " from any"
+						      : " from");
+	if (op->peer < 0)
+		diagnose_write(writer, " rank (");
+	else
+		diagnose_write(writer, " rank %d (", op->peer);
+	if (op->tag < 0)
+		diagnose_write(writer, "any tag)");
+	else
+		diagnose_write(writer, "tag %d)", op->tag);
+}
+
+void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record)
+{
+	if (!record->members)
+		return;
+	diagnose_write(writer, " of group %" PRIu32 " (", record->record.group);
+	diagnose_write_ranks(writer, record->members);
+	diagnose_write(writer, ")");
 }
 
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record)
@@ -123,6 +142,7 @@ void diagnose_write_operation(struct diagnose_writer *writer, const struct diagn
 	}
 	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(record->record.kind),
 		       record->record.seq);
+	diagnose_write_group(writer, record);
 	diagnose_write_partner(writer, &record->record);
 }
 

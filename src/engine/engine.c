@@ -16,15 +16,14 @@ static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_PAIRWISE] = PLAN_PAIRWISE,
 };
 
-/* Room for the longest plan of any collective for this group. */
-static size_t longest_plan(int rank, int size)
+/* Room for the longest plan of any collective for a group of up to `size` ranks. */
+static size_t longest_plan(int size)
 {
 	size_t longest = 1;
 	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
 		for (int a = PLAN_NONE + 1; a < PLAN_ALGORITHM_COUNT; a++) {
 			struct plan_request request = {.collective = (enum plan_collective)c,
 						       .algorithm = (enum plan_algorithm)a,
-						       .rank = rank,
 						       .size = size};
 			size_t steps = plan_steps_max(&request);
 			if (steps > longest)
@@ -33,21 +32,17 @@ static size_t longest_plan(int rank, int size)
 	return longest;
 }
 
-ls_status engine_init(struct engine *engine, struct transport *transport, struct trace *trace,
-		      struct memory *memory, const _Atomic uint64_t *cause,
-		      const struct settings *settings, const struct plan_table *table)
+ls_status engine_init(struct engine *engine, struct transport_team *team, struct trace *trace,
+		      struct memory *memory, const struct settings *settings)
 {
-	*engine = (struct engine){.transport = transport,
+	*engine = (struct engine){.team = team,
 				  .trace = trace,
 				  .memory = memory,
-				  .cause = cause,
 				  .wanted = wanted_of[settings->algorithm],
 				  .blocking = settings->blocking != 0,
 				  .remote = (enum setting_remote)settings->remote,
 				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
-	engine->table = *table;
-	plan_table_narrow(&engine->table, transport->size);
-	engine->steps_max = longest_plan(transport->rank, transport->size);
+	engine->steps_max = longest_plan(team->transport->size);
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);
 	engine->bounce = aligned_alloc(64, ENGINE_BOUNCE_BYTES);
 	if (!engine->steps || !engine->bounce) {
@@ -55,11 +50,42 @@ ls_status engine_init(struct engine *engine, struct transport *transport, struct
 		engine_fini(engine);
 		return LS_OUT_OF_MEMORY;
 	}
-	return LS_OK;
+	ls_status status = engine_mailbox_init(engine, (unsigned)settings->messages);
+	if (status != LS_OK)
+		engine_fini(engine);
+	return status;
+}
+
+static void copy_table(struct plan_table *to, const struct plan_table *from)
+{
+	memcpy(to, from, offsetof(struct plan_table, lines));
+	memcpy(to->lines, from->lines, (size_t)from->total * sizeof to->lines[0]);
+}
+
+void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
+		  const struct plan_table *table)
+{
+	const struct transport_team *team = engine->team;
+	engine->cause = cause;
+	engine->history = engine->entered_by_all = 0;
+	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
+	for (int q = 0; q < team->size; q++)
+		engine->peers |= UINT64_C(1) << team->seats[q].world;
+	engine_mailbox_begin(engine);
+	if (engine->rank == team->rank && engine->size == team->size)
+		return; /* what it knows is as good for these members */
+	engine->rank = team->rank;
+	engine->size = team->size;
+	copy_table(&engine->table, table);
+	plan_table_narrow(&engine->table, team->size);
+	memset(engine->memos, 0, sizeof engine->memos);
+	for (int i = 0; i < ENGINE_PLANS; i++)
+		engine->plans[i].valid = false;
 }
 
 void engine_fini(struct engine *engine)
 {
+	engine_mailbox_fini(engine);
 	free(engine->steps);
 	free(engine->bounce);
 	*engine = (struct engine){0};
@@ -195,6 +221,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->step = 0;
 	op->checked = op->sent = 0;
 	op->word_count = 0;
+	op->any = false;
 	op->plan = NULL;
 	op->peer_sends = op->peer_expected = 0;
 	op->input_block = op->output_block = op->scratch_block = NULL;
@@ -202,7 +229,10 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->input_offset = op->output_offset = 0;
 	if (!engine_is_collective(op->call.kind)) {
 		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
-		op->stage = op->call.kind == TRACE_SEND ? ENGINE_POST : ENGINE_MATCH;
+		op->stage = ENGINE_STEPS;
+		op->point.parcel = NULL;
+		op->point.plain = op->point.unsafe = false;
+		atomic_store_explicit(&op->point.stage, POINT_NEW, memory_order_relaxed);
 		return;
 	}
 	op->stage = ENGINE_ENTER;
@@ -222,16 +252,15 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
 static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64_t seq)
 {
-	const struct transport *transport = engine->transport;
+	const struct transport_team *team = engine->team;
 	uint64_t value = transport_signal(seq, 0);
 	op->word_count = 0;
-	for (int q = 0; q < transport->size; q++) {
-		if (q == transport->rank)
+	for (int q = 0; q < team->size; q++) {
+		if (q == team->rank)
 			continue;
-		const _Atomic uint64_t *signal = &transport_entry(transport, q, seq)->signal;
+		const _Atomic uint64_t *signal = &transport_entry(team, q, seq)->signal;
 		if (atomic_load_explicit(signal, memory_order_acquire) < value)
-			transport_await(transport, q, signal, value, q,
-					&op->words[op->word_count++]);
+			transport_await(team, q, signal, value, q, &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
 		return false;
@@ -255,14 +284,14 @@ static enum engine_progress await_slot(struct engine *engine, struct engine_op *
 
 static void publish_entry(struct engine *engine, struct engine_op *op)
 {
-	struct transport *transport = engine->transport;
-	struct transport_entry *entry = transport_entry(transport, transport->rank, op->seq);
+	struct transport_team *team = engine->team;
+	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	entry->signature = op->signature;
 	entry->count = engine_common_count(op);
 	entry->history = op->history = engine->history;
 	engine_window_publish(op, entry);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
-	transport_wake_all(transport);
+	transport_wake_all(team);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
@@ -328,37 +357,36 @@ static void take_line(const void *line)
  * the caller wants it, and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
 {
-	struct transport *transport = engine->transport;
+	struct transport_team *team = engine->team;
 	if (op->input_block || op->output_block || op->scratch_block) {
 		engine_window_deliver(op);
 		engine_window_release(engine, op, false);
 	}
-	take_line(transport_entry(transport, transport->rank, op->seq + 1));
+	take_line(transport_entry(team, team->rank, op->seq + 1));
 	op->stage = engine->blocking ? ENGINE_TOGETHER : ENGINE_OVER;
-	_Atomic uint64_t *finished = &transport_member(transport, transport->rank)->finished;
+	_Atomic uint64_t *finished = &transport_member(team, team->rank)->finished;
 	if (!engine->blocking) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
 		return;
 	}
 	wait_store(finished, op->seq);
-	transport_wake_all(transport);
+	transport_wake_all(team);
 }
 
 /* Setting BLOCKING: until all have finished it. A rank in which it failed says so too, but only after the
  * cause was set. */
 static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
 {
-	const struct transport *transport = engine->transport;
+	const struct transport_team *team = engine->team;
 	op->word_count = 0;
-	for (int q = 0; q < transport->size; q++) {
-		const _Atomic uint64_t *finished = &transport_member(transport, q)->finished;
+	for (int q = 0; q < team->size; q++) {
+		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
-			transport_await(transport, q, finished, op->seq, q,
-					&op->words[op->word_count++]);
+			transport_await(team, q, finished, op->seq, q, &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
 		return ENGINE_BLOCKED;
-	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0)
+	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
 	op->stage = ENGINE_OVER;
 	return ENGINE_DONE;
@@ -373,7 +401,7 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 	op->stage = ENGINE_STEPS;
 	/* A rank that has failed first sets the cause and then looks who has entered; I have
 	 * entered first and then look at the cause. So it waits for me, or I stop here. */
-	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0)
+	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
 	return ENGINE_DONE;
 }
@@ -410,18 +438,17 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 /* Peers that have entered this collective and have not said that they are out of it. */
 static int still_inside(struct engine *engine, struct engine_op *op, uint64_t gone)
 {
-	const struct transport *transport = engine->transport;
+	const struct transport_team *team = engine->team;
 	op->word_count = 0;
-	for (int q = 0; q < transport->size; q++) {
-		if (q == transport->rank || gone >> q & 1)
+	for (int q = 0; q < team->size; q++) {
+		if (q == team->rank || gone >> q & 1)
 			continue;
-		const _Atomic uint64_t *signal = &transport_entry(transport, q, op->seq)->signal;
-		const _Atomic uint64_t *finished = &transport_member(transport, q)->finished;
+		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
+		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
 		if (atomic_load_explicit(signal, memory_order_seq_cst) < transport_signal(op->seq, 0))
 			continue;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
-			transport_await(transport, q, finished, op->seq, q,
-					&op->words[op->word_count++]);
+			transport_await(team, q, finished, op->seq, q, &op->words[op->word_count++]);
 	}
 	return op->word_count;
 }
@@ -433,11 +460,11 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 		return ENGINE_DONE;
 	if (!engine_is_collective(op->call.kind))
 		return engine_point_abandon(engine, op, gone, force);
-	struct transport *transport = engine->transport;
+	struct transport_team *team = engine->team;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
-		wait_store(&transport_member(transport, transport->rank)->finished, op->seq);
-		transport_wake_all(transport);
+		wait_store(&transport_member(team, team->rank)->finished, op->seq);
+		transport_wake_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
 			return ENGINE_BLOCKED;
 	}

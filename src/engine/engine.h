@@ -17,9 +17,11 @@
 #include "base/settings.h"
 #include "base/wait.h"
 #include "memory/memory.h"
+#include "engine/match.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
 #include "trace/trace.h"
+#include "transport/mail.h"
 #include "transport/transport.h"
 
 enum {
@@ -37,6 +39,10 @@ enum {
 	 * while the next is made, and a rank needs room for ENGINE_SLOTS of them and not for all. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_SLOTS = 2,
+	/* Plain payloads of messages are copied into the arena below this, and read where they are above. */
+	ENGINE_POINT_READ_BYTES = 16 * 1024,
+	/* So much of a message is copied before somebody looks what else there is to do. */
+	ENGINE_POINT_SLICE = 16,
 };
 
 enum engine_progress {
@@ -102,13 +108,18 @@ struct engine_memo {
 	uint64_t input_bytes, output_bytes, signature;
 };
 
+struct engine_mailbox;
+
 struct engine {
-	struct transport *transport;
+	struct transport_team *team;
+	struct engine_mailbox *mailbox; /* sends and receives */
 	struct trace *trace;
 	struct memory *memory;
-	const _Atomic uint64_t *cause; /* non-zero: the group has failed */
+	const _Atomic uint64_t *cause; /* wait_has_failed */
 	enum plan_algorithm wanted;
 	struct plan_table table; /* narrowed to this size */
+	int rank, size;          /* of which table, plans and memos are */
+	uint64_t peers;          /* bit q: world rank q is a member; MEMORY_ALL_PEERS: all are */
 	bool blocking;           /* a collective is over when all ranks have completed it */
 	uint64_t history; /* of the collectives entered so far, as in struct transport_entry */
 	uint64_t entered_by_all; /* every rank has entered this collective: a lower bound, grows */
@@ -139,6 +150,37 @@ struct engine_call {
 	const uint64_t *counts, *recv_counts;
 	uint64_t shape; /* engine_shape of counts, 0 where there are none */
 	double factor;  /* of LS_PREMUL_SUM */
+};
+
+enum engine_point_stage {
+	POINT_NEW,
+	POINT_QUEUED, /* send: there is no room yet */
+	POINT_SENT,   /* send: the receiver has to take it */
+	POINT_ASKED,  /* receive: it has met nothing yet */
+	POINT_MET,    /* receive: pieces are to be copied */
+	POINT_GIVEN,  /* receive: the source is still copying pieces */
+	POINT_OVER,   /* op->status tells how */
+};
+
+/* What only a send or a receive has. */
+struct engine_point {
+	_Atomic uint32_t
+		stage; /* enum engine_point_stage; changed under the mailbox' lock while others see it */
+	/* Set by the group. */
+	bool detached; /* engine_point_progress advances it, and engine_point_over hands it out */
+	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
+	bool takes;    /* receive: into a block; call.recv is filled */
+	bool blocks;   /* the call blocks */
+
+	bool plain;  /* send: op->input_offset is an address */
+	bool posted; /* send: it has a parcel that the receiver knows */
+	bool unsafe; /* receive: both would have waited for each other, had the messages been longer */
+	uint32_t index, generation;         /* of the parcel; the index is 0 .. MAIL_SLOTS - 1 */
+	uint64_t piece_bytes, pieces, mine; /* how it is copied, and how many pieces I have */
+	struct mail_parcel *parcel;         /* NULL: none */
+	struct mail_message message;        /* receive: what it has met */
+	struct match_entry entry;           /* receive that has met nothing */
+	struct engine_op *next; /* in the queue for room, among the active, or among those that are over */
 };
 
 /* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit, which
@@ -180,8 +222,10 @@ struct engine_op {
 	uint64_t peer_sends, peer_expected; /* of engine_hint */
 	uint64_t sent; /* bit q: a long message to peer q may not have been taken yet */
 	int word_count;
+	bool any;                /* one of the words is enough */
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the room */
 	uint64_t *tickets;       /* the last long message to each peer; in the room */
+	struct engine_point point;
 };
 
 /* Room that an operation needs beside itself. Not part of it, because clearing it would cost more than
@@ -192,11 +236,15 @@ struct engine_room {
 	uint64_t starts[PLAN_SIZE_MAX + 1], recv_starts[PLAN_SIZE_MAX + 1];
 };
 
-/* table: the same on all ranks; it is copied. Errors: LS_OUT_OF_MEMORY, with a message. */
-LS_CHECKED ls_status engine_init(struct engine *engine, struct transport *transport,
+/* Makes room for one group after another, whose members `team` is set to. Errors: LS_OUT_OF_MEMORY, with a
+ * message. */
+LS_CHECKED ls_status engine_init(struct engine *engine, struct transport_team *team,
 				 struct trace *trace, struct memory *memory,
-				 const _Atomic uint64_t *cause, const struct settings *settings,
-				 const struct plan_table *table);
+				 const struct settings *settings);
+/* `team` has been set to the members of a group, in which nothing has been done yet. table: the same on all
+ * ranks; it is copied. */
+void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
+		  const struct plan_table *table);
 void engine_fini(struct engine *engine);
 
 /* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer. `room`
@@ -216,6 +264,42 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 
+/* ---- sends and receives: see mailbox.h ---- */
+
+/* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
+ * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; more
+ * than max are left out, and *count is max + 1. Words of others than the `own_count` that the caller waits
+ * for carry WAIT_RECORD_OTHERS. For one thread at a time. */
+bool engine_point_progress(struct engine *engine, const struct engine_op *const *own, int own_count,
+			   struct wait_word *words, int max, int *count);
+/* The same words, without doing anything, for any thread; returns their number, max + 1 if there are more. */
+int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
+		       struct wait_word *words, int max);
+/* Whether one that is not over cannot go on without one of the peers in the set `gone`, *peer. */
+bool engine_point_needs(struct engine *engine, const struct engine_op *op, uint64_t gone, int *peer);
+/* One that is over, with op->status; each is handed out once. NULL: there is none. */
+struct engine_op *engine_point_over(struct engine *engine);
+/* Detached operations that are not over. */
+uint32_t engine_point_pending(const struct engine *engine);
+/* After the group has failed: takes any detached one that is not over out of its list, for engine_abandon;
+ * NULL: there is none. */
+struct engine_op *engine_point_leave(struct engine *engine);
+/* Whether some of a detached one is to be copied now. */
+bool engine_point_has_work(struct engine *engine);
+/* Whether a send waits for room. */
+static inline bool engine_point_is_queued(const struct engine_op *op)
+{
+	return atomic_load_explicit(&op->point.stage, memory_order_acquire) == POINT_QUEUED;
+}
+/* Takes it back: true if it is over then, with LS_CANCELLED. */
+bool engine_point_cancel(struct engine *engine, struct engine_op *op);
+/* The oldest message that a receive would take: ENGINE_DONE; else ENGINE_BLOCKED, and *count words. */
+enum engine_progress engine_point_probe(struct engine *engine, int source, int tag,
+					struct mail_message *out, struct wait_word *words,
+					int *count);
+/* Gives a block back that was received by reference; false if this is none. */
+bool engine_point_give_back(struct engine *engine, void *block);
+
 /* A hash of the counts of `size` ranks, for the trace record and for engine_op.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
 
@@ -230,7 +314,7 @@ static inline void engine_hint(const struct engine_op *op, uint64_t *sent, uint6
 /* Whether the operation is a collective. */
 static inline bool engine_is_collective(enum trace_kind kind)
 {
-	return kind != TRACE_SEND && kind != TRACE_RECV;
+	return kind != TRACE_SEND && kind != TRACE_RECV && kind != TRACE_PROBE;
 }
 
 #endif

@@ -128,13 +128,13 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 {
 	struct party *party = party_open(2, settings);
 	struct unit *unit = &party->units[!forger];
-	struct transport *transport = &unit->link->transport;
+	struct transport_team *team = &unit->link->team;
 	struct capture capture;
 	op.seq = 1;
 	engine_submit(&unit->engine, &op, &unit->room);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
-	struct transport_entry *mine = transport_entry(transport, !forger, 1);
-	struct transport_entry *theirs = transport_entry(transport, forger, 1);
+	struct transport_entry *mine = transport_entry(team, !forger, 1);
+	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof(*mine) - 8);
 	spoil(theirs);
@@ -145,7 +145,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 	assert_int_equal(op.status, status);
 	assert_int_equal(op.culprit, forger);
 	atomic_store(&party->cause, 1);
-	atomic_store(&transport_member(transport, forger)->finished, 1);
+	atomic_store(&transport_member(team, forger)->finished, 1);
 	unit_abandon(unit, &op);
 	party_close(party);
 }
@@ -252,7 +252,7 @@ static void too_much_to_stage(void **state)
 	memory_stats(&unit->link->memory, &stats);
 	assert_int_equal(stats.live, 0);
 	/* Nobody has seen anything of it. */
-	assert_int_equal(atomic_load(&transport_entry(&unit->link->transport, 0, 1)->signal), 0);
+	assert_int_equal(atomic_load(&transport_entry(&unit->link->team, 0, 1)->signal), 0);
 	free(from);
 	free(to);
 	party_close(party);
@@ -282,8 +282,7 @@ static void root_waits_for_all(struct unit *unit)
 		engine_submit(&unit->engine, &op, &unit->room);
 		if (engine_advance(&unit->engine, &op) == ENGINE_BLOCKED) {
 			MUST(op.word_count == 1);
-			MUST(op.words[0].word ==
-			     &transport_member(&unit->link->transport, 1)->finished);
+			MUST(op.words[0].word == &transport_member(&unit->link->team, 1)->finished);
 			atomic_store(&root_is_blocked, true);
 			MUST(unit_finish(unit, &op) == LS_OK);
 		} else {
@@ -294,7 +293,7 @@ static void root_waits_for_all(struct unit *unit)
 			sched_yield();
 		MUST(unit_call(unit, &op) == LS_OK && value == 42);
 	}
-	MUST(atomic_load(&transport_member(&unit->link->transport, unit->rank)->finished) == 1);
+	MUST(atomic_load(&transport_member(&unit->link->team, unit->rank)->finished) == 1);
 }
 
 static void blocking_waits_for_all(void **state)
@@ -324,7 +323,7 @@ static void blocking_fails_with_a_peer(void **state)
 	engine_submit(&root->engine, &op, &root->room);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_BLOCKED);
 	atomic_store(&party->cause, 1);
-	atomic_store(&transport_member(&root->link->transport, 1)->finished, 1);
+	atomic_store(&transport_member(&root->link->team, 1)->finished, 1);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
 	assert_int_equal(engine_abandon(&root->engine, &op, 0, false), ENGINE_DONE);

@@ -11,9 +11,6 @@ enum engine_stage {
 	ENGINE_STEPS,    /* collective: op->step is the cursor */
 	ENGINE_DRAIN,    /* collective: my last long messages must have been taken */
 	ENGINE_TOGETHER, /* collective: it is over here, and must be so on all ranks */
-	ENGINE_POST,     /* send: the channel must have a free slot */
-	ENGINE_TAKEN,    /* send: the receiver must have taken the payload */
-	ENGINE_MATCH,    /* receive */
 	ENGINE_OVER,
 };
 
@@ -145,7 +142,12 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; else adds what to wait for. */
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer);
 
-/* ---- point.c ---- */
+/* ---- point.c, mailbox.c ---- */
+
+LS_CHECKED ls_status engine_mailbox_init(struct engine *engine, unsigned limit);
+void engine_mailbox_fini(struct engine *engine);
+/* Nothing has been sent in the group yet. */
+void engine_mailbox_begin(struct engine *engine);
 
 enum engine_progress engine_point_advance(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_point_abandon(struct engine *engine, struct engine_op *op,
@@ -174,7 +176,13 @@ static inline uint64_t engine_read_bytes(const struct engine_op *op)
 
 static inline bool engine_cause_is_set(const struct engine *engine)
 {
-	return atomic_load_explicit(engine->cause, memory_order_relaxed) != 0;
+	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_relaxed));
+}
+
+/* The same where what was stored before must be seen first: see README.md, late access. */
+static inline bool engine_has_failed(const struct engine *engine)
+{
+	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_seq_cst));
 }
 
 /* memcpy in chunks between which the cause is looked at; false if it was set. */

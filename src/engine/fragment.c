@@ -185,7 +185,7 @@ static void deliver(const struct engine_op *op)
 
 bool engine_fragment_next(struct engine *engine, struct engine_op *op)
 {
-	struct transport *transport = engine->transport;
+	struct transport_team *team = engine->team;
 	deliver(op);
 	if (op->round + 1 == op->rounds)
 		return false;
@@ -193,8 +193,8 @@ bool engine_fragment_next(struct engine *engine, struct engine_op *op)
 	op->step = op->loop;
 	trace_step(engine->trace, op->record, op->step);
 	engine_fragment_stage(engine, op);
-	wait_store(&transport_entry(transport, transport->rank, op->seq)->signal,
+	wait_store(&transport_entry(team, team->rank, op->seq)->signal,
 		   engine_fragment_signal(op, op->round, 0));
-	transport_wake_all(transport);
+	transport_wake_all(team);
 	return true;
 }

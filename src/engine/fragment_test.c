@@ -97,7 +97,7 @@ static void fragments_where_there_are_none(void **state)
 	static const uint64_t counts[] = {PART, PART};
 	struct party *party = party_open(2, &copying);
 	struct unit *unit = &party->units[0];
-	struct transport *transport = &unit->link->transport;
+	struct transport_team *team = &unit->link->team;
 	uint64_t *from = calloc(PART, 8), *to = calloc(2 * PART + GUARD, 8);
 	assert_true(from && to);
 	for (int i = 0; i < GUARD; i++)
@@ -112,8 +112,8 @@ static void fragments_where_there_are_none(void **state)
 			       .seq = 1};
 	engine_submit(&unit->engine, &op, &unit->room);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
-	struct transport_entry *mine = transport_entry(transport, 0, 1);
-	struct transport_entry *theirs = transport_entry(transport, 1, 1);
+	struct transport_entry *mine = transport_entry(team, 0, 1);
+	struct transport_entry *theirs = transport_entry(team, 1, 1);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof *mine - 8);
 	theirs->input_window = theirs->output_window = TRANSPORT_WINDOW_CUT;
 	atomic_store(&theirs->signal,
@@ -125,7 +125,7 @@ static void fragments_where_there_are_none(void **state)
 		assert_true(to[2 * PART + i] == 77);
 	if (progress == ENGINE_FAILED) {
 		atomic_store(&party->cause, 1);
-		atomic_store(&transport_member(transport, 1)->finished, 1);
+		atomic_store(&transport_member(team, 1)->finished, 1);
 		unit_abandon(unit, &op);
 	}
 	party_close(party);

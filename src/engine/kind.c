@@ -27,6 +27,8 @@ static const struct kind {
 	[TRACE_REDUCE_SCATTERV] = {PLAN_REDUCE_SCATTER, PARTS, PART, false, false},
 	[TRACE_ALLTOALL] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
 	[TRACE_ALLTOALLV] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
+	[TRACE_GROUP_SPLIT] = {PLAN_ALLGATHER, PART, PARTS, false, false},
+	[TRACE_GROUP_FROM_RANKS] = {PLAN_ALLGATHER, PART, PARTS, false, false},
 	[TRACE_BARRIER] = {PLAN_BARRIER, NOTHING, NOTHING, false, false},
 };
 
@@ -109,7 +111,7 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			 struct engine_room *room, struct plan_request *request)
 {
 	const struct kind *kind = &kinds[op->call.kind];
-	int rank = engine->transport->rank, size = engine->transport->size;
+	int rank = engine->team->rank, size = engine->team->size;
 	bool rooted = kind->root_gives || kind->root_gets;
 	uint64_t payload = 0;
 	op->element = engine_element(op->call.dtype);

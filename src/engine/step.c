@@ -78,7 +78,7 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
 /* In an all-to-allv each rank publishes what it sends to whom. */
 static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
 {
-	const struct transport_entry *entry = transport_entry(engine->transport, peer, op->seq);
+	const struct transport_entry *entry = transport_entry(engine->team, peer, op->seq);
 	const uint64_t *counts = (const uint64_t *)(const void *)entry->payload;
 	return __atomic_load_n(&counts[to], __ATOMIC_RELAXED);
 }
@@ -87,7 +87,7 @@ static uint64_t peer_count(const struct engine *engine, const struct engine_op *
 static bool range_for_me(const struct engine *engine, const struct engine_op *op, int peer,
 			 struct range *out)
 {
-	int me = engine->transport->rank;
+	int me = engine->team->rank;
 	*out = shown_range(engine, op, PLAN_INPUT, peer, (unsigned)me, 1);
 	if (!op->call.recv_counts || peer == me)
 		return true;
@@ -104,11 +104,11 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 {
 	if (op->checked >> peer & 1)
 		return ENGINE_DONE;
-	const struct transport_entry *entry = transport_entry(engine->transport, peer, op->seq);
+	const struct transport_entry *entry = transport_entry(engine->team, peer, op->seq);
 	uint64_t need = transport_signal(op->seq, 0);
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	if (signal < need) {
-		transport_await(engine->transport, peer, &entry->signal, need, peer,
+		transport_await(engine->team, peer, &entry->signal, need, peer,
 				&op->words[op->word_count++]);
 		return ENGINE_BLOCKED;
 	}
@@ -118,7 +118,7 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	    entry->history != op->history)
 		return engine_fail(op, LS_MISMATCH, peer);
 	if (op->call.recv_counts &&
-	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->transport->rank)))
+	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->team->rank)))
 		return ENGINE_FAILED;
 	op->checked |= UINT64_C(1) << peer;
 	return ENGINE_DONE;
@@ -133,11 +133,11 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 	/* What it shows as a whole is there since it entered, and it may not know of rounds. */
 	if (phase == 0 && !engine_window_shows_fragments(engine, op, peer))
 		return ENGINE_DONE;
-	const _Atomic uint64_t *signal = &transport_entry(engine->transport, peer, op->seq)->signal;
+	const _Atomic uint64_t *signal = &transport_entry(engine->team, peer, op->seq)->signal;
 	uint64_t need = engine_fragment_signal(op, round, phase);
 	if (atomic_load_explicit(signal, memory_order_acquire) >= need)
 		return ENGINE_DONE;
-	transport_await(engine->transport, peer, signal, need, peer, &op->words[op->word_count++]);
+	transport_await(engine->team, peer, signal, need, peer, &op->words[op->word_count++]);
 	return ENGINE_BLOCKED;
 }
 
@@ -147,8 +147,7 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 	ls_status refused;
 	if (!(op->sent >> peer & 1))
 		return ENGINE_DONE;
-	if (transport_taken(engine->transport, TRANSPORT_COLLECTIVE, peer, op->tickets[peer],
-			    &refused, &blocked)) {
+	if (transport_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
 		op->sent &= ~(UINT64_C(1) << peer);
 		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
 	}
@@ -174,8 +173,8 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	}
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);
-	for (int q = 0; q < engine->transport->size; q++) {
-		if (q == engine->transport->rank)
+	for (int q = 0; q < engine->team->size; q++) {
+		if (q == engine->team->rank)
 			continue;
 		if (await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
 			return ENGINE_FAILED;
@@ -190,10 +189,10 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 static enum engine_progress step_signal(struct engine *engine, struct engine_op *op,
 					const struct plan_step *step)
 {
-	struct transport *transport = engine->transport;
-	struct transport_entry *entry = transport_entry(transport, transport->rank, op->seq);
+	struct transport_team *team = engine->team;
+	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
-	transport_wake_all(transport);
+	transport_wake_all(team);
 	return ENGINE_DONE;
 }
 
@@ -217,7 +216,7 @@ static uint64_t bounce_chunk(const struct engine_op *op, int size)
 static enum engine_progress open_reduction(struct engine *engine, struct engine_op *op,
 					   const struct plan_step *step, struct reduction *out)
 {
-	int size = engine->transport->size, me = engine->transport->rank;
+	int size = engine->team->size, me = engine->team->rank;
 	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER), reads = false;
 	out->chunk = op->choice.chunk_bytes;
 	for (int q = 0; q < size; q++) {
@@ -332,17 +331,14 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 {
 	struct range range = own_range(op, step->from, step);
 	op->word_count = 0;
-	struct transport_envelope envelope = {.seq = op->seq,
-					      .count = range.elements,
-					      .bytes = range.bytes,
-					      .dtype = op->call.dtype,
-					      .record = (uint32_t)op->record};
+	struct transport_envelope envelope = {
+		.seq = op->seq, .count = range.elements, .bytes = range.bytes};
 	const unsigned char *payload = range.bytes ? own(op, step->from) + range.offset : NULL;
 	uint64_t window =
 		range.offset + (step->from == PLAN_INPUT ? op->input_offset : op->output_offset);
 	uint64_t ticket;
-	if (!transport_post(engine->transport, TRANSPORT_COLLECTIVE, step->peer, &envelope, payload,
-			    window, &ticket, &op->words[0])) {
+	if (!transport_post(engine->team, step->peer, &envelope, payload, window, &ticket,
+			    &op->words[0])) {
 		/* As in engine_step_taken. */
 		enum engine_progress progress = engine_step_check(engine, op, step->peer);
 		if (progress == ENGINE_DONE)
@@ -366,24 +362,23 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	if (progress != ENGINE_DONE)
 		return progress;
 	struct transport_message *message =
-		transport_match(engine->transport, TRANSPORT_COLLECTIVE, step->peer,
-				(int64_t)op->seq, &op->words[0]);
+		transport_match(engine->team, step->peer, op->seq, &op->words[0]);
 	if (!message) {
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
 	/* The sender withdraws only after the cause is set; it then waits for whoever has matched. */
-	bool whole = atomic_load_explicit(engine->cause, memory_order_seq_cst) == 0;
+	bool whole = !engine_has_failed(engine);
 	const void *payload =
-		range.bytes ? transport_payload(engine->transport, step->peer, message) : "";
+		range.bytes ? transport_payload(engine->team, step->peer, message) : "";
 	if (whole && (!payload || message->bytes != range.bytes)) {
-		transport_take(engine->transport, TRANSPORT_COLLECTIVE, step->peer, message, LS_OK);
+		transport_take(engine->team, step->peer, message, LS_OK);
 		return engine_fail(op, LS_INTERNAL, step->peer);
 	}
 	if (whole && range.bytes)
 		whole = engine_copy(engine, own(op, step->to) + range.offset, payload, range.bytes,
 				    ENGINE_CHUNK_BYTES);
-	transport_take(engine->transport, TRANSPORT_COLLECTIVE, step->peer, message, LS_OK);
+	transport_take(engine->team, step->peer, message, LS_OK);
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
@@ -409,7 +404,7 @@ static void combine(struct engine *engine, struct engine_op *op, const struct pl
 		.sources = sources,
 		.targets = targets,
 		.count = range.elements,
-		.divisor = scale ? (uint32_t)engine->transport->size : 0,
+		.divisor = scale ? (uint32_t)engine->team->size : 0,
 	};
 	device_reduce(&reduce);
 }

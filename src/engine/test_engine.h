@@ -73,8 +73,9 @@ static inline struct party *party_open(int size, const struct settings *settings
 	plan_table_default(&table);
 	for (int r = 0; r < size; r++) {
 		struct unit *unit = &party->units[r];
-		MUST(engine_init(&unit->engine, &unit->link->transport, &unit->trace,
-				 &unit->link->memory, &party->cause, settings, &table) == LS_OK);
+		MUST(engine_init(&unit->engine, &unit->link->team, &unit->trace,
+				 &unit->link->memory, settings) == LS_OK);
+		engine_begin(&unit->engine, &party->cause, &table);
 	}
 	return party;
 }

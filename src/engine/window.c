@@ -22,6 +22,13 @@ bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t b
 	return true;
 }
 
+/* Whether all members have the caller's buffer mapped, and where. */
+static bool is_mapped(const struct engine *engine, const void *buffer, uint64_t bytes,
+		      uint64_t *offset)
+{
+	return memory_offset_for(engine->memory, buffer, bytes, engine->peers, offset);
+}
+
 /* Bytes of one of this rank's buffers as the plan lays it out, whether the caller has it or not. */
 static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 {
@@ -50,7 +57,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
 		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
-	return only_read && wanted && bytes > 0 && transport_reads_me(engine->transport);
+	return only_read && wanted && bytes > 0 && transport_reads_me(engine->team);
 }
 
 /* The caller's input times its factor, in a block of its own. */
@@ -73,7 +80,7 @@ static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_bu
 	enum transport_window *window = input ? &op->input_window : &op->output_window;
 	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
 	*window = TRANSPORT_WINDOW_ARENA;
-	if ((input && op->input_block) || memory_offset(engine->memory, caller, bytes, offset))
+	if ((input && op->input_block) || is_mapped(engine, caller, bytes, offset))
 		return true;
 	if (!is_readable(engine, op, buffer, bytes))
 		return false;
@@ -113,7 +120,7 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	if (bytes == 0)
 		return true;
 	op->output_window = TRANSPORT_WINDOW_ARENA;
-	if (op->call.recv && memory_offset(engine->memory, op->call.recv, bytes, &op->output_offset))
+	if (op->call.recv && is_mapped(engine, op->call.recv, bytes, &op->output_offset))
 		return true;
 	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
@@ -134,7 +141,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 	if (bytes == 0)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
-	if (!memory_offset(engine->memory, outer, bytes, &offset)) {
+	if (!is_mapped(engine, outer, bytes, &offset)) {
 		if (!engine_window_block(engine, op, bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
@@ -244,7 +251,7 @@ bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
 {
 	uint64_t offset;
 	return op->output_window != TRANSPORT_WINDOW_ARENA || op->output != op->call.recv ||
-	       memory_offset(engine->memory, op->call.recv, op->output_bytes, &offset);
+	       is_mapped(engine, op->call.recv, op->output_bytes, &offset);
 }
 
 /* ---- buffers of peers ---- */
@@ -267,7 +274,7 @@ static unsigned char *own_buffer(const struct engine_op *op, enum plan_buffer bu
 static unsigned window_of(const struct engine *engine, const struct engine_op *op, int rank,
 			  enum plan_buffer buffer)
 {
-	const struct transport_entry *entry = transport_entry(engine->transport, rank, op->seq);
+	const struct transport_entry *entry = transport_entry(engine->team, rank, op->seq);
 	return __atomic_load_n(buffer == PLAN_INPUT ? &entry->input_window : &entry->output_window,
 			       __ATOMIC_RELAXED);
 }
@@ -275,7 +282,7 @@ static unsigned window_of(const struct engine *engine, const struct engine_op *o
 bool engine_window_is_cut(const struct engine *engine, const struct engine_op *op, int rank,
 			  enum plan_buffer buffer)
 {
-	if (rank == engine->transport->rank)
+	if (rank == engine->team->rank)
 		return buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op);
 	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT;
 }
@@ -284,12 +291,12 @@ bool engine_window_is_cut(const struct engine *engine, const struct engine_op *o
 static unsigned char *in_arena(const struct engine *engine, const struct engine_op *op, int rank,
 			       enum plan_buffer buffer, uint64_t offset, uint64_t end)
 {
-	const struct transport_entry *entry = transport_entry(engine->transport, rank, op->seq);
+	const struct transport_entry *entry = transport_entry(engine->team, rank, op->seq);
 	uint64_t base = read_once(buffer == PLAN_INPUT ? &entry->input : &entry->output);
 	if (window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT &&
 	    __builtin_add_overflow(base, engine_fragment_slot(op, buffer), &base))
 		return NULL;
-	unsigned char *window = memory_view_at(&engine->transport->links[rank].arena, base, end);
+	unsigned char *window = memory_view_at(&engine->team->seats[rank].link->arena, base, end);
 	return window ? window + offset : NULL;
 }
 
@@ -297,15 +304,15 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 			enum plan_buffer buffer, uint64_t offset, uint64_t bytes,
 			struct engine_view *out)
 {
-	const struct transport *transport = engine->transport;
+	const struct transport_team *team = engine->team;
 	uint64_t end;
 	*out = (struct engine_view){.rank = rank};
-	if (rank == transport->rank) {
+	if (rank == team->rank) {
 		const unsigned char *own = own_buffer(op, buffer);
 		out->at = own ? own + offset : NULL;
 		return own;
 	}
-	const struct transport_entry *entry = transport_entry(transport, rank, op->seq);
+	const struct transport_entry *entry = transport_entry(team, rank, op->seq);
 	bool input = buffer == PLAN_INPUT;
 	uint64_t base = read_once(input ? &entry->input : &entry->output);
 	if (__builtin_add_overflow(offset, bytes, &end))
@@ -351,8 +358,8 @@ static bool read_peer(const struct engine *engine, struct engine_op *op,
 		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
 {
 	ls_status status =
-		transport_read(engine->transport, view->rank, view->address + offset, to, bytes);
-	if (atomic_load_explicit(engine->cause, memory_order_seq_cst) != 0) /* the call was a fence */
+		transport_read(engine->team, view->rank, view->address + offset, to, bytes);
+	if (engine_has_failed(engine)) /* the call was a fence */
 		engine_fail(op, LS_ABORTED, -1);
 	else if (status != LS_OK)
 		engine_fail(op, status, view->rank);
@@ -389,7 +396,7 @@ const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
 bool engine_window_shows_fragments(const struct engine *engine, const struct engine_op *op, int peer)
 {
 	int first = peer == PLAN_ALL ? 0 : peer,
-	    end = peer == PLAN_ALL ? engine->transport->size : peer + 1;
+	    end = peer == PLAN_ALL ? engine->team->size : peer + 1;
 	for (int q = first; q < end; q++)
 		if (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_CUT ||
 		    window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_CUT)
@@ -399,7 +406,7 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct eng
 
 bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op)
 {
-	for (int q = 0; q < engine->transport->size; q++)
+	for (int q = 0; q < engine->team->size; q++)
 		if (window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_PLAIN)
 			return true;
 	return false;
@@ -409,7 +416,7 @@ unsigned char *engine_window_target(const struct engine *engine, const struct en
 				    int rank, uint64_t offset, uint64_t bytes)
 {
 	uint64_t end;
-	if (rank == engine->transport->rank) {
+	if (rank == engine->team->rank) {
 		unsigned char *own = own_buffer(op, PLAN_OUTPUT);
 		return own ? own + offset : NULL;
 	}

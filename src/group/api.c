@@ -77,13 +77,18 @@ ls_status group_check_rank(const char *call, const char *name, const ls_group *g
 	return group_bad(call, name, rank, right);
 }
 
+bool group_is_forked(const ls_group *group)
+{
+	return group->world->fork_generation != fork_generation();
+}
+
 ls_status group_check(const char *call, const ls_group *group)
 {
 	if (!group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
-	return group_cause_status(group->world);
+	return group_cause_status(group);
 }
 
 ls_status group_begin(const char *call, const ls_group *group, const struct ls_op_options *given,
@@ -112,7 +117,7 @@ const struct settings *group_settings(const ls_group *group)
 
 int group_world_rank(const ls_group *group, int rank)
 {
-	return rank >= 0 && rank < group->size ? rank : -1; /* so far a group is a whole world */
+	return rank >= 0 && rank < group->size ? group->team.seats[rank].world : -1;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)
@@ -122,12 +127,12 @@ ls_status ls_group_abort(ls_group *group, const char *reason)
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	struct diagnose_hint hint = {.status = LS_ABORTED,
-				     .rank = group->rank,
+				     .rank = group->world->rank,
 				     .peer = -1,
 				     .group = group->id,
 				     .seq = atomic_load(&group->entry->entered),
 				     .note = reason};
-	group_cause_abort(group->world, &hint);
+	group_cause_abort(group, &hint);
 	return LS_OK;
 }
 
@@ -140,7 +145,7 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	failure.size = out->size;
-	group_cause_read(group->world, &failure);
+	group_cause_read(group, &failure);
 	memcpy(out, &failure, failure.size);
 	return LS_OK;
 }

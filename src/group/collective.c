@@ -83,7 +83,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 		status = group_check_collective(call, group, engine);
 	if (status != LS_OK)
 		return status;
-	wait_thread_enter(&group->world->waiter);
+	wait_thread_enter(&group->waiter);
 	engine->factor = options.factor;
 	return submit(group, engine, &options, site);
 }
@@ -158,7 +158,7 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 	if ((options.op || options.callback) && count > GROUP_POOL_OPS * GROUP_POOL_BLOCKS)
 		return group_bad(call, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
-	wait_thread_enter(&group->world->waiter);
+	wait_thread_enter(&group->waiter);
 	common->factor = options.factor;
 	status = run_each(call, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
@@ -227,6 +227,18 @@ ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t c
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
 	return group_allgather(group, send, recv, count, dtype, options, HERE);
+}
+
+ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, void *all,
+		     size_t bytes, const void *site)
+{
+	struct engine_call engine = {.kind = kind,
+				     .dtype = LS_UINT8,
+				     .peer = -1,
+				     .send = mine,
+				     .recv = all,
+				     .count = bytes};
+	return run("ls_group", group, &engine, NULL, site);
 }
 
 ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,

@@ -6,6 +6,7 @@
 #include <lockstep/lockstep.h>
 
 #include "base/settings.h"
+#include "diagnose/diagnose.h"
 #include "trace/trace.h"
 
 /* My own trace, for writing. */
@@ -26,5 +27,9 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 /* The same of ls_allgather. */
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site);
+
+/* Adds to a snapshot the messages that nobody has received yet, in groups in which some rank waits. Looks up
+ * call sites, so only once something is to be reported; not for two threads at once (trace_site). */
+void group_add_messages(const struct diagnose_source *sources, int count, struct diagnose_job *job);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a rank holds while a group is open, and what the files of this room share.
+ * What a rank holds while groups are open, and what the files of this room share.
  *
- * struct group_world is everything one rank owns for a whole job: its trace, arena, segment, links, its
- * way of waiting and its watch thread. A group numbers operations on top of it. Today there is one group
- * per world; further groups will share the world. */
+ * struct group_world is everything one rank owns for a whole job: its trace, arena, segment, links and its
+ * watch thread. struct ls_group is one group as one rank sees it: who is in it, its lanes, its engine, its
+ * cause. The group of all ranks is one of them; it ends with the world. */
 #ifndef GROUP_PRIVATE_H
 #define GROUP_PRIVATE_H
 
@@ -21,13 +21,14 @@
 #include "transport/transport.h"
 
 enum {
-	GROUP_WORLD_ID = 1,
+	GROUP_WORLD_ID = TRACE_GROUP_WORLD,
 	GROUP_GRACE_MS =
 		100, /* how long a report waits for the others to arrive, so as to name them */
 	GROUP_CLAIM_MS = 600,   /* after this, whoever works out the cause is held to be stuck */
 	GROUP_RETREAT_MS = 250, /* how long a failed call waits for peers to let go of its buffers */
 	GROUP_STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
 	GROUP_SLICE_MS = 5,
+	GROUP_WARNED = 16, /* places in the program that are told of what is safe only by chance */
 };
 
 /* The thread that sleeps on what no waiting thread can see: the end of peers, and requests to look. */
@@ -44,7 +45,8 @@ struct group_watch {
 struct ls_op {
 	struct engine_op engine;
 	ls_group *group;
-	struct ls_op *next;   /* in the lane, or among the spare ones */
+	struct ls_op *next;   /* in the lane, among the spare ones, or among all points */
+	struct ls_op *before; /* among all points */
 	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
 	uint32_t timeout_ms;
 	bool may_leave; /* it has a time limit of its own */
@@ -56,6 +58,16 @@ struct ls_op {
 	_Atomic bool told;        /* somebody has been told how it ended */
 	_Atomic uint32_t over;    /* 1 + status once it is over; nobody runs it any more */
 	uint64_t *counts;         /* of the pool: room for two lists, kept for the next user */
+	/* Of sends and receives. */
+	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
+	void **block;                          /* where the caller wants the block; NULL: none */
+	bool listed, wants_agent, wants_eager; /* see points.h */
+	struct ls_op *batch,
+		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
+	bool is_batch;
+	uint32_t batch_tid;     /* of a batch: the thread it belongs to */
+	_Atomic uint32_t parts; /* of a batch: parts that are not over, and the batch call itself */
+	_Atomic uint32_t worst; /* of a batch: the first status of a part that is not LS_OK */
 };
 
 /* The collectives of a group, run one after the other in the order of their numbers by whoever drives:
@@ -100,6 +112,29 @@ struct group_progress {
 	struct waiter resting; /* of other threads, for the one that drives */
 };
 
+/* See points.h. */
+struct group_points {
+	struct lock_group lock;
+	struct ls_op *first LOCK_GUARDED(group),
+		*last LOCK_GUARDED(group);             /* all that are not over */
+	uint64_t next_deadline_ns LOCK_GUARDED(group); /* the earliest of theirs, or earlier */
+	uint32_t agent_count LOCK_GUARDED(group), eager_count
+		LOCK_GUARDED(group); /* that want the agent */
+	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
+	bool eager LOCK_GUARDED(group); /* it is armed so */
+	uint64_t shown_hash LOCK_GUARDED(group);
+	_Atomic bool there; /* the agent */
+	bool on_board;      /* the watch shows, or has shown, something for the agent */
+	bool serial;
+	_Atomic bool stop;
+	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
+	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
+	uint64_t gone_told; /* the watch's: members of all groups that were gone at its last look */
+	_Atomic uint64_t news;    /* raised where the one that drives has to look again */
+	ls_group *_Atomic groups; /* that have had some; only who drives takes one out */
+	pthread_t agent;
+};
+
 struct group_world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
@@ -109,28 +144,55 @@ struct group_world {
 	struct trace trace;
 	struct memory memory;
 	struct transport transport;
-	struct engine engine;
-	struct wait_peer peers[PLAN_SIZE_MAX];
+	struct plan_table table;
+	_Atomic uint32_t dead[PLAN_SIZE_MAX]; /* set by the watch */
 	int pids[PLAN_SIZE_MAX];
 	struct trace_view views[PLAN_SIZE_MAX]; /* everybody's trace, for diagnosis */
 	struct wait_bell early_bell;            /* until the segment is there */
-	struct waiter waiter;                   /* of operations */
-	struct waiter quiet; /* the same, for waits after a failure: the cause does not end them,
-				       * nothing is published, nobody is asked to look */
+	/* Of no group: while the world is opened, and then what groups make theirs of. */
+	struct waiter waiter;
 	struct group_watch watch;
-	_Atomic bool explains;             /* a thread of mine has begun to work out the cause */
+	struct group_points points;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
+	/* Every group object is in one of these. An object keeps its area in the segment for ever. */
+	struct lock_group lock;
+	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
+	struct ls_group *closed LOCK_GUARDED(group); /* a member may still be in it */
+	struct ls_group *spare LOCK_GUARDED(group);  /* area and all else as new */
+	uint32_t object_count LOCK_GUARDED(group);
+	uint32_t number LOCK_GUARDED(group);    /* of the last id that this rank has given */
+	bool numbers_again LOCK_GUARDED(group); /* all have been used once */
 };
 
 struct ls_group {
 	struct group_world *world;
+	struct ls_group *next;
+	uint16_t area;          /* in my segment; the entry of my trace has the same number */
+	uint8_t memory_members; /* of how many members the area has memory for the channels */
+	bool memory_reports;
+	/* A watch looks at it, so it must stay as it is, though it may be closed. */
+	_Atomic uint32_t holders;
+	/* What follows is new with each group. */
 	struct trace_group *entry; /* in my trace */
-	uint32_t id;
+	uint32_t id, parent;       /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
+	_Atomic bool explains; /* a thread of mine has begun to work out the cause */
+	struct transport_team team;
+	struct engine engine;
+	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
+	struct waiter waiter;                  /* of operations */
+	struct waiter quiet; /* the same, for waits after a failure: the cause does not end them,
+				       * nothing is published, nobody is asked to look */
 	struct group_lane lane;
 	struct group_pool pool;
 	struct group_progress progress;
+	ls_group *next_points;   /* in points.groups */
+	_Atomic bool has_points; /* it is there */
+	struct ls_op *batches;   /* that have not been ended; under the pool's lock */
+	_Atomic uint32_t batch_count;
+	_Atomic uint64_t any_receives;
+	_Atomic uint64_t warned[GROUP_WARNED]; /* call sites */
 	/* Messages to and from each peer, for the records. */
 	_Atomic uint64_t sends[PLAN_SIZE_MAX];
 	_Atomic uint64_t receives[PLAN_SIZE_MAX];
@@ -141,6 +203,8 @@ struct ls_group {
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
 
+/* Whether this is a child that was forked from the process which opened the group. */
+bool group_is_forked(const ls_group *group);
 /* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. */
 ls_status group_check(const char *call, const ls_group *group);
 /* How a call begins: its options over the defaults, checked, and then the group. A handle that was asked for is
@@ -150,6 +214,12 @@ ls_status group_begin(const char *call, const ls_group *group, const struct ls_o
 ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
 /* count elements fit into memory. */
 ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);
+
+/* ---- collective.c ---- */
+
+/* All-gather of `bytes` from each, as part of the call that `kind` stands for. */
+ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, void *all,
+		     size_t bytes, const void *site);
 
 /* ---- check.c ---- */
 
@@ -169,6 +239,11 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
  * may go on with it. */
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
 		  uint64_t pause_ns, ls_status *status);
+/* Members, by their rank in the group, that are dead or have left it. */
+uint64_t group_gone_members(const struct ls_group *group);
+/* The same for one that is detached, once the engine is done with it (op->engine.status), or for `reason`:
+ * returns the status that it ends with, and no peer touches its buffers any more. */
+ls_status group_op_settle(struct ls_op *op, ls_status reason, int peer);
 /* Turns `reason`, seen on `peer`, into the group's cause; returns the cause that stands. */
 ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
 
@@ -208,22 +283,84 @@ struct ls_op *group_op_new(ls_group *group, bool handle);
 void group_op_drop(struct ls_op *op);
 /* The lane is done with it; `status` is how it ended. Tells whoever wants to know. */
 void group_op_over(struct ls_op *op, ls_status status);
+/* The same without the lane: callback, status, and one holder less. */
+void group_op_tell(struct ls_op *op, ls_status status);
+/* Whether it is a send, a receive or a batch of them, and not in the lane. */
+static inline bool group_op_is_point(const struct ls_op *op)
+{
+	return op->is_batch || !engine_is_collective(op->engine.call.kind);
+}
+/* One holder more, and less. */
+void group_op_hold(struct ls_op *op);
+void group_op_let_go(struct ls_op *op);
 void group_pool_init(struct group_pool *pool);
 /* Says how many handles have not been freed, and frees them. */
 void group_pool_fini(struct group_pool *pool);
 
+/* ---- make.c: group objects ---- */
+
+/* Who is in a group, as all its members know it. */
+struct group_making {
+	uint32_t id, parent, timeout_ms;
+	int rank, size;
+	uint8_t members[PLAN_SIZE_MAX]; /* world ranks */
+	uint16_t areas[PLAN_SIZE_MAX];  /* that each has taken for it */
+	uint32_t stays[PLAN_SIZE_MAX];  /* `left` of each before that */
+};
+
+/* An object with an area that nobody uses; NULL, after a message, if there are too many, or no memory. */
+struct ls_group *group_take(struct group_world *world);
+/* Gives one back that was never filled, and that nobody else knows of. */
+void group_give(struct ls_group *group);
+/* One that was never filled, but that others may take for a member's: they learn that it has left, and it is
+ * not used again. */
+void group_burn(struct ls_group *group);
+/* My own area, also of an object that is not filled. */
+struct transport_area *group_own_area(const struct ls_group *group);
+/* Memory for the area, see transport_area_grow. */
+bool group_has_memory(const struct ls_group *group, int members, bool reports);
+LS_CHECKED ls_status group_add_memory(struct ls_group *group, int members, bool reports);
+/* Opens it. */
+void group_fill(struct ls_group *group, const struct group_making *making);
+/* Ends its operations, tells the others, and lets the object be used again once all have left. */
+void group_leave(struct ls_group *group);
+/* Closes groups that are open, but the one of all ranks. */
+void group_leave_all(struct group_world *world);
+/* Frees all objects; no thread uses them any more. */
+void group_free_all(struct group_world *world);
+/* The open group of this number, held until group_release; NULL: none. */
+struct ls_group *group_hold(struct group_world *world, uint32_t id);
+/* All of them, up to TRANSPORT_AREAS; how many. */
+int group_hold_all(struct group_world *world, struct ls_group **out);
+void group_release(struct ls_group *group);
+/* Its rank in the group, -1: no member. */
+int group_rank_of(const struct ls_group *group, int world_rank);
+
 /* ---- cause.c ---- */
 
+/* Where a group's cause is published, whether this rank is a member or not. */
+struct group_place {
+	uint32_t id;
+	int owner; /* world rank of the first member */
+	struct transport_area *head;
+};
+
 /* The published cause, LS_OK if there is none. One load while all is well. */
-ls_status group_cause_status(const struct group_world *world);
+ls_status group_cause_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless somebody else does; returns the cause that stands.
  * Blocks for at most about a second. `collective`: hint->seq numbers a collective, so it waits
  * a moment for others to arrive in it, to tell what each of them called. */
-ls_status group_cause_raise(struct group_world *world, const struct diagnose_hint *hint,
+ls_status group_cause_raise(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
+/* The same of a cause that closes several groups, one of them `group`. */
+void group_cause_raise_all(struct ls_group *group, const struct group_place *places, int count,
+			   const struct diagnose_hint *hint);
 /* The same for ls_group_abort: does not wait for anybody. */
-void group_cause_abort(struct group_world *world, const struct diagnose_hint *hint);
-void group_cause_read(const struct group_world *world, struct ls_failure *out);
+void group_cause_abort(struct ls_group *group, const struct diagnose_hint *hint);
+void group_cause_read(const struct ls_group *group, struct ls_failure *out);
+/* A new group: nobody has claimed or published anything. */
+void group_cause_begin(const struct ls_group *group);
+struct group_place group_place_of(const struct ls_group *group);
 
 /* ---- look.c ---- */
 
@@ -232,7 +369,7 @@ struct diagnose_job *group_look_collect(const struct group_world *world);
 /* Writes the report on `job`, with call sites. */
 void group_look_tell(const struct group_world *world, struct diagnose_job *job,
 		     const struct diagnose_verdict *verdict, char *text, size_t bytes);
-/* Some wait of this rank lasts long: finds out why, unless somebody has just done so. */
+/* Some wait of this rank lasts long: finds out why, group by group, unless somebody has just done so. */
 void group_look(struct group_world *world);
 
 /* ---- watch.c ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in that
  * order. A blocking call that finds nothing under way has no queue to pass, and takes no lock. */
-#include "group_private.h"
+#include "points.h"
 
 enum {
 	INLINE_BYTES = 16 * 1024
@@ -10,6 +10,11 @@ enum {
 void group_lane_init(struct group_lane *lane)
 {
 	lock_group_init(&lane->lock);
+	lock_group_acquire(&lane->lock);
+	lane->head = lane->tail = NULL;
+	lane->driven = false;
+	lock_group_release(&lane->lock);
+	atomic_init(&lane->state, 0);
 }
 
 void group_lane_fini(struct group_lane *lane)
@@ -154,12 +159,11 @@ void group_lane_drive(ls_group *group)
 static ls_status rest(struct ls_op *op, struct waiter *waiter, uint64_t until_ns)
 {
 	ls_group *group = op->group;
-	struct group_world *world = group->world;
 	struct wait_word word;
 	int peer;
-	transport_await(&world->transport, world->rank,
-			&transport_member(&world->transport, world->rank)->over, op->engine.seq,
-			world->rank, &word);
+	transport_await(&group->team, group->rank,
+			&transport_member(&group->team, group->rank)->over, op->engine.seq,
+			group->rank, &word);
 	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
 	word.edge.peer = -1;
 	struct wait_call call = {.words = &word,
@@ -170,7 +174,7 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, uint64_t until_ns
 				 .record = op->engine.record};
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, &peer);
-	trace_waited(&world->trace, clock_ticks() - start);
+	trace_waited(&group->world->trace, clock_ticks() - start);
 	return status;
 }
 
@@ -184,30 +188,30 @@ static bool is_over(const struct ls_op *op, ls_status *status)
 /* The group has failed; whoever drives sees that, and ends one operation after the other. */
 static ls_status await_failed(struct ls_op *op)
 {
-	struct group_world *world = op->group->world;
+	ls_group *group = op->group;
 	ls_status status;
 	while (!is_over(op, &status)) {
-		if (take_drive(&op->group->lane, NULL)) {
-			drive(op->group, op, &world->waiter, CLOCK_NEVER);
+		if (take_drive(&group->lane, NULL)) {
+			drive(group, op, &group->waiter, CLOCK_NEVER);
 			continue;
 		}
-		status = rest(op, &world->quiet, clock_deadline_ns(GROUP_SLICE_MS));
+		status = rest(op, &group->quiet, clock_deadline_ns(GROUP_SLICE_MS));
 	}
 	return status;
 }
 
 ls_status group_lane_await(struct ls_op *op, uint64_t until_ns)
 {
-	struct group_world *world = op->group->world;
+	ls_group *group = op->group;
 	ls_status status;
 	while (!is_over(op, &status)) {
-		if (take_drive(&op->group->lane, NULL)) {
-			drive(op->group, op, &world->waiter, until_ns);
+		if (take_drive(&group->lane, NULL)) {
+			drive(group, op, &group->waiter, until_ns);
 			if (!is_over(op, &status) && clock_now_ns() >= until_ns)
 				return LS_PENDING;
 			continue;
 		}
-		status = rest(op, &op->group->progress.resting, until_ns);
+		status = rest(op, &group->progress.resting, until_ns);
 		if (status == LS_OK)
 			continue;
 		if (status == LS_TIMED_OUT)
@@ -225,9 +229,11 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 {
 	ls_group *group = op->group;
 	ls_status status;
+	if (group->world->points.serial)
+		group_points_quiet(group);
 	if (take_fast(&group->lane, &op->engine.seq)) {
 		group_op_open(op, options, site);
-		group_op_run(op, &group->lane.room, &group->world->waiter, CLOCK_NEVER, &status);
+		group_op_run(op, &group->lane.room, &group->waiter, CLOCK_NEVER, &status);
 		leave_fast(group);
 		return status;
 	}
@@ -251,9 +257,11 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 	ls_status status = group_progress_start(group);
 	if (status != LS_OK)
 		return status;
+	if (group->world->points.serial)
+		group_points_quiet(group);
 	enqueue(op, options, site);
 	if (small && take_drive(&group->lane, op))
-		drive(group, op, &group->world->waiter, 0); /* wakes the progress thread if need be */
+		drive(group, op, &group->waiter, 0); /* wakes the progress thread if need be */
 	else if (wake)
 		group_progress_wake(group);
 	return LS_OK;

@@ -28,32 +28,48 @@ ls_status ls_free(ls_group *group, void *block)
 		return group_bad("ls_free", "group", 0, "not NULL");
 	if (group->world->fork_generation != fork_generation())
 		return LS_OK;
-	return memory_free(&group->world->memory, block);
+	/* A block of another rank's arena was handed over by it. */
+	struct memory *memory = &group->world->memory;
+	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
+	if (!mine && engine_point_give_back(&group->engine, block))
+		return LS_OK;
+	return memory_free(memory, block);
 }
 
 /* What a rank tells the others. */
 struct offer {
 	uint64_t status; /* its arguments are right, or why not */
-	uint64_t fresh;  /* it is not registered yet */
+	uint64_t fresh;  /* some member may not have mapped it yet */
 	struct memory_region_name name;
 };
 
-static struct memory_region *make_offer(struct memory *memory, void *address, size_t bytes, int fd,
+/* Of the members of this group, as world ranks; of all, if with what others have mapped nobody lacks it. */
+static uint64_t members_of(const ls_group *group, uint64_t others)
+{
+	uint64_t members = others;
+	for (int q = 0; q < group->size; q++)
+		members |= UINT64_C(1) << group->team.seats[q].world;
+	return members == UINT64_MAX >> (64 - group->world->size) ? MEMORY_ALL_PEERS : members;
+}
+
+static struct memory_region *make_offer(const ls_group *group, void *address, size_t bytes, int fd,
 					uint64_t offset, struct offer *out)
 {
-	struct memory_region *region = NULL;
+	struct memory *memory = &group->world->memory;
 	*out = (struct offer){.status = LS_OK};
 	if (bytes == 0)
 		return NULL;
 	out->status = memory_region_check(address, bytes, fd, offset, &out->name);
-	if (out->status != LS_OK || memory_region_find(memory, address, &out->name))
+	if (out->status != LS_OK)
 		return NULL;
-	region = memory_region_add(memory, address, &out->name);
+	struct memory_region *region = memory_region_find(memory, address, &out->name);
+	out->fresh = !region || members_of(group, 0) & ~atomic_load(&region->peers);
 	if (!region)
-		out->status = LS_OUT_OF_MEMORY;
+		region = memory_region_add(memory, address, &out->name);
+	if (region)
+		out->name.offset = region->name.offset;
 	else
-		out->name = region->name;
-	out->fresh = region != NULL;
+		out->status = LS_OUT_OF_MEMORY;
 	return region;
 }
 
@@ -77,8 +93,8 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 	ls_status status = LS_OK;
 	for (int q = 0; q < group->size && status == LS_OK; q++)
 		if (q != group->rank && offers[q].fresh)
-			status = memory_view_add(&group->world->transport.links[q].arena, q,
-						 &offers[q].name);
+			status = memory_view_add(&group->team.seats[q].link->arena,
+						 group->team.seats[q].world, &offers[q].name);
 	return status;
 }
 
@@ -90,7 +106,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (status != LS_OK)
 		return status;
 	struct group_world *world = group->world;
-	struct memory_region *region = make_offer(&world->memory, address, bytes, fd, offset, &mine);
+	struct memory_region *region = make_offer(group, address, bytes, fd, offset, &mine);
 	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, NULL, site);
 	if (status == LS_OK)
 		status = first_refusal(group, offers);
@@ -100,9 +116,9 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	status = group_allreduce(group, &found, &agreed, 1, LS_INT32, LS_MAX, NULL, site);
 	if (status != LS_OK || agreed != LS_OK)
 		return status != LS_OK ? status : (ls_status)agreed;
-	if (region)
-		memory_region_show(region);
-	else if (bytes > 0)
+	if (region && mine.fresh)
+		memory_region_show(region, members_of(group, atomic_load(&region->peers)));
+	else if (region)
 		atomic_fetch_add_explicit(&world->registered_again, 1, memory_order_relaxed);
 	return LS_OK;
 }

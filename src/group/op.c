@@ -6,13 +6,18 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
-#include "group_private.h"
+#include "points.h"
 
 /* ---- the pool ---- */
 
 void group_pool_init(struct group_pool *pool)
 {
 	lock_group_init(&pool->lock);
+	lock_group_acquire(&pool->lock);
+	pool->spare = NULL;
+	pool->block_count = 0;
+	lock_group_release(&pool->lock);
+	atomic_init(&pool->handles, 0);
 }
 
 static bool grow(struct group_pool *pool)
@@ -62,11 +67,22 @@ struct ls_op *group_op_new(ls_group *group, bool handle)
 	return op;
 }
 
-static void let_go(struct ls_op *op)
+void group_op_hold(struct ls_op *op)
+{
+	atomic_fetch_add(&op->holders, 1);
+}
+
+void group_op_let_go(struct ls_op *op)
 {
 	struct group_pool *pool = &op->group->pool;
 	if (atomic_fetch_sub(&op->holders, 1) > 1)
 		return;
+	while (op->is_batch && op->next_part) { /* it keeps its parts */
+		struct ls_op *part = op->next_part;
+		op->next_part = part->next_part;
+		part->next_part = NULL;
+		group_op_let_go(part);
+	}
 	lock_group_acquire(&pool->lock);
 	op->next = pool->spare;
 	pool->spare = op;
@@ -78,13 +94,11 @@ void group_op_drop(struct ls_op *op)
 	if (atomic_load(&op->holders) > 1)
 		atomic_fetch_sub(&op->group->pool.handles, 1);
 	atomic_store(&op->holders, 1);
-	let_go(op);
+	group_op_let_go(op);
 }
 
-void group_op_over(struct ls_op *op, ls_status status)
+void group_op_tell(struct ls_op *op, ls_status status)
 {
-	struct group_world *world = op->group->world;
-	uint64_t seq = op->engine.seq;
 	bool pooled = op->pooled;
 	if (op->callback) {
 		atomic_store(&op->told, true);
@@ -93,9 +107,16 @@ void group_op_over(struct ls_op *op, ls_status status)
 	/* One that is not of the pool lies on the stack of a thread that returns as soon as it sees this. */
 	atomic_store_explicit(&op->over, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
-		let_go(op);
-	wait_store(&transport_member(&world->transport, world->rank)->over, seq);
-	wait_ring(world->waiter.bell);
+		group_op_let_go(op);
+}
+
+void group_op_over(struct ls_op *op, ls_status status)
+{
+	ls_group *group = op->group;
+	uint64_t seq = op->engine.seq;
+	group_op_tell(op, status);
+	wait_store(&transport_member(&group->team, group->rank)->over, seq);
+	wait_ring(group->waiter.bell);
 }
 
 void group_pool_fini(struct group_pool *pool)
@@ -140,7 +161,28 @@ static ls_status ask(ls_op *op)
 ls_status ls_test(ls_op *op)
 {
 	ls_status status = check("ls_test", op);
-	return status == LS_OK ? ask(op) : status;
+	if (status != LS_OK)
+		return status;
+	status = ask(op);
+	if (status != LS_PENDING || !group_op_is_point(op))
+		return status;
+	group_points_help(op->group->world);
+	return ask(op);
+}
+
+/* LS_OK when one of them is over. */
+static ls_status await_points(ls_op *const *ops, int count, uint64_t until_ns)
+{
+	ls_status status = count == 1 && ops[0]->is_batch ? group_batch_await(ops[0], until_ns)
+							  : group_points_await(ops, count, until_ns);
+	if (status != LS_INTERRUPTED)
+		return status;
+	ls_op *first = ops[0];
+	for (int i = 0; !first; i++)
+		first = ops[i];
+	status = group_op_fail(first, LS_INTERRUPTED, -1, 0);
+	(void)status; /* they end with it */
+	return group_points_await(ops, count, CLOCK_NEVER);
 }
 
 ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
@@ -148,8 +190,14 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	ls_status status = check("ls_wait", op);
 	if (status != LS_OK)
 		return status;
-	wait_thread_enter(&op->group->world->waiter);
-	status = group_lane_await(op, timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER);
+	uint64_t until = timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER;
+	if (atomic_load_explicit(&op->over, memory_order_acquire))
+		return ask(op);
+	wait_thread_enter(&op->group->waiter);
+	if (!group_op_is_point(op))
+		status = group_lane_await(op, until);
+	else
+		status = await_points(&op, 1, until);
 	return status == LS_PENDING ? LS_PENDING : ask(op);
 }
 
@@ -167,14 +215,46 @@ static int find_over(ls_op *const *ops, int count, ls_status *status)
 	return -1;
 }
 
-/* Operations of a group end in the order of their numbers. */
+static ls_op *find_first(ls_op *const *ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (ops[i])
+			return ops[i];
+	return NULL;
+}
+
+/* Collectives of a group end in the order of their numbers. NULL: there is none. */
 static ls_op *find_earliest(ls_op *const *ops, int count)
 {
 	ls_op *earliest = NULL;
 	for (int i = 0; i < count; i++)
-		if (ops[i] && (!earliest || ops[i]->engine.seq < earliest->engine.seq))
+		if (ops[i] && !group_op_is_point(ops[i]) &&
+		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
 			earliest = ops[i];
 	return earliest;
+}
+
+static bool has_points(ls_op *const *ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (ops[i] && group_op_is_point(ops[i]))
+			return true;
+	return false;
+}
+
+/* Until one is over, or until_ns. With messages among them the collectives are left to the progress thread. */
+static void await_any(ls_op *const *ops, int count, uint64_t until_ns)
+{
+	ls_op *earliest = find_earliest(ops, count);
+	ls_status status = LS_OK;
+	if (!has_points(ops, count)) {
+		status = group_lane_await(earliest, until_ns);
+	} else {
+		if (earliest)
+			group_progress_wake(earliest->group);
+		status = await_points(ops, count, until_ns);
+	}
+	(void)status; /* whoever asks each of them learns it */
 }
 
 ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *index)
@@ -186,20 +266,20 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	*index = -1;
 	if (!ops || count < 1 || count > WAIT_EDGE_MAX)
 		return group_bad(call, ops ? "count" : "ops", ops ? count : 0, "1 to 64 handles");
-	ls_op *earliest = find_earliest(ops, count);
-	status = check(call, earliest);
+	const ls_op *first = find_first(ops, count);
+	status = check(call, first);
 	if (status != LS_OK)
 		return status;
 	for (int i = 0; i < count; i++)
-		if (ops[i] && ops[i]->group != earliest->group)
+		if (ops[i] && ops[i]->group != first->group)
 			return group_bad(call, "ops", i, "a handle of the same group as the others");
 	*index = find_over(ops, count, &status);
 	if (*index >= 0)
 		return status;
-	wait_thread_enter(&earliest->group->world->waiter);
+	wait_thread_enter(&first->group->waiter);
 	uint64_t until = timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER;
-	if (group_lane_await(earliest, until) != LS_PENDING)
-		*index = find_over(ops, count, &status);
+	await_any(ops, count, until);
+	*index = find_over(ops, count, &status);
 	return status;
 }
 
@@ -211,5 +291,5 @@ void ls_op_free(ls_op *op)
 		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
 			    (unsigned long long)op->engine.seq);
 	atomic_fetch_sub(&op->group->pool.handles, 1);
-	let_go(op);
+	group_op_let_go(op);
 }

@@ -13,7 +13,7 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "engine/table.h"
-#include "group_private.h"
+#include "points.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {
@@ -101,17 +101,11 @@ static ls_status compare_facts(const struct group_world *world)
 static void final_waiter(struct group_world *world)
 {
 	const struct settings *settings = &world->settings;
-	struct transport_member *head = transport_member(&world->transport, 0);
 	world->cores = count_cores(world);
-	for (int q = 0; q < world->size; q++)
-		world->peers[q].left = &transport_member(&world->transport, q)->left;
 	world->waiter = (struct waiter){
 		.board = world->waiter.board,
 		.roster = world->waiter.roster,
 		.bell = &world->transport.segment->bell,
-		.cause = &head->cause,
-		.peers = world->peers,
-		.peer_count = world->size,
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0
 								: (uint32_t)settings->spin_us * 1000,
 		.yield = settings->wait == SETTING_WAIT_YIELD ||
@@ -119,12 +113,6 @@ static void final_waiter(struct group_world *world)
 		.look_ns = settings->look_ms * 1000000,
 		.look_fd = world->watch.event_fd,
 	};
-	world->quiet = world->waiter;
-	world->quiet.board = NULL;
-	world->quiet.roster = NULL;
-	world->quiet.cause = NULL;
-	world->quiet.look_ns = 0;
-	world->quiet.look_fd = -1;
 }
 
 /* Meets the others; afterwards job, size and pids are known. */
@@ -211,8 +199,9 @@ static ls_status connect_world(struct group_world *world, const struct opening *
 static void world_close(struct group_world *world)
 {
 	group_watch_stop(world);
+	group_points_fini(world);
 	wait_close(&world->waiter);
-	engine_fini(&world->engine);
+	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
 		trace_unmap(&world->views[q]);
 	transport_fini(&world->transport);
@@ -220,7 +209,24 @@ static void world_close(struct group_world *world)
 	trace_fini(&world->trace);
 	if (world->control_fd >= 0)
 		close(world->control_fd);
+	lock_group_fini(&world->lock);
 	free(world);
+}
+
+/* The group of all ranks. */
+static ls_status fill_first(struct group_world *world, uint32_t timeout_ms)
+{
+	struct group_making making = {.id = GROUP_WORLD_ID,
+				      .timeout_ms = timeout_ms,
+				      .rank = world->rank,
+				      .size = world->size};
+	struct ls_group *group = group_take(world);
+	if (!group)
+		return LS_OUT_OF_MEMORY;
+	for (int q = 0; q < world->size; q++)
+		making.members[q] = (uint8_t)q;
+	group_fill(group, &making);
+	return LS_OK;
 }
 
 static ls_status world_fill(struct group_world *world, const struct opening *opening)
@@ -246,8 +252,7 @@ static ls_status world_fill(struct group_world *world, const struct opening *ope
 		return status;
 	final_waiter(world);
 	open_views(world);
-	status = engine_init(&world->engine, &world->transport, &world->trace, &world->memory,
-			     world->waiter.cause, &world->settings, &opening->table);
+	status = fill_first(world, opening->timeout_ms);
 	return status == LS_OK ? group_watch_start(world) : status;
 }
 
@@ -262,7 +267,10 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 	world->rank = opening->place.rank;
 	world->size = opening->place.world_size;
 	world->control_fd = -1;
+	world->table = opening->table;
+	lock_group_init(&world->lock);
 	group_watch_init(&world->watch);
+	group_points_init(world);
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
 		world_close(world);
@@ -275,6 +283,7 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 {
 	struct opening opening;
+	struct group_world *world;
 	if (!out)
 		return group_bad("ls_group_open", "out", 0, "not NULL");
 	*out = NULL;
@@ -283,47 +292,13 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 		return status;
 	int outer_rank = message_rank();
 	message_set_rank(opening.place.rank);
-	ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
-	if (!group)
-		return LS_OUT_OF_MEMORY;
-	memset(group, 0, sizeof *group);
-	status = world_open(&opening, &group->world);
+	status = world_open(&opening, &world);
 	message_set_rank(outer_rank);
-	if (status == LS_OK) {
-		group->id = GROUP_WORLD_ID;
-		group->rank = group->world->rank;
-		group->size = group->world->size;
-		group->timeout_ms = opening.timeout_ms;
-		group->entry = trace_group_add(&group->world->trace, group->id,
-					       (uint32_t)group->size, group->rank, "world");
-		if (group->entry) {
-			group_lane_init(&group->lane);
-			group_pool_init(&group->pool);
-			group_progress_init(group);
-			*out = group;
-			return LS_OK;
-		}
-		world_close(group->world);
-		status = LS_OUT_OF_MEMORY;
-	}
-	free(group);
-	return status;
-}
-
-/* Operations that nobody has waited for would leave peers with buffers that vanish. */
-static void end_operations(ls_group *group)
-{
-	long pending = group_lane_queued(group);
-	if (pending > 0) {
-		MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, pending);
-		ls_status status =
-			ls_group_abort(group, "a rank closed the group while operations of "
-					      "its own were under way");
-		(void)status; /* it has failed already, or it fails now */
-	}
-	group_progress_stop(group);
-	group_pool_fini(&group->pool);
-	group_lane_fini(&group->lane);
+	if (status != LS_OK)
+		return status;
+	*out = group_hold(world, GROUP_WORLD_ID);
+	group_release(*out);
+	return LS_OK;
 }
 
 void ls_group_close(ls_group *group)
@@ -333,12 +308,12 @@ void ls_group_close(ls_group *group)
 	struct group_world *world = group->world;
 	if (world->fork_generation != fork_generation())
 		return; /* a child has no arena, no watch, and nothing of its own to give back */
-	end_operations(group);
-	uint64_t now = clock_now_ns();
-	atomic_store(&world->trace.header->left_ns, now);
-	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
-	wait_store(&transport_member(&world->transport, world->rank)->left, now + 1);
-	transport_wake_all(&world->transport);
-	world_close(world);
-	free(group);
+	bool all = group->id == GROUP_WORLD_ID;
+	if (all)
+		group_leave_all(world);
+	else if (group_cause_status(group) != LS_OK) /* the program knows, and the job goes on */
+		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
+	group_leave(group);
+	if (all)
+		world_close(world);
 }

@@ -1,66 +1,391 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The public calls on messages. The call site is the return address of the public function, so these
  * must stay functions of their own. */
-#include "group_private.h"
+#include <string.h>
+
+#include "base/fork.h"
+#include "base/messages.h"
+#include "points.h"
 
 #define HERE __builtin_return_address(0)
 
-static void number(ls_group *group, struct engine_op *op)
+/* One call, as all of them come to it. */
+struct call {
+	const char *name;
+	struct engine_call engine;
+	const void *buffer;
+	const void *site;
+	bool gives;
+	void **block; /* a receive into a block; NULL: into the buffer */
+};
+
+/* ---- checks ---- */
+
+static ls_status check_peer(const struct call *call, const ls_group *group)
 {
-	_Atomic uint64_t *counter = op->call.kind == TRACE_SEND ? &group->sends[op->call.peer]
-								: &group->receives[op->call.peer];
-	op->seq = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+	bool sends = call->engine.kind == TRACE_SEND;
+	if (!sends && call->engine.peer == LS_ANY_SOURCE)
+		return LS_OK;
+	return group_check_rank(call->name, sends ? "dst" : "src", group, call->engine.peer);
 }
 
-static ls_status check(const char *call, const ls_group *group, const struct engine_call *engine,
-		       const void *buffer, const struct ls_op_options *options)
+/* A wildcard is a tag for those who receive, and for nobody else. */
+static ls_status begin(const struct call *call, ls_group *group, const struct ls_op_options *given,
+		       struct ls_op_options *options)
 {
-	ls_status status = group_check_count(call, engine->dtype, engine->count);
-	if (status == LS_OK)
-		status = group_check_rank(call, engine->kind == TRACE_SEND ? "dst" : "src", group,
-					  engine->peer);
-	if (status == LS_OK && engine->count > 0 && !buffer)
-		status = group_bad(call, "buffer", 0, "a buffer");
-	if (status == LS_OK && options->op)
-		status = group_bad(call, "options->op", 1, "NULL: messages block so far");
-	if (status == LS_OK && options->callback)
-		status = group_bad(call, "options->callback", 1, "NULL: messages block so far");
+	struct ls_op_options some;
+	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
+		   given->size >= offsetof(struct ls_op_options, reserved) &&
+		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
+	if (any) {
+		memset(&some, 0, sizeof some);
+		memcpy(&some, given, given->size);
+		some.tag = 0;
+		given = &some;
+	}
+	ls_status status = group_begin(call->name, group, given, options);
+	if (any)
+		options->tag = LS_ANY_TAG;
 	return status;
 }
 
-static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
-		     const void *buffer, const struct ls_op_options *given, const void *site)
+static ls_status check(const struct call *call, const ls_group *group,
+		       const struct ls_op_options *options)
 {
-	struct ls_op_options options;
+	const struct engine_call *engine = &call->engine;
+	const struct ls_message *message = options->message;
+	ls_status status = group_check_count(call->name, engine->dtype, engine->count);
+	if (status == LS_OK)
+		status = check_peer(call, group);
+	if (status == LS_OK && engine->count > 0 && !call->buffer && !call->block)
+		status = group_bad(call->name, "buffer", 0, "a buffer");
+	if (status == LS_OK && message && engine->kind == TRACE_SEND)
+		status = group_bad(call->name, "options->message", 1, "NULL for a send");
+	if (status == LS_OK && message && message->size < sizeof message->size)
+		status = group_bad(call->name, "options->message->size", message->size,
+				   "sizeof(struct ls_message)");
+	return status;
+}
+
+/* ---- what both ways have in common ---- */
+
+static uint64_t next_number(ls_group *group, const struct engine_call *call)
+{
+	_Atomic uint64_t *counter = call->kind == TRACE_SEND      ? &group->sends[call->peer]
+				    : call->peer == LS_ANY_SOURCE ? &group->any_receives
+								  : &group->receives[call->peer];
+	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+}
+
+static void fill_message(struct ls_message *out, const struct mail_message *met)
+{
+	struct ls_message all = {.size = out->size,
+				 .source = met->source,
+				 .tag = met->envelope.tag,
+				 .dtype = met->envelope.dtype,
+				 .count = met->envelope.count};
+	memcpy(out, &all, all.size < sizeof all ? all.size : sizeof all);
+}
+
+void group_point_deliver(const struct ls_op *op)
+{
+	if (op->message)
+		fill_message(op->message, &op->engine.point.message);
+	if (op->block)
+		*op->block = op->engine.call.recv;
+}
+
+/* What is safe only because the messages were short is said once for each place in the program. */
+static void warn(ls_group *group, const struct ls_op *op, const void *site)
+{
+	char where[TRACE_LABEL_BYTES];
+	uint64_t key = (uint64_t)(uintptr_t)site;
+	for (int i = 0; i < GROUP_WARNED; i++) {
+		uint64_t seen = 0;
+		if (atomic_compare_exchange_strong(&group->warned[i], &seen, key))
+			break;
+		if (seen == key || i == GROUP_WARNED - 1)
+			return;
+	}
+	struct trace_record record;
+	uint32_t step;
+	const struct trace_view *view = &group->world->views[group->world->rank];
+	where[0] = '\0';
+	if (view->header && trace_read(view, op->engine.record, &record, &step))
+		trace_site(view, &record, where, sizeof where);
+	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, op->group->rank, op->engine.call.peer,
+		    op->engine.call.tag, where[0] ? where : "an unknown place");
+}
+
+/* ---- the two ways ---- */
+
+static ls_status run_blocking(ls_group *group, const struct call *call,
+			      const struct ls_op_options *options)
+{
 	struct engine_room room;
 	struct ls_op op;
-	ls_status status = group_begin(call, group, given, &options);
-	if (status == LS_OK)
-		status = check(call, group, engine, buffer, &options);
-	if (status != LS_OK)
-		return status;
-	struct waiter *waiter = &group->world->waiter;
+	ls_status status;
+	struct waiter *waiter = &group->waiter;
 	wait_thread_enter(waiter);
-	engine->tag = options.tag;
-	group_op_prepare(&op, group, engine);
-	number(group, &op.engine);
-	group_op_open(&op, &options, site);
+	group_op_prepare(&op, group, &call->engine);
+	op.engine.seq = next_number(group, &call->engine);
+	op.engine.point.gives = call->gives;
+	op.engine.point.takes = call->block != NULL;
+	op.message = options->message;
+	op.block = call->block;
+	group_op_open(&op, options, call->site);
 	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
+	if (status == LS_OK)
+		group_point_deliver(&op);
+	/* What it took in may have been for others. */
+	group_points_collect(group);
+	if (op.engine.point.unsafe)
+		warn(group, &op, call->site);
 	return status;
 }
+
+static ls_status run_beside(ls_group *group, const struct call *call,
+			    const struct ls_op_options *options, struct ls_op *batch, ls_op **out)
+{
+	struct ls_op *op = group_op_new(group, out != NULL);
+	if (!op)
+		return LS_OUT_OF_MEMORY;
+	op->engine.call = call->engine;
+	op->engine.seq = next_number(group, &call->engine);
+	op->engine.point.detached = true;
+	op->engine.point.gives = call->gives;
+	op->engine.point.takes = call->block != NULL;
+	op->message = options->message;
+	op->block = call->block;
+	op->callback = options->callback;
+	op->callback_data = options->callback_data;
+	group_op_open(op, options, call->site);
+	if (batch)
+		group_batch_join(batch, op);
+	ls_status status = group_points_start(op);
+	if (status == LS_OK) {
+		if (out)
+			*out = op;
+		return LS_OK;
+	}
+	trace_end(&group->world->trace, op->engine.record, status);
+	if (batch)
+		group_batch_unjoin(batch, op, status);
+	group_op_drop(op);
+	return status;
+}
+
+static ls_status run(ls_group *group, struct call *call, const struct ls_op_options *given,
+		     ls_op **out)
+{
+	struct ls_op_options options;
+	ls_status status = begin(call, group, given, &options);
+	if (status == LS_OK)
+		status = check(call, group, &options);
+	if (status != LS_OK)
+		return status;
+	call->engine.tag = options.tag;
+	if (!out)
+		out = options.op;
+	wait_thread_enter(&group->waiter);
+	if (out || options.callback)
+		return run_beside(group, call, &options, NULL, out);
+	struct ls_op *batch = group_batch_find(group);
+	if (batch)
+		return run_beside(group, call, &options, batch, NULL);
+	if (!group->world->points.serial)
+		return run_blocking(group, call, &options);
+	ls_op *op;
+	status = run_beside(group, call, &options, NULL, &op);
+	if (status == LS_OK) {
+		status = ls_wait(op, 0);
+		ls_op_free(op);
+	}
+	return status;
+}
+
+/* ---- sends and receives ---- */
 
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
-	struct engine_call engine = {
-		.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count};
-	return run("ls_send", group, &engine, buffer, options, HERE);
+	struct call call = {
+		"ls_send",
+		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count},
+		buffer,
+		HERE,
+		false,
+		NULL};
+	return run(group, &call, options, NULL);
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
-	struct engine_call engine = {
-		.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count};
-	return run("ls_recv", group, &engine, buffer, options, HERE);
+	struct call call = {
+		"ls_recv",
+		{.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count},
+		buffer,
+		HERE,
+		false,
+		NULL};
+	return run(group, &call, options, NULL);
+}
+
+static ls_status check_handle(const char *call, const struct ls_op_options *options, ls_op **op)
+{
+	if (!op)
+		return group_bad(call, "op", 0, "not NULL");
+	*op = NULL;
+	if (options && options->size >= offsetof(struct ls_op_options, callback) && options->op)
+		return group_bad(call, "options->op", 1, "NULL: the handle goes to op");
+	return LS_OK;
+}
+
+ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
+		   const struct ls_op_options *options, ls_op **op)
+{
+	struct call call = {
+		"ls_isend",
+		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count},
+		buffer,
+		HERE,
+		false,
+		NULL};
+	ls_status status = check_handle(call.name, options, op);
+	return status == LS_OK ? run(group, &call, options, op) : status;
+}
+
+ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
+		   const struct ls_op_options *options, ls_op **op)
+{
+	struct call call = {
+		"ls_irecv",
+		{.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count},
+		buffer,
+		HERE,
+		false,
+		NULL};
+	ls_status status = check_handle(call.name, options, op);
+	return status == LS_OK ? run(group, &call, options, op) : status;
+}
+
+/* ---- blocks ---- */
+
+ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype dtype, int dst,
+			const struct ls_op_options *options)
+{
+	struct call call = {
+		"ls_send_block",
+		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = block, .count = count},
+		block,
+		HERE,
+		true,
+		NULL};
+	ls_status status = group_check(call.name, group);
+	if (status != LS_OK)
+		return status;
+	if (!memory_is_block(&group->world->memory, block, count * ls_dtype_bytes(dtype)))
+		return group_bad(call.name, "block", (long long)(uintptr_t)block,
+				 "a block of ls_alloc that is as long as the message");
+	return run(group, &call, options, NULL);
+}
+
+ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
+			const struct ls_op_options *options)
+{
+	struct call call = {"ls_recv_block",
+			    {.kind = TRACE_RECV, .dtype = dtype, .peer = src, .count = count},
+			    NULL,
+			    HERE,
+			    false,
+			    block};
+	if (!block)
+		return group_bad(call.name, "block", 0, "not NULL");
+	*block = NULL;
+	return run(group, &call, options, NULL);
+}
+
+/* ---- probes ---- */
+
+static ls_status check_probe(const struct call *call, ls_group *group,
+			     const struct ls_op_options *given, struct ls_op_options *options,
+			     const struct ls_message *out)
+{
+	ls_status status = begin(call, group, given, options);
+	if (status == LS_OK)
+		status = check_peer(call, group);
+	if (status == LS_OK && (!out || out->size < sizeof out->size))
+		status = group_bad(call->name, out ? "out->size" : "out", out ? out->size : 0,
+				   "sizeof(struct ls_message)");
+	return status;
+}
+
+ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
+		    struct ls_message *out)
+{
+	struct call call = {"ls_iprobe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false,
+			    NULL};
+	struct ls_op_options options;
+	struct mail_message met;
+	struct wait_word words[PLAN_SIZE_MAX];
+	int count;
+	ls_status status = check_probe(&call, group, given, &options, out);
+	if (status != LS_OK)
+		return status;
+	wait_thread_enter(&group->waiter);
+	enum engine_progress progress =
+		engine_point_probe(&group->engine, src, options.tag, &met, words, &count);
+	group_points_collect(group);
+	if (progress != ENGINE_DONE)
+		return LS_PENDING;
+	fill_message(out, &met);
+	return LS_OK;
+}
+
+ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
+		   struct ls_message *out)
+{
+	struct call call = {"ls_probe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false,
+			    NULL};
+	struct ls_op_options options;
+	struct engine_room room;
+	struct ls_op op;
+	ls_status status = check_probe(&call, group, given, &options, out);
+	if (status != LS_OK)
+		return status;
+	struct waiter *waiter = &group->waiter;
+	wait_thread_enter(waiter);
+	call.engine.tag = options.tag;
+	group_op_prepare(&op, group, &call.engine);
+	op.engine.seq = 0;
+	group_op_open(&op, &options, call.site);
+	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
+	group_points_collect(group);
+	if (status == LS_OK)
+		fill_message(out, &op.engine.point.message);
+	return status;
+}
+
+/* ---- taking back ---- */
+
+ls_status ls_cancel(ls_op *op)
+{
+	if (!op)
+		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
+	ls_group *group = op->group;
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	if (op->is_batch || engine_is_collective(op->engine.call.kind))
+		return group_bad("ls_cancel", "op", 0, "a send or a receive");
+	if (atomic_load_explicit(&op->over, memory_order_acquire) || !op->begun ||
+	    !engine_point_cancel(&group->engine, &op->engine))
+		return LS_PENDING;
+	group_points_collect(group);
+	if (atomic_load_explicit(&op->over, memory_order_acquire))
+		return LS_OK;
+	/* One that a peer has seen is over as soon as somebody drives. */
+	wait_thread_enter(&group->waiter);
+	ls_status status = group_points_await(&op, 1, CLOCK_NEVER);
+	return status == LS_OK ? LS_OK : status;
 }

@@ -8,19 +8,23 @@
 #include "base/messages.h"
 #include "group_private.h"
 
-static bool has_spare_cores(const struct group_world *world)
+static bool has_spare_cores(const ls_group *group)
 {
+	const struct group_world *world = group->world;
 	return world->cores >= 2 * world->size;
 }
 
 void group_progress_init(ls_group *group)
 {
 	struct group_progress *progress = &group->progress;
-	struct group_world *world = group->world;
+	atomic_init(&progress->there, false);
+	atomic_init(&progress->stop, false);
+	atomic_init(&progress->seen, 0);
+	atomic_init(&progress->work, 0);
 	progress->idle = (struct waiter){.bell = &progress->bell, .look_fd = -1};
-	progress->resting = world->waiter;
+	progress->resting = group->waiter;
 	progress->resting.spin_ns = 0;
-	progress->driving = has_spare_cores(world) ? world->waiter : progress->resting;
+	progress->driving = has_spare_cores(group) ? group->waiter : progress->resting;
 }
 
 static void sleep_until_work(struct group_progress *progress, uint64_t seen)
@@ -58,7 +62,7 @@ static void call_up(ls_group *group)
 
 static void answer(ls_group *group)
 {
-	wait_thread_enter(&group->world->waiter);
+	wait_thread_enter(&group->waiter);
 	if (atomic_exchange(&group->progress.seen, ON_BOARD) == CALLED)
 		atomic_fetch_sub(&group->world->trace.board->unpublished, 1);
 }
@@ -69,7 +73,7 @@ static bool go_away(ls_group *group)
 	int state = ON_BOARD;
 	if (!atomic_compare_exchange_strong(&group->progress.seen, &state, AWAY))
 		return false;
-	wait_thread_leave(&group->world->waiter);
+	wait_thread_leave(&group->waiter);
 	return true;
 }
 

@@ -31,6 +31,8 @@ void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_cal
 	op->engine.call = *call;
 	op->engine.peer_sends = op->engine.peer_expected =
 		0; /* also asked for if it is never begun */
+	op->engine.point.detached = op->engine.point.gives = op->engine.point.takes = false;
+	op->engine.point.blocks = true;
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
@@ -50,33 +52,34 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
 	op->engine.record = record(op, options->label, site);
 }
 
-static uint64_t gone_peers(const struct group_world *world)
+uint64_t group_gone_members(const struct ls_group *group)
 {
 	uint64_t gone = 0;
-	for (int q = 0; q < world->size; q++)
-		if (atomic_load_explicit(&world->peers[q].dead, memory_order_acquire) ||
-		    atomic_load_explicit(world->peers[q].left, memory_order_acquire))
+	for (int q = 0; q < group->size; q++) {
+		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
+		if (wait_peer_is_dead(peer) || wait_peer_has_left(peer))
 			gone |= UINT64_C(1) << q;
+	}
 	return gone;
 }
 
 /* The operation has failed and the cause is set: when this returns no peer touches the caller's
  * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. False,
  * after a message, if the system refuses that. */
-static bool retreat(struct group_world *world, struct engine_op *op)
+static bool retreat(struct ls_group *group, struct engine_op *op)
 {
 	uint64_t deadline = clock_deadline_ns(GROUP_RETREAT_MS);
 	for (;;) {
 		bool force = clock_now_ns() >= deadline;
 		enum engine_progress progress =
-			engine_abandon(&world->engine, op, gone_peers(world), force);
+			engine_abandon(&group->engine, op, group_gone_members(group), force);
 		if (progress != ENGINE_BLOCKED)
 			return progress == ENGINE_DONE;
 		struct wait_call call = {.words = op->words,
 					 .count = op->word_count,
 					 .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
 		int peer;
-		ls_status status = wait_words(&world->quiet, &call, &peer);
+		ls_status status = wait_words(&group->quiet, &call, &peer);
 		(void)status; /* whatever it was, the condition is looked at again */
 	}
 }
@@ -84,18 +87,17 @@ static bool retreat(struct group_world *world, struct engine_op *op)
 ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
 {
 	struct diagnose_hint hint = {.status = reason,
-				     .rank = op->group->rank,
+				     .rank = op->group->world->rank,
 				     .peer = peer,
 				     .group = op->group->id,
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
 				     .needs = needs};
 	engine_hint(&op->engine, &hint.sent, &hint.expected);
-	return group_cause_raise(op->group->world, &hint,
-				 engine_is_collective(op->engine.call.kind));
+	return group_cause_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 
-/* Peers without whom the operation could not go on. Nobody else will see that: its wait is over, and its words
+/* World ranks of those without whom the operation could not go on. Nobody else will see that: its wait is over, and its words
  * are off the board. */
 static uint64_t awaited_peers(const struct engine_op *op)
 {
@@ -110,12 +112,11 @@ static uint64_t awaited_peers(const struct engine_op *op)
 
 static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 {
-	struct group_world *world = op->group->world;
 	uint64_t needs = reason == LS_TIMED_OUT && op->begun ? awaited_peers(&op->engine) : 0;
 	ls_status status = group_op_fail(op, reason, peer, needs);
-	if (op->begun && !retreat(world, &op->engine))
+	if (op->begun && !retreat(op->group, &op->engine))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
-	trace_end(&world->trace, op->engine.record, status);
+	trace_end(&op->group->world->trace, op->engine.record, status);
 	return status;
 }
 
@@ -128,15 +129,46 @@ static ls_status succeed(struct ls_op *op)
 	return LS_OK;
 }
 
+/* A receive learns whom it has met only then. */
+static void record_met(struct ls_op *op)
+{
+	const struct engine_op *engine = &op->engine;
+	const struct match_entry *asked = &engine->point.entry;
+	if (engine->call.kind == TRACE_RECV &&
+	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
+		trace_met(&op->group->world->trace, engine->record, engine->call.peer,
+			  engine->call.tag);
+}
+
+ls_status group_op_settle(struct ls_op *op, ls_status reason, int peer)
+{
+	struct engine_op *engine = &op->engine;
+	struct wait_word words[PLAN_SIZE_MAX];
+	engine->words = words;
+	engine->word_count = 0;
+	if (reason != LS_OK)
+		return fail(op, reason, peer);
+	if (engine->status == LS_OK) {
+		record_met(op);
+		return succeed(op);
+	}
+	if (engine->status == LS_CANCELLED) {
+		trace_end(&op->group->world->trace, engine->record, LS_CANCELLED);
+		return LS_CANCELLED;
+	}
+	record_met(op);
+	return fail(op, engine->status, group_world_rank(op->group, engine->culprit));
+}
+
 /* False if the group has failed before the operation's turn came: then it is never begun. */
 static bool begin(struct ls_op *op, struct engine_room *room)
 {
 	struct ls_group *group = op->group;
-	if (group_cause_status(group->world) != LS_OK)
+	if (group_cause_status(group) != LS_OK)
 		return false;
 	if (engine_is_collective(op->engine.call.kind))
 		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
-	engine_submit(&group->world->engine, &op->engine, room);
+	engine_submit(&group->engine, &op->engine, room);
 	op->begun = true;
 	return true;
 }
@@ -148,6 +180,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t paus
 	struct wait_call call = {
 		.words = op->engine.words,
 		.count = op->engine.word_count,
+		.any = op->engine.any,
 		.group = op->group->id,
 		.record = op->engine.record,
 	};
@@ -166,7 +199,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t paus
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
 		  uint64_t pause_ns, ls_status *status)
 {
-	struct engine *engine = &op->group->world->engine;
+	struct engine *engine = &op->group->engine;
 	int peer = -1;
 	if (!op->begun && !begin(op, room)) {
 		*status = fail(op, LS_ABORTED, -1);
@@ -174,10 +207,13 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 	}
 	for (;;) {
 		enum engine_progress progress = engine_advance(engine, &op->engine);
+		if (progress != ENGINE_BLOCKED)
+			record_met(op);
 		if (progress == ENGINE_DONE)
 			*status = succeed(op);
 		if (progress == ENGINE_FAILED)
-			*status = fail(op, op->engine.status, op->engine.culprit);
+			*status = fail(op, op->engine.status,
+				       group_world_rank(op->group, op->engine.culprit));
 		if (progress != ENGINE_BLOCKED)
 			return true;
 		if (pause_ns == 0)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
-#include "group_private.h"
+#include "points.h"
 
 void group_watch_init(struct group_watch *watch)
 {
@@ -24,7 +24,7 @@ static void mark_dead(struct group_world *world, int q)
 	if (world->watch.pid_fds[q] >= 0)
 		close(world->watch.pid_fds[q]);
 	world->watch.pid_fds[q] = -1;
-	atomic_store(&world->peers[q].dead, 1);
+	atomic_store(&world->dead[q], 1);
 	wait_ring(world->waiter.bell);
 }
 
@@ -74,8 +74,10 @@ static void *watch_main(void *argument)
 			return NULL; /* the program has closed our descriptors: nothing to wait for */
 		uint64_t pokes;
 		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
-		    !atomic_load(&watch->stop))
+		    !atomic_load(&watch->stop)) {
+			group_points_show(world);
 			group_look(world);
+		}
 	}
 	return NULL;
 }

@@ -193,14 +193,17 @@ ls_status memory_view_open(struct memory_view *view, int fd, int place)
 	}
 	view->base = memory;
 	view->bytes = bytes;
+	lock_memory_init(&view->lock);
 	return LS_OK;
 }
 
 void memory_view_close(struct memory_view *view)
 {
-	if (view->base)
-		munmap(view->base, view->bytes);
 	memory_region_views_close(view);
+	if (view->base) {
+		munmap(view->base, view->bytes);
+		lock_memory_fini(&view->lock);
+	}
 	*view = (struct memory_view){0};
 }
 

@@ -198,6 +198,17 @@ static struct memory_block *find(struct memory *memory, const void *address) LOC
 	return block->state == BLOCK_NONE ? NULL : block;
 }
 
+bool memory_is_block(struct memory *memory, const void *address, size_t bytes)
+{
+	if (!address || memory_in_child(memory))
+		return false;
+	lock_memory_acquire(&memory->lock);
+	struct memory_block *block = find(memory, address);
+	bool fits = block && block->state == BLOCK_LIVE && bytes <= block_bytes(memory, block);
+	lock_memory_release(&memory->lock);
+	return fits;
+}
+
 ls_status memory_free(struct memory *memory, void *address)
 {
 	if (!address || memory_in_child(memory))
@@ -245,10 +256,16 @@ static bool find_pages(struct memory *memory, const void *address, size_t bytes,
 
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 {
+	return memory_offset_for(memory, address, bytes, MEMORY_ALL_PEERS, offset);
+}
+
+bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
+		       uint64_t *offset)
+{
 	size_t first, last;
 	*offset = 0;
 	if (!find_pages(memory, address, bytes, &first, &last))
-		return memory_region_offset(memory, address, bytes, offset);
+		return memory_region_offset(memory, address, bytes, peers, offset);
 	bool seen = true;
 	if (load(&memory->detached)) {
 		lock_memory_acquire(&memory->lock);
@@ -301,7 +318,7 @@ static int make_private(struct memory *memory, size_t first, size_t last) LOCK_R
 static ls_status say_not_detached(struct memory *memory, size_t bytes, void *address, int error)
 {
 	uint64_t offset;
-	bool region = memory_region_offset(memory, address, bytes, &offset);
+	bool region = memory_region_offset(memory, address, bytes, 0, &offset);
 	MESSAGE_SAY(MESSAGE_MEMORY_DETACH, bytes, address,
 		    region ? "it was registered, and is shared with others by the program"
 		    : error == EINVAL ? "it is no memory in use"

@@ -70,11 +70,17 @@ LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **ou
 	LOCK_AVOIDS(memory);
 LS_CHECKED ls_status memory_free(struct memory *memory, void *block) LOCK_AVOIDS(memory);
 
+/* Whether this is a live block that holds so many bytes. */
+bool memory_is_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
+
 /* True, with the offset that peers use, if [address, address + bytes) lies in arena memory that was handed
- * out and that peers still see, or in one region: one range compare, a look at each page once something has
- * been detached, and at each region if there are any. */
+ * out and that peers still see, or in one region that all have mapped: one range compare, a look at each page
+ * once something has been detached, and at each region if there are any. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 	LOCK_AVOIDS(memory);
+/* The same where it is enough that these peers, bit q for world rank q, have mapped the region. */
+bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
+		       uint64_t *offset) LOCK_AVOIDS(memory);
 
 /* Takes the pages under [address, address + bytes) away from peers: what the caller sees from now on is
  * a private copy, and late writes of peers land in pages nobody reads. No write of this process is
@@ -93,6 +99,7 @@ bool memory_is_valid(struct memory *memory) LOCK_AVOIDS(memory);
 struct memory_view {
 	unsigned char *base;
 	size_t bytes;
+	struct lock_memory lock;  /* of adding regions */
 	_Atomic int region_count; /* grows */
 	struct memory_region_view regions[MEMORY_REGIONS];
 };

@@ -102,8 +102,10 @@ struct memory_region *memory_region_find(struct memory *memory, const void *addr
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name)
 {
+	lock_memory_acquire(&memory->lock);
 	int count = atomic_load_explicit(&memory->region_count, memory_order_relaxed);
 	if (count == MEMORY_REGIONS) {
+		lock_memory_release(&memory->lock);
 		MESSAGE_SAY(MESSAGE_MEMORY_REGIONS, MEMORY_REGIONS);
 		return NULL;
 	}
@@ -118,11 +120,13 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 	/* A page between any two, so that no range reaches from one into the next. */
 	region->name.offset = offset + memory->page_bytes;
 	atomic_store_explicit(&memory->region_count, count + 1, memory_order_release);
+	lock_memory_release(&memory->lock);
 	return region;
 }
 
-void memory_region_show(struct memory_region *region)
+void memory_region_show(struct memory_region *region, uint64_t peers)
 {
+	atomic_fetch_or_explicit(&region->peers, peers, memory_order_release);
 	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
 }
 
@@ -139,14 +143,16 @@ bool memory_region_remove(struct memory *memory, const void *address)
 	return false;
 }
 
-bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
+bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
+			  uint64_t *offset)
 {
 	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
 	for (int i = 0; i < count; i++) {
 		const struct memory_region *region = &memory->regions[i];
 		size_t length = live_bytes(region);
 		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
-		if (length > 0 && from <= length && bytes <= length - from) {
+		if (length > 0 && from <= length && bytes <= length - from &&
+		    !(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire))) {
 			*offset = region->name.offset + from;
 			return true;
 		}
@@ -195,30 +201,60 @@ static int open_named(const struct memory_region_name *name)
 	return -1;
 }
 
-ls_status memory_view_add(struct memory_view *view, int rank, const struct memory_region_name *name)
+/* MAP_FAILED, with errno, and *step names the call. */
+static void *map_named(const struct memory_region_name *name, const char **step)
 {
-	int count = atomic_load_explicit(&view->region_count, memory_order_relaxed);
-	uint64_t end;
-	if (count == MEMORY_REGIONS || name->bytes == 0 || name->offset < view->bytes ||
-	    __builtin_add_overflow(name->offset, name->bytes, &end))
-		return cannot_map(rank, name, "check", EINVAL);
+	*step = "open";
 	int fd = open_named(name);
 	if (fd < 0)
-		return cannot_map(rank, name, "open", errno);
+		return MAP_FAILED;
+	*step = "mmap";
 	void *base = mmap(NULL, name->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 			  (off_t)name->file_offset);
 	int error = base == MAP_FAILED ? errno : 0;
 	close(fd);
-	if (error)
-		return cannot_map(rank, name, "mmap", error);
-	if (madvise(base, name->bytes, MADV_DONTFORK) != 0) {
+	if (!error && madvise(base, name->bytes, MADV_DONTFORK) != 0) {
+		*step = "madvise";
 		error = errno;
 		munmap(base, name->bytes);
-		return cannot_map(rank, name, "madvise", error);
 	}
+	errno = error;
+	return error ? MAP_FAILED : base;
+}
+
+static bool has_region(const struct memory_view *view, int count, uint64_t offset)
+{
+	for (int i = 0; i < count; i++)
+		if (view->regions[i].offset == offset)
+			return true;
+	return false;
+}
+
+static ls_status add_region(struct memory_view *view, int rank,
+			    const struct memory_region_name *name) LOCK_REQUIRES(memory)
+{
+	int count = atomic_load_explicit(&view->region_count, memory_order_relaxed);
+	const char *step;
+	uint64_t end;
+	if (has_region(view, count, name->offset))
+		return LS_OK;
+	if (count == MEMORY_REGIONS || name->bytes == 0 || name->offset < view->bytes ||
+	    __builtin_add_overflow(name->offset, name->bytes, &end))
+		return cannot_map(rank, name, "check", EINVAL);
+	void *base = map_named(name, &step);
+	if (base == MAP_FAILED)
+		return cannot_map(rank, name, step, errno);
 	view->regions[count] = (struct memory_region_view){base, name->offset, name->bytes};
 	atomic_store_explicit(&view->region_count, count + 1, memory_order_release);
 	return LS_OK;
+}
+
+ls_status memory_view_add(struct memory_view *view, int rank, const struct memory_region_name *name)
+{
+	lock_memory_acquire(&view->lock);
+	ls_status status = add_region(view, rank, name);
+	lock_memory_release(&view->lock);
+	return status;
 }
 
 void memory_region_views_close(struct memory_view *view)

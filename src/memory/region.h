@@ -13,6 +13,7 @@
 #include <lockstep/status.h>
 
 enum { MEMORY_REGIONS = 64 }; /* of one rank, over the life of a group */
+#define MEMORY_ALL_PEERS UINT64_MAX
 
 /* What a peer needs to know to map a region. Fixed layout: it travels. */
 struct memory_region_name {
@@ -26,6 +27,7 @@ struct memory_region_name {
 /* A region of this rank. Written once, by whoever registers; read by any thread. */
 struct memory_region {
 	_Atomic size_t live_bytes; /* 0: not registered any more */
+	_Atomic uint64_t peers; /* bit q: world rank q has mapped it; MEMORY_ALL_PEERS: all have */
 	unsigned char *address;
 	struct memory_region_name name;
 };
@@ -49,22 +51,23 @@ LS_CHECKED ls_status memory_region_check(const void *address, size_t bytes, int 
 struct memory_region *memory_region_find(struct memory *memory, const void *address,
 					 const struct memory_region_name *name);
 /* Takes a place in the space of offsets; buffers in it are not found before memory_region_show. NULL, with a
- * message: there have been too many. One thread at a time. */
+ * message: there have been too many. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name);
-void memory_region_show(struct memory_region *region);
+/* These too have mapped it. */
+void memory_region_show(struct memory_region *region, uint64_t peers);
 /* The region that begins at `address` is one no more. False: there is none. */
 bool memory_region_remove(struct memory *memory, const void *address);
 
 /* How many regions are live, and their bytes. */
 void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes);
 
-/* Maps a peer's region; it is found from now on. Errors: LS_UNSUPPORTED (the system does not let this
- * process have it), LS_OUT_OF_MEMORY, LS_SYSTEM, with a message that names the rank. One thread at a time. */
+/* Maps a peer's region, unless that is done already; it is found from now on. Errors: LS_UNSUPPORTED (the system does not let this
+ * process have it), LS_OUT_OF_MEMORY, LS_SYSTEM, with a message that names the rank. */
 LS_CHECKED ls_status memory_view_add(struct memory_view *view, int rank,
 				     const struct memory_region_name *name);
 /* The parts of memory_offset, memory_view_at and memory_view_close that concern regions. */
-bool memory_region_offset(struct memory *memory, const void *address, size_t bytes,
+bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
 			  uint64_t *offset);
 void *memory_region_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes);
 void memory_region_views_close(struct memory_view *view);

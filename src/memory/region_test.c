@@ -112,7 +112,7 @@ static void buffers_are_found_and_seen(void **state)
 	assert_false(memory_offset(&memory, file.base, 1, &offset)); /* peers do not know it yet */
 	assert_null(memory_region_find(&memory, file.base, &name));
 	assert_int_equal(memory_view_add(&view, 0, &region->name), LS_OK);
-	memory_region_show(region);
+	memory_region_show(region, MEMORY_ALL_PEERS);
 	assert_ptr_equal(memory_region_find(&memory, file.base, &name), region);
 
 	assert_true(memory_offset(&memory, file.base + 100, file.bytes - 100, &offset));
@@ -155,7 +155,7 @@ static void places_run_out_and_never_overlap(void **state)
 		assert_non_null(region);
 		assert_true(region->name.offset > end && region->name.offset > memory.bytes);
 		end = region->name.offset + region->name.bytes;
-		memory_region_show(region);
+		memory_region_show(region, MEMORY_ALL_PEERS);
 		memory_regions(&memory, &count, &bytes);
 		assert_int_equal(count, 1);
 		assert_int_equal(bytes, file.bytes);

@@ -31,6 +31,7 @@ enum {
 	LABEL_PROBES = 16,
 	END_WORD = offsetof(struct trace_record, end_ticks) / 8,
 	STATE_WORD = offsetof(struct trace_record, state) / 8,
+	PEER_WORD = offsetof(struct trace_record, peer) / 8,
 };
 _Static_assert(offsetof(struct trace_record, label) % 8 == 0 &&
 		       offsetof(struct trace_record, peer) % 8 == 0 &&
@@ -192,19 +193,29 @@ void trace_set_job(struct trace *trace, uint64_t job, int world_size)
 	trace->header->world_size = world_size;
 }
 
-void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t operation,
-		  const char *text)
+static void write_report(struct trace_report *report, uint32_t group, ls_status status, int blamed,
+			 uint64_t operation, const char *text)
 {
-	struct trace_report *report = &trace->header->report;
-
-	if (status == LS_OK) {
-		atomic_store_explicit(&report->status, 0, memory_order_release);
-		return;
-	}
+	atomic_store_explicit(&report->status, 0, memory_order_release);
+	report->group = group;
 	report->blamed = blamed;
 	report->operation = operation;
 	snprintf(report->text, sizeof report->text, "%s", text);
 	atomic_store_explicit(&report->status, (uint32_t)status, memory_order_release);
+}
+
+void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
+		  uint64_t operation, const char *text)
+{
+	struct trace_report *report = &trace->header->report;
+	lock_trace_acquire(&trace->lock);
+	bool there = atomic_load_explicit(&report->status, memory_order_relaxed) != 0;
+	bool mine = there && report->group == group;
+	if (status != LS_OK && !(there && !mine && report->group == TRACE_GROUP_WORLD))
+		write_report(report, group, status, blamed, operation, text);
+	else if (status == LS_OK && mine)
+		atomic_store_explicit(&report->status, 0, memory_order_release);
+	lock_trace_release(&trace->lock);
 }
 
 /* A cache of a constant, not state: the system call would cost more than the whole record. */
@@ -332,6 +343,24 @@ void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_
 	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
 }
 
+void trace_met(struct trace *trace, uint64_t index, int peer, int tag)
+{
+	union state_word now;
+	struct trace_slot *slot = running_slot(trace, index, &now);
+	union {
+		struct {
+			int32_t peer, tag;
+		} field;
+		uint64_t word;
+	} who = {.field = {peer, tag}};
+	_Static_assert(PEER_WORD * 8 == offsetof(struct trace_record, peer) &&
+			       offsetof(struct trace_record, tag) ==
+				       offsetof(struct trace_record, peer) + 4,
+		       "one word");
+	if (slot)
+		atomic_store_explicit(record_word(slot, PEER_WORD), who.word, memory_order_release);
+}
+
 static uint32_t hash_text(const char *text, size_t length)
 {
 	uint32_t hash = 2166136261u; /* FNV-1a */
@@ -364,22 +393,23 @@ uint32_t trace_label(struct trace *trace, const char *text)
 	return label;
 }
 
-struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
-				    const char *name)
+struct trace_group *trace_group_fill(struct trace *trace, int at,
+				     const struct trace_membership *membership)
 {
-	struct trace_group *found = NULL;
-	lock_trace_acquire(&trace->lock);
-	for (int i = 0; i < TRACE_GROUP_MAX && !found; i++)
-		if (!trace->groups[i].id)
-			found = &trace->groups[i];
-	if (found) {
-		found->size = size;
-		found->rank = rank;
-		found->state = TRACE_GROUP_OPEN;
-		snprintf(found->name, sizeof(found->name), "%s", name);
-		/* The id last: it is what makes the entry one. */
-		__atomic_store_n(&found->id, id, __ATOMIC_RELEASE);
-	}
-	lock_trace_release(&trace->lock);
-	return found;
+	struct trace_group *entry = &trace->groups[at];
+	uint32_t size = membership->size < TRACE_MEMBER_MAX ? membership->size : TRACE_MEMBER_MAX;
+	/* Whoever reads the same id before and after has read one group's. */
+	atomic_store(&entry->id, 0);
+	entry->size = membership->size;
+	entry->rank = membership->rank;
+	atomic_store_explicit(&entry->state, TRACE_GROUP_OPEN, memory_order_relaxed);
+	entry->parent = membership->parent;
+	entry->first_area = membership->first_area;
+	entry->claim_offset = membership->claim_offset;
+	entry->cause_offset = membership->cause_offset;
+	atomic_store_explicit(&entry->entered, 0, memory_order_relaxed);
+	atomic_store_explicit(&entry->finished, 0, memory_order_relaxed);
+	memcpy(entry->members, membership->members, size);
+	atomic_store_explicit(&entry->id, membership->id, memory_order_release);
+	return entry;
 }

@@ -22,8 +22,10 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 2,
-	TRACE_GROUP_MAX = 64,
+	TRACE_VERSION = 3,
+	TRACE_GROUP_MAX = 513, /* as many as a rank may be a member of: TRANSPORT_AREAS */
+	TRACE_MEMBER_MAX = 64,
+	TRACE_GROUP_WORLD = 1, /* the id of the group of all ranks, whose entry is the first */
 	TRACE_MODULE_MAX = 64,
 	TRACE_LABEL_MAX = 256,
 	TRACE_LABEL_BYTES = 96,
@@ -53,8 +55,11 @@ enum trace_kind {
 	TRACE_ALLTOALL,
 	TRACE_ALLTOALLV,
 	TRACE_BARRIER,
+	TRACE_GROUP_SPLIT,      /* ls_group_split */
+	TRACE_GROUP_FROM_RANKS, /* ls_group_from_ranks */
 	TRACE_SEND,
 	TRACE_RECV,
+	TRACE_PROBE,
 	TRACE_KIND_COUNT
 };
 /* "all-reduce", "send", …; "?" outside the range. */
@@ -105,15 +110,22 @@ struct trace_slot {
 };
 _Static_assert(sizeof(struct trace_slot) == 128, "a trace slot is two cache lines");
 
+/* A group that the trace's owner is, or was, a member of; its area in the owner's segment has the number of
+ * the entry. An entry is used again some time after its group was closed by all. */
 struct trace_group {
-	uint32_t id; /* the same on all members; 0: entry not used */
+	_Atomic uint32_t id; /* the same on all members, and of no other group of the job; 0: not used */
 	uint32_t size;
 	int32_t rank;           /* of the trace's owner in this group */
 	_Atomic uint32_t state; /* enum trace_group_state */
+	uint32_t parent;        /* id of the group it was made from, 0: none */
+	uint32_t first_area;    /* of its first member, where the group's cause is published */
+	/* Of the words in that member's segment that tell who explains why the group ends (lower half: 1 + world
+	 * rank), and that it has (lower half not 0); 0: not known. */
+	uint64_t claim_offset, cause_offset;
 	/* Collectives entered and finished: entered - 1 <= finished <= entered. */
 	_Atomic uint64_t entered;
 	_Atomic uint64_t finished;
-	char name[TRACE_TEXT_BYTES];
+	uint8_t members[TRACE_MEMBER_MAX]; /* world ranks, in the order of the group */
 };
 enum trace_group_state { TRACE_GROUP_OPEN = 1, TRACE_GROUP_CLOSED = 2, TRACE_GROUP_FAILED = 3 };
 
@@ -162,8 +174,10 @@ struct trace_phase_board {
  * a few milliseconds is over before the launcher has found the segments, and the trace is all it holds. */
 struct trace_report {
 	_Atomic uint32_t status; /* of the scope of a group, written last; 0: none is published */
-	int32_t blamed;          /* a rank of the group, or -1 */
+	int32_t blamed;          /* a world rank, or -1 */
 	uint64_t operation;
+	uint32_t group; /* its id */
+	uint32_t reserved;
 	char text[TRACE_REPORT_BYTES];
 };
 
@@ -231,6 +245,14 @@ void trace_set_job(struct trace *trace, uint64_t job, int world_size);
 /* Records the loaded modules (again after dlopen). */
 void trace_update_modules(struct trace *trace);
 
+/* What is known of a group when it is made, as in struct trace_group. */
+struct trace_membership {
+	uint32_t id, parent, size, first_area;
+	int32_t rank;
+	uint64_t claim_offset, cause_offset;
+	const uint8_t *members;
+};
+
 /* What is known of an operation when it begins. */
 struct trace_begin {
 	uint64_t seq, count, shape, site;
@@ -247,6 +269,8 @@ uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
 /* Says which plan the operation runs. */
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
+/* A receive of any source or tag has met a message: whose, and with which tag. */
+void trace_met(struct trace *trace, uint64_t index, int peer, int tag);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)
 {
 	if (index)
@@ -257,14 +281,16 @@ static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step
 /* Id of a label text (cut to TRACE_LABEL_BYTES - 1), 0 for NULL or when the table is full. */
 uint32_t trace_label(struct trace *trace, const char *text);
 
-/* Keeps what the owner is about to publish (text is cut to TRACE_REPORT_BYTES - 1); LS_OK takes it back,
- * as somebody else was first. One thread of the rank. */
-void trace_report(struct trace *trace, ls_status status, int blamed, uint64_t operation,
-		  const char *text);
+/* Keeps what the owner is about to publish on a group (text is cut to TRACE_REPORT_BYTES - 1); LS_OK takes
+ * that back, as somebody else was first. What concerns a group that is not of all ranks gives way to what
+ * concerns that one. */
+void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
+		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
 
-/* A free entry of the group table, filled; NULL when there is none. */
-struct trace_group *trace_group_add(struct trace *trace, uint32_t id, uint32_t size, int rank,
-				    const char *name);
+/* Entry `at` < TRACE_GROUP_MAX of the table of groups, filled; nothing has been entered yet. The entry's last
+ * group is closed. */
+struct trace_group *trace_group_fill(struct trace *trace, int at,
+				     const struct trace_membership *membership);
 
 /* The calling thread's number, as the kernel counts. */
 uint32_t trace_thread_id(void);

@@ -32,8 +32,11 @@ static const struct kind kinds[] = {
 	[TRACE_ALLTOALL] = {"all-to-all", {DATA}},
 	[TRACE_ALLTOALLV] = {"all-to-allv", {DATA, .per_rank = true, .own_counts = true}},
 	[TRACE_BARRIER] = {"barrier", {.collective = true}},
+	[TRACE_GROUP_SPLIT] = {"group-split", {.collective = true}},
+	[TRACE_GROUP_FROM_RANKS] = {"group-from-ranks", {.collective = true}},
 	[TRACE_SEND] = {"send", {.typed = true}},
 	[TRACE_RECV] = {"receive", {.typed = true}},
+	[TRACE_PROBE] = {"probe", {.typed = false}},
 };
 #undef DATA
 _Static_assert(sizeof(kinds) / sizeof(kinds[0]) == TRACE_KIND_COUNT, "facts of each");
@@ -241,6 +244,7 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 	atomic_init(&out->status, status);
 	out->blamed = __atomic_load_n(&report->blamed, __ATOMIC_RELAXED);
 	out->operation = read_once(&report->operation);
+	out->group = __atomic_load_n(&report->group, __ATOMIC_RELAXED);
 	memcpy(out->text, report->text, sizeof(out->text));
 	out->text[sizeof(out->text) - 1] = '\0';
 	return true;

@@ -289,11 +289,13 @@ static void names_are_total(void **state)
 {
 	(void)state;
 	static const char *const kinds[TRACE_KIND_COUNT] = {
-		"?",          "all-reduce",  "reduce",         "broadcast",
-		"all-gather", "all-gatherv", "gather",         "gatherv",
-		"scatter",    "scatterv",    "reduce-scatter", "reduce-scatterv",
-		"all-to-all", "all-to-allv", "barrier",        "send",
-		"receive",
+		"?",           "all-reduce",       "reduce",
+		"broadcast",   "all-gather",       "all-gatherv",
+		"gather",      "gatherv",          "scatter",
+		"scatterv",    "reduce-scatter",   "reduce-scatterv",
+		"all-to-all",  "all-to-allv",      "barrier",
+		"group-split", "group-from-ranks", "send",
+		"receive",     "probe",
 	};
 	for (uint32_t i = 0; i < TRACE_KIND_COUNT; i++)
 		assert_string_equal(trace_kind_name(i), kinds[i]);
@@ -323,14 +325,15 @@ static void facts_fit_the_names(void **state)
 			assert_memory_equal(&facts, &none, sizeof(none));
 			continue;
 		}
-		bool point = i == TRACE_SEND || i == TRACE_RECV;
+		bool point = i == TRACE_SEND || i == TRACE_RECV || i == TRACE_PROBE;
+		bool bare = i == TRACE_BARRIER || i == TRACE_PROBE || !strncmp(name, "group-", 6);
 		bool all = !strncmp(name, "all-", 4) || !strncmp(name, "reduce-", 7);
 		assert_int_equal(facts.collective, !point);
-		assert_int_equal(facts.typed, i != TRACE_BARRIER);
+		assert_int_equal(facts.typed, !bare);
 		assert_int_equal(facts.reduces, strstr(name, "reduce") != NULL);
 		assert_int_equal(facts.per_rank, name[strlen(name) - 1] == 'v' && !point);
 		assert_int_equal(facts.own_counts, i == TRACE_ALLTOALLV);
-		assert_int_equal(facts.rooted, !point && !all && i != TRACE_BARRIER);
+		assert_int_equal(facts.rooted, !point && !all && !bare);
 	}
 }
 

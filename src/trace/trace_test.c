@@ -269,24 +269,36 @@ static void labels_are_kept_once(void **state)
 	close_trace(&trace, &view);
 }
 
-static void group_table_fills_up(void **state)
+static void groups_take_turns(void **state)
 {
+	uint8_t members[] = {5, 0, 7, 3};
+	struct trace_membership membership = {
+		.id = 11, .parent = 1, .size = 4, .first_area = 9, .rank = 2, .members = members};
 	(void)state;
 	struct trace trace;
 	struct trace_view view;
 	open_trace(&trace, 16, &view);
-	struct trace_group *first = trace_group_add(&trace, 11, 4, 2, "world");
-	assert_non_null(first);
-	atomic_store(&first->entered, 6);
-	assert_int_equal(view.groups[0].id, 11);
-	assert_int_equal(view.groups[0].size, 4);
-	assert_int_equal(view.groups[0].rank, 2);
-	assert_int_equal(view.groups[0].state, TRACE_GROUP_OPEN);
-	assert_string_equal(view.groups[0].name, "world");
-	assert_int_equal(atomic_load(&view.groups[0].entered), 6);
-	for (uint32_t i = 1; i < TRACE_GROUP_MAX; i++)
-		assert_non_null(trace_group_add(&trace, 11 + i, 4, 2, "x"));
-	assert_null(trace_group_add(&trace, 999, 4, 2, "one too many"));
+	for (int at = 0; at < TRACE_GROUP_MAX; at += TRACE_GROUP_MAX - 1) {
+		struct trace_group *group = trace_group_fill(&trace, at, &membership);
+		const struct trace_group *seen = &view.groups[at];
+		atomic_store(&group->entered, 6);
+		assert_int_equal(seen->id, 11);
+		assert_int_equal(seen->parent, 1);
+		assert_int_equal(seen->size, 4);
+		assert_int_equal(seen->rank, 2);
+		assert_int_equal(seen->first_area, 9);
+		assert_int_equal(seen->state, TRACE_GROUP_OPEN);
+		assert_memory_equal(seen->members, members, sizeof members);
+		assert_int_equal(atomic_load(&seen->entered), 6);
+		/* The next group of the entry begins anew. */
+		atomic_store(&group->state, TRACE_GROUP_CLOSED);
+		membership.id++;
+		trace_group_fill(&trace, at, &membership);
+		assert_int_equal(seen->id, 12);
+		assert_int_equal(seen->state, TRACE_GROUP_OPEN);
+		assert_int_equal(atomic_load(&seen->entered), 0);
+		membership.id--;
+	}
 	close_trace(&trace, &view);
 }
 
@@ -392,7 +404,7 @@ static void report_is_kept_and_taken_back(void **state)
 	assert_false(trace_read_report(&view, &report));
 	memset(text, 'x', sizeof text);
 	text[sizeof text - 1] = '\0';
-	trace_report(&trace, LS_PEER_LEFT, 2, 6, text);
+	trace_report(&trace, TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, text);
 	assert_true(trace_read_report(&view, &report));
 	assert_int_equal(report.status, LS_PEER_LEFT);
 	assert_int_equal(report.blamed, 2);
@@ -401,8 +413,21 @@ static void report_is_kept_and_taken_back(void **state)
 	/* What a damaged trace says is no status. */
 	atomic_store(&trace.header->report.status, 9999);
 	assert_false(trace_read_report(&view, &report));
-	trace_report(&trace, LS_OK, -1, 0, "");
+	trace_report(&trace, TRACE_GROUP_WORLD, LS_OK, -1, 0, "");
 	assert_false(trace_read_report(&view, &report));
+	/* Of other groups the last one is kept, until one of all ranks comes. */
+	trace_report(&trace, 7, LS_TIMED_OUT, 1, 4, "seven");
+	trace_report(&trace, 8, LS_MISMATCH, 3, 5, "eight");
+	trace_report(&trace, 7, LS_OK, -1, 0, "");
+	assert_true(trace_read_report(&view, &report));
+	assert_int_equal(report.group, 8);
+	assert_string_equal(report.text, "eight");
+	trace_report(&trace, TRACE_GROUP_WORLD, LS_PEER_DIED, 2, 6, "all");
+	trace_report(&trace, 8, LS_MISMATCH, 3, 5, "eight");
+	trace_report(&trace, 8, LS_OK, -1, 0, "");
+	assert_true(trace_read_report(&view, &report));
+	assert_int_equal(report.group, TRACE_GROUP_WORLD);
+	assert_string_equal(report.text, "all");
 	close_trace(&trace, &view);
 }
 
@@ -415,7 +440,7 @@ int main(void)
 		cmocka_unit_test(ring_wraps_round_running_operations),
 		cmocka_unit_test(full_ring_records_no_more),
 		cmocka_unit_test(labels_are_kept_once),
-		cmocka_unit_test(group_table_fills_up),
+		cmocka_unit_test(groups_take_turns),
 		cmocka_unit_test(report_is_kept_and_taken_back),
 		cmocka_unit_test(copies_are_whole_beside_writers),
 	};

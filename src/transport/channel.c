@@ -13,33 +13,37 @@ _Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are
 
 /* ---- words ---- */
 
-void transport_await(const struct transport *transport, int owner, const _Atomic uint64_t *word,
+void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out)
 {
-	const char *start = (const char *)transport->links[owner].segment;
+	const struct transport_seat *seat = &team->seats[owner];
 	*out = (struct wait_word){
 		.word = word,
 		.edge =
 			{
 				.value = value,
-				.offset = (uint64_t)((const char *)word - start),
-				.owner = owner,
-				.peer = peer,
+				.offset = (uintptr_t)word - (uintptr_t)seat->link->segment,
+				.owner = seat->world,
+				.peer = team->seats[peer].world,
 				.segment = WAIT_SEGMENT_LINK,
 			},
 	};
 }
 
-void transport_wake(const struct transport *transport, int rank)
+void transport_wake(const struct transport_team *team, int rank)
 {
-	wait_ring(&transport->links[rank].segment->bell);
+	wait_ring(&team->seats[rank].link->segment->bell);
 }
 
-void transport_wake_all(const struct transport *transport)
+void transport_summon(const struct transport_team *team, int rank)
 {
-	for (int i = 0; i < transport->size; i++)
-		if (transport->links[i].segment) /* a group that could not be opened wakes whom it can */
-			transport_wake(transport, i);
+	wait_summon(&team->seats[rank].link->segment->bell);
+}
+
+void transport_wake_all(const struct transport_team *team)
+{
+	for (int i = 0; i < team->size; i++)
+		transport_wake(team, i);
 }
 
 /* ---- the source ---- */
@@ -70,53 +74,48 @@ static void fill(struct transport_slot *slot, const struct transport_envelope *e
 		.count = envelope->count,
 		.bytes = envelope->bytes,
 		.window = window,
-		.tag = envelope->tag,
-		.dtype = envelope->dtype,
-		.record = envelope->record,
 	};
 	if (envelope->bytes != 0 && envelope->bytes <= TRANSPORT_MESSAGE_INLINE)
 		memcpy(slot->payload, payload, envelope->bytes);
 }
 
-bool transport_post(struct transport *transport, enum transport_lane lane, int peer,
+bool transport_post(struct transport_team *team, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
 		    uint64_t *ticket, struct wait_word *blocked)
 {
-	struct transport_link *link = &transport->links[peer];
-	struct transport_channel *channel =
-		transport_channel(transport, lane, peer, transport->rank);
-	lock_link_acquire(&link->lock);
-	struct transport_cursor *cursor = &link->cursors[lane];
+	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel *channel = transport_channel(team, peer, team->rank);
+	lock_link_acquire(&box->lock);
+	struct transport_cursor *cursor = &box->cursor;
 	/* Before the slots: one that is freed from now on is more than was seen. */
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	unsigned index = find_free(channel, cursor->posted);
 	if (index == TRANSPORT_CHANNEL_SLOTS) {
-		lock_link_release(&link->lock);
+		lock_link_release(&box->lock);
 		*ticket = 0;
-		transport_await(transport, peer, &channel->taken, seen + 1, peer, blocked);
+		transport_await(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
 	}
 	uint64_t position = ++cursor->posted;
 	fill(&channel->slots[index], envelope, payload, window);
 	atomic_store_explicit(&channel->slots[index].state, position, memory_order_release);
 	wait_store(&channel->posted, position);
-	lock_link_release(&link->lock);
+	lock_link_release(&box->lock);
 	*ticket = ticket_of(position, index);
-	transport_wake(transport, peer);
+	transport_wake(team, peer);
 	return true;
 }
 
-bool transport_taken(struct transport *transport, enum transport_lane lane, int peer,
-		     uint64_t ticket, ls_status *refused, struct wait_word *blocked)
+bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
+		     struct wait_word *blocked)
 {
-	struct transport_channel *channel =
-		transport_channel(transport, lane, peer, transport->rank);
+	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	struct transport_slot *slot = &channel->slots[ticket % TRANSPORT_CHANNEL_SLOTS];
 	uint64_t position = ticket / TRANSPORT_CHANNEL_SLOTS;
 	*refused = LS_OK;
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	if (atomic_load_explicit(&slot->state, memory_order_acquire) == position) {
-		transport_await(transport, peer, &channel->taken, seen + 1, peer, blocked);
+		transport_await(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
 	}
 	uint64_t status = atomic_load_explicit(&channel->refused, memory_order_acquire);
@@ -124,18 +123,16 @@ bool transport_taken(struct transport *transport, enum transport_lane lane, int 
 	return true;
 }
 
-bool transport_quiet(struct transport *transport, enum transport_lane lane, int peer,
-		     struct wait_word *blocked)
+bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
-	struct transport_channel *channel =
-		transport_channel(transport, lane, peer, transport->rank);
+	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	/* In this order: a message that is claimed and taken between the two loads would otherwise make
 	 * up for one that is still being read. Model: test/model/withdraw.pml. */
 	uint64_t taken = atomic_load(&channel->taken);
 	uint64_t matched = atomic_load(&channel->matched);
 	if ((int64_t)(taken - matched) >= 0)
 		return true;
-	transport_await(transport, peer, &channel->taken, matched, peer, blocked);
+	transport_await(team, peer, &channel->taken, matched, peer, blocked);
 	return false;
 }
 
@@ -156,22 +153,18 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 		.count = packed.count,
 		.bytes = packed.bytes,
 		.window = packed.window,
-		.tag = packed.tag,
-		.dtype = packed.dtype,
-		.record = packed.record,
 		.index = index,
 		.slot = slot,
 	};
 	return true;
 }
 
-/* The oldest message with this key that nobody has claimed; false if there is none. Only messages up
+/* The oldest message with this number that nobody has claimed; false if there is none. Only messages up
  * to position `seen` count: of these all are there, while a later one may be seen without the one
  * before it, which went to a slot that was looked at already. seen - matched of them are unclaimed;
  * as long as they come in order, the first slot looked at holds the first of them. */
-static bool find_oldest(const struct transport_channel *channel, enum transport_lane lane,
-			int64_t key, uint64_t seen, const struct transport_cursor *cursor,
-			struct transport_message *out)
+static bool find_oldest(const struct transport_channel *channel, uint64_t seq, uint64_t seen,
+			const struct transport_cursor *cursor, struct transport_message *out)
 {
 	bool found = false;
 	uint64_t left = seen - cursor->matched;
@@ -182,8 +175,7 @@ static bool find_oldest(const struct transport_channel *channel, enum transport_
 		    !read_slot(&channel->slots[index], index, &message) || message.position > seen)
 			continue;
 		left--;
-		int64_t its_key = lane == TRANSPORT_POINT ? message.tag : (int64_t)message.seq;
-		if (its_key != key || (found && message.position > out->position))
+		if (message.seq != seq || (found && message.position > out->position))
 			continue;
 		*out = message;
 		found = true;
@@ -191,45 +183,42 @@ static bool find_oldest(const struct transport_channel *channel, enum transport_
 	return found;
 }
 
-struct transport_message *transport_match(struct transport *transport, enum transport_lane lane,
-					  int peer, int64_t key, struct wait_word *blocked)
+struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
+					  struct wait_word *blocked)
 {
-	struct transport_link *link = &transport->links[peer];
-	struct transport_channel *channel =
-		transport_channel(transport, lane, transport->rank, peer);
+	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel *channel = transport_channel(team, team->rank, peer);
 	struct transport_message found, *message = NULL;
-	lock_link_acquire(&link->lock);
-	struct transport_cursor *cursor = &link->cursors[lane];
+	lock_link_acquire(&box->lock);
+	struct transport_cursor *cursor = &box->cursor;
 	uint64_t seen = atomic_load_explicit(&channel->posted, memory_order_acquire);
-	if (find_oldest(channel, lane, key, seen, cursor, &found)) {
+	if (find_oldest(channel, seq, seen, cursor, &found)) {
 		cursor->claimed |= 1u << found.index;
 		wait_store(&channel->matched, ++cursor->matched);
 		message = &cursor->messages[found.index];
 		*message = found;
 	}
-	lock_link_release(&link->lock);
+	lock_link_release(&box->lock);
 	if (!message)
-		transport_await(transport, transport->rank, &channel->posted, seen + 1, peer,
-				blocked);
+		transport_await(team, team->rank, &channel->posted, seen + 1, peer, blocked);
 	return message;
 }
 
-const void *transport_payload(struct transport *transport, int peer,
+const void *transport_payload(struct transport_team *team, int peer,
 			      const struct transport_message *message)
 {
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
-	return memory_view_at(&transport->links[peer].arena, message->window, message->bytes);
+	return memory_view_at(&team->seats[peer].link->arena, message->window, message->bytes);
 }
 
-void transport_take(struct transport *transport, enum transport_lane lane, int peer,
-		    struct transport_message *message, ls_status refused)
+void transport_take(struct transport_team *team, int peer, struct transport_message *message,
+		    ls_status refused)
 {
-	struct transport_link *link = &transport->links[peer];
-	struct transport_channel *channel =
-		transport_channel(transport, lane, transport->rank, peer);
-	lock_link_acquire(&link->lock);
-	struct transport_cursor *cursor = &link->cursors[lane];
+	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel *channel = transport_channel(team, team->rank, peer);
+	lock_link_acquire(&box->lock);
+	struct transport_cursor *cursor = &box->cursor;
 	if (refused != LS_OK) {
 		uint64_t none = LS_OK;
 		atomic_compare_exchange_strong(&channel->refused, &none, refused);
@@ -238,8 +227,8 @@ void transport_take(struct transport *transport, enum transport_lane lane, int p
 	atomic_store_explicit(&channel->slots[message->index].state, 0, memory_order_release);
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);
-	lock_link_release(&link->lock);
-	transport_wake(transport, peer);
+	lock_link_release(&box->lock);
+	transport_wake(team, peer);
 }
 
 /* ---- checks ---- */
@@ -262,18 +251,15 @@ static bool channel_is_valid(const struct transport_channel *channel,
 	       atomic_load(&channel->posted) == cursor->taken + full;
 }
 
-bool transport_is_valid(struct transport *transport)
+bool transport_is_valid(struct transport_team *team)
 {
 	bool valid = true;
-	for (int i = 0; i < transport->size; i++) {
-		struct transport_link *link = &transport->links[i];
-		lock_link_acquire(&link->lock);
-		for (int lane = 0; lane < TRANSPORT_LANES; lane++) {
-			const struct transport_channel *channel = transport_channel(
-				transport, (enum transport_lane)lane, transport->rank, i);
-			valid = valid && channel_is_valid(channel, &link->cursors[lane]);
-		}
-		lock_link_release(&link->lock);
+	for (int i = 0; i < team->size; i++) {
+		struct transport_box *box = &team->boxes[i];
+		lock_link_acquire(&box->lock);
+		const struct transport_channel *channel = transport_channel(team, team->rank, i);
+		valid = valid && channel_is_valid(channel, &box->cursor);
+		lock_link_release(&box->lock);
 	}
 	return valid;
 }

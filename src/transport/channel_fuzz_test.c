@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "transport/segment.h"
 #include "transport/test_world.h"
 
 enum { ROUNDS = 3000, ROUNDS_BESIDE = 20000 };
@@ -50,21 +51,17 @@ static uint64_t odd_number(uint64_t *seed)
 }
 
 /* Writes `count` odd words anywhere in rank 0's segment, through rank 1's mapping. */
-static void scribble(struct transport *peer, uint64_t *seed, int count)
+static void scribble(struct transport_team *peer, uint64_t *seed, int count)
 {
-	const struct transport_link *link = &peer->links[0];
-	_Atomic uint64_t *words = (_Atomic uint64_t *)link->segment;
+	_Atomic uint64_t *words = (_Atomic uint64_t *)peer->seats[0].link->segment;
+	size_t bytes = TRANSPORT_AREAS_AT + transport_area_bytes(2); /* all that is there */
 	for (int i = 0; i < count; i++) {
 		uint64_t value = odd_number(seed);
-		atomic_store_explicit(&words[next(seed) % (link->segment_bytes / 8)], value,
-				      memory_order_relaxed);
+		atomic_store_explicit(&words[next(seed) % (bytes / 8)], value, memory_order_relaxed);
 	}
 	/* And some of the words that matter, in the channels of both directions. */
 	for (int owner = 0; owner < 2; owner++) {
-		struct transport_segment *segment = peer->links[owner].segment;
-		unsigned lane = (unsigned)(next(seed) % TRANSPORT_LANES);
-		struct transport_channel *channel =
-			&segment->channels[lane * 2 + (owner == 0 ? 1 : 0)];
+		struct transport_channel *channel = transport_channel(peer, owner, !owner);
 		struct transport_slot *slot = &channel->slots[next(seed) % TRANSPORT_CHANNEL_SLOTS];
 		uint64_t *packed[] = {&slot->packed.bytes, &slot->packed.window, &slot->packed.seq};
 		atomic_store(&slot->state, odd_number(seed) % 64);
@@ -87,29 +84,28 @@ static void use(const volatile unsigned char *payload, uint64_t bytes)
 }
 
 /* One of everything. Returns whether a message was received. */
-static bool exercise(struct transport *me, uint64_t *seed)
+static bool exercise(struct transport_team *me, uint64_t *seed)
 {
 	struct wait_word blocked;
 	uint64_t ticket, word = 1;
 	ls_status refused;
-	enum transport_lane lane = (enum transport_lane)(next(seed) % TRANSPORT_LANES);
-	struct transport_envelope envelope = {.bytes = sizeof(word), .tag = (int)(next(seed) % 3)};
-	if (!transport_post(me, lane, 1, &envelope, &word, 0, &ticket, &blocked))
+	struct transport_envelope envelope = {.bytes = sizeof(word), .seq = next(seed) % 3};
+	if (!transport_post(me, 1, &envelope, &word, 0, &ticket, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
 	ticket = odd_number(seed); /* or almost any that was ever given */
-	if (transport_taken(me, lane, 1, ticket, &refused, &blocked))
+	if (transport_taken(me, 1, ticket, &refused, &blocked))
 		assert_string_not_equal(ls_status_name(refused), "LS_?");
-	if (!transport_quiet(me, lane, 1, &blocked))
+	if (!transport_quiet(me, 1, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
 	struct transport_message *message =
-		transport_match(me, lane, 1, (int64_t)(next(seed) % 3), &blocked);
+		transport_match(me, 1, (int64_t)(next(seed) % 3), &blocked);
 	if (!message)
 		return false;
 	const unsigned char *payload = transport_payload(me, 1, message);
 	if (message->bytes > WORLD_ARENA_BYTES)
 		assert_null(payload);
 	use(payload, message->bytes);
-	transport_take(me, lane, 1, message, next(seed) % 4 ? LS_OK : LS_MISMATCH);
+	transport_take(me, 1, message, next(seed) % 4 ? LS_OK : LS_MISMATCH);
 	return true;
 }
 
@@ -120,16 +116,16 @@ static void test_one_after_the_other(void **state)
 	uint64_t seed = 0x9e3779b97f4a7c15;
 	int received = 0;
 	for (int i = 0; i < ROUNDS; i++) {
-		scribble(&world->ranks[1].transport, &seed, 200);
+		scribble(&world->ranks[1].team, &seed, 200);
 		for (int j = 0; j < 4; j++)
-			received += exercise(&world->ranks[0].transport, &seed);
+			received += exercise(&world->ranks[0].team, &seed);
 	}
 	assert_true(received > ROUNDS / 20); /* it got past the first check often enough */
 	world_close(world);
 }
 
 struct vandal {
-	struct transport *peer;
+	struct transport_team *peer;
 	_Atomic bool stop;
 	pthread_t thread;
 };
@@ -147,11 +143,11 @@ static void test_at_the_same_time(void **state)
 {
 	(void)state;
 	struct world *world = world_open(2);
-	struct vandal vandal = {.peer = &world->ranks[1].transport};
+	struct vandal vandal = {.peer = &world->ranks[1].team};
 	assert_int_equal(pthread_create(&vandal.thread, NULL, run_vandal, &vandal), 0);
 	uint64_t seed = 0x2545f4914f6cdd1d;
 	for (int i = 0; i < ROUNDS_BESIDE; i++)
-		exercise(&world->ranks[0].transport, &seed);
+		exercise(&world->ranks[0].team, &seed);
 	atomic_store(&vandal.stop, true);
 	wait_join(vandal.thread);
 	world_close(world);

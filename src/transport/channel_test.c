@@ -9,22 +9,23 @@
 
 #include <cmocka.h>
 
+#include "transport/segment.h"
 #include "transport/test_world.h"
 
 enum { SLOTS = TRANSPORT_CHANNEL_SLOTS };
 
-static struct transport *at(struct world *world, int rank)
+static struct transport_team *at(struct world *world, int rank)
 {
-	return &world->ranks[rank].transport;
+	return &world->ranks[rank].team;
 }
 
 /* Posts a short message whose payload is `value`. */
 static bool post(struct world *world, int from, int to, int tag, uint64_t value, uint64_t *ticket,
 		 struct wait_word *blocked)
 {
-	struct transport_envelope envelope = {.tag = tag, .count = 1, .bytes = sizeof(value)};
-	return transport_post(at(world, from), TRANSPORT_POINT, to, &envelope, &value, 0, ticket,
-			      blocked);
+	struct transport_envelope envelope = {
+		.seq = (uint64_t)tag, .count = 1, .bytes = sizeof(value)};
+	return transport_post(at(world, from), to, &envelope, &value, 0, ticket, blocked);
 }
 
 static void must_post(struct world *world, int from, int to, int tag, uint64_t value)
@@ -37,7 +38,7 @@ static void must_post(struct world *world, int from, int to, int tag, uint64_t v
 static struct transport_message *match(struct world *world, int to, int from, int tag)
 {
 	struct wait_word blocked;
-	return transport_match(at(world, to), TRANSPORT_POINT, from, tag, &blocked);
+	return transport_match(at(world, to), from, tag, &blocked);
 }
 
 static uint64_t value_of(struct world *world, int to, int from,
@@ -54,15 +55,15 @@ static void must_take(struct world *world, int to, int from, int tag, uint64_t v
 {
 	struct transport_message *message = match(world, to, from, tag);
 	assert_non_null(message);
-	assert_int_equal(message->tag, tag);
+	assert_int_equal(message->seq, tag);
 	assert_int_equal(value_of(world, to, from, message), value);
-	transport_take(at(world, to), TRANSPORT_POINT, from, message, LS_OK);
+	transport_take(at(world, to), from, message, LS_OK);
 }
 
 static void assert_edge(const struct wait_word *word, struct world *world, int seen_by, int owner,
 			int peer)
 {
-	const struct transport_segment *segment = at(world, seen_by)->links[owner].segment;
+	const struct transport_segment *segment = at(world, seen_by)->seats[owner].link->segment;
 	assert_int_equal(word->edge.segment, WAIT_SEGMENT_LINK);
 	assert_int_equal(word->edge.owner, owner);
 	assert_int_equal(word->edge.peer, peer);
@@ -124,11 +125,10 @@ static void test_half_posted(void **state)
 	struct world *world = world_open(2);
 	struct wait_word blocked;
 	must_post(world, 0, 1, 1, 10);
-	struct transport_segment *segment = at(world, 0)->links[1].segment;
-	struct transport_channel *channel = &segment->channels[TRANSPORT_POINT * 2 + 0];
+	struct transport_channel *channel = transport_channel(at(world, 0), 1, 0);
 	must_post(world, 0, 1, 2, 11);
 	atomic_store(&channel->posted, 1);
-	assert_null(transport_match(at(world, 1), TRANSPORT_POINT, 0, 2, &blocked));
+	assert_null(transport_match(at(world, 1), 0, 2, &blocked));
 	assert_int_equal(blocked.edge.value, 2);
 	must_take(world, 1, 0, 1, 10);
 	wait_store(&channel->posted, 2);
@@ -150,8 +150,8 @@ static void test_claims(void **state)
 	assert_null(match(world, 1, 0, 1));
 	assert_int_equal(value_of(world, 1, 0, first), 10);
 	assert_int_equal(value_of(world, 1, 0, second), 11);
-	transport_take(at(world, 1), TRANSPORT_POINT, 0, second, LS_OK);
-	transport_take(at(world, 1), TRANSPORT_POINT, 0, first, LS_OK);
+	transport_take(at(world, 1), 0, second, LS_OK);
+	transport_take(at(world, 1), 0, first, LS_OK);
 	assert_true(transport_is_valid(at(world, 1)));
 	world_close(world);
 }
@@ -186,13 +186,13 @@ static void test_nothing_there(void **state)
 	struct world *world = world_open(2);
 	struct wait_word blocked;
 	must_post(world, 0, 1, 3, 1);
-	assert_null(transport_match(at(world, 1), TRANSPORT_POINT, 0, 4, &blocked));
+	assert_null(transport_match(at(world, 1), 0, 4, &blocked));
 	assert_edge(&blocked, world, 1, 1, 0);
 	assert_int_equal(blocked.edge.value, 2);
 	assert_false(satisfied(&blocked));
 	must_post(world, 0, 1, 3, 2);
 	assert_true(satisfied(&blocked)); /* something came, so it has to look again */
-	assert_null(transport_match(at(world, 1), TRANSPORT_POINT, 0, 4, &blocked));
+	assert_null(transport_match(at(world, 1), 0, 4, &blocked));
 	assert_false(satisfied(&blocked));
 	must_post(world, 0, 1, 4, 3);
 	assert_true(satisfied(&blocked));
@@ -209,11 +209,11 @@ static void test_self(void **state)
 	ls_status refused;
 	for (uint64_t i = 0; i < SLOTS; i++)
 		assert_true(post(world, 0, 0, 1, i, &ticket, &blocked));
-	assert_false(transport_taken(at(world, 0), TRANSPORT_POINT, 0, ticket, &refused, &blocked));
+	assert_false(transport_taken(at(world, 0), 0, ticket, &refused, &blocked));
 	assert_edge(&blocked, world, 0, 0, 0);
 	for (uint64_t i = 0; i < SLOTS; i++)
 		must_take(world, 0, 0, 1, i);
-	assert_true(transport_taken(at(world, 0), TRANSPORT_POINT, 0, ticket, &refused, &blocked));
+	assert_true(transport_taken(at(world, 0), 0, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 	world_close(world);
 }
@@ -226,34 +226,28 @@ static void test_long(void **state)
 	struct wait_word blocked;
 	ls_status refused;
 	memset(world->ranks[0].memory.base + offset, 0x5a, bytes);
-	struct transport_envelope envelope = {.seq = 12, .count = bytes, .bytes = bytes, .dtype = 3};
-	assert_true(transport_post(at(world, 0), TRANSPORT_COLLECTIVE, 1, &envelope, NULL, offset,
-				   &ticket, &blocked));
-	assert_null(transport_match(at(world, 1), TRANSPORT_COLLECTIVE, 0, 11, &blocked));
-	struct transport_message *message =
-		transport_match(at(world, 1), TRANSPORT_COLLECTIVE, 0, 12, &blocked);
+	struct transport_envelope envelope = {.seq = 12, .count = bytes, .bytes = bytes};
+	assert_true(transport_post(at(world, 0), 1, &envelope, NULL, offset, &ticket, &blocked));
+	assert_null(transport_match(at(world, 1), 0, 11, &blocked));
+	struct transport_message *message = transport_match(at(world, 1), 0, 12, &blocked);
 	assert_non_null(message);
-	assert_int_equal(message->dtype, 3);
 	assert_int_equal(message->count, bytes);
 	const unsigned char *payload = transport_payload(at(world, 1), 0, message);
 	assert_non_null(payload);
 	assert_int_equal(payload[0], 0x5a);
 	assert_int_equal(payload[bytes - 1], 0x5a);
 	assert_int_equal(payload[bytes], 0);
-	assert_false(
-		transport_taken(at(world, 0), TRANSPORT_COLLECTIVE, 1, ticket, &refused, &blocked));
+	assert_false(transport_taken(at(world, 0), 1, ticket, &refused, &blocked));
 	assert_edge(&blocked, world, 0, 1, 1);
 	assert_false(satisfied(&blocked));
-	transport_take(at(world, 1), TRANSPORT_COLLECTIVE, 0, message, LS_OK);
+	transport_take(at(world, 1), 0, message, LS_OK);
 	assert_true(satisfied(&blocked));
-	assert_true(
-		transport_taken(at(world, 0), TRANSPORT_COLLECTIVE, 1, ticket, &refused, &blocked));
+	assert_true(transport_taken(at(world, 0), 1, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 	/* A window outside the arena is nonsense. */
 	envelope.bytes = WORLD_ARENA_BYTES;
-	assert_true(transport_post(at(world, 0), TRANSPORT_COLLECTIVE, 1, &envelope, NULL, 64,
-				   &ticket, &blocked));
-	message = transport_match(at(world, 1), TRANSPORT_COLLECTIVE, 0, 12, &blocked);
+	assert_true(transport_post(at(world, 0), 1, &envelope, NULL, 64, &ticket, &blocked));
+	message = transport_match(at(world, 1), 0, 12, &blocked);
 	assert_non_null(message);
 	assert_null(transport_payload(at(world, 1), 0, message));
 	world_close(world);
@@ -269,22 +263,18 @@ static void test_refusal(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_true(post(world, 0, 1, i, (uint64_t)i, &tickets[i], &blocked));
 	must_take(world, 1, 0, 0, 0);
-	assert_true(
-		transport_taken(at(world, 0), TRANSPORT_POINT, 1, tickets[0], &refused, &blocked));
+	assert_true(transport_taken(at(world, 0), 1, tickets[0], &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
-	transport_take(at(world, 1), TRANSPORT_POINT, 0, match(world, 1, 0, 1), LS_MISMATCH);
+	transport_take(at(world, 1), 0, match(world, 1, 0, 1), LS_MISMATCH);
 	/* The slot is used again before the sender asks; the first refusal stays. */
 	for (uint64_t i = 0; i < SLOTS - 1; i++)
 		must_post(world, 0, 1, 50, i);
-	transport_take(at(world, 1), TRANSPORT_POINT, 0, match(world, 1, 0, 50), LS_TRUNCATED);
-	assert_true(
-		transport_taken(at(world, 0), TRANSPORT_POINT, 1, tickets[1], &refused, &blocked));
+	transport_take(at(world, 1), 0, match(world, 1, 0, 50), LS_TRUNCATED);
+	assert_true(transport_taken(at(world, 0), 1, tickets[1], &refused, &blocked));
 	assert_int_equal(refused, LS_MISMATCH);
-	assert_false(
-		transport_taken(at(world, 0), TRANSPORT_POINT, 1, tickets[2], &refused, &blocked));
+	assert_false(transport_taken(at(world, 0), 1, tickets[2], &refused, &blocked));
 	must_take(world, 1, 0, 2, 2);
-	assert_true(
-		transport_taken(at(world, 0), TRANSPORT_POINT, 1, tickets[2], &refused, &blocked));
+	assert_true(transport_taken(at(world, 0), 1, tickets[2], &refused, &blocked));
 	assert_int_equal(refused, LS_MISMATCH);
 	/* The other lane and the other direction are not closed. */
 	must_post(world, 1, 0, 0, 0);
@@ -301,14 +291,14 @@ static void test_quiet(void **state)
 	struct wait_word blocked;
 	must_post(world, 0, 1, 1, 10);
 	must_post(world, 0, 1, 2, 11);
-	assert_true(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	assert_true(transport_quiet(at(world, 0), 1, &blocked));
 	struct transport_message *message = match(world, 1, 0, 2);
-	assert_false(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	assert_false(transport_quiet(at(world, 0), 1, &blocked));
 	assert_edge(&blocked, world, 0, 1, 1);
 	assert_false(satisfied(&blocked));
-	transport_take(at(world, 1), TRANSPORT_POINT, 0, message, LS_OK);
+	transport_take(at(world, 1), 0, message, LS_OK);
 	assert_true(satisfied(&blocked));
-	assert_true(transport_quiet(at(world, 0), TRANSPORT_POINT, 1, &blocked));
+	assert_true(transport_quiet(at(world, 0), 1, &blocked));
 	world_close(world);
 }
 
@@ -334,8 +324,7 @@ static void *run_sender(void *argument)
 		ls_status refused;
 		while (!post(world, 0, 1, stream->tag, i, &ticket, &blocked))
 			assert_int_equal(world_await(&world->ranks[0], &blocked), LS_OK);
-		while (stream->ask && !transport_taken(at(world, 0), TRANSPORT_POINT, 1, ticket,
-						       &refused, &blocked))
+		while (stream->ask && !transport_taken(at(world, 0), 1, ticket, &refused, &blocked))
 			assert_int_equal(world_await(&world->ranks[0], &blocked), LS_OK);
 	}
 	wait_thread_leave(&world->ranks[0].waiter);
@@ -351,15 +340,14 @@ static void *run_receiver(void *argument)
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		struct wait_word blocked;
 		struct transport_message *message;
-		while (!(message = transport_match(at(world, 1), TRANSPORT_POINT, 0, stream->tag,
-						   &blocked)))
+		while (!(message = transport_match(at(world, 1), 0, stream->tag, &blocked)))
 			assert_int_equal(world_await(&world->ranks[1], &blocked), LS_OK);
 		uint64_t value = value_of(world, 1, 0, message);
 		if (stream->tag != 0)
 			assert_int_equal(value, last + 1);
 		last = value;
 		stream->sum += value;
-		transport_take(at(world, 1), TRANSPORT_POINT, 0, message, LS_OK);
+		transport_take(at(world, 1), 0, message, LS_OK);
 	}
 	wait_thread_leave(&world->ranks[1].waiter);
 	return NULL;

@@ -90,10 +90,12 @@ static int read_all(const struct transport *transport, int peer, uint64_t addres
 	return word == word_of(transport, peer) ? 0 : ESRCH;
 }
 
-ls_status transport_read(const struct transport *transport, int peer, uint64_t address, void *to,
+ls_status transport_read(const struct transport_team *team, int member, uint64_t address, void *to,
 			 uint64_t bytes)
 {
-	const struct transport_link *link = &transport->links[peer];
+	const struct transport *transport = team->transport;
+	const struct transport_link *link = team->seats[member].link;
+	int peer = link->peer;
 	if (bytes == 0)
 		return LS_OK;
 	int error = read_all(transport, peer, address, to, bytes);
@@ -137,8 +139,7 @@ void transport_probe(struct transport *transport, bool allowed)
 			why = error;
 		}
 	}
-	if (!allowed)
-		atomic_store(&transport->reads_me, TRANSPORT_READS_NO);
+	transport->no_remote = !allowed;
 	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
@@ -146,20 +147,20 @@ void transport_probe(struct transport *transport, bool allowed)
 		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, transport_errno_text(why));
 }
 
-bool transport_reads_me(struct transport *transport)
+bool transport_reads_me(struct transport_team *team)
 {
-	uint32_t known = atomic_load_explicit(&transport->reads_me, memory_order_relaxed);
+	uint32_t known = atomic_load_explicit(&team->reads_me, memory_order_relaxed);
 	if (known != TRANSPORT_READS_OPEN)
 		return known == TRANSPORT_READS_YES;
 	known = TRANSPORT_READS_YES;
-	for (int q = 0; q < transport->size && known == TRANSPORT_READS_YES; q++) {
-		const struct transport_remote *remote = &transport->links[q].segment->remote;
+	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
+		const struct transport_remote *remote = &team->seats[q].link->segment->remote;
 		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
 			return false;
 		uint64_t readable = atomic_load_explicit(&remote->readable, memory_order_relaxed);
-		if (!(readable >> transport->rank & 1u))
+		if (!(readable >> team->transport->rank & 1u))
 			known = TRANSPORT_READS_NO;
 	}
-	atomic_store_explicit(&transport->reads_me, known, memory_order_relaxed);
+	atomic_store_explicit(&team->reads_me, known, memory_order_relaxed);
 	return known == TRANSPORT_READS_YES;
 }

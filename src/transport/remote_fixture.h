@@ -69,7 +69,7 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 	struct wait_word blocked;
 	switch (order) {
 	case 'r':
-		return transport_reads_me(transport);
+		return transport_reads_me(&rank->team);
 	case 'b':
 		return (unsigned char)atomic_load(&transport->segment->remote.readable);
 	case 'u':
@@ -78,10 +78,10 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 		transport_remote_fini(transport);
 		return 1;
 	case 'm':
-		while (!(message = transport_match(transport, TRANSPORT_POINT, 0, 7, &blocked)))
+		while (!(message = transport_match(&rank->team, 0, 7, &blocked)))
 			if (world_await(rank, &blocked) != LS_OK)
 				return 0;
-		transport_take(transport, TRANSPORT_POINT, 0, message, LS_OK);
+		transport_take(&rank->team, 0, message, LS_OK);
 		return 1;
 	case 'x':
 		execl("/proc/self/exe", "remote_test", "idle", (char *)NULL);

@@ -25,15 +25,13 @@ static int occurrences(const char *text, const char *word)
 static void pass_a_message(struct duo *duo)
 {
 	struct world_rank *rank = &duo->world->ranks[0];
-	struct transport_envelope envelope = {.bytes = 3, .tag = 7};
+	struct transport_envelope envelope = {.bytes = 3, .seq = 7};
 	struct wait_word blocked;
 	uint64_t ticket;
 	ls_status refused = LS_INTERNAL;
-	assert_true(transport_post(&rank->transport, TRANSPORT_POINT, 1, &envelope, "abc", 0,
-				   &ticket, &blocked));
+	assert_true(transport_post(&rank->team, 1, &envelope, "abc", 0, &ticket, &blocked));
 	assert_int_equal(duo_ask(duo, 'm'), 1);
-	assert_true(
-		transport_taken(&rank->transport, TRANSPORT_POINT, 1, ticket, &refused, &blocked));
+	assert_true(transport_taken(&rank->team, 1, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 }
 
@@ -52,19 +50,20 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 	capture_begin(&capture);
 	duo_open(&duo, kind);
 	struct transport *transport = &duo.world->ranks[0].transport;
+	struct transport_team *team = &duo.world->ranks[0].team;
 	unsigned char child_readable = duo_ask(&duo, 'b'); /* it has probed when it answers */
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
 	assert_int_equal(child_readable, expected->child_reads ? 3 : 2);
 	assert_int_equal(atomic_load(&transport->segment->remote.readable),
 			 expected->parent_reads ? 3 : 1);
-	assert_int_equal(transport_reads_me(transport), expected->child_reads);
+	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
 	assert_int_equal(occurrences(text, "LS-LINK-REMOTE"), expected->text ? 1 : 0);
 	if (expected->text)
 		assert_non_null(strstr(text, expected->text));
 	capture_begin(&capture);
-	ls_status status = transport_read(transport, 1, (uintptr_t)duo.area + 5, &byte, 1);
+	ls_status status = transport_read(team, 1, (uintptr_t)duo.area + 5, &byte, 1);
 	text = capture_end(&capture);
 	assert_int_equal(status, expected->parent_reads ? LS_OK : LS_SYSTEM);
 	assert_int_equal(byte, expected->parent_reads ? duo_byte(5) : 0);
@@ -100,7 +99,7 @@ static void test_off(void **state)
 	message_set_level(SETTING_LOG_WARN);
 	assert_string_equal(text, "");       /* it is as was asked for */
 	assert_int_equal(child_readable, 2); /* itself */
-	assert_false(transport_reads_me(&duo.world->ranks[0].transport));
+	assert_false(transport_reads_me(&duo.world->ranks[0].team));
 	assert_int_equal(duo_ask(&duo, 'r'), 0);
 	pass_a_message(&duo);
 	assert_int_equal(duo_close(&duo), 0);
@@ -175,7 +174,7 @@ static void test_answers(void **state)
 {
 	(void)state;
 	struct world *world = world_open(3);
-	struct transport *me = &world->ranks[1].transport;
+	struct transport_team *me = &world->ranks[1].team;
 	struct transport_remote *his = &world->ranks[2].transport.segment->remote;
 	/* As if rank 2 had not tried yet: no, but not for good. */
 	atomic_store(&his->probed, 0);
@@ -187,10 +186,10 @@ static void test_answers(void **state)
 	assert_true(transport_reads_me(me));
 	/* Another rank has not asked yet, and only its own bit counts for it. */
 	atomic_store(&his->readable, ~UINT64_C(1));
-	assert_false(transport_reads_me(&world->ranks[0].transport));
+	assert_false(transport_reads_me(&world->ranks[0].team));
 	atomic_store(&his->readable, 7);
-	assert_false(transport_reads_me(&world->ranks[0].transport));
-	assert_true(transport_reads_me(&world->ranks[2].transport));
+	assert_false(transport_reads_me(&world->ranks[0].team));
+	assert_true(transport_reads_me(&world->ranks[2].team));
 	world_close(world);
 }
 
@@ -198,7 +197,7 @@ static void test_alone(void **state)
 {
 	(void)state;
 	struct world *world = world_open(1);
-	struct transport *me = &world->ranks[0].transport;
+	struct transport_team *me = &world->ranks[0].team;
 	uint64_t from = 42, to = 0;
 	assert_true(transport_reads_me(me));
 	assert_int_equal(transport_read(me, 0, (uintptr_t)&from, &to, sizeof(to)), LS_OK);

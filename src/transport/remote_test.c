@@ -16,9 +16,9 @@
 #include "transport/segment.h"
 #include "transport/remote_fixture.h"
 
-static struct transport *mine(struct duo *duo)
+static struct transport_team *mine(struct duo *duo)
 {
-	return &duo->world->ranks[0].transport;
+	return &duo->world->ranks[0].team;
 }
 
 /* Reads `bytes` from byte `from` of the child's area to an address that is `shift` off alignment. */
@@ -209,8 +209,7 @@ static void test_forked_copy(void **state)
 {
 	(void)state;
 	struct world *world = world_open(2);
-	struct transport *transport = &world->ranks[0].transport;
-	struct transport_link *link = &transport->links[1];
+	struct transport_link *link = &world->ranks[0].transport.links[1];
 	uint64_t from = 42, to = 0;
 	pid_t copy = fork();
 	assert_true(copy >= 0);
@@ -219,9 +218,10 @@ static void test_forked_copy(void **state)
 		for (;;)
 			pause();
 	}
-	assert_int_equal(transport_read(transport, 1, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
+	assert_int_equal(
+		transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
 	link->pid = copy;
-	assert_int_equal(transport_read(transport, 1, (uintptr_t)&from, &to, sizeof(to)),
+	assert_int_equal(transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
 			 LS_PEER_DIED);
 	int status;
 	assert_int_equal(kill(copy, SIGKILL), 0);
@@ -241,19 +241,19 @@ static void test_one_process(void **state)
 	for (size_t i = 0; i < sizeof(from); i++)
 		from[i] = duo_byte(i);
 	for (int r = 0; r < COUNT; r++) {
-		struct transport *transport = &world->ranks[r].transport;
-		assert_true(transport_reads_me(transport));
+		struct transport_team *team = &world->ranks[r].team;
+		assert_true(transport_reads_me(team));
 		for (int q = 0; q < COUNT; q++) {
 			memset(to, 0, sizeof(to));
-			assert_int_equal(transport_read(transport, q, (uintptr_t)from + 1, to,
-							sizeof(to) - 1),
-					 LS_OK);
+			assert_int_equal(
+				transport_read(team, q, (uintptr_t)from + 1, to, sizeof(to) - 1),
+				LS_OK);
 			assert_memory_equal(to, from + 1, sizeof(to) - 1);
 			assert_int_equal(to[sizeof(to) - 1], 0);
 		}
 	}
 	capture_begin(&capture);
-	assert_int_equal(transport_read(&world->ranks[0].transport, 1, 16, to, 8), LS_SYSTEM);
+	assert_int_equal(transport_read(&world->ranks[0].team, 1, 16, to, 8), LS_SYSTEM);
 	assert_non_null(strstr(capture_end(&capture), "Bad address"));
 	world_close(world);
 }
@@ -280,13 +280,13 @@ static void test_more_than_one_call(void **state)
 	(void)state;
 	const size_t bytes = (size_t)2050 << 20;
 	struct world *world = world_open(2);
-	struct transport *transport = &world->ranks[0].transport;
+	struct transport_team *team = &world->ranks[0].team;
 	unsigned char *to = map_again_and_again(bytes);
 	unsigned char *from = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_true(from != MAP_FAILED);
 	from[bytes - 2] = 7;
-	assert_int_equal(transport_read(transport, 1, (uintptr_t)from, to, bytes - 1), LS_OK);
+	assert_int_equal(transport_read(team, 1, (uintptr_t)from, to, bytes - 1), LS_OK);
 	assert_int_equal(to[bytes - 3], 0);
 	assert_int_equal(to[bytes - 2], 7);
 	assert_int_equal(munmap(from, bytes), 0);

@@ -15,12 +15,6 @@
 #include "base/messages.h"
 #include "base/seqlock.h"
 
-static size_t segment_bytes(int size)
-{
-	return sizeof(struct transport_segment) +
-	       TRANSPORT_LANES * (size_t)size * sizeof(struct transport_channel);
-}
-
 void transport_close_fds(int *fds, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -33,7 +27,7 @@ void transport_close_fds(int *fds, int count)
 /* Shared memory is not copied on fork, so a child must not see it. NULL on failure, with errno. */
 static void *map(int fd, size_t bytes)
 {
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (memory == MAP_FAILED)
 		return NULL;
 	if (madvise(memory, bytes, MADV_DONTFORK) != 0) {
@@ -45,19 +39,19 @@ static void *map(int fd, size_t bytes)
 	return memory;
 }
 
-static int allocate(int fd, size_t bytes)
+static int allocate(int fd, size_t at, size_t bytes)
 {
 	int rc;
 	do
-		rc = fallocate(fd, 0, 0, (off_t)bytes);
+		rc = fallocate(fd, 0, (off_t)at, (off_t)bytes);
 	while (rc != 0 && errno == EINTR);
 	return rc;
 }
 
 /* NULL on failure, with errno, and *step names the call. */
-static struct transport_segment *create(uint64_t job, int rank, size_t bytes, int *fd,
-					const char **step)
+static struct transport_segment *create(uint64_t job, int rank, int size, int *fd, const char **step)
 {
+	size_t bytes = transport_segment_bytes(size);
 	char name[64];
 	snprintf(name, sizeof(name), "lockstep-segment:%016" PRIx64 ":%d", job, rank);
 	*step = "memfd_create";
@@ -65,8 +59,15 @@ static struct transport_segment *create(uint64_t job, int rank, size_t bytes, in
 	if (*fd < 0)
 		return NULL;
 	struct transport_segment *segment = NULL;
-	*step = "fallocate";
-	if (allocate(*fd, bytes) == 0) {
+	*step = "ftruncate";
+	int rc = ftruncate(*fd, (off_t)bytes);
+	if (rc == 0) {
+		*step = "fallocate";
+		rc = allocate(*fd, 0,
+			      TRANSPORT_AREAS_AT + (rank == 0 ? transport_area_bytes(size)
+							      : transport_area_reports_at(size)));
+	}
+	if (rc == 0) {
 		*step = "fcntl(F_ADD_SEALS)";
 		if (fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
 			*step = "mmap";
@@ -88,11 +89,11 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		MESSAGE_SAY(MESSAGE_LINK_SIZE, rank, size, TRANSPORT_SIZE_MAX);
 		return LS_BAD_ARGUMENT;
 	}
-	size_t bytes = segment_bytes(size);
+	size_t bytes = transport_segment_bytes(size);
 	const char *step = "calloc";
 	struct transport_link *links = calloc((size_t)size, sizeof(*links));
 	int fd = -1;
-	struct transport_segment *segment = links ? create(job, rank, bytes, &fd, &step) : NULL;
+	struct transport_segment *segment = links ? create(job, rank, size, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
 		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, transport_errno_text(error));
@@ -102,7 +103,6 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	for (int i = 0; i < size; i++) {
 		links[i].peer = i;
 		links[i].segment_fd = links[i].trace_fd = -1;
-		lock_link_init(&links[i].lock);
 	}
 	segment->head = (struct transport_head){
 		.magic = TRANSPORT_MAGIC,
@@ -142,11 +142,115 @@ void transport_fini(struct transport *transport)
 		transport_close_fds(&link->segment_fd, 1);
 		if (i != transport->rank)
 			transport_close_fds(&link->trace_fd, 1);
-		lock_link_fini(&link->lock);
 	}
 	free(transport->links);
 	*transport = (struct transport){.segment_fd = -1};
 }
+
+/* ---- areas ---- */
+
+ls_status transport_area_grow(struct transport *transport, unsigned index, int members, bool reports)
+{
+	int size = transport->size, fd = transport->segment_fd;
+	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
+	size_t at = TRANSPORT_AREAS_AT + index * area, bytes = transport_area_reports_at(members);
+	if (allocate(fd, at, bytes) == 0 && (!reports || allocate(fd, at + told, area - told) == 0))
+		return LS_OK;
+	int error = errno;
+	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, bytes, "fallocate",
+		    transport_errno_text(error));
+	return transport_errno_status(error);
+}
+
+static void reset_channel(struct transport_channel *channel)
+{
+	if (atomic_load_explicit(&channel->posted, memory_order_relaxed) == 0)
+		return; /* nobody has used it */
+	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
+		atomic_store_explicit(&channel->slots[i].state, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->posted, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->taken, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->refused, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->matched, 0, memory_order_relaxed);
+}
+
+/* Relaxed: the next members learn of the area by what this rank tells them afterwards. */
+void transport_area_reset(struct transport *transport, unsigned index, int members,
+			  uint64_t collectives)
+{
+	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
+	struct transport_lanes *lanes = (struct transport_lanes *)(area + 1);
+	_Atomic uint64_t *words[] = {&area->finished, &area->over,      &area->claim,
+				     &area->cause,    &area->looked_ns, &area->reported};
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		atomic_store_explicit(words[i], 0, memory_order_relaxed);
+	for (uint64_t seq = 1; seq <= collectives && seq <= TRANSPORT_ENTRIES; seq++)
+		atomic_store_explicit(&area->entries[seq % TRANSPORT_ENTRIES].signal, 0,
+				      memory_order_relaxed);
+	for (int q = 0; q < members; q++) {
+		reset_channel(&lanes[q].channel);
+		transport_mail_reset(&lanes[q].mail);
+	}
+}
+
+/* ---- teams ---- */
+
+ls_status transport_team_init(struct transport_team *team, struct transport *transport)
+{
+	*team = (struct transport_team){.transport = transport};
+	team->boxes = calloc((size_t)transport->size, sizeof(*team->boxes));
+	if (!team->boxes)
+		return LS_OUT_OF_MEMORY;
+	for (int i = 0; i < transport->size; i++)
+		lock_link_init(&team->boxes[i].lock);
+	return LS_OK;
+}
+
+void transport_team_fini(struct transport_team *team)
+{
+	for (int i = 0; team->boxes && i < team->transport->size; i++)
+		lock_link_fini(&team->boxes[i].lock);
+	free(team->boxes);
+	*team = (struct transport_team){0};
+}
+
+/* The room for messages is written before it is read. */
+static void clear_box(struct transport_box *box)
+{
+	lock_link_acquire(&box->lock);
+	memset(&box->cursor, 0, offsetof(struct transport_cursor, messages));
+	lock_link_release(&box->lock);
+}
+
+void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
+			const uint16_t *areas)
+{
+	struct transport *transport = team->transport;
+	team->rank = rank;
+	team->size = size;
+	atomic_store(&team->reads_me,
+		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
+	for (int q = 0; q < size; q++) {
+		struct transport_link *link = &transport->links[members[q]];
+		team->seats[q] = (struct transport_seat){
+			.world = members[q],
+			.link = link,
+			.area = transport_area_at(link->segment, transport->size, areas[q]),
+		};
+		clear_box(&team->boxes[q]);
+	}
+}
+
+void transport_team_set_world(struct transport_team *team)
+{
+	uint8_t members[TRANSPORT_SIZE_MAX];
+	uint16_t areas[TRANSPORT_SIZE_MAX] = {0};
+	for (int q = 0; q < team->transport->size; q++)
+		members[q] = (uint8_t)q;
+	transport_team_set(team, team->transport->rank, team->transport->size, members, areas);
+}
+
+/* ---- mapping ---- */
 
 /* NULL if fd is what a segment of rank `rank` has to be before it can be touched; else the
  * reason. */
@@ -168,7 +272,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 {
 	struct transport_head head;
 	seqlock_load(&head, &segment->head, sizeof(head));
-	if (head.magic != TRANSPORT_MAGIC || head.bytes != segment_bytes(transport->size))
+	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport_segment_bytes(transport->size))
 		return "its segment is none of this version";
 	if (head.job != transport->job || head.rank != rank || head.size != transport->size)
 		return "its segment belongs to another job or rank";
@@ -178,7 +282,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 static ls_status map_peer(const struct transport *transport, int rank, int fd,
 			  struct transport_segment **out)
 {
-	size_t bytes = segment_bytes(transport->size);
+	size_t bytes = transport_segment_bytes(transport->size);
 	struct transport_segment *segment = NULL;
 	ls_status status = LS_STRANGER;
 	*out = NULL;
@@ -210,14 +314,14 @@ ls_status transport_link_open(struct transport *transport, int rank, int fds[TRA
 	if (status == LS_OK) {
 		status = memory_view_open(&link->arena, fds[TRANSPORT_FD_ARENA], rank);
 		if (status != LS_OK)
-			munmap(segment, segment_bytes(transport->size));
+			munmap(segment, transport_segment_bytes(transport->size));
 	}
 	if (status != LS_OK) {
 		transport_close_fds(fds, TRANSPORT_FDS);
 		return status;
 	}
 	link->segment = segment;
-	link->segment_bytes = segment_bytes(transport->size);
+	link->segment_bytes = transport_segment_bytes(transport->size);
 	link->segment_fd = fds[TRANSPORT_FD_SEGMENT];
 	link->trace_fd = fds[TRANSPORT_FD_TRACE];
 	fds[TRANSPORT_FD_SEGMENT] = fds[TRANSPORT_FD_TRACE] = -1;
@@ -230,4 +334,11 @@ ls_status transport_link_open_own(struct transport *transport, int arena_fd, int
 	struct transport_link *link = &transport->links[transport->rank];
 	link->trace_fd = trace_fd;
 	return memory_view_open(&link->arena, arena_fd, transport->rank);
+}
+
+struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)
+{
+	struct transport_lanes *lanes =
+		(struct transport_lanes *)(transport_member(team, owner) + 1);
+	return &lanes[source].mail;
 }

@@ -23,12 +23,13 @@ LS_CHECKED ls_status transport_link_open(struct transport *transport, int rank,
 LS_CHECKED ls_status transport_link_open_own(struct transport *transport, int arena_fd,
 					     int trace_fd);
 
-/* The channel from rank `source` in the segment of rank `owner`. */
-static inline struct transport_channel *transport_channel(const struct transport *transport,
-							  enum transport_lane lane, int owner,
-							  int source)
+/* The channel from member `source` in the area of member `owner`. */
+static inline struct transport_channel *transport_channel(const struct transport_team *team,
+							  int owner, int source)
 {
-	return &transport->links[owner].segment->channels[(int)lane * transport->size + source];
+	struct transport_lanes *lanes =
+		(struct transport_lanes *)(transport_member(team, owner) + 1);
+	return &lanes[source].channel;
 }
 
 /* ---- hub.c ---- */

@@ -22,6 +22,7 @@ enum { WORLD_ARENA_BYTES = 1 << 20, WORLD_LIMIT_MS = 30000 };
 struct world_rank {
 	struct world *world;
 	struct transport transport;
+	struct transport_team team; /* of all ranks, once they are connected */
 	struct memory memory;
 	struct wait_board *board;
 	struct waiter waiter;
@@ -52,6 +53,7 @@ static inline void world_init_rank(struct world *world, int r)
 	assert_true(rank->trace_fd >= 0);
 	assert_int_equal(memory_init(&rank->memory, WORLD_ARENA_BYTES, WORLD_JOB, r), LS_OK);
 	assert_int_equal(transport_init(&rank->transport, WORLD_JOB, r, world->size), LS_OK);
+	assert_int_equal(transport_team_init(&rank->team, &rank->transport), LS_OK);
 	rank->waiter = (struct waiter){
 		.board = rank->board,
 		.bell = &rank->transport.segment->bell,
@@ -65,6 +67,7 @@ static inline void world_fini_rank(struct world *world, int r)
 {
 	struct world_rank *rank = &world->ranks[r];
 	wait_close(&rank->waiter);
+	transport_team_fini(&rank->team);
 	transport_fini(&rank->transport);
 	memory_fini(&rank->memory);
 	close(rank->trace_fd);
@@ -105,7 +108,10 @@ static inline ls_status world_connect_rank(struct world_rank *rank)
 		.pids = world->pids,
 		.no_remote = world->no_remote,
 	};
-	return transport_connect(&rank->transport, &exchange);
+	ls_status status = transport_connect(&rank->transport, &exchange);
+	if (status == LS_OK)
+		transport_team_set_world(&rank->team);
+	return status;
 }
 
 static inline void *world_connect_thread(void *argument)

@@ -9,7 +9,7 @@
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
- *   | head    | per group: member  | entry slot 0 … K-1    | channels [lane][source rank]       |
+ *   | head    | per group: member  | entry slot 0 … K-1    | lanes [source rank]: a channel     |
  *   | bell    | finished, left,    | header 64 B + payload | posted (source) | taken (owner)    |
  *   |         | cause, look, claim |                       | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
@@ -29,6 +29,7 @@
 #include "base/lock.h"
 #include "base/wait.h"
 #include "memory/memory.h"
+#include "transport/mail.h"
 
 enum {
 	TRANSPORT_SIZE_MAX = 64, /* ranks of one job, so far */
@@ -39,12 +40,16 @@ enum {
 	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
 	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
 	TRANSPORT_TINY_BYTES = 24,     /* payload of an entry in its header line */
-	TRANSPORT_CHANNEL_SLOTS = 32, /* unmatched messages per peer and lane that complete at once */
+	TRANSPORT_CHANNEL_SLOTS = 32,  /* messages to a peer that are under way at once */
 	TRANSPORT_MESSAGE_INLINE =
 		192, /* payload of a message slot; longer ones stay with the sender */
 	TRANSPORT_TEXT_BYTES = 2048,
 	TRANSPORT_PHASE_BITS = 16,
 	TRANSPORT_CPU_WORDS = 16, /* 1024 processors */
+	TRANSPORT_AREAS =
+		513, /* groups a rank may be a member of at once, that of all ranks included */
+	TRANSPORT_PAGE_BYTES = 4096,
+	TRANSPORT_AREAS_AT = TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
@@ -86,33 +91,43 @@ struct transport_entry {
 };
 _Static_assert(sizeof(struct transport_entry) == TRANSPORT_ENTRY_BYTES, "entry slot");
 
-/* Words of one member of a group, each on the line of who writes it. */
-struct transport_member {
+/* A rank's word on why a group is closed; valid once the group's cause names that rank. */
+struct transport_report {
+	_Alignas(64) uint32_t status;
+	int32_t blamed; /* world rank, -1: none */
+	uint64_t operation;
+	char text[TRANSPORT_TEXT_BYTES];
+};
+
+/* What a rank's segment holds for one group that the rank is a member of; words each on the line of who writes
+ * them. Behind it lie [world size] places for the channels from each member, by group rank, and then [world
+ * size] reports, by world rank: transport_channel and transport_report. Memory is there as far as the group
+ * needs it. */
+struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
+	/* Messages beside the caller that are over here, of all groups; in the area of the group of all ranks. */
+	_Atomic uint64_t points;
 	/* Queued collectives that are over here, for threads of this rank that wait for another of its
 	 * threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t over;
-	_Alignas(64) _Atomic uint64_t left; /* 1 + clock_now_ns when it closed, 0 before */
-	/* Used in member 0's segment only, written by anybody: who works out the first cause (rank
-	 * + 1), whose text holds (rank + 1), when somebody last looked. */
+	/* How many groups have had this area and were closed by the rank: so who knows how many there were
+	 * before its group need not fear that the area is used again. */
+	_Alignas(64) _Atomic uint64_t left;
+	/* Threads of the rank that sleep in this group: whoever leaves has to wake only them. */
+	_Atomic uint32_t asleep;
+	/* Used in member 0's area only, written by anybody: who works out the first cause (world rank + 1),
+	 * whose report holds (world rank + 1), when somebody last looked. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
 	_Alignas(64) _Atomic uint64_t reported; /* bit mask of reports already printed, see group */
-	/* This rank's word on the cause; valid once `cause` names it. */
-	_Alignas(64) uint32_t status;
-	int32_t blamed;
-	uint64_t operation;
-	char text[TRANSPORT_TEXT_BYTES];
 	struct transport_entry entries[TRANSPORT_ENTRIES];
 };
 
 /* What a message says of itself. */
 struct transport_envelope {
-	uint64_t seq; /* for collectives: the collective's number */
+	uint64_t seq; /* the collective's number */
 	uint64_t count, bytes;
-	int32_t tag;
-	uint32_t dtype, record;
 };
 
 /* A slot of a channel. The source fills a free one and stores state last; the owner copies what it
@@ -123,18 +138,16 @@ struct transport_slot {
 	struct transport_packed {
 		uint64_t seq, count, bytes;
 		uint64_t window; /* arena offset in the source's arena, for what is not inline */
-		int32_t tag;
-		uint32_t dtype, record, reserved;
 	} packed;
-	uint64_t reserved;
+	uint64_t reserved[3];
 	unsigned char payload[TRANSPORT_MESSAGE_INLINE];
 };
 _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
 
-/* Messages of one rank (the source) to the rank whose segment this is (the owner), on one lane.
+/* Messages of one rank (the source) to the rank whose segment this is (the owner), within collectives.
  *
  *            source                             owner
- *   state == 0: fill, state = n      lowest state <= posted with this key: claim, copy
+ *   state == 0: fill, state = n      lowest state <= posted of this number: claim, copy
  *   posted = n, ring          --->   (refused = status), state = 0
  *   taken > seen: look again  <---   taken += 1, ring
  *
@@ -152,8 +165,6 @@ struct transport_channel {
 	_Atomic uint64_t matched; /* messages claimed so far, by the owner; taken <= matched */
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
-
-enum transport_lane { TRANSPORT_COLLECTIVE, TRANSPORT_POINT, TRANSPORT_LANES };
 
 /* Says whose segment this is; checked before anything else in it is looked at. */
 struct transport_head {
@@ -185,16 +196,51 @@ struct transport_segment {
 	uint64_t table, algorithm;
 	struct wait_bell bell;
 	struct transport_remote remote;
-	struct transport_member member;      /* of the world group */
-	struct transport_channel channels[]; /* [TRANSPORT_LANES][world size] */
+	/* Behind it, from TRANSPORT_AREAS_AT on, lie TRANSPORT_AREAS areas. The first one is of the group of all
+	 * ranks. Memory is there for that one, and for others once they are used. */
 };
+_Static_assert(sizeof(struct transport_segment) <= TRANSPORT_AREAS_AT, "areas lie behind it");
+
+/* From one member to one. */
+struct transport_lanes {
+	struct transport_channel channel; /* for the plans of collectives that send messages */
+	struct mail_box mail;             /* for sends and receives */
+};
+
+/* Where the reports begin in an area; and its bytes, which end with a page. */
+static inline size_t transport_area_reports_at(int world_size)
+{
+	return sizeof(struct transport_area) + (size_t)world_size * sizeof(struct transport_lanes);
+}
+static inline size_t transport_area_bytes(int world_size)
+{
+	size_t bytes = transport_area_reports_at(world_size) +
+		       (size_t)world_size * sizeof(struct transport_report);
+	return (bytes + TRANSPORT_PAGE_BYTES - 1) / TRANSPORT_PAGE_BYTES * TRANSPORT_PAGE_BYTES;
+}
+static inline size_t transport_segment_bytes(int world_size)
+{
+	return TRANSPORT_AREAS_AT + TRANSPORT_AREAS * transport_area_bytes(world_size);
+}
+/* Area `index` < TRANSPORT_AREAS of a segment. */
+static inline struct transport_area *transport_area_at(const struct transport_segment *segment,
+						       int world_size, unsigned index)
+{
+	return (struct transport_area *)((uintptr_t)segment + TRANSPORT_AREAS_AT +
+					 index * transport_area_bytes(world_size));
+}
+/* What rank `teller` of the world has to say of a group; `head` is the area of the group's member 0. */
+static inline struct transport_report *transport_report(const struct transport_area *head,
+							int world_size, int teller)
+{
+	return (struct transport_report *)((uintptr_t)head + transport_area_reports_at(world_size)) +
+	       teller;
+}
 
 /* A message that a thread of this rank has claimed, copied out of reach of its source. */
 struct transport_message {
 	uint64_t position;
 	uint64_t seq, count, bytes, window;
-	int32_t tag;
-	uint32_t dtype, record;
 	uint32_t index; /* of its slot */
 	const struct transport_slot *slot;
 };
@@ -208,8 +254,7 @@ struct transport_cursor {
 	struct transport_message messages[TRANSPORT_CHANNEL_SLOTS];
 };
 
-/* One rank as this process sees it; my own rank has one too. Any thread may use a link: the lock
- * makes posting one step, and finding and claiming another. */
+/* One rank as this process sees it; my own rank has one too. */
 struct transport_link {
 	int peer; /* world rank */
 	struct transport_segment *segment;
@@ -221,8 +266,6 @@ struct transport_link {
 	/* Of the peer's struct transport_remote, copied once; constant after transport_connect. */
 	int pid;
 	uint64_t word_address;
-	struct lock_link lock;
-	struct transport_cursor cursors[TRANSPORT_LANES] LOCK_GUARDED(link);
 };
 
 struct transport {
@@ -233,7 +276,31 @@ struct transport {
 	struct transport_segment *segment;
 	struct transport_link *links; /* [size]; NULL before init */
 	uint64_t *word;               /* what my segment's remote.address names; NULL: none */
-	_Atomic uint32_t reads_me;    /* enum transport_reads, found out by transport_reads_me */
+	bool no_remote;               /* nobody reads my plain memory */
+};
+
+/* What this process keeps of its channels with one member. Any thread may use them: the lock makes
+ * posting one step, and finding and claiming another. */
+struct transport_box {
+	struct lock_link lock;
+	struct transport_cursor cursor LOCK_GUARDED(link);
+};
+
+/* Where a member sits. */
+struct transport_seat {
+	int world; /* its rank there */
+	struct transport_link *link;
+	struct transport_area *area; /* of this group, in its segment */
+};
+
+/* The members of one group, as this process sees them. All that is done in a group names members by their
+ * rank in it. Constant while the group is open. */
+struct transport_team {
+	struct transport *transport;
+	int rank, size;
+	_Atomic uint32_t reads_me;   /* enum transport_reads, found out by transport_reads_me */
+	struct transport_box *boxes; /* [world size]; NULL before init */
+	struct transport_seat seats[TRANSPORT_SIZE_MAX];
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
@@ -277,14 +344,42 @@ struct transport_exchange {
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
 
+/* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors
+ * are closed. Harmless on a transport that is zeroed, and when repeated. */
+void transport_fini(struct transport *transport);
+
+/* ---- areas ---- */
+
+/* Gives area `index` of my segment memory for a group of `members`, and for reports on it, if it is to be of
+ * its first member. What has memory already keeps it. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
+LS_CHECKED ls_status transport_area_grow(struct transport *transport, unsigned index, int members,
+					 bool reports);
+/* Makes it as it was before the first use, but for `left`: a group of `members` had it, which ran
+ * `collectives` and of which all have left. */
+void transport_area_reset(struct transport *transport, unsigned index, int members,
+			  uint64_t collectives);
+
+/* ---- teams ---- */
+
+/* Makes room for the members of one group after another, of up to all ranks. Error: LS_OUT_OF_MEMORY. */
+LS_CHECKED ls_status transport_team_init(struct transport_team *team, struct transport *transport);
+/* Harmless on a team that is zeroed, and when repeated. */
+void transport_team_fini(struct transport_team *team);
+/* From now on it is of `size` members, of which this process is number `rank`: world rank members[q] has
+ * area areas[q]. After transport_connect. */
+void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
+			const uint16_t *areas);
+/* The same of all ranks. */
+void transport_team_set_world(struct transport_team *team);
+
 /* ---- plain memory ---- */
 
-/* Whether every peer has found that it can read this rank's plain memory, so that a window may name
+/* Whether every member has found that it can read this rank's plain memory, so that a window may name
  * an address. False as long as a peer has not tried yet, which it does before its transport_connect
  * returns; nobody waits for that. One load once it is known for good. Any thread. */
-bool transport_reads_me(struct transport *transport);
+bool transport_reads_me(struct transport_team *team);
 
-/* Copies `bytes` at `address` in the memory of `peer`'s process to `to`, all of them or an error. The
+/* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`, all of them or an error. The
  * peer must keep them there and unchanged meanwhile. A wrong address is an error and nothing worse, also
  * where the peer is a rank of this very process. One call is one step that nothing cuts short:
  * who has to look at the group's cause cuts long buffers into pieces, and looks between them.
@@ -292,31 +387,48 @@ bool transport_reads_me(struct transport *transport);
  * transport, or its number is another process' by now; nothing is returned as read that was not the
  * peer's. LS_SYSTEM (such as: the peer has unmapped the buffer), LS_OUT_OF_MEMORY, with a message that
  * names the peer. What `to` holds after an error is of no use. Any thread. */
-LS_CHECKED ls_status transport_read(const struct transport *transport, int peer, uint64_t address,
+LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer, uint64_t address,
 				    void *to, uint64_t bytes);
-
-/* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors
- * are closed. Harmless on a transport that is zeroed, and when repeated. */
-void transport_fini(struct transport *transport);
 
 /* ---- words ---- */
 
-static inline struct transport_member *transport_member(const struct transport *transport, int rank)
+static inline struct transport_area *transport_member(const struct transport_team *team, int rank)
 {
-	return &transport->links[rank].segment->member;
+	return team->seats[rank].area;
 }
-static inline struct transport_entry *transport_entry(const struct transport *transport, int rank,
+static inline struct transport_entry *transport_entry(const struct transport_team *team, int rank,
 						      uint64_t seq)
 {
-	return &transport_member(transport, rank)->entries[seq % TRANSPORT_ENTRIES];
+	return &transport_member(team, rank)->entries[seq % TRANSPORT_ENTRIES];
 }
-/* Fills *out so that it waits for `word`, which lies in `owner`'s segment, to reach `value`; `peer`
- * is who has to bring it there. */
-void transport_await(const struct transport *transport, int owner, const _Atomic uint64_t *word,
+/* Messages of member `source` to member `owner`. */
+struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);
+/* The arena of member `rank`, as this process sees it. */
+static inline const struct memory_view *transport_arena(const struct transport_team *team, int rank)
+{
+	return &team->seats[rank].link->arena;
+}
+/* Fills *out so that it waits for `word`, which lies in member `owner`'s segment, to reach `value`; member
+ * `peer` is who has to bring it there. The edge names both by their world ranks. */
+void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out);
-/* Wakes whoever sleeps in `rank`. Call after wait_store. */
-void transport_wake(const struct transport *transport, int rank);
-void transport_wake_all(const struct transport *transport);
+/* Wakes whoever sleeps in member `rank`. Call after wait_store. */
+void transport_wake(const struct transport_team *team, int rank);
+/* The same, for what it should see to even if no thread of it waits: see wait_summon. */
+void transport_summon(const struct transport_team *team, int rank);
+void transport_wake_all(const struct transport_team *team);
+
+/* A message that its receiver has not taken yet, as anybody can see it. */
+struct transport_unmet {
+	uint64_t position, count;
+	int32_t tag;
+	uint32_t record; /* of the send: its lowest bits */
+	uint32_t dtype;
+};
+/* The oldest of them that member `source` has sent to the owner of a segment in the group of an area, at most
+ * `max`, in their order; returns how many, and *total of all. For a diagnosis: trusts nothing. */
+int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned area, int source,
+		    struct transport_unmet *out, int max, int *total);
 
 /* ---- messages ---- */
 
@@ -327,38 +439,35 @@ void transport_wake_all(const struct transport *transport);
  * channel has no free slot. bytes <= TRANSPORT_MESSAGE_INLINE are copied; longer ones must lie in
  * my arena at `window` and stay untouched until transport_taken. *ticket names the message, for a
  * sender that wants to know what became of it; nobody has to ask. */
-bool transport_post(struct transport *transport, enum transport_lane lane, int peer,
+bool transport_post(struct transport_team *team, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
 		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(link);
 /* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is
  * the message's own, or that of an earlier refusal: a channel on which one message was refused is
  * closed, and says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
-bool transport_taken(struct transport *transport, enum transport_lane lane, int peer,
-		     uint64_t ticket, ls_status *refused, struct wait_word *blocked);
+bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
+		     struct wait_word *blocked);
 
-/* Claims the oldest message from `peer` that has this tag (lane POINT) or collective number (lane
- * COLLECTIVE) and that no other thread has claimed, or NULL with *blocked set. What is returned is
+/* Claims the oldest message from `peer` that has this collective number and that no other thread has claimed, or NULL with *blocked set. What is returned is
  * a copy that the peer cannot reach, valid until transport_take, which must follow. */
-struct transport_message *transport_match(struct transport *transport, enum transport_lane lane,
-					  int peer, int64_t key, struct wait_word *blocked)
-	LOCK_AVOIDS(link);
+struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
+					  struct wait_word *blocked) LOCK_AVOIDS(link);
 /* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the
  * group's cause before; who matches a message looks at the cause after that and before it reads. So
  * once all that had been matched is taken, nothing of mine will be read any more. If not,
  * *blocked. */
-bool transport_quiet(struct transport *transport, enum transport_lane lane, int peer,
-		     struct wait_word *blocked);
+bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* message->bytes of payload where this process sees it, in memory that the peer can still change;
  * NULL if the peer wrote nonsense. */
-const void *transport_payload(struct transport *transport, int peer,
+const void *transport_payload(struct transport_team *team, int peer,
 			      const struct transport_message *message);
 /* Frees the slot and tells the sender; refused LS_OK, or the status the sender shall return.
  * `message` is no longer valid then. */
-void transport_take(struct transport *transport, enum transport_lane lane, int peer,
-		    struct transport_message *message, ls_status refused) LOCK_AVOIDS(link);
+void transport_take(struct transport_team *team, int peer, struct transport_message *message,
+		    ls_status refused) LOCK_AVOIDS(link);
 
 /* Whether the equations of struct transport_channel hold for what this rank receives. For tests:
  * only while no message is under way. */
-bool transport_is_valid(struct transport *transport) LOCK_AVOIDS(link);
+bool transport_is_valid(struct transport_team *team) LOCK_AVOIDS(link);
 
 #endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The groups of a snapshot. Who has closed a group in which threads wait is read before the words they wait for:
+ * whoever had closed it by then cannot store one any more. The numbers of collectives come last. */
+#include <string.h>
+
+#include "diagnose/facts.h"
+
+/* False if the entry is not used, or was changed meanwhile. */
+static bool copy_group(const struct trace_group *from, struct diagnose_group *to)
+{
+	to->id = atomic_load_explicit(&from->id, memory_order_acquire);
+	to->parent = __atomic_load_n(&from->parent, __ATOMIC_RELAXED);
+	to->size = __atomic_load_n(&from->size, __ATOMIC_RELAXED);
+	to->state = atomic_load_explicit(&from->state, memory_order_relaxed);
+	to->first_area = __atomic_load_n(&from->first_area, __ATOMIC_RELAXED);
+	to->claim_offset = __atomic_load_n(&from->claim_offset, __ATOMIC_RELAXED);
+	to->cause_offset = __atomic_load_n(&from->cause_offset, __ATOMIC_RELAXED);
+	to->rank = __atomic_load_n(&from->rank, __ATOMIC_RELAXED);
+	to->entered = atomic_load_explicit(&from->entered, memory_order_relaxed);
+	to->finished = atomic_load_explicit(&from->finished, memory_order_relaxed);
+	memcpy(to->members, from->members, sizeof(to->members));
+	atomic_thread_fence(memory_order_acquire);
+	return to->id && atomic_load_explicit(&from->id, memory_order_relaxed) == to->id;
+}
+
+static bool find_group(const struct trace_view *trace, uint32_t id, struct diagnose_group *out)
+{
+	for (int i = 0; id != 0 && i < TRACE_GROUP_MAX; i++)
+		if (atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed) == id &&
+		    copy_group(&trace->groups[i], out))
+			return true;
+	return false;
+}
+
+const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id)
+{
+	for (uint32_t i = 0; id != 0 && i < rank->group_count; i++)
+		if (rank->groups[i].id == id)
+			return &rank->groups[i];
+	return NULL;
+}
+
+/* NULL: there is no such group, or no room, or it is there already. */
+static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
+					struct diagnose_rank *rank)
+{
+	struct diagnose_group group = {0};
+	if (rank->group_count == DIAGNOSE_GROUP_MAX || diagnose_group_of(rank, id) ||
+	    !find_group(trace, id, &group))
+		return NULL;
+	rank->groups[rank->group_count] = group;
+	return &rank->groups[rank->group_count++];
+}
+
+/* ---- before anything else ---- */
+
+enum { WANTED_MAX = DIAGNOSE_RANK_MAX };
+
+struct wanted {
+	int count;
+	uint32_t ids[WANTED_MAX];
+};
+
+static void want(struct wanted *wanted, uint32_t id)
+{
+	for (int i = 0; i < wanted->count; i++)
+		if (wanted->ids[i] == id)
+			return;
+	if (id != 0 && wanted->count < WANTED_MAX)
+		wanted->ids[wanted->count++] = id;
+}
+
+/* In which the threads of a rank wait just now. */
+static void want_waiting(const struct trace_view *trace, struct wanted *wanted)
+{
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		const struct wait_slot *slot = &trace->board->slots[i];
+		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
+			want(wanted, __atomic_load_n(&slot->body.group, __ATOMIC_RELAXED));
+	}
+}
+
+void diagnose_copy_groups_first(const struct trace_view *const *traces, struct diagnose_job *job)
+{
+	struct wanted wanted = {.count = 1, .ids = {TRACE_GROUP_WORLD}};
+	for (int r = 0; r < job->size; r++)
+		if (traces[r])
+			want_waiting(traces[r], &wanted);
+	for (int r = 0; r < job->size; r++)
+		for (int i = 0; traces[r] && i < wanted.count; i++) {
+			struct diagnose_group *group =
+				add_group(traces[r], wanted.ids[i], &job->ranks[r]);
+			if (group)
+				group->closed = group->state == TRACE_GROUP_CLOSED;
+		}
+}
+
+/* ---- at last ---- */
+
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_rank *rank)
+{
+	for (uint32_t i = 0; i < rank->group_count; i++) {
+		struct diagnose_group *group = &rank->groups[i], now = {0};
+		if (!find_group(trace, group->id, &now))
+			continue;
+		now.closed = group->closed;
+		*group = now;
+	}
+	for (uint32_t i = 0; i < rank->record_count; i++)
+		add_group(trace, rank->records[i].record.group, rank);
+	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++)
+		add_group(trace, atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed),
+			  rank);
+}
+
+void diagnose_translate(const struct trace_view *trace, int size, struct diagnose_record *record)
+{
+	struct diagnose_group group;
+	int32_t peer = record->record.peer;
+	record->members = 0;
+	if (record->record.group == TRACE_GROUP_WORLD)
+		return;
+	record->record.peer = -1;
+	if (!find_group(trace, record->record.group, &group) || group.size > TRACE_MEMBER_MAX)
+		return;
+	for (uint32_t i = 0; i < group.size; i++)
+		if (group.members[i] < size)
+			record->members |= diagnose_bit(group.members[i]);
+	if (peer >= 0 && (uint32_t)peer < group.size && group.members[peer] < size)
+		record->record.peer = group.members[peer];
+}

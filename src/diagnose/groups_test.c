@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Jobs with several groups: a verdict is on one, whatever has become of the others; a cycle may go through
+ * some; ranks are told as those of the world, and operations with their group. */
+#include "diagnose/collect_fixture.h"
+#include "diagnose/job_fixture.h"
+
+enum { FIRST = 5, SECOND = 9 };
+
+/* Rank r's newest record is of this group. */
+static struct diagnose_record *in_group(struct diagnose_job *job, int r, uint32_t group,
+					uint64_t members)
+{
+	struct diagnose_record *record = &job->ranks[r].records[0];
+	record->record.group = group;
+	record->members = members;
+	return record;
+}
+
+static void wait_in(struct diagnose_job *job, int r, struct diagnose_thread *thread, uint32_t group,
+		    uint64_t members, uint64_t peers)
+{
+	in_group(job, r, group, members);
+	test_wait_on(job, r, thread, peers);
+	thread->wait.group = group;
+}
+
+static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t state,
+		      const uint8_t *members, uint32_t size)
+{
+	struct diagnose_rank *rank = &job->ranks[r];
+	struct diagnose_group *group = &rank->groups[rank->group_count++];
+	*group = (struct diagnose_group){
+		.id = id, .size = size, .state = state, .closed = state == TRACE_GROUP_CLOSED};
+	memcpy(group->members, members, size);
+}
+
+static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t group)
+{
+	struct diagnose_hint hint = {.status = LS_OK, .group = group};
+	return test_judge(job, &hint);
+}
+
+/* Ranks 0 and 1 have called different things in one group, which has failed for that. By now rank 0 waits in
+ * another for rank 2. */
+static void an_old_mismatch_hides_nothing(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = test_job(3);
+	for (int r = 0; r < 2; r++) {
+		test_done(job, r, r ? test_barrier(3) : test_allreduce(3), 9, "old.c:1");
+		in_group(job, r, FIRST, 3)->record.state = TRACE_FAILED;
+	}
+	test_call(job, 0, test_barrier(8), 2, "new.c:2");
+	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, diagnose_bit(2));
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.blamed, 2);
+	assert_int_equal(got.group, SECOND);
+	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_non_null(strstr(text, "while rank 0 waits in barrier #8 of group 9 (ranks 0 and 2)"));
+	got = ask(job, FIRST);
+	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
+	assert_int_equal(got.culprits, 3);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_non_null(strstr(text, "as #3 of group 5 (ranks 0 and 1): rank 0 all-reduce"));
+	/* When nobody waits any more it is what there is to tell. */
+	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
+	free(job);
+}
+
+/* Who has closed one group is gone from that one only. */
+static void one_group_is_left(void **state)
+{
+	(void)state;
+	static const uint8_t members[] = {2, 0};
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = test_job(3);
+	test_done(job, 2, test_barrier(1), 4, "a.c:1");
+	in_group(job, 2, FIRST, 5);
+	member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
+	member_of(job, 2, SECOND, TRACE_GROUP_OPEN, members, 2);
+	test_call(job, 0, test_barrier(2), 2, "a.c:1");
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, diagnose_bit(2));
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_int_equal(got.cause, DIAGNOSE_LEFT);
+	assert_int_equal(got.blamed, 2);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_string_equal(text,
+			    "rank 2 closed the group after barrier #1 of group 5 (ranks 0 and 2) "
+			    "while rank 0 waits in barrier #2 of group 5 (ranks 0 and 2), called "
+			    "from a.c:1");
+	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, diagnose_bit(2));
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_ELSEWHERE);
+	free(job);
+}
+
+/* Rank 0 waits for rank 1 in one group, and rank 1 for rank 0 in the other; rank 2 waits for rank 0 in a third,
+ * but another of its threads may do something. */
+static void a_cycle_through_two(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = test_job(3);
+	test_call(job, 0, test_barrier(1), 2, "a.c:1");
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, diagnose_bit(1));
+	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
+	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, diagnose_bit(0));
+	test_call(job, 2, test_barrier(1), 2, "c.c:1");
+	wait_in(job, 2, &job->ranks[2].threads[0], 33, 5, diagnose_bit(0));
+	test_thread(job, 2, 77);
+	uint32_t groups[] = {0, FIRST, SECOND};
+	for (int i = 0; i < 3; i++) {
+		struct diagnose_verdict got = ask(job, groups[i]);
+		assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
+		assert_int_equal(got.culprits, 3);
+		diagnose_headline(job, &got, text, sizeof text);
+		assert_string_equal(
+			text,
+			"ranks 0 and 1 wait for each other and can never go on: rank 0 waits "
+			"for rank 1 (barrier #1 of group 5 (ranks 0 and 1), called from a.c:1), "
+			"rank 1 waits for rank 0 (all-reduce #1 of group 9 (ranks 0 and 1), "
+			"called from b.c:1)");
+	}
+	assert_int_not_equal(ask(job, 33).cause, DIAGNOSE_DEADLOCK);
+	/* Without the other thread it cannot go on either. */
+	job->ranks[2].thread_count = 1;
+	assert_int_equal(ask(job, 33).cause, DIAGNOSE_DEADLOCK);
+	free(job);
+}
+
+/* Of a cycle one group is about to be closed by a rank that lives: who waits there will go on. */
+static void a_wait_about_to_end(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	test_call(job, 0, test_barrier(1), 2, "a.c:1");
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, diagnose_bit(1));
+	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
+	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, diagnose_bit(0));
+	job->ranks[1].threads[0].explainer = 1 + 2;
+	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	/* It asks itself what there would be without it. */
+	job->collector = 1 + 2;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	/* Who has died, or is stopped, ends no wait. */
+	job->collector = 0;
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	job->ranks[2].process = DIAGNOSE_DEAD;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	job->ranks[1].threads[0].explainer = 99; /* nonsense */
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+	free(job);
+}
+
+/* Who can only be told from a trace: only members are missing from an operation that was given up. */
+static void only_members_are_missing(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(4);
+	struct diagnose_hint hint = {
+		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = FIRST, .seq = 2};
+	for (int r = 0; r < 4; r++) {
+		test_done(job, r, test_barrier(r == 2 ? 1 : 2), 3, "a.c:1");
+		in_group(job, r, FIRST, 7);
+	}
+	job->ranks[3].record_count = 0;
+	job->ranks[0].records[0].record.state = TRACE_RUNNING;
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprits, diagnose_bit(2));
+	free(job);
+}
+
+/* ---- from traces ---- */
+
+/* A snapshot knows the groups that are waited in, however many others there are, and names world ranks. */
+static void peers_are_translated(void **state)
+{
+	struct world *world = *state;
+	struct trace *trace = &world->traces[0];
+	static const uint8_t members[] = {2, 0};
+	struct trace_membership membership = {
+		.size = 2, .rank = 1, .first_area = 6, .members = members};
+	for (uint32_t i = 1; i < 100; i++) {
+		membership.id = 1000 + i;
+		trace_group_fill(trace, (int)i, &membership);
+	}
+	struct trace_begin begin = {.group = 1080, .kind = TRACE_RECV, .peer = 0, .seq = 1};
+	trace_begin(trace, &begin);
+	begin.peer = 7; /* nonsense */
+	trace_begin(trace, &begin);
+	begin.group = 55; /* of which nothing is known */
+	begin.peer = 0;
+	trace_begin(trace, &begin);
+	struct wait_slot_body body = wait_for(1, 2);
+	body.group = 1077; /* of another rank */
+	publish(world, 1, 0, &body);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->record_count, 3);
+	assert_int_equal(rank->records[0].record.peer, -1);
+	assert_int_equal(rank->records[0].members, 0);
+	assert_int_equal(rank->records[1].record.peer, -1);
+	assert_int_equal(rank->records[2].record.peer, 2);
+	assert_int_equal(rank->records[2].members, 5);
+	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
+	const struct diagnose_group *group = diagnose_find_group(world->job, 1077);
+	assert_non_null(group);
+	assert_int_equal(group->size, 2);
+	assert_int_equal(group->first_area, 6);
+	assert_memory_equal(group->members, members, sizeof members);
+	assert_non_null(diagnose_find_group(world->job, 1080));
+	assert_null(diagnose_find_group(world->job, 55));
+	/* Members that cannot be are none. */
+	membership.id = 1077;
+	membership.members = (const uint8_t[]){SIZE, 0};
+	trace_group_fill(trace, 77, &membership);
+	collect(world, 0);
+	assert_null(diagnose_find_group(world->job, 1077));
+}
+
+/* Whether a group has failed, or is being explained, is read where its members say. */
+static void how_a_wait_ends(void **state)
+{
+	struct world *world = *state;
+	static const uint8_t members[] = {2, 0};
+	struct trace_membership membership = {.id = 55,
+					      .size = 2,
+					      .rank = 1,
+					      .claim_offset = 8 * 8,
+					      .cause_offset = 9 * 8,
+					      .members = members};
+	struct trace_group *entry = trace_group_fill(&world->traces[0], 3, &membership);
+	struct wait_slot_body body = wait_for(0, 2);
+	body.group = 55;
+	publish(world, 0, 0, &body);
+	_Atomic uint64_t *claim = &world->segments[2][8], *cause = &world->segments[2][9];
+	uint64_t id = UINT64_C(55) << 32;
+	atomic_store(claim, id);
+	atomic_store(cause, id);
+	const struct diagnose_thread *thread = &collect(world, 0)->threads[0];
+	assert_true(thread->stable);
+	assert_int_equal(thread->explainer, 0);
+	atomic_store(claim, id + 2);
+	collect(world, 0);
+	assert_true(thread->stable);
+	assert_int_equal(thread->explainer, 2);
+	atomic_store(cause, id + 2);
+	collect(world, 0);
+	assert_false(thread->stable);
+	atomic_store(cause, id);
+	/* Whoever has closed it is told so. */
+	atomic_store(&entry->state, TRACE_GROUP_CLOSED);
+	assert_true(diagnose_has_left(collect(world, 0), 55));
+	assert_false(diagnose_has_left(collect(world, 0), 1));
+	/* Offsets out of the segment are no words. */
+	membership.cause_offset = 8 * WORDS;
+	trace_group_fill(&world->traces[0], 3, &membership);
+	collect(world, 0);
+	assert_true(thread->stable);
+	assert_int_equal(thread->explainer, 0);
+}
+
+/* Nobody waited in it when the look began: that it is closed at its end proves nothing of the time between. */
+static void what_is_closed_late(void **state)
+{
+	struct world *world = *state;
+	static const uint8_t members[] = {0, 1};
+	struct trace_membership membership = {.id = 56, .size = 2, .members = members};
+	atomic_store(&trace_group_fill(&world->traces[0], 3, &membership)->state,
+		     TRACE_GROUP_CLOSED);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_non_null(diagnose_group_of(rank, 56));
+	assert_int_equal(diagnose_group_of(rank, 56)->state, TRACE_GROUP_CLOSED);
+	assert_false(diagnose_has_left(rank, 56));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_old_mismatch_hides_nothing),
+		cmocka_unit_test(one_group_is_left),
+		cmocka_unit_test(a_cycle_through_two),
+		cmocka_unit_test(a_wait_about_to_end),
+		cmocka_unit_test(only_members_are_missing),
+		cmocka_unit_test_setup_teardown(how_a_wait_ends, open_world, close_world),
+		cmocka_unit_test_setup_teardown(what_is_closed_late, open_world, close_world),
+		cmocka_unit_test_setup_teardown(peers_are_translated, open_world, close_world),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

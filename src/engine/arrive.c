@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What has arrived, and who asks for it. */
+#include "engine/mailbox.h"
+
+#include <string.h>
+
+/* ---- what arrives ---- */
+
+/* The source has taken it back before it met anybody. */
+static void discard(struct engine *engine, struct mailbox_peer *peer,
+		    const struct mail_message *message, struct mail_parcel *parcel)
+{
+	wait_store(&parcel->over, transport_mail_word(parcel->generation, 0));
+	transport_mail_take(peer->from, &peer->in, message);
+	transport_wake(engine->team, message->source);
+}
+
+static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status status)
+	LOCK_REQUIRES(mail)
+{
+	op->status = status;
+	op->culprit = op->point.message.source;
+	engine_mailbox_is_over(mailbox, op);
+}
+
+/* Where the receive wants it: in its buffer, or in a block of mine; false, with op->status. */
+static bool make_room(struct engine *engine, struct engine_op *op)
+{
+	if (!op->point.takes)
+		return true;
+	ls_status status = memory_alloc(engine->memory, op->output_bytes ? op->output_bytes : 1,
+					&op->call.recv);
+	op->status = status;
+	return status == LS_OK;
+}
+
+static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	const struct mail_message *message = &op->point.message;
+	int source = message->source;
+	if (op->output_bytes)
+		memcpy(op->call.recv, transport_mail_payload(peer->from, message, op->output_bytes),
+		       op->output_bytes);
+	transport_mail_take(peer->from, &peer->in, message);
+	engine_mailbox_is_over(engine->mailbox, op);
+	transport_wake(engine->team, source);
+}
+
+static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	struct engine_point *point = &op->point;
+	void *block = memory_view_at(transport_arena(engine->team, point->message.source),
+				     point->parcel->window, op->output_bytes);
+	if (!block)
+		return false;
+	op->call.recv = block;
+	peer->held[point->index] = block;
+	peer->holds++;
+	point->parcel = NULL;
+	engine_mailbox_is_over(engine->mailbox, op);
+	return true;
+}
+
+/* The source may copy some of it, if it sees my buffer, and if it is long enough. */
+static void invite(struct engine *engine, struct engine_op *op)
+{
+	struct engine_point *point = &op->point;
+	struct mail_parcel *parcel = point->parcel;
+	uint64_t offset;
+	parcel->target = 0;
+	if (point->pieces < 2 || parcel->plain ||
+	    !memory_offset_for(engine->memory, op->call.recv, op->output_bytes, engine->peers,
+			       &offset))
+		return;
+	parcel->target = offset + 1;
+	wait_store(&parcel->met, transport_mail_word(point->generation, 0));
+}
+
+static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	struct engine_point *point = &op->point;
+	bool given = point->message.envelope.flags & MAIL_GIVEN;
+	point->piece_bytes = transport_mail_piece_bytes(op->output_bytes);
+	point->pieces = transport_mail_pieces(op->output_bytes);
+	point->mine = 0;
+	struct mail_message message =
+		point->message; /* the operation may be over, and gone, after this */
+	if (given && point->takes) {
+		if (!hand_over(engine, peer, op)) {
+			fail(engine->mailbox, op, LS_INTERNAL);
+			return;
+		}
+	} else {
+		if (!make_room(engine, op)) {
+			fail(engine->mailbox, op, op->status);
+			return;
+		}
+		if (!given)
+			invite(engine, op);
+		engine_mailbox_activate(engine->mailbox, op, POINT_MET);
+	}
+	transport_mail_take(peer->from, &peer->in, &message);
+	transport_wake(engine->team, message.source);
+}
+
+/* Whether the receive may have this message. If not the source has taken it back, and it is gone. */
+static bool claim(struct engine *engine, struct engine_op *op, const struct mail_message *message)
+	LOCK_REQUIRES(mail)
+{
+	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
+	struct engine_point *point = &op->point;
+	point->parcel = NULL;
+	if (!message->envelope.parcel || message->envelope.parcel > MAIL_SLOTS)
+		return true;
+	struct mail_parcel *parcel = &peer->from->parcels[message->envelope.parcel - 1];
+	uint32_t generation = parcel->generation;
+	if (!transport_mail_meet(parcel, generation)) {
+		discard(engine, peer, message, parcel);
+		return false;
+	}
+	point->index = message->envelope.parcel - 1u;
+	point->parcel = parcel;
+	point->generation = generation;
+	return true;
+}
+
+/* Both ranks sent before they received, by calls that block: had these messages been longer, each would have
+ * waited for the other. The other had begun fewer receives than I had made such sends, so at least one of mine was
+ * met by none; and so was its own. Where several threads send and receive nothing can be said. */
+static bool is_unsafe(const struct engine *engine, const struct engine_op *op,
+		      const struct mail_message *message)
+{
+	const struct engine_mailbox *mailbox = engine->mailbox;
+	const struct mailbox_peer *peer = &mailbox->peers[message->source];
+	return op->point.blocks && !mailbox->mixed && message->envelope.flags & MAIL_BLOCKS &&
+	       (int32_t)(peer->sends - message->envelope.receives) > 0 &&
+	       message->source != engine->team->rank;
+}
+
+/* The receive, which is in no list any more, gets this message, which it has claimed. */
+static void meet(struct engine *engine, struct engine_op *op, const struct mail_message *message)
+	LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_peer *peer = &mailbox->peers[message->source];
+	const struct mail_envelope *envelope = &message->envelope;
+	op->point.message = *message;
+	op->point.unsafe = is_unsafe(engine, op, message);
+	op->call.peer = message->source;
+	op->call.tag = envelope->tag;
+	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
+		fail(mailbox, op, LS_MISMATCH);
+	else if (envelope->count > op->call.count)
+		fail(mailbox, op, LS_TRUNCATED);
+	else if (op->point.parcel)
+		meet_long(engine, peer, op);
+	else if (op->output_bytes > MAIL_INLINE_BYTES)
+		fail(mailbox, op, LS_INTERNAL);
+	else if (!make_room(engine, op))
+		fail(mailbox, op, op->status);
+	else
+		meet_short(engine, peer, op);
+}
+
+void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	if (op->point.entry.source != MATCH_ANY)
+		mailbox->peers[op->point.entry.source].asking--;
+	engine_match_remove(&mailbox->asked, &op->point.entry);
+}
+
+void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_peer *peer = &mailbox->peers[q];
+	struct mail_message message;
+	while (transport_mail_look(peer->from, &peer->in, &message)) {
+		message.source = q;
+		struct match_entry *entry =
+			engine_match_find(&mailbox->asked, q, message.envelope.tag);
+		if (entry) {
+			struct engine_op *op = engine_mailbox_op_of(entry);
+			if (!claim(engine, op, &message))
+				continue;
+			engine_mailbox_forget(mailbox, op);
+			meet(engine, op, &message);
+		} else if (peer->unmet_count < MAIL_SLOTS) {
+			peer->unmet[peer->unmet_count++] = message;
+		}
+	}
+}
+
+static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
+{
+	if (source != MATCH_ANY) {
+		engine_mailbox_arrive(engine, source);
+		return;
+	}
+	for (int q = 0; q < engine->team->size; q++)
+		engine_mailbox_arrive(engine, q);
+}
+
+void engine_mailbox_arrivals(struct engine *engine, const struct engine_op *op)
+{
+	lock_mail_acquire(&engine->mailbox->lock);
+	arrive_from(engine, op->point.entry.source);
+	lock_mail_release(&engine->mailbox->lock);
+}
+
+/* ---- receives ---- */
+
+/* The place of the oldest message that fits among those of one source, or -1. */
+static int find_unmet(const struct mailbox_peer *peer, int tag)
+{
+	for (uint32_t i = 0; i < peer->unmet_count; i++)
+		if (tag == MATCH_ANY || peer->unmet[i].envelope.tag == tag)
+			return (int)i;
+	return -1;
+}
+
+/* The same of a source, or of any: each has its turn. */
+static int find_source(struct engine_mailbox *mailbox, int size, int source, int tag, int *place)
+{
+	if (source != MATCH_ANY) {
+		*place = find_unmet(&mailbox->peers[source], tag);
+		return *place < 0 ? -1 : source;
+	}
+	for (int i = 0; i < size; i++) {
+		int q = (mailbox->turn + i) % size;
+		*place = find_unmet(&mailbox->peers[q], tag);
+		if (*place >= 0)
+			return q;
+	}
+	return -1;
+}
+
+static void take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
+{
+	*out = peer->unmet[place];
+	peer->unmet_count--;
+	memmove(&peer->unmet[place], &peer->unmet[place + 1],
+		(peer->unmet_count - (uint32_t)place) * sizeof peer->unmet[0]);
+}
+
+/* True if it has met a message that was there. */
+static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	const struct match_entry *entry = &op->point.entry;
+	int size = engine->team->size, place, q;
+	while ((q = find_source(mailbox, size, entry->source, entry->tag, &place)) >= 0) {
+		struct mail_message message;
+		take_unmet(&mailbox->peers[q], place, &message);
+		if (entry->source == MATCH_ANY)
+			mailbox->turn = (q + 1) % size;
+		if (!claim(engine, op, &message))
+			continue;
+		meet(engine, op, &message);
+		return true;
+	}
+	return false;
+}
+
+void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct match_entry *entry = &op->point.entry;
+	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
+	lock_mail_acquire(&mailbox->lock);
+	engine_mailbox_count(mailbox, op);
+	if (entry->source == MATCH_ANY)
+		mailbox->receives++;
+	else
+		mailbox->peers[entry->source].receives++;
+	/* What has arrived already belongs to those who have asked before. */
+	arrive_from(engine, entry->source);
+	if (!meet_unmet(engine, op)) {
+		engine_match_add(&mailbox->asked, entry);
+		if (entry->source != MATCH_ANY)
+			mailbox->peers[entry->source].asking++;
+		point_set(op, POINT_ASKED);
+	}
+	lock_mail_release(&mailbox->lock);
+}
+
+/* One that its source has taken back is thrown away on the way. */
+bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	int place, q;
+	lock_mail_acquire(&mailbox->lock);
+	arrive_from(engine, source);
+	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
+		struct mailbox_peer *peer = &mailbox->peers[q];
+		*out = peer->unmet[place];
+		uint16_t parcel = out->envelope.parcel;
+		if (parcel == 0 || parcel > MAIL_SLOTS ||
+		    !transport_mail_is_withdrawn(&peer->from->parcels[parcel - 1]))
+			break;
+		take_unmet(peer, place, out);
+		discard(engine, peer, out, &peer->from->parcels[parcel - 1]);
+	}
+	lock_mail_release(&mailbox->lock);
+	return q >= 0;
+}
+
+bool engine_point_give_back(struct engine *engine, void *block)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	bool found = false;
+	lock_mail_acquire(&mailbox->lock);
+	for (int q = 0; q < engine->team->size && !found; q++) {
+		struct mailbox_peer *peer = &mailbox->peers[q];
+		for (unsigned i = 0; i < MAIL_SLOTS && peer->holds && !found; i++) {
+			struct mail_parcel *parcel = &peer->from->parcels[i];
+			if (peer->held[i] != block)
+				continue;
+			peer->held[i] = NULL;
+			peer->holds--;
+			wait_store(&parcel->over, transport_mail_word(parcel->generation, 0));
+			transport_wake(engine->team, q);
+			found = true;
+		}
+	}
+	lock_mail_release(&mailbox->lock);
+	return found;
+}

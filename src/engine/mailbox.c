@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is sent, what has arrived, and what is asked for: all that happens under the mailbox' lock. */
+#include "engine/mailbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+
+/* ---- life ---- */
+
+ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
+{
+	int world_size = engine->team->transport->size;
+	size_t bytes =
+		sizeof(struct engine_mailbox) + (size_t)world_size * sizeof(struct mailbox_peer);
+	struct engine_mailbox *mailbox = engine->mailbox = calloc(1, bytes);
+	if (!mailbox) {
+		MESSAGE_SAY(MESSAGE_ENGINE_MAILBOX, bytes);
+		return LS_OUT_OF_MEMORY;
+	}
+	lock_mail_init(&mailbox->lock);
+	lock_mail_acquire(&mailbox->lock);
+	engine_match_init(&mailbox->asked);
+	lock_mail_release(&mailbox->lock);
+	mailbox->limit = limit;
+	return LS_OK;
+}
+
+void engine_mailbox_begin(struct engine *engine)
+{
+	const struct transport_team *team = engine->team;
+	struct engine_mailbox *mailbox = engine->mailbox;
+	mailbox->tid = mailbox->receives = 0;
+	mailbox->mixed = false;
+	mailbox->turn = 0;
+	for (int q = 0; q < team->size; q++) {
+		struct mailbox_peer *peer = &mailbox->peers[q];
+		peer->to = transport_mail(team, q, team->rank);
+		peer->from = transport_mail(team, team->rank, q);
+		transport_mail_out_init(&peer->out);
+		transport_mail_in_init(&peer->in);
+		peer->queue = peer->queue_last = NULL;
+		peer->asking = peer->receives = peer->sends = peer->unmet_count = 0;
+		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
+			memset(peer->blocks, 0, sizeof peer->blocks);
+		if (peer->holds)
+			memset(peer->held, 0, sizeof peer->held);
+		peer->adrift = 0;
+		peer->holds = 0;
+	}
+}
+
+void engine_mailbox_fini(struct engine *engine)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	if (!mailbox)
+		return;
+	lock_mail_acquire(&mailbox->lock);
+	engine_match_fini(&mailbox->asked);
+	lock_mail_release(&mailbox->lock);
+	lock_mail_fini(&mailbox->lock);
+	free(mailbox);
+	engine->mailbox = NULL;
+}
+
+/* ---- lists ---- */
+
+/* A detached operation that is over waits for whoever asks. */
+void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	op->point.next = NULL;
+	if (mailbox->over_last)
+		mailbox->over_last->point.next = op;
+	else
+		mailbox->over = op;
+	mailbox->over_last = op;
+	atomic_fetch_add_explicit(&mailbox->over_count, 1, memory_order_relaxed);
+}
+
+void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	point_set(op, POINT_OVER);
+	if (op->point.detached)
+		engine_mailbox_hand_out(mailbox, op);
+}
+
+void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
+			     enum engine_point_stage stage) LOCK_REQUIRES(mail)
+{
+	point_set(op, stage);
+	if (!op->point.detached)
+		return;
+	/* Behind the others, as those were begun earlier. */
+	struct engine_op **at = &mailbox->active;
+	while (*at)
+		at = &(*at)->point.next;
+	op->point.next = NULL;
+	*at = op;
+}
+
+struct engine_op *engine_point_over(struct engine *engine)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	if (!atomic_load_explicit(&mailbox->over_count, memory_order_relaxed))
+		return NULL;
+	lock_mail_acquire(&mailbox->lock);
+	struct engine_op *op = mailbox->over;
+	if (op) {
+		mailbox->over = op->point.next;
+		if (!mailbox->over)
+			mailbox->over_last = NULL;
+		atomic_fetch_sub_explicit(&mailbox->over_count, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	}
+	lock_mail_release(&mailbox->lock);
+	return op;
+}
+
+uint32_t engine_point_pending(const struct engine *engine)
+{
+	return atomic_load_explicit(&engine->mailbox->pending, memory_order_relaxed);
+}
+
+void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
+{
+	uint32_t tid = trace_thread_id();
+	if (op->point.detached)
+		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	if (!mailbox->tid)
+		mailbox->tid = tid;
+	mailbox->mixed |= mailbox->tid != tid;
+}
+
+/* ---- sends ---- */
+
+/* Parcels that nobody waits for, and whose blocks the receiver has given back. */
+static void sweep(struct engine *engine, struct mailbox_peer *peer)
+{
+	for (uint64_t left = peer->adrift; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(left);
+		uint64_t over =
+			atomic_load_explicit(&peer->to->parcels[i].over, memory_order_acquire);
+		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
+			continue;
+		/* Of a block that is not mine nothing is freed; a message has said so. */
+		ls_status status = memory_free(engine->memory, peer->blocks[i]);
+		(void)status;
+		peer->blocks[i] = NULL;
+		peer->adrift &= ~(UINT64_C(1) << i);
+		transport_mail_parcel_free(&peer->out, i);
+	}
+}
+
+static bool wants_parcel(const struct engine_op *op)
+{
+	return op->input_bytes > MAIL_INLINE_BYTES || op->point.gives;
+}
+
+static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
+{
+	if (!transport_mail_has_room(peer->to, &peer->out, engine->mailbox->limit))
+		return false;
+	if (!wants_parcel(op))
+		return true;
+	if (peer->adrift)
+		sweep(engine, peer);
+	return ~peer->out.parcels != 0;
+}
+
+static void take_parcel(struct mailbox_peer *peer, struct engine_op *op)
+{
+	struct engine_point *point = &op->point;
+	point->index = transport_mail_parcel_take(peer->to, &peer->out, op->input_offset,
+						  point->plain, op->input_bytes);
+	point->parcel = &peer->to->parcels[point->index];
+	point->generation = peer->out.generations[point->index];
+	point->piece_bytes = transport_mail_piece_bytes(op->input_bytes);
+	point->pieces = transport_mail_pieces(op->input_bytes);
+	point->mine = 0;
+}
+
+static void post(struct engine_mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	bool parcel = wants_parcel(op);
+	if (parcel)
+		take_parcel(peer, op);
+	struct mail_envelope envelope = {
+		.count = op->call.count,
+		.tag = op->call.tag,
+		.record = (uint32_t)op->record,
+		.receives = peer->receives + mailbox->receives,
+		.parcel = parcel ? (uint16_t)(op->point.index + 1) : 0,
+		.dtype = (uint8_t)op->call.dtype,
+		.flags = (uint8_t)((op->point.blocks && !mailbox->mixed ? MAIL_BLOCKS : 0) |
+				   (op->point.gives ? MAIL_GIVEN : 0)),
+	};
+	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
+	if (op->point.gives) {
+		peer->adrift |= UINT64_C(1) << op->point.index;
+		peer->blocks[op->point.index] = (void *)(uintptr_t)op->call.send;
+		op->point.parcel = NULL;
+	}
+	if (parcel && !op->point.gives)
+		engine_mailbox_activate(mailbox, op, POINT_SENT);
+	else
+		engine_mailbox_is_over(mailbox, op);
+}
+
+void engine_mailbox_send(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	int q = op->call.peer;
+	struct mailbox_peer *peer = &mailbox->peers[q];
+	lock_mail_acquire(&mailbox->lock);
+	engine_mailbox_count(mailbox, op);
+	peer->sends += op->point.blocks;
+	bool posted = !peer->queue && has_room(engine, peer, op);
+	bool summons = !posted || wants_parcel(op);
+	if (posted) {
+		post(mailbox, peer, op);
+	} else {
+		op->point.next = NULL;
+		if (peer->queue)
+			peer->queue_last->point.next = op;
+		else
+			peer->queue = op;
+		peer->queue_last = op;
+		point_set(op, POINT_QUEUED);
+	}
+	/* Nobody waits for himself: see mailbox_await_source. */
+	if (q == engine->team->rank)
+		engine_mailbox_arrive(engine, q);
+	lock_mail_release(&mailbox->lock);
+	/* From here on a detached one may be over, and gone. One that waits for room needs the peer to take in
+	 * what it has asked for. */
+	if (summons)
+		transport_summon(engine->team, q);
+	else
+		transport_wake(engine->team, q);
+}
+
+bool engine_mailbox_flush_peer(struct engine *engine, int q)
+{
+	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	bool posted = false;
+	while (peer->queue && has_room(engine, peer, peer->queue)) {
+		struct engine_op *op = peer->queue;
+		peer->queue = op->point.next;
+		post(engine->mailbox, peer, op);
+		posted = true;
+	}
+	return posted;
+}
+
+bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	int q = op->call.peer;
+	lock_mail_acquire(&mailbox->lock);
+	bool posted = engine_mailbox_flush_peer(engine, q);
+	bool waits = point_stage(op) == POINT_QUEUED;
+	if (waits)
+		engine_mailbox_room_word(engine, q, word);
+	lock_mail_release(&mailbox->lock);
+	if (posted)
+		transport_summon(engine->team, q);
+	return !waits;
+}
+
+void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	lock_mail_acquire(&mailbox->lock);
+	transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, op->point.index);
+	op->point.parcel = NULL;
+	lock_mail_release(&mailbox->lock);
+}
+
+void engine_mailbox_parcel_adrift(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
+	lock_mail_acquire(&mailbox->lock);
+	peer->adrift |= UINT64_C(1) << op->point.index;
+	peer->blocks[op->point.index] = op->input_block;
+	op->input_block = NULL;
+	op->point.parcel = NULL;
+	lock_mail_release(&mailbox->lock);
+}
+
+/* ---- taking back ---- */
+
+void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
+{
+	struct engine_op **at = &peer->queue, *before = NULL;
+	while (*at != op) {
+		before = *at;
+		at = &(*at)->point.next;
+	}
+	*at = op->point.next;
+	if (peer->queue_last == op)
+		peer->queue_last = before;
+}
+
+bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	bool back = true;
+	lock_mail_acquire(&mailbox->lock);
+	switch (point_stage(op)) {
+	case POINT_QUEUED:
+		engine_mailbox_unqueue(&mailbox->peers[op->call.peer], op);
+		op->status = LS_CANCELLED;
+		engine_mailbox_is_over(mailbox, op);
+		break;
+	case POINT_ASKED:
+		engine_mailbox_forget(mailbox, op);
+		op->status = LS_CANCELLED;
+		engine_mailbox_is_over(mailbox, op);
+		break;
+	case POINT_SENT:
+		/* Whoever advances it learns that it has been taken back. */
+		back = op->point.parcel &&
+		       transport_mail_withdraw(op->point.parcel, op->point.generation);
+		break;
+	default:
+		back = false;
+		break;
+	}
+	lock_mail_release(&mailbox->lock);
+	return back;
+}
+
+/* ---- what to wait for ---- */
+
+void engine_mailbox_source_word(struct engine *engine, int q, struct wait_word *word)
+{
+	const struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	transport_await(engine->team, engine->team->rank,
+			transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
+}
+
+void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *word)
+{
+	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	if (peer->out.posted - peer->out.seen < engine->mailbox->limit && peer->adrift) {
+		/* All parcels are in use, and some of them by blocks that were handed over. */
+		unsigned i = (unsigned)__builtin_ctzll(peer->adrift);
+		transport_await(engine->team, q, &peer->to->parcels[i].over,
+				transport_mail_word(peer->out.generations[i], 0), q, word);
+		return;
+	}
+	transport_await(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
+}
+
+int engine_mailbox_await_source(struct engine *engine, int source, struct wait_word *words)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	int count = 0;
+	lock_mail_acquire(&mailbox->lock);
+	for (int q = 0; q < engine->team->size; q++) {
+		if (source != MATCH_ANY && source != q)
+			continue;
+		engine_mailbox_source_word(engine, q, &words[count]);
+		/* What any source is asked for may come from another thread of this rank; but that is nothing
+		 * to hope for when all others are gone. */
+		if (source == MATCH_ANY && q == engine->team->rank && engine->team->size > 1)
+			words[count].edge.record = WAIT_RECORD_OTHERS;
+		count++;
+	}
+	lock_mail_release(&mailbox->lock);
+	return count;
+}

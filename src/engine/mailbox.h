@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * All messages of one rank in one group: what waits to be sent, what has arrived and nobody wanted yet, what
+ * is asked for and has not arrived. One lock guards all of it, and is held for looks and short copies
+ * only; long messages are copied without it (point.c).
+ *
+ * Two sorts of operations: one that blocks its caller is advanced by that thread alone, whoever completes
+ * it; one that is detached is advanced by engine_point_progress, whoever calls that, and then stands in
+ * the list of those that are over until somebody asks with engine_point_over.
+ *
+ * A send is    new -> queued (no room) -> sent (long: the receiver has to take it) -> over
+ * A receive is new -> asked -> met (long: pieces are copied) -> given (the source copies some) -> over */
+#ifndef ENGINE_MAILBOX_H
+#define ENGINE_MAILBOX_H
+
+#include "engine/engine_private.h"
+#include "engine/match.h"
+#include "transport/mail.h"
+
+/* What lies between this rank and one other. */
+struct mailbox_peer {
+	struct mail_box *to;   /* in its segment, from me */
+	struct mail_box *from; /* in mine, from it */
+	struct mail_out out;
+	struct mail_in in;
+	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
+	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that were taken
+	 * back. They are free once the receiver is done with them; then so is the block. */
+	uint64_t adrift;
+	void *blocks[MAIL_SLOTS]; /* NULL: none */
+	/* Of the peer's parcels, blocks that were handed over to me and that I have not given back. */
+	void *held[MAIL_SLOTS];
+	uint32_t holds;    /* how many these are */
+	uint32_t asking;   /* receives that wait for this source and no other */
+	uint32_t receives; /* receives from this source, begun so far */
+	uint32_t sends;    /* to it, by calls that block, so far */
+	uint32_t unmet_count;
+	struct mail_message unmet[MAIL_SLOTS]; /* arrived, wanted by nobody yet; in their order */
+};
+
+struct engine_mailbox {
+	struct lock_mail lock;
+	struct match_table asked LOCK_GUARDED(mail);
+	struct engine_op *active
+		LOCK_GUARDED(mail); /* detached, and somebody has to see how far they are */
+	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail); /* detached */
+	_Atomic uint32_t over_count;
+	_Atomic uint32_t pending; /* detached operations that are not over */
+	unsigned limit;           /* setting MESSAGES */
+	uint32_t tid;             /* the one thread that has sent and received so far */
+	bool mixed;               /* there is more than one */
+	int turn;                 /* whose message any source takes next, if several have some */
+	uint32_t receives;        /* of any source, begun so far */
+	struct mailbox_peer peers[];
+};
+
+static inline enum engine_point_stage point_stage(const struct engine_op *op)
+{
+	return (enum engine_point_stage)atomic_load_explicit(&op->point.stage, memory_order_acquire);
+}
+static inline struct engine_op *engine_mailbox_op_of(struct match_entry *entry)
+{
+	return (struct engine_op *)(void *)((char *)entry - offsetof(struct engine_op, point.entry));
+}
+static inline const struct engine_op *engine_mailbox_const_op_of(const struct match_entry *entry)
+{
+	return (const struct engine_op *)(const void *)((const char *)entry -
+							offsetof(struct engine_op, point.entry));
+}
+static inline void point_set(struct engine_op *op, enum engine_point_stage stage)
+{
+	atomic_store_explicit(&op->point.stage, (uint32_t)stage, memory_order_release);
+}
+
+/* ---- under the lock ---- */
+
+/* Nobody has to see to it any more. It may be gone as soon as the lock is. */
+void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail);
+/* A detached one has failed, and its peer may still touch its buffer: its stage tells engine_point_abandon. */
+void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail);
+/* From now on its parcel tells how far it is. */
+void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
+			     enum engine_point_stage stage) LOCK_REQUIRES(mail);
+/* A new operation, and the thread that made it. */
+void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
+/* A receive asks no longer. */
+void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
+/* A send waits for room no longer. */
+void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
+/* Takes in what has come from one source. */
+void engine_mailbox_arrive(struct engine *engine, int source) LOCK_REQUIRES(mail);
+/* Posts what waits for room to this peer, as far as there is some; true: it is to be woken. */
+bool engine_mailbox_flush_peer(struct engine *engine, int peer) LOCK_REQUIRES(mail);
+/* What to wait for until a message of this source may be there. */
+void engine_mailbox_source_word(struct engine *engine, int source, struct wait_word *word)
+	LOCK_REQUIRES(mail);
+/* What to wait for until there may be room for those that are queued. */
+void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word *word)
+	LOCK_REQUIRES(mail);
+
+/* ---- these take the lock, and wake whom they have to ---- */
+
+/* Gives a new send its place: posted, or queued behind others. */
+void engine_mailbox_send(struct engine *engine, struct engine_op *op);
+/* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the send itself
+ * still waits. */
+bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
+/* Gives a new receive its place: it meets a message that is there, or is asked for. */
+void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
+/* Takes in what has arrived from where this receive could get it. */
+void engine_mailbox_arrivals(struct engine *engine, const struct engine_op *op);
+/* Whether an operation that has met nothing is now out of all lists. */
+bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
+/* The parcel of a send is over. */
+void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op);
+/* The send was taken back, and the receiver has not seen that yet; with its block, if it has one. */
+void engine_mailbox_parcel_adrift(struct engine *engine, struct engine_op *op);
+/* The oldest message that fits; false if there is none. */
+bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out);
+/* What to wait for until a message of this source (or any) may be there; returns how many words. */
+int engine_mailbox_await_source(struct engine *engine, int source, struct wait_word *words);
+
+/* ---- point.c ---- */
+
+/* A send or receive that has its parcel: copies, or looks how far the other is. ENGINE_BLOCKED without words: a
+ * slice has been copied, and there is more to do at once. */
+enum engine_progress engine_point_go_on(struct engine *engine, struct engine_op *op);
+/* What such a one waits for last of all. */
+void engine_point_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Receives that have not met a message, found by what they ask for in constant time, however many there are.
+ *
+ * Those that ask for the same stand in one queue, in the order of their calls; a hash table holds the first
+ * of each queue. A message may fit four queues (its source or any, its tag or any); of their first ones the
+ * earliest called takes it. Not for two threads at once. */
+#ifndef ENGINE_MATCH_H
+#define ENGINE_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MATCH_ANY = -1, MATCH_BUCKETS_LEAST = 16 };
+
+/* A part of the operation that waits. */
+struct match_entry {
+	int32_t source, tag;      /* what it asks for, MATCH_ANY: whatever */
+	uint64_t order;           /* of the calls */
+	struct match_entry *next; /* in its queue */
+	struct match_entry *last,
+		*next_queue; /* of the first one: its queue's last, and the bucket's next */
+};
+
+struct match_table {
+	struct match_entry **buckets; /* [1 << bits] */
+	unsigned bits;
+	uint64_t count, order;
+	uint64_t any_source, any_tag;                 /* how many ask for these */
+	struct match_entry *few[MATCH_BUCKETS_LEAST]; /* the buckets, at first */
+};
+
+void engine_match_init(struct match_table *table);
+void engine_match_fini(struct match_table *table);
+
+/* Appends it to the queue of those that ask for the same. Never fails: without memory for a larger table it is
+ * only slower. */
+void engine_match_add(struct match_table *table, struct match_entry *entry);
+/* The one that takes a message of this source and tag, NULL: nobody does. It stays where it is. */
+struct match_entry *engine_match_find(const struct match_table *table, int32_t source, int32_t tag);
+/* Any one for which the question is answered with yes; NULL. Looks at all. */
+struct match_entry *engine_match_first(const struct match_table *table,
+				       bool (*question)(const struct match_entry *));
+/* Takes out one that is there. The first of a queue is taken out in constant time. */
+void engine_match_remove(struct match_table *table, struct match_entry *entry);
+
+/* Whether a message fits what is asked for. */
+static inline bool engine_match_fits(int32_t wanted_source, int32_t wanted_tag, int32_t source,
+				     int32_t tag)
+{
+	return (wanted_source == MATCH_ANY || wanted_source == source) &&
+	       (wanted_tag == MATCH_ANY || wanted_tag == tag);
+}
+
+#endif

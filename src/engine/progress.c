@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Going on with all detached sends and receives of a group at once, for whoever has time; and what becomes of
+ * them when they are taken back, or the group fails. */
+#include "engine/mailbox.h"
+
+/* Words to wait for, as many as there is room for. */
+struct list {
+	struct wait_word *words;
+	int max, count; /* count > max: some were left out */
+	const struct engine_op *const *own;
+	int own_count;
+};
+
+static void add(struct list *list, const struct wait_word *word, bool own)
+{
+	if (list->count < list->max) {
+		list->words[list->count] = *word;
+		list->words[list->count].edge.record = own ? 0 : WAIT_RECORD_OTHERS;
+	}
+	if (list->count <= list->max)
+		list->count++;
+}
+
+/* ---- what has arrived, and what there is room for ---- */
+
+static uint64_t move(struct engine *engine) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	uint64_t woken = 0;
+	for (int q = 0; q < engine->team->size; q++) {
+		const struct mailbox_peer *peer = &mailbox->peers[q];
+		if (peer->asking || mailbox->asked.any_source)
+			engine_mailbox_arrive(engine, q);
+		if (peer->queue && engine_mailbox_flush_peer(engine, q))
+			woken |= UINT64_C(1) << q;
+	}
+	return woken;
+}
+
+static void wake(struct engine *engine, uint64_t ranks)
+{
+	for (; ranks; ranks &= ranks - 1)
+		transport_summon(engine->team, __builtin_ctzll(ranks));
+}
+
+/* Whether one of those that the caller waits for asks this source, or waits for room to this peer. */
+static bool own_asks(const struct list *list, int q)
+{
+	for (int i = 0; i < list->own_count; i++) {
+		const struct engine_op *own = list->own[i];
+		if (own->call.kind == TRACE_RECV && point_stage(own) == POINT_ASKED &&
+		    (own->point.entry.source == MATCH_ANY || own->point.entry.source == q))
+			return true;
+	}
+	return false;
+}
+
+static bool own_waits(const struct list *list, int q)
+{
+	for (int i = 0; i < list->own_count; i++)
+		if (point_stage(list->own[i]) == POINT_QUEUED && list->own[i]->call.peer == q)
+			return true;
+	return false;
+}
+
+static bool is_own(const struct list *list, const struct engine_op *op)
+{
+	for (int i = 0; i < list->own_count; i++)
+		if (list->own[i] == op)
+			return true;
+	return false;
+}
+
+static void add_words(struct engine *engine, struct list *list) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct wait_word word;
+	for (int q = 0; q < engine->team->size; q++) {
+		const struct mailbox_peer *peer = &mailbox->peers[q];
+		if (peer->asking || mailbox->asked.any_source) {
+			engine_mailbox_source_word(engine, q, &word);
+			add(list, &word, own_asks(list, q));
+		}
+		if (peer->queue) {
+			engine_mailbox_room_word(engine, q, &word);
+			add(list, &word, own_waits(list, q));
+		}
+	}
+}
+
+/* ---- those that have a parcel ---- */
+
+/* Goes on with one; true if it is over. */
+static bool go_on(struct engine *engine, struct engine_op *op, struct list *list, bool *more)
+{
+	struct wait_word words[2];
+	op->words = words;
+	enum engine_progress progress = engine_point_go_on(engine, op);
+	if (progress != ENGINE_BLOCKED)
+		return true;
+	*more |= op->word_count == 0;
+	for (int i = 0; i < op->word_count; i++)
+		add(list, &words[i], is_own(list, op));
+	return false;
+}
+
+static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOCK_REQUIRES(mail)
+{
+	struct engine_op **at = &kept;
+	while (*at)
+		at = &(*at)->point.next;
+	*at = mailbox->active; /* those that have come meanwhile */
+	mailbox->active = kept;
+}
+
+bool engine_point_progress(struct engine *engine, const struct engine_op *const *own, int own_count,
+			   struct wait_word *words, int max, int *count)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct list list = {.words = words, .max = max, .own = own, .own_count = own_count};
+	struct engine_op *kept = NULL, **last = &kept, *over = NULL, **over_last = &over;
+	bool more = false;
+	lock_mail_acquire(&mailbox->lock);
+	uint64_t woken = move(engine);
+	struct engine_op *op = mailbox->active;
+	mailbox->active = NULL;
+	lock_mail_release(&mailbox->lock);
+	wake(engine, woken);
+	while (op) {
+		struct engine_op *next = op->point.next;
+		bool is_over = go_on(engine, op, &list, &more);
+		struct engine_op ***at = is_over ? &over_last : &last;
+		op->point.next = NULL;
+		**at = op;
+		*at = &op->point.next;
+		op = next;
+	}
+	lock_mail_acquire(&mailbox->lock);
+	put_back(mailbox, kept);
+	while (over) {
+		struct engine_op *next = over->point.next;
+		if (over->status != LS_OK && over->point.parcel)
+			engine_mailbox_hand_out(mailbox, over);
+		else
+			engine_mailbox_is_over(mailbox, over);
+		over = next;
+	}
+	add_words(engine, &list);
+	lock_mail_release(&mailbox->lock);
+	*count = list.count;
+	return more;
+}
+
+/* ---- for diagnosis ---- */
+
+int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
+		       struct wait_word *words, int max)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct list list = {.words = words, .max = max, .own = own, .own_count = own_count};
+	struct wait_word word;
+	lock_mail_acquire(&mailbox->lock);
+	for (struct engine_op *op = mailbox->active; op; op = op->point.next) {
+		engine_point_word(engine, op, &word);
+		add(&list, &word, is_own(&list, op));
+	}
+	add_words(engine, &list);
+	lock_mail_release(&mailbox->lock);
+	return list.count;
+}
+
+bool engine_point_needs(struct engine *engine, const struct engine_op *op, uint64_t gone, int *peer)
+{
+	uint64_t others =
+		~UINT64_C(0) >> (64 - engine->team->size) & ~(UINT64_C(1) << engine->team->rank);
+	lock_mail_acquire(&engine->mailbox->lock);
+	bool any = point_stage(op) == POINT_ASKED && op->point.entry.source == MATCH_ANY;
+	bool over = point_stage(op) == POINT_OVER;
+	lock_mail_release(&engine->mailbox->lock);
+	*peer = any ? __builtin_ctzll(gone) : op->call.peer;
+	return !over && (any ? others && !(others & ~gone) : gone >> op->call.peer & 1);
+}
+
+bool engine_point_has_work(struct engine *engine)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	bool work = false;
+	lock_mail_acquire(&mailbox->lock);
+	for (struct engine_op *op = mailbox->active; op && !work; op = op->point.next)
+		work = point_stage(op) == POINT_MET;
+	lock_mail_release(&mailbox->lock);
+	return work;
+}
+
+/* ---- taken back, and left behind ---- */
+
+bool engine_point_cancel(struct engine *engine, struct engine_op *op)
+{
+	return engine_mailbox_take_back(engine, op);
+}
+
+static bool is_detached(const struct match_entry *entry)
+{
+	return engine_mailbox_const_op_of(entry)->point.detached;
+}
+
+/* Any detached one that is not over, out of its list. */
+static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct engine_op *op = mailbox->active;
+	if (op) {
+		mailbox->active = op->point.next;
+		return op;
+	}
+	for (int q = 0; q < engine->team->size; q++)
+		for (op = mailbox->peers[q].queue; op; op = op->point.next)
+			if (op->point.detached) {
+				engine_mailbox_unqueue(&mailbox->peers[q], op);
+				return op;
+			}
+	struct match_entry *entry = engine_match_first(&mailbox->asked, is_detached);
+	if (entry)
+		engine_mailbox_forget(mailbox, engine_mailbox_op_of(entry));
+	return entry ? engine_mailbox_op_of(entry) : NULL;
+}
+
+struct engine_op *engine_point_leave(struct engine *engine)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	lock_mail_acquire(&mailbox->lock);
+	struct engine_op *op = find_left(engine);
+	if (op) {
+		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
+		/* Of those that have no parcel nothing is known to any peer. */
+		if (!op->point.parcel)
+			point_set(op, POINT_OVER);
+	}
+	lock_mail_release(&mailbox->lock);
+	return op;
+}
+
+enum engine_progress engine_point_probe(struct engine *engine, int source, int tag,
+					struct mail_message *out, struct wait_word *words,
+					int *count)
+{
+	*count = 0;
+	if (engine_mailbox_peek(engine, source, tag, out))
+		return ENGINE_DONE;
+	*count = engine_mailbox_await_source(engine, source, words);
+	return ENGINE_BLOCKED;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Batches: sends and receives of one thread that begin at their calls and are waited for together. */
+#include "base/fork.h"
+#include "points.h"
+
+/* The batch of the calling thread, NULL: it is in none. */
+struct ls_op *group_batch_find(ls_group *group)
+{
+	if (!atomic_load_explicit(&group->batch_count, memory_order_relaxed))
+		return NULL;
+	uint32_t tid = trace_thread_id();
+	lock_group_acquire(&group->pool.lock);
+	struct ls_op *batch = group->batches;
+	while (batch && batch->batch_tid != tid)
+		batch = batch->next;
+	lock_group_release(&group->pool.lock);
+	return batch;
+}
+
+/* The batch itself is held by each part that is not over, and by the call that ends it. */
+void group_batch_join(struct ls_op *batch, struct ls_op *op)
+{
+	op->batch = batch;
+	atomic_fetch_add(&batch->parts, 1);
+	group_op_hold(batch);
+	group_op_hold(op); /* as long as the batch: it is waited for */
+	op->next_part = batch->next_part;
+	batch->next_part = op;
+}
+
+void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
+{
+	batch->next_part = op->next_part;
+	op->next_part = NULL;
+	group_batch_part_over(batch, status);
+}
+
+void group_batch_part_over(struct ls_op *batch, ls_status status)
+{
+	uint32_t fine = LS_OK;
+	if (status != LS_OK)
+		atomic_compare_exchange_strong(&batch->worst, &fine, (uint32_t)status);
+	if (atomic_fetch_sub(&batch->parts, 1) == 1)
+		group_op_tell(batch, (ls_status)atomic_load(&batch->worst));
+	else
+		group_op_let_go(batch);
+}
+
+ls_status ls_batch_begin(ls_group *group)
+{
+	ls_status status = group_check("ls_batch_begin", group);
+	if (status != LS_OK)
+		return status;
+	if (group_batch_find(group))
+		return group_bad("ls_batch_begin", "group", 1, "not in a batch of this thread");
+	struct ls_op *batch = group_op_new(group, true);
+	if (!batch)
+		return LS_OUT_OF_MEMORY;
+	batch->is_batch = true;
+	batch->batch_tid = trace_thread_id();
+	atomic_store(&batch->parts, 1);
+	lock_group_acquire(&group->pool.lock);
+	batch->next = group->batches;
+	group->batches = batch;
+	lock_group_release(&group->pool.lock);
+	atomic_fetch_add(&group->batch_count, 1);
+	return LS_OK;
+}
+
+static void leave_batch(ls_group *group, struct ls_op *batch)
+{
+	lock_group_acquire(&group->pool.lock);
+	struct ls_op **at = &group->batches;
+	while (*at != batch)
+		at = &(*at)->next;
+	*at = batch->next;
+	lock_group_release(&group->pool.lock);
+	atomic_fetch_sub(&group->batch_count, 1);
+}
+
+ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns)
+{
+	for (struct ls_op *op = batch->next_part; op; op = op->next_part) {
+		if (atomic_load_explicit(&op->over, memory_order_acquire))
+			continue;
+		ls_status status = group_points_await(&op, 1, until_ns);
+		if (status != LS_OK)
+			return status;
+	}
+	return LS_OK;
+}
+
+ls_status ls_batch_end(ls_group *group, ls_op **op)
+{
+	if (op)
+		*op = NULL;
+	if (!group)
+		return group_bad("ls_batch_end", "group", 0, "a group from ls_group_open");
+	if (group->world->fork_generation != fork_generation())
+		return LS_FORKED;
+	struct ls_op *batch = group_batch_find(group);
+	if (!batch)
+		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");
+	leave_batch(group, batch);
+	group_batch_part_over(batch, LS_OK); /* the call itself */
+	if (op) {
+		*op = batch;
+		return LS_OK;
+	}
+	ls_status status = ls_wait(batch, 0);
+	ls_op_free(batch);
+	return status;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Group objects: what one rank needs for one group, with an area of its segment that is the object's for
+ * ever. An object is used again for another group, without anything being mapped, allocated or cleared that the
+ * last one did not use. That may be only once all members of the last group have left it: until then they may
+ * look into the area. Whoever offers an area to others has made it as new before. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "points.h"
+
+/* ---- objects ---- */
+
+static void destroy(struct ls_group *group)
+{
+	engine_fini(&group->engine);
+	transport_team_fini(&group->team);
+	free(group);
+}
+
+/* `area` 0 is that of all ranks, which has its memory. */
+static struct ls_group *create(struct group_world *world, uint32_t area)
+{
+	struct ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
+	if (!group)
+		return NULL;
+	memset(group, 0, sizeof *group);
+	group->world = world;
+	group->area = (uint16_t)area;
+	group->memory_members = area == 0 ? (uint8_t)world->size : 0;
+	group->memory_reports = area == 0;
+	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
+	    engine_init(&group->engine, &group->team, &world->trace, &world->memory,
+			&world->settings) == LS_OK)
+		return group;
+	destroy(group);
+	return NULL;
+}
+
+/* Whether no member uses its area any more. */
+static bool is_left_by_all(const struct ls_group *group)
+{
+	if (atomic_load_explicit(&group->holders, memory_order_acquire) > 0)
+		return false;
+	for (int q = 0; q < group->size; q++) {
+		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
+		if (!wait_peer_has_left(peer) && !wait_peer_is_dead(peer))
+			return false;
+	}
+	return true;
+}
+
+/* As new. */
+static void clear(struct ls_group *group)
+{
+	transport_area_reset(&group->world->transport, group->area, group->size,
+			     atomic_load(&group->entry->entered));
+	for (int q = 0; q < group->size; q++)
+		group->peers[group->team.seats[q].world] = (struct wait_peer){0};
+}
+
+/* The closed groups that all have left become spare ones. */
+static void reclaim(struct group_world *world) LOCK_REQUIRES(group)
+{
+	struct ls_group **at = &world->closed;
+	while (*at) {
+		struct ls_group *group = *at;
+		if (!is_left_by_all(group)) {
+			at = &group->next;
+			continue;
+		}
+		*at = group->next;
+		clear(group);
+		group->next = world->spare;
+		world->spare = group;
+	}
+}
+
+struct ls_group *group_take(struct group_world *world)
+{
+	lock_group_acquire(&world->lock);
+	if (!world->spare)
+		reclaim(world);
+	struct ls_group *group = world->spare;
+	uint32_t area = world->object_count;
+	bool full = !group && area == TRANSPORT_AREAS;
+	if (group)
+		world->spare = group->next;
+	else if (!full)
+		world->object_count++; /* also if there is no memory: who cannot go on has no use for it */
+	lock_group_release(&world->lock);
+	if (full)
+		MESSAGE_SAY(MESSAGE_GROUP_MANY, TRANSPORT_AREAS - 1);
+	return group || full ? group : create(world, area);
+}
+
+void group_give(struct ls_group *group)
+{
+	struct group_world *world = group->world;
+	lock_group_acquire(&world->lock);
+	group->next = world->spare;
+	world->spare = group;
+	lock_group_release(&world->lock);
+}
+
+struct transport_area *group_own_area(const struct ls_group *group)
+{
+	const struct transport *transport = &group->world->transport;
+	return transport_area_at(transport->segment, transport->size, group->area);
+}
+
+void group_burn(struct ls_group *group)
+{
+	struct group_world *world = group->world;
+	_Atomic uint64_t *left = &group_own_area(group)->left;
+	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
+	for (int q = 0; q < world->size; q++)
+		wait_ring(&world->transport.links[q].segment->bell);
+	atomic_fetch_add(&group->holders, 1);
+	lock_group_acquire(&world->lock);
+	group->next = world->closed;
+	world->closed = group;
+	lock_group_release(&world->lock);
+}
+
+bool group_has_memory(const struct ls_group *group, int members, bool reports)
+{
+	return group->memory_members >= members && (group->memory_reports || !reports);
+}
+
+ls_status group_add_memory(struct ls_group *group, int members, bool reports)
+{
+	if (group_has_memory(group, members, reports))
+		return LS_OK;
+	ls_status status =
+		transport_area_grow(&group->world->transport, group->area, members, reports);
+	if (status != LS_OK)
+		return status;
+	if (group->memory_members < members)
+		group->memory_members = (uint8_t)members;
+	group->memory_reports |= reports;
+	return LS_OK;
+}
+
+/* ---- open ---- */
+
+static void fill_waiters(struct ls_group *group)
+{
+	struct waiter *waiter = &group->waiter, *quiet = &group->quiet;
+	*waiter = group->world->waiter;
+	waiter->cause = &transport_member(&group->team, 0)->cause;
+	waiter->peers = group->peers;
+	waiter->peer_count = group->world->size;
+	waiter->asleep = &transport_member(&group->team, group->rank)->asleep;
+	*quiet = *waiter;
+	quiet->board = NULL;
+	quiet->roster = NULL;
+	quiet->cause = NULL;
+	quiet->look_ns = 0;
+	quiet->look_fd = -1;
+}
+
+void group_fill(struct ls_group *group, const struct group_making *making)
+{
+	struct group_world *world = group->world;
+	struct trace_membership membership = {
+		.id = making->id,
+		.parent = making->parent,
+		.size = (uint32_t)making->size,
+		.first_area = making->areas[0],
+		.rank = making->rank,
+		.members = making->members,
+	};
+	group->id = making->id;
+	group->parent = making->parent;
+	group->rank = making->rank;
+	group->size = making->size;
+	group->timeout_ms = making->timeout_ms;
+	atomic_store(&group->explains, false);
+	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
+	for (int q = 0; q < making->size; q++)
+		group->peers[making->members[q]] =
+			(struct wait_peer){.left = &transport_member(&group->team, q)->left,
+					   .stays = making->stays[q],
+					   .dead = &world->dead[making->members[q]]};
+	uintptr_t segment = (uintptr_t)group->team.seats[0].link->segment;
+	const struct transport_area *head = transport_member(&group->team, 0);
+	membership.claim_offset = (uintptr_t)&head->claim - segment;
+	membership.cause_offset = (uintptr_t)&head->cause - segment;
+	fill_waiters(group);
+	engine_begin(&group->engine, group->waiter.cause, &world->table);
+	group_cause_begin(group);
+	group->entry = trace_group_fill(&world->trace, group->area, &membership);
+	memset(group->sends, 0, (size_t)group->size * sizeof group->sends[0]);
+	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
+	group_lane_init(&group->lane);
+	group_pool_init(&group->pool);
+	group_progress_init(group);
+	group->next_points = NULL;
+	atomic_store(&group->has_points, false);
+	atomic_store(&group->any_receives, 0);
+	memset(group->warned, 0, sizeof group->warned);
+	lock_group_acquire(&world->lock);
+	group->next = world->open;
+	world->open = group;
+	lock_group_release(&world->lock);
+}
+
+/* ---- close ---- */
+
+/* Operations that nobody has waited for would leave peers with buffers that vanish. */
+static void end_operations(ls_group *group)
+{
+	long pending = group_lane_queued(group) + group_points_pending(group);
+	if (pending > 0) {
+		MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, pending);
+		ls_status status =
+			ls_group_abort(group, "a rank closed the group while operations of "
+					      "its own were under way");
+		(void)status; /* it has failed already, or it fails now */
+	}
+	group_points_close(group);
+	group_progress_stop(group);
+	group_pool_fini(&group->pool);
+	group_lane_fini(&group->lane);
+}
+
+void group_leave(struct ls_group *group)
+{
+	struct group_world *world = group->world;
+	end_operations(group);
+	lock_group_acquire(&world->lock);
+	struct ls_group **at = &world->open;
+	while (*at && *at != group)
+		at = &(*at)->next;
+	if (*at)
+		*at = group->next;
+	lock_group_release(&world->lock);
+	_Atomic uint64_t *left = &transport_member(&group->team, group->rank)->left;
+	if (group->id == GROUP_WORLD_ID)
+		atomic_store(&world->trace.header->left_ns, clock_now_ns());
+	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
+	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
+	/* Sequentially consistent, as there: they see that I have left, or I see them. */
+	for (int q = 0; q < group->size; q++)
+		if (atomic_load(&transport_member(&group->team, q)->asleep))
+			transport_wake(&group->team, q);
+	lock_group_acquire(&world->lock);
+	group->next = world->closed;
+	world->closed = group;
+	lock_group_release(&world->lock);
+}
+
+static struct ls_group *newest(struct group_world *world)
+{
+	lock_group_acquire(&world->lock);
+	struct ls_group *group = world->open;
+	lock_group_release(&world->lock);
+	return group;
+}
+
+void group_leave_all(struct group_world *world)
+{
+	for (struct ls_group *group = newest(world); group && group->id != GROUP_WORLD_ID;
+	     group = newest(world))
+		group_leave(group);
+}
+
+static void destroy_list(struct ls_group *group)
+{
+	while (group) {
+		struct ls_group *next = group->next;
+		destroy(group);
+		group = next;
+	}
+}
+
+void group_free_all(struct group_world *world)
+{
+	lock_group_acquire(&world->lock);
+	struct ls_group *lists[] = {world->open, world->closed, world->spare};
+	world->open = world->closed = world->spare = NULL;
+	lock_group_release(&world->lock);
+	for (int i = 0; i < 3; i++)
+		destroy_list(lists[i]);
+}
+
+/* ---- find ---- */
+
+struct ls_group *group_hold(struct group_world *world, uint32_t id)
+{
+	lock_group_acquire(&world->lock);
+	struct ls_group *group = world->open;
+	while (group && group->id != id)
+		group = group->next;
+	if (group)
+		atomic_fetch_add(&group->holders, 1);
+	lock_group_release(&world->lock);
+	return group;
+}
+
+int group_hold_all(struct group_world *world, struct ls_group **out)
+{
+	int count = 0;
+	lock_group_acquire(&world->lock);
+	for (struct ls_group *group = world->open; group; group = group->next) {
+		atomic_fetch_add(&group->holders, 1);
+		out[count++] = group;
+	}
+	lock_group_release(&world->lock);
+	return count;
+}
+
+void group_release(struct ls_group *group)
+{
+	atomic_fetch_sub(&group->holders, 1);
+}
+
+int group_rank_of(const struct ls_group *group, int world_rank)
+{
+	for (int q = 0; q < group->size; q++)
+		if (group->team.seats[q].world == world_rank)
+			return q;
+	return -1;
+}

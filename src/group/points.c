@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The life of a send or receive that runs beside the caller: in a list until it is over, gone on with by whoever
+ * drives. See points.h. */
+#include "points.h"
+
+#include "base/clock.h"
+#include "base/messages.h"
+
+static struct ls_op *op_of(struct engine_op *engine)
+{
+	return (struct ls_op *)(void *)((char *)engine - offsetof(struct ls_op, engine));
+}
+
+/* ---- the list ---- */
+
+static void add(struct group_points *points, struct ls_op *op)
+{
+	lock_group_acquire(&points->lock);
+	op->next = NULL;
+	op->before = points->last;
+	if (points->last)
+		points->last->next = op;
+	else
+		points->first = op;
+	points->last = op;
+	if (op->deadline_ns < points->next_deadline_ns)
+		points->next_deadline_ns = op->deadline_ns;
+	points->agent_count += op->wants_agent;
+	points->eager_count += op->wants_eager;
+	op->listed = true;
+	lock_group_release(&points->lock);
+}
+
+static void take_out(struct group_points *points, struct ls_op *op)
+{
+	lock_group_acquire(&points->lock);
+	if (op->before)
+		op->before->next = op->next;
+	else
+		points->first = op->next;
+	if (op->next)
+		op->next->before = op->before;
+	else
+		points->last = op->before;
+	points->agent_count -= op->wants_agent;
+	points->eager_count -= op->wants_eager;
+	op->listed = false;
+	if (!points->first)
+		points->next_deadline_ns = CLOCK_NEVER;
+	lock_group_release(&points->lock);
+}
+
+static bool is_alone(struct group_points *points, const struct ls_op *op)
+{
+	lock_group_acquire(&points->lock);
+	bool alone = points->first == op;
+	lock_group_release(&points->lock);
+	return alone;
+}
+
+/* One that waits for room goes on when some is made, so each ring is a call for the agent. */
+static void want_eager(struct group_points *points, struct ls_op *op)
+{
+	lock_group_acquire(&points->lock);
+	if (op->listed && !op->wants_eager) {
+		points->agent_count += !op->wants_agent;
+		points->eager_count++;
+		op->wants_agent = op->wants_eager = true;
+	}
+	lock_group_release(&points->lock);
+}
+
+/* Who drives may be looking through the list, so a group is put in front. */
+static void add_group(ls_group *group)
+{
+	_Atomic(ls_group *) *head = &group->world->points.groups;
+	if (atomic_exchange(&group->has_points, true))
+		return;
+	group->next_points = atomic_load(head);
+	while (!atomic_compare_exchange_weak(head, &group->next_points, group))
+		;
+}
+
+long group_points_pending(const ls_group *group)
+{
+	return (long)engine_point_pending(&group->engine);
+}
+
+/* ---- the end of one ---- */
+
+static void finish(struct ls_op *op, ls_status status)
+{
+	struct group_world *world = op->group->world;
+	take_out(&world->points, op);
+	if (status == LS_OK)
+		group_point_deliver(op);
+	struct ls_op *batch = op->batch;
+	group_op_tell(op, status);
+	if (batch)
+		group_batch_part_over(batch, status);
+	if (atomic_load(&world->points.resting) == 0)
+		return;
+	atomic_fetch_add(&group_points_area(world)->points, 1);
+	wait_ring(world->waiter.bell);
+}
+
+void group_points_collect(ls_group *group)
+{
+	struct engine_op *engine;
+	while ((engine = engine_point_over(&group->engine))) {
+		struct ls_op *op = op_of(engine);
+		finish(op, group_op_settle(op, LS_OK, -1));
+	}
+}
+
+/* The group has failed: nothing of it goes on. */
+void group_points_end_all(ls_group *group)
+{
+	struct engine_op *engine;
+	group_points_collect(group);
+	while ((engine = engine_point_leave(&group->engine))) {
+		struct ls_op *op = op_of(engine);
+		finish(op, group_op_settle(op, LS_ABORTED, -1));
+	}
+}
+
+/* ---- the beginning ---- */
+
+static ls_status begin(struct ls_op *op)
+{
+	struct engine *engine = &op->group->engine;
+	struct engine_room room;
+	engine_submit(engine, &op->engine, &room);
+	op->begun = true;
+	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
+}
+
+/* Whether it would hold up a peer, or somebody wants to be told, while nobody waits for it. */
+static void choose_agent(struct ls_op *op)
+{
+	const struct engine_call *call = &op->engine.call;
+	bool serial = op->group->world->points.serial;
+	op->wants_eager = serial || op->callback;
+	op->wants_agent = op->wants_eager || call->kind == TRACE_RECV;
+}
+
+ls_status group_points_start(struct ls_op *op)
+{
+	ls_group *group = op->group;
+	struct group_points *points = &group->world->points;
+	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	choose_agent(op);
+	if (op->wants_agent) {
+		ls_status status = group_points_start_agent(group->world);
+		if (status != LS_OK)
+			return status;
+	}
+	add_group(group);
+	group_op_hold(op);
+	add(points, op);
+	ls_status status = LS_OK;
+	if (!points->serial || is_alone(points, op)) {
+		status = begin(op);
+		if (status != LS_OK)
+			take_out(points, op);
+		else
+			group_points_collect(group);
+		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
+		    engine_point_is_queued(&op->engine) &&
+		    group_points_start_agent(group->world) == LS_OK)
+			want_eager(points, op);
+	}
+	/* What has happened before is no call for an agent that is armed already. */
+	bool ends = group_cause_status(group) != LS_OK ||
+		    (op->callback && group_gone_members(group) != 0);
+	group_op_let_go(op);
+	if (group_points_pending(group) > 0 || points->serial)
+		group_points_arm(group->world, ends || engine_point_has_work(&group->engine));
+	return status;
+}
+
+/* Setting P2P=serial: the first one is the only one that has begun. */
+bool group_points_begin_next(struct group_world *world)
+{
+	struct group_points *points = &world->points;
+	lock_group_acquire(&points->lock);
+	struct ls_op *op = points->first && !points->first->begun ? points->first : NULL;
+	lock_group_release(&points->lock);
+	if (!op)
+		return false;
+	ls_status status = begin(op);
+	if (status != LS_OK)
+		finish(op, group_op_settle(op, status, -1));
+	return true;
+}
+
+/* ---- a group is closed ---- */
+
+/* Whoever drives is inside a call on another group, or is the agent. */
+static void await_drive(struct group_world *world, struct waiter *quiet)
+{
+	struct transport_area *mine = group_points_area(world);
+	while (!group_points_take(&world->points)) {
+		struct wait_word word;
+		int peer;
+		atomic_fetch_add(&world->points.resting, 1);
+		group_points_over_word(world, atomic_load(&mine->points) + 1, &word);
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+		ls_status status = wait_words(quiet, &call, &peer);
+		(void)status; /* it is tried again, whatever it was */
+		atomic_fetch_sub(&world->points.resting, 1);
+	}
+}
+
+void group_points_close(ls_group *group)
+{
+	_Atomic(ls_group *) *head = &group->world->points.groups;
+	ls_group *at = group;
+	if (!atomic_load(&group->has_points))
+		return;
+	await_drive(group->world, &group->quiet);
+	group_points_end_all(group);
+	if (!atomic_compare_exchange_strong(head, &at, group->next_points)) {
+		while (at->next_points != group)
+			at = at->next_points;
+		at->next_points = group->next_points;
+	}
+	group_points_leave(group->world, true);
+}

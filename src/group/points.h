@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Sends and receives that run beside the caller, of all groups of a rank. Any number of them go on at once;
+ * what they need of this rank's processors is done by one thread at a time, which drives:
+ *
+ *   - a thread that waits for one of them drives all until that one is over;
+ *   - else the agent, a thread of the rank that sleeps until a peer summons it (base/wait: wait_arm), if there is one
+ *     among them that would hold up a peer: a long receive, a send that waits for room; or one with a callback.
+ *     So a program that calls and then waits never pays for it.
+ *
+ * A proof of deadlock needs to know what the rank may still do by itself. While the agent may be called, the
+ * board says that it does not show all threads (unpublished), unless the watch has shown for it what it
+ * would wake for:   armed and not shown, or the agent drives  ==  counted in unpublished */
+#ifndef GROUP_POINTS_H
+#define GROUP_POINTS_H
+
+#include "group_private.h"
+
+/* ---- points.c ---- */
+
+void group_points_init(struct group_world *world);
+/* After all groups are closed: ends the agent. */
+void group_points_fini(struct group_world *world);
+
+/* Begins `op` (of the pool, detached, its record open): it takes its place in the order. On failure it has not
+ * begun, and is the caller's to drop. It may be over, and given back, when this returns. Errors:
+ * LS_OUT_OF_MEMORY. */
+ls_status group_points_start(struct ls_op *op);
+/* Hands out those of a group that are over: after every call of the engine that takes in messages. */
+void group_points_collect(ls_group *group);
+/* Blocks until one of `count` operations is over, or until_ns: LS_PENDING; or LS_INTERRUPTED. */
+ls_status group_points_await(struct ls_op *const *ops, int count, uint64_t until_ns);
+/* Goes on with all as far as is possible at once, unless somebody else does. */
+void group_points_help(struct group_world *world);
+/* How many of a group are not over. */
+long group_points_pending(const ls_group *group);
+/* Before a group is closed, which has failed if any are pending: ends them. */
+void group_points_close(ls_group *group);
+/* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */
+void group_points_show(struct group_world *world);
+/* Setting P2P=serial: blocks until all that this rank has begun before is over. */
+void group_points_quiet(ls_group *group);
+
+/* ---- point.c ---- */
+
+/* Fills what the caller of a receive that is over wants to know. */
+void group_point_deliver(const struct ls_op *op);
+
+/* ---- batch.c ---- */
+
+/* The batch of the calling thread, NULL: it is in none. */
+struct ls_op *group_batch_find(ls_group *group);
+/* The operation, which has not begun, becomes its newest part; and is none after all, as it could not begin. */
+void group_batch_join(struct ls_op *batch, struct ls_op *op);
+void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
+/* A part of the batch is over, or the call that ends it has been made. */
+void group_batch_part_over(struct ls_op *batch, ls_status status);
+/* Blocks until all parts are over, or until_ns: LS_PENDING; or LS_INTERRUPTED. */
+ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns);
+
+/* The group has failed: ends all of it. Under the right to drive. */
+void group_points_end_all(ls_group *group);
+/* Setting P2P=serial: begins the next one; true if there was one. Under the right to drive. */
+bool group_points_begin_next(struct group_world *world);
+
+/* ---- drive.c ---- */
+
+/* Where it is counted how many are over. */
+struct transport_area *group_points_area(const struct group_world *world);
+/* Fills *out so that it waits for that count to reach `value`. */
+void group_points_over_word(const struct group_world *world, uint64_t value, struct wait_word *out);
+
+/* ---- agent.c; under the right to drive, or with the list's lock as said ---- */
+
+/* Makes the agent if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
+ls_status group_points_start_agent(struct group_world *world);
+/* Takes the right to drive; false if somebody has it. */
+bool group_points_take(struct group_points *points);
+/* Gives it back; the agent is armed if it is needed, and called at once if there is `more` to do. */
+void group_points_leave(struct group_world *world, bool more);
+/* Somebody else may drive, and sleep: he looks again, at what has begun, at deadlines and at causes. */
+void group_points_call_driver(struct group_world *world);
+/* There is something new: arms the agent, if nobody drives and it has not been. has_work: it can go on, or
+ * ends, at once. */
+void group_points_arm(struct group_world *world, bool has_work);
+/* Goes on with everything as far as possible without waiting; for the agent. */
+bool group_points_sweep(struct group_world *world);
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Groups made from a group. All its ranks tell each other, in one all-gather, what they were asked for and which
+ * clean area of their segment the new group can have; all see the same, so all come to the same members, or to
+ * the same error. Only where an area has too little memory yet a second round tells whether there was enough. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "group_private.h"
+
+#define HERE __builtin_return_address(0)
+
+/* What one rank tells. So little that it fits into the header line of an entry. */
+struct offer {
+	uint64_t what; /* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
+	uint32_t id;     /* of the group, should this rank be its first member */
+	uint32_t left;   /* as in struct group_making */
+	uint16_t area;   /* 0: none */
+	uint8_t members; /* for how many its memory is enough */
+	bool reports;    /* whether it has memory for reports */
+};
+_Static_assert(sizeof(struct offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
+
+/* In place of `what`: wants to be in no group; was called with wrong arguments. */
+#define NONE (UINT64_C(0xffffffff) << 32)
+#define WRONG (NONE + 1)
+
+/* One call under way. */
+struct request {
+	const char *call;
+	struct ls_group *parent;
+	enum trace_kind kind;
+	const void *site;
+	struct ls_group *mine; /* NULL: not asked to be a member, or there is no room */
+	struct offer offers[PLAN_SIZE_MAX];
+	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
+	bool short_of_memory;
+	struct group_making making; /* size 0: this rank is in none */
+};
+
+/* ---- ids ---- */
+
+static bool is_used(const struct ls_group *group, uint32_t id)
+{
+	while (group && group->id != id)
+		group = group->next;
+	return group;
+}
+
+/* 1 + number * world size + rank: no other rank gives the same. Numbers begin again after some thousand
+ * millions, and then pass over those of groups that are still there. */
+static uint32_t next_id(struct group_world *world)
+{
+	uint32_t size = (uint32_t)world->size, last = (UINT32_MAX - 2 * size) / size, id;
+	lock_group_acquire(&world->lock);
+	do {
+		if (world->number == last) {
+			world->number = 0;
+			world->numbers_again = true;
+		}
+		id = 1 + ++world->number * size + (uint32_t)world->rank;
+	} while (world->numbers_again && (is_used(world->open, id) || is_used(world->closed, id)));
+	lock_group_release(&world->lock);
+	return id;
+}
+
+/* ---- telling ---- */
+
+static void give_back(struct request *request)
+{
+	if (request->mine)
+		group_give(request->mine);
+	request->mine = NULL;
+}
+
+/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may have the new
+ * group, with an area of mine. */
+static ls_status tell(struct request *request, uint64_t what, bool joins)
+{
+	struct group_world *world = request->parent->world;
+	struct offer mine = {.what = what};
+	if (joins)
+		request->mine = group_take(world);
+	if (request->mine) {
+		const struct ls_group *group = request->mine;
+		mine.area = group->area;
+		mine.members = group->memory_members;
+		mine.reports = group->memory_reports;
+		mine.left = (uint32_t)atomic_load(&group_own_area(group)->left);
+		mine.id = next_id(world);
+	}
+	ls_status status = group_tell(request->parent, request->kind, &mine, request->offers,
+				      sizeof mine, request->site);
+	if (status != LS_OK && request->mine)
+		group_burn(request->mine);
+	return status;
+}
+
+static ls_status refuse(const struct request *request, int rank, ls_status status)
+{
+	if (rank != request->parent->rank)
+		MESSAGE_SAY(MESSAGE_GROUP_PART, request->call, rank, ls_status_name(status));
+	return status;
+}
+
+/* Whether all that are to be members can be. */
+static ls_status check_offers(const struct request *request)
+{
+	for (int q = 0; q < request->parent->size; q++)
+		if (request->members >> q & 1 && request->offers[q].area == 0)
+			return refuse(request, q, LS_OUT_OF_MEMORY);
+	return LS_OK;
+}
+
+static ls_status first_wrong(const struct request *request)
+{
+	for (int q = 0; q < request->parent->size; q++)
+		if (request->offers[q].what == WRONG)
+			return refuse(request, q, LS_BAD_ARGUMENT);
+	return LS_OK;
+}
+
+/* ---- members ---- */
+
+/* Adds one group: ranks[0 … count - 1] of the parent. */
+static void add_members(struct request *request, const uint8_t *ranks, int count)
+{
+	const struct ls_group *parent = request->parent;
+	struct group_making *making = &request->making;
+	int place = -1;
+	for (int i = 0; i < count; i++) {
+		const struct offer *offer = &request->offers[ranks[i]];
+		request->members |= UINT64_C(1) << ranks[i];
+		request->short_of_memory |= offer->members < count || (i == 0 && !offer->reports);
+		if (ranks[i] == parent->rank)
+			place = i;
+	}
+	if (place < 0)
+		return;
+	making->id = request->offers[ranks[0]].id;
+	making->parent = parent->id;
+	making->timeout_ms = parent->timeout_ms;
+	making->rank = place;
+	making->size = count;
+	for (int i = 0; i < count; i++) {
+		const struct offer *offer = &request->offers[ranks[i]];
+		making->members[i] = (uint8_t)parent->team.seats[ranks[i]].world;
+		making->areas[i] = offer->area;
+		making->stays[i] = offer->left;
+	}
+}
+
+/* Ranks in the order of colours, keys, and ranks. */
+static void sort_ranks(const struct request *request, uint8_t *ranks)
+{
+	for (int q = 0; q < request->parent->size; q++) {
+		int at = q;
+		for (; at > 0 && request->offers[ranks[at - 1]].what > request->offers[q].what; at--)
+			ranks[at] = ranks[at - 1];
+		ranks[at] = (uint8_t)q;
+	}
+}
+
+static void divide(struct request *request)
+{
+	uint8_t ranks[PLAN_SIZE_MAX];
+	int size = request->parent->size;
+	sort_ranks(request, ranks);
+	for (int first = 0, end; first < size; first = end) {
+		uint64_t colour = request->offers[ranks[first]].what >> 32;
+		for (end = first; end < size; end++)
+			if (request->offers[ranks[end]].what >> 32 != colour)
+				break;
+		if (colour != NONE >> 32)
+			add_members(request, ranks + first, end - first);
+	}
+}
+
+/* ---- the end ---- */
+
+/* Some area needs more memory than it has: all learn whether it was to be had. */
+static ls_status add_memory(struct request *request)
+{
+	int32_t mine = LS_OK, all[PLAN_SIZE_MAX];
+	const struct group_making *making = &request->making;
+	if (making->size > 0)
+		mine = group_add_memory(request->mine, making->size, making->rank == 0);
+	ls_status status =
+		group_tell(request->parent, request->kind, &mine, all, sizeof mine, request->site);
+	if (status != LS_OK) {
+		if (request->mine)
+			group_burn(request->mine);
+		request->mine = NULL;
+		return status;
+	}
+	for (int q = 0; q < request->parent->size; q++)
+		if (all[q] != LS_OK)
+			return refuse(request, q, (ls_status)all[q]);
+	return LS_OK;
+}
+
+static ls_status finish(struct request *request, ls_group **out)
+{
+	ls_status status = check_offers(request);
+	if (status == LS_OK && request->short_of_memory)
+		status = add_memory(request);
+	if (status == LS_OK && request->making.size > 0) {
+		group_fill(request->mine, &request->making);
+		*out = request->mine;
+		return LS_OK;
+	}
+	give_back(request);
+	return status != LS_OK ? status : LS_NOT_MEMBER;
+}
+
+static void begin(struct request *request, const char *call, ls_group *parent, enum trace_kind kind,
+		  const void *site)
+{
+	request->call = call;
+	request->parent = parent;
+	request->kind = kind;
+	request->site = site;
+	request->mine = NULL;
+	request->members = 0;
+	request->short_of_memory = false;
+	request->making.size = 0;
+}
+
+ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
+{
+	const char *call = "ls_group_split";
+	struct request request;
+	uint64_t what = (uint64_t)(uint32_t)colour << 32 | ((uint32_t)key ^ UINT32_C(1) << 31);
+	if (!out)
+		return group_bad(call, "out", 0, "not NULL");
+	*out = NULL;
+	ls_status status = group_check(call, parent);
+	if (status != LS_OK)
+		return status;
+	if (colour < 0)
+		what = colour == -1 ? NONE : WRONG;
+	if (what == WRONG) {
+		status = group_bad(call, "colour", colour,
+				   "-1, for no group, or a colour from 0 on");
+		(void)status; /* it takes part all the same, so that the others learn of it */
+	}
+	begin(&request, call, parent, TRACE_GROUP_SPLIT, HERE);
+	status = tell(&request, what, colour >= 0);
+	if (status != LS_OK)
+		return status;
+	status = first_wrong(&request);
+	if (status != LS_OK) {
+		give_back(&request);
+		return status;
+	}
+	divide(&request);
+	return finish(&request, out);
+}
+
+/* ---- a list of ranks ---- */
+
+struct list {
+	uint64_t site;
+	int32_t count;
+	uint8_t ranks[PLAN_SIZE_MAX];
+};
+
+static bool is_list(const char *call, const ls_group *parent, const int *ranks, int count,
+		    struct list *out)
+{
+	uint64_t seen = 0;
+	char right[64];
+	snprintf(right, sizeof right, "ranks of the group, 0 to %d, each once", parent->size - 1);
+	if (!ranks || count < 1 || count > parent->size) {
+		ls_status status = group_bad(call, ranks ? "count" : "ranks", ranks ? count : 0,
+					     ranks ? "a count from 1 to the size of the group"
+						   : "a list of ranks");
+		(void)status;
+		return false;
+	}
+	for (int i = 0; i < count; i++) {
+		if (ranks[i] < 0 || ranks[i] >= parent->size || seen >> ranks[i] & 1) {
+			ls_status status = group_bad(call, "ranks", ranks[i], right);
+			(void)status;
+			return false;
+		}
+		seen |= UINT64_C(1) << ranks[i];
+		out->ranks[i] = (uint8_t)ranks[i];
+	}
+	out->count = count;
+	return true;
+}
+
+static uint64_t hash_list(const struct list *list)
+{
+	uint64_t wide[PLAN_SIZE_MAX];
+	for (int i = 0; i < list->count; i++)
+		wide[i] = list->ranks[i];
+	return engine_shape(wide, list->count) >> 1; /* never NONE or WRONG */
+}
+
+static bool has_rank(const struct list *list, int rank)
+{
+	for (int i = 0; i < list->count; i++)
+		if (list->ranks[i] == rank)
+			return true;
+	return false;
+}
+
+/* "rank 2 gave 0, 1, 3 (called from a.c:10)" */
+static void describe(const struct ls_group *parent, const struct list *list, int rank, char *out,
+		     size_t bytes)
+{
+	char site[DIAGNOSE_SITE_BYTES] = "";
+	const struct trace_view *view = group_view(parent, rank);
+	const struct trace_record record = {.site = list->site};
+	int used = snprintf(out, bytes, "rank %d gave", rank);
+	for (int i = 0; i < list->count && i < PLAN_SIZE_MAX && (size_t)used < bytes; i++)
+		used += snprintf(out + used, bytes - (size_t)used, "%s %u", i ? "," : "",
+				 list->ranks[i]);
+	if (view)
+		trace_site(view, &record, site, sizeof site);
+	if (site[0] && (size_t)used < bytes)
+		snprintf(out + used, bytes - (size_t)used, " (called from %s)", site);
+}
+
+/* All ranks tell their lists, and say which two differ. */
+static ls_status differ(struct request *request, const struct list *mine)
+{
+	const struct ls_group *parent = request->parent;
+	struct list all[PLAN_SIZE_MAX];
+	char one[512], two[512];
+	int other = 1;
+	ls_status status =
+		group_tell(request->parent, request->kind, mine, all, sizeof *mine, request->site);
+	if (status != LS_OK)
+		return status;
+	while (other < parent->size - 1 && request->offers[other].what == request->offers[0].what)
+		other++;
+	describe(parent, &all[0], 0, one, sizeof one);
+	describe(parent, &all[other], other, two, sizeof two);
+	MESSAGE_SAY(MESSAGE_GROUP_LISTS, one, two);
+	return LS_DIFFERENT;
+}
+
+static bool all_alike(const struct request *request)
+{
+	for (int q = 1; q < request->parent->size; q++)
+		if (request->offers[q].what != request->offers[0].what)
+			return false;
+	return true;
+}
+
+ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_group **out)
+{
+	const char *call = "ls_group_from_ranks";
+	struct request request;
+	struct list list = {.site = (uintptr_t)HERE};
+	if (!out)
+		return group_bad(call, "out", 0, "not NULL");
+	*out = NULL;
+	ls_status status = group_check(call, parent);
+	if (status != LS_OK)
+		return status;
+	/* One with wrong arguments takes part all the same, so that the others learn of it. */
+	bool good = is_list(call, parent, ranks, count, &list);
+	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	status = tell(&request, good ? hash_list(&list) : WRONG,
+		      good && has_rank(&list, parent->rank));
+	if (status != LS_OK)
+		return status;
+	status = first_wrong(&request);
+	if (status == LS_OK && !all_alike(&request))
+		status = differ(&request, &list);
+	if (status != LS_OK) {
+		give_back(&request);
+		return status;
+	}
+	add_members(&request, list.ranks, list.count);
+	return finish(&request, out);
+}
+
+/* ---- finding ---- */
+
+static bool is_of(const ls_group *group, const ls_group *parent, const int *ranks, int count)
+{
+	if (group->parent != parent->id || group->size != count)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (ranks[i] < 0 || ranks[i] >= parent->size ||
+		    group->team.seats[i].world != parent->team.seats[ranks[i]].world)
+			return false;
+	return true;
+}
+
+ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
+{
+	if (!parent || !ranks || count < 1 || group_is_forked(parent))
+		return NULL;
+	struct group_world *world = parent->world;
+	lock_group_acquire(&world->lock);
+	struct ls_group *group = world->open; /* the newest first */
+	while (group && !is_of(group, parent, ranks, count))
+		group = group->next;
+	lock_group_release(&world->lock);
+	return group;
+}
+
+int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other)
+{
+	if (!group || !other || group->world != other->world)
+		return -1;
+	int world_rank = group_world_rank(group, rank);
+	return world_rank < 0 ? -1 : group_rank_of(other, world_rank);
+}

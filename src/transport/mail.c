@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A box of messages; the protocol stands in mail.h. Nothing here blocks, wakes anybody, or takes a lock: the
+ * caller sees to it that source and owner are one thread each at a time. */
+#include "mail.h"
+
+#include <string.h>
+
+#include "base/seqlock.h"
+#include "base/wait.h"
+
+/* ---- the source ---- */
+
+void transport_mail_out_init(struct mail_out *out)
+{
+	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
+}
+
+bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit)
+{
+	if (out->posted - out->seen < limit)
+		return true;
+	/* One line of the owner's, looked at once for as many messages as there is room for. */
+	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
+	if (out->seen == out->posted)
+		out->clear = out->next + MAIL_SLOTS;
+	return out->posted - out->seen < limit;
+}
+
+unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
+				    bool plain, uint64_t bytes)
+{
+	unsigned index = (unsigned)__builtin_ctzll(~out->parcels);
+	struct mail_parcel *parcel = &box->parcels[index];
+	uint32_t generation = ++out->generations[index];
+	out->parcels |= UINT64_C(1) << index;
+	parcel->window = window;
+	parcel->bytes = bytes;
+	parcel->plain = plain;
+	parcel->generation = generation;
+	atomic_store_explicit(&parcel->cursor, transport_mail_word(generation, 0),
+			      memory_order_relaxed);
+	return index;
+}
+
+void transport_mail_parcel_free(struct mail_out *out, unsigned index)
+{
+	out->parcels &= ~(UINT64_C(1) << index);
+}
+
+/* So that the next envelope is stored without first taking its line back from whoever looked at it. */
+static void take_line(const void *line)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
+void transport_mail_post(struct mail_box *box, struct mail_out *out,
+			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+{
+	struct mail_slot *slot = &box->slots[out->next % MAIL_SLOTS];
+	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear &&
+			atomic_load_explicit(&slot->held, memory_order_acquire) != 0;
+	     i++) {
+		/* An older message lies here that nobody wants yet. The owner learns of this by `turn`. */
+		atomic_store_explicit(&slot->turn, out->next, memory_order_release);
+		slot = &box->slots[++out->next % MAIL_SLOTS];
+	}
+	/* As whole words: a diagnosis reads it at any time. */
+	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
+	if (!envelope->parcel && bytes)
+		memcpy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload, bytes);
+	atomic_store_explicit(&slot->held, out->next, memory_order_release);
+	wait_store(&slot->turn, out->next);
+	out->next++;
+	out->posted++;
+	take_line(&box->slots[out->next % MAIL_SLOTS]);
+}
+
+/* ---- the owner ---- */
+
+void transport_mail_in_init(struct mail_in *in)
+{
+	*in = (struct mail_in){.next = 1};
+}
+
+bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_message *out)
+{
+	for (;;) {
+		uint32_t index = (uint32_t)(in->next % MAIL_SLOTS);
+		struct mail_slot *slot = &box->slots[index];
+		uint64_t turn = atomic_load_explicit(&slot->turn, memory_order_acquire);
+		if ((int64_t)(turn - in->next) < 0)
+			return false;
+		uint64_t position = in->next++;
+		if (atomic_load_explicit(&slot->held, memory_order_acquire) != position)
+			continue; /* passed over */
+		out->envelope = slot->envelope;
+		out->position = position;
+		out->slot = index;
+		return true;
+	}
+}
+
+const void *transport_mail_payload(const struct mail_box *box, const struct mail_message *message,
+				   uint64_t bytes)
+{
+	const struct mail_slot *slot = &box->slots[message->slot];
+	return bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload;
+}
+
+void transport_mail_take(struct mail_box *box, struct mail_in *in,
+			 const struct mail_message *message)
+{
+	atomic_store_explicit(&box->slots[message->slot].held, 0, memory_order_release);
+	wait_store(&box->taken, ++in->taken);
+}
+
+void transport_mail_reset(struct mail_box *box)
+{
+	/* Slots and parcels are first used one after the other. */
+	for (int i = 1; i <= MAIL_SLOTS; i++) {
+		struct mail_slot *slot = &box->slots[i % MAIL_SLOTS];
+		if (atomic_load_explicit(&slot->turn, memory_order_relaxed) == 0)
+			break;
+		atomic_store_explicit(&slot->turn, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
+	}
+	for (int i = 0; i < MAIL_SLOTS && box->parcels[i].generation != 0; i++)
+		memset(&box->parcels[i], 0, sizeof box->parcels[i]);
+	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
+}
+
+/* ---- parcels ---- */
+
+bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation)
+{
+	uint64_t expected = transport_mail_word(generation, 0);
+	return atomic_compare_exchange_strong(&parcel->cursor, &expected,
+					      transport_mail_word(generation, MAIL_MET));
+}
+
+bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation)
+{
+	uint64_t expected = transport_mail_word(generation, 0);
+	return atomic_compare_exchange_strong(&parcel->cursor, &expected,
+					      transport_mail_word(generation, MAIL_CLOSED));
+}
+
+bool transport_mail_claim(struct mail_parcel *parcel, uint64_t pieces, uint64_t *piece)
+{
+	uint64_t before = atomic_load_explicit(&parcel->cursor, memory_order_relaxed);
+	do {
+		*piece = before & MAIL_CLAIMS;
+		if (before & MAIL_CLOSED || *piece >= pieces)
+			return false;
+	} while (!atomic_compare_exchange_weak(&parcel->cursor, &before, before + 1));
+	return true;
+}
+
+uint64_t transport_mail_close(struct mail_parcel *parcel, uint64_t pieces)
+{
+	uint64_t begun = atomic_fetch_or(&parcel->cursor, MAIL_CLOSED) & MAIL_CLAIMS;
+	return begun < pieces ? begun : pieces; /* whatever the other wrote */
+}

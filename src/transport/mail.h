@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages of one rank (the source) to another (the owner), in memory of the owner that both have mapped:
+ * a box. The receiver alone decides what a message meets; here is only how it gets there, how the bytes of a
+ * long one are copied by whoever has time, and how both learn that it is over.
+ *
+ * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel: where the
+ * bytes are, and who copies which piece of them. Model: test/model/mail.pml. */
+#ifndef TRANSPORT_MAIL_H
+#define TRANSPORT_MAIL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	MAIL_SLOTS = 64,         /* unmatched messages that a box can hold; one bit each in a set */
+	MAIL_TINY_BYTES = 24,    /* payload beside the envelope, in one cache line */
+	MAIL_INLINE_BYTES = 192, /* payload of a slot */
+	MAIL_PIECE_BYTES = 64 * 1024,
+	MAIL_PIECE_LEAST = 4096,
+	MAIL_CLAIMS = 0x3fffffff, /* of a parcel's cursor */
+};
+
+/* What a message says of itself. */
+struct mail_envelope {
+	uint64_t count;
+	int32_t tag;
+	uint32_t record; /* of the send, in the source's trace: its lowest bits */
+	/* Receives from the owner that the source had begun when it sent this: see engine/arrive.c. */
+	uint32_t receives;
+	uint16_t parcel; /* 1 + its index; 0: the payload is in the slot */
+	uint8_t dtype;
+	uint8_t flags; /* enum mail_flag */
+};
+enum mail_flag {
+	MAIL_BLOCKS = 1, /* sent by a call that blocks */
+	MAIL_GIVEN = 2,  /* the window is a block that belongs to whoever receives it */
+};
+
+/* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message still
+ * lies there, is passed over. So messages are taken out in any order, and are met in the order of their
+ * positions.
+ *
+ *   source, at position p                    owner, at position p
+ *   held != 0: turn = p, go to p + 1         turn < p: nothing more; turn is what it awaits
+ *   else fill, held = p, turn = p, ring      held == p: this is a message, else it was passed over
+ *                                            when it is taken: held = 0, taken += 1, ring
+ *
+ * The first line is all that a short message needs, and the one that the owner looks at. */
+struct mail_slot {
+	_Alignas(64) _Atomic uint64_t turn; /* the source's: the newest position that came by here */
+	_Atomic uint64_t held; /* position of the message that lies here, 0: none; cleared by the owner */
+	struct mail_envelope envelope;
+	unsigned char tiny[MAIL_TINY_BYTES];
+	unsigned char payload[MAIL_INLINE_BYTES];
+};
+_Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers");
+_Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
+
+/* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it only
+ * grows: see mail_word.
+ *
+ * The cursor is who has the message, and what is left to copy:
+ *   0             nobody has met it; the source may still take it back     -> MAIL_CLOSED
+ *   MAIL_MET + i  the owner has, and piece i is the next to be copied, by whoever adds 1
+ *   MAIL_CLOSED   nobody begins another piece
+ * Who has closed it knows how many pieces were begun, and how many of these were its own; so it waits for just
+ * the others, and then nobody touches its buffer any more. */
+struct mail_parcel {
+	/* The source's, written before the message is posted. */
+	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
+	uint64_t bytes;
+	uint32_t generation;
+	uint32_t plain;                       /* 1: window is an address */
+	_Atomic uint64_t gave;                /* pieces that the source has copied to `target` */
+	_Alignas(64) _Atomic uint64_t cursor; /* both */
+	/* The owner's. */
+	uint64_t target; /* 1 + offset in its arena where the source may copy to; 0: it may not */
+	_Atomic uint64_t met;  /* the source may help from now on */
+	_Atomic uint64_t got;  /* pieces that the owner has copied */
+	_Atomic uint64_t over; /* the owner will never touch the source's buffer again */
+};
+#define MAIL_MET UINT64_C(0x40000000)
+#define MAIL_CLOSED UINT64_C(0x80000000)
+_Static_assert(sizeof(struct mail_parcel) == 128, "two cache lines");
+
+struct mail_box {
+	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner */
+	struct mail_slot slots[MAIL_SLOTS];
+	struct mail_parcel parcels[MAIL_SLOTS];
+};
+
+/* The value of a parcel's word in its g-th use. */
+static inline uint64_t transport_mail_word(uint32_t generation, uint64_t pieces)
+{
+	return (uint64_t)generation << 32 | pieces;
+}
+
+/* ---- the source ---- */
+
+/* What only the source knows, so that the owner cannot damage it. */
+struct mail_out {
+	uint64_t next;    /* position to be used next */
+	uint64_t posted;  /* messages */
+	uint64_t seen;    /* of `taken` */
+	uint64_t clear;   /* positions below this lie in slots that are surely free */
+	uint64_t parcels; /* bit i: parcel i is in use */
+	uint32_t generations[MAIL_SLOTS];
+};
+void transport_mail_out_init(struct mail_out *out);
+
+/* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) lie there unmatched. If not,
+ * `taken` will change from out->seen. */
+bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
+/* Takes a free parcel, which there is if there is room; fills it, and its generation. */
+unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
+				    bool plain, uint64_t bytes);
+/* The caller has learned that it is over, or has never posted it. */
+void transport_mail_parcel_free(struct mail_out *out, unsigned index);
+/* There must be room. payload: if envelope->parcel is 0, `bytes` of it. The last store is that of `turn`,
+ * sequentially consistent. */
+void transport_mail_post(struct mail_box *box, struct mail_out *out,
+			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
+
+/* ---- the owner ---- */
+
+/* A message, copied out of reach of the source. */
+struct mail_message {
+	struct mail_envelope envelope;
+	uint64_t position;
+	uint32_t slot;
+	int32_t source; /* filled by the engine */
+};
+
+struct mail_in {
+	uint64_t next; /* position to be looked at next */
+	uint64_t taken;
+};
+void transport_mail_in_init(struct mail_in *in);
+
+/* The next message; false: there is none yet, and *awaited reaches in->next with it. */
+bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_message *out);
+/* Where mail_look waits for the next one. */
+static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
+							     const struct mail_in *in)
+{
+	return &box->slots[in->next % MAIL_SLOTS].turn;
+}
+/* The payload of a message without a parcel, which the source can still change. */
+const void *transport_mail_payload(const struct mail_box *box, const struct mail_message *message,
+				   uint64_t bytes);
+/* Frees the slot. The caller rings the source. */
+void transport_mail_take(struct mail_box *box, struct mail_in *in,
+			 const struct mail_message *message);
+
+/* Makes a box that nobody uses any more as new. */
+void transport_mail_reset(struct mail_box *box);
+
+/* ---- parcels: both ---- */
+
+/* The size of a piece; the same for both. */
+static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)
+{
+	uint64_t piece = MAIL_PIECE_BYTES;
+	while (piece > MAIL_PIECE_LEAST && piece * 8 > bytes)
+		piece /= 2;
+	return piece;
+}
+static inline uint64_t transport_mail_pieces(uint64_t bytes)
+{
+	uint64_t piece = transport_mail_piece_bytes(bytes);
+	return (bytes + piece - 1) / piece;
+}
+
+/* The owner meets it; false: the source has taken it back. */
+bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation);
+/* The source takes it back; false: too late. */
+bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation);
+/* Claims a piece, false: none is left. */
+bool transport_mail_claim(struct mail_parcel *parcel, uint64_t pieces, uint64_t *piece);
+/* The source has taken it back; or one of both has closed it. */
+static inline bool transport_mail_is_withdrawn(const struct mail_parcel *parcel)
+{
+	uint64_t cursor = atomic_load_explicit(&parcel->cursor, memory_order_acquire);
+	return (cursor & (MAIL_CLOSED | MAIL_MET)) == MAIL_CLOSED;
+}
+static inline bool transport_mail_is_closed(const struct mail_parcel *parcel)
+{
+	return atomic_load_explicit(&parcel->cursor, memory_order_acquire) & MAIL_CLOSED;
+}
+/* No piece is begun any more; returns how many have been. */
+uint64_t transport_mail_close(struct mail_parcel *parcel, uint64_t pieces);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "transport/mail.h"
+
+struct ends {
+	struct mail_box *box;
+	struct mail_out out;
+	struct mail_in in;
+};
+
+static int open_box(void **state)
+{
+	struct ends *ends = calloc(1, sizeof *ends);
+	ends->box = aligned_alloc(64, sizeof *ends->box);
+	memset(ends->box, 0, sizeof *ends->box);
+	transport_mail_out_init(&ends->out);
+	transport_mail_in_init(&ends->in);
+	*state = ends;
+	return 0;
+}
+
+static int close_box(void **state)
+{
+	struct ends *ends = *state;
+	free(ends->box);
+	free(ends);
+	return 0;
+}
+
+static bool post(struct ends *ends, uint64_t value, size_t bytes)
+{
+	unsigned char payload[MAIL_INLINE_BYTES] = {0};
+	struct mail_envelope envelope = {.count = value, .tag = (int32_t)bytes};
+	memcpy(payload, &value, sizeof value);
+	if (!transport_mail_has_room(ends->box, &ends->out, MAIL_SLOTS))
+		return false;
+	transport_mail_post(ends->box, &ends->out, &envelope, payload, bytes);
+	return true;
+}
+
+static uint64_t value_of(const struct ends *ends, const struct mail_message *message)
+{
+	uint64_t value = 0;
+	size_t bytes = (size_t)message->envelope.tag;
+	memcpy(&value, transport_mail_payload(ends->box, message, bytes), bytes < 8 ? bytes : 8);
+	return value;
+}
+
+static void test_sizes(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_message message;
+	for (size_t bytes = 0; bytes <= MAIL_INLINE_BYTES; bytes++) {
+		uint64_t value = bytes >= 8 ? UINT64_C(0x1234567890abcdef) + bytes : 0;
+		assert_false(transport_mail_look(ends->box, &ends->in, &message));
+		assert_true(post(ends, value, bytes));
+		assert_true(transport_mail_look(ends->box, &ends->in, &message));
+		assert_int_equal(message.envelope.count, value);
+		assert_int_equal(value_of(ends, &message), value);
+		transport_mail_take(ends->box, &ends->in, &message);
+	}
+}
+
+/* There is room for as many as the limit says, whatever its size, and again once some are taken. */
+static void test_room(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_message messages[MAIL_SLOTS];
+	for (uint64_t i = 0; i < MAIL_SLOTS; i++)
+		assert_true(post(ends, i, 8));
+	assert_false(post(ends, 99, 8));
+	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
+		assert_true(transport_mail_look(ends->box, &ends->in, &messages[i]));
+		assert_int_equal(messages[i].envelope.count, i);
+	}
+	assert_false(transport_mail_look(ends->box, &ends->in, &messages[0]));
+	transport_mail_take(ends->box, &ends->in, &messages[17]);
+	assert_true(post(ends, 100, 8));
+	assert_false(post(ends, 101, 8));
+	/* Sixty-three slots are passed over on the way to the one that is free. */
+	assert_true(transport_mail_look(ends->box, &ends->in, &messages[17]));
+	assert_int_equal(messages[17].envelope.count, 100);
+	assert_int_equal(messages[17].slot, 18);
+	assert_false(transport_mail_has_room(ends->box, &ends->out, 1));
+}
+
+/* In any order out, in their order in, for many rounds, with some left lying for long. */
+static void test_any_order(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_message lying[MAIL_SLOTS];
+	uint64_t posted = 0, seen = 0, seed = 7;
+	int count = 0;
+	for (int turn = 0; turn < 200000; turn++) {
+		seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		unsigned choice = (unsigned)(seed >> 60);
+		if (choice < 7) {
+			posted += post(ends, posted, 8);
+		} else if (choice < 11 && count < MAIL_SLOTS &&
+			   transport_mail_look(ends->box, &ends->in, &lying[count])) {
+			assert_int_equal(lying[count].envelope.count, seen++);
+			count++;
+		} else if (count > 0) {
+			int at = (int)((seed >> 32) % (unsigned)count);
+			assert_int_equal(value_of(ends, &lying[at]), lying[at].envelope.count);
+			transport_mail_take(ends->box, &ends->in, &lying[at]);
+			lying[at] = lying[--count];
+		}
+		assert_true(posted - seen <= MAIL_SLOTS);
+	}
+	assert_true(seen > 10000);
+}
+
+static void test_parcels(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_box *box = ends->box;
+	for (uint32_t use = 1; use <= 3; use++) {
+		unsigned index = transport_mail_parcel_take(box, &ends->out, 4096, false,
+							    10 * MAIL_PIECE_BYTES);
+		struct mail_parcel *parcel = &box->parcels[index];
+		uint64_t piece, pieces = transport_mail_pieces(parcel->bytes);
+		assert_int_equal(index, 0);
+		assert_int_equal(parcel->generation, use);
+		assert_int_equal(pieces, 10);
+		assert_false(transport_mail_is_withdrawn(parcel));
+		assert_false(transport_mail_meet(parcel, use + 1));
+		assert_true(transport_mail_meet(parcel, use));
+		assert_false(transport_mail_withdraw(parcel, use));
+		for (uint64_t i = 0; i < 4; i++) {
+			assert_true(transport_mail_claim(parcel, pieces, &piece));
+			assert_int_equal(piece, i);
+		}
+		if (use == 1) {
+			assert_int_equal(transport_mail_close(parcel, pieces), 4);
+			assert_false(transport_mail_claim(parcel, pieces, &piece));
+			assert_int_equal(transport_mail_close(parcel, pieces), 4);
+			assert_true(transport_mail_is_closed(parcel));
+			assert_false(transport_mail_is_withdrawn(parcel));
+		} else {
+			for (uint64_t i = 4; i < pieces; i++)
+				assert_true(transport_mail_claim(parcel, pieces, &piece));
+			assert_false(transport_mail_claim(parcel, pieces, &piece));
+			assert_int_equal(transport_mail_close(parcel, pieces), 10);
+		}
+		transport_mail_parcel_free(&ends->out, index);
+	}
+	unsigned index = transport_mail_parcel_take(box, &ends->out, 4096, true, 1);
+	assert_true(transport_mail_withdraw(&box->parcels[index], 4));
+	assert_true(transport_mail_is_withdrawn(&box->parcels[index]));
+	assert_false(transport_mail_meet(&box->parcels[index], 4));
+	/* One that is in use is not taken again. */
+	assert_int_equal(transport_mail_parcel_take(box, &ends->out, 0, false, 1), 1);
+}
+
+/* Pieces cover any length, without gaps, in not too many and not too large ones. */
+static void test_pieces(void **state)
+{
+	(void)state;
+	for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes = bytes * 3 / 2 + 1) {
+		uint64_t piece = transport_mail_piece_bytes(bytes),
+			 pieces = transport_mail_pieces(bytes);
+		assert_true(piece >= MAIL_PIECE_LEAST && piece <= MAIL_PIECE_BYTES);
+		assert_true(pieces * piece >= bytes && (pieces - 1) * piece < bytes);
+		assert_true(pieces < MAIL_CLAIMS);
+	}
+}
+
+enum { STREAM = 300000 };
+
+static void *send_stream(void *argument)
+{
+	struct ends *ends = argument;
+	for (uint64_t i = 0; i < STREAM;)
+		i += post(ends, i, i % 3 ? 8 : 100);
+	return NULL;
+}
+
+/* Each from a thread of its own, in another order than they came. */
+static void test_threads(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_message lying[2];
+	pthread_t thread;
+	int count = 0;
+	assert_int_equal(pthread_create(&thread, NULL, send_stream, ends), 0);
+	for (uint64_t i = 0; i < STREAM;) {
+		if (!transport_mail_look(ends->box, &ends->in, &lying[count]))
+			continue;
+		assert_int_equal(lying[count].envelope.count, i);
+		assert_int_equal(value_of(ends, &lying[count]), i);
+		i++;
+		if (++count < 2)
+			continue;
+		transport_mail_take(ends->box, &ends->in, &lying[1]);
+		count = 1;
+		if (i % 50 == 0) {
+			transport_mail_take(ends->box, &ends->in, &lying[0]);
+			count = 0;
+		}
+	}
+	pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_sizes, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_parcels, open_box, close_box),
+		cmocka_unit_test(test_pieces),
+		cmocka_unit_test_setup_teardown(test_threads, open_box, close_box),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Teams of some ranks: areas of their own, which take memory when they are used, and are as new when they are
+ * used again. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "transport/segment.h"
+#include "transport/test_world.h"
+
+enum { SIZE = 4 };
+
+/* World ranks 3 and 1, in that order, each with an area of its own choice. */
+static const uint8_t members[] = {3, 1};
+static const uint16_t areas[] = {TRANSPORT_AREAS - 1, 7};
+
+static struct transport_team *open_team(struct world *world, int rank)
+{
+	struct transport *transport = &world->ranks[members[rank]].transport;
+	struct transport_team *team = calloc(1, sizeof(*team));
+	assert_non_null(team);
+	assert_int_equal(transport_team_init(team, transport), LS_OK);
+	assert_int_equal(transport_area_grow(transport, areas[rank], 2, rank == 0), LS_OK);
+	transport_team_set(team, rank, 2, members, areas);
+	return team;
+}
+
+static void close_team(struct transport_team *team)
+{
+	transport_team_fini(team);
+	free(team);
+}
+
+static bool post(struct transport_team *team, int to, int64_t value, struct wait_word *blocked)
+{
+	struct transport_envelope envelope = {.seq = 7, .count = 1, .bytes = sizeof(value)};
+	uint64_t ticket;
+	return transport_post(team, to, &envelope, &value, 0, &ticket, blocked);
+}
+
+static void must_receive(struct transport_team *team, int from, int64_t expected)
+{
+	struct wait_word blocked;
+	int64_t value;
+	struct transport_message *message = transport_match(team, from, 7, &blocked);
+	assert_non_null(message);
+	memcpy(&value, transport_payload(team, from, message), sizeof(value));
+	assert_int_equal(value, expected);
+	transport_take(team, from, message, LS_OK);
+}
+
+static void test_apart(void **state)
+{
+	(void)state;
+	struct world *world = world_open(SIZE);
+	struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
+	struct transport_team *all[] = {&world->ranks[3].team, &world->ranks[1].team};
+	struct wait_word blocked;
+	/* Rank 1 of the team is rank 1 of the world, and its rank 0 is rank 3 there. */
+	assert_true(post(team[1], 0, 11, &blocked));
+	assert_true(post(all[1], 3, 22, &blocked));
+	must_receive(all[0], 1, 22);
+	assert_null(transport_match(all[0], 1, 7, &blocked));
+	must_receive(team[0], 1, 11);
+	assert_null(transport_match(team[0], 1, 7, &blocked));
+	assert_int_equal(blocked.edge.owner, 3);
+	assert_int_equal(blocked.edge.peer, 1);
+	assert_ptr_equal((const char *)world->ranks[3].transport.segment + blocked.edge.offset,
+			 blocked.word);
+	/* What a member writes, the other sees in its own mapping. */
+	atomic_store(&transport_member(team[1], 1)->finished, 5);
+	assert_int_equal(atomic_load(&transport_member(team[0], 1)->finished), 5);
+	assert_int_equal(atomic_load(&transport_member(all[0], 1)->finished), 0);
+	assert_true(transport_is_valid(team[0]) && transport_is_valid(team[1]));
+	assert_true(transport_reads_me(team[0]));
+	for (int i = 0; i < 2; i++)
+		close_team(team[i]);
+	world_close(world);
+}
+
+static bool is_zero(const void *memory, size_t bytes)
+{
+	const unsigned char *at = memory;
+	while (bytes > 0 && *at == 0)
+		at++, bytes--;
+	return bytes == 0;
+}
+
+static bool is_new_channel(const struct transport_channel *channel)
+{
+	bool fresh = is_zero(channel, offsetof(struct transport_channel, slots));
+	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
+		fresh = fresh && atomic_load(&channel->slots[i].state) == 0;
+	return fresh;
+}
+
+static bool is_new_box(const struct mail_box *box)
+{
+	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->parcels, sizeof(box->parcels));
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		fresh = fresh && atomic_load(&box->slots[i].turn) == 0 &&
+			atomic_load(&box->slots[i].held) == 0;
+	return fresh;
+}
+
+/* As many messages as there is room for, every other one long; some are taken. */
+static void use_box(struct mail_box *box, unsigned count)
+{
+	struct mail_message message;
+	struct mail_out out;
+	struct mail_in in;
+	transport_mail_out_init(&out);
+	transport_mail_in_init(&in);
+	for (unsigned i = 0; i < count && transport_mail_has_room(box, &out, MAIL_SLOTS); i++) {
+		struct mail_envelope envelope = {.count = 1};
+		if (i % 2)
+			envelope.parcel =
+				(uint16_t)(1 + transport_mail_parcel_take(box, &out, 4096, false, 1000));
+		transport_mail_post(box, &out, &envelope, "12345678", 8);
+		if (i % 3 == 0 && transport_mail_look(box, &in, &message))
+			transport_mail_take(box, &in, &message);
+	}
+}
+
+static bool is_new(struct transport_area *area, int size)
+{
+	const struct transport_lanes *lanes = (const struct transport_lanes *)(area + 1);
+	bool fresh = is_zero(area, offsetof(struct transport_area, left)) &&
+		     is_zero(&area->claim, offsetof(struct transport_area, entries) -
+						   offsetof(struct transport_area, claim));
+	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
+		fresh = fresh && atomic_load(&area->entries[i].signal) == 0;
+	for (int q = 0; q < size; q++)
+		fresh = fresh && is_new_channel(&lanes[q].channel) && is_new_box(&lanes[q].mail);
+	return fresh;
+}
+
+/* Everything in it was used; the next members find nothing of it but how many there were before. */
+static void test_again(void **state)
+{
+	(void)state;
+	struct world *world = world_open(SIZE);
+	for (int round = 0; round < 3; round++) {
+		struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
+		struct transport_area *area = transport_member(team[0], 0);
+		uint64_t seq = round == 1 ? 3 : 1000;
+		struct wait_word blocked;
+		int64_t sent = 0;
+		assert_true(is_new(area, 2));
+		use_box(transport_mail(team[0], 0, 1), round == 1 ? 3 : 1000);
+		while (post(team[1], 0, sent, &blocked)) /* nobody takes them */
+			sent++;
+		assert_int_equal(sent, TRANSPORT_CHANNEL_SLOTS);
+		must_receive(team[0], 1, 0);
+		_Atomic uint64_t *words[] = {&area->finished, &area->over,      &area->claim,
+					     &area->cause,    &area->looked_ns, &area->reported};
+		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+			atomic_store(words[i], UINT64_MAX);
+		for (uint64_t s = 1; s <= seq; s++)
+			atomic_store(&transport_entry(team[0], 0, s)->signal,
+				     transport_signal(s, 3));
+		atomic_store(&area->left, (uint64_t)round + 1);
+		assert_false(is_new(area, 2));
+		for (int i = 0; i < 2; i++)
+			transport_area_reset(&world->ranks[members[i]].transport, areas[i], 2, seq);
+		assert_true(is_new(area, 2));
+		assert_int_equal(atomic_load(&area->left), round + 1);
+		for (int i = 0; i < 2; i++)
+			close_team(team[i]);
+	}
+	world_close(world);
+}
+
+static int64_t there(struct world *world, int rank)
+{
+	struct stat stat;
+	assert_int_equal(fstat(world->ranks[rank].transport.segment_fd, &stat), 0);
+	return stat.st_blocks * 512;
+}
+
+/* An area takes what its members need, once. */
+static void test_memory(void **state)
+{
+	(void)state;
+	struct world *world = world_open(SIZE);
+	struct transport *transport = &world->ranks[1].transport;
+	int64_t before = there(world, 1), page = TRANSPORT_PAGE_BYTES;
+	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
+	int64_t two = there(world, 1) - before;
+	int64_t needed = (int64_t)transport_area_reports_at(2);
+	assert_true(two >= needed && two <= needed + 2 * page);
+	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
+	assert_int_equal(there(world, 1) - before, two);
+	assert_int_equal(transport_area_grow(transport, 3, SIZE, true), LS_OK);
+	assert_int_equal(there(world, 1) - before, transport_area_bytes(SIZE));
+	world_close(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_apart),
+		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_memory),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
