@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How a collective is timed, the same for every runtime: `lockstep bench` times Lockstep, and the
- * programs of test/bench time it and its peers. bench_measure.c needs nothing but this header, so that
- * it can be built into programs that know no Lockstep. */
+ * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench` times
+ * Lockstep, and the programs of test/bench time it and its peers. bench_measure.c and bench_point.c need
+ * nothing but this header, so that they can be built into programs that know no Lockstep. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -22,12 +22,36 @@ enum bench_op {
 	BENCH_REDUCE_SCATTER,
 	BENCH_ALLTOALL,
 	BENCH_BARRIER,
+	BENCH_PING_PONG, /* from here on: struct bench_messages */
+	BENCH_BANDWIDTH, /* rank 0 sends windows of messages to rank 1, which answers each window */
+	BENCH_MESSAGE_RATE, /* the same with messages of BENCH_SMALL_BYTES */
+	BENCH_MATCH,        /* rank 1 has receives outstanding, each with another tag */
+	BENCH_GROUP,        /* opening and closing a group of all ranks */
 	BENCH_OP_COUNT,
+	BENCH_COLLECTIVE_COUNT = BENCH_PING_PONG,
+};
+
+enum {
+	BENCH_SMALL_BYTES = 8,        /* a message of BENCH_MESSAGE_RATE and BENCH_MATCH */
+	BENCH_WINDOW = 64,            /* messages, or fewer if they are large */
+	BENCH_OUTSTANDING_MAX = 1024, /* receives of BENCH_MATCH */
 };
 
 enum bench_combine {
 	BENCH_MAX,
 	BENCH_SUM,
+};
+
+/* Messages between two ranks, in elements as below, and groups. Messages are matched by tag, 0 to 2^15-1.
+ * Those of isend and irecv are numbered from 0 in the order of their calls; `finish` waits for all of them,
+ * which are `count`, and begins again at 0. `regroup` opens a group of all ranks and closes it. */
+struct bench_messages {
+	bool (*send)(void *state, const float *buffer, size_t count, int peer, int tag);
+	bool (*recv)(void *state, float *buffer, size_t count, int peer, int tag);
+	bool (*isend)(void *state, int number, const float *buffer, size_t count, int peer, int tag);
+	bool (*irecv)(void *state, int number, float *buffer, size_t count, int peer, int tag);
+	bool (*finish)(void *state, int count);
+	bool (*regroup)(void *state);
 };
 
 /* One rank's view of a runtime. Its functions return false when the runtime has failed and said so;
@@ -40,12 +64,13 @@ struct bench_runtime {
 	bool (*run)(void *state, enum bench_op op, float *send, float *recv, size_t count);
 	/* *value = that of all ranks together. */
 	bool (*combine)(void *state, enum bench_combine how, double *value);
+	const struct bench_messages *messages; /* NULL: it has none */
 };
 
 /* Two buffers of cli_bench_elements() each; recv is not used by operations in place. */
 struct bench_case {
 	enum bench_op op;
-	size_t bytes; /* of the larger buffer of a rank */
+	size_t bytes; /* of the larger buffer of a rank; of BENCH_MATCH: of all messages together */
 	bool fresh;   /* every rank rewrites its send buffer before each operation */
 	float *send, *recv;
 };
@@ -57,13 +82,19 @@ struct bench_effort {
 };
 
 struct bench_time {
-	double seconds;     /* for one operation: the slowest rank's mean */
+	double seconds;     /* for one operation, or one message one way: the slowest rank's mean */
 	double cpu_seconds; /* processor time of one operation, all ranks together; negative if fresh */
 };
 
 /* "all-reduce"; and the operation of that name, with or without dashes, -1 if there is none. */
 const char *cli_bench_op_name(enum bench_op op);
 int cli_bench_op_from(const char *name);
+
+/* The sizes in bytes that an operation is timed at, when they are not for the caller to choose; else NULL. */
+const size_t *cli_bench_sizes(enum bench_op op, int *count);
+
+/* Whether it takes two ranks. */
+bool cli_bench_needs_two(enum bench_op op);
 
 /* Elements of one part, at least one, and of a whole buffer. 0 for a barrier. */
 size_t cli_bench_count(enum bench_op op, size_t bytes, int size);
@@ -85,6 +116,16 @@ bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_cas
 /* Collective; overwrites the buffers. False: the runtime has failed. */
 bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
 		    const struct bench_effort *effort, struct bench_time *out);
+
+/* ---- bench_point.c: what of the above is about messages and groups ---- */
+
+/* One round of an operation from BENCH_PING_PONG on, in which cli_bench_round_messages() messages go one way
+ * (of BENCH_GROUP: 1). False: the runtime has failed. */
+bool cli_bench_round(const struct bench_runtime *runtime, const struct bench_case *what);
+int cli_bench_round_messages(enum bench_op op, size_t bytes);
+
+/* The rank whose send buffer the caller's recv buffer holds after a round, -1 if none. */
+int cli_bench_round_source(const struct bench_runtime *runtime, enum bench_op op);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep bench: times collectives on this machine. The command replaces itself by `lockstep run`, whose
+ * lockstep bench: times collectives, messages and groups on this machine. The command replaces itself by `lockstep run`, whose
  * ranks are this command again, with --rank in front. */
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ static const struct option options[] = {
 };
 
 struct choices {
-	bool ops[BENCH_OP_COUNT];
+	bool ops[BENCH_OP_COUNT], all;
 	uint64_t sizes[SIZES_MAX];
 	int size_count;
 	uint64_t ranks;
@@ -79,9 +79,9 @@ static int read_op(const struct cli_command *self, const char *word, struct choi
 	}
 	for (int i = 0; i < BENCH_OP_COUNT; i++) {
 		known[i + 1] = cli_bench_op_name((enum bench_op)i);
-		out->ops[i] |= strcmp(word, "all") == 0;
 	}
-	if (strcmp(word, "all") == 0)
+	out->all |= strcmp(word, "all") == 0;
+	if (out->all)
 		return -1;
 	const char *nearest = cli_nearest(word, known);
 	if (nearest)
@@ -134,6 +134,19 @@ static uint64_t default_ranks(void)
 	return count < 2 ? 2 : count > RANKS_MAX ? RANKS_MAX : (uint64_t)count;
 }
 
+/* "all" are all that can be run with so many ranks. */
+static int choose_ops(const struct cli_command *self, struct choices *out)
+{
+	for (int i = 0; i < BENCH_OP_COUNT; i++) {
+		bool possible = out->ranks > 1 || !cli_bench_needs_two((enum bench_op)i);
+		if (out->ops[i] && !possible)
+			return cli_usage(self, "%s needs two ranks",
+					 cli_bench_op_name((enum bench_op)i));
+		out->ops[i] |= out->all && possible;
+	}
+	return -1;
+}
+
 /* Options may stand before and after operations. */
 static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
 {
@@ -159,7 +172,7 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 		read_sizes(self, default_sizes, out);
 	if (out->ranks == 0)
 		out->ranks = default_ranks();
-	return -1;
+	return choose_ops(self, out);
 }
 
 /* ---- the command itself ---- */
@@ -198,6 +211,7 @@ struct printer {
 	const struct choices *choices;
 	struct cli_json json;
 	int ranks;
+	bool messages; /* some of the operations are messages */
 };
 
 static void print_begin(struct printer *printer)
@@ -218,33 +232,58 @@ static void print_begin(struct printer *printer)
 	}
 	printf("%d rank%s, float32, %s memory, %s data\n", printer->ranks,
 	       printer->ranks == 1 ? "" : "s", memory, data);
-	printf("%-14s  %12s  %12s  %8s\n", "operation", "bytes", "microseconds", "GB/s");
+	printf("%-14s  %12s  %12s  %8s", "operation", "bytes", "microseconds", "GB/s");
+	printf("%s\n", printer->messages ? "   Mmsg/s" : "");
+}
+
+static void print_json(struct cli_json *json, const struct bench_case *what, size_t bytes,
+		       double seconds, double bus_factor)
+{
+	double rate = (double)bytes / seconds * 1e-9;
+
+	cli_json_open(json, NULL, '{');
+	cli_json_string(json, "operation", cli_bench_op_name(what->op));
+	cli_json_unsigned(json, "bytes", bytes);
+	if (what->op == BENCH_MATCH)
+		cli_json_number(json, "outstanding",
+				cli_bench_round_messages(what->op, what->bytes));
+	cli_json_real(json, "microseconds", seconds * 1e6);
+	if (bytes > 0) {
+		cli_json_real(json, "algorithm_gb_s", rate);
+		cli_json_real(json, "bus_gb_s", rate * bus_factor);
+	}
+	if (cli_bench_needs_two(what->op))
+		cli_json_real(json, "messages_per_s", 1 / seconds);
+	cli_json_close(json, '}');
 }
 
 static void print_result(struct printer *printer, const struct bench_case *what,
 			 const struct bench_time *time)
 {
-	size_t bytes = cli_bench_elements(what->op, what->bytes, printer->ranks) * sizeof(float);
-	double rate = (double)bytes / time->seconds * 1e-9;
-	double bus = rate * cli_bench_bus_factor(what->op, printer->ranks);
-	const char *name = cli_bench_op_name(what->op);
+	bool message = cli_bench_needs_two(what->op), match = what->op == BENCH_MATCH;
+	size_t bytes =
+		match ? BENCH_SMALL_BYTES
+		      : cli_bench_elements(what->op, what->bytes, printer->ranks) * sizeof(float);
+	double bus_factor = cli_bench_bus_factor(what->op, printer->ranks);
+	char name[32];
 
 	if (printer->choices->json) {
-		cli_json_open(&printer->json, NULL, '{');
-		cli_json_string(&printer->json, "operation", name);
-		cli_json_unsigned(&printer->json, "bytes", bytes);
-		cli_json_real(&printer->json, "microseconds", time->seconds * 1e6);
-		if (bytes > 0) {
-			cli_json_real(&printer->json, "algorithm_gb_s", rate);
-			cli_json_real(&printer->json, "bus_gb_s", bus);
-		}
-		cli_json_close(&printer->json, '}');
+		print_json(&printer->json, what, bytes, time->seconds, bus_factor);
 		return;
 	}
+	snprintf(name, sizeof name, "%s", cli_bench_op_name(what->op));
+	if (match)
+		cli_append(name, sizeof name, " %d",
+			   cli_bench_round_messages(what->op, what->bytes));
 	if (bytes > 0)
-		printf("%-14s  %12zu  %12.2f  %8.2f\n", name, bytes, time->seconds * 1e6, bus);
+		printf("%-14s  %12zu  %12.2f  %8.2f", name, bytes, time->seconds * 1e6,
+		       (double)bytes / time->seconds * 1e-9 * bus_factor);
 	else
-		printf("%-14s  %12s  %12.2f  %8s\n", name, "-", time->seconds * 1e6, "-");
+		printf("%-14s  %12s  %12.2f  %8s", name, "-", time->seconds * 1e6, "-");
+	if (message)
+		printf("  %7.3f\n", 1e-6 / time->seconds);
+	else
+		printf("%s\n", printer->messages ? "        -" : "");
 	fflush(stdout);
 }
 
@@ -257,29 +296,56 @@ static void print_end(struct printer *printer)
 	putchar('\n');
 }
 
-static bool time_all(ls_group *group, const struct choices *choices, float *send, float *recv)
+/* How many sizes an operation is timed at, and which: those of the command line, unless it has its own. */
+static int size_count(const struct choices *choices, enum bench_op op)
 {
-	struct bench_runtime runtime = cli_bench_group(group);
-	struct printer printer = {.choices = choices, .json = {.out = stdout}, .ranks = runtime.size};
+	int count;
+	bool own = cli_bench_sizes(op, &count);
+
+	return !choices->ops[op] ? 0 : own ? count : choices->size_count;
+}
+
+static size_t size_at(const struct choices *choices, enum bench_op op, int i)
+{
+	int count;
+	const size_t *own = cli_bench_sizes(op, &count);
+
+	return own ? own[i] : choices->sizes[i];
+}
+
+static bool time_one(const struct bench_runtime *runtime, const struct bench_case *what,
+		     struct bench_time *out)
+{
 	char wrong[256];
 
+	if (!cli_bench_check(runtime, what, wrong, sizeof wrong)) {
+		if (wrong[0])
+			MESSAGE_SAY(MESSAGE_BENCH_WRONG, wrong);
+		return false;
+	}
+	return cli_bench_time(runtime, what, &effort, out);
+}
+
+static bool time_all(ls_group *group, const struct choices *choices, float *send, float *recv)
+{
+	struct bench_group state;
+	struct bench_runtime runtime = cli_bench_group(group, &state);
+	struct printer printer = {.choices = choices, .json = {.out = stdout}, .ranks = runtime.size};
+
+	for (int op = BENCH_COLLECTIVE_COUNT; op < BENCH_OP_COUNT; op++)
+		printer.messages |= choices->ops[op] && cli_bench_needs_two((enum bench_op)op);
 	if (runtime.rank == 0)
 		print_begin(&printer);
 	for (int op = 0; op < BENCH_OP_COUNT; op++) {
-		int sizes = !choices->ops[op] ? 0 : op == BENCH_BARRIER ? 1 : choices->size_count;
-		for (int i = 0; i < sizes; i++) {
+		int count = size_count(choices, (enum bench_op)op);
+		for (int i = 0; i < count; i++) {
 			struct bench_case what = {.op = (enum bench_op)op,
-						  .bytes = choices->sizes[i],
+						  .bytes = size_at(choices, (enum bench_op)op, i),
 						  .fresh = choices->fresh,
 						  .send = send,
 						  .recv = recv};
 			struct bench_time time;
-			if (!cli_bench_check(&runtime, &what, wrong, sizeof wrong)) {
-				if (wrong[0])
-					MESSAGE_SAY(MESSAGE_BENCH_WRONG, wrong);
-				return false;
-			}
-			if (!cli_bench_time(&runtime, &what, &effort, &time))
+			if (!time_one(&runtime, &what, &time))
 				return false;
 			if (runtime.rank == 0)
 				print_result(&printer, &what, &time);
@@ -296,9 +362,9 @@ static size_t largest(const struct choices *choices, int ranks)
 	size_t elements = 1;
 
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
-		for (int i = 0; choices->ops[op] && i < choices->size_count; i++) {
-			size_t here =
-				cli_bench_elements((enum bench_op)op, choices->sizes[i], ranks);
+		for (int i = size_count(choices, (enum bench_op)op) - 1; i >= 0; i--) {
+			size_t here = cli_bench_elements(
+				(enum bench_op)op, size_at(choices, (enum bench_op)op, i), ranks);
 			elements = here > elements ? here : elements;
 		}
 	return (elements * sizeof(float) + 63) / 64 * 64;
@@ -351,12 +417,13 @@ static int bench_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_bench_command = {
 	.name = "bench",
 	.arguments = "[OPERATION…] [OPTIONS]",
-	.summary = "times collectives on this machine",
+	.summary = "times collectives, messages and groups on this machine",
 	.help = "Starts ranks as lockstep run does, checks the result of each OPERATION and times it:\n"
 		"all-reduce (if none is named), reduce, broadcast, all-gather, gather, scatter,\n"
-		"reduce-scatter, all-to-all, barrier, or all of them. Microseconds are those of the\n"
-		"slowest rank, the median of several loops; GB/s are bus bandwidth, see\n"
-		"lockstep-bench(1).\n"
+		"reduce-scatter, all-to-all, barrier; between two ranks ping-pong, bandwidth,\n"
+		"message-rate, match; group, which opens and closes one; or all of them.\n"
+		"Microseconds are those of the slowest rank, the median of several loops; GB/s are\n"
+		"bus bandwidth, see lockstep-bench(1).\n"
 		"\n"
 		"options:\n"
 		"  -n, --ranks N    how many ranks, 1 to 64 (as many as processors, at least 2)\n"

@@ -4,9 +4,14 @@
 
 #include "cli/bench_group.h"
 
+static ls_group *group_of(void *state)
+{
+	return ((const struct bench_group *)state)->group;
+}
+
 static bool run(void *state, enum bench_op op, float *send, float *recv, size_t count)
 {
-	ls_group *group = (ls_group *)state;
+	ls_group *group = group_of(state);
 	const ls_dtype dtype = LS_FLOAT32;
 
 	switch (op) {
@@ -28,23 +33,80 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 		return ls_alltoall(group, send, recv, count, dtype, NULL) == LS_OK;
 	case BENCH_BARRIER:
 		return ls_barrier(group, NULL) == LS_OK;
-	case BENCH_OP_COUNT:
-		break;
+	default:
+		return false;
 	}
-	return false;
 }
 
 static bool combine(void *state, enum bench_combine how, double *value)
 {
-	return ls_allreduce((ls_group *)state, value, value, 1, LS_FLOAT64,
+	return ls_allreduce(group_of(state), value, value, 1, LS_FLOAT64,
 			    how == BENCH_MAX ? LS_MAX : LS_SUM, NULL) == LS_OK;
 }
 
-struct bench_runtime cli_bench_group(ls_group *group)
+static bool send(void *state, const float *buffer, size_t count, int peer, int tag)
 {
+	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+
+	return ls_send(group_of(state), buffer, count, LS_FLOAT32, peer, &options) == LS_OK;
+}
+
+static bool recv(void *state, float *buffer, size_t count, int peer, int tag)
+{
+	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+
+	return ls_recv(group_of(state), buffer, count, LS_FLOAT32, peer, &options) == LS_OK;
+}
+
+static bool isend(void *state, int number, const float *buffer, size_t count, int peer, int tag)
+{
+	struct bench_group *mine = state;
+	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+
+	return ls_isend(mine->group, buffer, count, LS_FLOAT32, peer, &options,
+			&mine->ops[number]) == LS_OK;
+}
+
+static bool irecv(void *state, int number, float *buffer, size_t count, int peer, int tag)
+{
+	struct bench_group *mine = state;
+	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+
+	return ls_irecv(mine->group, buffer, count, LS_FLOAT32, peer, &options,
+			&mine->ops[number]) == LS_OK;
+}
+
+static bool finish(void *state, int count)
+{
+	struct bench_group *mine = state;
+	bool good = true;
+
+	for (int i = 0; i < count; i++) {
+		good &= ls_wait(mine->ops[i], 0) == LS_OK;
+		ls_op_free(mine->ops[i]);
+	}
+	return good;
+}
+
+static bool regroup(void *state)
+{
+	ls_group *all;
+
+	if (ls_group_split(group_of(state), 0, 0, &all) != LS_OK)
+		return false;
+	ls_group_close(all);
+	return true;
+}
+
+struct bench_runtime cli_bench_group(ls_group *group, struct bench_group *out)
+{
+	static const struct bench_messages messages = {send, recv, isend, irecv, finish, regroup};
+
+	*out = (struct bench_group){.group = group};
 	return (struct bench_runtime){.rank = ls_group_rank(group),
 				      .size = ls_group_size(group),
-				      .state = group,
+				      .state = out,
 				      .run = run,
-				      .combine = combine};
+				      .combine = combine,
+				      .messages = &messages};
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Times one collective, and checks it first. Includes nothing of Lockstep: see bench.h. All ranks take
+ * Times one operation, and checks it first. Includes nothing of Lockstep: see bench.h. All ranks take
  * the same decisions, as each is taken from numbers that the ranks have combined. */
 #include "cli/bench.h"
 
@@ -21,6 +21,11 @@ static const char *const names[BENCH_OP_COUNT] = {
 	[BENCH_REDUCE_SCATTER] = "reduce-scatter",
 	[BENCH_ALLTOALL] = "all-to-all",
 	[BENCH_BARRIER] = "barrier",
+	[BENCH_PING_PONG] = "ping-pong",
+	[BENCH_BANDWIDTH] = "bandwidth",
+	[BENCH_MESSAGE_RATE] = "message-rate",
+	[BENCH_MATCH] = "match",
+	[BENCH_GROUP] = "group",
 };
 
 const char *cli_bench_op_name(enum bench_op op)
@@ -48,6 +53,23 @@ int cli_bench_op_from(const char *name)
 	return -1;
 }
 
+const size_t *cli_bench_sizes(enum bench_op op, int *count)
+{
+	static const size_t none[] = {0}, small[] = {BENCH_SMALL_BYTES};
+	static const size_t outstanding[] = {BENCH_SMALL_BYTES, 10 * BENCH_SMALL_BYTES,
+					     100 * BENCH_SMALL_BYTES, 1000 * BENCH_SMALL_BYTES};
+
+	*count = op == BENCH_MATCH ? 4 : 1;
+	if (op == BENCH_BARRIER || op == BENCH_GROUP)
+		return none;
+	return op == BENCH_MESSAGE_RATE ? small : op == BENCH_MATCH ? outstanding : NULL;
+}
+
+bool cli_bench_needs_two(enum bench_op op)
+{
+	return op >= BENCH_COLLECTIVE_COUNT && op != BENCH_GROUP;
+}
+
 static bool in_place(enum bench_op op)
 {
 	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE || op == BENCH_BROADCAST;
@@ -55,13 +77,15 @@ static bool in_place(enum bench_op op)
 
 static bool has_parts(enum bench_op op)
 {
-	return !in_place(op) && op != BENCH_BARRIER;
+	return !in_place(op) && op < BENCH_BARRIER;
 }
 
 size_t cli_bench_count(enum bench_op op, size_t bytes, int size)
 {
-	if (op == BENCH_BARRIER)
+	if (op == BENCH_BARRIER || op == BENCH_GROUP)
 		return 0;
+	if (op == BENCH_MATCH)
+		bytes = (size_t)cli_bench_round_messages(op, bytes) * BENCH_SMALL_BYTES;
 	size_t count = bytes / sizeof(float) / (has_parts(op) ? (size_t)size : 1);
 	return count > 0 ? count : 1;
 }
@@ -131,7 +155,13 @@ static float wanted(const struct bench_runtime *runtime, enum bench_op op, size_
 		return element_sum(mine + i, runtime->size);
 	case BENCH_ALLTOALL:
 		return element(mine + i % count, (int)(i / count));
+	case BENCH_PING_PONG:
+	case BENCH_BANDWIDTH:
+	case BENCH_MESSAGE_RATE:
+	case BENCH_MATCH:
+		return element(i, cli_bench_round_source(runtime, op));
 	case BENCH_BARRIER:
+	case BENCH_GROUP:
 	case BENCH_OP_COUNT:
 		break;
 	}
@@ -144,6 +174,8 @@ static size_t result_elements(const struct bench_runtime *runtime, const struct 
 	enum bench_op op = what->op;
 
 	if ((op == BENCH_REDUCE || op == BENCH_GATHER) && runtime->rank != 0)
+		return 0;
+	if (op >= BENCH_COLLECTIVE_COUNT && cli_bench_round_source(runtime, op) < 0)
 		return 0;
 	if (op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER)
 		return cli_bench_count(op, what->bytes, runtime->size);
@@ -164,6 +196,8 @@ static bool run(const struct bench_runtime *runtime, const struct bench_case *wh
 {
 	float *recv = in_place(what->op) ? what->send : what->recv;
 
+	if (what->op >= BENCH_COLLECTIVE_COUNT)
+		return cli_bench_round(runtime, what);
 	return runtime->run(runtime->state, what->op, what->send, recv,
 			    cli_bench_count(what->op, what->bytes, runtime->size));
 }
@@ -198,6 +232,10 @@ bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_cas
 	text[0] = '\0';
 	if (what->op == BENCH_BARRIER)
 		return check_barrier(runtime, text, text_bytes);
+	if (what->op >= BENCH_COLLECTIVE_COUNT && !runtime->messages) {
+		snprintf(text, text_bytes, "this runtime has no %s", names[what->op]);
+		return false;
+	}
 	for (size_t i = 0; i < elements; i++) {
 		what->send[i] = element(i, runtime->rank);
 		if (!in_place(what->op))
@@ -220,7 +258,7 @@ bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_cas
 
 /* One loop; all numbers are the same on all ranks. */
 struct loop {
-	double seconds; /* of one operation */
+	double seconds; /* of one round: an operation, or several messages */
 	double cpu_seconds;
 	double elapsed; /* of the loop, rewriting included */
 };
@@ -280,7 +318,7 @@ static bool loop(const struct bench_runtime *runtime, const struct bench_case *w
 	       runtime->combine(runtime->state, BENCH_MAX, &out->elapsed);
 }
 
-/* How many operations fill repeat_s; the first ones also touch what has never been touched. */
+/* How many rounds fill repeat_s; the first ones also touch what has never been touched. */
 static bool choose_rounds(const struct bench_runtime *runtime, const struct bench_case *what,
 			  const struct bench_effort *effort, long *rounds)
 {
@@ -338,7 +376,10 @@ bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case
 		spent += one.elapsed;
 		done++;
 	} while (done < repeats && spent < effort->limit_s);
-	out->seconds = median(seconds, done);
-	out->cpu_seconds = what->fresh ? -1 : median(cpu, done);
+	int messages = what->op < BENCH_COLLECTIVE_COUNT
+			       ? 1
+			       : cli_bench_round_messages(what->op, what->bytes);
+	out->seconds = median(seconds, done) / messages;
+	out->cpu_seconds = what->fresh ? -1 : median(cpu, done) / messages;
 	return true;
 }

@@ -114,7 +114,7 @@ static struct setup *new_setup(enum bench_op op, int rank, size_t bytes)
 	struct setup *setup = calloc(1, sizeof *setup);
 	assert_non_null(setup);
 	setup->fake = (struct fake){.rank = rank, .slower = 1};
-	setup->runtime = (struct bench_runtime){rank, SIZE, &setup->fake, run, combine};
+	setup->runtime = (struct bench_runtime){rank, SIZE, &setup->fake, run, combine, NULL};
 	setup->what = (struct bench_case){op, bytes, false, setup->send, setup->recv};
 	return setup;
 }

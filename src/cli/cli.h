@@ -28,6 +28,7 @@ struct cli_command {
 
 extern const struct cli_command cli_run_command;
 extern const struct cli_command cli_diagnose_command;
+extern const struct cli_command cli_trace_command;
 extern const struct cli_command cli_plan_command;
 extern const struct cli_command cli_settings_command;
 extern const struct cli_command cli_explain_command;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it stops and
  * disturbs nothing. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +66,7 @@ static int show_file(struct output *output, const char *path)
 		return CLI_NOTHING;
 	}
 	show(output, &snapshot->report, snapshot);
-	output->verdict = true; /* snapshots are of jobs that ended badly */
+	output->verdict = output->verdict || !snapshot->ended_well;
 	cli_snapshot_free(snapshot);
 	return CLI_OK;
 }
@@ -96,30 +95,13 @@ static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char 
 	return CLI_OK;
 }
 
-static bool all(const char *text, int (*is)(int))
-{
-	for (; *text; text++)
-		if (!is((unsigned char)*text))
-			return false;
-	return true;
-}
-
-/* 16 hexadecimal digits are a job, up to 9 decimal ones a process, anything else a file. */
 static int show_named(struct output *output, const char *name)
 {
-	size_t length = strlen(name);
-	uint64_t pid;
-
 	if (!name[0])
 		return show_jobs(output, 0, 0, NULL);
-	if (length == 16 && all(name, isxdigit))
-		return show_jobs(output, strtoull(name, NULL, 16), 0, name);
-	if (length <= 9 && cli_number(name, 1, INT32_MAX, &pid)) {
-		char what[32];
-		snprintf(what, sizeof what, "process %s", name);
-		return show_jobs(output, 0, (pid_t)pid, what);
-	}
-	return show_file(output, name);
+	struct cli_named named = cli_named(name);
+	return named.file ? show_file(output, name)
+			  : show_jobs(output, named.job, named.pid, named.what);
 }
 
 static int diagnose_main(const struct cli_command *self, int argc, char **argv)
@@ -172,7 +154,8 @@ const struct cli_command cli_diagnose_command = {
 		"\n"
 		"  JOB   a job's number: 16 hexadecimal digits\n"
 		"  PID   any process of a job, also its launcher\n"
-		"  FILE  a snapshot that lockstep run wrote when a job ended badly\n"
+		"  FILE  a snapshot that lockstep run wrote when a job ended badly, or what it kept with\n"
+		"        --trace\n"
 		"\n"
 		"options:\n"
 		"  --json      prints one JSON object: {\"jobs\": [...]}\n"

@@ -45,6 +45,8 @@ static void put_operation(struct cli_json *json, const struct diagnose_job *job,
 	cli_json_string(json, "kind", trace_kind_name(fields->kind));
 	cli_json_unsigned(json, "number", fields->seq);
 	cli_json_unsigned(json, "group", fields->group);
+	if (record->members)
+		cli_json_mask(json, "group_ranks", record->members);
 	cli_json_unsigned(json, "count", fields->count);
 	cli_json_string(json, "dtype", trace_dtype_name(fields->dtype));
 	cli_json_string(json, "reduce_op", trace_reduce_name(fields->reduce_op));

@@ -74,6 +74,11 @@ static void print_operation(FILE *out, const struct diagnose_record *record)
 {
 	fprintf(out, "%s #%llu", trace_kind_name(record->record.kind),
 		(unsigned long long)record->record.seq);
+	if (record->members) {
+		char who[256];
+		cli_ranks(record->members, who, sizeof who);
+		fprintf(out, " of group %u, %s", record->record.group, who);
+	}
 	if (record->site[0]) {
 		fputs(" (", out);
 		cli_print_safely(out, record->site, 0);

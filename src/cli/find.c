@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "cli/cli.h"
 
 enum { JOB_MAX = 256, LINK_BYTES = 96 };
 
@@ -255,4 +256,30 @@ void cli_find_segments(struct cli_view *view, pid_t pid)
 	struct search search = {.only = view};
 
 	visit_process(&search, pid, false);
+}
+
+static bool all(const char *text, int (*is)(int))
+{
+	for (; *text; text++)
+		if (!is((unsigned char)*text))
+			return false;
+	return true;
+}
+
+struct cli_named cli_named(const char *word)
+{
+	struct cli_named named = {0};
+	size_t length = strlen(word);
+	uint64_t pid;
+
+	if (length == 16 && all(word, isxdigit)) {
+		named.job = strtoull(word, NULL, 16);
+		snprintf(named.what, sizeof named.what, "%s", word);
+	} else if (length <= 9 && cli_number(word, 1, INT32_MAX, &pid)) {
+		named.pid = (pid_t)pid;
+		snprintf(named.what, sizeof named.what, "process %s", word);
+	} else {
+		named.file = true;
+	}
+	return named;
 }

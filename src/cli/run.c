@@ -18,19 +18,17 @@ struct choices {
 	uint64_t ranks;
 	uint64_t timeout_ms; /* 0: none */
 	const char *log_dir;
+	const char *trace;
 	bool prefix;
 	bool phases;
 	char *const *command;
 };
 
 static const struct option options[] = {
-	{"ranks", required_argument, NULL, 'n'},
-	{"timeout", required_argument, NULL, 't'},
-	{"log-dir", required_argument, NULL, 'l'},
-	{"no-prefix", no_argument, NULL, 'p'},
-	{"phases", no_argument, NULL, 'P'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+	{"ranks", required_argument, NULL, 'n'},   {"timeout", required_argument, NULL, 't'},
+	{"log-dir", required_argument, NULL, 'l'}, {"no-prefix", no_argument, NULL, 'p'},
+	{"phases", no_argument, NULL, 'P'},        {"trace", required_argument, NULL, 'T'},
+	{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
 };
 
 /* -1: go on; else the exit status. */
@@ -62,6 +60,9 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 			break;
 		case 'P':
 			out->phases = true;
+			break;
+		case 'T':
+			out->trace = optarg;
 			break;
 		case 'h':
 			return CLI_OK;
@@ -147,6 +148,8 @@ static ls_status prepare(struct run_job *job, const struct choices *choices)
 		status = cli_output_init(&job->output, &job->settings, job->count, choices->prefix,
 					 choices->log_dir);
 	if (status == LS_OK)
+		status = cli_end_prepare(job);
+	if (status == LS_OK)
 		status = open_rendezvous(job);
 	if (status == LS_OK)
 		status = cli_guard_start(&job->guard);
@@ -184,10 +187,11 @@ static struct run_job *job_new(const struct choices *choices)
 	job->first = -1;
 	job->timeout_ms = choices->timeout_ms;
 	job->timeout_ns = job->phase_end_ns = job->look_ns = CLOCK_NEVER;
-	job->signal_fd = job->guard.fd = -1;
+	job->signal_fd = job->guard.fd = job->trace_fd = -1;
 	job->input.fd = job->input.out = -1;
 	job->log_dir = choices->log_dir;
 	job->phases = choices->phases;
+	job->trace_path = choices->trace;
 	job->start.command = choices->command;
 	job->start.ranks = job->count;
 	return job;
@@ -203,6 +207,8 @@ static void job_free(struct run_job *job)
 	rendezvous_server_close(job->server);
 	if (job->signal_fd >= 0)
 		close(job->signal_fd);
+	if (job->trace_fd >= 0)
+		close(job->trace_fd);
 	free(job);
 }
 
@@ -244,6 +250,8 @@ const struct cli_command cli_run_command = {
 		"  --no-prefix      passes lines on without the rank\n"
 		"  --phases         at the end says what each rank spent its time on, and who kept the\n"
 		"                   others waiting, if the program marks the phases of its steps\n"
+		"  --trace FILE     at the end keeps in FILE what each rank has recorded, for lockstep\n"
+		"                   trace FILE, which draws it\n"
 		"  -h, --help       this text\n"
 		"\n"
 		"Ranks find in their environment RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,\n"

@@ -191,6 +191,10 @@ struct run_job {
 	bool frozen;               /* nothing is added to it any more */
 	const char *log_dir;
 	bool phases; /* what ranks spent their time on is said at the end */
+	/* Where the traces are kept at the end, however it ends; NULL and -1: nowhere. It is opened before the
+	 * job begins: a file that cannot be written shall not cost a run. */
+	const char *trace_path;
+	int trace_fd;
 };
 
 /* Runs until all ranks have ended and what they wrote is written. */
@@ -216,8 +220,10 @@ void cli_watch_freeze(struct run_job *job);
 
 /* "rank 2 (pid 123) was killed by SIGKILL (9)" */
 void cli_end_text(const struct run_job *job, int rank, char *out, size_t bytes);
+/* Opens and empties the file for the traces, if there is to be one. */
+LS_CHECKED ls_status cli_end_prepare(struct run_job *job);
 /* Says how the job ended, if it ended badly, and what its time went into, if that was asked for; writes the
- * snapshot; returns the exit status. */
+ * snapshot and the traces; returns the exit status. */
 int cli_end_report(struct run_job *job);
 
 #endif

@@ -3,8 +3,10 @@
 #include "cli/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/messages.h"
@@ -185,12 +187,55 @@ static void report_phases(struct run_job *job)
 	cli_phases_report(stderr, job->report->phases);
 }
 
+ls_status cli_end_prepare(struct run_job *job)
+{
+	struct stat status;
+
+	if (!job->trace_path)
+		return LS_OK;
+	/* Not blocking, as it may be a pipe; nor emptied before it is known to be a file. */
+	job->trace_fd = open(job->trace_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+	bool good = job->trace_fd >= 0 && fstat(job->trace_fd, &status) == 0;
+	if (good && !S_ISREG(status.st_mode)) {
+		errno = EINVAL;
+		good = false;
+	}
+	if (good && ftruncate(job->trace_fd, 0) == 0)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, strerror(errno));
+	return LS_SYSTEM;
+}
+
+static void write_trace(struct run_job *job, bool ended_well)
+{
+	char text[CLI_ENDED_BYTES] = "all ranks exited with 0";
+
+	cli_watch_collect(job);
+	if (!job->report) {
+		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path,
+			    "no ranks have met, so there is none");
+		return;
+	}
+	if (ended_well)
+		cli_report_explain(job->report);
+	else
+		end_text(job, text, sizeof text);
+	int error = cli_snapshot_write_to(job->trace_fd, job->view, job->report, text, ended_well);
+	if (close(job->trace_fd) != 0 && error == 0)
+		error = errno;
+	job->trace_fd = -1;
+	if (error != 0)
+		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, strerror(error));
+}
+
 int cli_end_report(struct run_job *job)
 {
 	int status = exit_status(job);
 
 	if (status != 0)
 		report_failure(job);
+	if (job->trace_fd >= 0)
+		write_trace(job, status == 0);
 	if (job->phases)
 		report_phases(job);
 	return status;

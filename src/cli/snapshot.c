@@ -16,7 +16,7 @@
 static const char magic[8] = "LSSNAP";
 
 enum {
-	SNAPSHOT_VERSION = 1,
+	SNAPSHOT_VERSION = 3,
 	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
 };
 
@@ -40,7 +40,7 @@ struct file_head {
 	uint64_t culprits, waiting;
 	uint64_t since_ns;
 	uint32_t status;
-	uint32_t reserved;
+	uint32_t ended_well; /* 0: no, and in files from before there was this field */
 	struct part report;
 	struct part traces[CLI_RANK_MAX];
 	char ended[CLI_ENDED_BYTES];
@@ -73,7 +73,7 @@ static uint64_t place(struct part *part, uint64_t offset, uint64_t bytes)
 }
 
 static void fill_head(struct file_head *head, const struct cli_view *view,
-		      const struct cli_report *report, const char *ended)
+		      const struct cli_report *report, const char *ended, bool ended_well)
 {
 	memset(head, 0, sizeof *head);
 	memcpy(head->magic, magic, sizeof magic);
@@ -90,6 +90,7 @@ static void fill_head(struct file_head *head, const struct cli_view *view,
 	head->culprits = report->verdict.culprits;
 	head->waiting = report->verdict.waiting;
 	head->since_ns = report->verdict.since_ns;
+	head->ended_well = ended_well;
 	snprintf(head->ended, sizeof head->ended, "%s", ended);
 	memcpy(head->text, report->text, sizeof head->text);
 
@@ -103,30 +104,35 @@ static void fill_head(struct file_head *head, const struct cli_view *view,
 	head->total_bytes = next;
 }
 
-int cli_snapshot_write(const char *path, const struct cli_view *view,
-		       const struct cli_report *report, const char *ended)
+int cli_snapshot_write_to(int fd, const struct cli_view *view, const struct cli_report *report,
+			  const char *ended, bool ended_well)
 {
 	struct file_head *head = malloc(sizeof *head);
 	if (!head)
 		return ENOMEM;
-	/* In a folder that everybody may write to, a name may be somebody's trap. */
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		free(head);
-		return errno;
-	}
-	fill_head(head, view, report, ended);
+	fill_head(head, view, report, ended, ended_well);
 	bool good =
 		write_all(fd, head, sizeof *head) && write_all(fd, report->job, head->report.bytes);
 	for (int i = 0; good && i < view->size; i++)
 		if (head->traces[i].bytes > 0)
 			good = write_all(fd, view->ranks[i].trace.header, head->traces[i].bytes);
 	int error = good ? 0 : errno;
+	free(head);
+	return error;
+}
+
+int cli_snapshot_write(const char *path, const struct cli_view *view,
+		       const struct cli_report *report, const char *ended)
+{
+	/* In a folder that everybody may write to, a name may be somebody's trap. */
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return errno;
+	int error = cli_snapshot_write_to(fd, view, report, ended, false);
 	if (close(fd) != 0 && error == 0)
 		error = errno;
 	if (error != 0)
 		unlink(path);
-	free(head);
 	return error;
 }
 
@@ -141,7 +147,7 @@ static bool is_inside(const struct part *part, uint64_t total)
 static const char *check_head(const struct file_head *head, size_t bytes)
 {
 	if (bytes < sizeof *head || memcmp(head->magic, magic, sizeof magic) != 0)
-		return "it is no snapshot of lockstep run";
+		return "it is no snapshot or trace of lockstep run";
 	if (head->version != SNAPSHOT_VERSION || head->head_bytes != sizeof *head)
 		return "another version of Lockstep wrote it";
 	if (head->total_bytes != bytes)
@@ -175,6 +181,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	memcpy(report->text, head->text, sizeof report->text - 1);
 	memcpy(out->ended, head->ended, sizeof out->ended - 1);
 	out->written_s = head->written_s;
+	out->ended_well = head->ended_well != 0;
 	report->job->job = head->job;
 	report->verdict = (struct diagnose_verdict){
 		.cause = (enum diagnose_cause)head->cause,
@@ -188,21 +195,21 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	return NULL;
 }
 
-/* Without memory, or of a trace that is damaged, phases are not shown. */
-static void copy_phases(const struct file_head *head, const char *data, struct cli_report *report)
+/* Without memory for them, and of traces that are damaged, there are none. */
+static void copy_traces(const struct file_head *head, const char *data, struct cli_snapshot *out)
 {
-	report->phases = ddp_phases_new(head->size);
-	for (int i = 0; report->phases && i < head->size; i++) {
+	out->report.phases = ddp_phases_new(head->size);
+	for (int i = 0; i < head->size; i++) {
 		const struct part *part = &head->traces[i];
-		struct trace_view view;
 		const char *why;
-		void *trace = part->bytes ? aligned_alloc(64, (part->bytes + 63) / 64 * 64) : NULL;
-		if (!trace)
+		out->memory[i] =
+			part->bytes ? aligned_alloc(64, (part->bytes + 63) / 64 * 64) : NULL;
+		if (!out->memory[i])
 			continue;
-		memcpy(trace, data + part->offset, part->bytes);
-		if (trace_check(trace, part->bytes, &view, &why))
-			cli_phases_add(report->phases, report->job, i, &view);
-		free(trace);
+		memcpy(out->memory[i], data + part->offset, part->bytes);
+		if (trace_check(out->memory[i], part->bytes, &out->traces[i], &why) &&
+		    out->report.phases)
+			cli_phases_add(out->report.phases, out->report.job, i, &out->traces[i]);
 	}
 }
 
@@ -215,7 +222,7 @@ static const char *read_all(int fd, char **data, size_t *bytes)
 		return strerror(errno);
 	if (!S_ISREG(status.st_mode) || status.st_size < (off_t)sizeof(struct file_head) ||
 	    status.st_size > SNAPSHOT_BYTES_MAX)
-		return "it is no snapshot of lockstep run";
+		return "it is no snapshot or trace of lockstep run";
 	*bytes = (size_t)status.st_size;
 	*data = malloc(*bytes);
 	if (!*data)
@@ -255,7 +262,7 @@ struct cli_snapshot *cli_snapshot_read(const char *path, const char **why)
 			   : "there is not enough memory";
 	}
 	if (!*why)
-		copy_phases((const struct file_head *)(const void *)data, data, &out->report);
+		copy_traces((const struct file_head *)(const void *)data, data, out);
 	free(data);
 	if (*why) {
 		cli_snapshot_free(out);
@@ -270,5 +277,7 @@ void cli_snapshot_free(struct cli_snapshot *snapshot)
 		return;
 	free(snapshot->report.job);
 	free(snapshot->report.phases);
+	for (int i = 0; i < CLI_RANK_MAX; i++)
+		free(snapshot->memory[i]);
 	free(snapshot);
 }

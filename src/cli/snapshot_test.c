@@ -107,7 +107,7 @@ static int make_segment(uint64_t job, int rank, bool sealed)
 	struct transport_head head = {
 		.magic = TRANSPORT_MAGIC, .bytes = 1 << 20, .job = job, .rank = rank, .size = SIZE};
 
-	assert_int_equal(ftruncate(fd, 1 << 20), 0);
+	assert_int_equal(ftruncate(fd, (off_t)transport_segment_bytes(SIZE)), 0);
 	assert_int_equal(pwrite(fd, &head, sizeof head, 0), sizeof head);
 	if (sealed)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -134,23 +134,19 @@ static void a_view_takes_only_its_segments(void **state)
 static void a_published_cause_is_read(void **state)
 {
 	struct world *world = *state;
-	struct transport_segment *segment = calloc(1, sizeof *segment);
-	uint64_t cause = 3;
+	struct transport_report told = {.status = LS_MISMATCH, .blamed = 1, .operation = 58};
+	off_t cause_at = TRANSPORT_AREAS_AT + (off_t)offsetof(struct transport_area, cause);
+	off_t told_at =
+		TRANSPORT_AREAS_AT + (off_t)(transport_area_reports_at(SIZE) + 2 * sizeof told);
+	uint64_t ours = (uint64_t)TRACE_GROUP_WORLD << 32, cause = ours + 3;
 
-	assert_non_null(segment);
-	segment->member.status = LS_MISMATCH;
-	segment->member.blamed = 1;
-	segment->member.operation = 58;
-	memset(segment->member.text, 'x', sizeof segment->member.text); /* without an end */
+	memset(told.text, 'x', sizeof told.text); /* without an end */
 	for (int rank = 0; rank < SIZE; rank++) {
 		int fd = make_segment(JOB, rank, true);
-		size_t at = offsetof(struct transport_segment, member.status);
-		if (rank == 2)
-			assert_true(pwrite(fd, (char *)segment + at, sizeof *segment - at,
-					   (off_t)at) > 0);
-		if (rank == 0)
-			assert_true(pwrite(fd, &cause, sizeof cause,
-					   offsetof(struct transport_segment, member.cause)) > 0);
+		if (rank == 0) {
+			assert_true(pwrite(fd, &told, sizeof told, told_at) == sizeof told);
+			assert_true(pwrite(fd, &cause, sizeof cause, cause_at) > 0);
+		}
 		assert_true(cli_view_add_segment(world->view, rank, fd));
 	}
 	struct cli_report *report = take(world);
@@ -161,15 +157,14 @@ static void a_published_cause_is_read(void **state)
 	cli_report_free(report);
 
 	/* Nonsense is nothing. */
-	uint64_t wrong[] = {0, SIZE + 1, UINT64_C(1) << 40, UINT64_MAX};
-	for (size_t i = 0; i < 4; i++) {
+	uint64_t wrong[] = {0, ours, ours + SIZE + 1, 3, 2 * ours + 3, UINT64_MAX};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		assert_true(pwrite(world->view->ranks[0].segment_fd, &wrong[i], sizeof wrong[i],
-				   offsetof(struct transport_segment, member.cause)) > 0);
+				   cause_at) > 0);
 		report = take(world);
 		assert_int_equal(report->failure, LS_OK);
 		cli_report_free(report);
 	}
-	free(segment);
 }
 
 /* A short job is over before the launcher has found its segments. */
@@ -179,7 +174,7 @@ static void a_cause_is_read_from_a_trace_alone(void **state)
 
 	for (int rank = 0; rank < SIZE; rank++)
 		assert_true(add(world, rank, rank));
-	trace_report(&world->traces[1], LS_PEER_LEFT, 2, 6, "rank 2 finished");
+	trace_report(&world->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
 	struct cli_report *report = take(world);
 	assert_int_equal(report->failure, LS_PEER_LEFT);
 	assert_int_equal(report->blamed, 2);
@@ -215,8 +210,42 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	assert_int_equal(snapshot->report.job->ranks[0].signal, 9);
 	assert_true(snapshot->report.job->ranks[1].known);
 	assert_false(snapshot->report.job->ranks[2].known);
+	assert_false(snapshot->ended_well);
+	assert_true(snapshot->traces[0].header && snapshot->traces[1].header);
+	assert_null(snapshot->traces[2].header);
 	cli_snapshot_free(snapshot);
 	cli_report_free(report);
+}
+
+/* Of a job that ended well, into a file that is there already. */
+static void traces_are_read_as_they_were_written(void **state)
+{
+	struct world *world = *state;
+	struct trace_begin begin = {.kind = TRACE_BARRIER, .seq = 17};
+	struct trace_record record;
+	const char *why = NULL;
+	uint32_t step;
+
+	for (int rank = 0; rank < SIZE; rank++) {
+		assert_true(add(world, rank, rank));
+		begin.count = (uint64_t)rank;
+		trace_end(&world->traces[rank], trace_begin(&world->traces[rank], &begin), LS_OK);
+	}
+	struct cli_report *report = take(world);
+	int fd = open(world->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(cli_snapshot_write_to(fd, world->view, report, "it is over", true), 0);
+	close(fd);
+	cli_report_free(report);
+	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	assert_true(snapshot->ended_well);
+	for (int rank = 0; rank < SIZE; rank++) {
+		assert_true(trace_read(&snapshot->traces[rank], 1, &record, &step));
+		assert_int_equal(record.kind, TRACE_BARRIER);
+		assert_int_equal(record.count, rank);
+	}
+	cli_snapshot_free(snapshot);
 }
 
 /* The same trace in a file of another length. */
@@ -439,6 +468,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_cause_is_read_from_a_trace_alone, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_is_read_as_it_was_written, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(traces_are_read_as_they_were_written, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_damaged_snapshot_is_refused_or_sound, set_up,
 						tear_down),

@@ -34,7 +34,7 @@ static const struct option options[] = {
 };
 
 /* Which collective of a plan each operation of a benchmark is. */
-static const enum plan_collective collectives[BENCH_OP_COUNT] = {
+static const enum plan_collective collectives[BENCH_COLLECTIVE_COUNT] = {
 	[BENCH_ALLREDUCE] = PLAN_ALLREDUCE,
 	[BENCH_REDUCE] = PLAN_REDUCE,
 	[BENCH_BROADCAST] = PLAN_BROADCAST,
@@ -273,7 +273,7 @@ static size_t largest(const struct tuner *tuner, int ranks)
 {
 	size_t bytes = 64;
 
-	for (int op = 0; op < BENCH_OP_COUNT; op++)
+	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++)
 		for (int i = 0; i < tuner->choices->size_count; i++) {
 			size_t wanted =
 				buffer_bytes((enum bench_op)op, tuner->choices->sizes[i], ranks);
@@ -286,10 +286,11 @@ static size_t largest(const struct tuner *tuner, int ranks)
 
 static bool time_points(struct tuner *tuner, ls_group *group, int candidate, float *buffers[2])
 {
-	struct bench_runtime runtime = cli_bench_group(group);
+	struct bench_group state;
+	struct bench_runtime runtime = cli_bench_group(group, &state);
 	const struct choices *choices = tuner->choices;
 
-	for (int op = 0; op < BENCH_OP_COUNT; op++) {
+	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++) {
 		enum plan_collective collective = collectives[op];
 		for (int i = 0; i < (op == BENCH_BARRIER ? 1 : choices->size_count); i++) {
 			uint64_t payload = op == BENCH_BARRIER ? 0 : choices->sizes[i];

@@ -13,6 +13,7 @@
 
 #include "cli/cli.h"
 #include "cli/phases.h"
+#include "group/group.h"
 
 struct cli_view *cli_view_new(uint64_t job, int size)
 {
@@ -60,13 +61,13 @@ bool cli_view_add_trace(struct cli_view *view, int rank, int fd)
 }
 
 /* A file that could shrink would end its reader with SIGBUS. */
-static const struct transport_segment *map_segment(int fd, size_t *bytes)
+static const struct transport_segment *map_segment(int fd, int size, size_t *bytes)
 {
 	struct stat status;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) != 0 ||
-	    status.st_size < (off_t)sizeof(struct transport_segment))
+	    status.st_size < (off_t)transport_segment_bytes(size))
 		return NULL;
 	*bytes = (size_t)status.st_size;
 	void *memory = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -79,11 +80,12 @@ bool cli_view_add_segment(struct cli_view *view, int rank, int fd)
 
 	if (rank < 0 || rank >= view->size || view->ranks[rank].segment)
 		return false;
-	const struct transport_segment *segment = map_segment(fd, &bytes);
+	const struct transport_segment *segment = map_segment(fd, view->size, &bytes);
 	if (!segment)
 		return false;
 	const struct transport_head *head = &segment->head;
-	if (head->magic != TRANSPORT_MAGIC || head->job != view->job || head->rank != rank) {
+	if (head->magic != TRANSPORT_MAGIC || head->job != view->job || head->rank != rank ||
+	    head->size != view->size) {
 		munmap((void *)(uintptr_t)segment, bytes);
 		return false;
 	}
@@ -136,20 +138,22 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 	return report;
 }
 
-/* The cause lies with member 0; its text with the rank that published it. */
+/* The cause lies with member 0, and so does the report of the rank that published it. */
 static bool read_segments(struct cli_report *report, const struct cli_view *view)
 {
 	if (!view->ranks[0].segment)
 		return false;
-	uint64_t cause =
-		atomic_load_explicit(&view->ranks[0].segment->member.cause, memory_order_acquire);
-	if (cause == 0 || cause > (uint64_t)view->size || !view->ranks[cause - 1].segment)
+	const struct transport_area *head = transport_area_at(view->ranks[0].segment, view->size, 0);
+	uint64_t cause = atomic_load_explicit(&head->cause, memory_order_acquire);
+	uint32_t who = (uint32_t)cause;
+	if (cause >> 32 != TRACE_GROUP_WORLD || who == 0 || who > (uint32_t)view->size)
 		return false;
-	const struct transport_member *teller = &view->ranks[cause - 1].segment->member;
+	const struct transport_report *teller = transport_report(head, view->size, (int)who - 1);
 	uint32_t status = __atomic_load_n(&teller->status, __ATOMIC_RELAXED); /* once */
 	if (status == LS_OK || status > LS_INTERNAL)
 		return false;
 	report->failure = (ls_status)status;
+	report->group = TRACE_GROUP_WORLD;
 	report->blamed = teller->blamed;
 	report->operation = teller->operation;
 	memcpy(report->text, teller->text, sizeof report->text);
@@ -166,6 +170,7 @@ static void read_traces(struct cli_report *report, const struct cli_view *view)
 		    !trace_read_report(&view->ranks[i].trace, &found))
 			continue;
 		report->failure = (ls_status)atomic_load(&found.status);
+		report->group = found.group;
 		report->blamed = found.blamed;
 		report->operation = found.operation;
 		snprintf(report->text, sizeof report->text, "%s", found.text);
@@ -218,7 +223,11 @@ void cli_report_add_phases(struct cli_report *report)
 void cli_report_explain(struct cli_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
-	diagnose_judge(report->job, NULL, &report->verdict);
+	group_add_messages(report->sources, report->job->size, report->job);
+	/* Of a group that is not of all ranks the others may go on, and wait for each other now and then. */
+	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
+	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
+	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
 	cli_report_add_phases(report);
 	if (report->failure != LS_OK)
 		return;

@@ -53,6 +53,7 @@ struct cli_report {
 	/* The cause that the ranks themselves published; they have seen it happen, so it goes before the
 	 * verdict. status LS_OK: none. */
 	ls_status failure;
+	uint32_t group; /* whose cause it is */
 	int32_t blamed;
 	uint64_t operation;
 	char text[TRANSPORT_TEXT_BYTES]; /* the published report, else the verdict's, "" if healthy */
@@ -88,18 +89,35 @@ void cli_jobs_free(struct cli_jobs *jobs);
 /* Adds the segments of the view's job that process `pid` holds. */
 void cli_find_segments(struct cli_view *view, pid_t pid);
 
+/* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones a process,
+ * anything else a file. */
+struct cli_named {
+	uint64_t job; /* 0: it is none */
+	pid_t pid;    /* likewise */
+	bool file;
+	char what[32]; /* as messages call it: "process 123"; "" for a file */
+};
+struct cli_named cli_named(const char *word);
+
 /* ---- snapshot.c ---- */
 
 enum { CLI_ENDED_BYTES = 1024 };
 
-/* A report that was kept in a file. */
+/* What was kept of a job in a file. */
 struct cli_snapshot {
-	struct cli_report report;    /* sources are empty */
-	uint64_t written_s;          /* wall clock */
+	struct cli_report report; /* sources are empty */
+	uint64_t written_s;       /* wall clock */
+	bool ended_well; /* with status 0; then it was kept because somebody had asked for it */
 	char ended[CLI_ENDED_BYTES]; /* how the launcher says that the job ended */
+	/* Of each rank, as it was at the job's end; trace.header is NULL: not there, or damaged. */
+	struct trace_view traces[CLI_RANK_MAX];
+	void *memory[CLI_RANK_MAX]; /* in which they lie */
 };
 
-/* Writes a new file; an existing one is left alone and is an error. 0, or errno. */
+/* Writes to a file that is open, from where it stands. 0, or errno. */
+int cli_snapshot_write_to(int fd, const struct cli_view *view, const struct cli_report *report,
+			  const char *ended, bool ended_well);
+/* Writes a new file, of a job that ended badly; an existing one is left alone and is an error. 0, or errno. */
 int cli_snapshot_write(const char *path, const struct cli_view *view,
 		       const struct cli_report *report, const char *ended);
 /* NULL with the reason in *why. */

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Copies what a timeline shows out of traces. They belong to other processes or come from a file: a record
+ * is copied whole or not at all, every text becomes printable, and there are limits to everything. */
+#include "cli/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPS_FIRST = 256, CLOCKS_APART_NS = 1000000 };
+
+struct cli_timeline *cli_timeline_new(uint64_t job, int size)
+{
+	struct cli_timeline *timeline = NULL;
+
+	if (size >= 1 && size <= CLI_TIMELINE_RANK_MAX)
+		timeline = calloc(1, sizeof *timeline);
+	if (timeline) {
+		timeline->job = job;
+		timeline->size = size;
+	}
+	return timeline;
+}
+
+void cli_timeline_free(struct cli_timeline *timeline)
+{
+	if (!timeline)
+		return;
+	free(timeline->ops);
+	free(timeline->rows);
+	free(timeline);
+}
+
+bool cli_timeline_put(struct cli_timeline *timeline, int rank, const struct trace_record *record,
+		      uint64_t begin_ns, uint64_t end_ns)
+{
+	if (record->kind == TRACE_NONE || record->kind >= TRACE_KIND_COUNT)
+		return true; /* no operation: somebody else's memory */
+	if (timeline->op_count == timeline->op_room) {
+		size_t room = timeline->op_room ? 2 * timeline->op_room : OPS_FIRST;
+		struct cli_timeline_op *more = realloc(timeline->ops, room * sizeof *more);
+		if (!more)
+			return false;
+		timeline->ops = more;
+		timeline->op_room = room;
+	}
+	timeline->ops[timeline->op_count++] = (struct cli_timeline_op){
+		.record = *record,
+		.begin_ns = begin_ns,
+		.end_ns = end_ns < begin_ns ? begin_ns : end_ns,
+		.rank = rank,
+	};
+	return true;
+}
+
+static void copy_text(char *out, size_t bytes, const char *text, size_t text_bytes)
+{
+	size_t length = strnlen(text, text_bytes < bytes ? text_bytes : bytes - 1);
+
+	for (size_t i = 0; i < length; i++)
+		out[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+	out[length] = '\0';
+}
+
+static void add_groups(struct cli_timeline *timeline, const struct trace_view *view)
+{
+	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
+		uint32_t id = atomic_load_explicit(&view->groups[i].id, memory_order_acquire);
+		uint32_t known = 0;
+		while (known < timeline->group_count && timeline->groups[known].id != id)
+			known++;
+		if (id == 0 || known < timeline->group_count || known == CLI_TIMELINE_GROUP_MAX)
+			continue;
+		struct cli_timeline_group *group = &timeline->groups[timeline->group_count++];
+		group->id = id;
+		snprintf(group->name, sizeof group->name,
+			 id == TRACE_GROUP_WORLD ? "world" : "group %u", id);
+	}
+}
+
+/* All ranks of a machine read the same counter. A rate that each has measured for itself in some
+ * milliseconds lets them drift apart by microseconds in each second, so they share one; unless that shows
+ * that they do not read the same counter. */
+static struct clock_rate choose_rate(const struct cli_timeline *timeline,
+				     const struct clock_rate *own)
+{
+	for (int i = 0; i < timeline->size; i++) {
+		if (!timeline->ranks[i].known)
+			continue;
+		const struct clock_rate *first = &timeline->ranks[i].rate;
+		uint64_t there_ns = clock_ticks_to_ns(first, own->ticks);
+		uint64_t apart_ns = there_ns > own->ns ? there_ns - own->ns : own->ns - there_ns;
+		return apart_ns < CLOCKS_APART_NS ? *first : *own;
+	}
+	return *own;
+}
+
+static bool copy_records(struct cli_timeline *timeline, int number, const struct trace_view *view)
+{
+	struct cli_timeline_rank *rank = &timeline->ranks[number];
+	uint64_t newest = atomic_load_explicit(&view->header->newest, memory_order_acquire);
+	uint64_t oldest_ns = UINT64_MAX;
+
+	for (uint64_t i = 0; i < view->ring_records; i++) {
+		struct trace_record record;
+		uint32_t step;
+		if (!trace_read_at(view, i, &record, &step))
+			continue;
+		uint64_t begin_ns = clock_ticks_to_ns(&rank->rate, record.begin_ticks);
+		if (!cli_timeline_put(timeline, number, &record, begin_ns,
+				      clock_ticks_to_ns(&rank->rate, record.end_ticks)))
+			return false;
+		/* One that has run for long may be much older than the rest of the ring. */
+		if (record.index + view->ring_records > newest && begin_ns < oldest_ns)
+			oldest_ns = begin_ns;
+	}
+	if (newest > view->ring_records)
+		rank->complete_ns = oldest_ns;
+	return true;
+}
+
+bool cli_timeline_add(struct cli_timeline *timeline, int rank, const struct trace_view *view)
+{
+	struct clock_rate own;
+
+	if (rank < 0 || rank >= timeline->size || timeline->ranks[rank].known)
+		return true;
+	memcpy(&own, &view->header->rate, sizeof own);
+	timeline->ranks[rank].rate = choose_rate(timeline, &own);
+	timeline->ranks[rank].known = true;
+	if (!timeline->program[0])
+		copy_text(timeline->program, sizeof timeline->program, view->header->program,
+			  sizeof view->header->program);
+	if (!timeline->host[0])
+		copy_text(timeline->host, sizeof timeline->host, view->header->host,
+			  sizeof view->header->host);
+	add_groups(timeline, view);
+	return copy_records(timeline, rank, view);
+}
+
+/* A loop calls from one place: each place is looked up once. */
+static uint32_t find_site(struct cli_timeline_rank *rank, const struct trace_record *record,
+			  const struct trace_view *view)
+{
+	for (uint32_t i = 0; i < rank->site_count; i++)
+		if (rank->sites[i].site == record->site && rank->sites[i].label == record->label)
+			return i + 1;
+	if (rank->site_count == CLI_TIMELINE_SITE_MAX)
+		return 0;
+	struct cli_timeline_site *site = &rank->sites[rank->site_count++];
+	site->site = record->site;
+	site->label = record->label;
+	trace_site(view, record, site->text, sizeof site->text);
+	return rank->site_count;
+}
+
+void cli_timeline_add_sites(struct cli_timeline *timeline, int rank, const struct trace_view *view)
+{
+	for (size_t i = 0; i < timeline->op_count; i++) {
+		struct cli_timeline_op *op = &timeline->ops[i];
+		if (op->rank == rank)
+			op->site = find_site(&timeline->ranks[rank], &op->record, view);
+	}
+}

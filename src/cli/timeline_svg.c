@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the others.
+ * Texts of traces go through put_text alone, so that no trace can make the file something else. */
+#include "cli/timeline.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum {
+	WIDTH = 1200,
+	LEFT = 200, /* where the chart begins */
+	RIGHT = 40,
+	CHART = WIDTH - LEFT - RIGHT,
+	LABEL_X = 70, /* of rows; those of ranks stand before it */
+	TITLE_Y = 20,
+	LEGEND_Y = 34,
+	LINE = 18, /* of the legend */
+	AXIS = 24, /* between legend and chart */
+	ROW = 18,
+	BAR = 14,
+	BAND = 6, /* between ranks */
+	BOTTOM = 12,
+	LETTER = 7,       /* width of one, at most, on the average */
+	SMALL_LETTER = 6, /* likewise, in bars */
+	MARKS = 10,
+	DESCRIBED_BYTES = 768,
+};
+
+struct page {
+	const struct cli_timeline *timeline;
+	FILE *out;
+	int top, height; /* of the chart */
+	bool used[TRACE_KIND_COUNT];
+};
+
+/* What XML does not allow at all is '?'. */
+static void put_text(FILE *out, const char *text)
+{
+	for (int bytes; *text; text += bytes) {
+		unsigned char byte = (unsigned char)*text;
+		bytes = cli_utf8_bytes(text);
+		bool control = (byte < ' ' && byte != '\n') || byte == 0x7f ||
+			       (byte == 0xc2 && (unsigned char)text[1] < 0xa0);
+		bool nothing = bytes == 3 && byte == 0xef && (unsigned char)text[1] == 0xbf &&
+			       (unsigned char)text[2] >= 0xbe;
+		if (bytes == 0 || control || nothing)
+			fputc('?', out);
+		else if (strchr("<>&\"'", byte))
+			fprintf(out, "&#%d;", byte);
+		else
+			fwrite(text, 1, (size_t)bytes, out);
+		if (bytes == 0)
+			bytes = 1;
+	}
+}
+
+static double place(const struct page *page, uint64_t at_ns)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	double span = (double)(timeline->end_ns - timeline->begin_ns);
+
+	if (at_ns <= timeline->begin_ns)
+		return 0;
+	if (at_ns >= timeline->end_ns)
+		return CHART;
+	return (double)(at_ns - timeline->begin_ns) / span * CHART;
+}
+
+/* ---- the parts around the chart ---- */
+
+static void put_style(const struct page *page)
+{
+	FILE *out = page->out;
+
+	fputs("<style>\n"
+	      "text{fill:#222}.row{fill:#555}.rank{font-weight:bold}.grid{stroke:#ccc}\n"
+	      ".band{fill:#f4f4f4}.lost{fill:url(#lost)}.in{pointer-events:none;font-size:10px}\n"
+	      "\n"
+	      ".run+.in{paint-order:stroke;stroke:#fff;stroke-width:3px}\n"
+	      ".failed{stroke:#000;stroke-width:1.5;stroke-dasharray:3 2}\n",
+	      out);
+	for (uint32_t kind = 0; kind < TRACE_KIND_COUNT; kind++) {
+		struct cli_timeline_look look = cli_timeline_look(kind);
+		if (!page->used[kind])
+			continue;
+		fprintf(out, ".k%u{fill:%s}.r%u{fill:url(#r%u)}", kind, look.colour, kind, kind);
+		if (look.dark)
+			fprintf(out, ".k%u+.in{fill:#fff}", kind);
+		fputc('\n', out);
+	}
+	fputs("</style>\n<defs>\n", out);
+	for (uint32_t kind = 0; kind < TRACE_KIND_COUNT; kind++)
+		if (page->used[kind])
+			fprintf(out,
+				"<pattern id=\"r%u\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\" "
+				"patternTransform=\"rotate(45)\"><rect width=\"8\" height=\"8\" "
+				"class=\"k%u\"/><rect width=\"4\" height=\"8\" fill=\"#fff\" "
+				"opacity=\".6\"/></pattern>\n",
+				kind, kind);
+	fputs("<pattern id=\"lost\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+	      "<rect width=\"2\" height=\"2\" fill=\"#bbb\"/></pattern>\n</defs>\n",
+	      out);
+}
+
+/* A coloured square and what it means. Returns where the next one begins; without `put` only that. */
+static int put_entry(const struct page *page, int at, const char *class, const char *word, bool put)
+{
+	int width = 20 + LETTER * (int)strlen(word) + 14;
+	int line = at / WIDTH, x = at % WIDTH;
+
+	if (x + width > WIDTH - RIGHT) {
+		line++;
+		x = 12;
+	}
+	if (put) {
+		fprintf(page->out,
+			"<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"12\" class=\"%s\"/>"
+			"<text x=\"%d\" y=\"%d\">",
+			x, LEGEND_Y + line * LINE, class, x + 19, LEGEND_Y + line * LINE + 10);
+		put_text(page->out, word);
+		fputs("</text>\n", page->out);
+	}
+	return line * WIDTH + x + width;
+}
+
+/* Kinds of one colour share an entry. Returns how many lines there are. */
+static int put_legend(const struct page *page, bool put)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	bool said[TRACE_KIND_COUNT] = {false}, failed = false, lost = false;
+	char class[16], word[128];
+	uint32_t runs = 0;
+	int at = 12;
+
+	for (uint32_t kind = 1; kind < TRACE_KIND_COUNT; kind++) {
+		if (!page->used[kind] || said[kind])
+			continue;
+		snprintf(class, sizeof class, "k%u", kind);
+		snprintf(word, sizeof word, "%s", trace_kind_name(kind));
+		for (uint32_t other = kind + 1; other < TRACE_KIND_COUNT; other++) {
+			if (!page->used[other] || strcmp(cli_timeline_look(other).colour,
+							 cli_timeline_look(kind).colour) != 0)
+				continue;
+			cli_append(word, sizeof word, ", %s", trace_kind_name(other));
+			said[other] = true;
+		}
+		at = put_entry(page, at, class, word, put);
+	}
+	for (size_t i = 0; i < timeline->op_count; i++) {
+		const struct cli_timeline_op *op = &timeline->ops[i];
+		if (cli_timeline_runs(op))
+			runs = op->record.kind;
+		failed = failed || op->record.state == TRACE_FAILED;
+	}
+	for (int i = 0; i < timeline->size; i++)
+		lost = lost || timeline->ranks[i].complete_ns > timeline->begin_ns;
+	snprintf(class, sizeof class, "r%u", runs);
+	if (runs)
+		at = put_entry(page, at, class, "still running", put);
+	if (failed)
+		at = put_entry(page, at, "row failed", "failed", put);
+	if (lost)
+		at = put_entry(page, at, "lost", "no longer recorded", put);
+	return at / WIDTH + 1;
+}
+
+static void put_axis(const struct page *page)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	uint64_t span_ns = timeline->end_ns - timeline->begin_ns;
+	uint64_t step_ns = cli_timeline_step(span_ns, MARKS);
+	char mark[32];
+
+	fputs("<g class=\"axis\">\n", page->out);
+	for (uint64_t at_ns = 0;; at_ns += step_ns) {
+		double x = LEFT + place(page, timeline->begin_ns + at_ns);
+		cli_timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
+		fprintf(page->out,
+			"<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" class=\"grid\"/>"
+			"<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+			x, x, page->top - 4, page->top + page->height, x, page->top - 8, mark);
+		if (span_ns - at_ns < step_ns)
+			break;
+	}
+	fputs("</g>\n", page->out);
+}
+
+/* ---- the chart ---- */
+
+static int band_height(const struct cli_timeline_rank *rank)
+{
+	return (rank->row_count ? (int)rank->row_count : 1) * ROW + BAND;
+}
+
+static void put_labels(const struct page *page)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	const int letters = (LEFT - LABEL_X) / LETTER;
+	int y = page->top;
+
+	for (int i = 0; i < timeline->size; i++) {
+		const struct cli_timeline_rank *rank = &timeline->ranks[i];
+		if (i % 2 == 0)
+			fprintf(page->out,
+				"<rect y=\"%d\" width=\"%d\" height=\"%d\" class=\"band\"/>\n", y,
+				WIDTH, band_height(rank));
+		fprintf(page->out, "<text x=\"12\" y=\"%d\" class=\"rank\">rank %d</text>\n",
+			y + BAND / 2 + 12, i);
+		if (rank->row_count == 0)
+			fprintf(page->out, "<text x=\"%d\" y=\"%d\" class=\"row\">%s</text>\n",
+				LABEL_X, y + BAND / 2 + 12,
+				rank->known ? "no operation" : "cannot be read");
+		for (uint32_t r = 0; r < rank->row_count; r++) {
+			const struct cli_timeline_row *row = &timeline->rows[rank->row + r];
+			char label[CLI_TIMELINE_LABEL_BYTES];
+			snprintf(label, sizeof label, "%.*s", letters, row->label);
+			if (!row->first)
+				continue;
+			fprintf(page->out, "<text x=\"%d\" y=\"%d\" class=\"row\">", LABEL_X,
+				y + BAND / 2 + (int)r * ROW + 12);
+			put_text(page->out, label);
+			fputs("</text>\n", page->out);
+		}
+		y += band_height(rank);
+	}
+}
+
+static void put_word(const struct page *page, const struct cli_timeline_op *op, double x,
+		     double width, int y)
+{
+	const char *name = trace_kind_name(op->record.kind);
+	char word[64];
+
+	snprintf(word, sizeof word, "%s #%" PRIu64, name, op->record.seq);
+	if ((double)(strlen(word) * SMALL_LETTER + 6) > width)
+		snprintf(word, sizeof word, "%s", name);
+	if ((double)(strlen(word) * SMALL_LETTER + 6) > width)
+		return;
+	fprintf(page->out, "<text x=\"%.2f\" y=\"%d\" class=\"in\">%s</text>", x + 3, y + 11, word);
+}
+
+/* Short ones can be seen, and long ones told from their neighbours. */
+static double visible(double width)
+{
+	return width > 3 ? width - 0.7 : width < 1 ? 1 : width;
+}
+
+static void put_op(const struct page *page, const struct cli_timeline_op *op, int y)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	uint64_t begin_ns = op->begin_ns > timeline->begin_ns ? op->begin_ns : timeline->begin_ns;
+	double x = place(page, begin_ns), width = place(page, op->end_ns) - x;
+	char text[DESCRIBED_BYTES];
+
+	fprintf(page->out,
+		"<g><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"bar %s%u%s\" "
+		"data-b=\"%" PRIu64 "\" data-e=\"%" PRIu64 "\"><title>",
+		x, y, visible(width), BAR, cli_timeline_runs(op) ? "run r" : "k", op->record.kind,
+		op->record.state == TRACE_FAILED ? " failed" : "", begin_ns - timeline->begin_ns,
+		op->end_ns - timeline->begin_ns);
+	cli_timeline_describe(timeline, op, text, sizeof text);
+	put_text(page->out, text);
+	fputs("</title></rect>", page->out);
+	put_word(page, op, x, width, y);
+	fputs("</g>\n", page->out);
+}
+
+static void put_lost(const struct page *page, const struct cli_timeline_rank *rank, int y)
+{
+	const struct cli_timeline *timeline = page->timeline;
+
+	if (rank->complete_ns <= timeline->begin_ns)
+		return;
+	uint64_t lost_ns = rank->complete_ns - timeline->begin_ns;
+	fprintf(page->out,
+		"<g><rect x=\"0\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"lost\" data-b=\"0\" "
+		"data-e=\"%" PRIu64 "\"><title>no longer recorded: see LOCKSTEP_TRACE_RECORDS</title>"
+		"</rect></g>\n",
+		y, place(page, rank->complete_ns), band_height(rank) - BAND, lost_ns);
+}
+
+static void put_chart(const struct page *page)
+{
+	const struct cli_timeline *timeline = page->timeline;
+	size_t next = 0;
+	int y = BAND / 2;
+
+	fprintf(page->out, "<svg class=\"chart\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\">\n",
+		LEFT, page->top, CHART, page->height);
+	for (int i = 0; i < timeline->size; i++) {
+		const struct cli_timeline_rank *rank = &timeline->ranks[i];
+		put_lost(page, rank, y);
+		for (; next < timeline->op_count && timeline->ops[next].rank == i; next++) {
+			const struct cli_timeline_op *op = &timeline->ops[next];
+			put_op(page, op, y + (int)(op->row - rank->row) * ROW + (ROW - BAR) / 2);
+		}
+		y += band_height(rank);
+	}
+	fputs("</svg>\n", page->out);
+}
+
+void cli_timeline_svg(const struct cli_timeline *timeline, FILE *out)
+{
+	struct page page = {.timeline = timeline, .out = out};
+	char title[512];
+
+	for (size_t i = 0; i < timeline->op_count; i++)
+		page.used[timeline->ops[i].record.kind] = true;
+	for (int i = 0; i < timeline->size; i++)
+		page.height += band_height(&timeline->ranks[i]);
+	page.top = LEGEND_Y + put_legend(&page, false) * LINE + AXIS;
+	int height = page.top + page.height + BOTTOM;
+	fprintf(out,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+		"font-family=\"system-ui, sans-serif\" font-size=\"11\" data-span=\"%" PRIu64
+		"\">\n",
+		WIDTH, height, WIDTH, height, timeline->end_ns - timeline->begin_ns);
+	put_style(&page);
+	fprintf(out, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
+	fprintf(out, "<text x=\"12\" y=\"%d\" font-size=\"13\">", TITLE_Y);
+	cli_timeline_title(timeline, title, sizeof title);
+	put_text(out, title);
+	fputs("</text>\n", out);
+	put_legend(&page, true);
+	put_labels(&page);
+	put_axis(&page);
+	put_chart(&page);
+	fputs("</svg>\n", out);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a timeline says, and in which colours: the same for text, SVG and HTML. */
+#include "cli/timeline.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "plan/plan.h"
+
+/* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more. What must
+ * be told apart at a glance has a colour of its own; the rest goes by its kin, and by what is written on it. */
+#define BLUE .colour = "#0072b2", .dark = true
+#define SKY .colour = "#56b4e9"
+#define GREEN .colour = "#009e73", .dark = true
+#define YELLOW .colour = "#f0e442"
+#define ORANGE .colour = "#e69f00"
+#define RED .colour = "#d55e00", .dark = true
+#define PINK .colour = "#cc79a7"
+#define WINE .colour = "#6d1a49", .dark = true
+#define GREY .colour = "#999999"
+static const struct cli_timeline_look looks[] = {
+	[TRACE_NONE] = {'?', GREY},          [TRACE_ALLREDUCE] = {'A', BLUE},
+	[TRACE_REDUCE] = {'R', SKY},         [TRACE_BROADCAST] = {'B', YELLOW},
+	[TRACE_ALLGATHER] = {'G', GREEN},    [TRACE_ALLGATHERV] = {'G', GREEN},
+	[TRACE_GATHER] = {'g', PINK},        [TRACE_GATHERV] = {'g', PINK},
+	[TRACE_SCATTER] = {'c', PINK},       [TRACE_SCATTERV] = {'c', PINK},
+	[TRACE_REDUCE_SCATTER] = {'S', SKY}, [TRACE_REDUCE_SCATTERV] = {'S', SKY},
+	[TRACE_ALLTOALL] = {'T', ORANGE},    [TRACE_ALLTOALLV] = {'T', ORANGE},
+	[TRACE_BARRIER] = {'b', GREY},       [TRACE_SEND] = {'s', RED},
+	[TRACE_RECV] = {'r', WINE},           [TRACE_PROBE] = {'p', WINE},
+	[TRACE_GROUP_SPLIT] = {'n', GREY},    [TRACE_GROUP_FROM_RANKS] = {'n', GREY},
+};
+_Static_assert(sizeof looks / sizeof looks[0] == TRACE_KIND_COUNT, "a look for each kind");
+
+struct cli_timeline_look cli_timeline_look(uint32_t kind)
+{
+	return looks[kind < TRACE_KIND_COUNT ? kind : TRACE_NONE];
+}
+
+uint64_t cli_timeline_step(uint64_t span_ns, int marks)
+{
+	uint64_t least = span_ns / (uint64_t)marks + (span_ns % (uint64_t)marks != 0);
+
+	/* The largest power of ten of 64 bits is the end of it, whatever a span is made of. */
+	for (uint64_t power = 1; power <= UINT64_C(1000000000000000000); power *= 10) {
+		if (power >= least)
+			return power;
+		if (2 * power >= least)
+			return 2 * power;
+		if (5 * power >= least)
+			return 5 * power;
+	}
+	return UINT64_C(10000000000000000000);
+}
+
+struct unit {
+	uint64_t ns;
+	const char *name;
+};
+static const struct unit units[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+
+/* The largest that is not larger than the time. */
+static const struct unit *unit_of(uint64_t ns)
+{
+	const struct unit *unit = units;
+
+	while (unit->ns > 1 && unit->ns > ns)
+		unit++;
+	return unit;
+}
+
+void cli_timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char *out, size_t bytes)
+{
+	const struct unit *unit = unit_of(span_ns);
+	uint64_t part_ns = unit->ns;
+	int decimals = 0;
+
+	for (; step_ns % part_ns != 0; decimals++)
+		part_ns /= 10;
+	snprintf(out, bytes, "%.*f %s", decimals, (double)at_ns / (double)unit->ns, unit->name);
+}
+
+void cli_timeline_duration(uint64_t ns, char *out, size_t bytes)
+{
+	const struct unit *unit = unit_of(ns);
+	double value = (double)ns / (double)unit->ns;
+	int decimals = unit->ns == 1 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+
+	snprintf(out, bytes, "%.*f %s", decimals, value, unit->name);
+}
+
+const char *cli_timeline_group(const struct cli_timeline *timeline, uint32_t id)
+{
+	for (uint32_t i = 0; i < timeline->group_count; i++)
+		if (timeline->groups[i].id == id)
+			return timeline->groups[i].name;
+	return "an unknown group";
+}
+
+const char *cli_timeline_site(const struct cli_timeline *timeline, const struct cli_timeline_op *op)
+{
+	return op->site ? timeline->ranks[op->rank].sites[op->site - 1].text : "";
+}
+
+void cli_timeline_name(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
+		       char *out, size_t bytes)
+{
+	const struct trace_record *record = &op->record;
+
+	snprintf(out, bytes, "%s #%" PRIu64, trace_kind_name(record->kind), record->seq);
+	if (trace_kind_facts(record->kind).collective) {
+		cli_append(out, bytes, " of %s", cli_timeline_group(timeline, record->group));
+		return;
+	}
+	cli_append(out, bytes, record->kind == TRACE_SEND ? " to " : " from ");
+	if (record->peer >= 0)
+		cli_append(out, bytes, "%d", record->peer);
+	else
+		cli_append(out, bytes, "any");
+	if (record->tag >= 0)
+		cli_append(out, bytes, ", tag %d", record->tag);
+	else
+		cli_append(out, bytes, ", any tag");
+	if (timeline->group_count > 1)
+		cli_append(out, bytes, ", in %s", cli_timeline_group(timeline, record->group));
+}
+
+static void add_data(const struct trace_record *record, char *out, size_t bytes)
+{
+	struct trace_kind_facts facts = trace_kind_facts(record->kind);
+
+	if (record->algorithm != PLAN_NONE)
+		cli_append(out, bytes, "\nby %s", plan_algorithm_name(record->algorithm));
+	if (!facts.typed)
+		return;
+	cli_append(out, bytes, "\n%" PRIu64 " x %s", record->count, trace_dtype_name(record->dtype));
+	if (facts.reduces)
+		cli_append(out, bytes, ", %s", trace_reduce_name(record->reduce_op));
+	if (facts.rooted)
+		cli_append(out, bytes, ", root %d", record->peer);
+}
+
+static void add_times(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
+		      char *out, size_t bytes)
+{
+	bool runs = cli_timeline_runs(op);
+	uint64_t end_ns = runs ? timeline->now_ns : op->end_ns;
+	uint64_t took_ns = end_ns > op->begin_ns ? end_ns - op->begin_ns : 0;
+	char took[32], begin[32];
+	bool before = op->begin_ns < timeline->begin_ns;
+
+	cli_timeline_duration(took_ns, took, sizeof took);
+	cli_timeline_duration(before ? timeline->begin_ns - op->begin_ns
+				     : op->begin_ns - timeline->begin_ns,
+			      begin, sizeof begin);
+	cli_append(out, bytes, runs ? "\nstill running after %s" : "\ntook %s", took);
+	cli_append(out, bytes, before ? ", begun %s before" : ", begun at %s", begin);
+}
+
+void cli_timeline_describe(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
+			   char *out, size_t bytes)
+{
+	const char *site = cli_timeline_site(timeline, op);
+
+	cli_timeline_name(timeline, op, out, bytes);
+	add_data(&op->record, out, bytes);
+	if (site[0])
+		cli_append(out, bytes, "\n%s", site);
+	add_times(timeline, op, out, bytes);
+	if (op->record.state == TRACE_FAILED)
+		cli_append(out, bytes, "\nfailed: %s", ls_status_name((ls_status)op->record.status));
+	cli_append(out, bytes, "\nrank %d, thread %u", op->rank, op->record.tid);
+}
+
+void cli_timeline_title(const struct cli_timeline *timeline, char *out, size_t bytes)
+{
+	char span[32];
+
+	cli_timeline_duration(timeline->end_ns - timeline->begin_ns, span, sizeof span);
+	snprintf(out, bytes, "job %016" PRIx64 ": %.64s, %d rank%s", timeline->job,
+		 timeline->program[0] ? cli_base_name(timeline->program) : "unknown program",
+		 timeline->size, timeline->size == 1 ? "" : "s");
+	if (timeline->host[0])
+		cli_append(out, bytes, " on %s", timeline->host);
+	cli_append(out, bytes, ", %zu operation%s in %s", timeline->op_count,
+		   timeline->op_count == 1 ? "" : "s", span);
+}

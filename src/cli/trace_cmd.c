@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * lockstep trace: what the ranks of one job did when, from the memory of a job that runs, or from what
+ * lockstep run has kept of one that has ended. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "base/settings.h"
+#include "cli/cli.h"
+#include "cli/timeline.h"
+#include "cli/view.h"
+
+_Static_assert((int)CLI_RANK_MAX == (int)CLI_TIMELINE_RANK_MAX, "a timeline has room for each job");
+
+struct choices {
+	const char *svg, *html; /* files, "-": standard output; NULL both: text */
+	bool text;
+	uint64_t last_ns; /* 0: everything */
+	const char *name; /* "": the only job there is */
+};
+
+static const struct option options[] = {
+	{"svg", required_argument, NULL, 's'}, {"html", required_argument, NULL, 'm'},
+	{"text", no_argument, NULL, 't'},      {"last", required_argument, NULL, 'l'},
+	{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
+};
+
+static bool read_ms(const char *text, uint64_t *out_ns)
+{
+	char *end;
+
+	if ((text[0] < '0' || text[0] > '9') && text[0] != '.')
+		return false;
+	double ms = strtod(text, &end);
+	if (end == text || *end != '\0' || !(ms >= 1e-6) || ms > 1e12)
+		return false;
+	*out_ns = (uint64_t)(ms * 1e6);
+	return true;
+}
+
+/* -1: go on; else the exit status. */
+static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
+{
+	int option;
+
+	*out = (struct choices){.name = ""};
+	optind = 1;
+	while ((option = cli_option(self, argc, argv, "+:h", options)) != -1) {
+		if (option == 'h')
+			return CLI_OK;
+		if (option == '?')
+			return CLI_USAGE;
+		if (option == 's')
+			out->svg = optarg;
+		if (option == 'm')
+			out->html = optarg;
+		if (option == 't')
+			out->text = true;
+		if (option == 'l' && !read_ms(optarg, &out->last_ns))
+			return cli_usage(self, "--last needs a number of milliseconds, not '%s'",
+					 optarg);
+	}
+	if (!!out->svg + !!out->html + out->text > 1)
+		return cli_usage(self, "one of --svg, --html and --text at a time");
+	if (argc - optind > 1)
+		return cli_usage(self, "one job, process or file at a time");
+	if (optind < argc)
+		out->name = argv[optind];
+	if (optind < argc && !out->name[0])
+		return cli_usage(self, "an empty name is no job, process or file");
+	return -1;
+}
+
+/* ---- reading ---- */
+
+/* All traces are copied before the first call site is looked up, for a job goes on meanwhile. */
+static bool add_all(struct cli_timeline *timeline, const struct trace_view *const *traces)
+{
+	for (int i = 0; i < timeline->size; i++)
+		if (traces[i] && !cli_timeline_add(timeline, i, traces[i]))
+			return false;
+	return true;
+}
+
+static struct cli_timeline *make(uint64_t job, int size, const struct trace_view *const *traces,
+				 uint64_t last_ns, uint64_t now_ns)
+{
+	struct cli_timeline *timeline = cli_timeline_new(job, size);
+
+	if (!timeline || !add_all(timeline, traces)) {
+		cli_timeline_free(timeline);
+		return NULL;
+	}
+	if (now_ns == 0)
+		now_ns = clock_now_ns();
+	for (int i = 0; i < size; i++)
+		if (traces[i])
+			cli_timeline_add_sites(timeline, i, traces[i]);
+	if (!cli_timeline_lay_out(timeline, last_ns, now_ns)) {
+		cli_timeline_free(timeline);
+		return NULL;
+	}
+	return timeline;
+}
+
+/* NULL after a message, with the exit status in *status. */
+static struct cli_timeline *read_file(const char *path, uint64_t last_ns, int *status)
+{
+	const struct trace_view *traces[CLI_RANK_MAX] = {NULL};
+	const char *why;
+
+	*status = CLI_NOTHING;
+	struct cli_snapshot *snapshot = cli_snapshot_read(path, &why);
+	if (!snapshot) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
+		return NULL;
+	}
+	const struct diagnose_job *job = snapshot->report.job;
+	for (int i = 0; i < job->size; i++)
+		if (snapshot->traces[i].header)
+			traces[i] = &snapshot->traces[i];
+	struct cli_timeline *timeline =
+		make(job->job, job->size, traces, last_ns, job->now_ns ? job->now_ns : 1);
+	cli_snapshot_free(snapshot);
+	if (!timeline)
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+	return timeline;
+}
+
+static int refuse_several(const struct cli_command *self, const struct cli_jobs *jobs)
+{
+	char list[256] = "";
+
+	for (size_t i = 0; i < jobs->count; i++)
+		cli_append(list, sizeof list, " %016llx", (unsigned long long)jobs->views[i]->job);
+	return cli_usage(self, "there are %zu jobs, which one?%s", jobs->count, list);
+}
+
+static struct cli_timeline *read_job(const struct cli_command *self, const struct cli_named *named,
+				     uint64_t last_ns, int *status)
+{
+	const struct trace_view *traces[CLI_RANK_MAX] = {NULL};
+	struct cli_timeline *timeline = NULL;
+	struct cli_jobs jobs;
+
+	*status = CLI_NOTHING;
+	if (cli_find_jobs(named->job, named->pid, &jobs) != LS_OK)
+		return NULL;
+	if (jobs.count > 1) {
+		*status = refuse_several(self, &jobs);
+	} else if (jobs.count == 0) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, named->what[0] ? ", that is of " : "",
+			    named->what,
+			    jobs.unreadable ? "; some processes of this user may not be looked into"
+					    : "");
+	} else {
+		const struct cli_view *view = jobs.views[0];
+		for (int i = 0; i < view->size; i++)
+			if (view->ranks[i].trace.header)
+				traces[i] = &view->ranks[i].trace;
+		timeline = make(view->job, view->size, traces, last_ns, 0);
+		if (!timeline)
+			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+	}
+	cli_jobs_free(&jobs);
+	return timeline;
+}
+
+/* ---- writing ---- */
+
+static int draw(const struct choices *choices, const struct cli_timeline *timeline)
+{
+	const char *path = choices->svg ? choices->svg : choices->html;
+	bool to_stdout = !path || strcmp(path, "-") == 0;
+	FILE *out = to_stdout ? stdout : fopen(path, "we");
+
+	if (out && choices->svg)
+		cli_timeline_svg(timeline, out);
+	else if (out && choices->html)
+		cli_timeline_html(timeline, out);
+	else if (out)
+		cli_timeline_text(timeline, CLI_TIMELINE_COLUMNS, out);
+	if (to_stdout)
+		return CLI_OK; /* main looks whether it was written */
+	bool good = out && !ferror(out);
+	if (out && fclose(out) != 0)
+		good = false;
+	if (good)
+		return CLI_OK;
+	MESSAGE_SAY(MESSAGE_TIMELINE_OUTPUT, path, strerror(errno));
+	return CLI_FAILED;
+}
+
+static int trace_main(const struct cli_command *self, int argc, char **argv)
+{
+	struct cli_timeline *timeline;
+	struct cli_named named = {0};
+	struct settings settings;
+	struct choices choices;
+
+	int status = parse(self, argc, argv, &choices);
+	if (status >= 0)
+		return status;
+	if (settings_read(NULL, &settings) != LS_OK)
+		return CLI_USAGE;
+	message_set_level((enum setting_log)settings.log);
+	if (choices.name[0])
+		named = cli_named(choices.name);
+	timeline = named.file ? read_file(choices.name, choices.last_ns, &status)
+			      : read_job(self, &named, choices.last_ns, &status);
+	if (!timeline)
+		return status;
+	status = draw(&choices, timeline);
+	cli_timeline_free(timeline);
+	return status;
+}
+
+const struct cli_command cli_trace_command = {
+	.name = "trace",
+	.arguments = "[--text | --svg FILE | --html FILE] [--last MS] [JOB | PID | FILE]",
+	.summary = "draws what the ranks of a job did when",
+	.help = "Draws a timeline: a band for each rank, in it a row for each thing that may run beside the\n"
+		"others (the collectives of each group, what goes to or comes from each peer with each tag),\n"
+		"and on it a bar for each operation, from its call to its end. It reads what ranks keep of\n"
+		"their newest operations (LOCKSTEP_TRACE_RECORDS), without stopping them.\n"
+		"\n"
+		"  JOB   a job's number: 16 hexadecimal digits\n"
+		"  PID   any process of a job, also its launcher\n"
+		"  FILE  what lockstep run --trace FILE has kept, or a snapshot of a job that ended badly\n"
+		"\n"
+		"Without any of them: the only job that runs.\n"
+		"\n"
+		"options:\n"
+		"  --text       lines of 100 characters on standard output; if nothing else is asked for\n"
+		"  --svg FILE   a picture; point at a bar to read about it (-: standard output)\n"
+		"  --html FILE  a page in which one can zoom and move (-: standard output)\n"
+		"  --last MS    only what ended in the last so many milliseconds, or still runs\n"
+		"  -h, --help   this text\n"
+		"\n"
+		"exit status: 0 if it was drawn, 1 if it could not be written, 2 for a wrong command line, 3\n"
+		"if there is no such job, or the file is not sound.\n",
+	.main = trace_main,
+};
