@@ -30,13 +30,15 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, an idle minute
+nightly: release ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message
 	@tools/setup check
 	@meson compile -C $(BUILD) plan-nightly
-	@$(BUILD)/test/ranks/ranks_runner --filter random --cases 100000
+	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
+	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
+	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
 
-bench: release ## beside Open MPI, MPICH, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
+bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
 	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Times collectives of the runtime that it is linked with, started by that runtime's launcher:
+ * Times collectives, messages and groups of the runtime that it is linked with, started by that runtime's
+ * launcher:
  *   collectives [OPTIONS] OP:BYTES…   one line each on rank 0: "op bytes microseconds [cpu_microseconds]"
  * The other modes, --check, --open and --beside, are told in the table below. */
 #include <getopt.h>

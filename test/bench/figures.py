@@ -121,12 +121,12 @@ def recorder(build, rounds=3):
 
 
 def small_operations(program, one_way, effort, rounds=9):
-    """8 bytes and a barrier on 2 ranks, as multiples of the time of a cache line, which is measured before and after
+    """8 bytes in an all-reduce and a message, and a barrier, on 2 ranks, as multiples of the time of a cache line, which is measured before and after
     each of them: on a virtual machine it moves by the minute."""
     found, ways = {}, []
     for _ in range(rounds):
         before = one_way()
-        times, _ = program.times(2, False, [("all-reduce", 8), ("barrier", 0)], effort)
+        times, _ = program.times(2, False, [("all-reduce", 8), ("barrier", 0), ("ping-pong", 8)], effort)
         ways.append((before + one_way()) / 2)
         for (op, _), us in times.items():
             found.setdefault(op, []).append((us, us / ways[-1]))

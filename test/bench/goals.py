@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What this project wants to reach, and whether it did: one line a goal, from what run.py has measured."""
 
+import point
 import table
 
 IDLE_US = 10  # of a second: nothing but the measuring itself
@@ -12,7 +13,7 @@ def rows_of(rows, operation, ranks, data=None, low=0, high=1 << 62):
             and (data is None or row["data"] == data) and low <= row["bytes"] <= high]
 
 
-def point(row):
+def words(row):
     return " ".join(filter(None, (row["operation"], table.bytes_text(row["bytes"]), f"{row['ranks']} ranks", row["data"])))
 
 
@@ -28,13 +29,13 @@ def not_behind(rows, memory):
     """Every collective beside the best peer."""
     what, wanted = f"every collective and size, 2 and 4 ranks, {memory} memory", "not behind the best peer"
     key = f"{memory}_to_peer"
-    found = [row for row in rows if row["ranks"] in (2, 4) and key in row]
+    found = [row for row in rows if row["ranks"] in (2, 4) and key in row and row["operation"] not in point.OPS]
     if not found:
         return missing(what, wanted)
     behind = sorted((row for row in found if row[key] < EVEN), key=lambda row: row[key])
     here = f"{len(behind)} of {len(found)} points behind"
     if behind:
-        here += f"; worst {behind[0][key]:.2f}× ({point(behind[0])})"
+        here += f"; worst {behind[0][key]:.2f}× ({words(behind[0])})"
     return goal(what, wanted, here, not behind)
 
 
@@ -44,7 +45,7 @@ def at_least(what, found, key, least):
     if not found:
         return missing(what, wanted)
     worst = min(found, key=lambda row: row[key])
-    return goal(what, wanted, f"{worst[key]:.2f} at worst ({point(worst)}), {len(found)} points", worst[key] >= least)
+    return goal(what, wanted, f"{worst[key]:.2f} at worst ({words(worst)}), {len(found)} points", worst[key] >= least)
 
 
 def at_most(what, value, most, digits=2, unit=""):
@@ -56,8 +57,23 @@ def at_most(what, value, most, digits=2, unit=""):
 
 def small(figures, operation, most):
     times = {f["operation"]: f["times"] for f in figures.get("small") or []}
-    size = " of 8 B" if operation == "all-reduce" else ""
+    size = "" if operation == "barrier" else " of 8 B"
     return at_most(f"{operation}{size}, 2 ranks, ÷ one way of a cache line", times.get(operation), most)
+
+
+def of_messages(rows, figures):
+    large = rows_of(rows, "bandwidth", (2,), low=64 << 10, high=64 << 20)
+    growth = point.match_growth(rows)
+    return [
+        small(figures, "ping-pong", 1.6),
+        at_least("ping-pong of 8 B, mapped: best peer ÷ Lockstep", rows_of(rows, "ping-pong", (2,), high=8), "mapped_to_peer", 1.5),
+        at_least("bandwidth, mapped, 64 KiB to 64 MiB: Lockstep ÷ best peer", large, "mapped_to_peer", 1.5),
+        at_least("bandwidth, plain, 64 KiB to 64 MiB: Lockstep ÷ best peer", large, "plain_to_peer", 1),
+        at_least("messages of 8 B in a second, mapped: Lockstep ÷ best peer", rows_of(rows, "message-rate", (2,)), "mapped_to_peer", 1.2),
+        at_most("time of a match: growth from 10 to 1,000 outstanding receives ÷ that of the logarithm", growth, 1),
+        at_most("opening and closing a group, 2 ranks ÷ Open MPI's", point.group_to_openmpi(rows, 2), 0.2),
+        at_most("the same, 64 ranks", point.group_to_openmpi(rows, 64), 0.1),
+    ]
 
 
 def of_report(report):
@@ -80,9 +96,10 @@ def of_report(report):
         at_most("training step with 32 MiB of gradients averaged ÷ without", overlap.get("overlapped"), 1.1),
         at_most("idle rank: processor time of a second", figures.get("idle_us"), IDLE_US, 1, " µs"),
         at_most("recording an operation", figures.get("recorder_ns"), 25, 1, " ns"),
+        *of_messages(rows, figures),
     ]
 
 
 def tables(goals):
-    words = {True: "met", False: "missed", None: "-"}
-    return [("Goals", ["figure", "goal", "here", ""], [[g["figure"], g["goal"], g["here"], words[g["met"]]] for g in goals])]
+    verdicts = {True: "met", False: "missed", None: "-"}
+    return [("Goals", ["figure", "goal", "here", ""], [[g["figure"], g["goal"], g["here"], verdicts[g["met"]]] for g in goals])]

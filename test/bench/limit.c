@@ -281,7 +281,7 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 		reduce_scatter(s, send, recv, count);
 		break;
 	case BENCH_BARRIER:
-	case BENCH_OP_COUNT:
+	default:
 		meet(s);
 		break;
 	}
@@ -338,7 +338,7 @@ bool bench_open(struct bench_runtime *out, bool threads)
 	s->yield = s->size > sysconf(_SC_NPROCESSORS_ONLN);
 	s->stream = stores && strcmp(stores, "stream") == 0;
 	meet(s);
-	*out = (struct bench_runtime){s->rank, s->size, s, run, combine};
+	*out = (struct bench_runtime){s->rank, s->size, s, run, combine, NULL};
 	return true;
 }
 

@@ -13,22 +13,10 @@
 #include "runtime.h"
 
 struct state {
-	struct bench_runtime group;
+	struct bench_group group; /* first: what the runtime calls its state */
 	ls_op *op;
 	void *plain[2]; /* what bench_allocate gave, to be freed */
 };
-
-static bool run(void *state, enum bench_op op, float *send, float *recv, size_t count)
-{
-	struct state *mine = state;
-	return mine->group.run(mine->group.state, op, send, recv, count);
-}
-
-static bool combine(void *state, enum bench_combine how, double *value)
-{
-	struct state *mine = state;
-	return mine->group.combine(mine->group.state, how, value);
-}
 
 int bench_rank(void)
 {
@@ -43,15 +31,14 @@ bool bench_open(struct bench_runtime *out, bool threads)
 	(void)threads; /* any thread may call */
 	if (!state || ls_group_open(NULL, &group) != LS_OK)
 		return false;
-	state->group = cli_bench_group(group);
-	*out = (struct bench_runtime){state->group.rank, state->group.size, state, run, combine};
+	*out = cli_bench_group(group, &state->group);
 	return true;
 }
 
 static ls_group *group_of(const struct bench_runtime *runtime)
 {
 	const struct state *state = runtime->state;
-	return state->group.state;
+	return state->group.group;
 }
 
 void bench_close(struct bench_runtime *runtime)

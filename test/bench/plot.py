@@ -9,6 +9,8 @@ from pathlib import Path
 
 import matplotlib
 
+import point
+
 matplotlib.use("svg")
 import matplotlib.pyplot as pyplot  # noqa: E402
 
@@ -121,7 +123,7 @@ def draw_collectives(rows, path):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    rows = json.loads(Path(sys.argv[1]).read_text())["rows"]
+    rows = [row for row in json.loads(Path(sys.argv[1]).read_text())["rows"] if row["operation"] not in point.OPS]
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lockstep", "font.family": "sans-serif"})
     for name, draw in (("allreduce", draw_allreduce), ("collectives", draw_collectives)):
         path = Path(sys.argv[2]) / f"performance-{name}.svg"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs that are compared: how each is built, started and read.
 
-A point is (operation, bytes). Every program gives {point: microseconds}; Lockstep and its peers are timed
-by the same code (collectives.c), which also gives processor time.
+A point is (operation, bytes). Every program gives {point: microseconds}; Lockstep and its peers, but for UCX
+(ucx.py), are timed by the same code (collectives.c), which also gives processor time.
 
 Peers run at their best: the variants below are what their authors' documents and measurements recommend
 on one machine, and of all that belong to one point the best counts. MPIs allocate a buffer of the size of
@@ -15,7 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import point
 import quiet
+import ucx
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -32,12 +34,12 @@ def parse(lines):
 
 
 class Program:
-    """One way to run a runtime. `fits` tells which points are worth it."""
+    """One way to run a runtime. `fits` tells which points are worth it: collectives, if nobody says else."""
 
     def __init__(self, name, start, fits=None, env=None, kind="peer", options=()):
         self.name, self.start, self.env, self.kind = name, start, env or {}, kind
         self.options = list(options)
-        self.fits = fits or (lambda ranks, op, size: True)
+        self.fits = fits or (lambda ranks, op, size: op in OPS)
 
     def command(self, ranks, arguments):
         return self.start(ranks) + self.options + list(map(str, arguments))
@@ -69,16 +71,17 @@ def lockstep_start(build, program):
 def lockstep_programs(build):
     start = lockstep_start(build, build / "test/bench/collectives")
     return [
-        Program("mapped", start, kind="lockstep"),
-        Program("plain", start, kind="lockstep", options=["--plain"]),
+        Program("mapped", start, lambda *_: True, kind="lockstep"),
+        Program("plain", start, lambda ranks, op, size: op != "group", kind="lockstep", options=["--plain"]),
     ]
 
 
 def mpi_programs(out):
     """[] and a word on standard error where an MPI is not installed."""
-    common = [HERE / "collectives.c", HERE / "beside.c", ROOT / "src/cli/bench_measure.c"]
+    common = [HERE / "collectives.c", HERE / "beside.c", ROOT / "src/cli/bench_measure.c", ROOT / "src/cli/bench_point.c"]
     for name in ("openmpi", "mpich"):
-        compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *common])
+        # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array.
+        compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *common], ["-Wno-stringop-overflow"])
 
     def openmpi(**parameters):
         words = [w for key, value in parameters.items() for w in ("--mca", key, str(value))]
@@ -98,17 +101,28 @@ def mpi_programs(out):
 
     gather = {f"MPIR_CVAR_{op}_POSIX_INTRA_ALGORITHM": "release_gather" for op in ("ALLREDUCE", "BCAST", "REDUCE", "BARRIER")}
     small, large = 16 << 10, 64 << 10
+    shared = {"UCX_TLS": "posix,cma,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    over_ucx = {"pml": "ucx", "pml_ucx_tls": "any", "pml_ucx_devices": "any"}
+
+    def messages(ranks, op, size):
+        return op in point.OPS and ranks == 2
+
+    def not_crowded(ranks, op, size):
+        return op in OPS or ranks <= max(cores, 2)
+
     return [
-        Program("openmpi", openmpi()),
+        Program("openmpi", openmpi(), lambda *_: True),
+        Program("openmpi ucx", openmpi(**over_ucx), messages, shared),
         Program("openmpi keep", openmpi(), sizes(large), KEEP),
-        Program("openmpi no-cma keep", openmpi(btl_vader_single_copy_mechanism="none"), sizes(small), KEEP),
+        Program("openmpi no-cma keep", openmpi(btl_vader_single_copy_mechanism="none"), sizes(small, ANY, OPS + point.SIZED), KEEP),
         Program("openmpi adapt", openmpi(coll_adapt_priority=100), sizes(0, large, ("all-reduce", "reduce", "broadcast"))),
         Program("openmpi han", openmpi(coll_han_priority=100), sizes(0, ANY, ("all-reduce", "reduce", "broadcast")), KEEP),
         Program("openmpi sm", openmpi(coll_sm_priority=100), sizes(0, small, ("all-reduce", "broadcast", "barrier"), 2)),
         Program("openmpi doubling", tuned(3), sizes(0, large, ("all-reduce",))),
         Program("openmpi ring keep", tuned(4), sizes(large, ANY, ("all-reduce",)), KEEP),
         Program("openmpi rabenseifner keep", tuned(6), sizes(large, ANY, ("all-reduce",)), KEEP),
-        Program("mpich", mpich),
+        Program("mpich", mpich, not_crowded),
+        Program("mpich ucx", mpich, messages, {**shared, "MPIR_CVAR_NOLOCAL": "1"}),
         # MPICH spins for whole slices of the scheduler's where ranks share a processor, whatever is chosen.
         Program("mpich keep", mpich, sizes(large, ANY, OPS, cores), KEEP),
         Program("mpich release-gather", mpich, sizes(0, ANY, ("all-reduce", "reduce", "broadcast", "barrier"), cores), {**KEEP, **gather}),
@@ -117,7 +131,7 @@ def mpi_programs(out):
 
 def gloo_programs(build, out):
     objects = []
-    for source in ("collectives.c", "beside.c", "../../src/cli/bench_measure.c"):
+    for source in ("collectives.c", "beside.c", "../../src/cli/bench_measure.c", "../../src/cli/bench_point.c"):
         objects.append(out / (Path(source).stem + ".o"))
         compile_c("gcc", objects[-1], [HERE / source], ["-c"])
     subprocess.run(
@@ -237,7 +251,7 @@ def outside_limits(yardsticks, out):
 def all_peers(build, out):
     """Those that can be built here; the others are named on standard error."""
     found = []
-    for name, make in (("Open MPI and MPICH", lambda: mpi_programs(out)), ("Gloo", lambda: gloo_programs(build, out))):
+    for name, make in (("Open MPI and MPICH", lambda: mpi_programs(out)), ("Gloo", lambda: gloo_programs(build, out)), ("UCX", ucx.programs)):
         try:
             found += make()
         except (OSError, subprocess.CalledProcessError) as error:
@@ -260,6 +274,7 @@ def versions(build):
         "Open MPI": first(["mpirun.openmpi", "--version"], r"\) (\S+)"),
         "MPICH": first(["mpichversion"], r"MPICH Version:\s+(\S+)"),
         "Gloo": first(["dpkg-query", "-W", "-f", "${Version}", "libgloo-dev"], r"(\S+)"),
+        "UCX": first(["ucx_info", "-v"], r"[Vv]ersion:? (\d\S*)"),
         "gcc": first(["gcc", "-dumpfullversion"], r"(\S+)"),
     }
     return {name: version for name, version in found.items() if version}

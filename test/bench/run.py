@@ -25,6 +25,7 @@ from pathlib import Path
 
 import figures
 import goals
+import point
 import programs
 import quiet
 import table
@@ -39,6 +40,7 @@ NEAR = 1.5  # a variant this much behind the best peer is not tried again
 SIZES = [8 << (3 * i) for i in range(8)]  # 8 B, 64 B, … 2 MiB, 16 MiB
 FULL_SIZES = sorted({8 << (2 * i) for i in range(12)} | {64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20})
 MORE = {("all-reduce", 2): [64 << 10, 1 << 20, 64 << 20]}  # where most is promised
+RANKS = (2, 4, 8)
 FIRST = ("all-reduce", "barrier")
 FIGURES_S = 150  # about what the other figures take
 
@@ -55,11 +57,11 @@ def number_list(text):
 
 
 def op_list(text):
-    known = {op.replace("-", ""): op for op in programs.OPS}
+    known = {op.replace("-", ""): op for op in programs.OPS + point.OPS}
     words = [word.replace("-", "").replace("_", "") for word in text.split(",")]
     for word in words:
         if word not in known:
-            raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(programs.OPS)}")
+            raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(known.values())}")
     return [known[word] for word in words]
 
 
@@ -67,16 +69,17 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path, nargs="?", default=ROOT / "build/release")
     parser.add_argument("--full", action="store_true", help="every size to 256 MiB, longer loops: hours")
-    parser.add_argument("--only", type=op_list, default=list(programs.OPS), metavar="OP,…", help="of " + ", ".join(programs.OPS))
-    parser.add_argument("--ranks", type=number_list, default=[2, 4, 8], metavar="N,…")
-    parser.add_argument("--sizes", type=number_list, metavar="BYTES,…", help="such as 8,64K,16M")
+    parser.add_argument("--only", type=op_list, default=[*programs.OPS, *point.OPS], metavar="OP,…",
+                        help="of " + ", ".join(programs.OPS + point.OPS))
+    parser.add_argument("--ranks", type=number_list, metavar="N,…", help="of collectives (2,4,8) and groups (2,64); messages have 2")
+    parser.add_argument("--sizes", type=number_list, metavar="BYTES,…", help="such as 8,64K,16M; of collectives, ping-pong and bandwidth")
     parser.add_argument("--data", choices=["hot", "fresh"])
     parser.add_argument("--rounds", type=int, help="at most so many (3, or 5 with --full)")
     parser.add_argument("--minutes", type=float, help="nothing begins that would not end in time (12, or 300 with --full)")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-limits", action="store_true")
-    parser.add_argument("--no-figures", action="store_true", help="times of collectives only")
-    parser.add_argument("--only-figures", action="store_true", help="all but times of collectives")
+    parser.add_argument("--no-figures", action="store_true", help="times of collectives, messages and groups only")
+    parser.add_argument("--only-figures", action="store_true", help="all but these")
     parser.add_argument("--noisy", action="store_true", help="does not repeat disturbed runs")
     parser.add_argument("--verbose", action="store_true", help="tells of every run how long it took")
     parser.add_argument("--yardsticks", type=Path, help="folder with limits.c, direct_p.c and c2c.c, for more limits")
@@ -95,6 +98,9 @@ def parse():
 def points_of(options, ranks, fresh, ops):
     found = []
     for op in ops:
+        if op in point.OPS:
+            found += point.points_of(op, options.sizes)
+            continue
         if op == "barrier" and fresh:  # it has no data
             continue
         sizes = options.sizes or (FULL_SIZES if options.full else SIZES)
@@ -174,8 +180,11 @@ class Session:
     def cells(self):
         """(ranks, fresh, operations), those first for which most is promised."""
         kinds = {None: (True, False), "hot": (False,), "fresh": (True,)}[self.options.data]
-        parts = [[op for op in self.options.only if op in FIRST], [op for op in self.options.only if op not in FIRST]]
-        return [(ranks, fresh, tuple(ops)) for ops in parts if ops for ranks in self.options.ranks for fresh in kinds]
+        only, ranks_of = self.options.only, self.options.ranks
+        parts = [[op for op in only if op in FIRST], [op for op in only if op in programs.OPS and op not in FIRST]]
+        first, rest = ([(ranks, fresh, tuple(ops)) for ranks in ranks_of or RANKS for fresh in kinds] if ops else [] for ops in parts)
+        # Messages and groups are measured hot only.
+        return first + (point.cells(only, ranks_of) if False in kinds else []) + rest
 
     def left_s(self):
         return self.options.minutes * 60 - (time.monotonic() - self.begin)
@@ -301,6 +310,10 @@ def head(report):
             f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others.")
 
 
+def collectives_of(report):
+    return [row for row in report["rows"] if row["operation"] in programs.OPS]
+
+
 def draw(report):
     """Markdown of the pictures, drawn by whichever Python has matplotlib."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -320,7 +333,8 @@ def write_doc(report):
     text = DOC.read_text()
     before, rest = text.split(BEGIN)
     body = "\n".join([head(report), figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
-                      "## Times", "", draw(report), table.markdown(report["rows"]), "", "## Other figures",
+                      "## Times", "", draw(report), table.markdown(collectives_of(report)), "", "## Point to point",
+                      figures.markdown(point.tables(report["rows"])), "", "## Other figures",
                       figures.markdown(figures.tables(report["figures"]))])
     DOC.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.split(END)[1]}")
 
@@ -334,8 +348,8 @@ def main():
         report = session.report(session.rounds())
         failed = session.failed
     print(head(report).replace("\n\n", "\n"))
-    print(table.terminal(report["rows"]))
-    print(figures.terminal(figures.tables(report["figures"]) + goals.tables(report["goals"])))
+    print(table.terminal(collectives_of(report)))
+    print(figures.terminal(point.tables(report["rows"]) + figures.tables(report["figures"]) + goals.tables(report["goals"])))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.write_doc:

@@ -11,15 +11,28 @@ from pathlib import Path
 
 import figures
 import goals
+import point
 import programs
 import quiet
 import run
 import table
+import ucx
 
 
-def row(op="all-reduce", size=16 << 20, ranks=2, data="fresh", **ratios):
+def row(op="all-reduce", size=16 << 20, ranks=2, data="fresh", **values):
     return {"ranks": ranks, "data": data, "operation": op, "bytes": size, "us": {"mapped": 1.0}, "peers": {}, "limits": {},
-            "quiet": True, "best_peer": None, "cpu_us": {}, **ratios}
+            "quiet": True, "best_peer": None, "cpu_us": {}, **values}
+
+
+def matches(us):
+    """Rows of a match with 1, 10, 100 and 1000 outstanding receives, which takes so long."""
+    return [row("match", size, data="hot", us={"mapped": time}) for size, time in zip(point.SIZES["match"], us)]
+
+
+def groups(*ratios):
+    """Rows of groups of 2 and 64 ranks, which take this part of Open MPI's best time."""
+    peers = {"openmpi": 20.0, "openmpi ucx": 10.0, "mpich": 1.0}
+    return [row("group", 0, ranks, "hot", us={"mapped": 10 * ratio}, peers=peers) for ranks, ratio in zip((2, 64), ratios)]
 
 
 def met(rows, found=None):
@@ -27,21 +40,69 @@ def met(rows, found=None):
 
 
 def test_goals():
-    assert met([]) == [None] * 11
+    assert met([]) == [None] * 19
     fine = [row(mapped_to_peer=2.0, plain_to_peer=1.0, mapped_to_limit=0.75, plain_to_limit=0.75),
-            row(ranks=4, data="hot", mapped_to_limit=0.7), row("barrier", 0, data="hot", mapped_to_peer=0.996)]
-    others = {"small": [{"operation": "all-reduce", "times": 2.2}, {"operation": "barrier", "times": 1.6}],
+            row(ranks=4, data="hot", mapped_to_limit=0.7), row("barrier", 0, data="hot", mapped_to_peer=0.996),
+            row("ping-pong", 8, mapped_to_peer=1.5), row("ping-pong", 1024, mapped_to_peer=0.1), row("message-rate", 8, mapped_to_peer=1.2),
+            *(row("bandwidth", size, mapped_to_peer=1.5, plain_to_peer=1.0) for size in point.SIZES["bandwidth"]),
+            *matches((9, 1, 2, 3)), *groups(0.2, 0.1)]
+    others = {"small": [{"operation": "all-reduce", "times": 2.2}, {"operation": "barrier", "times": 1.6}, {"operation": "ping-pong", "times": 1.6}],
               "overlap": {"overlapped": 1.1}, "idle_us": 0.0, "recorder_ns": 25.0}
-    assert met(fine, others) == [True] * 11, met(fine, others)
+    assert met(fine, others) == [True] * 19, met(fine, others)
     bad = [row(mapped_to_peer=1.99, plain_to_peer=0.99, mapped_to_limit=0.74, plain_to_limit=0.74),
-           row(ranks=8, data="hot", mapped_to_limit=0.69), row("reduce", 8, 4, "hot", mapped_to_peer=0.99)]
-    others = {"small": [{"operation": "all-reduce", "times": 2.21}, {"operation": "barrier", "times": 1.61}],
+           row(ranks=8, data="hot", mapped_to_limit=0.69), row("reduce", 8, 4, "hot", mapped_to_peer=0.99),
+           row("ping-pong", 8, mapped_to_peer=1.49), row("message-rate", 8, mapped_to_peer=1.19),
+           row("bandwidth", 1 << 20, mapped_to_peer=1.49, plain_to_peer=0.99), *matches((1, 1, 2.01, 3)), *groups(0.21, 0.11)]
+    others = {"small": [{"operation": "all-reduce", "times": 2.21}, {"operation": "barrier", "times": 1.61}, {"operation": "ping-pong", "times": 1.61}],
               "overlap": {"overlapped": 1.11}, "idle_us": 11.0, "recorder_ns": 25.1}
-    assert met(bad, others) == [False] * 11, met(bad, others)
+    assert met(bad, others) == [False] * 19, met(bad, others)
     behind = goals.of_report({"rows": bad, "figures": {}})[0]["here"]
     assert behind == "1 of 2 points behind; worst 0.99× (reduce 8 B 4 ranks hot)", behind
     # Eight ranks are no part of the first goal, nor other sizes of the third.
     assert met([row(ranks=8, mapped_to_peer=0.1), row(size=128 << 20, mapped_to_limit=0.1)])[:3] == [None] * 3
+
+
+def test_match_growth():
+    assert point.match_growth([]) is None and point.match_growth(matches((1,))) is None
+    assert abs(point.match_growth(matches((5, 2, 2, 3))) - 0.5) < 1e-9  # 2 for 100 is half of twice 2
+    assert point.match_growth(matches((1, 1, 10, 100))) > 30  # a list that is searched
+
+
+def test_table_of_messages():
+    both = {"us": {"mapped": 4.0, "plain": 8.0}, "peers": {"ucx": 2.0}, "best_peer": "ucx", "mapped_to_peer": 0.5, "plain_to_peer": 0.25}
+    rows = [row(), *groups(0.1, 0.2), *matches((1, 2)), row("message-rate", 8, **both), row("bandwidth", 64 << 10, **both),
+            row("ping-pong", 8, quiet=False, **both)]
+    assert point.tables([row()]) == []
+    ((_, heads, lines),) = point.tables(rows)
+    assert [line[:6] for line in lines] == [
+        ["ping-pong", "8 B ~", "4.00 µs", "8.00 µs", "2.00 µs", "ucx"],
+        ["bandwidth", "64 KiB", "16.4 GB/s", "8.2 GB/s", "32.8 GB/s", "ucx"],
+        ["message-rate", "8 B", "0.25 M/s", "0.12 M/s", "0.50 M/s", "ucx"],
+        ["match", "1 receive", "1.00 µs", "-", "-", "-"],
+        ["match", "10 receives", "2.00 µs", "-", "-", "-"],
+        ["group", "2 ranks", "1.00 µs", "-", "-", "-"],
+        ["group", "64 ranks", "2.00 µs", "-", "-", "-"],
+    ], lines
+    assert lines[0][6:] == ["0.50", "0.25"] and {len(line) for line in lines} == {len(heads)}
+
+
+def test_cells_of_messages():
+    assert point.cells(["all-reduce", "match", "ping-pong"], None) == [(2, False, ("match", "ping-pong"))]
+    assert point.cells(["group"], None) == [(2, False, ("group",)), (64, False, ("group",))]
+    assert point.cells(["group", "barrier"], [3]) == [(3, False, ("group",))] and point.cells(["barrier"], [3]) == []
+    assert point.points_of("bandwidth", [8]) == [("bandwidth", 8)] and point.points_of("message-rate", [64]) == [("message-rate", 8)]
+
+
+def test_numbers_of_ucx():
+    heads = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
+    assert abs(ucx.micro(f"{heads}\n200000,0.155,0.178,0.178,42.84,42.84,5614884,5000000\n", 8) - 0.2) < 1e-9
+    assert abs(ucx.micro(f"{heads}\n16,0.250,19095.376,19095.376,3351.60,3200.00,52,52\n", 64 << 20) - 20000) < 1e-6
+    for text in ("", heads, f"{heads}\n[1795302342.462377] UCX  ERROR\n"):
+        try:
+            ucx.micro(text, 8)
+        except quiet.Failed:
+            continue
+        assert False, text
 
 
 def test_medians_leave_out_what_was_disturbed():
@@ -97,7 +158,8 @@ def test_others_are_noticed():
 def test_a_small_run(build):
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "kept.json"
-        command = [sys.executable, run.HERE / "run.py", build, "--only", "allreduce,broadcast,barrier", "--sizes", "8,64K", "--ranks", "2,3",
+        command = [sys.executable, run.HERE / "run.py", build, "--only", "allreduce,broadcast,barrier,ping-pong,bandwidth,message-rate,match,group",
+                   "--sizes", "8,64K", "--ranks", "2,3",
                    "--rounds", "2", "--no-peers", "--no-figures", "--noisy", "--json", kept]
         text = quiet.output_of(command)
         report = json.loads(kept.read_text())
@@ -106,11 +168,16 @@ def test_a_small_run(build):
     wanted = {(n, data, op, size) for n in (2, 3) for data in ("hot", "fresh")
               for op, size in (("all-reduce", 8), ("all-reduce", 65536), ("broadcast", 8), ("broadcast", 65536), ("barrier", 0))
               if op != "barrier" or data == "hot"}
+    wanted |= {(2, "hot", op, size) for op in point.MESSAGES for size in ((8, 65536) if op in point.SIZED else point.SIZES[op])}
+    wanted |= {(n, "hot", "group", 0) for n in (2, 3)}
     assert points == wanted, points ^ wanted
     for r in report["rows"]:
-        assert set(r["us"]) == {"mapped", "plain"} and min(r["us"].values()) > 0, r
+        assert set(r["us"]) == {"mapped", "plain"} - ({"plain"} if r["operation"] == "group" else set()) and min(r["us"].values()) > 0, r
+        if r["operation"] in point.OPS:
+            assert r["limits"] == {}, r
+            continue
         assert r["limits"]["direct (mapped)"] > 0 and r["mapped_to_limit"] > 0, r
-    for title in ("2 ranks, hot data", "3 ranks, fresh data", "all-reduce  64 KiB", "Goals"):
+    for title in ("2 ranks, hot data", "3 ranks, fresh data", "all-reduce  64 KiB", "Messages one way", "1000 receives", "Goals"):
         assert title in text and title in again, title
 
 
@@ -119,7 +186,7 @@ def test_figures(build):
     assert 0 <= figures.idle(build, 1) < 1e6
     effort = ["--repeats", "1", "--repeat-ms", "1", "--limit-ms", "10"]
     small = figures.small_operations(programs.lockstep_programs(build)[0], lambda: 0.5, effort, 2)
-    assert [f["operation"] for f in small] == ["all-reduce", "barrier"], small
+    assert [f["operation"] for f in small] == ["all-reduce", "barrier", "ping-pong"], small
     assert all(f["one_way_us"] == 0.5 and f["times"] == f["us"] / 0.5 > 0 for f in small), small
     found = figures.verdicts(build, (3,), 1)
     assert [f["cause"] for f in found] == list(figures.VERDICTS) and all(f["ms"] > 0 for f in found), found

@@ -162,8 +162,7 @@ void run_op(State *state, bench_op op, float *send, float *recv, size_t count)
 		return reduce_scatter(state, send, recv, count);
 	case BENCH_ALLTOALL:
 		return alltoall(state, send, recv, count);
-	case BENCH_BARRIER:
-	case BENCH_OP_COUNT:
+	default:
 		return barrier(state);
 	}
 }
@@ -220,7 +219,7 @@ bool bench_open(bench_runtime *out, bool threads)
 		state->context = std::make_shared<gloo::rendezvous::Context>(number("RANK"),
 									     number("WORLD_SIZE"));
 		state->context->connectFullMesh(store, device);
-		*out = {number("RANK"), number("WORLD_SIZE"), state, run, combine};
+		*out = {number("RANK"), number("WORLD_SIZE"), state, run, combine, nullptr};
 		return true;
 	} catch (const std::exception &error) {
 		fprintf(stderr, "gloo: %s\n", error.what());

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An MPI as a runtime to be timed: mpicc peers/mpi.c collectives.c beside.c ../../src/cli/bench_measure.c */
+ * An MPI as a runtime to be timed: mpicc peers/mpi.c collectives.c beside.c
+ * ../../src/cli/bench_measure.c ../../src/cli/bench_point.c */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime.h"
 
-static MPI_Request request;
+static MPI_Request request, requests[BENCH_OUTSTANDING_MAX];
 
 static bool good(int error)
 {
@@ -39,10 +40,9 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 		return good(MPI_Alltoall(send, count, MPI_FLOAT, recv, count, MPI_FLOAT, world));
 	case BENCH_BARRIER:
 		return good(MPI_Barrier(world));
-	case BENCH_OP_COUNT:
-		break;
+	default:
+		return false;
 	}
-	return false;
 }
 
 static bool combine(void *state, enum bench_combine how, double *value)
@@ -50,6 +50,48 @@ static bool combine(void *state, enum bench_combine how, double *value)
 	MPI_Op op = how == BENCH_MAX ? MPI_MAX : MPI_SUM;
 	(void)state;
 	return good(MPI_Allreduce(MPI_IN_PLACE, value, 1, MPI_DOUBLE, op, MPI_COMM_WORLD));
+}
+
+static bool send(void *state, const float *buffer, size_t count, int peer, int tag)
+{
+	(void)state;
+	return good(MPI_Send(buffer, (int)count, MPI_FLOAT, peer, tag, MPI_COMM_WORLD));
+}
+
+static bool recv(void *state, float *buffer, size_t count, int peer, int tag)
+{
+	(void)state;
+	return good(MPI_Recv(buffer, (int)count, MPI_FLOAT, peer, tag, MPI_COMM_WORLD,
+			     MPI_STATUS_IGNORE));
+}
+
+static bool isend(void *state, int number, const float *buffer, size_t count, int peer, int tag)
+{
+	(void)state;
+	return good(MPI_Isend(buffer, (int)count, MPI_FLOAT, peer, tag, MPI_COMM_WORLD,
+			      &requests[number]));
+}
+
+static bool irecv(void *state, int number, float *buffer, size_t count, int peer, int tag)
+{
+	(void)state;
+	return good(MPI_Irecv(buffer, (int)count, MPI_FLOAT, peer, tag, MPI_COMM_WORLD,
+			      &requests[number]));
+}
+
+static bool finish(void *state, int count)
+{
+	(void)state;
+	return good(MPI_Waitall(count, requests, MPI_STATUSES_IGNORE));
+}
+
+static bool regroup(void *state)
+{
+	const struct bench_runtime *runtime = (const struct bench_runtime *)state;
+	MPI_Comm all;
+
+	return good(MPI_Comm_split(MPI_COMM_WORLD, 0, runtime->rank, &all)) &&
+	       good(MPI_Comm_free(&all));
 }
 
 int bench_rank(void)
@@ -62,6 +104,7 @@ int bench_rank(void)
 
 bool bench_open(struct bench_runtime *out, bool threads)
 {
+	static const struct bench_messages messages = {send, recv, isend, irecv, finish, regroup};
 	int wanted = threads ? MPI_THREAD_SERIALIZED : MPI_THREAD_SINGLE, got;
 	if (!good(MPI_Init_thread(NULL, NULL, wanted, &got)))
 		return false;
@@ -74,6 +117,7 @@ bool bench_open(struct bench_runtime *out, bool threads)
 	out->state = out;
 	out->run = run;
 	out->combine = combine;
+	out->messages = &messages;
 	return true;
 }
 
