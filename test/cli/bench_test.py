@@ -8,6 +8,9 @@ from harness import environment, equal, lockstep, main, matches
 
 OPS = ['all-reduce', 'reduce', 'broadcast', 'all-gather', 'gather', 'scatter', 'reduce-scatter', 'all-to-all',
        'barrier']
+SIZES = {'barrier': [0], 'message-rate': [8], 'match': [8, 8, 8, 8], 'group': [0]}  # of operations that have their own
+MESSAGES = ['ping-pong', 'bandwidth', 'message-rate', 'match']
+OPS += MESSAGES + ['group']
 
 
 def bench(*arguments):
@@ -33,18 +36,21 @@ def test_all_operations_as_json():
         equal((report['ranks'], report['memory'], report['data'], report['dtype']), (ranks, memory, data, 'float32'))
         # Parts are equal, and have at least one element.
         parts = {8: 4 * ranks, 4096: 4096 // (4 * ranks) * 4 * ranks}
-        whole = ('all-reduce', 'reduce', 'broadcast')
+        whole = ('all-reduce', 'reduce', 'broadcast', 'ping-pong', 'bandwidth')
         equal([(line['operation'], line['bytes']) for line in report['results']],
-              [(op, size if op in whole else parts[size]) for op in OPS[:-1] for size in (8, 4096)] + [('barrier', 0)])
+              [(op, size if op in whole + tuple(SIZES) else parts[size]) for op in OPS for size in SIZES.get(op, (8, 4096))])
+        equal([line['outstanding'] for line in report['results'] if line['operation'] == 'match'], [1, 10, 100, 1000])
         for line in report['results']:
             assert line['microseconds'] > 0, line
-            if line['operation'] == 'barrier':
+            if line['operation'] in ('barrier', 'group'):
                 equal(sorted(line), ['bytes', 'microseconds', 'operation'])
                 continue
             close(line['algorithm_gb_s'], line['bytes'] / line['microseconds'] / 1e3)
             part = (ranks - 1) / ranks
-            factor = {'all-reduce': 2 * part, 'reduce': 1, 'broadcast': 1}.get(line['operation'], part)
+            factor = {'all-reduce': 2 * part, **dict.fromkeys(['reduce', 'broadcast', *MESSAGES], 1)}.get(line['operation'], part)
             close(line['bus_gb_s'], factor * line['algorithm_gb_s'])
+            equal('messages_per_s' in line, line['operation'] in MESSAGES)
+            close(line.get('messages_per_s', 1e6 / line['microseconds']), 1e6 / line['microseconds'])
 
 
 def test_table():
@@ -58,13 +64,27 @@ def test_table():
     matches(r'(?m)^barrier +- +[0-9.]+ +-$', text)
 
 
+def test_table_of_messages():
+    text = bench('ping-pong', 'match', 'barrier', '-n', 2, '--bytes', '64')
+    lines = text.splitlines()[1:]
+    equal(lines[0].split(), ['operation', 'bytes', 'microseconds', 'GB/s', 'Mmsg/s'])
+    equal([line.split()[:2] for line in lines[1:]],
+          [['barrier', '-'], ['ping-pong', '64'], *(['match', str(count)] for count in (1, 10, 100, 1000))])
+    equal([line.split()[2] for line in lines[3:]], ['8'] * 4)
+    equal(len({len(line) for line in lines}), 1, 'columns stand below each other')
+
+
 def test_words_in_any_order():
     text = bench('reducescatter', '--no-bind', 'broadcast', '-n', 2, '--bytes', '64')
     equal([line.split()[0] for line in text.splitlines()[2:]], ['broadcast', 'reduce-scatter'])
 
 
 def test_one_rank():
-    for op in OPS:
+    for op in MESSAGES:
+        matches(f'{op} needs two ranks', wrong(op, '-n', 1))
+    equal([line['operation'] for line in json.loads(bench('all', '-n', 1, '--bytes', 8, '--json'))['results']],
+          [op for op in OPS if op not in MESSAGES])
+    for op in [op for op in OPS if op not in MESSAGES]:
         matches(r'(?m)^%s ' % op, bench(op, '-n', 1, '--bytes', '64'))
 
 

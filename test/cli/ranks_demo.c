@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
- * one rank does something else: ranks_demo [--rounds N] [--linger] [--phases] [FAULT RANK ROUND]. Rounds
- * count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
+ * one rank does something else: ranks_demo [--rounds N] [--linger] [--phases] [--messages] [--pairs] [FAULT RANK
+ * ROUND]. Rounds count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +19,8 @@ struct plan {
 	uint64_t rounds; /* 0: no end */
 	bool linger;     /* after a failure stay with the group open */
 	bool phases;     /* data/image, in data, then backward, in which the round is */
+	bool messages;   /* before each round one to the next rank, with the tag 7 */
+	bool pairs; /* in a group of two neighbours, of which the odd one comes first; RANK is that there */
 	const char *fault;
 	int rank;
 	uint64_t round;
@@ -31,6 +33,18 @@ static ls_status receive_in_a_circle(ls_group *group)
 	float value;
 
 	return ls_recv(group, &value, 1, LS_FLOAT32, from, NULL);
+}
+
+static ls_status send_in_a_circle(ls_group *group)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = 7, .label = "circle.py:3"};
+	int size = ls_group_size(group), rank = ls_group_rank(group);
+	double value = rank;
+
+	ls_status status = ls_send(group, &value, 1, LS_FLOAT64, (rank + 1) % size, &options);
+	if (status == LS_OK)
+		status = ls_recv(group, &value, 1, LS_FLOAT64, (rank + size - 1) % size, &options);
+	return status;
 }
 
 static void start_workers(void)
@@ -81,6 +95,10 @@ static ls_status one_round(ls_group *group, const struct plan *plan, uint64_t ro
 		    misbehave(group, plan->fault, values, &status))
 			return status;
 	}
+	if (plan->messages)
+		status = send_in_a_circle(group);
+	if (status != LS_OK)
+		return status;
 	return ls_allreduce(group, values, values, COUNT, LS_FLOAT32, LS_MAX, NULL);
 }
 
@@ -147,6 +165,10 @@ static void read_arguments(int argc, char **argv, struct plan *out)
 			out->linger = true;
 		else if (strcmp(argv[next], "--phases") == 0)
 			out->phases = true;
+		else if (strcmp(argv[next], "--messages") == 0)
+			out->messages = true;
+		else if (strcmp(argv[next], "--pairs") == 0)
+			out->pairs = true;
 		else if (strcmp(argv[next], "--rounds") == 0 && next + 1 < argc)
 			out->rounds = strtoull(argv[++next], NULL, 10);
 		else
@@ -176,7 +198,15 @@ int main(int argc, char **argv)
 	ls_status status = ls_group_open(NULL, &group);
 	if (status != LS_OK)
 		return fail(status, false);
-	int result = loop(group, &plan);
+	ls_group *pair = group;
+	int number = ls_group_rank(group);
+	if (plan.pairs)
+		status = ls_group_split(group, number / 2, -number, &pair);
+	if (status != LS_OK)
+		return fail(status, false);
+	if (plan.pairs && number < 2)
+		plan.fault = NULL;
+	int result = loop(pair, &plan);
 	ls_group_close(group);
 	return result;
 }

@@ -163,6 +163,31 @@ def test_rank_elsewhere():
         matches(r'verdict: rank 2 .*elsewhere', text)
 
 
+def test_rank_elsewhere_in_a_group():
+    """Of two groups of two the second waits; ranks are those of the job, whatever their rank in the group."""
+    with demo('--pairs', 'away', 0, 6) as job:
+        job.expect(*lines('round 4'))
+        status, found = until_diagnosed(job.pid, lambda found: waits(found, 2, [3]) and
+                                        not found['verdict']['healthy'], QUICK)
+        verdict, operation = found['verdict'], found['ranks'][2]['operation']
+        equal((status, verdict['cause'], verdict['blamed'], verdict['culprits'], verdict['waiting']),
+              (1, 'elsewhere', 3, [3], [2]))
+        equal((operation['number'], operation['group_ranks']), (6, [2, 3]))
+        text = lockstep('diagnose', job.pid, env=QUICK).stdout
+        matches(r'waits .* for rank 3 in all-reduce #6 of group %d, ranks 2, 3 \(ranks_demo.c' % operation['group'],
+                text)
+        matches(r'verdict: rank 3 .*while rank 2 waits in all-reduce #6 of group \d+ \(ranks 2 and 3\)', text)
+
+
+def test_mismatch_in_a_group():
+    status, _, errors, found, _ = fails('--pairs', 'count', 1, 6)
+    equal(status, 1)
+    verdict = found['verdict']
+    equal((verdict['published'], verdict['cause'], verdict['culprits']), (True, 'mismatch', [2, 3]))
+    matches(r'called all-reduce #6 of group \d+ \(ranks 2 and 3\) with different arguments', errors)
+    equal(errors.count('LS-VERDICT'), 1)
+
+
 def test_stopped_rank():
     with demo('stop', 1, 6) as job:
         job.expect(*lines('round 4'))

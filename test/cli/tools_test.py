@@ -9,7 +9,7 @@ import tempfile
 
 from harness import environment, equal, lockstep, main, matches, program
 
-COMMANDS = ('run', 'diagnose', 'plan', 'bench', 'tune', 'settings', 'explain')
+COMMANDS = ('run', 'diagnose', 'trace', 'plan', 'bench', 'tune', 'settings', 'explain')
 
 
 def good(*arguments, **options):
@@ -53,7 +53,7 @@ def test_unknown_words():
         matches(r"no option '--hepl' \(did you mean '--help'\?\); see 'lockstep %s --help'" % command,
                 wrong(2, command, '--hepl'))
         matches(r"no option '-z'", wrong(2, command, '-z'))
-    for command in ('diagnose', 'settings', 'explain'):
+    for command in ('diagnose', 'trace', 'settings', 'explain'):
         wrong(2, command, 'a', 'b')
 
 

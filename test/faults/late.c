@@ -75,24 +75,38 @@ static unsigned below(uint64_t *state, unsigned limit)
 	return (unsigned)(draw(state) % limit);
 }
 
-static void draw_links(struct late_plan *plan, uint64_t *state)
+static void add_link(struct late_plan *plan, uint64_t *state, int source, int target)
 {
-	unsigned size = (unsigned)plan->size;
-	if (plan->kind == LATE_MIXED)
-		for (int left = 1 + (int)below(state, 4); left > 0; left--)
-			plan->links[plan->link_count++] =
-				(struct late_link){(int)below(state, size), (int)below(state, size)};
-	if (plan->kind != LATE_SENDS)
-		return;
+	plan->links[plan->link_count++] =
+		(struct late_link){source, target, (enum late_way)below(state, LATE_WAYS),
+				   (enum late_way)below(state, LATE_WAYS)};
+}
+
+/* Messages of the victim's: it has at least one, and its first worker is the one to be trapped. */
+static void draw_messages(struct late_plan *plan, uint64_t *state)
+{
 	int threads = 1 + (int)below(state, 3);
 	for (int i = 0; i < plan->size * threads; i++) {
 		int peer = i % plan->size;
-		bool receives = below(state, 4) > 0;
-		if (peer != plan->victim)
-			plan->links[plan->link_count++] =
-				receives ? (struct late_link){peer, plan->victim}
-					 : (struct late_link){plan->victim, peer};
+		bool takes = plan->kind == LATE_SEND ||
+			     (plan->kind == LATE_BOTH && below(state, 2) == 0);
+		if (peer == plan->victim)
+			continue;
+		if (takes)
+			add_link(plan, state, peer, plan->victim);
+		else
+			add_link(plan, state, plan->victim, peer);
 	}
+}
+
+static void draw_links(struct late_plan *plan, uint64_t *state)
+{
+	unsigned size = (unsigned)plan->size;
+	if (late_messages_only(plan))
+		draw_messages(plan, state);
+	if (plan->kind == LATE_MIXED)
+		for (int left = 1 + (int)below(state, 4); left > 0; left--)
+			add_link(plan, state, (int)below(state, size), (int)below(state, size));
 }
 
 /* How and when it fails, and the victim stops and goes on. */
@@ -124,7 +138,8 @@ static struct late_plan draw_plan(uint64_t seed)
 	static const char *const algorithms[] = {"direct", "direct",   "direct",
 						 "ring",   "doubling", "tree"};
 	static const enum late_kind kinds[] = {LATE_ALLREDUCE, LATE_ALLREDUCE, LATE_MIXED,
-					       LATE_MIXED,     LATE_BROADCAST, LATE_SENDS};
+					       LATE_MIXED,     LATE_BROADCAST, LATE_SEND,
+					       LATE_RECEIVE,   LATE_BOTH};
 	uint64_t state = seed;
 	struct late_plan plan = {.seed = seed, .size = 2 + (int)below(&state, LATE_SIZE_MAX - 1)};
 	unsigned size = (unsigned)plan.size;
@@ -147,7 +162,8 @@ static struct late_plan draw_plan(uint64_t seed)
 
 static void print_plan(const struct late_plan *plan)
 {
-	static const char *const kinds[] = {"all-reduces", "broadcasts", "sends", "mixed calls"};
+	static const char *const kinds[] = {"all-reduces", "broadcasts", "mixed calls",
+					    "send",        "receive",    "both"};
 	printf("seed %llu: %d ranks, %s (%s, %d links) of %zu bytes of %s memory%s, rank %d stopped%s, "
 	       "%s%s%s%s%s%s",
 	       (unsigned long long)plan->seed, plan->size, kinds[plan->kind], plan->algorithm,

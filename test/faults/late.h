@@ -16,11 +16,17 @@ enum {
 	LATE_PAGE_BYTES = 4096,
 };
 
-enum late_kind { LATE_ALLREDUCE, LATE_BROADCAST, LATE_SENDS, LATE_MIXED };
+/* LATE_SEND, LATE_RECEIVE and LATE_BOTH: messages alone; the victim is stopped while it takes what others send, while
+ * it gives what others receive, or in either. */
+enum late_kind { LATE_ALLREDUCE, LATE_BROADCAST, LATE_MIXED, LATE_SEND, LATE_RECEIVE, LATE_BOTH };
+
+/* How a message is waited for. */
+enum late_way { LATE_BLOCKING, LATE_HANDLE, LATE_BATCH, LATE_CALLBACK, LATE_WAYS };
 
 /* A sender in one rank and a receiver in another, or the same, each a thread of its own. */
 struct late_link {
 	int source, target;
+	enum late_way send, receive;
 };
 
 struct late_plan {
@@ -37,8 +43,8 @@ struct late_plan {
 	bool in_place;
 	bool reuse; /* after the error buffers are freed, and new ones of the same size are taken */
 	bool kill;  /* the victim is killed in place of continued */
-	/* The victim stops by itself in the middle of its work, when it reaches this byte of its result
-	 * in this round. Otherwise after stop_us. */
+	/* The victim stops by itself in the middle of its work, when it reaches this byte of its result, or of
+	 * what it sends, in this round. Otherwise after stop_us. */
 	bool trap;
 	size_t trap_at;
 	unsigned trap_round;
@@ -70,6 +76,8 @@ struct late_pipes {
 	int abort; /* its end, or a byte, makes the aborter abort */
 };
 
+/* Collectives there are none. */
+bool late_messages_only(const struct late_plan *plan);
 /* How many calls of a rank are going to fail. */
 int late_workers(const struct late_plan *plan, int rank);
 

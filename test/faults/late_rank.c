@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +37,10 @@ struct rank;
 struct worker {
 	struct rank *rank;
 	enum role role;
+	enum late_way way; /* of a message */
 	int peer, tag;
+	sem_t told; /* by a callback */
+	ls_status status;
 	pthread_t thread;
 	struct block blocks[BLOCKS_MAX];
 	int block_count;
@@ -57,9 +61,10 @@ struct rank {
 	struct worker workers[1 + 2 * LATE_LINKS_MAX];
 };
 
-/* The page on which the victim is to stop; for the signal handler. */
+/* Where the victim is to stop; for the signal handler. */
 static struct {
 	_Atomic(unsigned char *) page;
+	size_t bytes;
 	int tell, go;
 	char rank;
 } trap;
@@ -100,21 +105,39 @@ static void await_pipe(int pipe)
 
 /* ---- the trap ---- */
 
+/* A page of the result; or all of what is sent, as a sender copies only what its receiver leaves to it. */
 static void set_trap(struct worker *worker)
 {
 	const struct late_plan *plan = worker->rank->plan;
-	uintptr_t address = (uintptr_t)(worker->result + plan->trap_at);
-	unsigned char *page = (unsigned char *)(address / LATE_PAGE_BYTES * LATE_PAGE_BYTES);
-	trap.page = page;
-	if (mprotect(page, LATE_PAGE_BYTES, PROT_NONE) != 0)
+	const unsigned char *from = worker->send, *to = from + plan->bytes;
+	uintptr_t first = ((uintptr_t)from + LATE_PAGE_BYTES - 1) / LATE_PAGE_BYTES;
+	uintptr_t end = (uintptr_t)to / LATE_PAGE_BYTES;
+	if (worker->result) {
+		first = (uintptr_t)(worker->result + plan->trap_at) / LATE_PAGE_BYTES;
+		end = first + 1;
+	}
+	trap.bytes = (end - first) * LATE_PAGE_BYTES;
+	trap.page = (unsigned char *)(first * LATE_PAGE_BYTES);
+	if (mprotect(trap.page, trap.bytes, PROT_NONE) != 0)
 		give_up(worker->rank, "no trap");
 }
 
 static void lift_trap(void)
 {
 	unsigned char *page = atomic_exchange(&trap.page, NULL);
-	if (page && mprotect(page, LATE_PAGE_BYTES, PROT_READ | PROT_WRITE) != 0)
+	if (page && mprotect(page, trap.bytes, PROT_READ | PROT_WRITE) != 0)
 		_exit(3);
+}
+
+/* Messages are copied by a thread of the library, too, which a handler does not stop; and by the system, for which
+ * the page is simply not there. */
+static bool is_trapped(const struct worker *worker)
+{
+	const struct rank *rank = worker->rank;
+	const struct late_plan *plan = rank->plan;
+	if (!plan->trap || rank->me != plan->victim || worker != rank->workers)
+		return false;
+	return worker->role == COLLECTIVE || (worker->result ? !plan->read : !plan->plain);
 }
 
 /* In the middle of a copy or a reduction. */
@@ -122,7 +145,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 {
 	(void)context;
 	unsigned char *page = trap.page, *at = info->si_addr;
-	if (!page || at < page || at >= page + LATE_PAGE_BYTES) {
+	if (!page || at < page || at >= page + trap.bytes) {
 		signal(number, SIG_DFL);
 		return;
 	}
@@ -243,23 +266,59 @@ static void make_buffers(struct worker *worker)
 
 /* ---- calls ---- */
 
+static void tell_worker(void *data, ls_status status)
+{
+	struct worker *worker = data;
+	worker->status = status;
+	sem_post(&worker->told);
+}
+
+static ls_status call_message(struct worker *worker, const struct ls_op_options *options)
+{
+	const struct late_plan *plan = worker->rank->plan;
+	ls_group *group = worker->rank->group;
+	if (worker->role == SENDER)
+		return ls_send(group, worker->send, plan->bytes, LS_UINT8, worker->peer, options);
+	return ls_recv(group, worker->result, plan->bytes, LS_UINT8, worker->peer, options);
+}
+
+static ls_status pass_message(struct worker *worker)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = worker->tag};
+	ls_group *group = worker->rank->group;
+	ls_op *op = NULL;
+	if (worker->way == LATE_BATCH && (worker->status = ls_batch_begin(group)) != LS_OK)
+		return worker->status;
+	if (worker->way == LATE_HANDLE)
+		options.op = &op;
+	if (worker->way == LATE_CALLBACK) {
+		options.callback = tell_worker;
+		options.callback_data = worker;
+	}
+	ls_status status = call_message(worker, &options), ended;
+	if (op)
+		status = ls_wait(op, 0);
+	ls_op_free(op);
+	if (worker->way == LATE_BATCH && (ended = ls_batch_end(group, NULL)) != LS_OK)
+		return ended;
+	if (worker->way != LATE_CALLBACK || status != LS_OK)
+		return status;
+	while (sem_wait(&worker->told) != 0)
+		;
+	return worker->status;
+}
+
 static ls_status call(struct worker *worker)
 {
 	const struct late_plan *plan = worker->rank->plan;
 	ls_group *group = worker->rank->group;
-	struct ls_op_options options = {.size = sizeof options, .tag = worker->tag};
-	switch (worker->role) {
-	case SENDER:
-		return ls_send(group, worker->send, plan->bytes, LS_UINT8, worker->peer, &options);
-	case RECEIVER:
-		return ls_recv(group, worker->result, plan->bytes, LS_UINT8, worker->peer, &options);
-	default:
-		if (plan->kind == LATE_BROADCAST)
-			return ls_broadcast(group, worker->send, worker->result, plan->bytes,
-					    LS_UINT8, plan->root, NULL);
-		return ls_allreduce(group, worker->send, worker->result, plan->bytes, LS_UINT8,
-				    LS_MAX, NULL);
-	}
+	if (worker->role != COLLECTIVE)
+		return pass_message(worker);
+	if (plan->kind == LATE_BROADCAST)
+		return ls_broadcast(group, worker->send, worker->result, plan->bytes, LS_UINT8,
+				    plan->root, NULL);
+	return ls_allreduce(group, worker->send, worker->result, plan->bytes, LS_UINT8, LS_MAX,
+			    NULL);
 }
 
 /* Whether every rank that lives has had all its errors, and nobody is stopped. */
@@ -303,8 +362,7 @@ static void *work(void *argument)
 	struct worker *worker = argument;
 	struct rank *rank = worker->rank;
 	const struct late_plan *plan = rank->plan;
-	bool traps =
-		plan->trap && rank->me == plan->victim && worker == rank->workers && worker->result;
+	bool traps = is_trapped(worker);
 	ls_status status = LS_OK;
 	for (unsigned round = 0; status == LS_OK; round++) {
 		if (traps && round == plan->trap_round)
@@ -323,18 +381,29 @@ static void *work(void *argument)
 
 /* ---- a rank ---- */
 
+bool late_messages_only(const struct late_plan *plan)
+{
+	return plan->kind == LATE_SEND || plan->kind == LATE_RECEIVE || plan->kind == LATE_BOTH;
+}
+
 int late_workers(const struct late_plan *plan, int rank)
 {
-	int count = plan->kind != LATE_SENDS;
+	int count = !late_messages_only(plan);
 	for (int i = 0; i < plan->link_count; i++)
 		count += (plan->links[i].source == rank) + (plan->links[i].target == rank);
 	return count;
 }
 
-static void add_worker(struct rank *rank, enum role role, int peer, int tag)
+static void add_worker(struct rank *rank, enum role role, int peer, int tag, enum late_way way)
 {
 	struct worker *worker = &rank->workers[rank->worker_count++];
-	*worker = (struct worker){.rank = rank, .role = role, .peer = peer, .tag = tag};
+	const struct late_plan *plan = rank->plan;
+	/* See is_trapped; and handles need memory. */
+	if ((plan->trap && rank->me == plan->victim) || plan->starved)
+		way = LATE_BLOCKING;
+	*worker = (struct worker){.rank = rank, .role = role, .way = way, .peer = peer, .tag = tag};
+	if (sem_init(&worker->told, 0, 0) != 0)
+		give_up(rank, "sem_init");
 	make_buffers(worker);
 }
 
@@ -349,14 +418,14 @@ static void add_workers(struct rank *rank)
 			give_up(rank, "ls_alloc");
 		rank->pack = pack;
 	}
-	if (plan->kind != LATE_SENDS)
-		add_worker(rank, COLLECTIVE, -1, 0);
+	if (!late_messages_only(plan))
+		add_worker(rank, COLLECTIVE, -1, 0, LATE_BLOCKING);
 	for (int i = 0; i < plan->link_count; i++) {
 		const struct late_link *link = &plan->links[i];
 		if (link->target == rank->me)
-			add_worker(rank, RECEIVER, link->source, i);
+			add_worker(rank, RECEIVER, link->source, i, link->receive);
 		if (link->source == rank->me)
-			add_worker(rank, SENDER, link->target, i);
+			add_worker(rank, SENDER, link->target, i, link->send);
 	}
 }
 
@@ -386,7 +455,7 @@ int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
 		 (unsigned long long)plan->seed);
 	setenv("LOCKSTEP_TIMEOUT_MS", limit, 1);
 	setenv("LOCKSTEP_ALGORITHM", plan->algorithm, 1);
-	setenv("LOCKSTEP_REMOTE", plan->read ? "always" : "auto", 1);
+	setenv("LOCKSTEP_REMOTE", plan->read ? "always" : "off", 1);
 	struct ls_group_options options = {
 		.size = sizeof options, .rank = me, .world_size = plan->size, .rendezvous = name};
 	struct ls_op_options patient = {.size = sizeof patient, .timeout_ms = LATE_LONG_MS};

@@ -57,7 +57,7 @@ static void live_in_phases(struct trace *trace, int rank)
 	}
 	trace_waited(trace, 1000);
 	MUST(trace_phase_begin(trace, names[rank], &inside) == TRACE_PHASE_DONE);
-	trace_report(trace, LS_PEER_LEFT, !rank, 19, "a rank has left");
+	trace_report(trace, GROUP, LS_PEER_LEFT, !rank, 19, "a rank has left");
 }
 
 /* Some finished operations, one that runs, and a thread that waits in it for the other rank. */
@@ -65,7 +65,12 @@ static void live(struct trace *trace, int rank)
 {
 	struct trace_begin begin = {.group = GROUP, .count = 100, .dtype = LS_FLOAT32, .peer = !rank};
 	begin.label = trace_label(trace, "train.py:42");
-	trace_group_add(trace, GROUP, RANKS, rank, "world");
+	uint8_t members[RANKS];
+	for (int r = 0; r < RANKS; r++)
+		members[r] = (uint8_t)r;
+	trace_group_fill(trace, 0,
+			 &(struct trace_membership){
+				 .id = GROUP, .size = RANKS, .rank = rank, .members = members});
 	for (uint64_t i = 1; i < 20; i++) {
 		begin.kind = (uint16_t)(1 + i % (TRACE_KIND_COUNT - 1));
 		begin.seq = i;

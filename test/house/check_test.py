@@ -93,6 +93,21 @@ REFUSED = [
         "calloc",
         {"src/plan/plan.c": function("\treturn calloc(1, 1) != 0;\n", "plan_get")},
     ),
+    (
+        "get-creates",
+        "src/plan/plan.c:7",
+        "plan_add",
+        {"src/plan/plan.c": function("\treturn plan_add(1);\n", "plan_find")},
+    ),
+    (  # by way of another function of the file
+        "get-creates",
+        "src/plan/plan.c:7",
+        "engine_open(…) in again",
+        {
+            "src/plan/plan.c": function("\treturn again();\n", "plan_get_it")
+            + "static int again(void)\n{\n\treturn engine_open(1);\n}\n"
+        },
+    ),
     *[
         ("wait", "src/plan/plan.c:9", name, call(f"{name}(0)"))
         for name in (

@@ -100,6 +100,32 @@ void ddp_averages_mixed_dtypes(struct runner_rank *self)
 	average(self, true);
 }
 
+/* On a group of all but rank 0, in the opposite order, while rank 0 does something else. */
+void ddp_averages_in_a_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	ls_status status = ls_group_split(world, self->rank ? 0 : -1, -self->rank, &group);
+	CHECK(status == (self->rank ? LS_OK : LS_NOT_MEMBER));
+	if (group) {
+		int rank = ls_group_rank(group), size = ls_group_size(group);
+		uint64_t random = 7 + (uint64_t)rank;
+		struct model model;
+		model_init(&model, 23, true, 3, rank);
+		ls_ddp *ddp = open_ddp(group, &model, NULL);
+		for (unsigned pass = 0; pass < 4; pass++) {
+			OK(ls_ddp_zero_gradients(ddp));
+			backward(&model, ddp, rank, pass, &random);
+			OK(ls_ddp_finish(ddp));
+			model_check_averages(&model, ddp, size, pass);
+		}
+		ls_ddp_close(ddp);
+		model_free(&model);
+		ls_group_close(group);
+	}
+	OK(ls_barrier(world, NULL));
+	ls_group_close(world);
+}
+
 /* Every rank begins with rank 0's parameters; gradients are zero and lie apart. */
 void ddp_begins_alike(struct runner_rank *self)
 {

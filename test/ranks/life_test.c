@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Opening and closing, memory, wrong arguments, forked children. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "operation.h"
+#include "process.h"
 #include "tests.h"
 #include "values.h"
 
@@ -27,50 +27,28 @@ void open_and_close(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-static int entries_of(const char *path)
-{
-	DIR *folder = opendir(path);
-	int count = 0;
-	CHECK(folder);
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
-static int lines_of(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	int count = 0;
-	CHECK(file);
-	for (int c; (c = getc(file)) != EOF;)
-		count += c == '\n';
-	fclose(file);
-	return count;
-}
-
 /* Neither descriptors nor mappings nor threads are left, and nothing has a name in /dev/shm. */
 void open_and_close_leaves_nothing(struct runner_rank *self)
 {
-	int descriptors = 0, mappings = 0, named = entries_of("/dev/shm");
+	int descriptors = 0, mappings = 0, named = process_entries("/dev/shm");
 	for (int i = 0; i < 50; i++) {
 		ls_group *group = runner_open(self);
 		void *block;
 		OK(ls_alloc(group, 100000, &block));
 		reduce_something(self, group, (unsigned)i);
-		CHECK(entries_of("/dev/shm") <= named);
+		CHECK(process_entries("/dev/shm") <= named);
 		ls_group_close(group); /* with the block, which it frees */
 		runner_meet(self);
-		CHECK(entries_of("/proc/self/task") == 3); /* ".", "..", and this one */
+		CHECK(process_entries("/proc/self/task") == 3); /* ".", "..", and this one */
 		if (i == 10) { /* by now libraries have what they keep */
-			descriptors = entries_of("/proc/self/fd");
-			mappings = lines_of("/proc/self/maps");
+			descriptors = process_entries("/proc/self/fd");
+			mappings = process_lines("/proc/self/maps");
 		}
 	}
-	CHECK(entries_of("/proc/self/fd") == descriptors);
+	CHECK(process_entries("/proc/self/fd") == descriptors);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps large blocks mapped for a while after free */
-	CHECK_THAT(lines_of("/proc/self/maps") <= mappings + 2, "%d mappings became %d", mappings,
-		   lines_of("/proc/self/maps"));
+	CHECK_THAT(process_lines("/proc/self/maps") <= mappings + 2, "%d mappings became %d",
+		   mappings, process_lines("/proc/self/maps"));
 #else
 	(void)mappings;
 #endif
@@ -128,33 +106,37 @@ static void wrong_messages(const struct runner_rank *self, ls_group *group)
 	GIVES(bad, ls_recv(group, NULL, 8, LS_INT32, 0, NULL));
 	GIVES(bad, ls_recv(group, a, 8, no_dtype, 0, NULL));
 	GIVES(bad, ls_recv(group, a, UINT64_MAX, LS_INT32, 0, NULL));
-	GIVES(bad, ls_recv(group, a, 8, LS_INT32, -1, NULL));
+	GIVES(bad, ls_recv(group, a, 8, LS_INT32, -2, NULL)); /* -1 is any source */
 	GIVES(bad, ls_recv(group, a, 8, LS_INT32, self->size, NULL));
-}
-
-static void never_called(void *data, ls_status status)
-{
-	CHECK_THAT(!data, "called with %s", ls_status_name(status));
+	ls_op *op = (ls_op *)a;
+	GIVES(bad, ls_isend(group, a, 8, LS_INT32, 0, NULL, NULL));
+	GIVES(bad, ls_isend(group, a, 8, LS_INT32, -1, NULL, &op));
+	CHECK(!op);
+	GIVES(bad, ls_irecv(group, NULL, 8, LS_INT32, 0, NULL, &op));
+	struct ls_message message = {.size = 0};
+	GIVES(bad, ls_probe(group, 0, NULL, NULL));
+	GIVES(bad, ls_iprobe(group, 0, NULL, &message));
+	GIVES(bad, ls_cancel(NULL));
+	GIVES(bad, ls_send_block(group, a, 1, LS_INT32, 0, NULL));
+	GIVES(bad, ls_recv_block(group, NULL, 1, LS_INT32, 0, NULL));
 }
 
 static void wrong_options(ls_group *group)
 {
 	int32_t a[8] = {0};
-	ls_op *handle = (ls_op *)a;
+	struct ls_op_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
+	GIVES(LS_BAD_ARGUMENT, ls_send(group, a, 8, LS_INT32, 0, &any));
 	struct ls_op_options wrong[] = {
 		{.size = 0},
 		{.size = 1u << 30},
-		{.size = sizeof *wrong, .tag = -1},
+		{.size = sizeof *wrong, .tag = -2},
 		{.size = sizeof *wrong, .stream = a},
-		{.size = sizeof *wrong, .op = &handle}, /* so far messages block */
-		{.size = sizeof *wrong, .callback = never_called, .callback_data = a},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		const struct ls_op_options *options = &wrong[i];
 		GIVES(LS_BAD_ARGUMENT, ls_send(group, a, 8, LS_INT32, 0, options));
 		GIVES(LS_BAD_ARGUMENT, ls_recv(group, a, 8, LS_INT32, 0, options));
 	}
-	CHECK(!handle);
 	struct ls_failure failure = {.size = 0};
 	GIVES(LS_BAD_ARGUMENT, ls_group_failure(group, &failure));
 	GIVES(LS_BAD_ARGUMENT, ls_group_failure(group, NULL));
@@ -230,6 +212,11 @@ static void forked(ls_group *group, void *block, ls_op *op)
 	}
 	GIVES(LS_FORKED, ls_send(group, &value, 1, LS_INT32, 0, NULL));
 	GIVES(LS_FORKED, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	ls_group *more = group;
+	GIVES(LS_FORKED, ls_group_split(group, 0, 0, &more));
+	CHECK(!more);
+	GIVES(LS_FORKED, ls_group_from_ranks(group, (const int[]){0}, 1, &more));
+	CHECK(!ls_group_get(group, (const int[]){0}, 1));
 	GIVES(LS_FORKED, ls_group_abort(group, "a child may not"));
 	GIVES(LS_FORKED, ls_group_failure(group, &failure));
 	GIVES(LS_FORKED, ls_alloc(group, 100, &out));

@@ -4,6 +4,7 @@
  * nothing but the test's name, the seed and its number, so that it can be run again alone. */
 #include <string.h>
 
+#include "generator.h"
 #include "operation.h"
 #include "tests.h"
 #include "values.h"
@@ -38,18 +39,9 @@ struct program {
 	struct action actions[ACTIONS_MAX];
 };
 
-/* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-	uint64_t word = a * UINT64_C(0x9e3779b97f4a7c15) + b;
-	word = (word ^ word >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	word = (word ^ word >> 27) * UINT64_C(0x94d049bb133111eb);
-	return word ^ word >> 31;
-}
-
 static uint32_t below(uint64_t *generator, uint32_t end)
 {
-	return values_random(generator) % end;
+	return generator_below(generator, end);
 }
 
 /* Often none, few, or where the library begins to do something else. */
@@ -121,10 +113,10 @@ static void random_action(struct program *program, struct action *action, unsign
 static void make_program(struct program *program, uint32_t number)
 {
 	const struct runner_rank *self = program->self;
-	uint64_t seed = mix(self->seed, values_hash(self->name, strlen(self->name)));
+	uint64_t seed = generator_mix(self->seed, values_hash(self->name, strlen(self->name)));
 	program->number = number;
-	program->common = mix(seed, number);
-	program->local = mix(program->common, (uint64_t)self->rank + 1);
+	program->common = generator_mix(seed, number);
+	program->local = generator_mix(program->common, (uint64_t)self->rank + 1);
 	program->ends_together = below(&program->common, 2);
 	program->count = below(&program->common, 2) ? 1 : 2 + (int)below(&program->common, 5);
 	for (int i = 0; i < program->count; i++)
@@ -233,13 +225,36 @@ static void run_program(struct program *program)
 	}
 }
 
-void random_program(struct runner_rank *self)
+static void run_programs(const struct runner_rank *self, ls_group *group)
 {
-	struct program program = {.self = self, .group = runner_open(self)};
+	struct program program = {.self = self, .group = group};
 	for (uint32_t number = self->first_case; number < self->last_case; number++) {
 		make_program(&program, number);
 		run_program(&program);
 	}
-	OK(ls_barrier(program.group, NULL));
-	ls_group_close(program.group);
+	OK(ls_barrier(group, NULL));
+}
+
+/* All but the last rank, in the opposite order. */
+void random_program_of_a_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	bool member = self->rank < self->size - 1;
+	ls_status status = ls_group_split(world, member ? 3 : -1, -self->rank, &group);
+	CHECK(status == (member ? LS_OK : LS_NOT_MEMBER));
+	if (member) {
+		struct runner_rank as_member = *self;
+		as_member.rank = ls_group_rank(group);
+		as_member.size = ls_group_size(group);
+		run_programs(&as_member, group);
+	}
+	OK(ls_barrier(world, NULL));
+	ls_group_close(world);
+}
+
+void random_program(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	run_programs(self, group);
+	ls_group_close(group);
 }

@@ -27,7 +27,7 @@ enum {
 };
 
 struct options {
-	bool list, threads;
+	bool list, threads, nightly;
 	const char *filter;
 	long repeat;
 	long cases; /* of all random tests that are run, together */
@@ -161,6 +161,17 @@ static void run_threads(const struct job *job)
 		pthread_join(threads[r].id, NULL);
 }
 
+static bool put_settings(const char *settings)
+{
+	char *rest = strdup(settings); /* putenv keeps it */
+	while (rest && *rest) {
+		char *setting = strsep(&rest, " ");
+		if (putenv(setting))
+			return false;
+	}
+	return true;
+}
+
 /* What a child does; it leaves by exit, so that a sanitizer has its say. */
 _Noreturn static void run_child(const struct job *job, int rank, pid_t runner)
 {
@@ -170,11 +181,8 @@ _Noreturn static void run_child(const struct job *job, int rank, pid_t runner)
 	setpgid(0, job->group);
 	if (dup2(job->output, STDOUT_FILENO) < 0 || dup2(job->output, STDERR_FILENO) < 0)
 		_exit(2);
-	if (job->test->setting) {
-		char *setting = strdup(job->test->setting); /* putenv keeps it */
-		if (!setting || putenv(setting))
-			_exit(2);
-	}
+	if (job->test->setting && !put_settings(job->test->setting))
+		_exit(2);
 	/* Every rank maps every arena: 64 mappings, for which a sanitizer has no room in one process. */
 	if (job->threads && setenv("LOCKSTEP_ARENA_BYTES", "1G", 0))
 		_exit(2);
@@ -350,6 +358,7 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 			snprintf(job->name, sizeof job->name, "%s/%d", at->name, *ranks);
 			bool wanted = at->ranks >> *ranks & 1 &&
 				      !(options->threads && at->processes_only) &&
+				      (options->nightly || !at->nightly) &&
 				      (!options->filter || strstr(job->name, options->filter));
 			if (wanted)
 				return true;
@@ -393,10 +402,10 @@ static int run_table(const struct options *options, unsigned turn, int *number)
 _Noreturn static void explain_usage(const char *program)
 {
 	fprintf(stderr,
-		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N]\n"
+		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N] [--nightly]\n"
 		"       [--cases N] [--seed N] [--case N]\n"
 		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
-		"one of each random test\n",
+		"one of each random test; --nightly: with what takes long\n",
 		program);
 	exit(2);
 }
@@ -411,6 +420,8 @@ static void read_options(int argc, char **argv, struct options *options)
 			options->list = true;
 		else if (strcmp(argv[i], "--threads") == 0)
 			options->threads = true;
+		else if (strcmp(argv[i], "--nightly") == 0)
+			options->nightly = true;
 		else if (strcmp(argv[i], "--filter") == 0 && more)
 			options->filter = argv[++i];
 		else if (strcmp(argv[i], "--repeat") == 0 && more)

@@ -24,7 +24,7 @@ enum {
 	RUNNER_WORDS = 64,
 	RUNNER_RANKS_MAX = 8,
 	RUNNER_CASES =
-		2000 / RUNNER_SLOWNESS, /* of all random tests together, unless --cases says so */
+		3000 / RUNNER_SLOWNESS, /* of all random tests together, unless --cases says so */
 	/* Of operations that are not meant to fail: before the test's own limit, so that a hang ends with
 	 * a report. */
 	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
@@ -63,10 +63,11 @@ struct runner_test {
 	uint32_t ranks;           /* RUNNER_RANKS */
 	bool processes_only;      /* forks, dies, or counts what belongs to a process */
 	uint32_t killed;          /* bit r: rank r ends by SIGKILL */
+	bool nightly;             /* takes too long, or too much memory, for make check */
 	bool random;              /* has as many cases as it is told */
 	uint32_t limit_ms;        /* 0: 30 seconds, or more with many cases */
 	enum runner_outcome ends; /* how it is to end */
-	const char *setting;      /* "NAME=VALUE" in its environment, NULL: none */
+	const char *setting;      /* "NAME=VALUE NAME=VALUE…" in its environment, NULL: none */
 };
 
 extern const struct runner_test runner_tests[];

@@ -8,6 +8,8 @@
 /* runner_test.c */
 runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status,
 	runner_one_rank_crashes, runner_one_rank_hangs, runner_nobody_dies;
+/* timeline_test.c */
+runner_function timelines_show_all_ranks;
 /* life_test.c */
 runner_function open_and_close, open_and_close_leaves_nothing, alloc_and_free, wrong_arguments,
 	shorter_options, a_forked_child_is_told, different_settings_are_refused;
@@ -26,14 +28,61 @@ runner_function wrong_collectives, mismatch_of_every_kind;
 /* point_test.c */
 runner_function send_every_size, tags_in_any_order, many_unmatched_messages, send_to_oneself,
 	ring_exchange, all_pairs_exchange, lanes_do_not_wait;
+/* message_test.c */
+runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any_source,
+	messages_are_taken_in_order, messages_are_probed, messages_are_taken_back,
+	messages_taken_back_meanwhile, batches_need_not_agree, batches_keep_the_order,
+	blocks_change_hands, messages_go_on_by_themselves, messages_call_back,
+	messages_any_of_several;
+/* beside_test.c */
+runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside_a_death,
+	beside_a_death_callback, beside_a_leaving, beside_an_abort, a_callback_of_a_rank_long_gone;
+/* buffered_test.c */
+runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
+	a_ring_is_not_told;
+/* huge_test.c */
+runner_function huge_messages;
+/* lanes_test.c */
+runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_handles,
+	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
+	pairs_need_nothing;
+/* message_failure_test.c */
+runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
+	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
+	sender_dies_while_it_is_read, receiver_dies_before, receiver_dies_before_handle,
+	receiver_dies_in_a_message, receiver_dies_in_a_message_handle,
+	receiver_dies_in_a_message_callback, room_of_a_dead_rank, room_of_a_dead_rank_handle,
+	room_of_a_dead_rank_callback, room_of_a_rank_that_left, room_of_a_rank_that_left_handle,
+	peer_leaves_a_receive, peer_leaves_a_receive_handle, peer_leaves_a_receive_callback,
+	peer_leaves_a_batch, all_leave_a_receive_of_any, peer_leaves_a_send,
+	peer_leaves_a_send_handle, peer_leaves_a_send_callback, cancel_what_left;
+/* message_end_test.c */
+runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
+	timeout_of_a_receive_batch, timeout_of_a_send_handle, timeout_of_a_send_callback,
+	timeout_without_room, timeout_without_room_handle, timeout_without_room_callback,
+	a_wait_that_gives_up_is_no_time_out, timeout_of_a_probe, a_signal_ends_a_wait,
+	closed_with_messages, an_abort_ends_all_sends, an_abort_ends_all_receives,
+	a_forked_child_has_no_messages;
 /* random_test.c */
-runner_function random_program;
+runner_function random_program, random_program_of_a_group;
+/* schedule_test.c */
+runner_function random_schedules, random_schedules_few_places;
 /* async_test.c */
 runner_function async_many_in_flight, async_large_and_blocking, async_goes_on_by_itself,
 	async_callbacks, async_dropped_handles, async_wait_has_a_limit,
 	async_does_not_hold_messages, async_many_waiters, many_buffers_in_one_call,
 	more_buffers_than_handles, async_ends_when_a_rank_dies, async_times_out,
 	async_closed_too_early, async_cycle_is_proved, async_idle_costs_nothing;
+/* group_test.c */
+runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_their_order,
+	groups_of_groups, the_same_members_twice, a_late_member_finds_all,
+	a_warm_group_takes_one_round, register_with_some, hundreds_of_groups_leave_nothing,
+	as_many_groups_as_there_can_be, wrong_groups;
+/* group_failure_test.c */
+runner_function lists_that_differ, groups_in_another_order, a_split_meets_another_collective,
+	a_mismatch_closes_one_group, a_time_out_closes_one_group, a_rank_left_one_group,
+	leaving_wakes_who_sleeps, a_death_closes_groups_that_need_it, aborts_in_any_order,
+	a_cycle_through_groups_is_proved, the_time_limit_is_inherited;
 /* failure_test.c */
 runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadcast, timeout_barrier,
 	timeout_point, a_rank_stopped_inside_is_named, abort_ends_every_wait,
@@ -41,8 +90,9 @@ runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadca
 	mismatch_count, mismatch_dtype, mismatch_op, mismatch_root, mismatch_kind,
 	point_mismatch_small, point_mismatch_large, a_cycle_of_receives_is_proved;
 /* ddp_test.c */
-runner_function ddp_averages, ddp_averages_mixed_dtypes, ddp_begins_alike, ddp_trains_like_one_rank,
-	ddp_ready_from_any_thread, ddp_accumulates, ddp_empty_parameters, ddp_ready_twice;
+runner_function ddp_averages, ddp_averages_in_a_group, ddp_averages_mixed_dtypes, ddp_begins_alike,
+	ddp_trains_like_one_rank, ddp_ready_from_any_thread, ddp_accumulates, ddp_empty_parameters,
+	ddp_ready_twice;
 /* ddp_failure_test.c */
 runner_function ddp_unused_is_named, ddp_unused_with_long_names, ddp_find_unused,
 	ddp_closed_in_a_step, ddp_closed_before_a_bucket, ddp_ends_when_a_rank_dies, ddp_late_rank,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator.h"
+
 /* What a dtype is: bytes of a number (complex ones have two), and how it is written. */
 enum sort { SIGNED, UNSIGNED, FLOAT, BOOLEAN };
 static const struct dtype {
@@ -329,6 +331,5 @@ void values_free(ls_group *group, void *buffer, bool plain)
 
 uint32_t values_random(uint64_t *state)
 {
-	*state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (uint32_t)(*state >> 33);
+	return generator_next(state);
 }

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Two threads of rank 0 that wait for messages: one sleeps, for rank 1, when the other begins. The first goes on
+ * with the messages of both; whatever happens to those of the second, it learns of it. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "message_ways.h"
+#include "tests.h"
+
+enum { LIMIT_MS = 300 };
+
+/* The thread that waits first. */
+struct sleeper {
+	ls_group *group;
+	ls_op *op;
+	int32_t value;
+	_Atomic int tid;
+	ls_status status;
+	pthread_t thread;
+};
+
+static void *sleep_in_wait(void *argument)
+{
+	struct sleeper *sleeper = argument;
+	OK(ls_irecv(sleeper->group, &sleeper->value, 1, LS_INT32, 1, NULL, &sleeper->op));
+	atomic_store(&sleeper->tid, gettid());
+	sleeper->status = ls_wait(sleeper->op, 0);
+	return NULL;
+}
+
+static bool is_asleep(int tid)
+{
+	char path[64], line[256] = "";
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+	FILE *file = fopen(path, "re");
+	CHECK(file && fgets(line, sizeof line, file));
+	fclose(file);
+	const char *state = strrchr(line, ')');
+	return state && state[2] == 'S';
+}
+
+static void begin(struct sleeper *sleeper, ls_group *group)
+{
+	*sleeper = (struct sleeper){.group = group};
+	CHECK(pthread_create(&sleeper->thread, NULL, sleep_in_wait, sleeper) == 0);
+	while (!atomic_load(&sleeper->tid) || !is_asleep(atomic_load(&sleeper->tid)))
+		sched_yield();
+}
+
+static void end(struct sleeper *sleeper, ls_status status)
+{
+	pthread_join(sleeper->thread, NULL);
+	CHECK_THAT(sleeper->status == status, "the first thread got %s, not %s",
+		   ls_status_name(sleeper->status), ls_status_name(status));
+	ls_op_free(sleeper->op);
+}
+
+/* The message of the second thread. */
+static struct message second(ls_group *group, int32_t *value, int peer)
+{
+	return (struct message){.group = group, .buffer = value, .count = 1, .peer = peer, .tag = 2};
+}
+
+/* Taken back by one thread while the other waits for it. */
+void beside_a_cancel(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct sleeper sleeper;
+	if (self->rank == 0) {
+		begin(&sleeper, group);
+		OK(ls_cancel(sleeper.op));
+		end(&sleeper, LS_CANCELLED);
+	}
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
+
+/* The second has less time than the first. */
+static void limit(struct runner_rank *self, enum way way)
+{
+	ls_group *group = runner_open(self);
+	struct sleeper sleeper;
+	int32_t value;
+	if (self->rank == 0) {
+		struct message message = second(group, &value, 1);
+		begin(&sleeper, group);
+		GIVES(LS_TIMED_OUT, message_pass(&message, way, LIMIT_MS));
+		end(&sleeper, LS_TIMED_OUT);
+	}
+	runner_meet(self);
+	message_is_closed(group, LS_TIMED_OUT, 1, "timed out in receive #2");
+	ls_group_close(group);
+}
+
+void beside_a_limit(struct runner_rank *self)
+{
+	limit(self, HANDLE);
+}
+
+void beside_a_limit_callback(struct runner_rank *self)
+{
+	limit(self, CALLBACK);
+}
+
+/* The last rank, for which the second waits, dies or leaves. */
+static void peer_goes(struct runner_rank *self, enum way way, ls_status status)
+{
+	ls_group *group = runner_open(self);
+	struct sleeper sleeper;
+	int32_t value;
+	int last = self->size - 1;
+	OK(ls_barrier(group, NULL));
+	if (self->rank == 0) {
+		struct message message = second(group, &value, last);
+		begin(&sleeper, group);
+		atomic_store(&self->shared->words[0], 1);
+		GIVES(status, message_pass(&message, way, 0));
+		end(&sleeper, status);
+	} else if (self->rank == last) {
+		while (atomic_load(&self->shared->words[0]) == 0)
+			sched_yield();
+		if (status == LS_PEER_DIED)
+			raise(SIGKILL);
+		ls_group_close(group);
+		return;
+	} else {
+		GIVES(status, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	message_is_closed(group, status, last, "rank 2");
+	ls_group_close(group);
+}
+
+void beside_a_death(struct runner_rank *self)
+{
+	peer_goes(self, HANDLE, LS_PEER_DIED);
+}
+
+void beside_a_death_callback(struct runner_rank *self)
+{
+	peer_goes(self, CALLBACK, LS_PEER_DIED);
+}
+
+void beside_a_leaving(struct runner_rank *self)
+{
+	peer_goes(self, HANDLE, LS_PEER_LEFT);
+}
+
+/* The second waits in another group, which is aborted; the first's goes on. */
+void beside_an_abort(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self), *other;
+	struct sleeper sleeper;
+	int32_t value = 7;
+	OK(ls_group_split(group, 0, self->rank, &other));
+	if (self->rank == 0) {
+		struct message message = second(other, &value, 1);
+		begin(&sleeper, group);
+		atomic_store(&self->shared->words[0], 1);
+		GIVES(LS_ABORTED, message_pass(&message, HANDLE, 0));
+		atomic_store(&self->shared->words[1], 1);
+		end(&sleeper, LS_OK);
+		CHECK(sleeper.value == 7);
+	} else if (self->rank == 1) {
+		while (atomic_load(&self->shared->words[0]) == 0)
+			sched_yield();
+		OK(ls_group_abort(other, "of this group alone"));
+		while (atomic_load(&self->shared->words[1]) == 0)
+			sched_yield();
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	ls_group_close(other);
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
+}
+
+/* A callback is told of a rank that had gone before the call, while nobody waits and another callback is still to
+ * come. */
+void a_callback_of_a_rank_long_gone(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t values[2];
+	_Atomic int kept = LS_PENDING;
+	struct ls_op_options options = {
+		.size = sizeof options, .callback = message_keep_status, .callback_data = &kept};
+	OK(ls_barrier(group, NULL));
+	if (self->rank == 2)
+		ls_group_close(group);
+	runner_meet(self);
+	if (self->rank == 0) {
+		struct message message = second(group, &values[1], 2);
+		OK(ls_recv(group, &values[0], 1, LS_INT32, 1, &options));
+		GIVES(LS_PEER_LEFT, message_pass(&message, CALLBACK, 0));
+		while (atomic_load(&kept) == LS_PENDING)
+			sched_yield();
+		CHECK(atomic_load(&kept) == LS_PEER_LEFT);
+	}
+	if (self->rank == 2)
+		return;
+	if (self->rank == 1)
+		GIVES(LS_PEER_LEFT, ls_recv(group, &values[0], 1, LS_INT32, 0, NULL));
+	message_is_closed(group, LS_PEER_LEFT, 2, "rank 2");
+	ls_group_close(group);
+}

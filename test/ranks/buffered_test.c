@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The warning of two ranks that both send before they receive, which goes well only with short messages: it comes
+ * where that is certain, once for each place, and nowhere else. */
+#include <string.h>
+
+#include "caught.h"
+#include "tests.h"
+
+/* How often the text occurs. */
+static int times(const char *text, const char *part)
+{
+	int count = 0;
+	for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+		count++;
+	return count;
+}
+
+static struct ls_op_options with_tag(int tag)
+{
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+}
+
+static void send_one(ls_group *group, int32_t value, int to, int tag)
+{
+	struct ls_op_options options = with_tag(tag);
+	OK(ls_send(group, &value, 1, LS_INT32, to, &options));
+}
+
+static void receive_one(ls_group *group, int from, int tag)
+{
+	struct ls_op_options options = with_tag(tag);
+	int32_t value;
+	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
+}
+
+/* Both send, and when both have sent, both receive; at two places. */
+static void both_send_first(struct runner_rank *self, ls_group *group, int turns)
+{
+	struct ls_op_options three = with_tag(3), four = with_tag(4);
+	int other = 1 - self->rank;
+	for (int i = 0; i < turns; i++) {
+		int32_t value;
+		send_one(group, i, other, 3);
+		runner_meet(self);
+		OK(ls_recv(group, &value, 1, LS_INT32, other, &three));
+		send_one(group, i, other, 4);
+		runner_meet(self);
+		OK(ls_recv(group, &value, 1, LS_INT32, other, &four));
+	}
+}
+
+/* Each rank tells each of the two places exactly once. */
+void both_send_first_is_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	caught_begin(&caught);
+	both_send_first(self, group, 20);
+	const char *text = caught_end(&caught);
+	int told = times(text, "LS-GROUP-BUFFERED");
+	CHECK_THAT(told == 2, "it was told %d times: %s", told, text);
+	CHECK_THAT(times(text, "(tag 3, received at buffered_test.c:") == 1 &&
+			   times(text, "(tag 4, received at buffered_test.c:") == 1,
+		   "%s", text);
+	SAYS(text, "both send to each other before they receive");
+	ls_group_close(group);
+}
+
+/* What is in order, in every way to write it. */
+static void one_receives_first(struct runner_rank *self, ls_group *group, int other)
+{
+	for (int i = 0; i < 50; i++) {
+		if (self->rank == 0)
+			receive_one(group, other, 3);
+		send_one(group, i, other, 3);
+		if (self->rank == 1)
+			receive_one(group, other, 3);
+	}
+}
+
+static void begin_both(struct runner_rank *self, ls_group *group, int other)
+{
+	for (int i = 0; i < 50; i++) {
+		int32_t from = i, to;
+		ls_op *op;
+		if (i % 2)
+			OK(ls_isend(group, &from, 1, LS_INT32, other, NULL, &op));
+		else
+			OK(ls_irecv(group, &to, 1, LS_INT32, other, NULL, &op));
+		runner_meet(self);
+		if (i % 2)
+			OK(ls_recv(group, &to, 1, LS_INT32, other, NULL));
+		else
+			OK(ls_send(group, &from, 1, LS_INT32, other, NULL));
+		OK(ls_wait(op, 0));
+		ls_op_free(op);
+	}
+}
+
+static void batch_both(struct runner_rank *self, ls_group *group, int other)
+{
+	for (int i = 0; i < 50; i++) {
+		int32_t from = i, to;
+		OK(ls_batch_begin(group));
+		OK(ls_send(group, &from, 1, LS_INT32, other, NULL));
+		runner_meet(self);
+		OK(ls_recv(group, &to, 1, LS_INT32, other, NULL));
+		OK(ls_batch_end(group, NULL));
+	}
+}
+
+void what_is_in_order_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	int other = 1 - self->rank;
+	caught_begin(&caught);
+	one_receives_first(self, group, other);
+	begin_both(self, group, other);
+	batch_both(self, group, other);
+	/* To oneself. */
+	send_one(group, 1, self->rank, 5);
+	receive_one(group, self->rank, 5);
+	OK(ls_barrier(group, NULL));
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
+static void *receive_in_thread(void *argument)
+{
+	ls_group *group = argument;
+	receive_one(group, 1 - ls_group_rank(group), 9);
+	return NULL;
+}
+
+/* A rank of several threads may have one that receives. */
+void several_threads_are_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	int other = 1 - self->rank;
+	pthread_t thread;
+	caught_begin(&caught);
+	CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
+	send_one(group, 1, other, 9);
+	pthread_join(thread, NULL);
+	runner_meet(self);
+	both_send_first(self, group, 5);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
+/* Three ranks in a ring, each of which sends before it receives, are no pair that does. */
+void a_ring_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	caught_begin(&caught);
+	for (int i = 0; i < 20; i++) {
+		send_one(group, i, (self->rank + 1) % self->size, 3);
+		runner_meet(self);
+		receive_one(group, (self->rank + self->size - 1) % self->size, 3);
+	}
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Groups that cannot be made, and groups that fail: what each rank is told, and that other groups go on. */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "caught.h"
+#include "tests.h"
+
+static void works(ls_group *group)
+{
+	int64_t word = 1, sum = 0;
+	OK(ls_allreduce(group, &word, &sum, 1, LS_INT64, LS_SUM, NULL));
+	CHECK(sum == ls_group_size(group));
+}
+
+static void is_open(ls_group *group)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(failure.status == LS_OK, "%s: %s", ls_status_name(failure.status), failure.text);
+}
+
+/* Closed, and the report says so. */
+static void is_closed(ls_group *group, ls_status status, int blamed, const char *part)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(failure.status == status, "%s: %s", ls_status_name(failure.status), failure.text);
+	CHECK_THAT(failure.rank == blamed, "blames %d: %s", failure.rank, failure.text);
+	SAYS(failure.text, part);
+	GIVES(status, ls_barrier(group, NULL));
+}
+
+/* All ranks, from the highest to the lowest. */
+static ls_group *all_reversed(struct runner_rank *self, ls_group *world)
+{
+	ls_group *group;
+	OK(ls_group_split(world, 0, -self->rank, &group));
+	return group;
+}
+
+/* ---- lists ---- */
+
+void lists_that_differ(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group = world;
+	struct caught caught;
+	int all[] = {0, 1, 2, 3, 4, 5, 6, 7}, other[] = {0, 2}, last = self->size - 1;
+	caught_begin(&caught);
+	ls_status status = self->rank == last ? ls_group_from_ranks(world, other, 2, &group)
+					      : ls_group_from_ranks(world, all, last, &group);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(status == LS_DIFFERENT && !group, "%s", ls_status_name(status));
+	SAYS(text, self->size == 3 ? "rank 0 gave 0, 1 (called from group_failure_test.c:"
+				   : "rank 0 gave 0, 1, 2, 3 (called from group_failure_test.c:");
+	SAYS(text, self->size == 3 ? "rank 2 gave 0, 2 (called from group_failure_test.c:"
+				   : "rank 4 gave 0, 2 (called from group_failure_test.c:");
+	SAYS(text, "LS-GROUP-LISTS");
+	/* The parent is as it was. */
+	works(world);
+	OK(ls_group_from_ranks(world, all, self->size, &group));
+	works(group);
+	ls_group_close(world);
+}
+
+/* Two groups, in one order here and in another there; then the right way. */
+void groups_in_another_order(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	struct caught caught;
+	int lists[2][2] = {{0, 1}, {1, 2}};
+	for (int i = 0; i < 2; i++) {
+		caught_begin(&caught);
+		ls_status status =
+			ls_group_from_ranks(world, lists[i ^ (self->rank == 1)], 2, &group);
+		const char *text = caught_end(&caught);
+		CHECK_THAT(status == LS_DIFFERENT && !group, "%s", ls_status_name(status));
+		SAYS(text, i ? "rank 0 gave 1, 2" : "rank 0 gave 0, 1");
+		SAYS(text, i ? "rank 1 gave 0, 1" : "rank 1 gave 1, 2");
+		SAYS(text, "in a different order");
+	}
+	for (int i = 0; i < 2; i++) {
+		bool member = self->rank == i || self->rank == i + 1;
+		ls_status status = ls_group_from_ranks(world, lists[i], 2, &group);
+		CHECK(status == (member ? LS_OK : LS_NOT_MEMBER));
+		if (member)
+			works(group);
+	}
+	ls_group_close(world);
+}
+
+void a_split_meets_another_collective(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *before = all_reversed(self, world), *group = world;
+	bool other = self->rank == self->size - 1;
+	int list[] = {0, 1};
+	ls_status status = other ? ls_group_from_ranks(world, list, 2, &group)
+				 : ls_group_split(world, 0, 0, &group);
+	CHECK_THAT(status == LS_MISMATCH, "%s", ls_status_name(status));
+	CHECK(!group);
+	is_closed(world, LS_MISMATCH, self->size > 2 ? self->size - 1 : -1, "group-from-ranks");
+	is_closed(world, LS_MISMATCH, self->size > 2 ? self->size - 1 : -1, "group-split");
+	GIVES(LS_MISMATCH, ls_group_split(world, 0, 0, &group));
+	/* A group that was made before is of its own. */
+	is_open(before);
+	works(before);
+	OK(ls_group_split(before, 0, 0, &group));
+	works(group);
+	ls_group_close(world);
+}
+
+/* ---- one group fails ---- */
+
+/* Calls with another count on the last member, whose world rank is 0. */
+void a_mismatch_closes_one_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group = all_reversed(self, world), *pair = NULL;
+	int64_t words[2] = {0};
+	works(group);
+	GIVES(LS_MISMATCH,
+	      ls_allreduce(group, words, words, self->rank == 0 ? 2 : 1, LS_INT64, LS_SUM, NULL));
+	/* Texts name ranks of the world, and the group. */
+	int last = self->size - 1;
+	is_closed(group, LS_MISMATCH, last > 1 ? last : -1, "all-reduce #2 of group ");
+	is_closed(group, LS_MISMATCH, last > 1 ? last : -1, "rank 0");
+	is_open(world);
+	works(world);
+	ls_group_close(group);
+	OK(ls_group_split(world, 0, 0, &pair)); /* with the area of that which failed */
+	is_open(pair);
+	works(pair);
+	ls_group_close(pair);
+	works(world);
+	ls_group_close(world);
+}
+
+void a_time_out_closes_one_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group = all_reversed(self, world);
+	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = 200};
+	int last = self->size - 1;
+	if (self->rank != 0)
+		GIVES(LS_TIMED_OUT, ls_barrier(group, &soon));
+	runner_meet(self);
+	works(world);
+	is_closed(group, LS_TIMED_OUT, last, "barrier #1 of group ");
+	is_closed(group, LS_TIMED_OUT, last, "rank 0 is elsewhere");
+	works(world);
+	ls_group_close(world);
+}
+
+void the_time_limit_is_inherited(struct runner_rank *self)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .timeout_ms = 200,
+					   .open_timeout_ms = RUNNER_TIMEOUT_MS,
+					   .rank = self->rank,
+					   .world_size = self->size,
+					   .rendezvous = self->rendezvous};
+	ls_group *world, *group;
+	OK(ls_group_open(&options, &world));
+	OK(ls_group_split(world, 0, 0, &group));
+	if (self->rank > 0)
+		GIVES(LS_TIMED_OUT, ls_barrier(group, NULL));
+	runner_meet(self);
+	is_open(world);
+	ls_group_close(world);
+}
+
+/* Whoever closes a group that others still use has left that one. */
+void a_rank_left_one_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group = all_reversed(self, world);
+	if (self->rank == 0) {
+		ls_group_close(group);
+		group = NULL;
+	} else {
+		GIVES(LS_PEER_LEFT, ls_barrier(group, NULL));
+		is_closed(group, LS_PEER_LEFT, self->size - 1, "rank 0 closed the group");
+	}
+	works(world);
+	is_open(world);
+	ls_group_close(group);
+	ls_group_close(world);
+}
+
+/* Once the other is asleep; nobody else wakes it, as no watch looks for ten seconds. */
+void leaving_wakes_who_sleeps(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group = all_reversed(self, world);
+	_Atomic uint64_t *sleeper = &self->shared->words[0];
+	works(group);
+	if (self->rank == 1) {
+		atomic_store(sleeper, (uint64_t)getpid());
+		GIVES(LS_PEER_LEFT, ls_barrier(group, NULL));
+	} else {
+		char path[64], state = 0;
+		while (!atomic_load(sleeper))
+			sched_yield();
+		snprintf(path, sizeof path, "/proc/%d/stat", (int)atomic_load(sleeper));
+		while (state != 'S') {
+			FILE *file = fopen(path, "re");
+			CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+			fclose(file);
+		}
+		ls_group_close(group);
+	}
+	runner_meet(self);
+	works(world);
+	ls_group_close(world);
+}
+
+/* Rank 1 dies: the groups it is in fail, in the operations that need it, and the others go on. */
+void a_death_closes_groups_that_need_it(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *with, *without;
+	OK(ls_group_split(world, 0, -self->rank, &with));
+	ls_status status = ls_group_split(world, self->rank == 1 ? -1 : 0, 0, &without);
+	CHECK(status == (self->rank == 1 ? LS_NOT_MEMBER : LS_OK));
+	works(world);
+	if (self->rank == 1)
+		kill(getpid(), SIGKILL);
+	GIVES(LS_PEER_DIED, ls_barrier(with, NULL));
+	is_closed(with, LS_PEER_DIED, self->size - 2, "rank 1 ");
+	for (int i = 0; i < 50; i++)
+		works(without);
+	is_open(world); /* nobody has needed rank 1 there */
+	GIVES(LS_PEER_DIED, ls_barrier(world, NULL));
+	is_closed(world, LS_PEER_DIED, 1, "rank 1 ");
+	works(without);
+	ls_group_close(without);
+	ls_group_close(with);
+	ls_group_close(world);
+}
+
+/* ---- aborts ---- */
+
+enum { GROUPS = 50, THREADS = 4 };
+
+struct aborter {
+	ls_group **groups;
+	int first;
+	bool waits;
+	pthread_t thread;
+};
+
+/* A quarter of the groups: aborted from the last to the first, or waited in. */
+static void *run_aborter(void *argument)
+{
+	struct aborter *aborter = argument;
+	for (int i = GROUPS - 1 - aborter->first; i >= 0; i -= THREADS) {
+		if (aborter->waits)
+			GIVES(LS_ABORTED, ls_barrier(aborter->groups[i], NULL));
+		else
+			OK(ls_group_abort(aborter->groups[i], "all at once"));
+	}
+	return NULL;
+}
+
+void aborts_in_any_order(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *groups[GROUPS];
+	struct aborter aborters[THREADS];
+	for (int i = 0; i < GROUPS; i++)
+		OK(ls_group_split(world, 0, i % 2 ? self->rank : -self->rank, &groups[i]));
+	for (int t = 0; t < THREADS; t++) {
+		aborters[t] = (struct aborter){
+			.groups = groups, .first = t, .waits = self->rank != 0 && t % 2 == 0};
+		CHECK(pthread_create(&aborters[t].thread, NULL, run_aborter, &aborters[t]) == 0);
+	}
+	for (int t = 0; t < THREADS; t++)
+		CHECK(pthread_join(aborters[t].thread, NULL) == 0);
+	for (int i = 0; i < GROUPS; i++) {
+		struct ls_failure failure = {.size = sizeof failure};
+		OK(ls_group_failure(groups[i], &failure));
+		CHECK(failure.status == LS_ABORTED && failure.rank >= 0);
+		/* The report names whoever was first by the rank in the world. */
+		char who[32];
+		snprintf(who, sizeof who, "rank %d aborted",
+			 ls_group_rank_in(groups[i], failure.rank, world));
+		SAYS(failure.text, who);
+		SAYS(failure.text, "all at once");
+	}
+	works(world);
+	for (int i = 0; i < GROUPS; i++)
+		ls_group_close(groups[i]);
+	works(world);
+	ls_group_close(world);
+}
+
+/* ---- deadlock ---- */
+
+/* Rank 0 is in a collective of one group, rank 1 in one of the other: each waits for the other for ever. All
+ * groups in which somebody of the cycle waits fail with one report; the world, of which nobody waits, does not. */
+void a_cycle_through_groups_is_proved(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *two[2];
+	for (int g = 0; g < 2; g++)
+		OK(ls_group_split(world, 0, g ? -self->rank : self->rank, &two[g]));
+	GIVES(LS_DEADLOCK, ls_barrier(two[self->rank % 2], NULL));
+	for (int g = 0; g < 2; g++) {
+		is_closed(two[g], LS_DEADLOCK, -1, "wait for each other and can never go on");
+		is_closed(two[g], LS_DEADLOCK, -1, "rank 0 waits for rank 1 (barrier #1 of group ");
+	}
+	is_open(world);
+	works(world);
+	ls_group_close(world);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Random schedules on real ranks, against the reference matcher: what it says comes to its end does, with the
+ * messages it says and without a word; what it says is a deadlock is reported, with a cycle that is there. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "generator.h"
+#include "schedule_run.h"
+#include "tests.h"
+#include "values.h"
+
+struct world {
+	const struct runner_rank *self;
+	int limit;
+	ls_group *group; /* NULL: to be opened */
+	off_t said;      /* bytes on standard error when it was open */
+	struct schedule schedule;
+	struct schedule_verdict verdict;
+	struct schedule_run run;
+};
+
+/* Of all ranks together: the runner gives them one file. */
+static off_t bytes_said(void)
+{
+	struct stat file;
+	CHECK(fstat(STDERR_FILENO, &file) == 0);
+	return file.st_size;
+}
+
+static void open_group(struct world *world)
+{
+	if (world->group)
+		return;
+	world->group = runner_open(world->self);
+	runner_meet(world->self);
+	world->said = bytes_said();
+	runner_meet(world->self);
+}
+
+/* All ranks have left the group when this returns, so that they can open it again. */
+static void close_group(struct world *world)
+{
+	ls_group_close(world->group);
+	world->group = NULL;
+	runner_meet(world->self);
+}
+
+/* ---- the report ---- */
+
+/* A line such as "rank 0 waits for rank 1 (…), rank 1 waits for itself". */
+static int read_hops(const char *text, struct schedule_hop *hops)
+{
+	static const char waits[] = " waits for ";
+	int count = 0;
+	for (const char *at = text; (at = strstr(at, waits)) != NULL; at += strlen(waits)) {
+		const char *rank = at, *peer = at + strlen(waits);
+		while (rank > text && rank[-1] >= '0' && rank[-1] <= '9')
+			rank--;
+		if (count == SCHEDULE_RANKS)
+			return -1;
+		struct schedule_hop *hop = &hops[count++];
+		if (sscanf(rank, "%d", &hop->rank) != 1)
+			return -1;
+		hop->peer = hop->rank;
+		if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
+			return -1;
+	}
+	return count;
+}
+
+/* Whether what came out is one of the ends that the matcher has found. Ranks that are not in the cycle may have
+ * been told of it before they came to where they would be stuck. */
+static bool fits(const struct schedule_run *run, const struct schedule_end *end,
+		 const struct schedule_hop *hops, int count)
+{
+	int me = run->self->rank;
+	if (!schedule_is_cycle(end, hops, count) || run->at > end->at[me])
+		return false;
+	for (int i = 0; i < count; i++)
+		if (hops[i].rank == me && run->at != end->at[me])
+			return false;
+	for (int i = 0; i < run->program->count; i++)
+		if (run->slots[i].over && !(end->over[me] >> i & 1))
+			return false;
+	return true;
+}
+
+static void check_report(const struct world *world)
+{
+	struct schedule_hop hops[SCHEDULE_RANKS];
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(world->group, &failure));
+	CHECK_THAT(failure.status == LS_DEADLOCK, "the group says %s",
+		   ls_status_name(failure.status));
+	int count = read_hops(failure.text, hops);
+	bool fitting = false;
+	for (int e = 0; e < world->verdict.end_count && count > 0; e++)
+		fitting |= fits(&world->run, &world->verdict.ends[e], hops, count);
+	const struct schedule_end *end = &world->verdict.ends[0];
+	CHECK_THAT(fitting, "stopped at %d, to be stuck at %d waiting for %x; the report: %s",
+		   world->run.at, end->at[world->self->rank], end->waits[world->self->rank],
+		   failure.text);
+}
+
+/* ---- */
+
+static void run_case(struct world *world, uint32_t number)
+{
+	const struct runner_rank *self = world->self;
+	uint64_t seed = generator_mix(self->seed, values_hash(self->name, strlen(self->name)));
+	struct schedule_verdict *verdict = &world->verdict;
+	schedule_make(generator_mix(seed, number), self->size, world->limit, &world->schedule,
+		      verdict);
+	bool deadlocks = verdict->outcome == SCHEDULE_DEADLOCKS;
+	open_group(world);
+	if (deadlocks)
+		runner_meet(self); /* nobody still looks whether something was said */
+	schedule_run_begin(&world->run, self, world->group, &world->schedule, number);
+	ls_status expected = deadlocks ? LS_DEADLOCK : LS_OK;
+	CHECK_THAT(world->run.status == expected,
+		   "action %d is %s; again: --filter %s --seed %llu "
+		   "--case %u",
+		   world->run.at, ls_status_name(world->run.status), self->name,
+		   (unsigned long long)self->seed, number);
+	if (!deadlocks)
+		schedule_run_check(&world->run, verdict->unique ? &verdict->ends[0] : NULL);
+	schedule_run_end(&world->run, expected);
+	if (deadlocks) {
+		check_report(world);
+		runner_meet(self);
+		/* By the thread that has published it, which may still be about to. */
+		while (bytes_said() == world->said)
+			sched_yield();
+	} else {
+		CHECK_THAT(bytes_said() == world->said, "something was said of a healthy schedule");
+	}
+	if (deadlocks || verdict->leftover)
+		close_group(world);
+}
+
+static void run_cases(const struct runner_rank *self, int limit)
+{
+	struct world world = {.self = self, .limit = limit};
+	for (uint32_t number = self->first_case; number < self->last_case; number++)
+		run_case(&world, number);
+	if (world.group)
+		close_group(&world);
+}
+
+void random_schedules(struct runner_rank *self)
+{
+	run_cases(self, 64);
+}
+
+/* With few places for messages that are not received. */
+void random_schedules_few_places(struct runner_rank *self)
+{
+	run_cases(self, 4);
+}
