@@ -41,38 +41,38 @@
 #define BOOL_XOR(type, a, b) ((type)(((a) != 0) ^ ((b) != 0)))
 
 /* A device_combine. */
-#define KERNEL(name, type, OP)                                                                 \
-	static void name(void *target, void *also, const void *const *sources, int operands,   \
-			 size_t count)                                                         \
-	{                                                                                      \
-		type *out = target, *second = also;                                            \
-		const type *a = sources[0], *b = sources[1];                                   \
-		if (second) {                                                                  \
-			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] = second[i] =    \
-				OP(type, a[i], b[i]);                                          \
-			return;                                                                \
-		}                                                                              \
-		if (operands == 2) {                                                           \
-			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] =                \
-				OP(type, a[i], b[i]);                                          \
-			return;                                                                \
-		}                                                                              \
-		const type *c = sources[2];                                                    \
-		if (operands == 3) {                                                           \
-			INDEPENDENT for (size_t i = 0; i < count; i++)                         \
-			{                                                                      \
-				type ab = OP(type, a[i], b[i]);                                \
-				out[i] = OP(type, ab, c[i]);                                   \
-			}                                                                      \
-			return;                                                                \
-		}                                                                              \
-		const type *d = sources[3];                                                    \
-		INDEPENDENT for (size_t i = 0; i < count; i++)                                 \
-		{                                                                              \
-			type ab = OP(type, a[i], b[i]);                                        \
-			type abc = OP(type, ab, c[i]);                                         \
-			out[i] = OP(type, abc, d[i]);                                          \
-		}                                                                              \
+#define KERNEL(name, type, OP)                                                               \
+	static void name(void *target, void *also, const void *const *sources, int operands, \
+			 size_t count)                                                       \
+	{                                                                                    \
+		type *out = target, *second = also;                                          \
+		const type *a = sources[0], *b = sources[1];                                 \
+		if (second) {                                                                \
+			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] = second[i] =  \
+				OP(type, a[i], b[i]);                                        \
+			return;                                                              \
+		}                                                                            \
+		if (operands == 2) {                                                         \
+			INDEPENDENT for (size_t i = 0; i < count; i++) out[i] =              \
+				OP(type, a[i], b[i]);                                        \
+			return;                                                              \
+		}                                                                            \
+		const type *c = sources[2];                                                  \
+		if (operands == 3) {                                                         \
+			INDEPENDENT for (size_t i = 0; i < count; i++)                       \
+			{                                                                    \
+				type ab = OP(type, a[i], b[i]);                              \
+				out[i] = OP(type, ab, c[i]);                                 \
+			}                                                                    \
+			return;                                                              \
+		}                                                                            \
+		const type *d = sources[3];                                                  \
+		INDEPENDENT for (size_t i = 0; i < count; i++)                               \
+		{                                                                            \
+			type ab = OP(type, a[i], b[i]);                                      \
+			type abc = OP(type, ab, c[i]);                                       \
+			out[i] = OP(type, abc, d[i]);                                        \
+		}                                                                            \
 	}
 
 #define INTEGER_KERNELS(bits)                           \
