@@ -87,7 +87,8 @@ ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns)
 		if (status != LS_OK)
 			return status;
 	}
-	return LS_OK;
+	/* Whoever ended the last part ends the batch a moment later. */
+	return group_points_await(&batch, 1, until_ns);
 }
 
 ls_status ls_batch_end(ls_group *group, ls_op **op)
