@@ -64,8 +64,8 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations of one group (1 to 64, NULL entries are skipped) is over, whether
- * collectives, messages or batches; *index tells which, the lowest if several are, and its status is returned. LS_PENDING, *index -1, after timeout_ms (0:
- * never). LS_BAD_ARGUMENT if all entries are NULL. */
+ * collectives, messages or batches; *index tells which, the lowest if several are, and its status is
+ * returned. LS_PENDING, *index -1, after timeout_ms (0: never). LS_BAD_ARGUMENT if all entries are NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
 					   int *index);
 

@@ -82,10 +82,10 @@ LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
 LS_EXPORT LS_CHECKED ls_status ls_batch_begin(ls_group *group);
 LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
 
-/* Hand over: `block` (that ls_alloc gave this rank; it may be longer than the message) belongs to the receiver once this
- * has returned, and the sender must not touch it any more. Nothing is copied if the receiver takes it with
- * ls_recv_block. Does not block for the receiver, but for LOCKSTEP_MESSAGES, and while the receiver holds 64
- * blocks of this rank. On failure the block stays the caller's. */
+/* Hand over: `block` (that ls_alloc gave this rank; it may be longer than the message) belongs to the receiver
+ * once this has returned, and the sender must not touch it any more. Nothing is copied if the receiver takes
+ * it with ls_recv_block. Does not block for the receiver, but for LOCKSTEP_MESSAGES, and while the receiver
+ * holds 64 blocks of this rank. On failure the block stays the caller's. */
 LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint64_t count,
 					     ls_dtype dtype, int dst,
 					     const struct ls_op_options *options);

@@ -222,9 +222,14 @@ void wait_ring(struct wait_bell *bell);
 /* A rank may have something that goes on only if some thread of it sees to it, while none waits for it. It
  * arms its bell, looks once more whether there is something to do, and leaves. The next wait_summon (with
  * `eager` the next wait_ring too) disarms the bell and calls a thread that sleeps in wait_summons. So that
- * thread costs nothing as long as others see to it. Model: test/model/doorbell.pml. */
+ * thread costs nothing as long as others see to it. */
 void wait_arm(struct wait_bell *bell, bool eager);
 void wait_disarm(struct wait_bell *bell);
+/* Whether the next wait_ring would call that thread. */
+static inline bool wait_is_eager(const struct wait_bell *bell)
+{
+	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_EAGER;
+}
 /* wait_ring, for what a rank should see to at once even if none of its threads waits for it. */
 void wait_summon(struct wait_bell *bell);
 /* Sleeps until bell->summons is not `seen`, or the deadline. For a thread that is on no board. */

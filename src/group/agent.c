@@ -82,6 +82,11 @@ static bool is_ready(struct group_world *world)
 			.words = words, .count = count < WORDS ? count : WORDS, .any = true};
 		if (wait_satisfied(&call) || group_cause_status(group) != LS_OK)
 			return true;
+		/* Who leaves looks whether the agent is armed, and calls it. */
+		uint64_t gone = group_gone_members(group);
+		int peer;
+		if (gone && group_points_needing(group, gone, &peer))
+			return true;
 	}
 	return false;
 }

@@ -43,18 +43,24 @@ static int own_of(const struct drive *drive, const ls_group *group, const struct
 
 /* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone. Others are found
  * to by whoever waits for them; until then they may be taken back. */
-static void fail_needing(ls_group *group, uint64_t gone)
+struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 {
 	struct group_points *points = &group->world->points;
 	struct ls_op *needing = NULL;
-	int peer = -1;
 	lock_group_acquire(&points->lock);
 	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
 	     op = op->next)
-		if (op->group == group && op->callback &&
-		    engine_point_needs(&group->engine, &op->engine, gone, &peer))
+		if (op->group == group && op->callback && op->begun &&
+		    engine_point_needs(&group->engine, &op->engine, gone, peer))
 			needing = op;
 	lock_group_release(&points->lock);
+	return needing;
+}
+
+static void fail_needing(ls_group *group, uint64_t gone)
+{
+	int peer = -1;
+	struct ls_op *needing = group_points_needing(group, gone, &peer);
 	if (!needing)
 		return;
 	int world_rank = group_world_rank(group, peer);

@@ -243,7 +243,8 @@ void group_leave(struct ls_group *group)
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
 	for (int q = 0; q < group->size; q++)
-		if (atomic_load(&transport_member(&group->team, q)->asleep))
+		if (atomic_load(&transport_member(&group->team, q)->asleep) ||
+		    wait_is_eager(&group->team.seats[q].link->segment->bell))
 			transport_wake(&group->team, q);
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;

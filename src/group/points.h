@@ -64,6 +64,9 @@ bool group_points_begin_next(struct group_world *world);
 
 /* ---- drive.c ---- */
 
+/* One with a callback that cannot go on without a member of the set `gone`, *peer; NULL: there is none. */
+struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);
+
 /* Where it is counted how many are over. */
 struct transport_area *group_points_area(const struct group_world *world);
 /* Fills *out so that it waits for that count to reach `value`. */

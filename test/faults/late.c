@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-	LIMIT_US = 15000000, /* a play that takes longer hangs */
+	LIMIT_US = 30000000, /* a play that takes longer hangs */
 	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped elsewhere */
 	RUNS = 100,
 	TRAPPED_MIN =
@@ -334,6 +334,7 @@ static void run(struct play *play)
 	await(play, all_ready, "the job does not begin");
 	if (play->wrong)
 		goto out;
+	play->shared->begun = true;
 	if (plan->abort_first)
 		make_abort(play);
 	stop_victim(play);

@@ -64,6 +64,7 @@ struct late_plan {
 /* What the ranks and the driver share. */
 struct late_shared {
 	_Atomic int errors[LATE_SIZE_MAX]; /* calls that have failed, and whose buffers are marked */
+	_Atomic bool begun;                /* all have met */
 	_Atomic bool over;                 /* nobody is stopped any more */
 };
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -352,8 +353,10 @@ static void after_error(struct worker *worker, ls_status status)
 		memset(worker->blocks[i].data, MARK, worker->blocks[i].bytes);
 	atomic_fetch_add(&rank->shared->errors[rank->me], 1);
 	tell(rank, LATE_ERROR);
-	while (!is_over(rank))
+	while (!is_over(rank)) {
 		check_blocks(worker);
+		sched_yield(); /* there are more of these threads than processors */
+	}
 	check_blocks(worker);
 }
 
@@ -469,6 +472,9 @@ int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
 	if (me == plan->aborter)
 		start(&rank, &aborter, abort_when_told, &rank);
 	tell(&rank, LATE_READY);
+	/* With limits as short as these nobody may be left in the barrier. */
+	while (!shared->begun && !shared->over)
+		sched_yield();
 	for (int i = 0; i < rank.worker_count; i++)
 		start(&rank, &rank.workers[i].thread, work, &rank.workers[i]);
 	if (plan->starved && setrlimit(RLIMIT_AS, &(struct rlimit){0, 0}) != 0)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Two threads of rank 0 that wait for messages: one sleeps, for rank 1, when the other begins. The first goes on
  * with the messages of both; whatever happens to those of the second, it learns of it. */
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +41,23 @@ static bool is_asleep(int tid)
 	fclose(file);
 	const char *state = strrchr(line, ')');
 	return state && state[2] == 'S';
+}
+
+/* All threads of this process but the caller: those of the library have nothing to do. */
+static void await_rest(void)
+{
+	for (bool awake = true; awake;) {
+		DIR *folder = opendir("/proc/self/task");
+		struct dirent *entry;
+		CHECK(folder);
+		awake = false;
+		while ((entry = readdir(folder))) {
+			int tid = (int)strtol(entry->d_name, NULL, 10);
+			awake = awake || (tid > 0 && tid != gettid() && !is_asleep(tid));
+		}
+		closedir(folder);
+		sched_yield();
+	}
 }
 
 static void begin(struct sleeper *sleeper, ls_group *group)
@@ -175,31 +194,58 @@ void beside_an_abort(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A callback is told of a rank that had gone before the call, while nobody waits and another callback is still to
- * come. */
+/* Nobody waits, but one callback is still to come when another call is made; the agent sleeps. */
+static void *wait_for_callback(ls_group *group, int32_t *value, _Atomic int *kept)
+{
+	struct ls_op_options options = {
+		.size = sizeof options, .callback = message_keep_status, .callback_data = kept};
+	OK(ls_recv(group, value, 1, LS_INT32, 1, &options));
+	await_rest();
+	return value + 1;
+}
+
+static void await_callback(const _Atomic int *kept, ls_status status)
+{
+	while (atomic_load(kept) == LS_PENDING)
+		sched_yield();
+	CHECK(atomic_load(kept) == (int)status);
+}
+
+/* It is told of a rank that had gone before. */
 void a_callback_of_a_rank_long_gone(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t values[2];
 	_Atomic int kept = LS_PENDING;
-	struct ls_op_options options = {
-		.size = sizeof options, .callback = message_keep_status, .callback_data = &kept};
 	OK(ls_barrier(group, NULL));
 	if (self->rank == 2)
 		ls_group_close(group);
 	runner_meet(self);
-	if (self->rank == 0) {
-		struct message message = second(group, &values[1], 2);
-		OK(ls_recv(group, &values[0], 1, LS_INT32, 1, &options));
-		GIVES(LS_PEER_LEFT, message_pass(&message, CALLBACK, 0));
-		while (atomic_load(&kept) == LS_PENDING)
-			sched_yield();
-		CHECK(atomic_load(&kept) == LS_PEER_LEFT);
-	}
 	if (self->rank == 2)
 		return;
-	if (self->rank == 1)
+	if (self->rank == 0) {
+		struct message message = second(group, wait_for_callback(group, values, &kept), 2);
+		GIVES(LS_PEER_LEFT, message_pass(&message, CALLBACK, 0));
+		await_callback(&kept, LS_PEER_LEFT);
+	} else {
 		GIVES(LS_PEER_LEFT, ls_recv(group, &values[0], 1, LS_INT32, 0, NULL));
+	}
 	message_is_closed(group, LS_PEER_LEFT, 2, "rank 2");
+	ls_group_close(group);
+}
+
+/* It has less time than the other. */
+void a_callback_with_less_time(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t values[2];
+	_Atomic int kept = LS_PENDING;
+	if (self->rank == 0) {
+		struct message message = second(group, wait_for_callback(group, values, &kept), 1);
+		GIVES(LS_TIMED_OUT, message_pass(&message, CALLBACK, LIMIT_MS));
+		await_callback(&kept, LS_TIMED_OUT);
+	}
+	runner_meet(self);
+	message_is_closed(group, LS_TIMED_OUT, 1, "timed out in receive #2");
 	ls_group_close(group);
 }

@@ -339,8 +339,9 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 		}
 	}
 	CHECK(entries_of("/proc/self/fd") == files);
+	/* A sanitizer keeps what was freed, and shadows of it. */
 	long grown = resident_kb() - memory;
-	CHECK_THAT(grown < 1024, "%ld KiB more than before", grown);
+	CHECK_THAT(grown < 1024 * (RUNNER_SLOWNESS > 1 ? 64 : 1), "%ld KiB more than before", grown);
 	for (int i = 0; i < KEPT; i++)
 		ls_group_close(kept[i]);
 	threads = entries_of("/proc/self/task");
