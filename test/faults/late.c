@@ -23,7 +23,7 @@ enum {
 	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped elsewhere */
 	RUNS = 100,
 	TRAPPED_MIN =
-		4, /* at least one in so many victims is to be stopped in the middle of its work */
+		6, /* at least one in so many victims is to be stopped in the middle of its work */
 };
 
 struct pipe {
