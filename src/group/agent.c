@@ -71,6 +71,8 @@ bool group_points_take(struct group_points *points)
 static bool is_ready(struct group_world *world)
 {
 	struct wait_word words[WORDS];
+	if (group_points_can_begin(&world->points))
+		return true;
 	for (ls_group *group = atomic_load(&world->points.groups); group;
 	     group = group->next_points) {
 		if (engine_point_pending(&group->engine) == 0)

@@ -50,7 +50,7 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 	lock_group_acquire(&points->lock);
 	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
 	     op = op->next)
-		if (op->group == group && op->callback && op->begun &&
+		if (op->group == group && op->callback && atomic_load(&op->begun) &&
 		    engine_point_needs(&group->engine, &op->engine, gone, peer))
 			needing = op;
 	lock_group_release(&points->lock);

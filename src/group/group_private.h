@@ -49,9 +49,9 @@ struct ls_op {
 	struct ls_op *before; /* among all points */
 	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
 	uint32_t timeout_ms;
-	bool may_leave; /* it has a time limit of its own */
-	bool begun;     /* it has been handed to the engine */
-	bool pooled;    /* not on a stack */
+	bool may_leave;     /* it has a time limit of its own */
+	_Atomic bool begun; /* it has been handed to the engine */
+	bool pooled;        /* not on a stack */
 	ls_op_callback *callback;
 	void *callback_data;
 	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
@@ -61,7 +61,8 @@ struct ls_op {
 	/* Of sends and receives. */
 	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
 	void **block;                          /* where the caller wants the block; NULL: none */
-	bool listed, wants_agent, wants_eager; /* see points.h */
+	bool listed, wants_agent, wants_eager; /* see points.h; under its lock */
+	bool claimed;                          /* under that lock: somebody begins it, or has */
 	struct ls_op *batch,
 		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
 	bool is_batch;

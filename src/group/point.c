@@ -378,7 +378,10 @@ ls_status ls_cancel(ls_op *op)
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (atomic_load_explicit(&op->over, memory_order_acquire) || !op->begun ||
+	if (group_points_take_back(op))
+		return LS_OK;
+	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
+	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
 	    !engine_point_cancel(&group->engine, &op->engine))
 		return LS_PENDING;
 	group_points_collect(group);

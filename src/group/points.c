@@ -13,7 +13,9 @@ static struct ls_op *op_of(struct engine_op *engine)
 
 /* ---- the list ---- */
 
-static void add(struct group_points *points, struct ls_op *op)
+/* True: the caller begins it. With P2P=serial only the first one has begun, or is about to; the others are begun
+ * by group_points_begin_next. */
+static bool add(struct group_points *points, struct ls_op *op)
 {
 	lock_group_acquire(&points->lock);
 	op->next = NULL;
@@ -28,7 +30,10 @@ static void add(struct group_points *points, struct ls_op *op)
 	points->agent_count += op->wants_agent;
 	points->eager_count += op->wants_eager;
 	op->listed = true;
+	bool begins = !points->serial || points->first == op;
+	op->claimed = begins;
 	lock_group_release(&points->lock);
+	return begins;
 }
 
 static void take_out(struct group_points *points, struct ls_op *op)
@@ -50,12 +55,32 @@ static void take_out(struct group_points *points, struct ls_op *op)
 	lock_group_release(&points->lock);
 }
 
-static bool is_alone(struct group_points *points, const struct ls_op *op)
+/* The first one of the group, NULL: of any, that nobody has begun, which from now on is the caller's to begin, or to
+ * end; held. */
+static struct ls_op *claim(struct group_points *points, const ls_group *group)
 {
 	lock_group_acquire(&points->lock);
-	bool alone = points->first == op;
+	struct ls_op *op = points->first;
+	while (op && group && (op->group != group || op->claimed))
+		op = op->next;
+	if (op && op->claimed)
+		op = NULL;
+	if (op) {
+		op->claimed = true;
+		group_op_hold(op);
+	}
 	lock_group_release(&points->lock);
-	return alone;
+	return op;
+}
+
+bool group_points_can_begin(struct group_points *points)
+{
+	if (!points->serial)
+		return false;
+	lock_group_acquire(&points->lock);
+	bool can = points->first && !points->first->claimed;
+	lock_group_release(&points->lock);
+	return can;
 }
 
 /* One that waits for room goes on when some is made, so each ring is a call for the agent. */
@@ -81,9 +106,22 @@ static void add_group(ls_group *group)
 		;
 }
 
-long group_points_pending(const ls_group *group)
+/* How many wait for those before them. */
+static long count_unbegun(struct group_points *points, const ls_group *group)
 {
-	return (long)engine_point_pending(&group->engine);
+	long count = 0;
+	lock_group_acquire(&points->lock);
+	for (const struct ls_op *op = points->first; op; op = op->next)
+		count += op->group == group && !op->claimed;
+	lock_group_release(&points->lock);
+	return count;
+}
+
+long group_points_pending(ls_group *group)
+{
+	struct group_points *points = &group->world->points;
+	long begun = (long)engine_point_pending(&group->engine);
+	return points->serial ? begun + count_unbegun(points, group) : begun;
 }
 
 /* ---- the end of one ---- */
@@ -98,7 +136,10 @@ static void finish(struct ls_op *op, ls_status status)
 	group_op_tell(op, status);
 	if (batch)
 		group_batch_part_over(batch, status);
-	if (atomic_load(&world->points.resting) == 0)
+	/* The next one's turn has come: who drives begins it, or the agent, which is armed eagerly if one waits. */
+	if (world->points.serial)
+		atomic_fetch_add(&world->points.news, 1);
+	else if (atomic_load(&world->points.resting) == 0)
 		return;
 	atomic_fetch_add(&group_points_area(world)->points, 1);
 	wait_ring(world->waiter.bell);
@@ -116,11 +157,17 @@ void group_points_collect(ls_group *group)
 /* The group has failed: nothing of it goes on. */
 void group_points_end_all(ls_group *group)
 {
+	struct group_points *points = &group->world->points;
 	struct engine_op *engine;
+	struct ls_op *op;
 	group_points_collect(group);
 	while ((engine = engine_point_leave(&group->engine))) {
-		struct ls_op *op = op_of(engine);
+		op = op_of(engine);
 		finish(op, group_op_settle(op, LS_ABORTED, -1));
+	}
+	while (points->serial && (op = claim(points, group))) {
+		finish(op, group_op_settle(op, LS_ABORTED, -1));
+		group_op_let_go(op);
 	}
 }
 
@@ -131,7 +178,7 @@ static ls_status begin(struct ls_op *op)
 	struct engine *engine = &op->group->engine;
 	struct engine_room room;
 	engine_submit(engine, &op->engine, &room);
-	op->begun = true;
+	atomic_store_explicit(&op->begun, true, memory_order_release);
 	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
 }
 
@@ -157,9 +204,8 @@ ls_status group_points_start(struct ls_op *op)
 	}
 	add_group(group);
 	group_op_hold(op);
-	add(points, op);
 	ls_status status = LS_OK;
-	if (!points->serial || is_alone(points, op)) {
+	if (add(points, op)) {
 		status = begin(op);
 		if (status != LS_OK)
 			take_out(points, op);
@@ -179,18 +225,32 @@ ls_status group_points_start(struct ls_op *op)
 	return status;
 }
 
-/* Setting P2P=serial: the first one is the only one that has begun. */
 bool group_points_begin_next(struct group_world *world)
 {
-	struct group_points *points = &world->points;
-	lock_group_acquire(&points->lock);
-	struct ls_op *op = points->first && !points->first->begun ? points->first : NULL;
-	lock_group_release(&points->lock);
+	struct ls_op *op = claim(&world->points, NULL);
 	if (!op)
 		return false;
 	ls_status status = begin(op);
 	if (status != LS_OK)
 		finish(op, group_op_settle(op, status, -1));
+	group_op_let_go(op);
+	return true;
+}
+
+bool group_points_take_back(struct ls_op *op)
+{
+	struct group_points *points = &op->group->world->points;
+	if (!points->serial)
+		return false;
+	lock_group_acquire(&points->lock);
+	bool mine = op->listed && !op->claimed;
+	if (mine)
+		op->claimed = true;
+	lock_group_release(&points->lock);
+	if (!mine)
+		return false;
+	op->engine.status = LS_CANCELLED;
+	finish(op, group_op_settle(op, LS_OK, -1));
 	return true;
 }
 

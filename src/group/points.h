@@ -32,7 +32,7 @@ ls_status group_points_await(struct ls_op *const *ops, int count, uint64_t until
 /* Goes on with all as far as is possible at once, unless somebody else does. */
 void group_points_help(struct group_world *world);
 /* How many of a group are not over. */
-long group_points_pending(const ls_group *group);
+long group_points_pending(ls_group *group);
 /* Before a group is closed, which has failed if any are pending: ends them. */
 void group_points_close(ls_group *group);
 /* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */
@@ -61,6 +61,10 @@ ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns);
 void group_points_end_all(ls_group *group);
 /* Setting P2P=serial: begins the next one; true if there was one. Under the right to drive. */
 bool group_points_begin_next(struct group_world *world);
+/* Ends one, cancelled, that it would have begun some time; false if it has, or somebody has ended it. */
+bool group_points_take_back(struct ls_op *op);
+/* Whether there is one that it would begin. */
+bool group_points_can_begin(struct group_points *points);
 
 /* ---- drive.c ---- */
 

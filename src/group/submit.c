@@ -36,7 +36,8 @@ void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_cal
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
-	op->may_leave = op->begun = op->pooled = false;
+	op->may_leave = op->pooled = false;
+	atomic_init(&op->begun, false);
 	op->callback = NULL;
 	op->callback_data = NULL;
 	atomic_init(&op->holders, 1);
@@ -110,11 +111,16 @@ static uint64_t awaited_peers(const struct engine_op *op)
 	return peers;
 }
 
+static bool has_begun(const struct ls_op *op)
+{
+	return atomic_load_explicit(&op->begun, memory_order_relaxed);
+}
+
 static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 {
-	uint64_t needs = reason == LS_TIMED_OUT && op->begun ? awaited_peers(&op->engine) : 0;
+	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
 	ls_status status = group_op_fail(op, reason, peer, needs);
-	if (op->begun && !retreat(op->group, &op->engine))
+	if (has_begun(op) && !retreat(op->group, &op->engine))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	trace_end(&op->group->world->trace, op->engine.record, status);
 	return status;
@@ -169,7 +175,7 @@ static bool begin(struct ls_op *op, struct engine_room *room)
 	if (engine_is_collective(op->engine.call.kind))
 		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
 	engine_submit(&group->engine, &op->engine, room);
-	op->begun = true;
+	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	return true;
 }
 
@@ -201,7 +207,7 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 {
 	struct engine *engine = &op->group->engine;
 	int peer = -1;
-	if (!op->begun && !begin(op, room)) {
+	if (!has_begun(op) && !begin(op, room)) {
 		*status = fail(op, LS_ABORTED, -1);
 		return true;
 	}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Under LOCKSTEP_P2P=serial: one message of a rank at a time, in the order of its calls, whoever begins it. */
+#include <sched.h>
+
+#include "tests.h"
+#include "values.h"
+
+enum { TURNS = 60, WINDOW = 8, SHORT = 5, LONG = 100000 };
+
+static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag, bool sends)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	ls_op *op;
+	if (sends)
+		OK(ls_isend(group, buffer, count, LS_INT32, peer, &options, &op));
+	else
+		OK(ls_irecv(group, buffer, count, LS_INT32, peer, &options, &op));
+	return op;
+}
+
+static void finish(ls_op *op, ls_status status)
+{
+	GIVES(status, ls_wait(op, 0));
+	ls_op_free(op);
+}
+
+struct prober {
+	ls_group *group;
+	_Atomic bool stop;
+};
+
+/* Takes in messages beside those who wait for them. */
+static void *probe(void *argument)
+{
+	struct prober *prober = argument;
+	struct ls_op_options options = {.size = sizeof options, .tag = TURNS};
+	struct ls_message message = {.size = sizeof message};
+	while (!atomic_load(&prober->stop)) {
+		GIVES(LS_PENDING, ls_iprobe(prober->group, LS_ANY_SOURCE, &options, &message));
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* Around a ring, several at a time: the agent, the caller and who waits all begin some. Even ranks send first, so
+ * no rank waits for one that waits for it. */
+void in_series_by_turns(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int next = (self->rank + 1) % self->size,
+	    before = (self->rank + self->size - 1) % self->size;
+	int32_t from[WINDOW][SHORT], to[WINDOW][SHORT];
+	struct prober prober = {.group = group};
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, probe, &prober) == 0);
+	for (int turn = 0; turn < TURNS; turn++) {
+		ls_op *sends[WINDOW], *receives[WINDOW];
+		for (int i = 0; i < WINDOW; i++) {
+			unsigned seed = (unsigned)(turn * WINDOW + i);
+			values_fill(from[i], SHORT, LS_INT32, LS_SUM, self->rank, seed);
+			for (int pass = 0; pass < 2; pass++) {
+				if ((self->rank % 2 == 0) == (pass == 0))
+					sends[i] = start(group, from[i], SHORT, next, turn, true);
+				else
+					receives[i] =
+						start(group, to[i], SHORT, before, turn, false);
+			}
+		}
+		for (int i = WINDOW - 1; i >= 0; i--) {
+			finish(receives[i], LS_OK);
+			finish(sends[i], LS_OK);
+			values_check_from(to[i], SHORT, LS_INT32, before,
+					  (unsigned)(turn * WINDOW + i));
+		}
+	}
+	atomic_store(&prober.stop, true);
+	CHECK(pthread_join(thread, NULL) == 0);
+	ls_group_close(group);
+}
+
+/* What waits for its turn is not seen by anybody, and can be taken back. */
+void in_series_taken_back(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct ls_message message = {.size = sizeof message};
+	int32_t value = 5, got[2] = {0, 0};
+	if (self->rank == 0) {
+		ls_op *first = start(group, &got[0], 1, 1, 1, false);
+		ls_op *waits = start(group, &value, 1, 1, 2, true);
+		ls_op *last = start(group, &got[1], 1, 1, 3, false);
+		OK(ls_cancel(waits));
+		GIVES(LS_PENDING, ls_cancel(waits));
+		finish(waits, LS_CANCELLED);
+		GIVES(LS_PENDING, ls_test(last));
+		OK(ls_cancel(first)); /* which has begun */
+		finish(first, LS_CANCELLED);
+		finish(last, LS_OK);
+		CHECK(got[0] == 0 && got[1] == 5);
+	} else {
+		finish(start(group, &value, 1, 0, 3, true), LS_OK);
+	}
+	OK(ls_barrier(group, NULL));
+	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &options, &message));
+	ls_group_close(group);
+}
+
+/* A group that ends takes along what waits for its turn in it, and nothing of another group. */
+void in_series_ended(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int32_t *buffer = values_alloc(world, LONG * 4, true), value = 0;
+	OK(ls_group_split(world, 0, 0, &group));
+	if (self->rank == 0) {
+		ls_op *first = start(group, buffer, LONG, 1, 1, false);
+		ls_op *second = start(group, buffer, LONG, 1, 1, true);
+		ls_op *other = start(world, &value, 1, 1, 1, false);
+		OK(ls_group_abort(group, "no longer needed"));
+		finish(second, LS_ABORTED);
+		finish(first, LS_ABORTED);
+		finish(other, LS_OK);
+		CHECK(value == 5);
+	} else {
+		value = 5;
+		finish(start(world, &value, 1, 0, 1, true), LS_OK);
+		GIVES(LS_ABORTED, ls_recv(group, buffer, LONG, LS_INT32, 0, NULL));
+	}
+	ls_group_close(group);
+	ls_group_close(world);
+	values_free(NULL, buffer, true);
+}
