@@ -222,7 +222,7 @@ void wait_ring(struct wait_bell *bell);
 /* A rank may have something that goes on only if some thread of it sees to it, while none waits for it. It
  * arms its bell, looks once more whether there is something to do, and leaves. The next wait_summon (with
  * `eager` the next wait_ring too) disarms the bell and calls a thread that sleeps in wait_summons. So that
- * thread costs nothing as long as others see to it. */
+ * thread costs nothing as long as others see to it. Model: test/model/summon.pml. */
 void wait_arm(struct wait_bell *bell, bool eager);
 void wait_disarm(struct wait_bell *bell);
 /* Whether the next wait_ring would call that thread. */

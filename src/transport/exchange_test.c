@@ -89,6 +89,13 @@ static void test_pieces(void **state)
 	run_size(33);
 }
 
+/* All ranks map everybody's segment into this one process. */
+#if defined(__SANITIZE_THREAD__)
+enum { MOST = 40 }; /* it leaves the program 1.5 TiB of addresses */
+#else
+enum { MOST = TRANSPORT_SIZE_MAX };
+#endif
+
 static void test_most(void **state)
 {
 	(void)state;
@@ -96,9 +103,9 @@ static void test_most(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = limit.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	if (limit.rlim_max < 3 * TRANSPORT_SIZE_MAX * TRANSPORT_SIZE_MAX)
+	if (limit.rlim_max < 3 * MOST * MOST)
 		skip();
-	run_size(TRANSPORT_SIZE_MAX);
+	run_size(MOST);
 }
 
 static void test_arguments(void **state)

@@ -4,7 +4,7 @@
  * long one are copied by whoever has time, and how both learn that it is over.
  *
  * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel: where the
- * bytes are, and who copies which piece of them. */
+ * bytes are, and who copies which piece of them. Models: test/model/mail.pml, test/model/parcel.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 

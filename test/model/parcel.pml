@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A long message and its parcel (src/transport/mail.h; src/engine/mailbox.c, arrive.c, point.c): a source
+ * sends two, one after the other through the same parcel, of two pieces each; its owner receives as many.
+ * Of each rank two threads see to it: the one whose operation it is, and another one, which posts what
+ * waits for room, takes a send back, or takes in what has arrived. The group may fail at any time; then
+ * both give up, and take their buffers back. A wait is a guard on the awaited words: see doorbell.pml. How
+ * a message gets into a slot and meets a receive is mail.pml's business; here `posted` is all there is of
+ * it.
+ *
+ * Shown: a message is either received, whole, each piece copied once, or it was taken back, and source and
+ * owner agree on which; nobody touches a buffer after its user has it back; the parcel is not used again
+ * while somebody may touch it; nobody waits forever. An atomic block touches at most one word that both
+ * ranks see, apart from those whose reader is ordered behind. */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 */
+#ifndef MUTANT
+#define MUTANT 0
+#endif
+
+#define PIECES 2
+#define USES 2
+
+/* mail_word */
+#define WORD(g, n) ((g) * 4 + (n))
+/* The cursor: generation, closed, met, pieces that were begun. */
+#define CURSOR(g) ((g) * 16)
+#define CLOSED 8
+#define MET 4
+#define BEGUN(c) ((c) & 3)
+#define IS_WITHDRAWN ((cursor & (CLOSED | MET)) == CLOSED)
+
+/* In memory that both ranks see. */
+byte posted;
+byte cursor, generation, gave, met, got, over;
+bit cause;
+
+/* Private to the source: mailbox->lock, and what it guards. */
+bit source_lock;
+mtype = { NEW, QUEUED, SENT, ASKED, MEETS, OVER };
+mtype sending = NEW; /* stage of the send */
+byte sends;          /* which one: its generation */
+bit in_use, adrift;  /* the parcel */
+
+/* Private to the owner, likewise. */
+bit owner_lock;
+mtype receiving = NEW;
+byte next = 1;       /* message to be taken in */
+byte message, use;   /* the receive's message; its parcel's generation */
+
+/* For the assertions only. */
+bit source_back[USES + 1], target_back[USES + 1]; /* the buffer belongs to its user again */
+bit was_met[USES + 1], taken_back[USES + 1];
+byte copied[USES + 1]; /* one bit each piece */
+
+#define LOCK(l) atomic { !l; l = 1 }
+#define UNLOCK(l) l = 0
+
+/* ---- both ---- */
+
+/* A piece takes its time. */
+inline copy(g, p)
+{
+	atomic {
+		assert(was_met[g] && !source_back[g] && !target_back[g]);
+		assert(!(copied[g] & (1 << p)));
+		copied[g] = copied[g] | (1 << p)
+	}
+	assert(!source_back[g] && !target_back[g])
+}
+
+/* mail_claim: p is PIECES if none is left. */
+inline claim(p)
+{
+	atomic {
+#if MUTANT == 3 /* it does not look whether the other has closed it */
+		if
+		:: BEGUN(cursor) < PIECES -> p = BEGUN(cursor); cursor++
+#else
+		if
+		:: !(cursor & CLOSED) && BEGUN(cursor) < PIECES -> p = BEGUN(cursor); cursor++
+#endif
+		:: else -> p = PIECES
+		fi
+	}
+}
+
+/* Copies what nobody else does; each piece is counted once it is there. stop: the group has failed. */
+inline copy_pieces(g, word, mine, p, stop)
+{
+	do
+	:: claim(p);
+	   if
+	   :: p == PIECES -> break
+	   :: else
+	   fi;
+#if MUTANT == 4 /* counted before it is copied */
+	   atomic { mine++; word = WORD(g, mine) }
+	   copy(g, p);
+#else
+	   copy(g, p);
+	   atomic { mine++; word = WORD(g, mine) }
+#endif
+	   if
+	   :: cause -> stop = 1; break
+	   :: else
+	   fi
+	od;
+	p = 0
+}
+
+/* is_out: how many pieces the other has begun, once no more are. */
+inline close(mine, theirs)
+{
+	atomic {
+#if MUTANT == 5 /* waits for one piece too few */
+		theirs = (BEGUN(cursor) > mine + 1 -> BEGUN(cursor) - mine - 1 : 0);
+#else
+		theirs = BEGUN(cursor) - mine;
+#endif
+#if MUTANT != 6 /* else the other goes on */
+		cursor = cursor | CLOSED
+#endif
+	}
+}
+
+/* ---- the source ---- */
+
+/* Under the lock: the parcel is free once the owner has seen what was taken back (sweep); then it is used. */
+inline flush()
+{
+	if
+	:: atomic { adrift && over >= WORD(sends - 1, 0) -> adrift = 0; in_use = 0 }
+	:: else
+	fi;
+	if
+	:: in_use
+	:: else ->
+		in_use = 1;
+		generation = sends;
+		cursor = CURSOR(sends);
+		atomic { posted = sends; sending = SENT }
+	fi
+}
+
+/* mail_withdraw */
+inline withdraw()
+{
+	atomic {
+		if
+		:: cursor == CURSOR(sends) ->
+			cursor = CURSOR(sends) | CLOSED;
+			taken_back[sends] = 1
+		:: else
+		fi
+	}
+}
+
+/* mailbox_parcel_done, or mailbox_parcel_adrift */
+inline send_is_over(was_withdrawn)
+{
+	LOCK(source_lock);
+	atomic {
+#if MUTANT == 7 /* free before the owner has seen that it was taken back */
+		in_use = 0;
+#else
+		in_use = was_withdrawn;
+		adrift = was_withdrawn;
+#endif
+		sending = OVER;
+		assert(taken_back[sends] == was_withdrawn);
+		assert(was_withdrawn || copied[sends] == 3);
+		source_back[sends] = 1;
+		UNLOCK(source_lock)
+	}
+}
+
+/* sent */
+inline see_to_send()
+{
+	do
+	::
+#if MUTANT == 1 /* the owner is done with what was taken back, too */
+		seen = over >= WORD(sends, 0);
+		withdrawn = !seen && IS_WITHDRAWN;
+#elif MUTANT == 2 /* it may be taken back, and seen by the owner, in between */
+		withdrawn = IS_WITHDRAWN;
+		seen = over >= WORD(sends, 0);
+#else
+		seen = over >= WORD(sends, 0);
+		withdrawn = IS_WITHDRAWN;
+#endif
+		if
+		:: withdrawn || seen -> send_is_over(withdrawn); break
+		:: else
+		fi;
+		if
+#if MUTANT == 12 /* before the owner has said that it has met it */
+		:: !helped ->
+#else
+		:: !helped && met >= WORD(sends, 0) ->
+#endif
+			copy_pieces(sends, gave, mine, piece, stop);
+			helped = 1
+		:: over >= WORD(sends, 0) || IS_WITHDRAWN
+		:: cause -> stop = 1
+		fi;
+		if
+		:: stop -> break
+		:: else
+		fi
+	od
+}
+
+/* engine_point_abandon */
+inline abandon_send()
+{
+	stage = sending;
+	if
+	:: stage == QUEUED ->
+		LOCK(source_lock);
+		if
+		:: sending == QUEUED -> sending = OVER
+		:: else -> withdraw()
+		fi;
+		UNLOCK(source_lock);
+#if MUTANT != 9 /* somebody else may have posted it meanwhile */
+		stage = sending
+#endif
+	:: else
+	fi;
+	if
+	:: stage == SENT ->
+#if MUTANT == 13 /* as if an owner that invites nobody had met nothing */
+		theirs = 0;
+		if
+		:: met >= WORD(sends, 0) -> close(mine, theirs)
+		:: else -> withdraw()
+		fi;
+#else
+		withdraw();
+		if
+		:: taken_back[sends] -> theirs = 0
+		:: else -> close(mine, theirs)
+		fi;
+#endif
+		theirs == 0 || got >= WORD(sends, theirs)
+	:: else
+	fi;
+	source_back[sends] = 1
+}
+
+proctype source()
+{
+	byte mine, piece, theirs;
+	bit seen, withdrawn, helped, stop;
+	mtype stage;
+	do
+	:: sends < USES ->
+		LOCK(source_lock);
+		atomic { sends++; sending = QUEUED };
+		flush();
+		UNLOCK(source_lock);
+		do
+		:: sending != QUEUED -> break
+		:: sending == QUEUED && over >= WORD(sends - 1, 0) ->
+			LOCK(source_lock);
+			if
+			:: sending == QUEUED -> flush()
+			:: else
+			fi;
+			UNLOCK(source_lock)
+		:: sending == QUEUED && cause -> stop = 1; break
+		od;
+		if
+		:: !stop -> see_to_send()
+		:: else
+		fi;
+		if
+		:: stop -> break
+		:: else -> atomic { mine = 0; helped = 0; seen = 0; withdrawn = 0 }
+		fi
+	:: else -> break
+	od;
+	if
+	:: stop -> abandon_send()
+	:: else
+	fi
+}
+
+/* Posts what waits for room, or takes it back once it is posted; or does nothing any more. */
+proctype thread_of_source()
+{
+	byte tries;
+	do
+	:: atomic {
+		!source_lock && sending == QUEUED && over >= WORD(sends - 1, 0) ->
+		source_lock = 1
+	   };
+	   flush();
+	   UNLOCK(source_lock)
+	:: atomic { !source_lock && sending == SENT && tries < 2 -> source_lock = 1; tries++ };
+	   withdraw();
+	   UNLOCK(source_lock)
+	:: break
+	od
+}
+
+/* ---- the owner ---- */
+
+/* mailbox_arrive, under the lock: what is there meets the receive, or is discarded. */
+inline arrive()
+{
+	do
+	:: receiving == ASKED && posted >= next ->
+		atomic { gen = generation; assert(gen == next) };
+#if MUTANT == 11 /* a look and a store, and not one step */
+		is_mine = cursor == CURSOR(gen);
+		atomic {
+			if
+			:: is_mine -> cursor = CURSOR(gen) | MET; was_met[next] = 1
+#else
+		atomic {
+			is_mine = cursor == CURSOR(gen);
+			if
+			:: is_mine -> cursor = CURSOR(gen) | MET; was_met[next] = 1
+#endif
+			:: else
+			fi;
+			assert(!was_met[next] || !taken_back[next])
+		}
+		if
+		:: is_mine ->
+			/* The source may help, if it sees where to. */
+			if
+			:: met = WORD(gen, 0)
+			:: skip
+			fi;
+			atomic { message = next; use = gen; receiving = MEETS }
+		:: else ->
+#if MUTANT != 14 /* else the source never learns of it */
+			over = WORD(gen, 0)
+#endif
+		fi;
+		atomic { next++; is_mine = 0; gen = 0 }
+	:: else -> break
+	od
+}
+
+/* met, and given */
+inline see_to_receive()
+{
+	copy_pieces(message, got, mine, piece, stop);
+	if
+	:: stop
+	:: else ->
+		if
+#if MUTANT == 8 /* what the source has claimed may not be there yet */
+		:: true
+#else
+		:: mine == PIECES || gave >= WORD(use, PIECES - mine)
+#endif
+		:: cause -> stop = 1
+		fi
+	fi;
+	if
+	:: !stop && cursor & CLOSED -> stop = 1
+	:: else
+	fi;
+	if
+	:: stop
+	:: else ->
+		atomic {
+			assert(copied[message] == 3);
+			target_back[message] = 1;
+			over = WORD(use, 0)
+		}
+	fi
+}
+
+inline abandon_receive()
+{
+	stage = receiving;
+	if
+	:: stage == ASKED ->
+		LOCK(owner_lock);
+		if
+		:: receiving == ASKED -> receiving = OVER
+		:: else
+		fi;
+		UNLOCK(owner_lock);
+#if MUTANT != 10 /* somebody else may have let it meet a message meanwhile */
+		stage = receiving
+#endif
+	:: else
+	fi;
+	if
+	:: stage == MEETS ->
+		close(mine, theirs);
+		theirs == 0 || gave >= WORD(use, theirs)
+	:: else
+	fi;
+	if
+	:: receiving == MEETS -> target_back[message] = 1
+	:: else
+	fi
+}
+
+proctype owner()
+{
+	byte mine, piece, theirs, gen, count;
+	bit is_mine, stop;
+	mtype stage;
+	do
+	:: count < USES ->
+		LOCK(owner_lock);
+		atomic { receiving = ASKED; count++ };
+		arrive();
+		UNLOCK(owner_lock);
+		/* Nothing may come any more: what was sent may have been taken back. */
+end_asked:	do
+		:: receiving != ASKED -> break
+		:: receiving == ASKED && posted >= next ->
+			LOCK(owner_lock);
+			arrive();
+			UNLOCK(owner_lock)
+		:: receiving == ASKED && cause -> stop = 1; break
+		od;
+		if
+		:: !stop -> see_to_receive()
+		:: else
+		fi;
+		if
+		:: stop -> break
+		:: else -> mine = 0
+		fi
+	:: else -> break
+	od;
+	if
+	:: stop -> abandon_receive()
+	:: else
+	fi
+}
+
+/* Takes in what has arrived; or does nothing any more. */
+proctype thread_of_owner()
+{
+	byte gen;
+	bit is_mine;
+	do
+	:: atomic { !owner_lock && receiving == ASKED && posted >= next -> owner_lock = 1 };
+	   arrive();
+	   UNLOCK(owner_lock)
+	:: break
+	od
+}
+
+proctype failure()
+{
+	if
+	:: cause = 1
+	:: skip
+	fi
+}
+
+init {
+	atomic {
+		run source(); run thread_of_source(); run owner(); run thread_of_owner(); run failure()
+	}
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Who sees to sends and receives that run beside the caller (src/group/points.c, agent.c), and how a peer
+ * calls the agent when nobody does (wait_arm, wait_summon, wait_summons in src/base/wait.h). One thread of
+ * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
+ * then waits, or goes away. A third one takes in what has arrived, and copies nothing. The peer posts the
+ * message and makes the room, in one order or the other, and needs the first to be seen to before it does
+ * the second; or it does not need the send, as one that is copied by the peer, and then it wants no agent.
+ * A wait of a thread is a guard on the words it awaits: see doorbell.pml. What is done under the mailbox'
+ * lock is one step.
+ *
+ * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
+ * the board says is true: while unpublished is 0, all threads are blocked or away, and none of the words
+ * that are shown for the agent is there, the rank does nothing by itself. */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 */
+#ifndef MUTANT
+#define MUTANT 0
+#endif
+
+/* The bell: WAIT_ARMED and WAIT_ARMED_EAGER. */
+#define ARMED 1
+#define EAGER 2
+byte bits;
+bit called; /* bell->summons is not what the agent has seen */
+
+/* What the peer stores. */
+bit posted, room;
+
+/* The mailbox: how far the two operations are. */
+#define NONE 0
+#define ASKED 1
+#define MET 2
+#define QUEUED 3
+#define DONE 4 /* the group has not been told yet */
+#define OVER 5
+byte receive, send;
+#define IS_PENDING(stage) (stage != NONE && stage != OVER)
+#define RECEIVE_IS_READY (receive == ASKED && posted)
+#define SEND_IS_READY (send == QUEUED && room)
+
+/* What points->lock guards. */
+bit driven, armed, eager, shown;
+byte agent_count, eager_count;
+bit send_listed, send_wants;
+
+byte resting; /* threads that wait for the one that drives, or drive and sleep */
+/* What has become of a word since a thread looked; 0: it has not looked, or forgotten it. */
+#define SEEN 1
+#define CHANGED 2
+byte news[2], points[2];
+byte unpublished;
+bit shows_receive, shows_send; /* which words the watch shows for the agent */
+
+bit needs_send = 1; /* the peer does */
+
+/* For the assertions only. */
+bit agent_counts;
+bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and what they wait for */
+#define IS_THERE(u) ((for_receive[u] && posted) || (for_send[u] && room) || points[u] == CHANGED)
+#define IS_QUIET(u) (gone[u] || (blocked[u] && !IS_THERE(u)))
+
+/* Under points->lock: nothing in between is seen by anybody else, but that unpublished may be higher. */
+#define UNDER_LOCK atomic {
+#define UNLOCKED assert(unpublished == (armed && !shown) + agent_counts) }
+
+/* ---- the bell ---- */
+
+/* `calling` as in wait.c: of the bits that call, one is enough. */
+#define RING(calling)                                             \
+	atomic {                                                  \
+		if                                                \
+		:: bits & calling -> bits = 0; called = 1         \
+		:: else                                           \
+		fi                                                \
+	}
+
+/* ---- arming, under the lock ---- */
+
+inline hide()
+{
+	if
+	:: shown -> shown = 0; shows_receive = 0; shows_send = 0; unpublished++
+	:: else
+	fi
+}
+
+inline disarm()
+{
+	if
+	:: armed ->
+#if MUTANT != 2 /* else it is counted out twice */
+		hide();
+#endif
+		armed = 0;
+		eager = 0;
+		bits = 0;
+		unpublished--
+	:: else
+	fi
+}
+
+inline arm()
+{
+	if
+	:: !armed -> unpublished++; armed = 1
+	:: else
+	fi;
+	eager = eager_count > 0;
+#if MUTANT != 10 /* what was shown is not all that the agent wakes for any more */
+	hide();
+#endif
+	bits = bits | ARMED | (eager -> EAGER : 0)
+}
+
+/* group_points_take */
+inline take(mine)
+{
+	UNDER_LOCK
+		mine = !driven;
+		driven = 1;
+		if
+		:: mine -> disarm()
+		:: else
+		fi;
+	UNLOCKED
+}
+
+/* Whether something could go on now, for one that has armed the agent. */
+inline arm_and_look(ready)
+{
+	UNDER_LOCK
+		ready = !driven && agent_count > 0;
+		if
+		:: ready -> arm()
+		:: else
+		fi;
+	UNLOCKED
+#if MUTANT == 1 /* what came before it was armed has called nobody */
+	ready = 0
+#else
+	ready = ready && (receive == MET || RECEIVE_IS_READY || SEND_IS_READY)
+#endif
+}
+
+/* ---- going on with everything ---- */
+
+/* Something is over, or new, for those that rest; on the doorbell of the rank itself. */
+inline tell_resting()
+{
+	if
+	:: resting > 0 ->
+		points[0] = (points[0] -> CHANGED : 0);
+		points[1] = (points[1] -> CHANGED : 0);
+		RING(EAGER)
+	:: else
+	fi
+}
+
+/* group_points_collect */
+inline collect()
+{
+	atomic {
+		if
+		:: receive == DONE -> receive = OVER; agent_count--; tell_resting()
+		:: else
+		fi
+	}
+	atomic {
+		if
+		:: send == DONE ->
+			send = OVER;
+			send_listed = 0;
+			agent_count = agent_count - send_wants;
+			eager_count = eager_count - send_wants;
+			tell_resting()
+		:: else
+		fi
+	}
+}
+
+/* more: a slice of the message is copied, and not all. */
+inline sweep(more)
+{
+	atomic {
+		if
+		:: RECEIVE_IS_READY -> receive = MET
+		:: else
+		fi;
+		if
+		:: SEND_IS_READY -> send = DONE
+		:: else
+		fi;
+		if
+		:: receive == MET -> receive = DONE; more = 0
+		:: receive == MET -> more = 1
+		:: receive != MET -> more = 0
+		fi
+	}
+	collect()
+}
+
+/* group_points_leave */
+inline leave(more, mine)
+{
+	do
+	::
+		UNDER_LOCK
+			driven = 0;
+			more = more && agent_count > 0;
+			if
+			:: more -> arm()
+			:: else
+			fi;
+		UNLOCKED
+#if MUTANT != 12 /* who rests has to drive now */
+		atomic { tell_resting() };
+#endif
+		if
+		:: atomic { more -> called = 1; more = 0; break }
+		:: else
+		fi;
+#if MUTANT == 3 /* whatever came while it drove was no call */
+		break;
+#endif
+		arm_and_look(mine);
+		if
+		:: mine -> take(mine)
+		:: else
+		fi;
+		if
+		:: mine -> sweep(more)
+		:: else -> break
+		fi
+	od
+}
+
+/* ---- the threads of the user ---- */
+
+/* group_points_arm, after something has begun. */
+inline begun()
+{
+	UNDER_LOCK
+#if MUTANT == 7 /* who drives may sleep, and does not know of it */
+	tells = 0;
+#else
+	tells = driven;
+#endif
+#if MUTANT == 6 /* its bell may not ring for room */
+	mine = armed && receive != MET;
+#else
+	mine = armed && receive != MET && eager == (eager_count > 0);
+#endif
+	if
+	:: mine -> hide()
+	:: else
+	fi;
+	UNLOCKED
+	if
+	:: tells ->
+		/* group_points_call_driver */
+		atomic {
+			news[0] = (news[0] -> CHANGED : 0);
+			news[1] = (news[1] -> CHANGED : 0)
+		}
+		atomic { tell_resting() }
+	:: else
+	fi;
+	if
+	:: mine
+	:: else ->
+		arm_and_look(mine);
+		if
+		:: mine -> take(mine)
+		:: else
+		fi;
+		if
+		:: mine -> sweep(more); leave(more, mine)
+		:: else
+		fi
+	fi
+}
+
+/* group_points_start */
+inline start(u)
+{
+	UNDER_LOCK
+		agent_count = agent_count + (u == 0);
+		send_listed = send_listed || u == 1;
+	UNLOCKED
+	atomic {
+		if
+		:: u == 0 -> receive = (posted -> MET : ASKED)
+		:: u == 1 -> send = (room -> DONE : QUEUED)
+		fi
+	}
+	collect();
+	if
+	:: u == 1 && send == QUEUED && needs_send ->
+		UNDER_LOCK
+			if
+			:: send_listed -> send_wants = 1; agent_count++; eager_count++
+			:: else
+			fi;
+		UNLOCKED
+	:: else
+	fi;
+	if
+	:: IS_PENDING(receive) || IS_PENDING(send) -> begun()
+	:: else
+	fi
+}
+
+#define IS_OVER(u) ((u == 0 && receive == OVER) || (u == 1 && send == OVER))
+
+/* Until one of its words is there. */
+inline sleep(u)
+{
+	blocked[u] = 1;
+	atomic { IS_THERE(u) -> blocked[u] = 0 }
+}
+
+/* What to wait for until something can go on. */
+inline gather(u)
+{
+	atomic {
+		for_receive[u] = receive == ASKED;
+		for_send[u] = send == QUEUED;
+#if MUTANT != 14 /* what another thread has taken in meanwhile has no word */
+		more = more || receive == MET
+#endif
+	}
+}
+
+/* wait_driving: the news come before it is seen to rest. */
+inline rest_driving(u)
+{
+	resting++;
+	points[u] = SEEN;
+	if
+	:: news[u] != CHANGED && !IS_OVER(u) -> sleep(u)
+	:: else
+	fi;
+	atomic { resting--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
+}
+
+/* drive: until the thread's own operation is over. */
+inline drive(u)
+{
+	do
+	::
+#if MUTANT == 13 /* what is begun while it looks is not looked at, and wakes nobody */
+		sweep(more);
+		gather(u);
+		news[u] = SEEN;
+#else
+		news[u] = SEEN;
+		sweep(more);
+		gather(u);
+#endif
+		if
+		:: atomic { IS_OVER(u) -> for_receive[u] = 0; for_send[u] = 0; news[u] = 0; break }
+		:: else
+		fi;
+		if
+		:: atomic { more -> for_receive[u] = 0; for_send[u] = 0 }
+		:: else -> rest_driving(u)
+		fi
+	od
+}
+
+/* rest: until the one who drives has something to say. */
+inline rest(u)
+{
+	resting++;
+	points[u] = SEEN;
+	if
+	:: IS_OVER(u)
+#if MUTANT != 15 /* who drove may just have left, and seen nobody rest */
+	:: !IS_OVER(u) && !driven
+	:: !IS_OVER(u) && driven -> sleep(u)
+#else
+	:: else -> sleep(u)
+#endif
+	fi;
+	atomic { resting--; points[u] = 0 }
+}
+
+/* group_points_await */
+inline await(u)
+{
+	do
+	:: IS_OVER(u) -> break
+	:: else ->
+		take(mine);
+		if
+		:: mine -> drive(u); leave(more, mine)
+		:: else -> rest(u)
+		fi
+	od
+}
+
+proctype user(bit u)
+{
+	bit mine, more, tells;
+	start(u);
+	atomic { mine = 0; tells = 0 };
+	if
+	:: true -> await(u) /* `else` in there must not mean here */
+	:: skip
+	fi;
+	gone[u] = 1
+}
+
+/* Blocks in a call of its own, and takes in what has arrived for everybody: see run_blocking. */
+proctype other()
+{
+end:	atomic { RECEIVE_IS_READY && needs_send -> receive = MET }
+}
+
+/* ---- the agent ---- */
+
+proctype agent()
+{
+	bit mine, more;
+	goto end_sleeps;
+	do
+	::
+#if MUTANT != 5 /* a call while it drives would be overlooked */
+		called = 0;
+#endif
+#if MUTANT == 8 /* for a moment it drives, and the board does not say so */
+		take(mine);
+		if
+		:: mine -> atomic { unpublished++; agent_counts = 1 }
+		:: else
+		fi;
+#else
+		atomic { unpublished++; agent_counts = 1; take(mine) }
+#endif
+		if
+		:: mine ->
+			do
+			:: sweep(more);
+			   if
+			   :: more
+			   :: else -> break
+			   fi
+			od;
+			leave(more, mine)
+		:: else
+		fi;
+		if
+		:: agent_counts -> atomic { unpublished--; agent_counts = 0; mine = 0 }
+		:: else
+		fi;
+#if MUTANT == 5
+		called = 0;
+#endif
+end_sleeps:	called
+	od
+}
+
+/* ---- the watch ---- */
+
+/* group_points_show, at some time, or never. */
+proctype watch()
+{
+	if
+	:: UNDER_LOCK
+		needs_send ->
+		if
+		:: armed && !driven && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); called = 1
+#if MUTANT == 9 /* what another thread has taken in has no word that is there */
+		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY) ->
+#else
+		:: armed && !driven && receive == MET -> hide(); called = 1
+		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY || receive == MET) ->
+#endif
+			unpublished = unpublished - !shown;
+			shown = 1;
+			shows_receive = receive == ASKED;
+			shows_send = send == QUEUED
+		:: else -> hide()
+		fi;
+	   UNLOCKED
+	:: true
+	fi
+}
+
+/* ---- the peer ---- */
+
+inline post()
+{
+#if MUTANT == 4 /* it may be armed in between, and look too early */
+	RING(ARMED | EAGER);
+	posted = 1;
+#else
+	posted = 1;
+	RING(ARMED | EAGER);
+#endif
+	receive >= DONE
+}
+
+inline make_room()
+{
+	room = 1;
+#if MUTANT == 11 /* as of a short message, for which nobody is called */
+	skip;
+#else
+	RING(EAGER);
+#endif
+	send >= DONE || !needs_send
+}
+
+proctype peer()
+{
+	if
+	:: post(); make_room()
+	:: make_room(); post()
+	fi
+}
+
+/* ---- what the board says ---- */
+
+proctype diagnosis()
+{
+end:	atomic {
+		unpublished == 0 && IS_QUIET(0) && IS_QUIET(1) &&
+			!((shows_receive && posted) || (shows_send && room)) &&
+			(receive == MET || RECEIVE_IS_READY || (SEND_IS_READY && needs_send)) ->
+		assert(false)
+	}
+}
+
+init {
+	atomic {
+		if
+		:: needs_send = 0
+		:: true
+		fi;
+		run user(0); run user(1); run other(); run agent(); run watch(); run peer(); run diagnosis()
+	}
+}
