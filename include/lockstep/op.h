@@ -71,7 +71,8 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_
 
 /* Gives the handle back; NULL is allowed. The operation itself goes on. Freed without ls_wait, ls_wait_any
  * or ls_test having told its status, it is reported once, for then nobody knows whether it failed; a
- * callback counts as telling. All handles must be freed before ls_group_close. */
+ * callback counts as telling. All handles must be freed before ls_group_close, each once for the call that gave
+ * it: short messages that are over at once share a handle. */
 LS_EXPORT void ls_op_free(ls_op *op);
 
 #ifdef __cplusplus

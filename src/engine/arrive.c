@@ -130,12 +130,11 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 /* Both ranks sent before they received, by calls that block: had these messages been longer, each would have
  * waited for the other. The other had begun fewer receives than I had made such sends, so at least one of mine was
  * met by none; and so was its own. Where several threads send and receive nothing can be said. */
-static bool is_unsafe(const struct engine *engine, const struct engine_op *op,
-		      const struct mail_message *message)
+bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_message *message)
 {
 	const struct engine_mailbox *mailbox = engine->mailbox;
 	const struct mailbox_peer *peer = &mailbox->peers[message->source];
-	return op->point.blocks && !mailbox->mixed && message->envelope.flags & MAIL_BLOCKS &&
+	return !mailbox->mixed && message->envelope.flags & MAIL_BLOCKS &&
 	       (int32_t)(peer->sends - message->envelope.receives) > 0 &&
 	       message->source != engine->team->rank;
 }
@@ -148,7 +147,7 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
 	op->point.message = *message;
-	op->point.unsafe = is_unsafe(engine, op, message);
+	op->point.unsafe = op->point.blocks && engine_mailbox_is_unsafe(engine, message);
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
@@ -212,8 +211,7 @@ void engine_mailbox_arrivals(struct engine *engine, const struct engine_op *op)
 
 /* ---- receives ---- */
 
-/* The place of the oldest message that fits among those of one source, or -1. */
-static int find_unmet(const struct mailbox_peer *peer, int tag)
+int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag)
 {
 	for (uint32_t i = 0; i < peer->unmet_count; i++)
 		if (tag == MATCH_ANY || peer->unmet[i].envelope.tag == tag)
@@ -225,19 +223,19 @@ static int find_unmet(const struct mailbox_peer *peer, int tag)
 static int find_source(struct engine_mailbox *mailbox, int size, int source, int tag, int *place)
 {
 	if (source != MATCH_ANY) {
-		*place = find_unmet(&mailbox->peers[source], tag);
+		*place = engine_mailbox_find_unmet(&mailbox->peers[source], tag);
 		return *place < 0 ? -1 : source;
 	}
 	for (int i = 0; i < size; i++) {
 		int q = (mailbox->turn + i) % size;
-		*place = find_unmet(&mailbox->peers[q], tag);
+		*place = engine_mailbox_find_unmet(&mailbox->peers[q], tag);
 		if (*place >= 0)
 			return q;
 	}
 	return -1;
 }
 
-static void take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
+void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
 {
 	*out = peer->unmet[place];
 	peer->unmet_count--;
@@ -253,7 +251,7 @@ static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRE
 	int size = engine->team->size, place, q;
 	while ((q = find_source(mailbox, size, entry->source, entry->tag, &place)) >= 0) {
 		struct mail_message message;
-		take_unmet(&mailbox->peers[q], place, &message);
+		engine_mailbox_take_unmet(&mailbox->peers[q], place, &message);
 		if (entry->source == MATCH_ANY)
 			mailbox->turn = (q + 1) % size;
 		if (!claim(engine, op, &message))
@@ -300,7 +298,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 		if (parcel == 0 || parcel > MAIL_SLOTS ||
 		    !transport_mail_is_withdrawn(&peer->from->parcels[parcel - 1]))
 			break;
-		take_unmet(peer, place, out);
+		engine_mailbox_take_unmet(peer, place, out);
 		discard(engine, peer, out, &peer->from->parcels[parcel - 1]);
 	}
 	lock_mail_release(&mailbox->lock);

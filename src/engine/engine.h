@@ -39,8 +39,11 @@ enum {
 	 * while the next is made, and a rank needs room for ENGINE_SLOTS of them and not for all. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_SLOTS = 2,
-	/* Plain payloads of messages are copied into the arena below this, and read where they are above. */
-	ENGINE_POINT_READ_BYTES = 16 * 1024,
+	/* Plain payloads of messages are copied into the arena below this, and read where they are above: two copies
+	 * from cache to cache take less time than the system needs to find the pages, up to a size that is too much to
+	 * have twice. With REMOTE=always there is a lower bound. */
+	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
+	ENGINE_POINT_READ_LEAST = 16 * 1024,
 	/* So much of a message is copied before somebody looks what else there is to do. */
 	ENGINE_POINT_SLICE = 16,
 };
@@ -266,6 +269,15 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 
 /* ---- sends and receives: see mailbox.h ---- */
 
+/* A send of `bytes` that is over at once: true, it lies with the peer. Of a call that blocks, or not; record: its
+ * number in the trace. False: nothing has been done, as there is something in the way. */
+bool engine_point_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
+			     uint64_t record, bool blocks);
+/* A receive from one source whose message is there, and is short: true, *out tells which, and *unsafe as
+ * op->point.unsafe. False: *word is what to wait for before it is tried again, unless it is not short. */
+bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
+				uint64_t bytes, bool blocks, struct mail_message *out, bool *unsafe,
+				struct wait_word *word);
 /* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
  * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; more
  * than max are left out, and *count is max + 1. Words of others than the `own_count` that the caller waits

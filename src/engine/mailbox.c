@@ -125,9 +125,14 @@ uint32_t engine_point_pending(const struct engine *engine)
 
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 {
-	uint32_t tid = trace_thread_id();
 	if (op->point.detached)
 		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	engine_mailbox_note_thread(mailbox);
+}
+
+void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
+{
+	uint32_t tid = trace_thread_id();
 	if (!mailbox->tid)
 		mailbox->tid = tid;
 	mailbox->mixed |= mailbox->tid != tid;

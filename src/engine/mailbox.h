@@ -84,6 +84,15 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 			     enum engine_point_stage stage) LOCK_REQUIRES(mail);
 /* A new operation, and the thread that made it. */
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
+void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
+/* The place of the oldest message that fits among those of one source that have arrived, or -1; and takes it out. */
+int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
+void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
+	LOCK_REQUIRES(mail);
+/* Whether its sender and this rank, which receives it by a call that blocks, would each wait for the other had the
+ * messages been long. */
+bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_message *message)
+	LOCK_REQUIRES(mail);
 /* A receive asks no longer. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 /* A send waits for room no longer. */

@@ -37,7 +37,9 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	if (op->input_bytes < ENGINE_POINT_READ_BYTES || engine->remote == SETTING_REMOTE_OFF ||
+	uint64_t read_from = engine->remote == SETTING_REMOTE_ALWAYS ? ENGINE_POINT_READ_LEAST
+								     : ENGINE_POINT_READ_BYTES;
+	if (op->input_bytes < read_from || engine->remote == SETTING_REMOTE_OFF ||
 	    !transport_reads_me(engine->team))
 		return stage_copy(engine, op);
 	op->input_offset = (uint64_t)(uintptr_t)op->call.send;

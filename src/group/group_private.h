@@ -66,6 +66,7 @@ struct ls_op {
 	struct ls_op *batch,
 		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
 	bool is_batch;
+	bool shared;            /* the handle of many that are over; nobody's to give back */
 	uint32_t batch_tid;     /* of a batch: the thread it belongs to */
 	_Atomic uint32_t parts; /* of a batch: parts that are not over, and the batch call itself */
 	_Atomic uint32_t worst; /* of a batch: the first status of a part that is not LS_OK */
@@ -194,6 +195,8 @@ struct ls_group {
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t any_receives;
 	_Atomic uint64_t warned[GROUP_WARNED]; /* call sites */
+	/* Handles of all short messages that were over when their calls returned. */
+	struct ls_op sent, received;
 	/* Messages to and from each peer, for the records. */
 	_Atomic uint64_t sends[PLAN_SIZE_MAX];
 	_Atomic uint64_t receives[PLAN_SIZE_MAX];

@@ -195,6 +195,7 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
 	group_lane_init(&group->lane);
 	group_pool_init(&group->pool);
+	group_short_init(group);
 	group_progress_init(group);
 	group->next_points = NULL;
 	atomic_store(&group->has_points, false);

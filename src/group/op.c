@@ -287,6 +287,8 @@ void ls_op_free(ls_op *op)
 {
 	if (!op || op->group->world->fork_generation != fork_generation())
 		return;
+	if (op->shared)
+		return;
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
 		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
 			    (unsigned long long)op->engine.seq);

@@ -77,7 +77,7 @@ static uint64_t next_number(ls_group *group, const struct engine_call *call)
 	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-static void fill_message(struct ls_message *out, const struct mail_message *met)
+void group_point_fill(struct ls_message *out, const struct mail_message *met)
 {
 	struct ls_message all = {.size = out->size,
 				 .source = met->source,
@@ -90,13 +90,12 @@ static void fill_message(struct ls_message *out, const struct mail_message *met)
 void group_point_deliver(const struct ls_op *op)
 {
 	if (op->message)
-		fill_message(op->message, &op->engine.point.message);
+		group_point_fill(op->message, &op->engine.point.message);
 	if (op->block)
 		*op->block = op->engine.call.recv;
 }
 
-/* What is safe only because the messages were short is said once for each place in the program. */
-static void warn(ls_group *group, const struct ls_op *op, const void *site)
+void group_point_warn(ls_group *group, int peer, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
 	uint64_t key = (uint64_t)(uintptr_t)site;
@@ -111,13 +110,32 @@ static void warn(ls_group *group, const struct ls_op *op, const void *site)
 	uint32_t step;
 	const struct trace_view *view = &group->world->views[group->world->rank];
 	where[0] = '\0';
-	if (view->header && trace_read(view, op->engine.record, &record, &step))
+	if (view->header && trace_read(view, index, &record, &step))
 		trace_site(view, &record, where, sizeof where);
-	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, op->group->rank, op->engine.call.peer,
-		    op->engine.call.tag, where[0] ? where : "an unknown place");
+	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, group->rank, peer, tag,
+		    where[0] ? where : "an unknown place");
 }
 
 /* ---- the two ways ---- */
+
+static struct group_short short_of(ls_group *group, const struct call *call,
+				   const struct ls_op_options *options, bool blocks)
+{
+	return (struct group_short){.group = group,
+				    .call = &call->engine,
+				    .bytes = call->engine.count * ls_dtype_bytes(call->engine.dtype),
+				    .options = options,
+				    .site = call->site,
+				    .blocks = blocks};
+}
+
+/* Whether it may be over before it is made an operation. */
+static bool may_be_short(const ls_group *group, const struct call *call)
+{
+	return call->engine.peer >= 0 && !call->gives && !call->block &&
+	       !group->world->points.serial &&
+	       call->engine.count * ls_dtype_bytes(call->engine.dtype) <= MAIL_INLINE_BYTES;
+}
 
 static ls_status run_blocking(ls_group *group, const struct call *call,
 			      const struct ls_op_options *options)
@@ -134,13 +152,20 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	op.message = options->message;
 	op.block = call->block;
 	group_op_open(&op, options, call->site);
+	struct group_short message = short_of(group, call, options, true);
+	if (call->engine.kind == TRACE_RECV && may_be_short(group, call) &&
+	    group_short_await(&message, op.engine.record)) {
+		group_points_collect(group);
+		return LS_OK;
+	}
 	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
 	if (status == LS_OK)
 		group_point_deliver(&op);
 	/* What it took in may have been for others. */
 	group_points_collect(group);
 	if (op.engine.point.unsafe)
-		warn(group, &op, call->site);
+		group_point_warn(group, op.engine.call.peer, op.engine.call.tag, op.engine.record,
+				 call->site);
 	return status;
 }
 
@@ -175,6 +200,22 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	return status;
 }
 
+/* Whether it is over already. Of one with a handle that handle is one for all that were over at once. */
+static bool run_short(ls_group *group, const struct call *call, const struct ls_op_options *options,
+		      bool blocks, ls_op **out)
+{
+	if (options->callback || !may_be_short(group, call))
+		return false;
+	struct group_short message = short_of(group, call, options, blocks);
+	bool sends = call->engine.kind == TRACE_SEND;
+	bool over = sends ? group_short_send(&message) : group_short_receive(&message);
+	/* What it took in may have been for others. */
+	group_points_collect(group);
+	if (over && out)
+		*out = sends ? &group->sent : &group->received;
+	return over;
+}
+
 static ls_status run(ls_group *group, struct call *call, const struct ls_op_options *given,
 		     ls_op **out)
 {
@@ -188,9 +229,12 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	if (!out)
 		out = options.op;
 	wait_thread_enter(&group->waiter);
+	struct ls_op *batch = out || options.callback ? NULL : group_batch_find(group);
+	bool blocks = !out && !options.callback && !batch;
+	if (run_short(group, call, &options, blocks, out))
+		return LS_OK;
 	if (out || options.callback)
 		return run_beside(group, call, &options, NULL, out);
-	struct ls_op *batch = group_batch_find(group);
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
 	if (!group->world->points.serial)
@@ -339,7 +383,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	group_points_collect(group);
 	if (progress != ENGINE_DONE)
 		return LS_PENDING;
-	fill_message(out, &met);
+	group_point_fill(out, &met);
 	return LS_OK;
 }
 
@@ -363,7 +407,7 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
 	group_points_collect(group);
 	if (status == LS_OK)
-		fill_message(out, &op.engine.point.message);
+		group_point_fill(out, &op.engine.point.message);
 	return status;
 }
 

@@ -45,6 +45,30 @@ void group_points_quiet(ls_group *group);
 /* Fills what the caller of a receive that is over wants to know. */
 void group_point_deliver(const struct ls_op *op);
 
+/* Tells the caller of a receive what it has met. */
+void group_point_fill(struct ls_message *out, const struct mail_message *met);
+/* Says once for each call site that a receive was safe only because its message was short. */
+void group_point_warn(ls_group *group, int peer, int tag, uint64_t record, const void *site);
+
+/* ---- short.c ---- */
+
+struct group_short {
+	ls_group *group;
+	const struct engine_call *call; /* checked; to, or from, one peer */
+	uint64_t bytes;
+	const struct ls_op_options *options;
+	const void *site;
+	bool blocks; /* the call that makes it */
+};
+
+/* Fills the two handles. */
+void group_short_init(ls_group *group);
+/* True: it is over, with LS_OK, and recorded. False: nothing has been done. */
+bool group_short_send(const struct group_short *message);
+bool group_short_receive(const struct group_short *message);
+/* A receive that blocks and whose record has been begun: true, it has come soon, and is over and recorded. */
+bool group_short_await(const struct group_short *message, uint64_t index);
+
 /* ---- batch.c ---- */
 
 /* The batch of the calling thread, NULL: it is in none. */

@@ -292,13 +292,13 @@ static bool all_in_use(const struct memory *memory, size_t *first, size_t last) 
 	return true;
 }
 
-/* Makes pages [first, last] private, in runs of those that are not so yet. */
-static int make_private(struct memory *memory, size_t first, size_t last) LOCK_REQUIRES(memory)
+/* Makes pages [first, stop) private, in runs of those that are not so yet. */
+static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_REQUIRES(memory)
 {
 	size_t end;
-	for (size_t page = first; page <= last; page = end) {
+	for (size_t page = first; page < stop; page = end) {
 		bool done = memory->table[page].page_detached;
-		for (end = page; end <= last && memory->table[end].page_detached == done;)
+		for (end = page; end < stop && memory->table[end].page_detached == done;)
 			end++;
 		if (done)
 			continue;
@@ -349,7 +349,7 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 		page += class_pages(block->size_class);
 	}
 	if (in_use)
-		error = make_private(memory, first, last);
+		error = make_private(memory, first, last + 1);
 	lock_memory_release(&memory->lock);
 	if (!in_use)
 		error = EINVAL;

@@ -270,37 +270,65 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 			      memory_order_release)
 
 /* What is reserved stays zero. */
-static void store_begin(struct trace_slot *slot, uint64_t index, const struct trace_begin *begin)
+static void store_all(struct trace_slot *slot, uint64_t index, const struct trace_begin *begin,
+		      uint64_t begin_ticks, uint64_t end_ticks)
 {
-	const union state_word running = {.field = {.state = TRACE_RUNNING}};
+	const union state_word now = {.field = {.state = end_ticks ? TRACE_DONE : TRACE_RUNNING}};
+	atomic_store_explicit(&slot->step, 0, memory_order_release);
 	STORE(slot, index, index);
 	STORE(slot, seq, begin->seq);
 	STORE(slot, count, begin->count);
-	STORE(slot, begin_ticks, clock_ticks());
-	STORE(slot, end_ticks, 0);
+	STORE(slot, begin_ticks, begin_ticks);
+	STORE(slot, end_ticks, end_ticks);
 	STORE(slot, site, begin->site);
 	STORE(slot, label, word_of(begin->label, begin->group));
 	STORE(slot, peer, word_of((uint32_t)begin->peer, (uint32_t)begin->tag));
 	STORE(slot, tid,
 	      word_of(trace_thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
-	STORE(slot, state, running.word);
+	STORE(slot, state, now.word);
 	STORE(slot, shape, begin->shape);
+}
+
+/* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a locked
+ * instruction would wait for the stores to it. */
+static void fetch_next(const struct trace *trace, uint64_t index)
+{
+	const char *next = (const char *)&trace->ring[(index + 1) & trace->mask];
+	__builtin_prefetch(next, 1);
+	__builtin_prefetch(next + 64, 1);
+}
+
+uint64_t trace_reserve(struct trace *trace)
+{
+	return 1 + atomic_fetch_add_explicit(&trace->header->newest, 1, memory_order_relaxed);
 }
 
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
 {
 	for (uint64_t tries = 0; tries <= trace->mask; tries++) {
-		uint64_t index = 1 + atomic_fetch_add_explicit(&trace->header->newest, 1,
-							       memory_order_relaxed);
+		uint64_t index = trace_reserve(trace);
 		struct trace_slot *slot = &trace->ring[index & trace->mask];
 		if (!claim(slot))
 			continue;
-		atomic_store_explicit(&slot->step, 0, memory_order_release);
-		store_begin(slot, index, begin);
+		store_all(slot, index, begin, clock_ticks(), 0);
 		seqlock_end(&slot->epoch);
+		fetch_next(trace, index);
 		return index;
 	}
 	return 0;
+}
+
+void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin)
+{
+	struct trace_slot *slot = &trace->ring[index & trace->mask];
+	if (!claim(slot)) {
+		trace_end(trace, trace_begin(trace, begin), LS_OK);
+		return;
+	}
+	uint64_t ticks = clock_ticks();
+	store_all(slot, index, begin, ticks, ticks);
+	seqlock_end(&slot->epoch);
+	fetch_next(trace, index);
 }
 
 /* The slot of an operation that runs; NULL if it was not recorded. Until trace_end nobody else writes

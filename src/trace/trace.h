@@ -267,6 +267,11 @@ struct trace_begin {
  * record of the ring is running the new operation is not recorded, and the index is 0. */
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
+/* The same in two steps for an operation that is over at once: the number first, which peers may be told, then all of
+ * it; it begins and ends now. If a running operation has that record the number leads nowhere, and another one is
+ * taken. */
+uint64_t trace_reserve(struct trace *trace);
+void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin);
 /* Says which plan the operation runs. */
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
 /* A receive of any source or tag has met a message: whose, and with which tag. */

@@ -57,14 +57,21 @@ static void take_line(const void *line)
 #endif
 }
 
+/* Whether an older message lies there that nobody wants yet. */
+static bool is_occupied(const struct mail_box *box, uint64_t position)
+{
+	unsigned index = (unsigned)(position % MAIL_SLOTS);
+	return atomic_load_explicit(&box->freed[index], memory_order_acquire) !=
+	       atomic_load_explicit(&box->slots[index].held, memory_order_relaxed);
+}
+
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
 {
 	struct mail_slot *slot = &box->slots[out->next % MAIL_SLOTS];
-	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear &&
-			atomic_load_explicit(&slot->held, memory_order_acquire) != 0;
+	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(box, out->next);
 	     i++) {
-		/* An older message lies here that nobody wants yet. The owner learns of this by `turn`. */
+		/* The owner learns of this by `turn`. */
 		atomic_store_explicit(&slot->turn, out->next, memory_order_release);
 		slot = &box->slots[++out->next % MAIL_SLOTS];
 	}
@@ -114,7 +121,8 @@ const void *transport_mail_payload(const struct mail_box *box, const struct mail
 void transport_mail_take(struct mail_box *box, struct mail_in *in,
 			 const struct mail_message *message)
 {
-	atomic_store_explicit(&box->slots[message->slot].held, 0, memory_order_release);
+	/* In a line of my own: the slot's would have to be fetched from the source first. */
+	atomic_store_explicit(&box->freed[message->slot], message->position, memory_order_release);
 	wait_store(&box->taken, ++in->taken);
 }
 
@@ -127,6 +135,7 @@ void transport_mail_reset(struct mail_box *box)
 			break;
 		atomic_store_explicit(&slot->turn, 0, memory_order_relaxed);
 		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
+		atomic_store_explicit(&box->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
 	}
 	for (int i = 0; i < MAIL_SLOTS && box->parcels[i].generation != 0; i++)
 		memset(&box->parcels[i], 0, sizeof box->parcels[i]);

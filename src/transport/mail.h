@@ -43,14 +43,14 @@ enum mail_flag {
  * positions.
  *
  *   source, at position p                    owner, at position p
- *   held != 0: turn = p, go to p + 1         turn < p: nothing more; turn is what it awaits
+ *   freed != held: turn = p, go to p + 1     turn < p: nothing more; turn is what it awaits
  *   else fill, held = p, turn = p, ring      held == p: this is a message, else it was passed over
- *                                            when it is taken: held = 0, taken += 1, ring
+ *                                            when it is taken: freed = p, taken += 1, ring
  *
  * The first line is all that a short message needs, and the one that the owner looks at. */
 struct mail_slot {
 	_Alignas(64) _Atomic uint64_t turn; /* the source's: the newest position that came by here */
-	_Atomic uint64_t held; /* position of the message that lies here, 0: none; cleared by the owner */
+	_Atomic uint64_t held; /* the source's: position of the message that lies here, or did last */
 	struct mail_envelope envelope;
 	unsigned char tiny[MAIL_TINY_BYTES];
 	unsigned char payload[MAIL_INLINE_BYTES];
@@ -86,7 +86,9 @@ struct mail_parcel {
 _Static_assert(sizeof(struct mail_parcel) == 128, "two cache lines");
 
 struct mail_box {
-	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner */
+	/* The owner's. */
+	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far */
+	_Atomic uint64_t freed[MAIL_SLOTS];  /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_parcel parcels[MAIL_SLOTS];
 };

@@ -6,13 +6,15 @@
 #include "base/seqlock.h"
 #include "transport/transport.h"
 
-static bool read_slot(const struct mail_slot *slot, struct transport_unmet *out)
+static bool read_slot(const struct mail_box *box, int index, struct transport_unmet *out)
 {
+	const struct mail_slot *slot = &box->slots[index];
 	uint64_t before = atomic_load_explicit(&slot->held, memory_order_acquire);
 	struct mail_envelope envelope;
 	_Static_assert(sizeof envelope % 8 == 0, "is copied as words");
 	seqlock_load(&envelope, &slot->envelope, sizeof envelope);
-	if (before == 0 || atomic_load_explicit(&slot->held, memory_order_acquire) != before)
+	if (atomic_load_explicit(&box->freed[index], memory_order_acquire) == before ||
+	    atomic_load_explicit(&slot->held, memory_order_acquire) != before)
 		return false;
 	*out = (struct transport_unmet){.position = before,
 					.count = envelope.count,
@@ -48,7 +50,7 @@ int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned 
 	const struct mail_box *box = &((const struct transport_lanes *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
 		struct transport_unmet one;
-		if (!read_slot(&box->slots[i], &one))
+		if (!read_slot(box, i, &one))
 			continue;
 		++*total;
 		keep(out, max, &count, &one);

@@ -29,7 +29,7 @@
 /* In memory that both sides see, of source q: slot of position p; message m. */
 #define SLOT(q, p) ((q) * SLOTS + (p) % SLOTS)
 #define ID(q, m) ((q) * MOST + (m) - 1)
-byte turn[SOURCES * SLOTS], held[SOURCES * SLOTS];
+byte turn[SOURCES * SLOTS], held[SOURCES * SLOTS], freed[SOURCES * SLOTS];
 byte envelope[SOURCES * SLOTS], payload[SOURCES * SLOTS]; /* both are the message */
 byte taken[SOURCES];
 mtype = { NOBODYS, MET, CLOSED };
@@ -97,7 +97,7 @@ end_full:	if
 		/* mail_post */
 		do
 		:: atomic {
-			tries < SLOTS && at >= clear && held[SLOT(q, at)] != 0 -> tries++
+			tries < SLOTS && at >= clear && held[SLOT(q, at)] != freed[SLOT(q, at)] -> tries++
 		   };
 #if MUTANT != 2 /* else the owner does not learn that it was passed over */
 		   turn[SLOT(q, at)] = at;
@@ -145,9 +145,9 @@ inline take(q, slot)
 {
 #if MUTANT == 5 /* the source may find no slot although there is room */
 	taken[q]++;
-	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; held[slot] = 0 }
+	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; freed[slot] = held[slot] }
 #else
-	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; held[slot] = 0 };
+	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; freed[slot] = held[slot] };
 	taken[q]++
 #endif
 }

@@ -252,7 +252,7 @@ void unanswered_in_series(struct runner_rank *self)
 
 /* What a pair says to each other: in a slot, in a copy of a plain buffer, read from plain memory, and from shared
  * memory to shared memory. */
-enum { TALK_COPIED = 8000, TALK_LONG = 1 << 20, TALKS = 4, TALKS_PLAIN = 3 };
+enum { TALK_COPIED = 8000, TALK_LONG = 4 << 20, TALKS = 4, TALKS_PLAIN = 3 };
 static const struct talk {
 	uint64_t bytes;
 	bool plain;

@@ -194,7 +194,7 @@ const struct runner_test runner_tests[] = {
 	 .run = random_schedules_few_places,
 	 .ranks = R(2) | R(3) | R(4) | R(5) | R(6),
 	 .random = true,
-	 .setting = "LOCKSTEP_MESSAGES=4 LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
+	 .setting = "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
 
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
@@ -312,7 +312,8 @@ const struct runner_test runner_tests[] = {
 	TEST(sender_dies_in_a_message_handle, R(2) | R(3), .killed = 2, .processes_only = true),
 	TEST(sender_dies_in_a_message_any, R(2) | R(3), .killed = 2, .processes_only = true),
 	TEST(sender_dies_in_a_message_callback, R(2) | R(3), .killed = 2, .processes_only = true),
-	TEST(sender_dies_while_it_is_read, R(2) | R(3), .killed = 2, .processes_only = true),
+	TEST(sender_dies_while_it_is_read, R(2) | R(3), .killed = 2, .processes_only = true,
+	     .setting = "LOCKSTEP_REMOTE=always"),
 	TEST(receiver_dies_before, R(2) | R(3), .killed = 2, .processes_only = true),
 	TEST(receiver_dies_before_handle, R(2) | R(3), .killed = 2, .processes_only = true),
 	TEST(receiver_dies_in_a_message, R(2) | R(3), .killed = 2, .processes_only = true),

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Sends and receives of short messages that are over before anybody could ask: they are tried first, without an
+ * operation that others could see, and are recorded when they are over. */
+#include "points.h"
+
+enum { LOOKS = 8 };
+
+static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
+{
+	*op = (struct ls_op){.group = group, .shared = true};
+	op->engine.call.kind = kind;
+	op->engine.status = LS_OK;
+	atomic_store(&op->begun, true);
+	atomic_store(&op->told, true);
+	atomic_store(&op->over, 1 + LS_OK);
+}
+
+void group_short_init(ls_group *group)
+{
+	init(group, &group->sent, TRACE_SEND);
+	init(group, &group->received, TRACE_RECV);
+}
+
+static void record(const struct group_short *message, uint64_t index, int tag)
+{
+	ls_group *group = message->group;
+	const struct engine_call *call = message->call;
+	struct trace *trace = &group->world->trace;
+	bool sends = call->kind == TRACE_SEND;
+	_Atomic uint64_t *counter = &(sends ? group->sends : group->receives)[call->peer];
+	const char *label = message->options->label;
+	struct trace_begin begin = {
+		.seq = 1 + atomic_fetch_add_explicit(counter, 1, memory_order_relaxed),
+		.count = call->count,
+		.site = (uint64_t)(uintptr_t)message->site,
+		.label = label ? trace_label(trace, label) : 0,
+		.group = group->id,
+		.peer = call->peer,
+		.tag = tag,
+		.kind = (uint16_t)call->kind,
+		.dtype = (uint8_t)call->dtype,
+		.reduce_op = (uint8_t)call->reduce,
+	};
+	trace_add(trace, index, &begin);
+}
+
+bool group_short_send(const struct group_short *message)
+{
+	ls_group *group = message->group;
+	const struct engine_call *call = message->call;
+	uint64_t index = trace_reserve(&group->world->trace);
+	if (!engine_point_send_short(&group->engine, call, message->bytes, index, message->blocks))
+		return false;
+	record(message, index, call->tag);
+	return true;
+}
+
+static void tell(const struct group_short *message, const struct mail_message *met, bool unsafe,
+		 uint64_t index)
+{
+	if (message->options->message)
+		group_point_fill(message->options->message, met);
+	if (unsafe)
+		group_point_warn(message->group, met->source, met->envelope.tag, index,
+				 message->site);
+}
+
+bool group_short_receive(const struct group_short *message)
+{
+	ls_group *group = message->group;
+	struct mail_message met;
+	struct wait_word word;
+	bool unsafe;
+	if (!engine_point_receive_short(&group->engine, message->call, message->bytes,
+					message->blocks, &met, &unsafe, &word))
+		return false;
+	uint64_t index = trace_reserve(&group->world->trace);
+	record(message, index, met.envelope.tag);
+	tell(message, &met, unsafe, index);
+	return true;
+}
+
+/* It is in nobody's way while it looks for the time of an answer, a microsecond or two; and what has to be done before
+ * it is asked for would come between a message and its answer. */
+bool group_short_await(const struct group_short *message, uint64_t index)
+{
+	ls_group *group = message->group;
+	struct mail_message met;
+	struct wait_word word;
+	struct wait_call wait = {.words = &word, .count = 1};
+	bool unsafe, there = false;
+	for (int i = 0; i < LOOKS && !there; i++) {
+		there = engine_point_receive_short(&group->engine, message->call, message->bytes,
+						   message->blocks, &met, &unsafe, &word);
+		bool comes = there;
+		for (; !comes && i < LOOKS; i++)
+			comes = wait_briefly(&group->waiter, &wait);
+	}
+	if (!there)
+		return false;
+	if (message->call->tag != met.envelope.tag)
+		trace_met(&group->world->trace, index, met.source, met.envelope.tag);
+	trace_end(&group->world->trace, index, LS_OK);
+	tell(message, &met, unsafe, index);
+	return true;
+}
