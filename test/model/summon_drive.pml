@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Part of summon.pml: the bell, arming, and going on with everything, as whoever drives does it. */
+
+/* ---- the bell ---- */
+
+/* `calling` as in wait.c: of the bits that call, one is enough. */
+#define RING(calling)                                             \
+	atomic {                                                  \
+		if                                                \
+		:: bits & calling -> bits = 0; called = 1         \
+		:: else                                           \
+		fi                                                \
+	}
+
+/* ---- arming, under the lock ---- */
+
+inline hide()
+{
+	if
+	:: shown -> shown = 0; shows_receive = 0; shows_send = 0; unpublished++
+	:: else
+	fi
+}
+
+inline disarm()
+{
+	if
+	:: armed ->
+#if MUTANT != 2 /* else it is counted out twice */
+		hide();
+#endif
+		armed = 0;
+		eager = 0;
+		bits = 0;
+		unpublished--
+	:: else
+	fi
+}
+
+inline arm()
+{
+	if
+	:: !armed -> unpublished++; armed = 1
+	:: else
+	fi;
+	eager = eager_count > 0;
+#if MUTANT != 10 /* what was shown is not all that the agent wakes for any more */
+	hide();
+#endif
+	bits = bits | ARMED | (eager -> EAGER : 0)
+}
+
+/* group_points_take */
+inline take(mine)
+{
+	UNDER_LOCK
+		mine = !driven;
+		driven = 1;
+		if
+		:: mine -> disarm()
+		:: else
+		fi;
+	UNLOCKED
+}
+
+/* Whether something could go on now, for one that has armed the agent. */
+inline arm_and_look(ready)
+{
+	UNDER_LOCK
+		ready = !driven && agent_count > 0;
+		if
+		:: ready -> arm()
+		:: else
+		fi;
+	UNLOCKED
+#if MUTANT == 1 /* what came before it was armed has called nobody */
+	ready = 0
+#else
+	ready = ready && (receive == MET || RECEIVE_IS_READY || SEND_IS_READY)
+#endif
+}
+
+/* ---- going on with everything ---- */
+
+/* Something is over, or new, for those that rest; on the doorbell of the rank itself. */
+inline tell_resting()
+{
+	if
+	:: resting > 0 ->
+		points[0] = (points[0] -> CHANGED : 0);
+		points[1] = (points[1] -> CHANGED : 0);
+		RING(EAGER)
+	:: else
+	fi
+}
+
+/* group_points_collect */
+inline collect()
+{
+	atomic {
+		if
+		:: receive == DONE -> receive = OVER; agent_count--; tell_resting()
+		:: else
+		fi
+	}
+	atomic {
+		if
+		:: send == DONE ->
+			send = OVER;
+			send_listed = 0;
+			agent_count = agent_count - send_wants;
+			eager_count = eager_count - send_wants;
+			tell_resting()
+		:: else
+		fi
+	}
+}
+
+/* more: a slice of the message is copied, and not all. */
+inline sweep(more)
+{
+	atomic {
+		if
+		:: RECEIVE_IS_READY -> receive = MET
+		:: else
+		fi;
+		if
+		:: SEND_IS_READY -> send = DONE
+		:: else
+		fi;
+		if
+		:: receive == MET -> receive = DONE; more = 0
+		:: receive == MET -> more = 1
+		:: receive != MET -> more = 0
+		fi
+	}
+	collect()
+}
+
+/* group_points_leave */
+inline leave(more, mine)
+{
+	do
+	::
+		UNDER_LOCK
+			driven = 0;
+			more = more && agent_count > 0;
+			if
+			:: more -> arm()
+			:: else
+			fi;
+		UNLOCKED
+#if MUTANT != 12 /* who rests has to drive now */
+		atomic { tell_resting() };
+#endif
+		if
+		:: atomic { more -> called = 1; more = 0; break }
+		:: else
+		fi;
+#if MUTANT == 3 /* whatever came while it drove was no call */
+		break;
+#endif
+		arm_and_look(mine);
+		if
+		:: mine -> take(mine)
+		:: else
+		fi;
+		if
+		:: mine -> sweep(more)
+		:: else -> break
+		fi
+	od
+}
