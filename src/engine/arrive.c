@@ -221,6 +221,7 @@ int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag)
 
 /* The same of a source, or of any: each has its turn. */
 static int find_source(struct engine_mailbox *mailbox, int size, int source, int tag, int *place)
+	LOCK_REQUIRES(mail)
 {
 	if (source != MATCH_ANY) {
 		*place = engine_mailbox_find_unmet(&mailbox->peers[source], tag);
