@@ -70,6 +70,19 @@ static void fail_needing(ls_group *group, uint64_t gone)
 	(void)status; /* everything of the group ends with it */
 }
 
+/* A part of a batch may be over now, so that another one stands for it: the words were asked for with the first. */
+static bool is_outdated(const struct drive *drive, const ls_group *group,
+			const struct engine_op *const *own, int count)
+{
+	const struct engine_op *now[WAIT_EDGE_MAX];
+	if (own_of(drive, group, now) != count)
+		return true;
+	for (int i = 0; i < count; i++)
+		if (now[i] != own[i])
+			return true;
+	return false;
+}
+
 static void sweep_group(struct drive *drive, ls_group *group)
 {
 	const struct engine_op *own[WAIT_EDGE_MAX];
@@ -82,6 +95,7 @@ static void sweep_group(struct drive *drive, ls_group *group)
 					     drive->words + DRIVE_WORDS - room, room, &words);
 	drive->word_count += words;
 	group_points_collect(group);
+	drive->more |= is_outdated(drive, group, own, count);
 	if (gone && group_cause_status(group) == LS_OK)
 		fail_needing(group, gone);
 	if (group_cause_status(group) != LS_OK)
