@@ -48,7 +48,12 @@ struct ls_group_options {
 	 * launcher's environment says it (RANK, WORLD_SIZE). */
 	int32_t rank;
 	int32_t world_size;
-	uint32_t reserved;
+	/* Not 0: a signal handler that runs while a thread waits ends nothing, also in groups made from this one.
+	 * Blocking calls wait on. ls_wait and ls_wait_any without a time limit return LS_PENDING then, and every 50 ms
+	 * in any case, as a handler may have run just before; the caller sees to it and waits again at once, for a
+	 * deadlock is proved as if he had never left. For languages whose handlers run after the call, such as Python.
+	 * 0: LS_INTERRUPTED closes the group. */
+	uint32_t resume_after_signals;
 	/* Where ranks meet: "unix:NAME" (an abstract Unix socket) or "tcp:127.0.0.1:PORT"; rank 0 listens
 	 * there. NULL: from the environment (lockstep run, torchrun, or MASTER_ADDR and MASTER_PORT). */
 	const char *rendezvous;
@@ -89,7 +94,19 @@ LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int 
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
 
-/* The open group of ls_group_split or ls_group_from_ranks, made from `parent`, that has just these members
+struct ls_op_options; /* op.h */
+
+/* The same, but only the ranks of the list call it, and the others need not know. It takes no place in the order
+ * of the parent's collectives: the members tell each other by messages on `parent`, with options->tag, which no
+ * other receive of theirs may take meanwhile. Of the options tag and label are used, and
+ * timeout_ms for the operations of the new group (0: the time limit of `parent`). LS_BAD_ARGUMENT:
+ * this rank is not in its own list. LS_DIFFERENT: the list of another member, that this rank has heard of, is not
+ * the same. Both leave `parent` open. */
+LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
+						     const struct ls_op_options *options,
+						     ls_group **out);
+
+/* The open group of ls_group_split, ls_group_from_ranks or ls_group_from_members, made from `parent`, that has just these members
  * in this order (the one made last, if there are several); NULL if there is none. Never makes one. */
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 

@@ -35,7 +35,9 @@ struct ls_op_options {
 	uint32_t timeout_ms;
 	/* Matches sends with receives, 0 to 2^31-1, or LS_ANY_TAG; not used by collectives. */
 	int32_t tag;
-	uint32_t reserved;
+	/* With `op`, not 0: the caller is about to wait for it with ls_wait, in this thread, so no other thread is
+	 * woken to go on with it until such a wait ends before it does. For blocking calls that are made of both. */
+	uint32_t awaited;
 	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
 	const char *label;
 	/* Device stream; NULL, as only host memory is supported. */
@@ -60,7 +62,8 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 
 /* Blocks until the operation is over and returns its status, or LS_PENDING after timeout_ms (0: as long
  * as it takes; it has a time limit of its own), which changes nothing: it goes on and may be waited for
- * again. Any thread, any number of times. LS_INTERRUPTED closes the group, as in a blocking call. */
+ * again. Any thread, any number of times. LS_INTERRUPTED closes the group, as in a blocking call; of a group
+ * that was opened with resume_after_signals it is LS_PENDING, as group.h says. */
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations of one group (1 to 64, NULL entries are skipped) is over, whether

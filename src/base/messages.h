@@ -186,7 +186,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
 #define MESSAGE_GROUP_LISTS                                                                         \
 	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                                        \
-		"ls_group_from_ranks: ranks make different groups here: %s; %s; if both are to be " \
+		"%s: ranks make different groups here: %s; %s; if both are to be " \
 		"made, they are made in a different order"
 #define MESSAGE_GROUP_MANY                  \
 	"LS-GROUP-MANY", SETTING_LOG_ERROR, \

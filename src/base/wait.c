@@ -241,12 +241,20 @@ static uint64_t after(uint64_t ns, uint64_t wait_ns)
 	return wait_ns == 0 || wait_ns > CLOCK_NEVER - ns ? CLOCK_NEVER : ns + wait_ns;
 }
 
+/* One that is taken up again is looked at when it would be had it never been left. */
+static uint64_t next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
+{
+	uint64_t look_ns = waiter->look_ns;
+	uint64_t gone_ns = call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
+	return after(now_ns, look_ns ? look_ns - gone_ns % look_ns : 0);
+}
+
 /* The waiter's side of the doorbell. The numbers are the steps that doorbell.pml models. */
 static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call *call,
 				  uint64_t since_ns, int *peer)
 {
 	struct wait_bell *bell = waiter->bell;
-	uint64_t look_ns = after(since_ns, waiter->look_ns);
+	uint64_t look_ns = next_look(waiter, call, since_ns);
 	bool interrupted = false;
 	ls_status status;
 	if (waiter->asleep)
@@ -315,7 +323,7 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	uint64_t since_ns;
 	if (spin(waiter, call, &since_ns, &status, peer))
 		return status;
-	show(waiter, call, since_ns);
+	show(waiter, call, call->since_ns ? call->since_ns : since_ns);
 	status = sleep_until_over(waiter, call, since_ns, peer);
 	wait_slot_clear(waiter);
 	return status;

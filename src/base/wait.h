@@ -142,6 +142,7 @@ struct wait_call {
 	bool any;             /* true: one word suffices; false: all are needed */
 	bool may_leave;       /* the deadline was given for this very call */
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
+	uint64_t since_ns;    /* when it began, if it is taken up again; 0: now */
 	uint32_t group;
 	uint64_t record;
 };

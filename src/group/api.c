@@ -51,8 +51,8 @@ static ls_status read_options(const char *call, const struct ls_op_options *opti
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
 		return group_bad(call, "options->tag", out->tag, "0 to 2147483647");
-	if (out->reserved)
-		return group_bad(call, "options->reserved", out->reserved, "0");
+	if (out->awaited > 1)
+		return group_bad(call, "options->awaited", out->awaited, "0 or 1");
 	if (out->stream)
 		return group_bad(call, "options->stream", 1, "NULL: only host memory is supported");
 	return LS_OK;

@@ -78,17 +78,17 @@ static void leave_batch(ls_group *group, struct ls_op *batch)
 	atomic_fetch_sub(&group->batch_count, 1);
 }
 
-ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns)
+ls_status group_batch_await(struct ls_op *batch, const struct group_pause *pause)
 {
 	for (struct ls_op *op = batch->next_part; op; op = op->next_part) {
 		if (atomic_load_explicit(&op->over, memory_order_acquire))
 			continue;
-		ls_status status = group_points_await(&op, 1, until_ns);
+		ls_status status = group_points_await(&op, 1, pause);
 		if (status != LS_OK)
 			return status;
 	}
 	/* Whoever ended the last part ends the batch a moment later. */
-	return group_points_await(&batch, 1, until_ns);
+	return group_points_await(&batch, 1, pause);
 }
 
 ls_status ls_batch_end(ls_group *group, ls_op **op)
@@ -108,7 +108,10 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 		*op = batch;
 		return LS_OK;
 	}
-	ls_status status = ls_wait(batch, 0);
+	ls_status status;
+	do
+		status = ls_wait(batch, 0);
+	while (status == LS_PENDING); /* a signal */
 	ls_op_free(batch);
 	return status;
 }

@@ -64,7 +64,7 @@ static ls_status submit(ls_group *group, const struct engine_call *engine,
 		ls_status status = queue(group, engine, &all, site, true);
 		if (status != LS_OK)
 			return status;
-		status = group_lane_await(*all.op, CLOCK_NEVER);
+		status = group_lane_await(*all.op, &group_no_pause);
 		if (!options->op)
 			ls_op_free(op);
 		return LS_OK; /* the handle, or the callback, tells */

@@ -218,7 +218,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 
 /* One wait of who drives, or rests. */
 static ls_status wait_once(const struct ls_op *first, const struct wait_word *words, int count,
-			   uint64_t until_ns, int *peer)
+			   const struct group_pause *pause, int *peer)
 {
 	ls_group *group = first->group;
 	struct group_world *world = group->world;
@@ -226,8 +226,10 @@ static ls_status wait_once(const struct ls_op *first, const struct wait_word *wo
 		.words = words,
 		.count = count,
 		.any = true,
-		.may_leave = first->may_leave || until_ns < first->deadline_ns,
-		.deadline_ns = deadline_of(&world->points, until_ns),
+		.may_leave =
+			first->may_leave || (pause->at_ns < first->deadline_ns && !pause->returns),
+		.deadline_ns = deadline_of(&world->points, pause->at_ns),
+		.since_ns = pause->since_ns,
 		.group = group->id,
 		.record = first->engine.record,
 	};
@@ -247,8 +249,8 @@ static void fail_first(const struct ls_op *first, ls_status status, int peer)
 }
 
 /* What he waits for, or news: something has begun meanwhile, or is over, that he does not know of. */
-static ls_status wait_driving(struct group_world *world, struct drive *drive, uint64_t until_ns,
-			      int *peer)
+static ls_status wait_driving(struct group_world *world, struct drive *drive,
+			      const struct group_pause *pause, int *peer)
 {
 	struct group_points *points = &world->points;
 	struct wait_call call = {.words = drive->words, .count = drive->word_count, .any = true};
@@ -264,15 +266,15 @@ static ls_status wait_driving(struct group_world *world, struct drive *drive, ui
 	int count = drive->word_count + 1;
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
-		status = wait_once(first_of(drive->ops, drive->count), drive->words, count,
-				   until_ns, peer);
+		status = wait_once(first_of(drive->ops, drive->count), drive->words, count, pause,
+				   peer);
 	atomic_fetch_sub(&points->resting, 1);
 	return status;
 }
 
 /* LS_OK when one of them is over. */
-static ls_status drive(struct group_world *world, ls_op *const *ops, int count, uint64_t until_ns,
-		       bool *more)
+static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
+		       const struct group_pause *pause, bool *more)
 {
 	struct drive drive = {.ops = ops, .count = count};
 	ls_status status = LS_OK;
@@ -284,19 +286,19 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count, 
 			return LS_OK;
 		if (status == LS_PEER_DIED || status == LS_PEER_LEFT)
 			fail_first(first_of(ops, count), status, peer);
-		if (drive.more && clock_now_ns() < until_ns)
+		if (drive.more && clock_now_ns() < pause->at_ns)
 			continue;
-		uint64_t until = until_ns;
+		struct group_pause until = *pause;
 		if (drive.word_count > DRIVE_WORDS) {
 			/* Too many to wait for: what is left out is looked at soon. */
 			uint64_t soon = clock_deadline_ns(1);
-			until = soon < until ? soon : until;
+			until.at_ns = soon < until.at_ns ? soon : until.at_ns;
 			drive.word_count = DRIVE_WORDS;
 		}
-		status = wait_driving(world, &drive, until, &peer);
+		status = wait_driving(world, &drive, &until, &peer);
 		if (status == LS_INTERRUPTED)
 			return status;
-		if (clock_now_ns() >= until_ns && !is_any_over(ops, count))
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
 			return LS_PENDING;
 	}
 }
@@ -327,7 +329,8 @@ static bool is_driven(struct group_points *points)
 }
 
 /* Somebody else drives. */
-static ls_status rest(struct group_world *world, ls_op *const *ops, int count, uint64_t until_ns)
+static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
+		      const struct group_pause *pause)
 {
 	struct transport_area *mine = group_points_area(world);
 	struct wait_word words[WAIT_EDGE_MAX];
@@ -342,7 +345,7 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count, u
 		word->edge.record = word_count ? WAIT_RECORD_OTHERS : 0;
 		word_count++;
 		word_count += lane_word(ops, count, &words[word_count]);
-		status = wait_once(first_of(ops, count), words, word_count, until_ns, &peer);
+		status = wait_once(first_of(ops, count), words, word_count, pause, &peer);
 	}
 	atomic_fetch_sub(&world->points.resting, 1);
 	/* Who drives looks for what he waits for himself, and his group may be another. */
@@ -353,21 +356,23 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count, u
 	return status;
 }
 
-ls_status group_points_await(struct ls_op *const *ops, int count, uint64_t until_ns)
+ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause)
 {
 	struct group_world *world = first_of(ops, count)->group->world;
 	while (!is_any_over(ops, count)) {
 		ls_status status;
 		bool more = false;
 		if (group_points_take(&world->points)) {
-			status = drive(world, ops, count, until_ns, &more);
+			status = drive(world, ops, count, pause, &more);
 			group_points_leave(world, more);
 		} else {
-			status = rest(world, ops, count, until_ns);
+			status = rest(world, ops, count, pause);
 		}
+		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
+			continue;
 		if (status == LS_INTERRUPTED || status == LS_PENDING)
 			return status;
-		if (clock_now_ns() >= until_ns && !is_any_over(ops, count))
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
 			return LS_PENDING;
 	}
 	return LS_OK;
@@ -384,7 +389,7 @@ void group_points_quiet(ls_group *group)
 		lock_group_release(&points->lock);
 		if (!op)
 			return;
-		ls_status status = group_points_await(&op, 1, CLOCK_NEVER);
+		ls_status status = group_points_await(&op, 1, &group_no_pause);
 		(void)status; /* the caller learns of a failure by its own operation */
 		group_op_let_go(op);
 	}

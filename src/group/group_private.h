@@ -28,6 +28,8 @@ enum {
 	GROUP_RETREAT_MS = 250, /* how long a failed call waits for peers to let go of its buffers */
 	GROUP_STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
 	GROUP_SLICE_MS = 5,
+	GROUP_SIGNALS_MS =
+		50, /* so often a caller looks for signals that were handled before the wait began */
 	GROUP_WARNED = 16, /* places in the program that are told of what is safe only by chance */
 };
 
@@ -55,9 +57,10 @@ struct ls_op {
 	ls_op_callback *callback;
 	void *callback_data;
 	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
-	_Atomic bool told;        /* somebody has been told how it ended */
-	_Atomic uint32_t over;    /* 1 + status once it is over; nobody runs it any more */
-	uint64_t *counts;         /* of the pool: room for two lists, kept for the next user */
+	_Atomic uint64_t waited_ns; /* when somebody first waited for it who comes back now and then */
+	_Atomic bool told;          /* somebody has been told how it ended */
+	_Atomic uint32_t over;      /* 1 + status once it is over; nobody runs it any more */
+	uint64_t *counts;           /* of the pool: room for two lists, kept for the next user */
 	/* Of sends and receives. */
 	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
 	void **block;                          /* where the caller wants the block; NULL: none */
@@ -143,6 +146,7 @@ struct group_world {
 	int rank, size;
 	int cores;      /* on which the ranks of this machine may run, all together */
 	int control_fd; /* to the launcher, or to rank 0; -1: none */
+	bool resumes;   /* a signal ends no operation */
 	struct trace trace;
 	struct memory memory;
 	struct transport transport;
@@ -233,16 +237,24 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 
 /* ---- submit.c: one operation ---- */
 
+/* When a wait comes back though what it waits for is not over. */
+struct group_pause {
+	uint64_t at_ns;    /* 0: at once; CLOCK_NEVER: only with the end */
+	bool returns;      /* it is taken up again in a moment, so nothing can happen in between */
+	uint64_t since_ns; /* with `returns`: when it was begun */
+};
+extern const struct group_pause group_no_pause;
+
 /* Everything of an operation that nobody else sets; the rest stays as it is, as clearing it would cost more
  * than a short collective. */
 void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
 /* Makes op ready: deadline, trace record. op->engine.seq and what the caller wants are set. */
 void group_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* Goes on with it: hands it to the engine if that has not been done, advances, waits. True when its
- * status is in *status and no peer touches its buffers any more; false at pause_ns, when another thread
+ * status is in *status and no peer touches its buffers any more; false at the pause, when another thread
  * may go on with it. */
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
-		  uint64_t pause_ns, ls_status *status);
+		  const struct group_pause *pause, ls_status *status);
 /* Members, by their rank in the group, that are dead or have left it. */
 uint64_t group_gone_members(const struct ls_group *group);
 /* The same for one that is detached, once the engine is done with it (op->engine.status), or for `reason`:
@@ -261,8 +273,9 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
  * `wake` the progress thread is told, if it is needed. */
 ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
 			   bool wake);
-/* Blocks until op is over, or until_ns: LS_PENDING. Drives the lane if nobody else does. */
-ls_status group_lane_await(struct ls_op *op, uint64_t until_ns);
+/* Blocks until op is over, or the pause: LS_PENDING, also after a signal where that ends nothing. Drives the lane if
+ * nobody else does. */
+ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause);
 /* Drives until nothing is under way, if nobody else does; for the progress thread. */
 void group_lane_drive(ls_group *group);
 /* How many are queued, the one that is run included. One that is over is not among them, even if whoever
@@ -300,6 +313,21 @@ void group_op_let_go(struct ls_op *op);
 void group_pool_init(struct group_pool *pool);
 /* Says how many handles have not been freed, and frees them. */
 void group_pool_fini(struct group_pool *pool);
+
+/* ---- circle.c: some ranks among themselves ---- */
+
+struct group_circle {
+	const uint8_t *ranks; /* of the parent, with my own */
+	int count;
+	const struct ls_op_options *options;                 /* of the messages */
+	bool (*agrees)(const void *mine, const void *other); /* NULL: whatever it is */
+	int other;                                           /* who does not agree */
+};
+
+/* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. LS_DIFFERENT as soon as one does not
+ * agree; else what messages end with. */
+ls_status group_exchange(ls_group *parent, struct group_circle *circle, const void *mine, void *all,
+			 size_t bytes);
 
 /* ---- make.c: group objects ---- */
 

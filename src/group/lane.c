@@ -123,17 +123,17 @@ static void pause_drive(struct group_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* Runs what is queued, until `until` is over, or pause_ns. The caller has taken the drive; it is given
+/* Runs what is queued, until `until` is over, or the pause. The caller has taken the drive; it is given
  * back here, to the progress thread if there is more to do. Model: test/model/lane.pml. */
 static void drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
-		  uint64_t pause_ns)
+		  const struct group_pause *pause)
 {
 	struct group_lane *lane = &group->lane;
 	bool drives = true, more = true;
 	while (drives) {
 		ls_status status;
 		struct ls_op *op = first(lane);
-		if (!group_op_run(op, &lane->room, waiter, pause_ns, &status)) {
+		if (!group_op_run(op, &lane->room, waiter, pause, &status)) {
 			pause_drive(lane);
 			break;
 		}
@@ -150,13 +150,13 @@ static void drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 void group_lane_drive(ls_group *group)
 {
 	if (take_drive(&group->lane, NULL))
-		drive(group, NULL, &group->progress.driving, CLOCK_NEVER);
+		drive(group, NULL, &group->progress.driving, &group_no_pause);
 }
 
 /* ---- waiting for an operation that another thread runs ---- */
 
 /* Until it is over, a moment has passed, or something has happened that the caller has to see to. */
-static ls_status rest(struct ls_op *op, struct waiter *waiter, uint64_t until_ns)
+static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct group_pause *pause)
 {
 	ls_group *group = op->group;
 	struct wait_word word;
@@ -168,8 +168,10 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, uint64_t until_ns
 	word.edge.peer = -1;
 	struct wait_call call = {.words = &word,
 				 .count = 1,
-				 .may_leave = op->may_leave || until_ns < op->deadline_ns,
-				 .deadline_ns = until_ns,
+				 .may_leave = op->may_leave ||
+					      (pause->at_ns < op->deadline_ns && !pause->returns),
+				 .deadline_ns = pause->at_ns,
+				 .since_ns = pause->since_ns,
 				 .group = group->id,
 				 .record = op->engine.record};
 	uint64_t start = clock_ticks();
@@ -192,27 +194,33 @@ static ls_status await_failed(struct ls_op *op)
 	ls_status status;
 	while (!is_over(op, &status)) {
 		if (take_drive(&group->lane, NULL)) {
-			drive(group, op, &group->waiter, CLOCK_NEVER);
+			drive(group, op, &group->waiter, &group_no_pause);
 			continue;
 		}
-		status = rest(op, &group->quiet, clock_deadline_ns(GROUP_SLICE_MS));
+		struct group_pause soon = {.at_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+		status = rest(op, &group->quiet, &soon);
 	}
 	return status;
 }
 
-ls_status group_lane_await(struct ls_op *op, uint64_t until_ns)
+ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
 {
 	ls_group *group = op->group;
+	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
 	ls_status status;
 	while (!is_over(op, &status)) {
 		if (take_drive(&group->lane, NULL)) {
-			drive(group, op, &group->waiter, until_ns);
-			if (!is_over(op, &status) && clock_now_ns() >= until_ns)
+			drive(group, op, &group->waiter, pause);
+			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
 			continue;
 		}
-		status = rest(op, &group->progress.resting, until_ns);
+		status = rest(op, &group->progress.resting, pause);
 		if (status == LS_OK)
+			continue;
+		if (status == LS_INTERRUPTED && comes_back)
+			return LS_PENDING;
+		if (status == LS_INTERRUPTED && group->world->resumes)
 			continue;
 		if (status == LS_TIMED_OUT)
 			return is_over(op, &status) ? status : LS_PENDING;
@@ -233,7 +241,7 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 		group_points_quiet(group);
 	if (take_fast(&group->lane, &op->engine.seq)) {
 		group_op_open(op, options, site);
-		group_op_run(op, &group->lane.room, &group->waiter, CLOCK_NEVER, &status);
+		group_op_run(op, &group->lane.room, &group->waiter, &group_no_pause, &status);
 		leave_fast(group);
 		return status;
 	}
@@ -241,7 +249,10 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 	if (status != LS_OK)
 		return status;
 	enqueue(op, options, site);
-	status = group_lane_await(op, op->deadline_ns);
+	struct group_pause late = {.at_ns = op->deadline_ns};
+	do
+		status = group_lane_await(op, &late);
+	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal */
 	if (status != LS_PENDING)
 		return status;
 	/* Its time was up before its turn came. */
@@ -253,6 +264,7 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 			   bool wake)
 {
 	ls_group *group = op->group;
+	static const struct group_pause at_once = {.at_ns = 0};
 	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
 	ls_status status = group_progress_start(group);
 	if (status != LS_OK)
@@ -260,8 +272,10 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 	if (group->world->points.serial)
 		group_points_quiet(group);
 	enqueue(op, options, site);
+	if (options->awaited)
+		return LS_OK;
 	if (small && take_drive(&group->lane, op))
-		drive(group, op, &group->waiter, 0); /* wakes the progress thread if need be */
+		drive(group, op, &group->waiter, &at_once); /* wakes the progress thread if need be */
 	else if (wake)
 		group_progress_wake(group);
 	return LS_OK;

@@ -325,3 +325,35 @@ int group_rank_of(const struct ls_group *group, int world_rank)
 			return q;
 	return -1;
 }
+
+static bool is_of(const ls_group *group, const ls_group *parent, const int *ranks, int count)
+{
+	if (group->parent != parent->id || group->size != count)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (ranks[i] < 0 || ranks[i] >= parent->size ||
+		    group->team.seats[i].world != parent->team.seats[ranks[i]].world)
+			return false;
+	return true;
+}
+
+ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
+{
+	if (!parent || !ranks || count < 1 || group_is_forked(parent))
+		return NULL;
+	struct group_world *world = parent->world;
+	lock_group_acquire(&world->lock);
+	struct ls_group *group = world->open; /* the newest first */
+	while (group && !is_of(group, parent, ranks, count))
+		group = group->next;
+	lock_group_release(&world->lock);
+	return group;
+}
+
+int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other)
+{
+	if (!group || !other || group->world != other->world)
+		return -1;
+	int world_rank = group_world_rank(group, rank);
+	return world_rank < 0 ? -1 : group_rank_of(other, world_rank);
+}

@@ -171,18 +171,36 @@ ls_status ls_test(ls_op *op)
 }
 
 /* LS_OK when one of them is over. */
-static ls_status await_points(ls_op *const *ops, int count, uint64_t until_ns)
+static ls_status await_points(ls_op *const *ops, int count, const struct group_pause *pause)
 {
-	ls_status status = count == 1 && ops[0]->is_batch ? group_batch_await(ops[0], until_ns)
-							  : group_points_await(ops, count, until_ns);
+	ls_status status = count == 1 && ops[0]->is_batch ? group_batch_await(ops[0], pause)
+							  : group_points_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
 	ls_op *first = ops[0];
 	for (int i = 0; !first; i++)
 		first = ops[i];
+	if (first->group->world->resumes)
+		return LS_PENDING;
 	status = group_op_fail(first, LS_INTERRUPTED, -1, 0);
 	(void)status; /* they end with it */
-	return group_points_await(ops, count, CLOCK_NEVER);
+	return group_points_await(ops, count, &group_no_pause);
+}
+
+/* A limit of the caller's own, else a moment in which Python, say, can look for signals. */
+static struct group_pause pause_of(ls_op *op, uint32_t timeout_ms)
+{
+	struct group_pause pause = group_no_pause;
+	if (timeout_ms) {
+		pause.at_ns = clock_deadline_ns(timeout_ms);
+	} else if (op->group->world->resumes) {
+		uint64_t now = clock_now_ns(), none = 0;
+		pause.at_ns = clock_deadline_ns(GROUP_SIGNALS_MS);
+		pause.returns = true;
+		pause.since_ns =
+			atomic_compare_exchange_strong(&op->waited_ns, &none, now) ? now : none;
+	}
+	return pause;
 }
 
 ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
@@ -190,14 +208,14 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	ls_status status = check("ls_wait", op);
 	if (status != LS_OK)
 		return status;
-	uint64_t until = timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER;
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return ask(op);
 	wait_thread_enter(&op->group->waiter);
+	struct group_pause pause = pause_of(op, timeout_ms);
 	if (!group_op_is_point(op))
-		status = group_lane_await(op, until);
+		status = group_lane_await(op, &pause);
 	else
-		status = await_points(&op, 1, until);
+		status = await_points(&op, 1, &pause);
 	return status == LS_PENDING ? LS_PENDING : ask(op);
 }
 
@@ -242,17 +260,17 @@ static bool has_points(ls_op *const *ops, int count)
 	return false;
 }
 
-/* Until one is over, or until_ns. With messages among them the collectives are left to the progress thread. */
-static void await_any(ls_op *const *ops, int count, uint64_t until_ns)
+/* Until one is over, or the pause. With messages among them the collectives are left to the progress thread. */
+static void await_any(ls_op *const *ops, int count, const struct group_pause *pause)
 {
 	ls_op *earliest = find_earliest(ops, count);
 	ls_status status = LS_OK;
 	if (!has_points(ops, count)) {
-		status = group_lane_await(earliest, until_ns);
+		status = group_lane_await(earliest, pause);
 	} else {
 		if (earliest)
 			group_progress_wake(earliest->group);
-		status = await_points(ops, count, until_ns);
+		status = await_points(ops, count, pause);
 	}
 	(void)status; /* whoever asks each of them learns it */
 }
@@ -266,7 +284,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	*index = -1;
 	if (!ops || count < 1 || count > WAIT_EDGE_MAX)
 		return group_bad(call, ops ? "count" : "ops", ops ? count : 0, "1 to 64 handles");
-	const ls_op *first = find_first(ops, count);
+	ls_op *first = find_first(ops, count);
 	status = check(call, first);
 	if (status != LS_OK)
 		return status;
@@ -277,8 +295,8 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
-	uint64_t until = timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER;
-	await_any(ops, count, until);
+	struct group_pause pause = pause_of(first, timeout_ms);
+	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);
 	return status;
 }

@@ -22,6 +22,7 @@ struct opening {
 	struct rendezvous_place place;
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
+	bool resumes;
 };
 
 static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
@@ -46,6 +47,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	uint64_t open_ms = all.open_timeout_ms ? all.open_timeout_ms : out->settings.open_timeout_ms;
 	out->deadline_ns = clock_deadline_ns(open_ms);
 	out->timeout_ms = all.timeout_ms ? all.timeout_ms : (uint32_t)out->settings.timeout_ms;
+	out->resumes = all.resume_after_signals != 0;
 	return rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
 }
 
@@ -267,6 +269,7 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 	world->rank = opening->place.rank;
 	world->size = opening->place.world_size;
 	world->control_fd = -1;
+	world->resumes = opening->resumes;
 	world->table = opening->table;
 	lock_group_init(&world->lock);
 	group_watch_init(&world->watch);

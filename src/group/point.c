@@ -35,7 +35,7 @@ static ls_status begin(const struct call *call, ls_group *group, const struct ls
 {
 	struct ls_op_options some;
 	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
-		   given->size >= offsetof(struct ls_op_options, reserved) &&
+		   given->size >= offsetof(struct ls_op_options, awaited) &&
 		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
 	if (any) {
 		memset(&some, 0, sizeof some);
@@ -158,7 +158,7 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 		group_points_collect(group);
 		return LS_OK;
 	}
-	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
+	group_op_run(&op, &room, waiter, &group_no_pause, &status);
 	if (status == LS_OK)
 		group_point_deliver(&op);
 	/* What it took in may have been for others. */
@@ -404,7 +404,7 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	group_op_prepare(&op, group, &call.engine);
 	op.engine.seq = 0;
 	group_op_open(&op, &options, call.site);
-	group_op_run(&op, &room, waiter, CLOCK_NEVER, &status);
+	group_op_run(&op, &room, waiter, &group_no_pause, &status);
 	group_points_collect(group);
 	if (status == LS_OK)
 		group_point_fill(out, &op.engine.point.message);
@@ -433,6 +433,6 @@ ls_status ls_cancel(ls_op *op)
 		return LS_OK;
 	/* One that a peer has seen is over as soon as somebody drives. */
 	wait_thread_enter(&group->waiter);
-	ls_status status = group_points_await(&op, 1, CLOCK_NEVER);
+	ls_status status = group_points_await(&op, 1, &group_no_pause);
 	return status == LS_OK ? LS_OK : status;
 }

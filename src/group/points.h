@@ -27,8 +27,8 @@ void group_points_fini(struct group_world *world);
 ls_status group_points_start(struct ls_op *op);
 /* Hands out those of a group that are over: after every call of the engine that takes in messages. */
 void group_points_collect(ls_group *group);
-/* Blocks until one of `count` operations is over, or until_ns: LS_PENDING; or LS_INTERRUPTED. */
-ls_status group_points_await(struct ls_op *const *ops, int count, uint64_t until_ns);
+/* Blocks until one of `count` operations is over, or the pause: LS_PENDING; or LS_INTERRUPTED. */
+ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause);
 /* Goes on with all as far as is possible at once, unless somebody else does. */
 void group_points_help(struct group_world *world);
 /* How many of a group are not over. */
@@ -78,8 +78,8 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op);
 void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
 /* A part of the batch is over, or the call that ends it has been made. */
 void group_batch_part_over(struct ls_op *batch, ls_status status);
-/* Blocks until all parts are over, or until_ns: LS_PENDING; or LS_INTERRUPTED. */
-ls_status group_batch_await(struct ls_op *batch, uint64_t until_ns);
+/* Blocks until all parts are over, or the pause: LS_PENDING; or LS_INTERRUPTED. */
+ls_status group_batch_await(struct ls_op *batch, const struct group_pause *pause);
 
 /* The group has failed: ends all of it. Under the right to drive. */
 void group_points_end_all(ls_group *group);

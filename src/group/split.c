@@ -31,7 +31,8 @@ struct request {
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;
-	struct ls_group *mine; /* NULL: not asked to be a member, or there is no room */
+	struct group_circle *circle; /* NULL: all ranks of the parent take part */
+	struct ls_group *mine;       /* NULL: not asked to be a member, or there is no room */
 	struct offer offers[PLAN_SIZE_MAX];
 	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
 	bool short_of_memory;
@@ -73,9 +74,7 @@ static void give_back(struct request *request)
 	request->mine = NULL;
 }
 
-/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may have the new
- * group, with an area of mine. */
-static ls_status tell(struct request *request, uint64_t what, bool joins)
+static struct offer make_offer(struct request *request, uint64_t what, bool joins)
 {
 	struct group_world *world = request->parent->world;
 	struct offer mine = {.what = what};
@@ -89,8 +88,22 @@ static ls_status tell(struct request *request, uint64_t what, bool joins)
 		mine.left = (uint32_t)atomic_load(&group_own_area(group)->left);
 		mine.id = next_id(world);
 	}
-	ls_status status = group_tell(request->parent, request->kind, &mine, request->offers,
-				      sizeof mine, request->site);
+	return mine;
+}
+
+static ls_status tell_all(struct request *request, const void *mine, void *all, size_t bytes)
+{
+	if (request->circle)
+		return group_exchange(request->parent, request->circle, mine, all, bytes);
+	return group_tell(request->parent, request->kind, mine, all, bytes, request->site);
+}
+
+/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may have the new
+ * group, with an area of mine. */
+static ls_status tell(struct request *request, uint64_t what, bool joins)
+{
+	struct offer mine = make_offer(request, what, joins);
+	ls_status status = tell_all(request, &mine, request->offers, sizeof mine);
 	if (status != LS_OK && request->mine)
 		group_burn(request->mine);
 	return status;
@@ -181,12 +194,11 @@ static void divide(struct request *request)
 /* Some area needs more memory than it has: all learn whether it was to be had. */
 static ls_status add_memory(struct request *request)
 {
-	int32_t mine = LS_OK, all[PLAN_SIZE_MAX];
+	int32_t mine = LS_OK, all[PLAN_SIZE_MAX] = {LS_OK};
 	const struct group_making *making = &request->making;
 	if (making->size > 0)
 		mine = group_add_memory(request->mine, making->size, making->rank == 0);
-	ls_status status =
-		group_tell(request->parent, request->kind, &mine, all, sizeof mine, request->site);
+	ls_status status = tell_all(request, &mine, all, sizeof mine);
 	if (status != LS_OK) {
 		if (request->mine)
 			group_burn(request->mine);
@@ -220,6 +232,7 @@ static void begin(struct request *request, const char *call, ls_group *parent, e
 	request->parent = parent;
 	request->kind = kind;
 	request->site = site;
+	request->circle = NULL;
 	request->mine = NULL;
 	request->members = 0;
 	request->short_of_memory = false;
@@ -339,7 +352,7 @@ static ls_status differ(struct request *request, const struct list *mine)
 		other++;
 	describe(parent, &all[0], 0, one, sizeof one);
 	describe(parent, &all[other], other, two, sizeof two);
-	MESSAGE_SAY(MESSAGE_GROUP_LISTS, one, two);
+	MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
 	return LS_DIFFERENT;
 }
 
@@ -380,36 +393,79 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 	return finish(&request, out);
 }
 
-/* ---- finding ---- */
+/* ---- a list of ranks who come together by themselves ---- */
 
-static bool is_of(const ls_group *group, const ls_group *parent, const int *ranks, int count)
+/* What each of them tells the others. */
+struct card {
+	struct offer offer;
+	struct list list;
+};
+
+static bool is_same_list(const void *mine, const void *other)
 {
-	if (group->parent != parent->id || group->size != count)
-		return false;
-	for (int i = 0; i < count; i++)
-		if (ranks[i] < 0 || ranks[i] >= parent->size ||
-		    group->team.seats[i].world != parent->team.seats[ranks[i]].world)
-			return false;
-	return true;
+	const struct card *a = mine, *b = other;
+	return a->offer.what == b->offer.what;
 }
 
-ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
+/* All of the list have told their offers, or this rank has heard of another list. */
+static ls_status meet(struct request *request, const struct list *list,
+		      const struct ls_op_options *options)
 {
-	if (!parent || !ranks || count < 1 || group_is_forked(parent))
-		return NULL;
-	struct group_world *world = parent->world;
-	lock_group_acquire(&world->lock);
-	struct ls_group *group = world->open; /* the newest first */
-	while (group && !is_of(group, parent, ranks, count))
-		group = group->next;
-	lock_group_release(&world->lock);
-	return group;
+	struct card mine = {.list = *list}, all[PLAN_SIZE_MAX];
+	struct group_circle circle = {.ranks = list->ranks,
+				      .count = list->count,
+				      .options = options,
+				      .agrees = is_same_list};
+	char one[512], two[512];
+	mine.offer = make_offer(request, hash_list(list), true);
+	memset(all, 0, sizeof all);
+	ls_status status = group_exchange(request->parent, &circle, &mine, all, sizeof mine);
+	if (status == LS_DIFFERENT) {
+		const struct ls_group *parent = request->parent;
+		describe(parent, list, parent->rank, one, sizeof one);
+		describe(parent, &all[circle.other].list, circle.other, two, sizeof two);
+		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
+		give_back(request);
+	} else if (status != LS_OK && request->mine) {
+		group_burn(request->mine); /* others may have its area */
+		request->mine = NULL;
+	}
+	for (int q = 0; q < request->parent->size; q++)
+		request->offers[q] = all[q].offer;
+	return status;
 }
 
-int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other)
+ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
+				const struct ls_op_options *given, ls_group **out)
 {
-	if (!group || !other || group->world != other->world)
-		return -1;
-	int world_rank = group_world_rank(group, rank);
-	return world_rank < 0 ? -1 : group_rank_of(other, world_rank);
+	const char *call = "ls_group_from_members";
+	struct request request;
+	struct ls_op_options options;
+	struct list list = {.site = (uintptr_t)HERE};
+	if (!out)
+		return group_bad(call, "out", 0, "not NULL");
+	*out = NULL;
+	ls_status status = group_begin(call, parent, given, &options);
+	if (status != LS_OK)
+		return status;
+	if (options.op || options.callback)
+		return group_bad(call, "options->op", 1, "NULL, and no callback");
+	if (!is_list(call, parent, ranks, count, &list))
+		return LS_BAD_ARGUMENT;
+	if (!has_rank(&list, parent->rank))
+		return group_bad(call, "ranks", parent->rank, "a list with the rank that calls");
+	uint32_t timeout_ms = options.timeout_ms;
+	options.timeout_ms = 0; /* that is the new group's, and not of the messages */
+	if (!options.label)
+		options.label = call;
+	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	status = meet(&request, &list, &options);
+	if (status != LS_OK)
+		return status;
+	struct group_circle circle = {.ranks = list.ranks, .count = list.count, .options = &options};
+	request.circle = &circle;
+	add_members(&request, list.ranks, list.count);
+	if (timeout_ms)
+		request.making.timeout_ms = timeout_ms;
+	return finish(&request, out);
 }

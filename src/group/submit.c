@@ -6,6 +6,8 @@
 #include "base/messages.h"
 #include "group_private.h"
 
+const struct group_pause group_no_pause = {.at_ns = CLOCK_NEVER};
+
 static uint64_t record(const struct ls_op *op, const char *label, const void *site)
 {
 	const struct engine_call *engine = &op->engine.call;
@@ -180,7 +182,8 @@ static bool begin(struct ls_op *op, struct engine_room *room)
 }
 
 /* One wait, whose length counts as waiting and not as work. */
-static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t pause_ns, int *peer)
+static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct group_pause *pause,
+			  int *peer)
 {
 	struct trace *trace = &op->group->world->trace;
 	struct wait_call call = {
@@ -194,8 +197,10 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t paus
 		return LS_OK;
 	if (op->deadline_ns == 0)
 		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
-	call.may_leave = op->may_leave || pause_ns < op->deadline_ns;
-	call.deadline_ns = pause_ns < op->deadline_ns ? pause_ns : op->deadline_ns;
+	bool sooner = pause->at_ns < op->deadline_ns;
+	call.may_leave = op->may_leave || (sooner && !pause->returns);
+	call.deadline_ns = sooner ? pause->at_ns : op->deadline_ns;
+	call.since_ns = pause->since_ns;
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
 	trace_waited(trace, clock_ticks() - start);
@@ -203,7 +208,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, uint64_t paus
 }
 
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
-		  uint64_t pause_ns, ls_status *status)
+		  const struct group_pause *pause, ls_status *status)
 {
 	struct engine *engine = &op->group->engine;
 	int peer = -1;
@@ -222,12 +227,15 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 				       group_world_rank(op->group, op->engine.culprit));
 		if (progress != ENGINE_BLOCKED)
 			return true;
-		if (pause_ns == 0)
+		if (pause->at_ns == 0)
 			return false;
-		ls_status waited = wait_for(op, waiter, pause_ns, &peer);
+		ls_status waited = wait_for(op, waiter, pause, &peer);
 		if (waited == LS_OK)
 			continue;
-		if (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns)
+		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;
+		if (resumes && pause->at_ns == CLOCK_NEVER)
+			continue;
+		if (resumes || (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns))
 			return false;
 		*status = fail(op, waited, peer);
 		return true;
