@@ -186,22 +186,33 @@ static void take_parcel(struct mailbox_peer *peer, struct engine_op *op)
 	point->mine = 0;
 }
 
+struct mail_envelope engine_mailbox_envelope(const struct engine_mailbox *mailbox,
+					     const struct mailbox_peer *peer,
+					     const struct engine_call *call, uint64_t record,
+					     bool blocks) LOCK_REQUIRES(mail)
+{
+	return (struct mail_envelope){
+		.count = call->count,
+		.tag = call->tag,
+		.record = (uint32_t)record,
+		.receives = peer->receives + mailbox->receives,
+		.dtype = (uint8_t)call->dtype,
+		.flags = blocks && !mailbox->mixed ? MAIL_BLOCKS : 0,
+	};
+}
+
 static void post(struct engine_mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	bool parcel = wants_parcel(op);
-	if (parcel)
+	struct mail_envelope envelope =
+		engine_mailbox_envelope(mailbox, peer, &op->call, op->record, op->point.blocks);
+	if (parcel) {
 		take_parcel(peer, op);
-	struct mail_envelope envelope = {
-		.count = op->call.count,
-		.tag = op->call.tag,
-		.record = (uint32_t)op->record,
-		.receives = peer->receives + mailbox->receives,
-		.parcel = parcel ? (uint16_t)(op->point.index + 1) : 0,
-		.dtype = (uint8_t)op->call.dtype,
-		.flags = (uint8_t)((op->point.blocks && !mailbox->mixed ? MAIL_BLOCKS : 0) |
-				   (op->point.gives ? MAIL_GIVEN : 0)),
-	};
+		envelope.parcel = (uint16_t)(op->point.index + 1);
+	}
+	if (op->point.gives)
+		envelope.flags |= MAIL_GIVEN;
 	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
 	if (op->point.gives) {
 		peer->adrift |= UINT64_C(1) << op->point.index;

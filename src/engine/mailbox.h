@@ -85,6 +85,11 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 /* A new operation, and the thread that made it. */
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
+/* What a new message to this peer says of itself while its payload is in its slot. */
+struct mail_envelope engine_mailbox_envelope(const struct engine_mailbox *mailbox,
+					     const struct mailbox_peer *peer,
+					     const struct engine_call *call, uint64_t record,
+					     bool blocks) LOCK_REQUIRES(mail);
 /* The place of the oldest message that fits among those of one source that have arrived, or -1; and takes it out. */
 int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)

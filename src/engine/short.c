@@ -21,14 +21,8 @@ bool engine_point_send_short(struct engine *engine, const struct engine_call *ca
 	if (goes) {
 		engine_mailbox_note_thread(mailbox);
 		peer->sends += blocks;
-		struct mail_envelope envelope = {
-			.count = call->count,
-			.tag = call->tag,
-			.record = (uint32_t)record,
-			.receives = peer->receives + mailbox->receives,
-			.dtype = (uint8_t)call->dtype,
-			.flags = blocks && !mailbox->mixed ? MAIL_BLOCKS : 0,
-		};
+		struct mail_envelope envelope =
+			engine_mailbox_envelope(mailbox, peer, call, record, blocks);
 		transport_mail_post(peer->to, &peer->out, &envelope, call->send, bytes);
 	}
 	lock_mail_release(&mailbox->lock);

@@ -250,6 +250,9 @@ extern const struct group_pause group_no_pause;
 void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
 /* Makes op ready: deadline, trace record. op->engine.seq and what the caller wants are set. */
 void group_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* What the trace says of a call. label: NULL for none. */
+struct trace_begin group_record(ls_group *group, const struct engine_call *call, uint64_t seq,
+				const char *label, const void *site);
 /* Goes on with it: hands it to the engine if that has not been done, advances, waits. True when its
  * status is in *status and no peer touches its buffers any more; false at the pause, when another thread
  * may go on with it. */

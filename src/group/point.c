@@ -69,7 +69,7 @@ static ls_status check(const struct call *call, const ls_group *group,
 
 /* ---- what both ways have in common ---- */
 
-static uint64_t next_number(ls_group *group, const struct engine_call *call)
+uint64_t group_point_number(ls_group *group, const struct engine_call *call)
 {
 	_Atomic uint64_t *counter = call->kind == TRACE_SEND      ? &group->sends[call->peer]
 				    : call->peer == LS_ANY_SOURCE ? &group->any_receives
@@ -118,27 +118,24 @@ void group_point_warn(ls_group *group, int peer, int tag, uint64_t index, const 
 
 /* ---- the two ways ---- */
 
-static struct group_short short_of(ls_group *group, const struct call *call,
-				   const struct ls_op_options *options, bool blocks)
+/* False: it has to be made an operation. */
+static bool may_be_short(ls_group *group, const struct call *call,
+			 const struct ls_op_options *options, bool blocks, struct group_short *out)
 {
-	return (struct group_short){.group = group,
-				    .call = &call->engine,
-				    .bytes = call->engine.count * ls_dtype_bytes(call->engine.dtype),
+	const struct engine_call *engine = &call->engine;
+	*out = (struct group_short){.group = group,
+				    .call = engine,
+				    .bytes = engine->count * ls_dtype_bytes(engine->dtype),
 				    .options = options,
 				    .site = call->site,
 				    .blocks = blocks};
+	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
+	       !call->block && !options->callback && !group->world->points.serial;
 }
 
-/* Whether it may be over before it is made an operation. */
-static bool may_be_short(const ls_group *group, const struct call *call)
-{
-	return call->engine.peer >= 0 && !call->gives && !call->block &&
-	       !group->world->points.serial &&
-	       call->engine.count * ls_dtype_bytes(call->engine.dtype) <= MAIL_INLINE_BYTES;
-}
-
+/* message: NULL if it cannot be a short one. */
 static ls_status run_blocking(ls_group *group, const struct call *call,
-			      const struct ls_op_options *options)
+			      const struct ls_op_options *options, const struct group_short *message)
 {
 	struct engine_room room;
 	struct ls_op op;
@@ -146,15 +143,14 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	struct waiter *waiter = &group->waiter;
 	wait_thread_enter(waiter);
 	group_op_prepare(&op, group, &call->engine);
-	op.engine.seq = next_number(group, &call->engine);
+	op.engine.seq = group_point_number(group, &call->engine);
 	op.engine.point.gives = call->gives;
 	op.engine.point.takes = call->block != NULL;
 	op.message = options->message;
 	op.block = call->block;
 	group_op_open(&op, options, call->site);
-	struct group_short message = short_of(group, call, options, true);
-	if (call->engine.kind == TRACE_RECV && may_be_short(group, call) &&
-	    group_short_await(&message, op.engine.record)) {
+	if (message && call->engine.kind == TRACE_RECV &&
+	    group_short_await(message, op.engine.record)) {
 		group_points_collect(group);
 		return LS_OK;
 	}
@@ -176,7 +172,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = call->engine;
-	op->engine.seq = next_number(group, &call->engine);
+	op->engine.seq = group_point_number(group, &call->engine);
 	op->engine.point.detached = true;
 	op->engine.point.gives = call->gives;
 	op->engine.point.takes = call->block != NULL;
@@ -201,14 +197,11 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 }
 
 /* Whether it is over already. Of one with a handle that handle is one for all that were over at once. */
-static bool run_short(ls_group *group, const struct call *call, const struct ls_op_options *options,
-		      bool blocks, ls_op **out)
+static bool run_short(const struct group_short *message, ls_op **out)
 {
-	if (options->callback || !may_be_short(group, call))
-		return false;
-	struct group_short message = short_of(group, call, options, blocks);
-	bool sends = call->engine.kind == TRACE_SEND;
-	bool over = sends ? group_short_send(&message) : group_short_receive(&message);
+	ls_group *group = message->group;
+	bool sends = message->call->kind == TRACE_SEND;
+	bool over = sends ? group_short_send(message) : group_short_receive(message);
 	/* What it took in may have been for others. */
 	group_points_collect(group);
 	if (over && out)
@@ -231,14 +224,16 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	wait_thread_enter(&group->waiter);
 	struct ls_op *batch = out || options.callback ? NULL : group_batch_find(group);
 	bool blocks = !out && !options.callback && !batch;
-	if (run_short(group, call, &options, blocks, out))
+	struct group_short message;
+	bool is_short = may_be_short(group, call, &options, blocks, &message);
+	if (is_short && run_short(&message, out))
 		return LS_OK;
 	if (out || options.callback)
 		return run_beside(group, call, &options, NULL, out);
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
 	if (!group->world->points.serial)
-		return run_blocking(group, call, &options);
+		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
 	status = run_beside(group, call, &options, NULL, &op);
 	if (status == LS_OK) {
@@ -250,29 +245,35 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 
 /* ---- sends and receives ---- */
 
+static struct call to_send(const char *name, const void *buffer, uint64_t count, ls_dtype dtype,
+			   int dst, const void *site)
+{
+	struct call call = {.name = name, .buffer = buffer, .site = site};
+	call.engine = (struct engine_call){
+		.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count};
+	return call;
+}
+
+static struct call to_receive(const char *name, void *buffer, uint64_t count, ls_dtype dtype,
+			      int src, const void *site)
+{
+	struct call call = {.name = name, .buffer = buffer, .site = site};
+	call.engine = (struct engine_call){
+		.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count};
+	return call;
+}
+
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
-	struct call call = {
-		"ls_send",
-		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count},
-		buffer,
-		HERE,
-		false,
-		NULL};
+	struct call call = to_send("ls_send", buffer, count, dtype, dst, HERE);
 	return run(group, &call, options, NULL);
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
-	struct call call = {
-		"ls_recv",
-		{.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count},
-		buffer,
-		HERE,
-		false,
-		NULL};
+	struct call call = to_receive("ls_recv", buffer, count, dtype, src, HERE);
 	return run(group, &call, options, NULL);
 }
 
@@ -289,13 +290,7 @@ static ls_status check_handle(const char *call, const struct ls_op_options *opti
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct call call = {
-		"ls_isend",
-		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count},
-		buffer,
-		HERE,
-		false,
-		NULL};
+	struct call call = to_send("ls_isend", buffer, count, dtype, dst, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
@@ -303,13 +298,7 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct call call = {
-		"ls_irecv",
-		{.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count},
-		buffer,
-		HERE,
-		false,
-		NULL};
+	struct call call = to_receive("ls_irecv", buffer, count, dtype, src, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
@@ -319,13 +308,8 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype dtype, int dst,
 			const struct ls_op_options *options)
 {
-	struct call call = {
-		"ls_send_block",
-		{.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = block, .count = count},
-		block,
-		HERE,
-		true,
-		NULL};
+	struct call call = to_send("ls_send_block", block, count, dtype, dst, HERE);
+	call.gives = true;
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
 		return status;
@@ -338,12 +322,8 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
 			const struct ls_op_options *options)
 {
-	struct call call = {"ls_recv_block",
-			    {.kind = TRACE_RECV, .dtype = dtype, .peer = src, .count = count},
-			    NULL,
-			    HERE,
-			    false,
-			    block};
+	struct call call = to_receive("ls_recv_block", NULL, count, dtype, src, HERE);
+	call.block = block;
 	if (!block)
 		return group_bad(call.name, "block", 0, "not NULL");
 	*block = NULL;

@@ -45,6 +45,8 @@ void group_points_quiet(ls_group *group);
 /* Fills what the caller of a receive that is over wants to know. */
 void group_point_deliver(const struct ls_op *op);
 
+/* The number of a new one in its record: among those to, or from, the same peer or any. */
+uint64_t group_point_number(ls_group *group, const struct engine_call *call);
 /* Tells the caller of a receive what it has met. */
 void group_point_fill(struct ls_message *out, const struct mail_message *met);
 /* Says once for each call site that a receive was safe only because its message was short. */

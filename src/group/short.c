@@ -25,23 +25,10 @@ static void record(const struct group_short *message, uint64_t index, int tag)
 {
 	ls_group *group = message->group;
 	const struct engine_call *call = message->call;
-	struct trace *trace = &group->world->trace;
-	bool sends = call->kind == TRACE_SEND;
-	_Atomic uint64_t *counter = &(sends ? group->sends : group->receives)[call->peer];
-	const char *label = message->options->label;
-	struct trace_begin begin = {
-		.seq = 1 + atomic_fetch_add_explicit(counter, 1, memory_order_relaxed),
-		.count = call->count,
-		.site = (uint64_t)(uintptr_t)message->site,
-		.label = label ? trace_label(trace, label) : 0,
-		.group = group->id,
-		.peer = call->peer,
-		.tag = tag,
-		.kind = (uint16_t)call->kind,
-		.dtype = (uint8_t)call->dtype,
-		.reduce_op = (uint8_t)call->reduce,
-	};
-	trace_add(trace, index, &begin);
+	struct trace_begin begin = group_record(group, call, group_point_number(group, call),
+						message->options->label, message->site);
+	begin.tag = tag;
+	trace_add(&group->world->trace, index, &begin);
 }
 
 bool group_short_send(const struct group_short *message)

@@ -8,24 +8,22 @@
 
 const struct group_pause group_no_pause = {.at_ns = CLOCK_NEVER};
 
-static uint64_t record(const struct ls_op *op, const char *label, const void *site)
+struct trace_begin group_record(ls_group *group, const struct engine_call *call, uint64_t seq,
+				const char *label, const void *site)
 {
-	const struct engine_call *engine = &op->engine.call;
-	struct trace *trace = &op->group->world->trace;
-	struct trace_begin begin = {
-		.seq = op->engine.seq,
-		.count = engine->count,
-		.shape = engine->shape,
+	return (struct trace_begin){
+		.seq = seq,
+		.count = call->count,
+		.shape = call->shape,
 		.site = (uint64_t)(uintptr_t)site,
-		.label = label ? trace_label(trace, label) : 0,
-		.group = op->group->id,
-		.peer = engine->peer,
-		.tag = engine->tag,
-		.kind = (uint16_t)engine->kind,
-		.dtype = (uint8_t)engine->dtype,
-		.reduce_op = (uint8_t)engine->reduce,
+		.label = label ? trace_label(&group->world->trace, label) : 0,
+		.group = group->id,
+		.peer = call->peer,
+		.tag = call->tag,
+		.kind = (uint16_t)call->kind,
+		.dtype = (uint8_t)call->dtype,
+		.reduce_op = (uint8_t)call->reduce,
 	};
-	return trace_begin(trace, &begin);
 }
 
 void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call)
@@ -52,7 +50,9 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
 {
 	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
 	op->may_leave = options->timeout_ms != 0;
-	op->engine.record = record(op, options->label, site);
+	struct trace_begin begin =
+		group_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
+	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
 uint64_t group_gone_members(const struct ls_group *group)

@@ -308,8 +308,9 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 						      memory->page_bytes);
 		if (error)
 			return error;
-		for (size_t i = page; i < end; i++)
-			memory->table[i].page_detached = true;
+		for (struct memory_block *block = &memory->table[page];
+		     block < &memory->table[end]; block++)
+			block->page_detached = true;
 	}
 	return 0;
 }

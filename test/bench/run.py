@@ -88,8 +88,7 @@ def parse():
     parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/")
     options = parser.parse_args()
     options.rounds = options.rounds or (5 if options.full else 3)
-    options.usual_minutes = 300 if options.full else 12
-    options.minutes = options.minutes or options.usual_minutes
+    options.minutes = options.minutes or (300 if options.full else 12)
     options.effort = ["--repeats", "7" if options.full else "5", "--repeat-ms", "20" if options.full else "8",
                       "--limit-ms", "500" if options.full else "100"]
     return options
@@ -270,19 +269,17 @@ class Session:
         if rows and not self.options.no_figures:
             figures_too["processor_time"] = figures.processor_time(rows)
         found = {"machine": machine(), "versions": programs.versions(self.options.build),
-                 "date": datetime.date.today().isoformat(), "command": command(self.options), "rounds": rounds,
+                 "date": datetime.date.today().isoformat(), "command": command(sys.argv[1:]), "rounds": rounds,
                  "noisy_runs": quiet.disturbed, "rows": rows, "figures": figures_too}
         found["goals"] = goals.of_report(found)
         return found
 
 
-def command(options):
-    """What a person types to have the same."""
-    restricted = options.sizes or options.data or options.no_peers or options.no_limits or options.no_figures or options.only_figures
-    if restricted or options.only != list(programs.OPS) or options.ranks != [2, 4, 8]:
-        return " ".join(["test/bench/run.py", *sys.argv[1:]])
-    shorter = "" if options.minutes == options.usual_minutes else f" BENCH='--minutes {options.minutes:g}'"
-    return "make bench" + (" FULL=1" if options.full else "") + shorter
+def command(arguments):
+    """What a person types to have the same; where one machine has kept it is not part of that."""
+    words = [word for before, word in zip(["", *arguments], arguments)
+             if "--json" not in (before, word) and not word.startswith("--json=")]
+    return " ".join(["test/bench/run.py", *words])
 
 
 def machine():

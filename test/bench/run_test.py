@@ -155,6 +155,11 @@ def test_others_are_noticed():
     assert seen > quiet.FOREIGN_MAX, seen
 
 
+def test_command():
+    assert run.command(["build", "--json", "kept", "--minutes", "1"]) == "test/bench/run.py build --minutes 1"
+    assert run.command(["--json=kept", "--full"]) == "test/bench/run.py --full"
+
+
 def test_a_small_run(build):
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "kept.json"
