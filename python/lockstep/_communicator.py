@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One group of the C library: opening and making, waiting, errors, closing."""
+
+import ctypes
+import threading
+import time
+
+from lockstep import errors
+from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
+
+_SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
+
+
+def _without_signals(function):
+    """Runs it in a thread of its own, so that Ctrl-C ends the wait for it at once: what makes groups does not come
+    back for a signal."""
+    result = []
+
+    def run():
+        try:
+            result.append((function(), None))
+        except BaseException as error:
+            result.append((None, error))
+
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    thread = threading.Thread(target=run, name="lockstep-open", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_SLICE_S)
+    value, error = result[0]
+    if error is not None:
+        raise error
+    return value
+
+
+class Communicator:
+    """A group that is open until close(). Threads: any."""
+
+    def __init__(self, handle, rank, size, parent=None):
+        self.handle = handle
+        self.rank = rank
+        self.size = size
+        self.parent = parent
+        self.inside = set()  # who is in a call that may wait: close() waits for them
+        self.pending = {}  # handle → Work, so that buffers live as long as operations
+        self.lock = threading.Lock()  # of the works
+        self.pump = None  # completes futures, once somebody has asked for one
+
+    # ---- making ----
+
+    @classmethod
+    def open(cls, rank, size, rendezvous, timeout_ms, open_timeout_ms):
+        """The group of all ranks. rendezvous None: the launcher's environment says where they meet."""
+        options = GroupOptions(
+            size=ctypes.sizeof(GroupOptions),
+            timeout_ms=timeout_ms,
+            open_timeout_ms=open_timeout_ms,
+            rank=rank,
+            world_size=size,
+            resume_after_signals=1,
+            rendezvous=rendezvous.encode() if rendezvous else None,
+        )
+        handle = ctypes.c_void_p()
+        status = _without_signals(lambda: C.ls_group_open(ctypes.byref(options), ctypes.byref(handle)))
+        if status != OK:
+            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {text_of(status)}")
+        return cls(handle.value, rank, size)
+
+    def from_members(self, ranks, tag, timeout_ms, label):
+        """A group of some ranks of this one, in this order; only they call it."""
+        array = (ctypes.c_int * len(ranks))(*ranks)
+        options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=label, timeout_ms=timeout_ms)
+        handle = ctypes.c_void_p()
+        status = _without_signals(
+            lambda: C.ls_group_from_members(
+                self.handle, array, len(ranks), ctypes.byref(options), ctypes.byref(handle)
+            )
+        )
+        self.check(status)
+        return Communicator(handle.value, ranks.index(self.rank), len(ranks), self)
+
+    # ---- errors ----
+
+    def failure(self):
+        """Why the group is closed: (status, rank, operation, report)."""
+        failure = Failure(size=ctypes.sizeof(Failure))
+        if self.handle is None or C.ls_group_failure(self.handle, ctypes.byref(failure)) != OK:
+            return OK, -1, 0, ""
+        return failure.status, failure.rank, failure.operation, failure.text.decode(errors="replace")
+
+    def error(self, status):
+        """The exception for a status that a call of this group returned."""
+        if self.handle is None:
+            return errors.BadArgument("the process group has been destroyed")
+        kind = errors.class_of(status)
+        if issubclass(kind, (errors.GroupError, errors.ProcessError)):
+            cause, rank, operation, report = self.failure()
+            if cause != OK:
+                return errors.class_of(cause)(report, rank, operation)
+        return kind(f"{text_of(status)}; a message on standard error says more")
+
+    def check(self, status):
+        if status != OK:
+            raise self.error(status)
+
+    # ---- waiting ----
+
+    def wait(self, op, timeout_ms=0):
+        """The status of an operation once it is over; PENDING after timeout_ms, if that is not 0. Signal handlers of
+        Python run meanwhile."""
+        me = threading.get_ident()
+        self.inside.add(me)
+        try:
+            if not timeout_ms:
+                while True:
+                    status = C.ls_wait(op, 0)
+                    if status != PENDING:
+                        return status
+            end = time.monotonic() + timeout_ms / 1e3
+            while True:
+                left_ms = max(1, int((end - time.monotonic()) * 1e3))
+                status = C.ls_wait(op, min(left_ms, 50))
+                if status != PENDING or time.monotonic() >= end:
+                    return status
+        finally:
+            self.inside.discard(me)
+
+    # ---- the end ----
+
+    def abort(self, reason):
+        if self.handle is not None:
+            C.ls_group_abort(self.handle, reason.encode(errors="replace"))
+
+    def close(self):
+        """Leaves the group. Operations under way end for all ranks with an error; threads that wait in it are waited
+        for."""
+        handle, self.handle = self.handle, None
+        if handle is None:
+            return
+        if self.inside - {threading.get_ident()}:
+            C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
+            while self.inside - {threading.get_ident()}:
+                time.sleep(0.001)
+        if self.pump is not None:
+            if self.pending:
+                C.ls_group_abort(handle, b"a rank closed the group with operations under way")
+            self.pump.stop()
+        for work in list(self.pending.values()):
+            work.drop()
+        C.ls_group_close(handle)
+
+
+def text_of(status):
+    return f"{C.ls_status_name(status).decode()}: {C.ls_status_text(status).decode()}"

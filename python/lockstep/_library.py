@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C library: its structs as in include/lockstep, and its functions. Every call lets go of the GIL."""
+
+import ctypes
+import glob
+import os
+from ctypes import c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+
+VERSION = "0.1.0"
+
+OK, FORKED, PENDING = 0, 4, 22
+ANY = -1  # source or tag
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("open_timeout_ms", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("resume_after_signals", c_uint32),
+        ("rendezvous", c_char_p),
+    ]
+
+
+class Failure(ctypes.Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int),
+        ("rank", c_int32),
+        ("reserved", c_uint32),
+        ("operation", c_uint64),
+        ("text", c_char * 2048),
+    ]
+
+
+class Message(ctypes.Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("source", c_int32),
+        ("tag", c_int32),
+        ("dtype", c_uint32),
+        ("count", c_uint64),
+    ]
+
+
+class OpOptions(ctypes.Structure):
+    """struct ls_op_options, and behind it where the call puts the handle: one object for each call."""
+
+    _fields_ = [
+        ("size", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("tag", c_int32),
+        ("awaited", c_uint32),
+        ("label", c_char_p),
+        ("stream", c_void_p),
+        ("op", c_void_p),
+        ("callback", c_void_p),
+        ("callback_data", c_void_p),
+        ("factor", c_double),
+        ("message", c_void_p),
+        ("handle", c_void_p),
+    ]
+
+
+OP_OPTIONS_BYTES = OpOptions.handle.offset
+HANDLE_OFFSET = OpOptions.handle.offset
+
+
+class Buffers(ctypes.Structure):
+    _fields_ = [("send", c_void_p), ("recv", c_void_p), ("count", c_uint64)]
+
+
+class MemoryStats(ctypes.Structure):
+    _fields_ = [("size", c_size_t)] + [
+        (name, c_uint64)
+        for name in (
+            "arena_bytes live_bytes cached_bytes hits misses registered registered_bytes registered_again"
+        ).split()
+    ]
+
+
+def _load():
+    """The library that was installed with this package, else the one that the system finds."""
+    beside = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "liblockstep.so*")))
+    path = beside[0] if beside else "liblockstep.so.0"
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"lockstep: the C library cannot be loaded ({error}). `pip install .` in the sources brings it along; "
+            "one that was built by hand is found through LD_LIBRARY_PATH"
+        ) from error
+
+
+C = _load()
+
+_buffers = [c_void_p, c_void_p, c_void_p, c_uint64, c_int]  # group, send, recv, count, dtype
+_counted = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]  # the same with a count for each rank
+_many = [c_void_p, c_void_p, c_int, c_int]  # group, buffers, how many, dtype
+_message = [c_void_p, c_void_p, c_uint64, c_int, c_int, c_void_p]
+
+_FUNCTIONS = {
+    "ls_version": (c_char_p, []),
+    "ls_status_name": (c_char_p, [c_int]),
+    "ls_status_text": (c_char_p, [c_int]),
+    "ls_group_open": (c_int, [c_void_p, c_void_p]),
+    "ls_group_from_members": (c_int, [c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
+    "ls_group_close": (None, [c_void_p]),
+    "ls_group_abort": (c_int, [c_void_p, c_char_p]),
+    "ls_group_failure": (c_int, [c_void_p, c_void_p]),
+    "ls_test": (c_int, [c_void_p]),
+    "ls_wait": (c_int, [c_void_p, c_uint32]),
+    "ls_op_free": (None, [c_void_p]),
+    "ls_cancel": (c_int, [c_void_p]),
+    "ls_allreduce": (c_int, [*_buffers, c_int, c_void_p]),
+    "ls_reduce": (c_int, [*_buffers, c_int, c_int, c_void_p]),
+    "ls_broadcast": (c_int, [*_buffers, c_int, c_void_p]),
+    "ls_allgather": (c_int, [*_buffers, c_void_p]),
+    "ls_allgatherv": (c_int, [*_counted, c_void_p]),
+    "ls_gather": (c_int, [*_buffers, c_int, c_void_p]),
+    "ls_scatter": (c_int, [*_buffers, c_int, c_void_p]),
+    "ls_reduce_scatter": (c_int, [*_buffers, c_int, c_void_p]),
+    "ls_reduce_scatterv": (c_int, [*_counted, c_int, c_void_p]),
+    "ls_alltoall": (c_int, [*_buffers, c_void_p]),
+    "ls_alltoallv": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p]),
+    "ls_barrier": (c_int, [c_void_p, c_void_p]),
+    "ls_allreduce_many": (c_int, [*_many, c_int, c_void_p]),
+    "ls_allgather_many": (c_int, [*_many, c_void_p]),
+    "ls_reduce_scatter_many": (c_int, [*_many, c_int, c_void_p]),
+    "ls_isend": (c_int, [*_message, c_void_p]),
+    "ls_irecv": (c_int, [*_message, c_void_p]),
+    "ls_alloc": (c_int, [c_void_p, c_size_t, c_void_p]),
+    "ls_free": (c_int, [c_void_p, c_void_p]),
+    "ls_memory_stats": (c_int, [c_void_p, c_void_p]),
+    "ls_phase_begin": (c_int, [c_void_p, c_char_p]),
+    "ls_phase_end": (c_int, [c_void_p, c_char_p]),
+    "ls_phase_report": (c_int, [c_void_p, c_char_p, c_size_t]),
+}
+
+for _name, (_result, _arguments) in _FUNCTIONS.items():
+    _function = getattr(C, _name)
+    _function.restype = _result
+    _function.argtypes = _arguments
+
+_found = C.ls_version().decode()
+if _found != VERSION:
+    raise ImportError(f"lockstep: this is the package of version {VERSION}, and the C library is {_found}")

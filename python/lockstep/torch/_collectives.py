@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
+
+import ctypes
+import threading
+
+import torch
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOp,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+from lockstep import errors
+from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
+from lockstep._sites import here
+from lockstep.torch import _tensors
+from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
+from lockstep.torch._work import Done, Several, Work, milliseconds
+
+_REDUCE_OPS = {
+    ReduceOp.SUM: 0,
+    ReduceOp.AVG: 1,
+    ReduceOp.MIN: 2,
+    ReduceOp.MAX: 3,
+    ReduceOp.PRODUCT: 4,
+    ReduceOp.BAND: 5,
+    ReduceOp.BOR: 6,
+    ReduceOp.BXOR: 7,
+    ReduceOp.PREMUL_SUM: 8,
+}
+_PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
+
+
+def _array(counts):
+    return (ctypes.c_uint64 * len(counts))(*counts)
+
+
+def _only(tensors, call):
+    if len(tensors) != 1:
+        raise errors.BadArgument(f"{call}: one tensor for each rank, not {len(tensors)}")
+    return tensors[0]
+
+
+class Collectives:
+    """The part of a ProcessGroup that all its ranks call together. `communicator` is the group of the library."""
+
+    communicator = None
+
+    # ---- how each of them runs ----
+
+    def _options(self, opts, factor=1.0):
+        """Of one call, with its call site."""
+        options = OpOptions(OP_OPTIONS_BYTES, milliseconds(opts.timeout), 0, 0 if opts.asyncOp else 1, here())
+        options.op = ctypes.addressof(options) + HANDLE_OFFSET
+        options.factor = factor
+        return options
+
+    def _run(self, status, options, result, keep=None, finish=None):
+        """Goes on with an operation that has been begun: a Work, or None if it was to be waited for and is over."""
+        communicator = self.communicator
+        if status != OK:
+            raise communicator.error(status)
+        op = options.handle
+        if not options.awaited:
+            return Work(communicator, op, result, keep, finish)
+        me = threading.get_ident()
+        communicator.inside.add(me)
+        try:
+            status = C.ls_wait(op, 0)
+            while status == PENDING:  # handlers of signals run here
+                status = C.ls_wait(op, 0)
+        except BaseException:
+            Work(communicator, op, result, keep, finish)  # it goes on, so its buffers must stay
+            raise
+        finally:
+            communicator.inside.discard(me)
+        C.ls_op_free(op)
+        if status != OK:
+            raise communicator.error(status)
+        if finish is not None:
+            finish()
+        return Done(result)
+
+    def _reduction(self, opts, call):
+        """(number of the operation, factor)"""
+        op = opts.reduceOp
+        number = _REDUCE_OPS.get(op.op)
+        if number is None:
+            raise errors.Unsupported(f"{call}: no such reduction: {op}")
+        factor = 1.0
+        if number == _PREMUL_SUM:
+            factor = op.factor
+            factor = float(factor.item() if isinstance(factor, torch.Tensor) else factor)
+        return number, factor
+
+    # ---- the same on all ranks ----
+
+    def allreduce(self, tensors, opts=None):
+        opts = opts or AllreduceOptions()
+        if len(tensors) != 1:
+            return self.allreduce_coalesced(tensors, opts)
+        tensor = tensors[0]
+        buffer = plain(tensor, "all_reduce")
+        number, factor = self._reduction(opts, "all_reduce")
+        options = self._options(opts, factor)
+        where = buffer.data_ptr()
+        dtype = reducible(tensor, "all_reduce")
+        finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
+        status = C.ls_allreduce(
+            self.communicator.handle, where, where, buffer.numel(), dtype, number, ctypes.byref(options)
+        )
+        return self._run(status, options, tensors, buffer, finish)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        opts = opts or AllreduceCoalescedOptions()
+        call = "all_reduce_coalesced"
+        same_dtype(tensors, call)
+        buffers = [plain(tensor, call) for tensor in tensors]
+        number, factor = self._reduction(opts, call)
+        options = self._options(opts, factor)
+        many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
+        status = C.ls_allreduce_many(
+            self.communicator.handle, many, len(buffers), reducible(tensors[0], call), number, ctypes.byref(options)
+        )
+        return self._run(status, options, tensors, buffers, self._copies(tensors, buffers))
+
+    def broadcast(self, tensors, opts=None):
+        opts = opts or BroadcastOptions()
+        tensor = tensors[opts.rootTensor]
+        buffer = plain(tensor, "broadcast")
+        dtype, times = movable(tensor)
+        options = self._options(opts)
+        where = buffer.data_ptr()
+        status = C.ls_broadcast(
+            self.communicator.handle, where, where, buffer.numel() * times, dtype, opts.rootRank, ctypes.byref(options)
+        )
+        is_root = opts.rootRank == self.communicator.rank
+        finish = None if buffer is tensor or is_root else lambda: copy_into(tensor, buffer)
+        return self._run(status, options, tensors, buffer, finish)
+
+    def reduce(self, tensors, opts=None):
+        opts = opts or ReduceOptions()
+        tensor = tensors[opts.rootTensor]
+        buffer = plain(tensor, "reduce")
+        number, factor = self._reduction(opts, "reduce")
+        options = self._options(opts, factor)
+        where = buffer.data_ptr()
+        is_root = opts.rootRank == self.communicator.rank
+        status = C.ls_reduce(
+            self.communicator.handle,
+            where,
+            where if is_root else None,
+            buffer.numel(),
+            reducible(tensor, "reduce"),
+            number,
+            opts.rootRank,
+            ctypes.byref(options),
+        )
+        finish = lambda: copy_into(tensor, buffer) if is_root and buffer is not tensor else None  # noqa: E731
+        return self._run(status, options, tensors, buffer, finish)
+
+    def barrier(self, opts=None):
+        opts = opts or BarrierOptions()
+        options = self._options(opts)
+        status = C.ls_barrier(self.communicator.handle, ctypes.byref(options))
+        return self._run(status, options, ())
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """Every call tells who is missing; this one has a time limit of its own."""
+        opts = BarrierOptions()
+        if timeout is not None:
+            opts.timeout = timeout
+        opts.asyncOp = False
+        self.barrier(opts)
+
+    # ---- parts of ranks, one behind the other ----
+
+    def all_gather_single(self, output, input, opts=None):
+        opts = opts or AllgatherOptions()
+        call = "all_gather_into_tensor"
+        same_dtype([output, input], call)
+        if output.numel() != input.numel() * self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: the output has {output.numel()} elements, and must have {self.communicator.size} times the "
+                f"{input.numel()} of the input"
+            )
+        send, recv = plain(input, call), plain(output, call)
+        dtype, times = movable(input)
+        options = self._options(opts)
+        status = C.ls_allgather(
+            self.communicator.handle,
+            send.data_ptr(),
+            recv.data_ptr(),
+            send.numel() * times,
+            dtype,
+            ctypes.byref(options),
+        )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, [output], (send, recv), finish)
+
+    def reduce_scatter_single(self, output, input, opts=None):
+        opts = opts or ReduceScatterOptions()
+        call = "reduce_scatter_tensor"
+        same_dtype([output, input], call)
+        if input.numel() != output.numel() * self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: the input has {input.numel()} elements, and must have {self.communicator.size} times the "
+                f"{output.numel()} of the output"
+            )
+        send, recv = plain(input, call), plain(output, call)
+        number, factor = self._reduction(opts, call)
+        options = self._options(opts, factor)
+        status = C.ls_reduce_scatter(
+            self.communicator.handle,
+            send.data_ptr(),
+            recv.data_ptr(),
+            recv.numel(),
+            reducible(input, call),
+            number,
+            ctypes.byref(options),
+        )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, [output], (send, recv), finish)
+
+    def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
+        opts = opts or AllToAllOptions()
+        call = "all_to_all_single"
+        same_dtype([output, input], call)
+        send, recv = plain(input, call), plain(output, call)
+        dtype, times = movable(input)
+        options = self._options(opts)
+        if not output_split_sizes and not input_split_sizes and input.numel() == output.numel():
+            parts = self._equal_parts(input, call)
+            status = C.ls_alltoall(
+                self.communicator.handle,
+                send.data_ptr(),
+                recv.data_ptr(),
+                parts * times,
+                dtype,
+                ctypes.byref(options),
+            )
+        else:
+            status = C.ls_alltoallv(
+                self.communicator.handle,
+                send.data_ptr(),
+                _array(self._splits(input, input_split_sizes, times, call)),
+                recv.data_ptr(),
+                _array(self._splits(output, output_split_sizes, times, call)),
+                dtype,
+                ctypes.byref(options),
+            )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, [output], (send, recv), finish)
+
+    def _equal_parts(self, tensor, call):
+        size = self.communicator.size
+        if tensor.dim() > 0 and tensor.size(0) % size != 0:
+            raise errors.BadArgument(
+                f"{call}: {tensor.size(0)} rows cannot be divided equally among {size} ranks; give split sizes"
+            )
+        return tensor.numel() // size
+
+    def _splits(self, tensor, sizes, times, call):
+        """Elements of each rank's part; `sizes` are rows."""
+        if not sizes:
+            return [self._equal_parts(tensor, call) * times] * self.communicator.size
+        rows = tensor.size(0) if tensor.dim() > 0 else 1
+        if len(sizes) != self.communicator.size or sum(sizes) != rows or min(sizes) < 0:
+            raise errors.BadArgument(
+                f"{call}: split sizes {list(sizes)} must be {self.communicator.size} numbers whose sum is {rows}"
+            )
+        row = tensor.numel() // rows * times if rows else 0
+        return [size * row for size in sizes]
+
+    # ---- lists: a tensor for each rank ----
+
+    def _gathering(self, outputs, call):
+        """Where parts of all ranks can be received, and what brings them to `outputs`."""
+        if len(outputs) != self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
+            )
+        same_dtype(outputs, call)
+        for output in outputs:
+            if not output.is_cpu or output.layout is not torch.strided:
+                _tensors.refuse(output, call)
+        if lie_in_a_row(outputs):
+            return outputs[0].data_ptr(), outputs, None
+        counts = [output.numel() for output in outputs]
+        room = torch.empty(sum(counts), dtype=outputs[0].dtype)
+
+        def finish():
+            for output, part in zip(outputs, room.split(counts)):
+                copy_into(output, part)
+
+        return room.data_ptr(), room, finish
+
+    def _scattering(self, inputs, call):
+        """What is given to all ranks, part by part."""
+        if len(inputs) != self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
+            )
+        same_dtype(inputs, call)
+        if lie_in_a_row(inputs):
+            return inputs[0].data_ptr(), inputs
+        joined = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        return joined.data_ptr(), joined
+
+    def allgather(self, outputs, inputs, opts=None):
+        opts = opts or AllgatherOptions()
+        call = "all_gather"
+        if len(inputs) != 1:
+            return self._each(self.allgather, outputs, inputs, opts)
+        input, outputs = inputs[0], _only(outputs, call)
+        send = plain(input, call)
+        where, keep, finish = self._gathering(outputs, call)
+        same_dtype([input, outputs[0]], call)
+        dtype, times = movable(input)
+        counts = [output.numel() * times for output in outputs]
+        options = self._options(opts)
+        handle = self.communicator.handle
+        if all(count == counts[0] for count in counts) and counts[0] == send.numel() * times:
+            status = C.ls_allgather(handle, send.data_ptr(), where, counts[0], dtype, ctypes.byref(options))
+        elif counts[self.communicator.rank] != send.numel() * times:
+            raise errors.BadArgument(
+                f"{call}: rank {self.communicator.rank} gives {send.numel()} elements, and its place in the list has "
+                f"{outputs[self.communicator.rank].numel()}"
+            )
+        else:
+            status = C.ls_allgatherv(handle, send.data_ptr(), where, _array(counts), dtype, ctypes.byref(options))
+        return self._run(status, options, outputs, (send, keep), finish)
+
+    def gather(self, outputs, inputs, opts=None):
+        opts = opts or GatherOptions()
+        call = "gather"
+        input = _only(inputs, call)
+        send = plain(input, call)
+        where, keep, finish = None, None, None
+        is_root = opts.rootRank == self.communicator.rank
+        if is_root:
+            outputs = _only(outputs, call)
+            where, keep, finish = self._gathering(outputs, call)
+            for output in outputs:
+                if output.numel() != input.numel():
+                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
+        dtype, times = movable(input)
+        options = self._options(opts)
+        status = C.ls_gather(
+            self.communicator.handle,
+            send.data_ptr(),
+            where,
+            send.numel() * times,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(options),
+        )
+        return self._run(status, options, outputs if is_root else (), (send, keep), finish)
+
+    def scatter(self, outputs, inputs, opts=None):
+        opts = opts or ScatterOptions()
+        call = "scatter"
+        output = _only(outputs, call)
+        recv = plain(output, call)
+        where, keep = None, None
+        if opts.rootRank == self.communicator.rank:
+            inputs = _only(inputs, call)
+            where, keep = self._scattering(inputs, call)
+            same_dtype([output, inputs[0]], call)
+            for input in inputs:
+                if output.numel() != input.numel():
+                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
+        dtype, times = movable(output)
+        options = self._options(opts)
+        status = C.ls_scatter(
+            self.communicator.handle,
+            where,
+            recv.data_ptr(),
+            recv.numel() * times,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(options),
+        )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, outputs, (recv, keep), finish)
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        opts = opts or ReduceScatterOptions()
+        call = "reduce_scatter"
+        if len(outputs) != 1:
+            return self._each(self.reduce_scatter, outputs, inputs, opts)
+        output, inputs = outputs[0], _only(inputs, call)
+        recv = plain(output, call)
+        where, keep = self._scattering(inputs, call)
+        same_dtype([output, inputs[0]], call)
+        number, factor = self._reduction(opts, call)
+        counts = [input.numel() for input in inputs]
+        if counts[self.communicator.rank] != output.numel():
+            raise errors.BadArgument(
+                f"{call}: the output has {output.numel()} elements, and the part of rank {self.communicator.rank} has "
+                f"{counts[self.communicator.rank]}"
+            )
+        options = self._options(opts, factor)
+        handle, dtype = self.communicator.handle, reducible(output, call)
+        if all(count == counts[0] for count in counts):
+            status = C.ls_reduce_scatter(
+                handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)
+            )
+        else:
+            status = C.ls_reduce_scatterv(
+                handle, where, recv.data_ptr(), _array(counts), dtype, number, ctypes.byref(options)
+            )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, outputs, (recv, keep), finish)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        opts = opts or AllToAllOptions()
+        call = "all_to_all"
+        size = self.communicator.size
+        if len(outputs) != size or len(inputs) != size:
+            raise errors.BadArgument(f"{call}: lists of {len(inputs)} and {len(outputs)} tensors, and {size} ranks")
+        same_dtype([*outputs, *inputs], call)
+        dtype, times = movable(inputs[0])
+        send = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        counts = [output.numel() for output in outputs]
+        recv = torch.empty(sum(counts), dtype=send.dtype)
+        options = self._options(opts)
+        status = C.ls_alltoallv(
+            self.communicator.handle,
+            send.data_ptr(),
+            _array([tensor.numel() * times for tensor in inputs]),
+            recv.data_ptr(),
+            _array([count * times for count in counts]),
+            dtype,
+            ctypes.byref(options),
+        )
+
+        def finish():
+            for output, part in zip(outputs, recv.split(counts)):
+                copy_into(output, part)
+
+        return self._run(status, options, outputs, (send, recv), finish)
+
+    # ---- several in one call ----
+
+    @staticmethod
+    def _copies(tensors, buffers):
+        moved = [(tensor, buffer) for tensor, buffer in zip(tensors, buffers) if tensor is not buffer]
+        if not moved:
+            return None
+
+        def finish():
+            for tensor, buffer in moved:
+                copy_into(tensor, buffer)
+
+        return finish
+
+    def _each(self, call, outputs, inputs, opts):
+        if len(outputs) != len(inputs):
+            raise errors.BadArgument(f"{call.__name__}: {len(inputs)} inputs and {len(outputs)} outputs")
+        if call in (self.allgather, self.reduce_scatter):
+            return Several([call([o], [i], opts) for o, i in zip(outputs, inputs)])
+        return Several([call(o, i, opts) for o, i in zip(outputs, inputs)])
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        """outputs[rank][i] = inputs[i] of that rank."""
+        opts = opts or AllgatherOptions()
+        return self._each(self.allgather, list(zip(*outputs)), inputs, opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        return self._each(self.all_gather_single, outputs, inputs, opts or AllgatherOptions())
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
+        return self._each(self.reduce_scatter_single, outputs, inputs, opts or ReduceScatterOptions())
+
+    # ---- the names they had before ----
+
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process group that torch.distributed gets: what it can do is in Collectives and Points; here is what it is
+asked about itself, how it is made, and how it ends."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from lockstep import errors
+from lockstep._communicator import Communicator
+from lockstep._sites import here
+from lockstep.torch import _meeting
+from lockstep.torch._collectives import Collectives
+from lockstep.torch._points import Points
+from lockstep.torch._work import Several, milliseconds
+
+_DEFAULT_MS = milliseconds(distributed_c10d.default_pg_timeout)
+
+
+class ProcessGroup(Collectives, Points, dist.ProcessGroup):
+    """A group of ranks on one machine, over shared memory."""
+
+    def __init__(self, communicator, store, timeout):
+        dist.ProcessGroup.__init__(self, communicator.rank, communicator.size)
+        self.communicator = communicator
+        self._store = store
+        self._timeout = timeout
+        self._name = ""
+        self._desc = ""
+        self._coalescing = None
+
+    # ---- what it is ----
+
+    @property
+    def group_name(self):
+        return self._name
+
+    @property
+    def group_desc(self):
+        return self._desc
+
+    @property
+    def pg_name(self):
+        return self._name
+
+    def _set_group_name(self, name):
+        self._name = name
+
+    def _set_group_desc(self, desc):
+        self._desc = desc
+
+    def name(self):
+        return "lockstep"
+
+    def getBackendName(self):
+        return "lockstep"
+
+    def _get_backend_name(self):
+        return "lockstep"
+
+    def get_group_store(self):
+        return self._store
+
+    def _get_backend(self, device):
+        return self
+
+    @property
+    def _device_types(self):
+        return [torch.device("cpu")]
+
+    @property
+    def options(self):
+        return self
+
+    def _id(self):
+        return id(self)
+
+    def _set_default_backend(self, backend_type):
+        pass
+
+    def _has_hooks(self):
+        return False
+
+    def _wait_for_pending_works(self):
+        for work in list(self.communicator.pending.values()):
+            work._await()
+
+    def _get_sequence_number_for_group(self):
+        return 0
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def set_timeout(self, timeout):
+        self._timeout = timeout
+
+    supports_splitting = False
+    supports_coalescing = True
+    supports_time_estimate = False
+    supports_shrinking = False
+    bound_device_id = None
+
+    # ---- coalescing ----
+
+    def _start_coalescing(self, device):
+        self._coalescing = []
+
+    def _end_coalescing(self, device):
+        works, self._coalescing = self._coalescing or [], None
+        return Several(works)
+
+    def _run(self, status, options, *rest):
+        work = super()._run(status, options, *rest)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    # ---- the end ----
+
+    def abort(self, reason=None):
+        """Closes it on all ranks; their calls end with an error."""
+        self.communicator.abort(reason or "the program called abort()")
+
+    def shutdown(self):
+        self.communicator.close()
+
+    def failure(self):
+        """The report on why the group is closed, "" while it is open."""
+        return self.communicator.failure()[3]
+
+
+def _default_group():
+    group = dist.GroupMember.WORLD
+    return group if isinstance(group, ProcessGroup) and group.communicator.handle is not None else None
+
+
+def create(options, backend_options=None):
+    """What torch.distributed calls for a new group, on its members alone."""
+    timeout_ms = milliseconds(options.timeout)
+    parent = _default_group() if options.global_ranks_in_group else None
+    if parent is not None:
+        communicator = parent.communicator.from_members(
+            list(options.global_ranks_in_group), _meeting.tag_of(options.group_id), timeout_ms, here()
+        )
+    else:
+        # Without a limit of the program's own that of LOCKSTEP_TIMEOUT_MS holds.
+        own_ms = 0 if timeout_ms == _DEFAULT_MS else timeout_ms
+        communicator = _meeting.open_all(
+            options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
+        )
+    return ProcessGroup(communicator, options.store, options.timeout)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Messages of tensors: send and receive, also from any source."""
+
+import ctypes
+
+from lockstep._library import ANY, C, OK, OP_OPTIONS_BYTES, Message, OpOptions
+from lockstep._sites import here
+from lockstep.torch._tensors import copy_into, movable, plain
+from lockstep.torch._work import Work
+
+
+class Receive(Work):
+    """Knows whom it has met."""
+
+    def _source_rank(self):
+        self.wait()
+        return self._message.source
+
+    source_rank = _source_rank
+
+
+class Points:
+    """The part of a ProcessGroup that two of its ranks call. None of it waits for anything else of the group."""
+
+    communicator = None
+
+    def send(self, tensors, dst, tag=0):
+        (tensor,) = tensors
+        buffer = plain(tensor, "send")
+        dtype, times = movable(tensor)
+        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here())
+        op = ctypes.c_void_p()
+        status = C.ls_isend(
+            self.communicator.handle,
+            buffer.data_ptr(),
+            buffer.numel() * times,
+            dtype,
+            dst,
+            ctypes.byref(options),
+            ctypes.byref(op),
+        )
+        if status != OK:
+            raise self.communicator.error(status)
+        return Work(self.communicator, op.value, tensors, buffer)
+
+    def recv(self, tensors, src, tag=0):
+        (tensor,) = tensors
+        buffer = plain(tensor, "recv")
+        dtype, times = movable(tensor)
+        message = Message(size=ctypes.sizeof(Message))
+        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here(), message=ctypes.addressof(message))
+        op = ctypes.c_void_p()
+        status = C.ls_irecv(
+            self.communicator.handle,
+            buffer.data_ptr(),
+            buffer.numel() * times,
+            dtype,
+            src,
+            ctypes.byref(options),
+            ctypes.byref(op),
+        )
+        if status != OK:
+            raise self.communicator.error(status)
+        finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
+        work = Receive(self.communicator, op.value, tensors, (buffer, message), finish)
+        work._message = message
+        return work
+
+    def recv_anysource(self, tensors, tag=0):
+        return self.recv(tensors, ANY, tag)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the library needs to know of tensors: where their elements lie, how many, of which type."""
+
+import torch
+
+from lockstep import errors
+
+_DTYPES = {
+    torch.int8: 0,
+    torch.int16: 1,
+    torch.int32: 2,
+    torch.int64: 3,
+    torch.uint8: 4,
+    torch.uint16: 5,
+    torch.uint32: 6,
+    torch.uint64: 7,
+    torch.float16: 8,
+    torch.bfloat16: 9,
+    torch.float32: 10,
+    torch.float64: 11,
+    torch.bool: 12,
+    torch.complex64: 13,
+    torch.complex128: 14,
+}
+BYTES = _DTYPES[torch.uint8]
+
+
+def refuse(tensor, call):
+    """Raises what is wrong with a tensor that is not strided and in host memory."""
+    if tensor.layout is not torch.strided:
+        raise errors.Unsupported(
+            f"{call}: the tensor is {str(tensor.layout).replace('torch.', '')}, and only dense ones can be sent; "
+            "use tensor.to_dense(), or nn.Embedding(sparse=False)"
+        )
+    raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
+
+
+def plain(tensor, call):
+    """The tensor itself, if its elements lie one behind the other; else a copy of it that does."""
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        refuse(tensor, call)
+    if not tensor.is_contiguous() or (tensor.is_complex() and tensor.is_conj()) or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor
+
+
+def reducible(tensor, call):
+    """The library's number of its dtype; an error for one that it cannot reduce."""
+    dtype = _DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise errors.Unsupported(f"{call}: {tensor.dtype} cannot be reduced; convert the tensor, for example to float32")
+    return dtype
+
+
+def movable(tensor):
+    """(dtype, elements of it in one of the tensor's) for operations that only move: what is unknown moves as bytes."""
+    dtype = _DTYPES.get(tensor.dtype)
+    return (BYTES, tensor.element_size()) if dtype is None else (dtype, 1)
+
+
+def copy_into(target, source):
+    """For a result that the library could not write where the caller wants it."""
+    target.detach().copy_(source.view(target.shape) if source.shape != target.shape else source)
+
+
+def lie_in_a_row(tensors):
+    """Whether each begins where the one before it ends, in one storage."""
+    first = tensors[0]
+    storage, step = first.untyped_storage().data_ptr(), first.nbytes
+    where = first.data_ptr()
+    for tensor in tensors:
+        if (
+            tensor.data_ptr() != where
+            or tensor.nbytes != step
+            or not tensor.is_contiguous()
+            or tensor.untyped_storage().data_ptr() != storage
+        ):
+            return False
+        where += step
+    return True
+
+
+def same_dtype(tensors, call):
+    dtype = tensors[0].dtype
+    for tensor in tensors:
+        if tensor.dtype != dtype:
+            raise errors.BadArgument(f"{call}: tensors of one call must have one dtype, not {dtype} and {tensor.dtype}")

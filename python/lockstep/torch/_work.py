@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Handles of operations, as torch.distributed wants them.
+
+    op is given back == the status is known and waiters == 0
+
+so that no thread is in a wait for a handle that is gone. Futures are made only if somebody asks for one, and then
+completed by a thread of the group, the pump.
+"""
+
+import threading
+from collections import deque
+
+import torch
+from torch._C._distributed_c10d import Work as _Work
+
+from lockstep import errors
+from lockstep._library import C, OK, PENDING
+
+_SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
+
+
+def milliseconds(timeout):
+    """Of a timedelta as PyTorch gives it: 0 for none."""
+    if timeout is None:
+        return 0
+    ms = int(timeout.total_seconds() * 1e3)
+    return min(ms, 0xFFFFFFFF) if ms > 0 else 0
+
+
+class Work(_Work):
+    """An operation under way, or one that is over.
+
+    result  tensors, the value of the future
+    keep    what must live as long as the operation: buffers, counts, the message
+    finish  called once after success, to bring results where the caller wants them; None: they are there
+    """
+
+    def __init__(self, communicator, op, result=(), keep=None, finish=None):
+        super().__init__()
+        self._communicator = communicator
+        self._op = op
+        self._result = result
+        self._keep = keep
+        self._finish = finish
+        self._waiters = 0
+        self._status = None
+        self._error = None
+        self._future = None
+        pending = communicator.pending
+        if len(pending) >= _SWEEP:
+            for other in list(pending.values()):
+                other.is_completed()
+        # Handles of short messages are shared: each keeps what is under way, and those are over.
+        pending[id(self)] = self
+
+    # ---- the end ----
+
+    def _over(self, status):
+        """With the lock held; the first one who learns of it."""
+        self._status = status
+        if status != OK:
+            self._error = self._communicator.error(status)
+        elif self._finish is not None:
+            self._finish()
+        self._finish = self._keep = None
+        self._communicator.pending.pop(id(self), None)
+
+    def _leave(self, status):
+        with self._communicator.lock:
+            self._waiters -= 1
+            if status != PENDING and self._status is None:
+                self._over(status)
+            if self._status is not None and self._waiters == 0 and self._op is not None:
+                C.ls_op_free(self._op)
+                self._op = None
+
+    def _enter(self):
+        """False: it is over."""
+        with self._communicator.lock:
+            if self._status is not None:
+                return False
+            self._waiters += 1
+            return True
+
+    def _await(self, timeout_ms=0):
+        """Whether it is over."""
+        if self._enter():
+            status = PENDING
+            try:
+                status = self._communicator.wait(self._op, timeout_ms)
+            finally:
+                self._leave(status)
+        return self._status is not None
+
+    def drop(self):
+        """The group is closed: nobody will learn how it ended."""
+        with self._communicator.lock:
+            if self._status is not None:
+                return
+            self._status, self._error = -1, errors.Aborted("the process group was destroyed meanwhile")
+            self._communicator.pending.pop(id(self), None)
+            self._finish = None
+            if self._waiters == 0:
+                C.ls_test(self._op)
+                C.ls_op_free(self._op)
+                self._op = None
+
+    # ---- what torch.distributed asks ----
+
+    def wait(self, timeout=None):
+        if not self._await(milliseconds(timeout)):
+            raise errors.TimedOut(f"the wait's own limit of {timeout} is over; the operation goes on")
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        if self._enter():
+            status = PENDING
+            try:
+                status = C.ls_test(self._op)
+            finally:
+                self._leave(status)
+        return self._status is not None
+
+    def is_success(self):
+        return self.is_completed() and self._error is None
+
+    def exception(self):
+        return self._error if self.is_completed() else None
+
+    def result(self):
+        return list(self._result)
+
+    def get_future(self):
+        with self._communicator.lock:
+            made = self._future is None
+            if made:
+                base = torch.futures.Future()
+                self._future = base.then(self._outcome)
+        if not made:
+            return self._future
+        if self._status is not None:
+            base.set_result(None)
+        else:
+            self._communicator_pump().put(self, base)
+        return self._future
+
+    def _outcome(self, _):
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return list(self._result)
+
+    def _communicator_pump(self):
+        communicator = self._communicator
+        with communicator.lock:
+            if communicator.pump is None:
+                communicator.pump = Pump()
+            return communicator.pump
+
+    def _get_op_type(self):
+        return "lockstep"
+
+
+class Done(_Work):
+    """Of an operation that was over when its call returned."""
+
+    def __init__(self, result=()):
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout=None):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def is_completed(self):
+        return True
+
+    def is_success(self):
+        return True
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return list(self._result)
+
+    def get_future(self):
+        future = torch.futures.Future()
+        future.set_result(list(self._result))
+        return future
+
+
+class Several(_Work):
+    """Works that are waited for together."""
+
+    def __init__(self, works):
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout=None):
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return all([work.is_completed() for work in self._works])
+
+    def is_success(self):
+        return all([work.is_success() for work in self._works])
+
+    def exception(self):
+        return next((work.exception() for work in self._works if work.exception() is not None), None)
+
+    def result(self):
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def get_future(self):
+        if not self._works:
+            return Done().get_future()
+        futures = [work.get_future() for work in self._works]
+        return torch.futures.collect_all(futures).then(
+            lambda all_: [tensor for future in all_.value() for tensor in future.value()]
+        )
+
+
+class Pump:
+    """Completes the futures of a group in the order in which they were asked for, which is that of its operations.
+
+    One thread at a time waits, the leader. What is attached to a future is run by the thread that completes it,
+    and may itself wait for a later one; so the leader first makes sure that another thread takes its place.
+    """
+
+    def __init__(self):
+        self._condition = threading.Condition()
+        self._queue = deque()
+        self._led = False
+        self._idle = 0
+        self._stopped = False
+        self._threads = []
+
+    def put(self, work, future):
+        with self._condition:
+            self._queue.append((work, future))
+            self._call_leader()
+
+    def stop(self):
+        """Returns when all is completed."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _call_leader(self):
+        if self._led or not self._queue:
+            return
+        if self._idle:
+            self._condition.notify()
+            return
+        thread = threading.Thread(target=self._run, name="lockstep-futures", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self):
+        while True:
+            with self._condition:
+                self._idle += 1
+                while (self._led or not self._queue) and not (self._stopped and not self._queue):
+                    self._condition.wait()
+                self._idle -= 1
+                if not self._queue:
+                    return
+                self._led = True
+                work, future = self._queue.popleft()
+            work._await()
+            with self._condition:
+                self._led = False
+                self._call_leader()
+            future.set_result(None)
