@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _group
+from lockstep.torch import _end, _functional, _group
 
 __all__ = ["ProcessGroup"]
 
@@ -22,4 +22,5 @@ ProcessGroup = _group.ProcessGroup
 _sites.skip_folder(os.path.dirname(torch.__file__))
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
+    _functional.register(lambda group: isinstance(group, ProcessGroup))
     _end.watch()

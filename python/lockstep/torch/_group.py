@@ -9,7 +9,7 @@ from torch.distributed import distributed_c10d
 from lockstep import errors
 from lockstep._communicator import Communicator
 from lockstep._sites import here
-from lockstep.torch import _meeting
+from lockstep.torch import _end, _meeting
 from lockstep.torch._collectives import Collectives
 from lockstep.torch._points import Points
 from lockstep.torch._work import Several, milliseconds
@@ -28,6 +28,7 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         self._name = ""
         self._desc = ""
         self._coalescing = None
+        _end.opened(communicator)
 
     # ---- what it is ----
 
