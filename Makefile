@@ -62,7 +62,7 @@ clean: ## removes build/
 
 release:
 	@tools/setup
-	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) >/dev/null
+	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
 .PHONY: help demo demo-hang check asan tsan nightly bench install format tidy clean release
