@@ -166,7 +166,8 @@ ls_status ls_test(ls_op *op)
 	status = ask(op);
 	if (status != LS_PENDING || !group_op_is_point(op))
 		return status;
-	group_points_help(op->group->world);
+	group_gone_tell(op->group);
+	group_points_poll(op);
 	return ask(op);
 }
 
@@ -194,6 +195,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return ask(op);
 	wait_thread_enter(&op->group->waiter);
+	group_gone_tell(op->group);
 	if (!group_op_is_point(op))
 		status = group_lane_await(op, until);
 	else
@@ -277,6 +279,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
+	group_gone_tell(first->group);
 	uint64_t until = timeout_ms ? clock_deadline_ns(timeout_ms) : CLOCK_NEVER;
 	await_any(ops, count, until);
 	*index = find_over(ops, count, &status);
@@ -289,6 +292,10 @@ void ls_op_free(ls_op *op)
 		return;
 	if (op->shared)
 		return;
+	/* Nobody may ask any more. A callback, which may be the caller, is told in any case. */
+	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
+	if (sends && !op->callback && !group_op_is_over(op))
+		group_gone_tell(op->group);
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
 		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
 			    (unsigned long long)op->engine.seq);

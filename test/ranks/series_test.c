@@ -102,6 +102,7 @@ void in_series_taken_back(struct runner_rank *self)
 	}
 	OK(ls_barrier(group, NULL));
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &options, &message));
+	runner_meet(self); /* who is left alone is told so */
 	ls_group_close(group);
 }
 

@@ -106,5 +106,12 @@ runner_function ddp_differences_are_named, ddp_open_fails_on_all;
 runner_function join_shadows, join_shadow_fails, join_error_by_setting, join_error_by_mode,
 	join_wrong_arguments, join_ddp_by_all, join_ddp_by_active, join_ddp_accumulates,
 	join_ddp_error, join_ddp_closed_in_a_step, join_ends_when_a_rank_dies;
+/* polling_test.c */
+runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died,
+	polled_send_to_one_that_left, polled_send_to_one_that_died, polled_batch_of_one_that_left,
+	polled_batch_to_one_that_died, polled_receive_when_all_left,
+	polled_receive_when_all_are_gone, probed_one_that_left, probed_one_that_died,
+	probed_when_all_are_gone, polled_behind_one_that_left, polled_what_was_sent_before,
+	sends_that_are_lost_are_told;
 
 #endif
