@@ -48,7 +48,8 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
 	pairs_need_nothing;
 /* series_test.c */
-runner_function in_series_by_turns, in_series_taken_back, in_series_ended;
+runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_series_cycle,
+	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on;
 /* message_failure_test.c */
 runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
