@@ -130,7 +130,10 @@ void group_drive_sweep(struct group_world *world, struct group_drive *drive)
 
 bool group_points_sweep(struct group_world *world)
 {
-	struct group_drive drive = {.ops = NULL};
+	struct group_drive drive; /* whose words, more than all else here, are not cleared first */
+	drive.ops = NULL;
+	drive.count = 0;
+	drive.head = NULL;
 	group_drive_sweep(world, &drive);
 	return drive.more;
 }
