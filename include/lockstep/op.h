@@ -57,7 +57,8 @@ struct ls_op_options {
 
 /* LS_PENDING while the operation is under way, then its status. Does not block. It goes on with all sends and
  * receives of the rank, if this is one, or a batch, as far as that is possible at once; it does not help collectives
- * on. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+ * on. One that can never be over, as whom it needs has died or left, ends as it would in ls_wait, and the group with
+ * it; that the report is worked out may then take up to a second. Errors: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 
 /* Blocks until the operation is over and returns its status, or LS_PENDING after timeout_ms (0: as long
@@ -72,8 +73,8 @@ LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
 					   int *index);
 
-/* Gives the handle back; NULL is allowed. The operation itself goes on. Freed without ls_wait, ls_wait_any
- * or ls_test having told its status, it is reported once, for then nobody knows whether it failed; a
+/* Gives the handle back; NULL is allowed. The operation itself goes on. A send that nobody will ever take, as its peer
+ * has died or left, then closes the group. Freed without ls_wait, ls_wait_any or ls_test having told its status, it is reported once, for then nobody knows whether it failed; a
  * callback counts as telling. All handles must be freed before ls_group_close, each once for the call that gave
  * it: short messages that are over at once share a handle. */
 LS_EXPORT void ls_op_free(ls_op *op);

@@ -62,7 +62,7 @@ LS_EXPORT LS_CHECKED ls_status ls_irecv(ls_group *group, void *buffer, uint64_t 
 
 /* Waits until a message is there that a receive of `src` and options->tag would take, and tells which; it
  * stays where it is, and its sender may still take it back. out->size is set by the caller. ls_iprobe does not
- * wait: LS_PENDING if there is none. */
+ * wait: LS_PENDING if there is none; LS_PEER_DIED or LS_PEER_LEFT, as ls_probe, if there never will be one. */
 LS_EXPORT LS_CHECKED ls_status ls_probe(ls_group *group, int src,
 					const struct ls_op_options *options, struct ls_message *out);
 LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,

@@ -287,8 +287,17 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 /* The same words, without doing anything, for any thread; returns their number, max + 1 if there are more. */
 int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
 		       struct wait_word *words, int max);
-/* Whether one that is not over cannot go on without one of the peers in the set `gone`, *peer. */
-bool engine_point_needs(struct engine *engine, const struct engine_op *op, uint64_t gone, int *peer);
+/* Whether a send, receive or probe can be over without the peers in the set `gone`, which were gone before this was
+ * asked. Any thread; what they have done before they went counts, whether it has been taken in or not. */
+enum engine_need {
+	ENGINE_NEEDS_NOBODY, /* of them */
+	ENGINE_NEEDS_SELF, /* of any source: all other members are gone, and this rank may send it itself */
+	ENGINE_NEEDS_GONE, /* *peer; it never ends */
+};
+enum engine_need engine_point_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
+				   int *peer);
+/* Where a message of this rank to itself would be seen; to find that among words. */
+const _Atomic uint64_t *engine_point_self_word(struct engine *engine);
 /* One that is over, with op->status; each is handed out once. NULL: there is none. */
 struct engine_op *engine_point_over(struct engine *engine);
 /* Detached operations that are not over. */

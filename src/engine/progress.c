@@ -43,13 +43,15 @@ static void wake(struct engine *engine, uint64_t ranks)
 		transport_summon(engine->team, __builtin_ctzll(ranks));
 }
 
-/* Whether one of those that the caller waits for asks this source, or waits for room to this peer. */
-static bool own_asks(const struct list *list, int q)
+/* Whether one of those that the caller waits for asks this source, or waits for room to this peer. What any source is
+ * asked for is no need of this rank itself as long as there are others: see mailbox_await_source. */
+static bool own_asks(const struct engine *engine, const struct list *list, int q)
 {
+	bool other = q != engine->team->rank || engine->team->size == 1;
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_op *own = list->own[i];
 		if (own->call.kind == TRACE_RECV && point_stage(own) == POINT_ASKED &&
-		    (own->point.entry.source == MATCH_ANY || own->point.entry.source == q))
+		    ((own->point.entry.source == MATCH_ANY && other) || own->point.entry.source == q))
 			return true;
 	}
 	return false;
@@ -79,7 +81,7 @@ static void add_words(struct engine *engine, struct list *list) LOCK_REQUIRES(ma
 		const struct mailbox_peer *peer = &mailbox->peers[q];
 		if (peer->asking || mailbox->asked.any_source) {
 			engine_mailbox_source_word(engine, q, &word);
-			add(list, &word, own_asks(list, q));
+			add(list, &word, own_asks(engine, list, q));
 		}
 		if (peer->queue) {
 			engine_mailbox_room_word(engine, q, &word);
@@ -169,16 +171,87 @@ int engine_point_words(struct engine *engine, const struct engine_op *const *own
 	return list.count;
 }
 
-bool engine_point_needs(struct engine *engine, const struct engine_op *op, uint64_t gone, int *peer)
+static bool is_there(const struct wait_word *word)
 {
-	uint64_t others =
-		~UINT64_C(0) >> (64 - engine->team->size) & ~(UINT64_C(1) << engine->team->rank);
+	struct wait_call call = {.words = word, .count = 1};
+	return wait_satisfied(&call);
+}
+
+/* A receive or probe that has met nothing. */
+static enum engine_need need_of_source(struct engine *engine, int source, uint64_t gone)
+	LOCK_REQUIRES(mail)
+{
+	int size = engine->team->size;
+	uint64_t self = UINT64_C(1) << engine->team->rank;
+	uint64_t others = ~UINT64_C(0) >> (64 - size) & ~self;
+	struct wait_word word;
+	if (source != MATCH_ANY) {
+		engine_mailbox_source_word(engine, source, &word);
+		return gone >> source & 1 && !is_there(&word) ? ENGINE_NEEDS_GONE
+							      : ENGINE_NEEDS_NOBODY;
+	}
+	if (!others || others & ~gone)
+		return ENGINE_NEEDS_NOBODY;
+	for (int q = 0; q < size; q++) {
+		engine_mailbox_source_word(engine, q, &word);
+		if (is_there(&word))
+			return ENGINE_NEEDS_NOBODY;
+	}
+	return ENGINE_NEEDS_SELF;
+}
+
+/* Whether its peer has done all that it has to. The operation may go on meanwhile: its parcel is found by what does
+ * not change any more. */
+static bool is_served(struct engine *engine, const struct engine_op *op,
+		      enum engine_point_stage stage) LOCK_REQUIRES(mail)
+{
+	const struct engine_point *point = &op->point;
+	const struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
+	const struct mail_parcel *parcel = &peer->from->parcels[point->index % MAIL_SLOTS];
+	struct wait_word word;
+	switch (stage) {
+	case POINT_QUEUED:
+		engine_mailbox_room_word(engine, op->call.peer, &word);
+		return is_there(&word);
+	case POINT_SENT:
+		parcel = point->parcel;
+		if (!parcel || transport_mail_is_withdrawn(parcel))
+			return true;
+		transport_await(engine->team, op->call.peer, &parcel->over,
+				transport_mail_word(point->generation, 0), op->call.peer, &word);
+		return is_there(&word);
+	case POINT_GIVEN:
+		transport_await(engine->team, engine->team->rank, &parcel->gave,
+				transport_mail_word(point->generation, point->pieces - point->mine),
+				op->call.peer, &word);
+		return point->mine == point->pieces || is_there(&word);
+	default: /* it has not begun, is over, or there is something to copy */
+		return true;
+	}
+}
+
+enum engine_need engine_point_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
+				   int *peer)
+{
+	enum engine_need need = ENGINE_NEEDS_NOBODY;
 	lock_mail_acquire(&engine->mailbox->lock);
-	bool any = point_stage(op) == POINT_ASKED && op->point.entry.source == MATCH_ANY;
-	bool over = point_stage(op) == POINT_OVER;
+	enum engine_point_stage stage = op->call.kind == TRACE_PROBE ? POINT_ASKED : point_stage(op);
+	*peer = op->call.peer;
+	if (stage == POINT_ASKED)
+		need = need_of_source(engine, *peer, gone);
+	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
+		need = ENGINE_NEEDS_GONE;
 	lock_mail_release(&engine->mailbox->lock);
-	*peer = any ? __builtin_ctzll(gone) : op->call.peer;
-	return !over && (any ? others && !(others & ~gone) : gone >> op->call.peer & 1);
+	return need;
+}
+
+const _Atomic uint64_t *engine_point_self_word(struct engine *engine)
+{
+	struct wait_word word;
+	lock_mail_acquire(&engine->mailbox->lock);
+	engine_mailbox_source_word(engine, engine->team->rank, &word);
+	lock_mail_release(&engine->mailbox->lock);
+	return word.word;
 }
 
 bool engine_point_has_work(struct engine *engine)

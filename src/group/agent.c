@@ -287,8 +287,9 @@ static void show(struct group_world *world, const struct wait_word *words, int c
 	points->shown = true;
 }
 
-/* Who drives and sleeps learns of the peers that he waits for himself. If others are gone since the last look,
- * somebody's callback may need them: he looks for that, too. */
+/* Who drives and sleeps learns of the peers that he waits for himself, and of the failure of the group that he waits in.
+ * If others are gone since the last look, or another group has failed, somebody's callback may need them, or what he
+ * waits for behind it: he looks for that, too. */
 static void tell_gone(struct group_world *world)
 {
 	struct group_points *points = &world->points;
@@ -296,7 +297,8 @@ static void tell_gone(struct group_world *world)
 	uint64_t gone = 0;
 	int count = group_hold_all(world, groups);
 	for (int i = 0; i < count; i++) {
-		gone += (uint64_t)__builtin_popcountll(group_gone_members(groups[i]));
+		gone += (uint64_t)__builtin_popcountll(group_gone_members(groups[i])) +
+			(group_cause_status(groups[i]) != LS_OK);
 		group_release(groups[i]);
 	}
 	if (gone > points->gone_told)

@@ -82,16 +82,17 @@ bool group_is_forked(const ls_group *group)
 	return group->world->fork_generation != fork_generation();
 }
 
-ls_status group_check(const char *call, const ls_group *group)
+ls_status group_check(const char *call, ls_group *group)
 {
 	if (!group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
+	group_gone_tell(group);
 	return group_cause_status(group);
 }
 
-ls_status group_begin(const char *call, const ls_group *group, const struct ls_op_options *given,
+ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out)
 {
 	ls_status status = read_options(call, given, out);

@@ -134,7 +134,8 @@ struct group_points {
 	_Atomic bool stop;
 	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
 	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
-	uint64_t gone_told; /* the watch's: members of all groups that were gone at its last look */
+	uint64_t gone_told; /* the watch's: members of all groups that were gone, and groups that had failed, at its last
+			     * look */
 	_Atomic uint64_t news;    /* raised where the one that drives has to look again */
 	ls_group *_Atomic groups; /* that have had some; only who drives takes one out */
 	pthread_t agent;
@@ -187,8 +188,11 @@ struct ls_group {
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
-	struct waiter waiter;                  /* of operations */
-	struct waiter quiet; /* the same, for waits after a failure: the cause does not end them,
+	/* Members that are gone, a set that only grows, and 1 + how many departures had been told of when it was
+	 * looked who they are. */
+	_Atomic uint64_t gone, gone_seen;
+	struct waiter waiter; /* of operations */
+	struct waiter quiet;  /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */
 	struct group_lane lane;
 	struct group_pool pool;
@@ -213,11 +217,12 @@ ls_status group_bad(const char *call, const char *argument, long long value, con
 
 /* Whether this is a child that was forked from the process which opened the group. */
 bool group_is_forked(const ls_group *group);
-/* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. */
-ls_status group_check(const char *call, const ls_group *group);
+/* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. It looks whether that
+ * has come about beside the caller. */
+ls_status group_check(const char *call, ls_group *group);
 /* How a call begins: its options over the defaults, checked, and then the group. A handle that was asked for is
  * NULL if this fails. */
-ls_status group_begin(const char *call, const ls_group *group, const struct ls_op_options *given,
+ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
 ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
 /* count elements fit into memory. */
@@ -245,6 +250,12 @@ struct group_pause {
 };
 extern const struct group_pause group_no_pause;
 
+/* Whether somebody who waits for it may do something else before it is over. */
+static inline bool group_pause_leaves(const struct group_pause *pause, const struct ls_op *op)
+{
+	return op->may_leave || (pause->at_ns < op->deadline_ns && !pause->returns);
+}
+
 /* Everything of an operation that nobody else sets; the rest stays as it is, as clearing it would cost more
  * than a short collective. */
 void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
@@ -258,13 +269,43 @@ struct trace_begin group_record(ls_group *group, const struct engine_call *call,
  * may go on with it. */
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
 		  const struct group_pause *pause, ls_status *status);
-/* Members, by their rank in the group, that are dead or have left it. */
-uint64_t group_gone_members(const struct ls_group *group);
 /* The same for one that is detached, once the engine is done with it (op->engine.status), or for `reason`:
  * returns the status that it ends with, and no peer touches its buffers any more. */
 ls_status group_op_settle(struct ls_op *op, ls_status reason, int peer);
 /* Turns `reason`, seen on `peer`, into the group's cause; returns the cause that stands. */
 ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+
+/* ---- gone.c ---- */
+
+/* Members, by their rank in the group, that are dead or have left it: two loads as long as nobody goes. */
+uint64_t group_gone_members(struct ls_group *group);
+/* The same for one who has seen it himself, a moment before those who go have told everybody. */
+uint64_t group_gone_look(struct ls_group *group);
+/* Whether it is over without those in `gone`. *peer: whom it needs, -1: any of them. */
+enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *peer);
+/* Turns that into the group's cause; returns the cause that stands. */
+ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer);
+
+/* A receive or probe of any source when all other members are gone: it goes on as long as another thread of this rank
+ * that has called Lockstep may still send it. */
+struct group_lone {
+	uint64_t slice_ns; /* after which it is asked again; 0: others are there, or it does not go on */
+	/* Of a call that blocks: how its wait for the others ended. */
+	ls_status status;
+	int peer;
+};
+/* Whether it does, once engine_point_need says that it needs this rank itself. */
+bool group_lone_goes_on(const struct ls_group *group, struct group_lone *lone);
+uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns);
+
+/* One that is asked for, or a part of it, has not been over since who is gone went: true, the group has failed, if it
+ * never will be. */
+bool group_gone_poll(const struct ls_op *op);
+/* A probe has found nothing: LS_PENDING, or why there never will be anything. `gone` as it was before. */
+ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint64_t gone,
+			   const struct ls_op_options *options, const void *site);
+/* A public call: fails the group if it has a send beside the caller that nobody will ever take. */
+void group_gone_tell(ls_group *group);
 
 /* ---- lane.c: the collectives of a group ---- */
 
@@ -309,6 +350,10 @@ void group_op_tell(struct ls_op *op, ls_status status);
 static inline bool group_op_is_point(const struct ls_op *op)
 {
 	return op->is_batch || !engine_is_collective(op->engine.call.kind);
+}
+static inline bool group_op_is_over(const struct ls_op *op)
+{
+	return atomic_load_explicit(&op->over, memory_order_acquire) != 0;
 }
 /* One holder more, and less. */
 void group_op_hold(struct ls_op *op);

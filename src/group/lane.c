@@ -168,8 +168,7 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct grou
 	word.edge.peer = -1;
 	struct wait_call call = {.words = &word,
 				 .count = 1,
-				 .may_leave = op->may_leave ||
-					      (pause->at_ns < op->deadline_ns && !pause->returns),
+				 .may_leave = group_pause_leaves(pause, op),
 				 .deadline_ns = pause->at_ns,
 				 .since_ns = pause->since_ns,
 				 .group = group->id,

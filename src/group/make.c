@@ -114,8 +114,10 @@ void group_burn(struct ls_group *group)
 	struct group_world *world = group->world;
 	_Atomic uint64_t *left = &group_own_area(group)->left;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
-	for (int q = 0; q < world->size; q++)
+	for (int q = 0; q < world->size; q++) {
+		atomic_fetch_add(&world->transport.links[q].segment->departures, 1);
 		wait_ring(&world->transport.links[q].segment->bell);
+	}
 	atomic_fetch_add(&group->holders, 1);
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;
@@ -200,6 +202,8 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	group->next_points = NULL;
 	atomic_store(&group->has_points, false);
 	atomic_store(&group->any_receives, 0);
+	atomic_store(&group->gone, 0);
+	atomic_store(&group->gone_seen, 0);
 	memset(group->warned, 0, sizeof group->warned);
 	lock_group_acquire(&world->lock);
 	group->next = world->open;
@@ -212,6 +216,7 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 /* Operations that nobody has waited for would leave peers with buffers that vanish. */
 static void end_operations(ls_group *group)
 {
+	group_gone_tell(group);
 	long pending = group_lane_queued(group) + group_points_pending(group);
 	if (pending > 0) {
 		MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, pending);
@@ -243,10 +248,13 @@ void group_leave(struct ls_group *group)
 	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
-	for (int q = 0; q < group->size; q++)
+	for (int q = 0; q < group->size; q++) {
+		struct transport_segment *segment = group->team.seats[q].link->segment;
+		atomic_fetch_add(&segment->departures, 1);
 		if (atomic_load(&transport_member(&group->team, q)->asleep) ||
-		    wait_is_eager(&group->team.seats[q].link->segment->bell))
+		    wait_is_eager(&segment->bell))
 			transport_wake(&group->team, q);
+	}
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;
 	world->closed = group;

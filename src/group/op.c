@@ -166,7 +166,8 @@ ls_status ls_test(ls_op *op)
 	status = ask(op);
 	if (status != LS_PENDING || !group_op_is_point(op))
 		return status;
-	group_points_help(op->group->world);
+	group_gone_tell(op->group);
+	group_points_poll(op);
 	return ask(op);
 }
 
@@ -212,6 +213,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 		return ask(op);
 	wait_thread_enter(&op->group->waiter);
 	struct group_pause pause = pause_of(op, timeout_ms);
+	group_gone_tell(op->group);
 	if (!group_op_is_point(op))
 		status = group_lane_await(op, &pause);
 	else
@@ -296,6 +298,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 		return status;
 	wait_thread_enter(&first->group->waiter);
 	struct group_pause pause = pause_of(first, timeout_ms);
+	group_gone_tell(first->group);
 	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);
 	return status;
@@ -307,6 +310,10 @@ void ls_op_free(ls_op *op)
 		return;
 	if (op->shared)
 		return;
+	/* Nobody may ask any more. A callback, which may be the caller, is told in any case. */
+	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
+	if (sends && !op->callback && !group_op_is_over(op))
+		group_gone_tell(op->group);
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
 		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
 			    (unsigned long long)op->engine.seq);

@@ -31,6 +31,8 @@ void group_points_collect(ls_group *group);
 ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause);
 /* Goes on with all as far as is possible at once, unless somebody else does. */
 void group_points_help(struct group_world *world);
+/* The same for one that is asked for, which fails its group if it can never be over. */
+void group_points_poll(const struct ls_op *op);
 /* How many of a group are not over. */
 long group_points_pending(ls_group *group);
 /* Before a group is closed, which has failed if any are pending: ends them. */
@@ -94,8 +96,35 @@ bool group_points_can_begin(struct group_points *points);
 
 /* ---- drive.c ---- */
 
-/* One with a callback that cannot go on without a member of the set `gone`, *peer; NULL: there is none. */
+enum { GROUP_DRIVE_WORDS = WAIT_EDGE_MAX - 2 }; /* one is for news, one for collectives */
+
+/* What the one who drives waits for, and whom. */
+struct group_drive {
+	ls_op *const *ops;
+	int count;
+	/* Setting P2P=serial: the one that has begun, held. All others wait for it, so that it stands for them in each
+	 * wait. NULL: there is none, or it is just being begun. */
+	struct ls_op *head;
+	struct wait_word words[WAIT_EDGE_MAX];
+	int word_count; /* more than GROUP_DRIVE_WORDS: some were left out */
+	bool more;
+	uint64_t news; /* as they were before he looked */
+};
+
+/* Goes on with everything as far as possible without waiting; fills words, more and news. Under the right to drive. */
+void group_drive_sweep(struct group_world *world, struct group_drive *drive);
+/* Of what is waited for, what is of this group; at most WAIT_EDGE_MAX. */
+int group_drive_own(const struct group_drive *drive, const ls_group *group,
+		    const struct engine_op **own);
+/* That head. The caller lets it go. */
+struct ls_op *group_points_head(struct group_points *points);
+/* The part of a batch that stands for it in a wait; else the operation itself. */
+const struct ls_op *group_points_face(const struct ls_op *op);
+/* One with a callback that cannot be over without the members of the set `gone`, *peer as in group_gone_need; NULL:
+ * there is none. */
 struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);
+
+/* ---- await.c ---- */
 
 /* Where it is counted how many are over. */
 struct transport_area *group_points_area(const struct group_world *world);

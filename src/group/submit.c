@@ -55,17 +55,6 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
-uint64_t group_gone_members(const struct ls_group *group)
-{
-	uint64_t gone = 0;
-	for (int q = 0; q < group->size; q++) {
-		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
-		if (wait_peer_is_dead(peer) || wait_peer_has_left(peer))
-			gone |= UINT64_C(1) << q;
-	}
-	return gone;
-}
-
 /* The operation has failed and the cause is set: when this returns no peer touches the caller's
  * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. False,
  * after a message, if the system refuses that. */
@@ -181,10 +170,26 @@ static bool begin(struct ls_op *op, struct engine_room *room)
 	return true;
 }
 
+/* Of the words of a receive of any source: that by which it hears of this rank itself. */
+static void keep_self(struct ls_op *op)
+{
+	struct engine_op *engine = &op->engine;
+	int count = 0;
+	for (int i = 0; i < engine->word_count; i++) {
+		if (engine->words[i].edge.peer != op->group->world->rank)
+			continue;
+		engine->words[count] = engine->words[i];
+		engine->words[count++].edge.record = 0;
+	}
+	engine->word_count = count;
+}
+
 /* One wait, whose length counts as waiting and not as work. */
 static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct group_pause *pause,
-			  int *peer)
+			  const struct group_lone *lone, int *peer)
 {
+	if (lone->slice_ns)
+		keep_self(op);
 	struct trace *trace = &op->group->world->trace;
 	struct wait_call call = {
 		.words = op->engine.words,
@@ -197,9 +202,9 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct 
 		return LS_OK;
 	if (op->deadline_ns == 0)
 		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
-	bool sooner = pause->at_ns < op->deadline_ns;
-	call.may_leave = op->may_leave || (sooner && !pause->returns);
-	call.deadline_ns = sooner ? pause->at_ns : op->deadline_ns;
+	call.may_leave = group_pause_leaves(pause, op);
+	call.deadline_ns = group_lone_until(lone, pause->at_ns < op->deadline_ns ? pause->at_ns
+										 : op->deadline_ns);
 	call.since_ns = pause->since_ns;
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
@@ -207,10 +212,35 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct 
 	return status;
 }
 
+/* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it waits for is there, or
+ * may come from another thread of this rank. Else *waited and *peer are why not. */
+static bool goes_on(struct ls_op *op, struct group_lone *lone, ls_status *waited, int *peer)
+{
+	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
+	bool again = lone->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
+	int whom;
+	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
+		return false;
+	enum engine_need need = group_gone_need(op, group_gone_look(op->group), &whom);
+	if (need == ENGINE_NEEDS_NOBODY)
+		lone->slice_ns = 0;
+	if (gone) {
+		lone->status = *waited;
+		lone->peer = *peer;
+	}
+	if (need == ENGINE_NEEDS_NOBODY ||
+	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(op->group, lone)))
+		return true;
+	*waited = lone->status;
+	*peer = lone->peer;
+	return false;
+}
+
 bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
 		  const struct group_pause *pause, ls_status *status)
 {
 	struct engine *engine = &op->group->engine;
+	struct group_lone lone = {0};
 	int peer = -1;
 	if (!has_begun(op) && !begin(op, room)) {
 		*status = fail(op, LS_ABORTED, -1);
@@ -229,8 +259,8 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 			return true;
 		if (pause->at_ns == 0)
 			return false;
-		ls_status waited = wait_for(op, waiter, pause, &peer);
-		if (waited == LS_OK)
+		ls_status waited = wait_for(op, waiter, pause, &lone, &peer);
+		if (waited == LS_OK || goes_on(op, &lone, &waited, &peer))
 			continue;
 		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;
 		if (resumes && pause->at_ns == CLOCK_NEVER)

@@ -25,6 +25,7 @@ static void mark_dead(struct group_world *world, int q)
 		close(world->watch.pid_fds[q]);
 	world->watch.pid_fds[q] = -1;
 	atomic_store(&world->dead[q], 1);
+	atomic_fetch_add(&world->transport.segment->departures, 1);
 	wait_ring(world->waiter.bell);
 }
 

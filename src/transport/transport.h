@@ -196,6 +196,9 @@ struct transport_segment {
 	uint64_t table, algorithm;
 	struct wait_bell bell;
 	struct transport_remote remote;
+	/* Raised by whoever leaves a group that this rank may be in, once it has, and by this rank itself when a peer
+	 * has died: so that who asks again and again need not look at all of them each time. Nobody waits for it. */
+	_Alignas(64) _Atomic uint64_t departures;
 	/* Behind it, from TRANSPORT_AREAS_AT on, lie TRANSPORT_AREAS areas. The first one is of the group of all
 	 * ranks. Memory is there for that one, and for others once they are used. */
 };

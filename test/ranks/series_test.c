@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Under LOCKSTEP_P2P=serial: one message of a rank at a time, in the order of its calls, whoever begins it. */
 #include <sched.h>
+#include <string.h>
 
 #include "tests.h"
 #include "values.h"
@@ -102,6 +103,7 @@ void in_series_taken_back(struct runner_rank *self)
 	}
 	OK(ls_barrier(group, NULL));
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &options, &message));
+	runner_meet(self); /* who is left alone is told so */
 	ls_group_close(group);
 }
 
@@ -128,4 +130,126 @@ void in_series_ended(struct runner_rank *self)
 	ls_group_close(group);
 	ls_group_close(world);
 	values_free(NULL, buffer, true);
+}
+
+/* ---- what can never go on ---- */
+
+struct waiting {
+	ls_op *op;
+	_Atomic bool waits;
+	ls_status status;
+	pthread_t thread;
+};
+
+static void *wait_in_thread(void *argument)
+{
+	struct waiting *waiting = argument;
+	atomic_store(&waiting->waits, true);
+	waiting->status = ls_wait(waiting->op, 0);
+	return NULL;
+}
+
+static void wait_beside(struct waiting *waiting, ls_op *op)
+{
+	*waiting = (struct waiting){.op = op};
+	CHECK(pthread_create(&waiting->thread, NULL, wait_in_thread, waiting) == 0);
+	while (!atomic_load(&waiting->waits))
+		sched_yield();
+}
+
+static void finish_beside(struct waiting *waiting, ls_status status)
+{
+	pthread_join(waiting->thread, NULL);
+	GIVES(status, waiting->status);
+	ls_op_free(waiting->op);
+}
+
+/* All receive before they send. Two threads wait: one for the receive and one for a send that has not begun, whichever is
+ * first; or both for sends, and nobody for the receive. */
+void in_series_cycle(struct runner_rank *self)
+{
+	int next = (self->rank + 1) % self->size,
+	    before = (self->rank + self->size - 1) % self->size;
+	for (int turn = 0; turn < 3; turn++) {
+		ls_group *group = runner_open(self);
+		int32_t values[3] = {1, 2, 3};
+		struct waiting beside;
+		struct ls_failure failure = {.size = sizeof failure};
+		ls_op *ops[3] = {start(group, &values[0], 1, before, 1, false),
+				 start(group, &values[1], 1, next, 1, true),
+				 start(group, &values[2], 1, next, 1, true)};
+		int first = turn == 0 ? 0 : 1, second = turn == 1 ? 0 : turn == 0 ? 1 : 2;
+		wait_beside(&beside, ops[first]);
+		finish(ops[second], LS_DEADLOCK);
+		finish_beside(&beside, LS_DEADLOCK);
+		finish(ops[3 - first - second], LS_DEADLOCK);
+		OK(ls_group_failure(group, &failure));
+		CHECK_THAT(strstr(failure.text, "receive #1") &&
+				   strstr(failure.text, "series_test.c"),
+			   "%s", failure.text);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+/* The one that all wait for is in another group: that group ends, and the others go on. */
+void in_series_cycle_through_groups(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int other = 1 - self->rank;
+	int32_t values[4] = {0, 1, 2, 3};
+	struct waiting beside;
+	OK(ls_group_split(world, 0, 0, &group));
+	ls_op *receive = start(group, &values[0], 1, other, 1, false);
+	ls_op *sends[2] = {start(world, &values[1], 1, other, 1, true),
+			   start(world, &values[2], 1, other, 2, true)};
+	wait_beside(&beside, sends[0]);
+	finish(sends[1], LS_OK);
+	finish_beside(&beside, LS_OK);
+	finish(receive, LS_DEADLOCK);
+	finish(start(world, &values[3], 1, other, 2, false), LS_OK);
+	CHECK(values[3] == 2);
+	ls_group_close(group);
+	ls_group_close(world);
+}
+
+/* It has a time limit of its own, so it goes on by itself. */
+void in_series_behind_a_limit(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct ls_op_options options = {.size = sizeof options, .tag = 1, .timeout_ms = 800};
+	int other = 1 - self->rank;
+	int32_t values[3] = {0, 1, 2};
+	struct waiting beside;
+	ls_op *receive;
+	OK(ls_irecv(group, &values[0], 1, LS_INT32, other, &options, &receive));
+	wait_beside(&beside, start(group, &values[1], 1, other, 1, true));
+	finish(start(group, &values[2], 1, other, 1, true), LS_TIMED_OUT);
+	finish_beside(&beside, LS_TIMED_OUT);
+	finish(receive, LS_TIMED_OUT);
+	ls_group_close(group);
+}
+
+/* With LOOK_MS=10. Two threads wait, but a third one that has called Lockstep takes back what both wait for. */
+void in_series_goes_on(struct runner_rank *self)
+{
+	enum { GLANCES = 30, GLANCE_MS = 10 };
+	ls_group *group = runner_open(self);
+	int other = 1 - self->rank;
+	int32_t values[3] = {0, 1, 2}, got[2];
+	struct waiting beside[2];
+	ls_op *receive = start(group, &values[0], 1, other, 1, false);
+	for (int i = 0; i < 2; i++)
+		wait_beside(&beside[i], start(group, &values[1 + i], 1, other, 2 + i, true));
+	for (int i = 0; i < GLANCES; i++)
+		GIVES(LS_PENDING, ls_wait(receive, GLANCE_MS));
+	OK(ls_cancel(receive));
+	finish(receive, LS_CANCELLED);
+	for (int i = 0; i < 2; i++)
+		finish_beside(&beside[i], LS_OK);
+	for (int i = 0; i < 2; i++)
+		finish(start(group, &got[i], 1, other, 2 + i, false), LS_OK);
+	CHECK(got[0] == 1 && got[1] == 2);
+	OK(ls_barrier(group, NULL));
+	ls_group_close(group);
 }

@@ -52,7 +52,8 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
 	pairs_need_nothing;
 /* series_test.c */
-runner_function in_series_by_turns, in_series_taken_back, in_series_ended;
+runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_series_cycle,
+	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on;
 /* message_failure_test.c */
 runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
@@ -110,5 +111,15 @@ runner_function ddp_differences_are_named, ddp_open_fails_on_all;
 runner_function join_shadows, join_shadow_fails, join_error_by_setting, join_error_by_mode,
 	join_wrong_arguments, join_ddp_by_all, join_ddp_by_active, join_ddp_accumulates,
 	join_ddp_error, join_ddp_closed_in_a_step, join_ends_when_a_rank_dies;
+/* polling_test.c */
+runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died,
+	polled_send_to_one_that_left, polled_send_to_one_that_died, polled_batch_of_one_that_left,
+	polled_batch_to_one_that_died, polled_receive_when_all_left,
+	polled_receive_when_all_are_gone, probed_one_that_left, probed_one_that_died,
+	probed_when_all_are_gone, polled_behind_one_that_left, polled_what_was_sent_before,
+	sends_that_are_lost_are_told;
+/* lone_test.c */
+runner_function lone_receive_of_a_thread, lone_receive_blocks_both,
+	lone_receive_and_no_more_threads, lone_receive_is_alone;
 
 #endif

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Waiting for sends and receives that run beside the caller: one thread drives, and the others wait for what it
+ * does. */
+#include "base/clock.h"
+#include "points.h"
+
+static bool is_any_over(ls_op *const *ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (ops[i] && group_op_is_over(ops[i]))
+			return true;
+	return false;
+}
+
+static const struct ls_op *first_of(ls_op *const *ops, int count)
+{
+	const struct ls_op *first = NULL;
+	for (int i = 0; i < count && !first; i++)
+		first = ops[i];
+	return group_points_face(first);
+}
+
+static uint64_t deadline_of(struct group_points *points, uint64_t until_ns)
+{
+	lock_group_acquire(&points->lock);
+	uint64_t next = points->next_deadline_ns;
+	lock_group_release(&points->lock);
+	return next < until_ns ? next : until_ns;
+}
+
+/* Counts what is over here, in the area of the group of all ranks. */
+struct transport_area *group_points_area(const struct group_world *world)
+{
+	return transport_area_at(world->transport.segment, world->size, 0);
+}
+
+void group_points_over_word(const struct group_world *world, uint64_t value, struct wait_word *out)
+{
+	const struct transport_area *area = group_points_area(world);
+	const char *start = (const char *)world->transport.segment;
+	*out = (struct wait_word){.word = &area->points,
+				  .edge = {.value = value,
+					   .offset = (uint64_t)((const char *)&area->points - start),
+					   .owner = world->rank,
+					   .peer = -1, /* another thread of this rank */
+					   .segment = WAIT_SEGMENT_LINK}};
+}
+
+/* Of collectives among the operations the one that ends first, which the progress thread runs: words[0] waits for
+ * it. Returns how many words there are. */
+static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
+{
+	const struct ls_op *earliest = NULL;
+	for (int i = 0; i < count; i++)
+		if (ops[i] && !group_op_is_point(ops[i]) &&
+		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
+			earliest = ops[i];
+	if (!earliest)
+		return 0;
+	const struct ls_group *group = earliest->group;
+	transport_await(&group->team, group->rank,
+			&transport_member(&group->team, group->rank)->over, earliest->engine.seq,
+			group->rank, &words[0]);
+	words[0].edge.peer = -1; /* another thread of this rank */
+	words[0].edge.record = (uint32_t)earliest->engine.record;
+	return 1;
+}
+
+/* What a wait of who drives, or rests, shows: an operation, and words of it and of others. */
+struct shown {
+	ls_group *group; /* whose cause ends it */
+	uint64_t record;
+	bool may_leave;
+	uint64_t since_ns; /* as of struct group_pause */
+	struct wait_word *words;
+	int count;
+};
+
+/* `first`: of those that are waited for. */
+static struct shown show(const struct ls_op *op, const struct ls_op *first,
+			 const struct group_pause *pause, struct wait_word *words, int count)
+{
+	return (struct shown){.group = op->group,
+			      .record = op->engine.record,
+			      .may_leave = group_pause_leaves(pause, first) || op->may_leave,
+			      .since_ns = pause->since_ns,
+			      .words = words,
+			      .count = count};
+}
+
+/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by then. */
+static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
+{
+	struct group_world *world = shown->group->world;
+	struct waiter *waiter = &shown->group->waiter;
+	struct wait_call call = {
+		.words = shown->words,
+		.count = shown->count,
+		.any = true,
+		.may_leave = shown->may_leave,
+		.deadline_ns = deadline_of(&world->points, until_ns),
+		.since_ns = shown->since_ns,
+		.group = shown->group->id,
+		.record = shown->record,
+	};
+	if (wait_briefly(waiter, &call))
+		return LS_OK;
+	uint64_t start = clock_ticks();
+	ls_status status = wait_words(waiter, &call, peer);
+	trace_waited(&world->trace, clock_ticks() - start);
+	return status;
+}
+
+/* ---- without those that are gone ---- */
+
+static bool has_own(const struct wait_word *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (words[i].edge.record != WAIT_RECORD_OTHERS)
+			return true;
+	return false;
+}
+
+/* Nothing of what is waited for can come from them any more; with `self` it may come from this rank's other
+ * threads. */
+static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
+{
+	const _Atomic uint64_t *mine = self ? engine_point_self_word(&group->engine) : NULL;
+	for (int i = 0; i < count; i++) {
+		struct wait_edge *edge = &words[i].edge;
+		int q = edge->peer < 0 ? -1 : group_rank_of(group, edge->peer);
+		if (words[i].word == mine)
+			edge->record = 0;
+		else if (q >= 0 && gone >> q & 1)
+			edge->record = WAIT_RECORD_OTHERS;
+	}
+}
+
+static bool is_gone(ls_status status)
+{
+	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
+}
+
+/* What the first of them to be over needs, and which one that is. */
+static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
+				uint64_t gone, const struct ls_op **which, int *peer)
+{
+	enum engine_need least = ENGINE_NEEDS_GONE;
+	*which = head;
+	if (head)
+		return group_gone_need(head, gone, peer);
+	for (int i = 0; i < count; i++) {
+		if (!ops[i])
+			continue;
+		int whom;
+		const struct ls_op *face = group_points_face(ops[i]);
+		enum engine_need need = group_op_is_point(face) ? group_gone_need(face, gone, &whom)
+								: ENGINE_NEEDS_NOBODY;
+		if (*which && need >= least)
+			continue;
+		*which = face;
+		*peer = whom;
+		least = need;
+	}
+	return least;
+}
+
+/* The operations are not over. True: without those that are gone they never will be, and the group has failed. */
+static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head, uint64_t gone,
+			 struct group_lone *lone)
+{
+	const struct ls_op *which;
+	int peer;
+	enum engine_need need = need_of(ops, count, head, gone, &which, &peer);
+	if (need == ENGINE_NEEDS_NOBODY)
+		lone->slice_ns = 0;
+	if (need == ENGINE_NEEDS_NOBODY ||
+	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(which->group, lone)))
+		return false;
+	ls_status status = group_gone_fail(which, gone, peer);
+	(void)status; /* the next sweep ends everything of the group with it */
+	return true;
+}
+
+/* ---- who drives ---- */
+
+/* What he waits for, or news: something has begun meanwhile, or is over, that he does not know of. */
+static ls_status wait_driving(struct group_world *world, struct group_drive *drive,
+			      const struct group_pause *pause, uint64_t soon_ns, int *peer)
+{
+	struct group_points *points = &world->points;
+	struct wait_call call = {.words = drive->words, .count = drive->word_count, .any = true};
+	const struct ls_op *first = first_of(drive->ops, drive->count);
+	ls_status status = LS_OK;
+	*peer = -1;
+	if (wait_briefly(&first->group->waiter, &call))
+		return LS_OK;
+	atomic_fetch_add(&points->resting, 1);
+	struct wait_word *word = &drive->words[drive->word_count];
+	group_points_over_word(world, atomic_load(&group_points_area(world)->points) + 1, word);
+	/* Somebody who does not show what he waits for himself is not blocked for sure. */
+	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
+	int count = drive->word_count + 1;
+	count += lane_word(drive->ops, drive->count, &drive->words[count]);
+	struct shown shown =
+		show(drive->head ? drive->head : first, first, pause, drive->words, count);
+	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
+		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
+	atomic_fetch_sub(&points->resting, 1);
+	return status;
+}
+
+/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another sweep. *waited: how the
+ * last one ended. */
+static ls_status drive_on(struct group_world *world, struct group_drive *drive,
+			  const struct group_pause *pause, struct group_lone *lone,
+			  ls_status *waited)
+{
+	ls_group *group = (drive->head ? drive->head : first_of(drive->ops, drive->count))->group;
+	uint64_t gone = is_gone(*waited) ? group_gone_look(group) : group_gone_members(group);
+	uint64_t soon = CLOCK_NEVER;
+	int peer;
+	*waited = LS_OK;
+	if (gone && fail_without(drive->ops, drive->count, drive->head, gone, lone))
+		return LS_OK;
+	if (drive->word_count > GROUP_DRIVE_WORDS) {
+		/* Too many to wait for: what is left out is looked at soon. */
+		soon = clock_deadline_ns(1);
+		drive->word_count = GROUP_DRIVE_WORDS;
+	}
+	if (gone)
+		leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
+	*waited = wait_driving(world, drive, pause, group_lone_until(lone, soon), &peer);
+	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
+}
+
+/* LS_OK when one of them is over. */
+static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
+		       const struct group_pause *pause, struct group_lone *lone, bool *more)
+{
+	struct group_drive drive = {.ops = ops, .count = count};
+	ls_status waited = LS_OK;
+	for (;;) {
+		ls_status status = LS_OK;
+		drive.head = group_points_head(&world->points);
+		group_drive_sweep(world, &drive);
+		*more = drive.more;
+		bool over = is_any_over(ops, count);
+		bool waits = !over && (!drive.more || clock_now_ns() >= pause->at_ns);
+		if (waits)
+			status = drive_on(world, &drive, pause, lone, &waited);
+		if (drive.head)
+			group_op_let_go(drive.head);
+		if (over || status != LS_OK)
+			return status;
+		if (!waits)
+			continue;
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+			return LS_PENDING;
+	}
+}
+
+/* ---- who rests ---- */
+
+/* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there already: then who drives is
+ * about to go on. */
+static int own_words(ls_group *group, const struct engine_op *const *own, int own_count,
+		     struct wait_word *words)
+{
+	struct wait_word all[WAIT_EDGE_MAX];
+	int found = 0;
+	int count = engine_point_words(&group->engine, own, own_count, all, WAIT_EDGE_MAX);
+	for (int i = 0; i < count && i < WAIT_EDGE_MAX && found < GROUP_DRIVE_WORDS; i++)
+		if (all[i].edge.record != WAIT_RECORD_OTHERS)
+			words[found++] = all[i];
+	struct wait_call call = {.words = words, .count = found, .any = true};
+	return wait_satisfied(&call) ? 0 : found;
+}
+
+/* Of several groups: the head's may be another than that of the operations. It is there as long as the head is in
+ * the list, and then as long as it is held. False: there is no head. */
+static bool look_at_head(struct group_points *points, const struct ls_op *first,
+			 const struct group_pause *pause, struct shown *shown)
+{
+	lock_group_acquire(&points->lock);
+	const struct ls_op *head = points->first;
+	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
+	if (begun) {
+		const struct engine_op *own = &head->engine;
+		ls_group *group = head->group;
+		uint64_t gone = group_gone_members(group);
+		int peer;
+		*shown = show(head, first, pause, shown->words,
+			      own_words(group, &own, 1, shown->words));
+		if (gone && group_gone_need(head, gone, &peer) == ENGINE_NEEDS_SELF)
+			leave_out(group, gone, true, shown->words, shown->count);
+		atomic_fetch_add(&group->holders, 1);
+	}
+	lock_group_release(&points->lock);
+	return begun;
+}
+
+/* The same of the operations themselves. */
+static void look_at_own(ls_op *const *ops, int count, const struct group_lone *lone,
+			struct shown *shown)
+{
+	const struct engine_op *own[WAIT_EDGE_MAX];
+	struct group_drive drive = {.ops = ops, .count = count};
+	ls_group *group = shown->group;
+	uint64_t gone = group_gone_members(group);
+	shown->count = own_words(group, own, group_drive_own(&drive, group, own), shown->words);
+	if (gone)
+		leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
+}
+
+static bool is_driven(struct group_points *points)
+{
+	lock_group_acquire(&points->lock);
+	bool driven = points->driven;
+	lock_group_release(&points->lock);
+	return driven;
+}
+
+/* Who drives fails one at the head of the list. */
+static void judge_resting(ls_op *const *ops, int count, ls_status status, struct group_lone *lone)
+{
+	ls_group *group = first_of(ops, count)->group;
+	if (group->world->points.serial || is_any_over(ops, count) ||
+	    (!is_gone(status) && !lone->slice_ns))
+		return;
+	bool failed = fail_without(ops, count, NULL, group_gone_look(group), lone);
+	(void)failed; /* it is told to look in any case */
+}
+
+/* Somebody else drives. */
+static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
+		      const struct group_pause *pause, struct group_lone *lone)
+{
+	struct transport_area *mine = group_points_area(world);
+	struct wait_word words[WAIT_EDGE_MAX];
+	const struct ls_op *first = first_of(ops, count);
+	struct shown shown = show(first, first, pause, words, 0);
+	int peer;
+	bool has_head = world->points.serial && look_at_head(&world->points, first, pause, &shown);
+	if (!world->points.serial)
+		look_at_own(ops, count, lone, &shown);
+	/* With nothing to show it is about to go on, and then there is something else to show. */
+	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(GROUP_SLICE_MS);
+	soon = group_lone_until(lone, soon);
+	atomic_fetch_add(&world->points.resting, 1);
+	uint64_t seen = atomic_load(&mine->points);
+	ls_status status = LS_OK;
+	/* Whoever stops driving from here on sees that somebody rests. */
+	if (!is_any_over(ops, count) && is_driven(&world->points)) {
+		struct wait_word *word = &words[shown.count];
+		group_points_over_word(world, seen + 1, word);
+		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
+		shown.count++;
+		shown.count += lane_word(ops, count, &words[shown.count]);
+		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
+	}
+	atomic_fetch_sub(&world->points.resting, 1);
+	if (has_head)
+		group_release(shown.group);
+	/* Who drives looks for what he waits for himself, and his group may be another. */
+	judge_resting(ops, count, status, lone);
+	if (status != LS_OK && status != LS_INTERRUPTED)
+		group_points_call_driver(world);
+	return status;
+}
+
+ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause)
+{
+	struct group_world *world = first_of(ops, count)->group->world;
+	struct group_lone lone = {0};
+	while (!is_any_over(ops, count)) {
+		ls_status status;
+		bool more = false;
+		if (group_points_take(&world->points)) {
+			status = drive(world, ops, count, pause, &lone, &more);
+			group_points_leave(world, more);
+		} else {
+			status = rest(world, ops, count, pause, &lone);
+		}
+		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
+			continue;
+		if (status == LS_INTERRUPTED || status == LS_PENDING)
+			return status;
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+			return LS_PENDING;
+	}
+	return LS_OK;
+}
+
+void group_points_quiet(ls_group *group)
+{
+	struct group_points *points = &group->world->points;
+	for (;;) {
+		lock_group_acquire(&points->lock);
+		struct ls_op *op = points->last;
+		if (op)
+			group_op_hold(op);
+		lock_group_release(&points->lock);
+		if (!op)
+			return;
+		ls_status status = group_points_await(&op, 1, &group_no_pause);
+		(void)status; /* the caller learns of a failure by its own operation */
+		group_op_let_go(op);
+	}
+}

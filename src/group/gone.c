@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Members that are dead or have left, and what can never be over without them. Who waits learns of it by his wait
+ * (base/wait: missing_peer); who only asks, now and then, learns of it here. */
+#include "base/clock.h"
+#include "points.h"
+
+/* ---- who is gone ---- */
+
+uint64_t group_gone_look(struct ls_group *group)
+{
+	uint64_t gone = 0;
+	for (int q = 0; q < group->size; q++) {
+		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
+		if (wait_peer_is_dead(peer) || wait_peer_has_left(peer))
+			gone |= UINT64_C(1) << q;
+	}
+	return atomic_fetch_or(&group->gone, gone) | gone;
+}
+
+/* What was seen at a number of departures is all that had gone by then, as they are raised afterwards. If two threads
+ * look at once the older number may stand last: then it is looked once more. */
+uint64_t group_gone_members(struct ls_group *group)
+{
+	const struct transport_segment *mine = group->world->transport.segment;
+	uint64_t now = atomic_load_explicit(&mine->departures, memory_order_acquire) + 1;
+	if (atomic_load_explicit(&group->gone_seen, memory_order_acquire) == now)
+		return atomic_load_explicit(&group->gone, memory_order_relaxed);
+	uint64_t gone = group_gone_look(group);
+	atomic_store_explicit(&group->gone_seen, now, memory_order_release);
+	return gone;
+}
+
+ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer)
+{
+	const ls_group *group = op->group;
+	ls_status reason = LS_PEER_LEFT;
+	int whom = peer;
+	gone = peer >= 0 ? UINT64_C(1) << peer : gone;
+	/* Of several that are gone one that died is the worse. */
+	for (; gone; gone &= gone - 1) {
+		int q = __builtin_ctzll(gone);
+		bool died = !wait_peer_has_left(&group->peers[group_world_rank(group, q)]);
+		if (whom < 0 || (died && reason == LS_PEER_LEFT))
+			whom = q;
+		reason = died ? LS_PEER_DIED : reason;
+	}
+	return group_op_fail(op, reason, group_world_rank(group, whom), 0);
+}
+
+/* ---- this rank's other threads ---- */
+
+/* What they are about, as far as they have ever called Lockstep. */
+enum company {
+	NOBODY,
+	BLOCKED, /* each waits in this group, whose other members are gone */
+	FREE,    /* some thread may still call */
+};
+
+/* For sure: who rests and has nothing to show of his own is about to go on. */
+static bool is_unsatisfied(const struct group_world *world, const struct wait_slot_body *wait)
+{
+	bool any = wait->state == WAIT_ANY_WORD;
+	for (uint32_t i = 0; i < wait->edge_count; i++) {
+		const struct wait_edge *edge = &wait->edges[i];
+		if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
+			return false;
+		const char *segment = (const char *)world->transport.links[edge->owner].segment;
+		const _Atomic uint64_t *word = (const void *)(segment + edge->offset);
+		uint64_t now = atomic_load_explicit(word, memory_order_acquire);
+		bool there = (int64_t)(now - edge->value) >= 0;
+		if (there == any)
+			return !there;
+	}
+	return any;
+}
+
+/* Not a thread that waits: see group_points_show. */
+static bool is_agent(const struct wait_slot_body *wait)
+{
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].record != WAIT_RECORD_OTHERS)
+			return false;
+	return wait->state == WAIT_ANY_WORD;
+}
+
+static enum company company_of(const struct ls_group *group)
+{
+	const struct group_world *world = group->world;
+	const struct wait_board *board = world->trace.board;
+	enum company company = NOBODY;
+	int count = 0;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		struct wait_slot_body wait;
+		uint32_t epoch;
+		if (!atomic_load_explicit(&board->slots[i].taken, memory_order_acquire))
+			continue;
+		count++;
+		if (!trace_read_slot(&world->views[world->rank], i, &wait, &epoch))
+			return FREE; /* it is just being written */
+		if (wait.tid == trace_thread_id() || wait.state == WAIT_UNUSED || is_agent(&wait))
+			continue;
+		bool waits = wait.state == WAIT_WORDS || wait.state == WAIT_ANY_WORD;
+		if (!waits || wait.group != group->id || !is_unsatisfied(world, &wait))
+			return FREE;
+		company = BLOCKED;
+	}
+	/* Threads that have found no slot. */
+	return count == WAIT_SLOT_MAX && atomic_load(&board->unpublished) ? FREE : company;
+}
+
+/* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove that neither goes
+ * on; which is asked when a wait has lasted for look_ns. */
+bool group_lone_goes_on(const struct ls_group *group, struct group_lone *lone)
+{
+	enum company company = company_of(group);
+	uint64_t look_ns = group->waiter.look_ns;
+	if (company == NOBODY || (company == BLOCKED && !lone->slice_ns))
+		lone->slice_ns = 0;
+	else
+		lone->slice_ns = company == BLOCKED ? 2 * look_ns : look_ns;
+	return lone->slice_ns != 0;
+}
+
+uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns)
+{
+	uint64_t slice = lone->slice_ns ? clock_now_ns() + lone->slice_ns : CLOCK_NEVER;
+	return slice < until_ns ? slice : until_ns;
+}
+
+/* ---- for who only asks ---- */
+
+enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *peer)
+{
+	enum engine_need need = engine_point_need(&op->group->engine, &op->engine, gone, peer);
+	if (need == ENGINE_NEEDS_SELF)
+		*peer = -1;
+	return need;
+}
+
+/* Whether it can never be over; nothing is waited for. */
+static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
+{
+	struct group_lone lone = {0};
+	enum engine_need need = group_gone_need(op, gone, peer);
+	return need == ENGINE_NEEDS_GONE ||
+	       (need == ENGINE_NEEDS_SELF && !group_lone_goes_on(op->group, &lone));
+}
+
+bool group_gone_poll(const struct ls_op *op)
+{
+	uint64_t gone = group_gone_members(op->group);
+	int peer;
+	if (!gone || group_cause_status(op->group) != LS_OK)
+		return false;
+	const struct ls_op *part = op->is_batch ? op->next_part : op;
+	while (part && (group_op_is_over(part) || !is_lost(part, gone, &peer)))
+		part = part->next_part;
+	if (!part)
+		return false;
+	ls_status status = group_gone_fail(part, gone, peer);
+	(void)status; /* the group ends with it */
+	return true;
+}
+
+ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint64_t gone,
+			   const struct ls_op_options *options, const void *site)
+{
+	struct ls_op op;
+	int peer;
+	group_op_prepare(&op, group, call);
+	if (!is_lost(&op, gone, &peer))
+		return LS_PENDING;
+	op.engine.seq = 0;
+	group_op_open(&op, options, site);
+	ls_status status = group_gone_fail(&op, gone, peer);
+	trace_end(&group->world->trace, op.engine.record, status);
+	return status;
+}
+
+/* One of the group's sends beside the caller that nobody will ever take, held; NULL. */
+static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
+{
+	struct group_points *points = &group->world->points;
+	lock_group_acquire(&points->lock);
+	struct ls_op *op = points->first;
+	while (op && (op->group != group || op->engine.call.kind != TRACE_SEND ||
+		      group_gone_need(op, gone, peer) != ENGINE_NEEDS_GONE))
+		op = op->next;
+	if (op)
+		group_op_hold(op);
+	lock_group_release(&points->lock);
+	return op;
+}
+
+void group_gone_tell(ls_group *group)
+{
+	uint64_t gone = engine_point_pending(&group->engine) ? group_gone_members(group) : 0;
+	int peer;
+	if (!gone || group_cause_status(group) != LS_OK)
+		return;
+	struct ls_op *op = find_lost_send(group, gone, &peer);
+	if (!op)
+		return;
+	ls_status status = group_gone_fail(op, gone, peer);
+	(void)status; /* the caller's own call learns it */
+	group_op_let_go(op);
+	group_points_help(group->world);
+	group_points_call_driver(group->world);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A receive or probe of any source when all other ranks have left: it ends, unless another thread of the rank that has
+ * called Lockstep may still send to it. */
+#include <time.h>
+
+#include "message_ways.h"
+#include "tests.h"
+
+enum { LONELY_MS = 400 * RUNNER_SLOWNESS, WAYS = 4 };
+
+/* The other thread. */
+struct other {
+	ls_group *group;
+	_Atomic bool known, goes; /* it has called; it may do what it is there for */
+	ls_status status;         /* of its own receive */
+	pthread_t thread;
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+/* Becomes known, and then is elsewhere while the first thread looks what has become of all. */
+static void be_known(struct other *other)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = 99};
+	struct ls_message found = {.size = sizeof found};
+	GIVES(LS_PENDING, ls_iprobe(other->group, 0, &options, &found));
+	atomic_store(&other->known, true);
+	while (!atomic_load(&other->goes))
+		sched_yield();
+	uint64_t end_ms = now_ms() + LONELY_MS;
+	while (now_ms() < end_ms)
+		sched_yield();
+}
+
+static void *send_late(void *argument)
+{
+	struct other *other = argument;
+	int32_t value = 7;
+	be_known(other);
+	OK(ls_send(other->group, &value, 1, LS_INT32, 0, NULL));
+	return NULL;
+}
+
+/* Asks itself for what nobody sends. */
+static void *block_late(void *argument)
+{
+	struct other *other = argument;
+	struct ls_op_options options = {.size = sizeof options, .tag = 5};
+	int32_t value;
+	be_known(other);
+	other->status = ls_recv(other->group, &value, 1, LS_INT32, 0, &options);
+	return NULL;
+}
+
+static void *end_late(void *argument)
+{
+	be_known(argument);
+	return NULL;
+}
+
+/* Rank 0 alone is left. */
+static ls_status receive(ls_group *group, int way, int32_t *value)
+{
+	struct message message = {.group = group, .buffer = value, .count = 1, .peer = LS_ANY_SOURCE};
+	static const enum way ways[] = {BLOCKING, HANDLE, BATCH};
+	struct ls_message found = {.size = sizeof found};
+	if (way < WAYS - 1)
+		return message_pass(&message, ways[way], 0);
+	ls_status status = ls_probe(group, LS_ANY_SOURCE, NULL, &found);
+	return status == LS_OK ? ls_recv(group, value, 1, LS_INT32, LS_ANY_SOURCE, NULL) : status;
+}
+
+/* What the receive of any source ends with, in every way; and then the other thread's, if it has one. */
+static void receive_alone(struct runner_rank *self, void *(*run)(void *), ls_status status,
+			  ls_status others)
+{
+	for (int way = 0; way < WAYS; way++) {
+		ls_group *group = runner_open(self);
+		struct other other = {.group = group, .status = others};
+		int32_t value = 0;
+		OK(ls_barrier(group, NULL));
+		if (self->rank == 0) {
+			runner_note(self, "way %d", way);
+			if (run)
+				CHECK(pthread_create(&other.thread, NULL, run, &other) == 0);
+			while (run && !atomic_load(&other.known))
+				sched_yield();
+			atomic_store(&other.goes, true);
+			GIVES(status, receive(group, way, &value));
+			CHECK(value == (status == LS_OK ? 7 : 0));
+			if (run)
+				pthread_join(other.thread, NULL);
+			GIVES(others, other.status);
+		}
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+void lone_receive_of_a_thread(struct runner_rank *self)
+{
+	receive_alone(self, send_late, LS_OK, LS_OK);
+}
+
+void lone_receive_blocks_both(struct runner_rank *self)
+{
+	receive_alone(self, block_late, LS_DEADLOCK, LS_DEADLOCK);
+}
+
+void lone_receive_and_no_more_threads(struct runner_rank *self)
+{
+	receive_alone(self, end_late, LS_PEER_LEFT, LS_OK);
+}
+
+void lone_receive_is_alone(struct runner_rank *self)
+{
+	receive_alone(self, NULL, LS_PEER_LEFT, LS_OK);
+}
