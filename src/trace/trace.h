@@ -351,6 +351,8 @@ bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const
 bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
+/* The newest index with these lowest bits, as messages carry them. There need be no such record. */
+uint64_t trace_index(const struct trace_view *view, uint32_t low);
 /* Copies record `index` (false: gone, torn or never written) and its step cursor. */
 bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
 		uint32_t *step);

@@ -170,6 +170,8 @@ const struct runner_test runner_tests[] = {
 	TEST(what_is_in_order_is_not_told, R(2), .processes_only = true),
 	TEST(several_threads_are_not_told, R(2), .processes_only = true),
 	TEST(a_ring_is_not_told, R(3), .processes_only = true),
+	TEST(an_old_send_is_told, R(2)),
+	SETTING(a_send_not_on_record_is_told, "few_records", "TRACE_RECORDS=16", R(2)),
 	TEST(huge_messages, R(2), .nightly = true, .limit_ms = 120000),
 	TEST(pairs_need_nothing, R(6), .processes_only = true),
 
@@ -194,7 +196,8 @@ const struct runner_test runner_tests[] = {
 	 .run = random_schedules_few_places,
 	 .ranks = R(2) | R(3) | R(4) | R(5) | R(6),
 	 .random = true,
-	 .setting = "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
+	 .setting =
+		 "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
 
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
