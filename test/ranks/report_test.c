@@ -84,3 +84,53 @@ void a_send_not_on_record_is_told(struct runner_rank *self)
 	old_send(self, 5, LS_TRUNCATED, false);
 	old_send(self, 2, LS_MISMATCH, false);
 }
+
+/* ---- a batch of which a part is over ---- */
+
+/* Its end, or its handle among others: then a part stands for it, until that is over. */
+static ls_status end_batch(ls_group *group, bool any)
+{
+	ls_op *ops[2] = {NULL, NULL};
+	int index;
+	if (!any)
+		return ls_batch_end(group, NULL);
+	OK(ls_batch_end(group, &ops[1]));
+	ls_status status = ls_wait_any(ops, 2, 0, &index);
+	CHECK(index == 1);
+	ls_op_free(ops[1]);
+	return status;
+}
+
+/* Rank 1 takes one part and waits for rank 0 in a barrier; rank 0 waits for the batch, of which nobody takes the
+ * other part. What is over of the batch must not stand for the rest of it. */
+static void never_ends(struct runner_rank *self, bool first, bool any, bool plain)
+{
+	enum { LONG = 1 << 20 };
+	struct ls_op_options one = with_tag(1), three = with_tag(3);
+	ls_group *group = runner_open(self);
+	int64_t *buffer = values_alloc(group, 2 * LONG * sizeof *buffer, plain);
+	if (self->rank == 0) {
+		OK(ls_batch_begin(group));
+		OK(ls_send(group, buffer, LONG, LS_INT64, 1, first ? &three : &one));
+		OK(ls_send(group, buffer + LONG, LONG, LS_INT64, 1, first ? &one : &three));
+		GIVES(LS_DEADLOCK, end_batch(group, any));
+	} else {
+		OK(ls_recv(group, buffer, LONG, LS_INT64, 0, &one));
+		GIVES(LS_DEADLOCK, ls_barrier(group, NULL));
+	}
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	SAYS(failure.text, "ranks 0 and 1 wait for each other");
+	SAYS(failure.text, first ? "rank 0 waits for rank 1 (send #1, tag 3, called from report_"
+				 : "rank 0 waits for rank 1 (send #2, tag 3, called from report_");
+	SAYS(failure.text, "rank 1 waits for rank 0 (barrier #1, called from report_");
+	values_free(group, buffer, plain);
+	ls_group_close(group);
+	runner_meet(self);
+}
+
+void a_batch_that_never_ends_is_proved(struct runner_rank *self)
+{
+	for (int turn = 0; turn < 8; turn++)
+		never_ends(self, turn & 1, turn & 2, turn & 4);
+}

@@ -172,6 +172,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_ring_is_not_told, R(3), .processes_only = true),
 	TEST(an_old_send_is_told, R(2)),
 	SETTING(a_send_not_on_record_is_told, "few_records", "TRACE_RECORDS=16", R(2)),
+	SETTING(a_batch_that_never_ends_is_proved, "looked_for_early", "LOOK_MS=10", R(2)),
 	TEST(huge_messages, R(2), .nightly = true, .limit_ms = 120000),
 	TEST(pairs_need_nothing, R(6), .processes_only = true),
 
