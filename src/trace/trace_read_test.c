@@ -266,13 +266,10 @@ static void lowest_bits_of_an_index(void **state)
 		uint32_t low;
 		uint64_t index;
 	} table[] = {
-		{5, 5, 5},
-		{5, 2, 2},
-		{5, 0, 0},
-		{0x100000005, 5, 0x100000005},
-		{0x100000005, 6, 6},
-		{0x100000005, UINT32_MAX, UINT32_MAX},
-		{0x2ffffffff, 0, 0x200000000},
+		{5, 5, 5},           {5, 2, 2},
+		{5, 0, 0},           {0x100000005, 5, 0x100000005},
+		{0x100000005, 6, 6}, {0x100000005, UINT32_MAX, UINT32_MAX},
+		{0x2ffffffff, 0, 0}, {0x2ffffffff, 1, 0x200000001},
 	};
 	struct image image = make_image();
 	struct trace_view view;
