@@ -129,3 +129,26 @@ void in_series_ended(struct runner_rank *self)
 	ls_group_close(world);
 	values_free(NULL, buffer, true);
 }
+
+/* A collective, blocking or not, is begun when all messages that its rank has begun before are over; so two ranks that
+ * differ in that wait for each other. */
+void in_series_before_collectives(struct runner_rank *self)
+{
+	for (int turn = 0; turn < 2; turn++) {
+		ls_group *group = runner_open(self);
+		int32_t value = 5, sum = 0;
+		ls_op *collective = NULL;
+		struct ls_op_options beside = {.size = sizeof beside, .op = &collective};
+		ls_op *message = self->rank == 0 ? start(group, &value, 1, 1, 1, false) : NULL;
+		ls_status status = ls_allreduce(group, &sum, &sum, 1, LS_INT32, LS_SUM,
+						turn == 0 ? NULL : &beside);
+		if (status == LS_OK && collective)
+			status = ls_wait(collective, 0);
+		GIVES(LS_DEADLOCK, status);
+		ls_op_free(collective);
+		if (message)
+			finish(message, LS_DEADLOCK);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}

@@ -40,7 +40,7 @@ runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside
 	a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
-	a_ring_is_not_told;
+	a_thread_that_received_is_not_told, a_ring_is_not_told;
 /* huge_test.c */
 runner_function huge_messages;
 /* lanes_test.c */
@@ -48,7 +48,11 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
 	pairs_need_nothing;
 /* series_test.c */
-runner_function in_series_by_turns, in_series_taken_back, in_series_ended;
+runner_function in_series_by_turns, in_series_taken_back, in_series_ended,
+	in_series_before_collectives;
+/* short_test.c */
+runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
+	short_handles_are_shared, short_ones_to_oneself;
 /* message_failure_test.c */
 runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
