@@ -165,8 +165,7 @@ static void *receive_own(void *argument)
 	return NULL;
 }
 
-/* To a thread of one's own that waits for it, and sleeps at once: what is asked for must not lie in the box, as
- * nobody looks for what he sends himself. */
+/* To a thread of one's own that has asked and waits for it, or is about to, and sleeps at once. */
 void short_ones_to_oneself(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
