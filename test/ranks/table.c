@@ -156,6 +156,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(unanswered_in_series, "fails", "P2P=serial", R(3), .ends = RUNNER_FAIL),
 	SETTING(in_series_by_turns, "one_at_a_time", "P2P=serial", R(2) | R(3) | R(4)),
 	SETTING(in_series_taken_back, "one_at_a_time", "P2P=serial", R(2)),
+	SETTING(in_series_taken_back_meanwhile, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_ended, "one_at_a_time", "P2P=serial", R(2)),
 	{.name = "in_series_before_collectives",
 	 .run = in_series_before_collectives,

@@ -49,7 +49,7 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	pairs_need_nothing;
 /* series_test.c */
 runner_function in_series_by_turns, in_series_taken_back, in_series_ended,
-	in_series_before_collectives;
+	in_series_before_collectives, in_series_taken_back_meanwhile;
 /* short_test.c */
 runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
 	short_handles_are_shared, short_ones_to_oneself;
