@@ -208,27 +208,71 @@ static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 	return clock_ticks_to_ns(rate, ticks);
 }
 
-static void copy_records(const struct trace_view *trace, int size, struct diagnose_rank *rank)
+/* False: it is gone. */
+static bool copy_record(const struct trace_view *trace, int size, uint64_t index,
+			struct diagnose_record *record)
 {
 	const struct clock_rate *from = &trace->header->rate;
-	struct selection selection = {0};
 	struct clock_rate rate;
 	rate.ticks = __atomic_load_n(&from->ticks, __ATOMIC_RELAXED);
 	rate.ns = __atomic_load_n(&from->ns, __ATOMIC_RELAXED);
 	__atomic_load(&from->ns_per_tick, &rate.ns_per_tick, __ATOMIC_RELAXED);
+	if (!trace_read(trace, index, &record->record, &record->step))
+		return false;
+	record->begin_ns = ticks_to_ns(&rate, record->record.begin_ticks);
+	record->end_ns = record->record.state == TRACE_RUNNING
+				 ? 0
+				 : ticks_to_ns(&rate, record->record.end_ticks);
+	record->site[0] = 0;
+	diagnose_translate(trace, size, record);
+	return true;
+}
+
+static void copy_records(const struct trace_view *trace, int size, struct diagnose_rank *rank)
+{
+	struct selection selection = {0};
 	select_records(trace, rank, &selection);
-	for (int i = 0; i < selection.count; i++) {
-		struct diagnose_record *record = &rank->records[rank->record_count];
-		if (!trace_read(trace, selection.indexes[i], &record->record, &record->step))
-			continue; /* overwritten since */
-		record->begin_ns = ticks_to_ns(&rate, record->record.begin_ticks);
-		record->end_ns = record->record.state == TRACE_RUNNING
-					 ? 0
-					 : ticks_to_ns(&rate, record->record.end_ticks);
-		record->site[0] = 0;
-		diagnose_translate(trace, size, record);
-		rank->record_count++;
+	for (int i = 0; i < selection.count; i++)
+		if (copy_record(trace, size, selection.indexes[i],
+				&rank->records[rank->record_count]))
+			rank->record_count++;
+}
+
+/* The place of a record that nobody will miss: the oldest that is over and of no collective; -1: there is none. */
+static int dispensable(const struct diagnose_rank *rank)
+{
+	int i = (int)rank->record_count - 1;
+	while (i >= 0 && (rank->records[i].record.state == TRACE_RUNNING ||
+			  diagnose_is_collective(&rank->records[i].record)))
+		i--;
+	return i;
+}
+
+uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
+			     struct diagnose_job *job)
+{
+	struct diagnose_record added;
+	if (!source->trace || source->rank < 0 || source->rank >= job->size)
+		return 0;
+	struct diagnose_rank *rank = &job->ranks[source->rank];
+	uint64_t index = trace_index(source->trace, low);
+	if (diagnose_record_at(rank, index))
+		return index;
+	if (!copy_record(source->trace, job->size, index, &added))
+		return 0;
+	if (rank->record_count == DIAGNOSE_RECORD_MAX) {
+		int place = dispensable(rank);
+		if (place < 0)
+			return 0;
+		rank->record_count--;
+		memmove(&rank->records[place], &rank->records[place + 1],
+			(rank->record_count - (uint32_t)place) * sizeof added);
 	}
+	uint32_t at = rank->record_count++; /* newest first */
+	for (; at > 0 && rank->records[at - 1].record.index < index; at--)
+		rank->records[at] = rank->records[at - 1];
+	rank->records[at] = added;
+	return index;
 }
 
 /* ---- call sites ---- */

@@ -146,6 +146,55 @@ static void which_records(void **state)
 	assert_int_equal(rank->records[DIAGNOSE_RECORD_MAX - 1].record.index, running);
 }
 
+/* One that nobody would look at otherwise: it takes its place in the order, and another's if there is no room. */
+static void a_certain_record(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_source *source = &world->sources[0];
+	struct trace *trace = &world->traces[0];
+	uint64_t running = call(world, 0, TRACE_RECV, 1), wanted = call(world, 0, TRACE_SEND, 2);
+	trace_end(trace, wanted, LS_OK);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), wanted);
+	assert_int_equal(rank->record_count, 2); /* it was there */
+	for (uint64_t i = 1; i <= RECORDS - 2; i++)
+		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
+	rank = collect(world, 0);
+	assert_null(diagnose_record_at(rank, wanted));
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), wanted);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+	assert_int_equal(diagnose_record_at(rank, wanted)->record.seq, 2);
+	assert_non_null(diagnose_record_at(rank, running));
+	for (uint32_t i = 1; i < rank->record_count; i++)
+		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
+	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
+	/* Not yet, no longer, of nobody, of a rank that is not. */
+	assert_int_equal(diagnose_add_record(source, RECORDS + 1, world->job), 0);
+	assert_int_equal(diagnose_add_record(source, UINT32_MAX, world->job), 0);
+	trace_end(trace, call(world, 0, TRACE_SEND, 1), LS_OK);
+	trace_end(trace, call(world, 0, TRACE_SEND, 1), LS_OK);
+	rank = collect(world, 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), 0);
+	source->rank = SIZE;
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
+	source->rank = 0;
+	source->trace = NULL;
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
+}
+
+/* Where all that a rank is shown with runs, or is of collectives, nothing is dropped. */
+static void a_record_without_room(void **state)
+{
+	struct world *world = *state;
+	uint64_t wanted = call(world, 0, TRACE_SEND, 1);
+	trace_end(&world->traces[0], wanted, LS_OK);
+	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX; i++)
+		call(world, 0, TRACE_RECV, i);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(diagnose_add_record(&world->sources[0], (uint32_t)wanted, world->job), 0);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+}
+
 /* Whether an edge counts as satisfied when all else is as in wait_for(0, 1). */
 static bool is_satisfied(struct world *world, struct wait_edge edge)
 {
@@ -277,10 +326,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-		TEST(header_and_process), TEST(sources_that_are_missing),
-		TEST(groups_and_leaving), TEST(records),
-		TEST(which_records),      TEST(words),
-		TEST(word_of_no_peer),    TEST(slots),
+		TEST(header_and_process),    TEST(sources_that_are_missing),
+		TEST(groups_and_leaving),    TEST(records),
+		TEST(which_records),         TEST(a_certain_record),
+		TEST(a_record_without_room), TEST(words),
+		TEST(word_of_no_peer),       TEST(slots),
 		TEST(random_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

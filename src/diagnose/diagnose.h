@@ -133,6 +133,10 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
 /* Looks up the call sites of a job that was collected without. Reads debug information, so it takes
  * its time: only once something is to be reported. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
+/* Adds the record of `source` whose index has these lowest bits, which may come from a peer, in place of the
+ * oldest that says least if there is no room. Returns its index, 0: it is not in the ring. */
+uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
+			     struct diagnose_job *job);
 /* State of process `pid` from /proc; signal and exit code of a zombie. Writes the three fields of the
  * process, reads start_ns (0: any process of this number is the right one). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
@@ -160,6 +164,15 @@ enum { /* fields of a mismatch */
 				* operation in which each has counts of its own */
 };
 
+/* What the message that a receive has met says of itself, where that is not what was asked for. The record of
+ * the send tells from where it was called, if it is still there; nothing else is taken from it. */
+struct diagnose_met {
+	bool known; /* false: it is not about a receive, and the rest means nothing */
+	int32_t tag;
+	uint32_t sent_dtype, expected_dtype;
+	uint64_t record; /* its index in the sender's trace, as the judge is told it; 0: unknown */
+};
+
 /* What the caller has seen itself, so that the verdict does not contradict what its call returns. */
 struct diagnose_hint {
 	/* LS_MISMATCH, LS_PEER_DIED, LS_PEER_LEFT, LS_TIMED_OUT, LS_ABORTED, …; LS_OK: it has seen nothing,
@@ -172,9 +185,10 @@ struct diagnose_hint {
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
 	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
-	/* LS_MISMATCH in an all-to-allv: elements that `peer` sends to `rank`, and that `rank` expects of
-	 * it; equal (both 0) elsewhere. */
+	/* LS_MISMATCH in an all-to-allv, and of a receive: elements that `peer` sends to `rank`, and that `rank`
+	 * expects of it; equal (both 0) elsewhere. */
 	uint64_t sent, expected;
+	struct diagnose_met met; /* LS_MISMATCH or LS_TRUNCATED of a receive */
 };
 
 struct diagnose_verdict {
@@ -190,10 +204,12 @@ struct diagnose_verdict {
 	int32_t witness; /* a rank that waits directly for a culprit, the hint's before others; -1: none */
 	uint64_t record; /* index of the trace record of the witness' operation; 0: unknown */
 	bool timed_out;  /* the hint's operation has timed out; `cause` says what it waited for */
-	/* DIAGNOSE_EXCHANGE: rank `from` sends so many elements to rank `to`, which expects others. */
+	/* DIAGNOSE_EXCHANGE and DIAGNOSE_PAIR: rank `from` sends so many elements to rank `to`, which expects
+	 * others. */
 	int32_t from, to;
 	uint64_t sent, expected;
-	char note[256]; /* the hint's */
+	struct diagnose_met met; /* DIAGNOSE_PAIR */
+	char note[256];          /* the hint's */
 };
 
 /* The chief verdict: a proved one before a reported one, an earlier operation before a later one. hint

@@ -91,11 +91,12 @@ struct diagnose_mismatch {
 bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 			    struct diagnose_mismatch *out);
 
-/* The other half of a send or receive, which differs from it in count or dtype; NULL if none does.
- * *fields: in what. */
-const struct diagnose_record *diagnose_find_pair(const struct diagnose_job *job, int rank,
-						 const struct diagnose_record *record,
-						 uint32_t *fields);
+/* DIAGNOSE_PAIR: the send, NULL if it is not on record, or what is there is another one. */
+const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
+						 const struct diagnose_verdict *verdict);
+/* The receive, NULL if it is not on record. */
+const struct diagnose_record *diagnose_find_receive(const struct diagnose_job *job,
+						    const struct diagnose_verdict *verdict);
 
 /* ---- judge_cycle.c ---- */
 

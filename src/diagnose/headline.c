@@ -57,15 +57,12 @@ static struct diagnose_part waiting_part(const struct diagnose_job *job,
 static const struct diagnose_record *mismatch_record(const struct diagnose_job *job,
 						     const struct diagnose_verdict *verdict, int r)
 {
-	uint32_t fields;
 	if (!(verdict->fields & DIAGNOSE_PAIR))
 		return diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
-	if (r == verdict->witness)
-		return witness_record(job, verdict);
-	if (verdict->culprits & diagnose_bit(r))
-		return diagnose_find_pair(job, verdict->witness, witness_record(job, verdict),
-					  &fields);
-	return NULL;
+	/* To itself: the receive has seen it. */
+	if (r == verdict->to)
+		return diagnose_find_receive(job, verdict);
+	return r == verdict->from ? diagnose_find_send(job, verdict) : NULL;
 }
 
 struct diagnose_part diagnose_part_of(const struct diagnose_job *job,

@@ -149,33 +149,58 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, ", and others");
 }
 
+/* Of the group that the verdict is about, which need not be in any record. */
+static void write_its_group(struct diagnose_writer *writer, const struct diagnose_job *job,
+			    uint32_t id)
+{
+	struct diagnose_record group = {.record.group = id};
+	const struct diagnose_group *known = diagnose_find_group(job, id);
+	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
+		group.members |= diagnose_bit(known->members[i]);
+	diagnose_write_group(writer, &group);
+}
+
+/* Where the two calls came from, as far as they are on record. */
+static void write_pair_sites(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict)
+{
+	const struct diagnose_record *send = diagnose_find_send(job, verdict);
+	const struct diagnose_record *recv = diagnose_find_receive(job, verdict);
+	if (send && recv) {
+		struct diagnose_mismatch sites = {
+			.class_count = 2,
+			.classes = {{diagnose_bit(verdict->from), send},
+				    {diagnose_bit(verdict->to), recv}},
+		};
+		write_sites(writer, &sites, -1);
+		return;
+	}
+	const struct diagnose_record *one = send ? send : recv;
+	if (one && one->site[0]) {
+		diagnose_write_site(writer, one);
+		diagnose_write(writer, " (rank %d)", send ? verdict->from : verdict->to);
+	}
+	diagnose_write(writer, "; the %s on record",
+		       send   ? "receive is not"
+		       : recv ? "send is not"
+			      : "send and the receive are not");
+}
+
+/* "rank 0 sends 10 float32 to rank 1 with tag 7 where rank 1 receives 9 float32", with both call sites. All but
+ * these is what the message has said of itself. */
 static void write_pair(struct diagnose_writer *writer, const struct diagnose_job *job,
 		       const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_record *one =
-		diagnose_record_at(&job->ranks[verdict->witness], verdict->record);
-	uint32_t fields;
-	const struct diagnose_record *two = diagnose_find_pair(job, verdict->witness, one, &fields);
-	if (!two) {
-		diagnose_write_ranks(writer, verdict->culprits);
-		diagnose_write(writer, " differ in a send and its receive");
-		return;
-	}
-	bool sends = one->record.kind == TRACE_SEND;
-	const struct diagnose_record *send = sends ? one : two, *recv = sends ? two : one;
-	int from = sends ? verdict->witness : one->record.peer;
-	int to = sends ? one->record.peer : verdict->witness;
-	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", from,
-		       send->record.count, trace_dtype_name(send->record.dtype), to,
-		       send->record.tag);
-	diagnose_write_group(writer, send);
-	diagnose_write(writer, " where rank %d receives %" PRIu64 " %s", to, recv->record.count,
-		       trace_dtype_name(recv->record.dtype));
-	struct diagnose_mismatch sites = {
-		.class_count = 2,
-		.classes = {{diagnose_bit(from), send}, {diagnose_bit(to), recv}},
-	};
-	write_sites(writer, &sites, -1);
+	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
+		       verdict->sent, trace_dtype_name(verdict->met.sent_dtype), verdict->to,
+		       verdict->met.tag);
+	write_its_group(writer, job, verdict->group);
+	diagnose_write(
+		writer, "%s rank %d receives %" PRIu64 " %s",
+		verdict->status == LS_TRUNCATED ? ", longer than the buffer that was to receive it:"
+						: " where",
+		verdict->to, verdict->expected, trace_dtype_name(verdict->met.expected_dtype));
+	write_pair_sites(writer, job, verdict);
 }
 
 /* "rank 2 sends 10 elements to rank 0 in all-to-allv #7, where rank 0 expects 12", with both call sites. */
@@ -211,12 +236,12 @@ void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagno
 			     const struct diagnose_verdict *verdict)
 {
 	struct diagnose_mismatch mismatch;
-	if (verdict->fields & DIAGNOSE_PAIR && is_rank(job, verdict->witness)) {
+	bool two = is_rank(job, verdict->from) && is_rank(job, verdict->to);
+	if (verdict->fields & DIAGNOSE_PAIR && two) {
 		write_pair(writer, job, verdict);
 		return;
 	}
-	if (verdict->fields & DIAGNOSE_EXCHANGE && is_rank(job, verdict->from) &&
-	    is_rank(job, verdict->to)) {
+	if (verdict->fields & DIAGNOSE_EXCHANGE && two) {
 		write_exchange(writer, job, verdict);
 		return;
 	}

@@ -70,17 +70,39 @@ static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdic
 	return true;
 }
 
-/* A send and its receive; only the one who received knows that they met, so there is a hint. */
+static bool hints_at_two(const struct inquiry *inquiry)
+{
+	const struct diagnose_hint *hint = inquiry->hint;
+	int size = inquiry->job->size;
+	return hint->peer >= 0 && hint->peer < size && hint->rank >= 0 && hint->rank < size;
+}
+
+static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *out)
+{
+	out->cause = DIAGNOSE_MISMATCH;
+	out->culprits = diagnose_bit(hint->rank) | diagnose_bit(hint->peer);
+	out->from = hint->peer;
+	out->to = hint->rank;
+	out->sent = hint->sent;
+	out->expected = hint->expected;
+}
+
+/* A send and its receive. Only the one who received knows that they met, and what the message said; the send's
+ * record may be gone, and others be there that look like it. */
 static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	const struct diagnose_needs *needs = &inquiry->needs;
-	const struct diagnose_record *record = needs->hint_record;
-	uint32_t fields;
-	if (!record || !diagnose_find_pair(inquiry->job, needs->hint_rank, record, &fields))
+	const struct diagnose_hint *hint = inquiry->hint;
+	if (!hint->met.known || !hints_at_two(inquiry))
 		return false;
-	out->cause = DIAGNOSE_MISMATCH;
-	out->fields = fields | DIAGNOSE_PAIR;
-	out->culprits = diagnose_bit(needs->hint_rank) | diagnose_bit(record->record.peer);
+	tell_two(hint, out);
+	out->fields = DIAGNOSE_PAIR;
+	if (hint->sent != hint->expected)
+		out->fields |= DIAGNOSE_COUNT;
+	if (hint->met.sent_dtype != hint->met.expected_dtype)
+		out->fields |= DIAGNOSE_DTYPE;
+	out->met = hint->met;
+	out->group = hint->group;
+	out->seq = hint->seq;
 	return true;
 }
 
@@ -88,17 +110,10 @@ static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *o
 static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
-	const struct diagnose_job *job = inquiry->job;
-	if (hint->sent == hint->expected || hint->peer < 0 || hint->peer >= job->size ||
-	    hint->rank < 0 || hint->rank >= job->size)
+	if (hint->sent == hint->expected || !hints_at_two(inquiry))
 		return false;
-	out->cause = DIAGNOSE_MISMATCH;
+	tell_two(hint, out);
 	out->fields = DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE;
-	out->culprits = diagnose_bit(hint->rank) | diagnose_bit(hint->peer);
-	out->from = hint->peer;
-	out->to = hint->rank;
-	out->sent = hint->sent;
-	out->expected = hint->expected;
 	return true;
 }
 
@@ -209,7 +224,7 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 	case LS_TRUNCATED:
 		if (judge_pair(inquiry, out) || judge_mismatch(inquiry, out) ||
 		    judge_exchange(inquiry, out))
-			break;
+			break; /* a message that differs is always the first of these */
 		out->cause = DIAGNOSE_MISMATCH;
 		out->culprits = both;
 		break;

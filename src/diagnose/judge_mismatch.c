@@ -103,39 +103,26 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 	return true;
 }
 
-/* How surely `other` is the other half of `mine`, 0: it is not. */
-static int pair_strength(const struct trace_record *mine, int rank, const struct trace_record *other)
+/* The number is a peer's: it may name nothing any more, or something else. */
+const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
+						 const struct diagnose_verdict *verdict)
 {
-	uint32_t kind = mine->kind == TRACE_SEND ? TRACE_RECV : TRACE_SEND;
-	if (other->kind != kind || other->peer != rank || other->tag != mine->tag ||
-	    other->group != mine->group ||
-	    (other->count == mine->count && other->dtype == mine->dtype))
-		return 0;
-	if (other->state == TRACE_RUNNING)
-		return 3;
-	return other->seq == mine->seq ? 2 : 1;
+	const struct diagnose_met *met = &verdict->met;
+	if (verdict->from < 0 || verdict->from >= job->size)
+		return NULL;
+	const struct diagnose_record *send =
+		diagnose_record_at(&job->ranks[verdict->from], met->record);
+	if (!send || send->record.kind != TRACE_SEND || send->record.group != verdict->group ||
+	    send->record.peer != verdict->to || send->record.tag != met->tag ||
+	    send->record.count != verdict->sent || send->record.dtype != met->sent_dtype)
+		return NULL;
+	return send;
 }
 
-const struct diagnose_record *diagnose_find_pair(const struct diagnose_job *job, int rank,
-						 const struct diagnose_record *record,
-						 uint32_t *fields)
+const struct diagnose_record *diagnose_find_receive(const struct diagnose_job *job,
+						    const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_record *best = NULL;
-	int peer = record ? record->record.peer : -1, strength = 0;
-	*fields = 0;
-	if (!record || !diagnose_is_point(&record->record) || peer < 0 || peer >= job->size)
+	if (verdict->to < 0 || verdict->to >= job->size || verdict->to != verdict->witness)
 		return NULL;
-	for (uint32_t i = 0; i < job->ranks[peer].record_count; i++) {
-		const struct diagnose_record *other = &job->ranks[peer].records[i];
-		int s = pair_strength(&record->record, rank, &other->record);
-		if (s > strength) {
-			strength = s;
-			best = other;
-		}
-	}
-	if (best && best->record.count != record->record.count)
-		*fields |= DIAGNOSE_COUNT;
-	if (best && best->record.dtype != record->record.dtype)
-		*fields |= DIAGNOSE_DTYPE;
-	return best;
+	return diagnose_record_at(&job->ranks[verdict->to], verdict->record);
 }

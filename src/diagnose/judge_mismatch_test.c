@@ -265,51 +265,123 @@ static void mismatch_goes_before_all_else(void **state)
 
 /* ---- with a hint ---- */
 
-static struct diagnose_job *pair_of(uint64_t send_count, uint64_t recv_count)
+/* Rank 0 has sent, which is its record *send, and rank 1 receives 999 with the same tag. */
+static struct diagnose_job *pair_of(uint64_t send_count, uint64_t *send)
 {
 	struct diagnose_job *job = test_job(3);
-	struct trace_record send = test_point(TRACE_SEND, 1, 7), recv = test_point(TRACE_RECV, 0, 7);
-	send.count = send_count;
-	recv.count = recv_count;
+	struct trace_record sent = test_point(TRACE_SEND, 1, 7), recv = test_point(TRACE_RECV, 0, 7);
+	sent.count = send_count;
+	recv.count = 999;
 	recv.seq = 4;
-	test_done(job, 0, send, 1, "a.c:1"); /* it was buffered */
+	*send = test_done(job, 0, sent, 1, "a.c:1")->record.index; /* it was buffered */
 	test_call(job, 1, recv, 1, "b.c:2");
 	return job;
+}
+
+static struct diagnose_hint hint_of_pair(ls_status status, uint64_t sent, uint64_t record)
+{
+	return (struct diagnose_hint){.status = status,
+				      .rank = 1,
+				      .peer = 0,
+				      .group = TEST_GROUP,
+				      .seq = 4,
+				      .sent = sent,
+				      .expected = 999,
+				      .met = {.known = true,
+					      .tag = 7,
+					      .sent_dtype = LS_FLOAT32,
+					      .expected_dtype = LS_FLOAT32,
+					      .record = record}};
 }
 
 static void send_and_receive(void **state)
 {
 	(void)state;
-	struct diagnose_hint hint = {
-		.status = LS_MISMATCH, .rank = 1, .peer = 0, .group = TEST_GROUP, .seq = 4};
-	struct diagnose_job *job = pair_of(1000, 999);
+	uint64_t send;
+	struct diagnose_job *job = pair_of(998, &send);
+	struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, send);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_PAIR);
 	assert_int_equal(got.culprits, 3);
 	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.seq, 4);
 	check_headline(job, &got,
-		       "rank 0 sends 1000 float32 to rank 1 with tag 7 where rank 1 receives 999 "
+		       "rank 0 sends 998 float32 to rank 1 with tag 7 where rank 1 receives 999 "
+		       "float32, called from a.c:1 (rank 0) and b.c:2 (rank 1)");
+	/* Others that look more like it are not meant. */
+	struct trace_record later = test_point(TRACE_SEND, 1, 7);
+	later.count = 600;
+	later.seq = 4;
+	test_call(job, 0, later, 1, "a.c:9");
+	check_headline(job, &got,
+		       "rank 0 sends 998 float32 to rank 1 with tag 7 where rank 1 receives 999 "
 		       "float32, called from a.c:1 (rank 0) and b.c:2 (rank 1)");
 	/* Without a hint nobody knows that these two met. */
 	got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY);
 	free(job);
+}
 
-	/* Of several sends the one that still runs is meant. */
-	job = pair_of(500, 999);
-	struct trace_record later = test_point(TRACE_SEND, 1, 7);
-	later.count = 600;
-	later.seq = 2;
-	test_call(job, 0, later, 1, "a.c:9");
-	later.count = 700;
-	test_done(job, 0, later, 0, "a.c:10"); /* short enough to be buffered */
-	later.tag = 8;
-	test_call(job, 0, later, 0, "a.c:11");
-	got = test_judge(job, &hint);
+static void message_too_long(void **state)
+{
+	(void)state;
+	uint64_t send;
+	struct diagnose_job *job = pair_of(1000, &send);
+	struct diagnose_hint hint = hint_of_pair(LS_TRUNCATED, 1000, send);
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
+	assert_int_equal(got.status, LS_TRUNCATED);
 	check_headline(job, &got,
-		       "rank 0 sends 600 float32 to rank 1 with tag 7 where rank 1 receives 999 "
-		       "float32, called from a.c:9 (rank 0) and b.c:2 (rank 1)");
+		       "rank 0 sends 1000 float32 to rank 1 with tag 7, longer than the buffer that "
+		       "was to receive it: rank 1 receives 999 float32, called from a.c:1 (rank 0) "
+		       "and b.c:2 (rank 1)");
+	free(job);
+}
+
+/* What the index leads to is another operation by now, or never was this one: each is off in one thing. */
+static void send_that_is_not_on_record(void **state)
+{
+	(void)state;
+	static const char want[] =
+		"rank 0 sends 998 float32 to rank 1 with tag 7 where rank 1 receives 999 float32, "
+		"called from b.c:2 (rank 1); the send is not on record";
+	for (int i = 0; i < 8; i++) {
+		uint64_t send;
+		struct diagnose_job *job = pair_of(998, &send);
+		struct trace_record *record = &job->ranks[0].records[0].record;
+		struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, i == 0 ? 0 : send);
+		record->kind = i == 1 ? TRACE_RECV : TRACE_SEND;
+		record->tag += i == 2;
+		record->count += i == 3;
+		record->dtype = i == 4 ? LS_INT32 : LS_FLOAT32;
+		record->peer += i == 5;
+		record->group += i == 6;
+		hint.met.record += i == 7;
+		struct diagnose_verdict got = test_judge(job, &hint);
+		assert_int_equal(got.culprits, 3);
+		check_headline(job, &got, want);
+		free(job);
+	}
+}
+
+/* Both ranks' collectives differ, too, or seem to: still it is the message that has failed. */
+static void message_beside_collectives(void **state)
+{
+	(void)state;
+	uint64_t send;
+	struct diagnose_job *job = pair_of(998, &send);
+	struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, 0);
+	test_call(job, 0, test_barrier(4), 1, "a.c:3");
+	test_call(job, 2, test_allreduce(4), 1, "c.c:3");
+	hint.met.sent_dtype = 200; /* a peer may say anything */
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_DTYPE | DIAGNOSE_PAIR);
+	assert_int_equal(got.culprits, 3);
+	job->ranks[1].record_count = 0; /* the receive is not on record either */
+	check_headline(job, &got,
+		       "rank 0 sends 998 ? to rank 1 with tag 7 where rank 1 receives 999 "
+		       "float32; the send and the receive are not on record");
 	free(job);
 }
 
@@ -318,7 +390,7 @@ static void hint_that_the_records_do_not_show(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_MISMATCH, .rank = 1, .peer = 0, .group = TEST_GROUP, .seq = 4};
-	struct diagnose_job *job = pair_of(1000, 1000);
+	struct diagnose_job *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.culprits, 3);
@@ -382,6 +454,9 @@ int main(void)
 		cmocka_unit_test(two_fields_at_once),
 		cmocka_unit_test(mismatch_goes_before_all_else),
 		cmocka_unit_test(send_and_receive),
+		cmocka_unit_test(message_too_long),
+		cmocka_unit_test(send_that_is_not_on_record),
+		cmocka_unit_test(message_beside_collectives),
 		cmocka_unit_test(hint_that_the_records_do_not_show),
 		cmocka_unit_test(hint_of_a_collective),
 		cmocka_unit_test(timed_out_on_a_mismatch),

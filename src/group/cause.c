@@ -158,6 +158,17 @@ static bool wants_others(const struct diagnose_hint *hint, bool collective)
 		hint->status == LS_PEER_LEFT);
 }
 
+/* The send that a receive differs from may be older than all that the snapshot has of its rank. */
+static void judge(const struct group_world *world, const struct diagnose_hint *given,
+		  struct diagnose_job *job, struct diagnose_verdict *out)
+{
+	struct diagnose_hint hint = *given;
+	if (hint.met.known)
+		hint.met.record =
+			group_look_add_record(world, hint.peer, (uint32_t)hint.met.record, job);
+	diagnose_judge(job, &hint, out);
+}
+
 static void explain(struct group_world *world, const struct diagnose_hint *hint,
 		    struct transport_report *out)
 {
@@ -169,7 +180,7 @@ static void explain(struct group_world *world, const struct diagnose_hint *hint,
 	struct diagnose_job *job = group_look_collect(world);
 	struct diagnose_verdict verdict = {.status = LS_OK};
 	if (job)
-		diagnose_judge(job, hint, &verdict);
+		judge(world, hint, job, &verdict);
 	if (verdict.status != LS_OK) {
 		out->status = (uint32_t)verdict.status;
 		out->blamed = verdict.blamed;

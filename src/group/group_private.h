@@ -447,6 +447,9 @@ struct group_place group_place_of(const struct ls_group *group);
 /* A snapshot of all ranks, NULL without memory; free() it. */
 struct diagnose_job *group_look_collect(const struct group_world *world);
 /* Writes the report on `job`, with call sites. */
+/* Adds what rank `rank` of the world recorded under the index with these lowest bits; that index, 0: nothing. */
+uint64_t group_look_add_record(const struct group_world *world, int rank, uint32_t low,
+			       struct diagnose_job *job);
 void group_look_tell(const struct group_world *world, struct diagnose_job *job,
 		     const struct diagnose_verdict *verdict, char *text, size_t bytes);
 /* Some wait of this rank lasts long: finds out why, group by group, unless somebody has just done so. */

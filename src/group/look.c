@@ -36,6 +36,16 @@ struct diagnose_job *group_look_collect(const struct group_world *world)
 	return job;
 }
 
+uint64_t group_look_add_record(const struct group_world *world, int rank, uint32_t low,
+			       struct diagnose_job *job)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	if (rank < 0 || rank >= world->size)
+		return 0;
+	fill_sources(world, sources);
+	return diagnose_add_record(&sources[rank], low, job);
+}
+
 void group_look_tell(const struct group_world *world, struct diagnose_job *job,
 		     const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {

@@ -25,11 +25,7 @@ static void find_send(const struct trace_view *trace, uint32_t record,
 {
 	struct trace_record send;
 	uint32_t step;
-	uint64_t newest = atomic_load_explicit(&trace->header->newest, memory_order_acquire);
-	uint64_t index = (newest & ~UINT64_C(0xffffffff)) | record;
-	if (index > newest)
-		index -= UINT64_C(1) << 32;
-	if (!trace_read(trace, index, &send, &step) || send.kind != TRACE_SEND)
+	if (!trace_read(trace, trace_index(trace, record), &send, &step) || send.kind != TRACE_SEND)
 		return;
 	message->seq = send.seq;
 	trace_site(trace, &send, message->site, sizeof message->site);

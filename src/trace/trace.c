@@ -232,14 +232,17 @@ static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
 	return (_Atomic uint64_t *)&slot->record + word;
 }
 
-/* Makes the epoch odd if nobody else writes this record and no running operation has it. Between the
- * look and the swap nothing can change unseen, for every change of a record moves the epoch. */
-static bool claim(struct trace_slot *slot)
+/* Makes the epoch odd if nobody else writes this record, no running operation has it, and none that came after
+ * `index`: a thread that is held up between taking its number and coming here may be overtaken by a whole lap of
+ * others, more easily than one thinks, as 1024 short messages take less time than a thread is off its core. Between
+ * the look and the swap nothing can change unseen, for every change of a record moves the epoch. */
+static bool claim(struct trace_slot *slot, uint64_t index)
 {
 	uint32_t epoch = atomic_load_explicit(&slot->epoch, memory_order_acquire);
 	union state_word now = {
 		.word = atomic_load_explicit(record_word(slot, STATE_WORD), memory_order_acquire)};
-	if (epoch & 1u || now.field.state == TRACE_RUNNING)
+	if (epoch & 1u || now.field.state == TRACE_RUNNING ||
+	    atomic_load_explicit(record_word(slot, 0), memory_order_acquire) > index)
 		return false;
 	return atomic_compare_exchange_strong_explicit(&slot->epoch, &epoch, epoch + 1,
 						       memory_order_acquire, memory_order_relaxed);
@@ -308,7 +311,7 @@ uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
 	for (uint64_t tries = 0; tries <= trace->mask; tries++) {
 		uint64_t index = trace_reserve(trace);
 		struct trace_slot *slot = &trace->ring[index & trace->mask];
-		if (!claim(slot))
+		if (!claim(slot, index))
 			continue;
 		store_all(slot, index, begin, clock_ticks(), 0);
 		seqlock_end(&slot->epoch);
@@ -321,7 +324,7 @@ uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin)
 {
 	struct trace_slot *slot = &trace->ring[index & trace->mask];
-	if (!claim(slot)) {
+	if (!claim(slot, index)) {
 		trace_end(trace, trace_begin(trace, begin), LS_OK);
 		return;
 	}

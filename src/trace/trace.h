@@ -268,8 +268,8 @@ struct trace_begin {
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
 /* The same in two steps for an operation that is over at once: the number first, which peers may be told, then all of
- * it; it begins and ends now. If a running operation has that record the number leads nowhere, and another one is
- * taken. */
+ * it; it begins and ends now. If a running operation has that record, or one that came a whole lap of the ring
+ * later, the number leads nowhere, and another one is taken. */
 uint64_t trace_reserve(struct trace *trace);
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin);
 /* Says which plan the operation runs. */
@@ -351,6 +351,8 @@ bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const
 bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
+/* The newest index with these lowest bits, as messages carry them; 0 for 0. There need be no such record. */
+uint64_t trace_index(const struct trace_view *view, uint32_t low);
 /* Copies record `index` (false: gone, torn or never written) and its step cursor. */
 bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
 		uint32_t *step);

@@ -206,6 +206,13 @@ bool trace_read_at(const struct trace_view *view, uint64_t position, struct trac
 	return false;
 }
 
+uint64_t trace_index(const struct trace_view *view, uint32_t low)
+{
+	uint64_t newest = atomic_load_explicit(&view->header->newest, memory_order_acquire);
+	/* What was not recorded has the number 0. */
+	return low ? newest - (uint32_t)((uint32_t)newest - low) : 0;
+}
+
 bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
 		uint32_t *step)
 {

@@ -257,6 +257,36 @@ static void header_may_change_after_the_check(void **state)
 	free(image.memory);
 }
 
+/* The lowest bits of an index name one of the last 2^32, whatever they are. */
+static void lowest_bits_of_an_index(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t newest;
+		uint32_t low;
+		uint64_t index;
+	} table[] = {
+		{5, 5, 5},           {5, 2, 2},
+		{5, 0, 0},           {0x100000005, 5, 0x100000005},
+		{0x100000005, 6, 6}, {0x100000005, UINT32_MAX, UINT32_MAX},
+		{0x2ffffffff, 0, 0}, {0x2ffffffff, 1, 0x200000001},
+	};
+	struct image image = make_image();
+	struct trace_view view;
+	const char *why;
+	assert_true(trace_check(image.memory, image.bytes, &view, &why));
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		atomic_store(&image.header->newest, table[i].newest);
+		assert_int_equal(trace_index(&view, table[i].low), table[i].index);
+	}
+	struct trace_record record;
+	uint32_t step;
+	atomic_store(&image.header->newest, 2);
+	assert_true(trace_read(&view, trace_index(&view, 2), &record, &step));
+	assert_false(trace_read(&view, trace_index(&view, 3), &record, &step)); /* before the first */
+	free(image.memory);
+}
+
 static void only_sealed_memory_is_mapped(void **state)
 {
 	(void)state;
@@ -289,13 +319,26 @@ static void names_are_total(void **state)
 {
 	(void)state;
 	static const char *const kinds[TRACE_KIND_COUNT] = {
-		"?",           "all-reduce",       "reduce",
-		"broadcast",   "all-gather",       "all-gatherv",
-		"gather",      "gatherv",          "scatter",
-		"scatterv",    "reduce-scatter",   "reduce-scatterv",
-		"all-to-all",  "all-to-allv",      "barrier",
-		"group-split", "group-from-ranks", "send",
-		"receive",     "probe",
+		"?",
+		"all-reduce",
+		"reduce",
+		"broadcast",
+		"all-gather",
+		"all-gatherv",
+		"gather",
+		"gatherv",
+		"scatter",
+		"scatterv",
+		"reduce-scatter",
+		"reduce-scatterv",
+		"all-to-all",
+		"all-to-allv",
+		"barrier",
+		"group-split",
+		"group-from-ranks",
+		"send",
+		"receive",
+		"probe",
 	};
 	for (uint32_t i = 0; i < TRACE_KIND_COUNT; i++)
 		assert_string_equal(trace_kind_name(i), kinds[i]);
@@ -346,6 +389,7 @@ int main(void)
 		cmocka_unit_test(random_images_are_safe),
 		cmocka_unit_test(dead_writer_is_bounded),
 		cmocka_unit_test(header_may_change_after_the_check),
+		cmocka_unit_test(lowest_bits_of_an_index),
 		cmocka_unit_test(only_sealed_memory_is_mapped),
 		cmocka_unit_test(names_are_total),
 		cmocka_unit_test(facts_fit_the_names),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Writing the flight recorder: who may write it, what a record says after each call, what the ring does
- * when it is full, and many writers beside a reader. */
+ * Writing the flight recorder: who may write it, what a record says after each call, and many writers beside a
+ * reader. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -167,73 +167,6 @@ static void record_goes_from_begin_to_end(void **state)
 	trace_end(&trace, index, LS_OK);
 	assert_true(trace_read(&view, index, &r, &step));
 	assert_true(r.index == 2 && r.state == TRACE_DONE && r.status == LS_OK && step == 0);
-	close_trace(&trace, &view);
-}
-
-static void ring_wraps_round_running_operations(void **state)
-{
-	(void)state;
-	struct trace trace;
-	struct trace_view view;
-	open_trace(&trace, 16, &view);
-	uint64_t old = trace_begin(&trace, &(struct trace_begin){.seq = 1000});
-	uint64_t newest = 0;
-	for (uint64_t i = 1; i <= 100; i++) {
-		newest = trace_begin(&trace, &(struct trace_begin){.seq = i});
-		trace_end(&trace, newest, LS_OK);
-	}
-	struct trace_record r;
-	uint32_t step;
-	assert_true(trace_read(&view, old, &r, &step));
-	assert_true(r.seq == 1000 && r.state == TRACE_RUNNING);
-	assert_true(trace_read_at(&view, old % 16, &r, &step));
-	assert_int_equal(r.index, old);
-	uint64_t seq = 100;
-	for (uint64_t i = newest; i > newest - 16; i--) {
-		if (i % 16 == old % 16)
-			continue;
-		assert_true(trace_read(&view, i, &r, &step));
-		assert_int_equal(r.seq, seq--);
-	}
-	assert_int_equal(seq, 85);
-	assert_false(trace_read(&view, newest - 16, &r, &step));
-	assert_int_equal(r.index, 0);
-	assert_false(trace_read(&view, newest + 1, &r, &step));
-	assert_false(trace_read(&view, 0, &r, &step));
-	assert_false(trace_read_at(&view, 16, &r, &step));
-	trace_end(&trace, old, LS_OK);
-	assert_true(trace_read(&view, old, &r, &step));
-	assert_int_equal(r.state, TRACE_DONE);
-	close_trace(&trace, &view);
-}
-
-static void full_ring_records_no_more(void **state)
-{
-	(void)state;
-	struct trace trace;
-	struct trace_view view;
-	open_trace(&trace, 16, &view);
-	uint64_t open[16];
-	for (int i = 0; i < 16; i++) {
-		open[i] = trace_begin(&trace, &(struct trace_begin){.seq = 1 + (uint64_t)i});
-		assert_int_not_equal(open[i], 0);
-	}
-	uint64_t none = trace_begin(&trace, &(struct trace_begin){.seq = 99});
-	assert_int_equal(none, 0);
-	trace_plan(&trace, none, 1, 1);
-	trace_step(&trace, none, 77);
-	trace_end(&trace, none, LS_OK);
-	struct trace_record r;
-	uint32_t step;
-	for (int i = 0; i < 16; i++) {
-		assert_true(trace_read(&view, open[i], &r, &step));
-		assert_true(r.seq == 1 + (uint64_t)i && r.state == TRACE_RUNNING && step == 0);
-	}
-	trace_end(&trace, open[5], LS_OK);
-	none = trace_begin(&trace, &(struct trace_begin){.seq = 99});
-	assert_int_equal(none % 16, open[5] % 16);
-	assert_true(trace_read(&view, none, &r, &step));
-	assert_int_equal(r.seq, 99);
 	close_trace(&trace, &view);
 }
 
@@ -437,8 +370,6 @@ int main(void)
 		cmocka_unit_test(only_its_owner_writes_it),
 		cmocka_unit_test(header_says_who_it_is),
 		cmocka_unit_test(record_goes_from_begin_to_end),
-		cmocka_unit_test(ring_wraps_round_running_operations),
-		cmocka_unit_test(full_ring_records_no_more),
 		cmocka_unit_test(labels_are_kept_once),
 		cmocka_unit_test(groups_take_turns),
 		cmocka_unit_test(report_is_kept_and_taken_back),

@@ -115,6 +115,25 @@ static void begin_one(struct runner_rank *self, ls_group *group, int other)
 	}
 }
 
+/* Both messages meet receives of any source that have been begun before, so both could have been long. */
+static void begin_any(struct runner_rank *self, ls_group *group, int other)
+{
+	for (int i = 0; i < 50; i++) {
+		struct ls_op_options three = with_tag(3);
+		int32_t to;
+		ls_op *op;
+		OK(ls_irecv(group, &to, 1, LS_INT32, LS_ANY_SOURCE, &three, &op));
+		runner_meet(self);
+		send_one(group, i, other, 3);
+		if (self->rank == 0)
+			send_one(group, i, other, 4);
+		else
+			receive_one(group, other, 4);
+		OK(ls_wait(op, 0));
+		ls_op_free(op);
+	}
+}
+
 static void batch_both(struct runner_rank *self, ls_group *group, int other)
 {
 	for (int i = 0; i < 50; i++) {
@@ -134,6 +153,7 @@ void what_is_in_order_is_not_told(struct runner_rank *self)
 	int other = 1 - self->rank;
 	caught_begin(&caught);
 	/* First, as later receives that do not block make it less sure. */
+	begin_any(self, group, other);
 	begin_one(self, group, other);
 	one_receives_first(self, group, other);
 	begin_both(self, group, other);
@@ -164,9 +184,32 @@ void several_threads_are_not_told(struct runner_rank *self)
 	caught_begin(&caught);
 	CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
 	send_one(group, 1, other, 9);
-	pthread_join(thread, NULL);
+	CHECK(pthread_join(thread, NULL) == 0);
 	runner_meet(self);
 	both_send_first(self, group, 5);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
+/* Rank 0's other thread has done nothing but receive a message that was there. */
+void a_thread_that_received_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	pthread_t thread;
+	caught_begin(&caught);
+	if (self->rank == 1)
+		send_one(group, 1, 0, 9);
+	runner_meet(self);
+	if (self->rank == 0) {
+		CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	runner_meet(self);
+	send_one(group, 1, 1 - self->rank, 3);
+	runner_meet(self);
+	receive_one(group, 1 - self->rank, 3);
 	const char *text = caught_end(&caught);
 	CHECK_THAT(!*text, "this was said: %s", text);
 	ls_group_close(group);

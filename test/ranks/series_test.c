@@ -253,3 +253,102 @@ void in_series_goes_on(struct runner_rank *self)
 	OK(ls_barrier(group, NULL));
 	ls_group_close(group);
 }
+
+/* A collective, blocking or not, is begun when all messages that its rank has begun before are over; so two ranks that
+ * differ in that wait for each other. */
+void in_series_before_collectives(struct runner_rank *self)
+{
+	for (int turn = 0; turn < 2; turn++) {
+		ls_group *group = runner_open(self);
+		int32_t value = 5, sum = 0;
+		ls_op *collective = NULL;
+		struct ls_op_options beside = {.size = sizeof beside, .op = &collective};
+		ls_op *message = self->rank == 0 ? start(group, &value, 1, 1, 1, false) : NULL;
+		ls_status status = ls_allreduce(group, &sum, &sum, 1, LS_INT32, LS_SUM,
+						turn == 0 ? NULL : &beside);
+		if (status == LS_OK && collective)
+			status = ls_wait(collective, 0);
+		GIVES(LS_DEADLOCK, status);
+		ls_op_free(collective);
+		if (message)
+			finish(message, LS_DEADLOCK);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+struct helper {
+	_Atomic(ls_op *) op; /* NULL: nothing to do */
+	_Atomic bool busy, stop;
+};
+
+/* Begins what is next, like who drives. */
+static void *help(void *argument)
+{
+	struct helper *helper = argument;
+	while (!atomic_load(&helper->stop)) {
+		atomic_store(&helper->busy, true);
+		ls_op *op = atomic_load(&helper->op);
+		if (op) {
+			ls_status status = ls_test(op);
+			CHECK(status == LS_OK || status == LS_PENDING);
+		}
+		atomic_store(&helper->busy, false);
+		if (!op)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* A send is taken back at the moment at which its turn comes: either it goes, or nobody ever sees it. */
+void in_series_taken_back_meanwhile(struct runner_rank *self)
+{
+	enum { MEANWHILE = 640 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	_Atomic uint64_t *words = self->shared->words;
+	struct helper helper = {.op = NULL};
+	pthread_t thread;
+	int32_t value = 5, got = 0;
+	if (self->rank == 0)
+		CHECK(pthread_create(&thread, NULL, help, &helper) == 0);
+	for (uint64_t turn = 0; turn < MEANWHILE; turn++) {
+		if (self->rank == 1) {
+			while (atomic_load(&words[0]) <= turn)
+				sched_yield();
+			atomic_store(&words[3], turn + 1);
+			finish(start(group, &value, 1, 0, 1, true), LS_OK);
+			while (atomic_load(&words[1]) <= turn)
+				sched_yield();
+			if (atomic_load(&words[2]))
+				finish(start(group, &got, 1, 0, (int)turn + 2, false), LS_OK);
+			continue;
+		}
+		ls_op *first = start(group, &got, 1, 1, 1, false);
+		ls_op *second = start(group, &value, 1, 1, (int)turn + 2, true);
+		atomic_store(&helper.op, first);
+		atomic_store(&words[0], turn + 1);
+		while (atomic_load(&words[3]) <= turn)
+			;
+		for (uint64_t looks = turn % 64 * 8; looks > 0; looks--)
+			atomic_load(&words[3]);
+		ls_status status = ls_cancel(second);
+		CHECK(status == LS_OK || status == LS_PENDING);
+		finish(second, status == LS_OK ? LS_CANCELLED : LS_OK);
+		OK(ls_wait(first, 0));
+		atomic_store(&helper.op, NULL);
+		while (atomic_load(&helper.busy))
+			sched_yield();
+		ls_op_free(first);
+		atomic_store(&words[2], status != LS_OK);
+		atomic_store(&words[1], turn + 1);
+	}
+	atomic_store(&helper.stop, true);
+	if (self->rank == 0)
+		CHECK(pthread_join(thread, NULL) == 0);
+	OK(ls_barrier(group, NULL));
+	struct ls_message message = {.size = sizeof message};
+	struct ls_op_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
+	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &any, &message));
+	runner_meet(self); /* alone it could not come any more */
+	ls_group_close(group);
+}

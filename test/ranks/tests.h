@@ -44,7 +44,7 @@ runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside
 	a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
-	a_ring_is_not_told;
+	a_thread_that_received_is_not_told, a_ring_is_not_told;
 /* huge_test.c */
 runner_function huge_messages;
 /* lanes_test.c */
@@ -53,7 +53,11 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	pairs_need_nothing;
 /* series_test.c */
 runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_series_cycle,
-	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on;
+	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on,
+	in_series_before_collectives, in_series_taken_back_meanwhile;
+/* short_test.c */
+runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
+	short_handles_are_shared, short_ones_to_oneself;
 /* message_failure_test.c */
 runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	sender_dies_in_a_message_any, sender_dies_in_a_message_callback,
@@ -71,6 +75,8 @@ runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	a_wait_that_gives_up_is_no_time_out, timeout_of_a_probe, a_signal_ends_a_wait,
 	closed_with_messages, an_abort_ends_all_sends, an_abort_ends_all_receives,
 	a_forked_child_has_no_messages;
+/* report_test.c */
+runner_function an_old_send_is_told, a_send_not_on_record_is_told, a_batch_that_never_ends_is_proved;
 /* random_test.c */
 runner_function random_program, random_program_of_a_group;
 /* schedule_test.c */

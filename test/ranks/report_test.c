@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What reports say where much of what they are about is gone, or where nobody waits in what holds the others up. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caught.h"
+#include "tests.h"
+#include "values.h"
+
+enum { BETWEEN = 60 }; /* more than a report looks at, and than LOCKSTEP_TRACE_RECORDS=16 keeps */
+
+static struct ls_op_options with_tag(int tag)
+{
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+}
+
+/* ---- a message that differs, and was sent long ago ---- */
+
+/* All are sent before any is received, the first as the one that differs; later ones look like it. */
+static void send_many(ls_group *group, int to, uint64_t count)
+{
+	struct ls_op_options seven = with_tag(7), nine = with_tag(9);
+	int64_t values[5] = {0};
+	ls_status status = ls_send(group, values, count, LS_INT64, to, &seven);
+	for (int i = 0; i < BETWEEN && status == LS_OK; i++)
+		status = ls_send(group, values, 1, LS_INT64, to, &nine);
+	OK(status);
+	OK(ls_send(group, values, 4, LS_INT64, to, &seven));
+	OK(ls_send(group, values, 2, LS_INT64, to, &seven));
+}
+
+static void receive_many(ls_group *group, int from)
+{
+	struct ls_op_options nine = with_tag(9);
+	int64_t value;
+	for (int i = 0; i < BETWEEN; i++)
+		OK(ls_recv(group, &value, 1, LS_INT64, from, &nine));
+}
+
+/* Group ranks are those of the world in reverse, so that a report which takes one for the other is wrong. */
+static void old_send(struct runner_rank *self, uint64_t count, ls_status status, bool kept)
+{
+	ls_group *world = runner_open(self), *group;
+	struct ls_op_options seven = with_tag(7);
+	int64_t values[3];
+	OK(ls_group_split(world, 0, -self->rank, &group));
+	if (self->rank == 0) {
+		send_many(group, 0, count);
+		GIVES(status, ls_recv(group, values, 1, LS_INT64, 0, NULL));
+	} else {
+		receive_many(group, 1);
+		GIVES(status, ls_recv(group, values, 3, LS_INT64, 1, &seven));
+	}
+	struct ls_failure failure = {.size = sizeof failure};
+	char said[128];
+	OK(ls_group_failure(group, &failure));
+	snprintf(said, sizeof said, "rank 0 sends %d int64 to rank 1 with tag 7 of group ",
+		 (int)count);
+	SAYS(failure.text, said);
+	SAYS(failure.text,
+	     status == LS_TRUNCATED
+		     ? ", longer than the buffer that was to receive it: rank 1 receives 3 int64"
+		     : " where rank 1 receives 3 int64");
+	CHECK_THAT(!strstr(failure.text, "different operations"), "%s", failure.text);
+	const char *site = strstr(failure.text, "report_test.c:");
+	CHECK_THAT(site && strstr(failure.text, "(rank 1)"), "%s", failure.text);
+	CHECK_THAT(kept == (strstr(failure.text, "(rank 0) and report_test.c:") != NULL) &&
+			   kept == !strstr(failure.text, "; the send is not on record"),
+		   "%s", failure.text);
+	ls_group_close(group);
+	ls_group_close(world);
+	runner_meet(self);
+}
+
+void an_old_send_is_told(struct runner_rank *self)
+{
+	old_send(self, 5, LS_TRUNCATED, true);
+	old_send(self, 2, LS_MISMATCH, true);
+}
+
+void a_send_not_on_record_is_told(struct runner_rank *self)
+{
+	old_send(self, 5, LS_TRUNCATED, false);
+	old_send(self, 2, LS_MISMATCH, false);
+}
+
+/* ---- a batch of which a part is over ---- */
+
+/* Its end, or its handle among others: then a part stands for it, until that is over. */
+static ls_status end_batch(ls_group *group, bool any)
+{
+	ls_op *ops[2] = {NULL, NULL};
+	int index;
+	if (!any)
+		return ls_batch_end(group, NULL);
+	OK(ls_batch_end(group, &ops[1]));
+	ls_status status = ls_wait_any(ops, 2, 0, &index);
+	CHECK(index == 1);
+	ls_op_free(ops[1]);
+	return status;
+}
+
+/* Rank 1 takes one part and waits for rank 0 in a barrier; rank 0 waits for the batch, of which nobody takes the
+ * other part. What is over of the batch must not stand for the rest of it. */
+static void never_ends(struct runner_rank *self, bool first, bool any, bool plain)
+{
+	enum { LONG = 1 << 20 };
+	struct ls_op_options one = with_tag(1), three = with_tag(3);
+	ls_group *group = runner_open(self);
+	int64_t *buffer = values_alloc(group, 2 * LONG * sizeof *buffer, plain);
+	if (self->rank == 0) {
+		OK(ls_batch_begin(group));
+		OK(ls_send(group, buffer, LONG, LS_INT64, 1, first ? &three : &one));
+		OK(ls_send(group, buffer + LONG, LONG, LS_INT64, 1, first ? &one : &three));
+		GIVES(LS_DEADLOCK, end_batch(group, any));
+	} else {
+		OK(ls_recv(group, buffer, LONG, LS_INT64, 0, &one));
+		GIVES(LS_DEADLOCK, ls_barrier(group, NULL));
+	}
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	SAYS(failure.text, "ranks 0 and 1 wait for each other");
+	SAYS(failure.text, first ? "rank 0 waits for rank 1 (send #1, tag 3, called from report_"
+				 : "rank 0 waits for rank 1 (send #2, tag 3, called from report_");
+	SAYS(failure.text, "rank 1 waits for rank 0 (barrier #1, called from report_");
+	values_free(group, buffer, plain);
+	ls_group_close(group);
+	runner_meet(self);
+}
+
+void a_batch_that_never_ends_is_proved(struct runner_rank *self)
+{
+	for (int turn = 0; turn < 8; turn++)
+		never_ends(self, turn & 1, turn & 2, turn & 4);
+}

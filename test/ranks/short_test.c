@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short messages, which are over before they are operations: what they must not do that operations do not. */
+#include <sched.h>
+
+#include "caught.h"
+#include "tests.h"
+#include "values.h"
+
+enum { SHORT = 10, LONG = 100000, OWN = 2000 };
+
+static struct ls_op_options with_tag(int tag)
+{
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+}
+
+static void await_turn(struct runner_rank *self, uint64_t turn)
+{
+	while (atomic_load(&self->shared->words[0]) < turn)
+		sched_yield();
+}
+
+/* With room for one: the third is sent when the first has just been taken, and the second, which waits for that, has
+ * not gone yet: its thread has to wake first. */
+void short_ones_keep_the_order(struct runner_rank *self)
+{
+	enum { TURNS = 300, EACH = 3 };
+	ls_group *group = runner_open(self);
+	for (uint64_t turn = 0; turn < TURNS; turn++) {
+		int32_t values[EACH];
+		ls_op *ops[EACH];
+		for (int i = 0; i < EACH && self->rank == 0; i++) {
+			values[i] = (int32_t)turn * EACH + i;
+			if (i == EACH - 1) {
+				atomic_store(&self->shared->words[0], 2 * turn + 1);
+				await_turn(self, 2 * turn + 2);
+			}
+			OK(ls_isend(group, &values[i], 1, LS_INT32, 1, NULL, &ops[i]));
+		}
+		for (int i = 0; i < EACH && self->rank == 0; i++) {
+			OK(ls_wait(ops[i], 0));
+			ls_op_free(ops[i]);
+		}
+		if (self->rank == 0)
+			continue;
+		await_turn(self, 2 * turn + 1);
+		for (int32_t i = 0, got; i < EACH; i++) {
+			OK(ls_recv(group, &got, 1, LS_INT32, 0, NULL));
+			if (i == 0)
+				atomic_store(&self->shared->words[0], 2 * turn + 2);
+			CHECK_THAT(got == (int32_t)turn * EACH + i, "%d came instead of %d", got,
+				   (int32_t)turn * EACH + i);
+		}
+	}
+	ls_group_close(group);
+}
+
+/* A block that is given belongs to whoever receives it, however short; received into a block, too. */
+void short_blocks_change_hands(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct ls_memory_stats before = {.size = sizeof before}, after = before;
+	int other = 1 - self->rank;
+	OK(ls_memory_stats(group, &before));
+	for (int i = 0; i < 300; i++) {
+		int32_t plain[SHORT];
+		void *memory;
+		bool gives = (i % 2 == 0) == (self->rank == 0), takes = i % 3 == 0;
+		values_fill(plain, SHORT, LS_INT32, LS_SUM, self->rank, (unsigned)i);
+		if (gives) {
+			OK(ls_alloc(group, sizeof plain, &memory));
+			memcpy(memory, plain, sizeof plain);
+			OK(ls_send_block(group, memory, SHORT, LS_INT32, other, NULL));
+		} else {
+			OK(ls_send(group, plain, SHORT, LS_INT32, other, NULL));
+		}
+		if (i % 5)
+			runner_meet(self); /* it is there, or is not */
+		if (takes) {
+			OK(ls_recv_block(group, &memory, SHORT, LS_INT32, other, NULL));
+			values_check_from(memory, SHORT, LS_INT32, other, (unsigned)i);
+			OK(ls_free(group, memory));
+		} else {
+			OK(ls_recv(group, plain, SHORT, LS_INT32, other, NULL));
+			values_check_from(plain, SHORT, LS_INT32, other, (unsigned)i);
+		}
+	}
+	OK(ls_barrier(group, NULL));
+	OK(ls_memory_stats(group, &after));
+	/* What was given back is freed when its place is needed again: at most one block for each. */
+	CHECK_THAT(after.live_bytes <= before.live_bytes + 64 * 4096, "%llu bytes are still live",
+		   (unsigned long long)(after.live_bytes - before.live_bytes));
+	ls_group_close(group);
+}
+
+/* Ranks that sleep at once, and whom nothing else wakes for ten seconds: for a message, and for room. */
+void short_ones_wake(struct runner_rank *self)
+{
+	enum { TURNS = 500 };
+	ls_group *group = runner_open(self);
+	int32_t value = 0;
+	int other = 1 - self->rank;
+	for (int i = 0; i < TURNS; i++) {
+		if (self->rank == 0)
+			OK(ls_send(group, &value, 1, LS_INT32, other, NULL));
+		OK(ls_recv(group, &value, 1, LS_INT32, other, NULL));
+		if (self->rank == 1)
+			OK(ls_send(group, &value, 1, LS_INT32, other, NULL));
+	}
+	for (int i = 0; i < TURNS; i++) {
+		if (self->rank == 0)
+			OK(ls_send(group, &value, 1, LS_INT32, other, NULL));
+		else
+			OK(ls_recv(group, &value, 1, LS_INT32, other, NULL));
+	}
+	ls_group_close(group);
+}
+
+/* All that were over at once share a handle, which is freed as often as it was given out, and is none of those that
+ * are counted when the group is closed. */
+void short_handles_are_shared(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t values[SHORT] = {0}, *buffer = values_alloc(group, LONG * 4, true);
+	struct ls_op_options two = with_tag(2);
+	struct caught caught;
+	ls_op *op, *last;
+	if (self->rank == 0) {
+		for (int i = 0; i < SHORT; i++) {
+			OK(ls_isend(group, &values[i], 1, LS_INT32, 1, NULL, &op));
+			GIVES(LS_PENDING, ls_cancel(op));
+			OK(ls_test(op));
+			OK(ls_wait(op, 0));
+			ls_op_free(op);
+			ls_op_free(op); /* somebody else's, who was given the same */
+		}
+		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, &two, &last));
+		OK(ls_wait(last, 0));
+	} else {
+		for (int i = 0; i < SHORT; i++) {
+			OK(ls_irecv(group, &values[i], 1, LS_INT32, 0, NULL, &op));
+			OK(ls_wait(op, 0));
+			ls_op_free(op);
+		}
+		OK(ls_irecv(group, buffer, LONG, LS_INT32, 0, &two, &last));
+		OK(ls_wait(last, 0));
+	}
+	caught_begin(&caught);
+	ls_group_close(group); /* the last handle has not been freed */
+	SAYS(caught_end(&caught), "LS-GROUP-HANDLES-LEFT");
+	values_free(NULL, buffer, true);
+}
+
+static void *receive_own(void *argument)
+{
+	struct runner_rank *self = argument;
+	ls_group *group = (ls_group *)(uintptr_t)atomic_load(&self->shared->words[8 + self->rank]);
+	for (int32_t i = 0, got; i < OWN; i++) {
+		ls_op *op;
+		OK(ls_irecv(group, &got, 1, LS_INT32, self->rank, NULL, &op));
+		atomic_store(&self->shared->words[self->rank], (uint64_t)i + 1);
+		OK(ls_wait(op, 0));
+		ls_op_free(op);
+		CHECK(got == i);
+	}
+	return NULL;
+}
+
+/* To a thread of one's own that has asked and waits for it, or is about to, and sleeps at once. */
+void short_ones_to_oneself(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	pthread_t thread;
+	atomic_store(&self->shared->words[8 + self->rank], (uint64_t)(uintptr_t)group);
+	CHECK(pthread_create(&thread, NULL, receive_own, self) == 0);
+	for (int32_t i = 0; i < OWN; i++) {
+		while (atomic_load(&self->shared->words[self->rank]) < (uint64_t)i + 1)
+			sched_yield();
+		for (int yields = i % 16; yields > 0; yields--)
+			sched_yield();
+		OK(ls_send(group, &i, 1, LS_INT32, self->rank, NULL));
+	}
+	CHECK(pthread_join(thread, NULL) == 0);
+	ls_group_close(group);
+}
