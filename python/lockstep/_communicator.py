@@ -2,6 +2,7 @@
 """One group of the C library: opening and making, waiting, errors, closing."""
 
 import ctypes
+import os
 import threading
 import time
 
@@ -42,6 +43,7 @@ class Communicator:
         self.rank = rank
         self.size = size
         self.parent = parent
+        self.process = os.getpid()  # a forked child has nothing of its own to close
         self.inside = set()  # who is in a call that may wait: close() waits for them
         self.pending = {}  # handle → Work, so that buffers live as long as operations
         self.lock = threading.Lock()  # of the works
@@ -132,22 +134,28 @@ class Communicator:
         if self.handle is not None:
             C.ls_group_abort(self.handle, reason.encode(errors="replace"))
 
-    def close(self):
-        """Leaves the group. Operations under way end for all ranks with an error; threads that wait in it are waited
-        for."""
+    def still_pending(self):
+        """Works of operations that are not over."""
+        return [work for work in list(self.pending.values()) if not work.is_completed()]
+
+    def close(self, reason="a rank closed the group with operations of its own under way"):
+        """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
+        wait in it are waited for."""
+        if self.handle is not None and self.process == os.getpid() and self.still_pending():
+            self.abort(reason)
+            for work in list(self.pending.values()):
+                work.settle()
         handle, self.handle = self.handle, None
-        if handle is None:
+        if handle is None or self.process != os.getpid():
             return
-        if self.inside - {threading.get_ident()}:
+        others = self.inside - {threading.get_ident()}
+        if others:
             C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
-            while self.inside - {threading.get_ident()}:
-                time.sleep(0.001)
+        while others:
+            time.sleep(0.001)
+            others = self.inside - {threading.get_ident()}
         if self.pump is not None:
-            if self.pending:
-                C.ls_group_abort(handle, b"a rank closed the group with operations under way")
             self.pump.stop()
-        for work in list(self.pending.values()):
-            work.drop()
         C.ls_group_close(handle)
 
 

@@ -34,6 +34,19 @@ def _text(frame):
     return f"{line} ({name})".encode()[:_LABEL_BYTES] if name != "<module>" else line.encode()[:_LABEL_BYTES]
 
 
+def is_user(code):
+    """Whether it is of neither PyTorch nor this package."""
+    return (_codes.get(id(code)) or _learn(code))[1] is not None
+
+
+def frame():
+    """The frame of the innermost place outside of PyTorch and this package; None if there is none."""
+    found = sys._getframe(1)
+    while found is not None and not is_user(found.f_code):
+        found = found.f_back
+    return found
+
+
 def here():
     """The innermost place outside of PyTorch and this package; None if there is none."""
     frame = sys._getframe(1)

@@ -71,7 +71,7 @@ class Collectives:
             raise communicator.error(status)
         op = options.handle
         if not options.awaited:
-            return Work(communicator, op, result, keep, finish)
+            return Work(communicator, op, result, keep, finish, options.label)
         me = threading.get_ident()
         communicator.inside.add(me)
         try:

@@ -7,15 +7,17 @@ import sys
 import warnings
 import weakref
 
+from lockstep import _sites
+
 
 class EpochWatch:
     """Looks, at forward passes in training, whether a second pass over the data has begun with the epoch of the first.
 
-    The iterator of a DataLoader lives as long as one pass, or counts from 0 again.
+    silent: on another rank than the first one, which speaks for all. The iterator of a DataLoader lives as long as one pass, or counts from 0 again.
     """
 
-    def __init__(self):
-        self._done = False
+    def __init__(self, silent):
+        self._done = silent
         self._iterator = None
         self._sampler = None
         self._epoch = 0
@@ -33,10 +35,13 @@ class EpochWatch:
             return
         self._done = True
         if self._sampler.epoch == self._epoch:
-            warnings.warn(
+            frame = _sites.frame()
+            warnings.warn_explicit(
                 "lockstep: a second pass over the data begins, and the DistributedSampler still has epoch "
                 f"{self._epoch}, so it gives the same order again: call sampler.set_epoch(epoch) before each pass",
-                stacklevel=2,
+                UserWarning,
+                frame.f_code.co_filename if frame else "lockstep",
+                frame.f_lineno if frame else 0,
             )
 
     def _find(self):

@@ -55,7 +55,7 @@ class _Watch:
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
-        self.epochs = EpochWatch()
+        self.epochs = EpochWatch(silent=communicator.rank != 0)
         model.register_forward_pre_hook(self._before_forward, prepend=True)
         model.register_forward_hook(self._after_forward)
 

@@ -33,10 +33,12 @@ class Work(_Work):
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
     finish  called once after success, to bring results where the caller wants them; None: they are there
+    site    where it was called
     """
 
-    def __init__(self, communicator, op, result=(), keep=None, finish=None):
+    def __init__(self, communicator, op, result=(), keep=None, finish=None, site=None):
         super().__init__()
+        self._site = site
         self._communicator = communicator
         self._op = op
         self._result = result
@@ -102,20 +104,6 @@ class Work(_Work):
             finally:
                 self._leave(status)
         return self._status is not None
-
-    def drop(self):
-        """The group is closed: nobody will learn how it ended."""
-        with self._communicator.lock:
-            if self._status is not None:
-                return
-            self._status, self._error = -1, errors.Aborted("the process group was destroyed meanwhile")
-            self._communicator.pending.pop(id(self), None)
-            self._finish = None
-            if self._waiters == 0:
-                C.ls_test(self._op)
-                C.ls_op_free(self._op)
-                self._op = None
-        self._complete()
 
     # ---- what torch.distributed asks ----
 
@@ -187,8 +175,10 @@ class Work(_Work):
                 communicator.pump = Pump()
             return communicator.pump
 
-    def _get_op_type(self):
-        return "lockstep"
+    def __repr__(self):
+        return f"the one called from {self._site.decode() if self._site else 'an unknown place'}"
+
+    __str__ = __repr__
 
 
 class Done(_Work):
