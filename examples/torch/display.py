@@ -23,7 +23,7 @@ class Meter:
         self.seconds = 0.0
         self.waited = 0.0
         self._drawn = 0.0
-        self._open = False
+        self._begun = False
 
     def step(self, loss, seconds, waited):
         """The first step is not counted in the speed: it makes buffers that the others use again."""
@@ -35,8 +35,11 @@ class Meter:
         if self.terminal and (time.monotonic() - self._drawn > _REDRAW_S or self.done == self.steps):
             self._drawn = time.monotonic()
             self._draw()
-        elif self.shown and not self.terminal and (self.done * _LINES) // self.steps > (self.done - 1) * _LINES // self.steps:
+        elif self.shown and not self.terminal and self._tenths(self.done) > self._tenths(self.done - 1):
             print(self._line(), flush=True)
+
+    def _tenths(self, done):
+        return done * _LINES // self.steps
 
     @property
     def speed(self):
@@ -64,18 +67,11 @@ class Meter:
             eighths = 8 * room * self.done // self.steps
             bar = "█" * (eighths // 8) + (" ▏▎▍▌▋▊▉"[eighths % 8] if eighths % 8 else "")
             bar = f"{bar:<{room}} "
-        sys.stdout.write(f"\r{self._line(bar)[: columns - 1]}\x1b[K")
-        self._open = True
-        if self.done == self.steps:
-            self.close()
+        # The line is ended, and the next one takes its place: what others write meanwhile begins a line of its own.
+        up = "\x1b[1A" if self._begun else ""
+        self._begun = True
+        sys.stdout.write(f"{up}\r{self._line(bar)[: columns - 1]}\x1b[K\n")
         sys.stdout.flush()
-
-    def close(self):
-        """Whatever is written now begins a line of its own."""
-        if self._open:
-            self._open = False
-            sys.stdout.write("\n")
-            sys.stdout.flush()
 
 
 def show_side_by_side(meters):

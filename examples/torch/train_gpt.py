@@ -10,11 +10,15 @@ wrong, and the others show what they are told about it.
 """
 
 import argparse
+import logging
 import os
+import shutil
 import signal
 import socket
 import sys
+import textwrap
 import time
+import traceback
 from datetime import timedelta
 
 # What is shown of a fault does not have to wait as long as that of a job that runs for days.
@@ -22,14 +26,14 @@ if any(argument.startswith("--fault") for argument in sys.argv):
     os.environ.setdefault("LOCKSTEP_PATIENCE_MS", "700")
     os.environ.setdefault("LOCKSTEP_TIMEOUT_MS", "5000")
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from display import Meter, show_side_by_side
-from gpt import GPT, Text
-from torch.nn.parallel import DistributedDataParallel
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from display import Meter, show_side_by_side  # noqa: E402
+from gpt import GPT, Text  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-import lockstep.torch  # noqa: F401  registers the backend
+import lockstep.torch  # noqa: E402  registers the backend
 
 FAULTS = {
     "none": "nothing goes wrong",
@@ -94,7 +98,7 @@ class Training:
         waited = time.monotonic() - self.last_gradient
         self.optimizer.step()
         begin = time.monotonic()
-        mean = self.average(loss.detach(), step)
+        mean = self.average(loss.detach().clone(), step)
         end = time.monotonic()
         self.meter.step(mean, end - start, waited + end - begin)
 
@@ -109,10 +113,20 @@ class Training:
             self.step(step)
 
 
-def describe(error):
-    """An error as rank 0 and all others show it."""
-    lines = str(error).strip().splitlines() or ["(without a text)"]
-    return "\n".join([f"{type(error).__name__}: {lines[0]}", *lines[1:]])
+def show_error(error, group, step):
+    """What this rank was told, in one piece, as others write too."""
+    place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__][-1]
+    # DistributedDataParallel raises a RuntimeError with the text; the group knows the exception itself.
+    known = group.error() if isinstance(group, lockstep.torch.ProcessGroup) else None
+    error = known or error
+    name = f"{type(error).__module__}.{type(error).__name__}".removeprefix("builtins.")
+    lines = [f"rank {dist.get_rank(group)}: {name} in step {step}, raised at train_gpt.py:{place.lineno}"]
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+    for line in str(error).strip().splitlines():
+        indent = " " * (4 + len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(line.strip(), columns - 1, initial_indent=indent[2:], subsequent_indent=indent)
+    sys.stderr.write("\n" + "\n".join(lines) + "\n")
+    sys.stderr.flush()
 
 
 def train(options, text, backend, group):
@@ -124,11 +138,8 @@ def train(options, text, backend, group):
         training = Training(options, text, group, meter)
         training.run()
     except RuntimeError as error:
-        meter.close()
-        # In one piece, as other ranks write too.
-        sys.stderr.write(f"\nrank {rank} on {backend}, step {meter.done}: {describe(error)}\n")
+        show_error(error, group, meter.done)
         return None
-    meter.close()
     if rank == 0 and backend == options.backends[-1] and options.fault == "none":
         start = text.data[: options.context].tolist()
         meter.sample = text.decode(training.gpt.write(start, 200)[len(start) :])
@@ -144,7 +155,8 @@ def compare(meters):
         return True
     difference = abs(meters[0].loss - meters[1].loss)
     same = difference <= TOLERANCE
-    print(f"{'The same loss on both' if same else 'THE LOSSES DIFFER'}: {meters[0].loss:.7f}, difference {difference:.1e}")
+    what = "The same loss on both" if same else "THE LOSSES DIFFER"
+    print(f"{what}: {meters[0].loss:.7f}, difference {difference:.1e}")
     return same
 
 
@@ -190,10 +202,11 @@ def start_ranks(options):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # that it ends the others, as it shall
     context = mp.spawn(run_rank, (options.ranks, options), nprocs=options.ranks, join=False)
     try:
         # Whoever survives a fault has some time to say what it was told.
-        while not context.join(grace_period=5):
+        while not context.join(grace_period=3):
             pass
     except mp.ProcessExitedException as error:
         print(f"train_gpt: {error}", file=sys.stderr)
