@@ -5,6 +5,8 @@ import atexit
 import sys
 import weakref
 
+from lockstep import _sites
+
 _open = weakref.WeakSet()
 _failed = None  # what ended the program, if it was an exception
 
@@ -16,12 +18,10 @@ def opened(communicator):
 def _remember(previous):
     def hook(kind, value, trace):
         global _failed
-        where = ""
-        while trace is not None:
-            where = f" ({trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno})"
-            trace = trace.tb_next
+        where = _sites.of_trace(trace)
         first = str(value).splitlines()
-        _failed = f"{kind.__name__}: {first[0] if first else ''}{where}"
+        # The place comes first, as of a long text only the beginning is kept.
+        _failed = f"{kind.__name__}{f' at {where}' if where else ''}: {first[0] if first else ''}"
         previous(kind, value, _failed and value.__traceback__)
 
     return hook
