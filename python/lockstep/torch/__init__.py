@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _functional, _group
+from lockstep.torch import _end, _functional, _group, _rendezvous
 
 __all__ = ["ProcessGroup"]
 
@@ -32,4 +32,5 @@ _sites.give_reason(
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
+    _rendezvous.register()
     _end.watch()
