@@ -9,7 +9,7 @@ FULL ?=
 BUILD := build/release
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
@@ -17,6 +17,14 @@ demo: release ## train on handwritten digits with 4 ranks
 demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow, …
 	@LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000 $(BUILD)/lockstep run -n $(RANKS) \
 		$(BUILD)/examples/train_digits --fault=$(FAULT) || true
+
+demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
+	@tools/setup-torch
+	@build/venv/bin/python examples/torch/train_gpt.py
+
+demo-torch-hang: ## the same with a fault: FAULT=leave, killed, stopped, operation, shape, slow
+	@tools/setup-torch
+	@build/venv/bin/python examples/torch/train_gpt.py --fault $(FAULT) || true
 
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check
@@ -65,4 +73,4 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang check asan tsan nightly bench install format tidy clean release
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check asan tsan nightly bench install format tidy clean release

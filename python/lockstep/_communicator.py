@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from lockstep import errors
+from lockstep import _sites, errors
 from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
 
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
@@ -66,7 +66,9 @@ class Communicator:
         handle = ctypes.c_void_p()
         status = _without_signals(lambda: C.ls_group_open(ctypes.byref(options), ctypes.byref(handle)))
         if status != OK:
-            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {text_of(status)}")
+            raise errors.class_of(status)(
+                f"the group of all ranks cannot be opened: {text_of(status)}; a message on standard error says more"
+            )
         return cls(handle.value, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):
@@ -89,7 +91,8 @@ class Communicator:
         failure = Failure(size=ctypes.sizeof(Failure))
         if self.handle is None or C.ls_group_failure(self.handle, ctypes.byref(failure)) != OK:
             return OK, -1, 0, ""
-        return failure.status, failure.rank, failure.operation, failure.text.decode(errors="replace")
+        report = _sites.explain(failure.text.decode(errors="replace"))
+        return failure.status, failure.rank, failure.operation, report
 
     def error(self, status):
         """The exception for a status that a call of this group returned."""

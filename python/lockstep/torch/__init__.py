@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _functional, _group, _phases
+from lockstep.torch import _end, _functional, _group, _phases, _rendezvous
 from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
 
@@ -35,8 +35,18 @@ __all__ = [
 ProcessGroup = _group.ProcessGroup
 
 _sites.skip_folder(os.path.dirname(torch.__file__))
+_DDP = "nn/parallel/distributed.py"
+_sites.give_reason(_DDP, "_pre_forward", "for DDP's buckets")
+_sites.give_reason(
+    _DDP,
+    "_sync_buffers",
+    "for DDP's buffers",
+    "DistributedDataParallel sends the buffers of the model, such as those of BatchNorm, in each forward of the wrapped\n"
+    "model, also when it is only evaluated: call it on all ranks, or the unwrapped one (model.module) on one rank.",
+)
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
     _phases.watch()
+    _rendezvous.register()
     _end.watch()

@@ -24,14 +24,10 @@ def opened(communicator):
 
 
 def _describe(error):
-    """"ValueError: no such image (train.py:42)": the place is the innermost one of the program's own."""
-    where, trace = "", error.__traceback__
-    while trace is not None:
-        if _sites.is_user(trace.tb_frame.f_code):
-            where = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
-        trace = trace.tb_next
+    """"ValueError at train.py:42: no such image": the place comes first, as of a long text only the beginning is kept."""
+    where = _sites.of_trace(error.__traceback__)
     first = str(error).splitlines()
-    return f"{type(error).__name__}{': ' + first[0] if first else ''}{where}"
+    return f"{type(error).__name__}{f' at {where}' if where else ''}{': ' + first[0] if first else ''}"
 
 
 def _remember(previous):

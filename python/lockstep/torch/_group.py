@@ -8,6 +8,7 @@ from torch.distributed import distributed_c10d
 
 from lockstep import errors
 from lockstep._communicator import Communicator
+from lockstep._library import OK
 from lockstep._sites import here
 from lockstep.torch import _end, _meeting, _phases
 from lockstep.torch._collectives import Collectives
@@ -132,6 +133,12 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     def shutdown(self):
         self.communicator.close()
+
+    def error(self):
+        """The exception that calls of the closed group raise, None while it is open: for those who caught another one,
+        as DistributedDataParallel raises a RuntimeError that has only the text."""
+        status, rank, operation, report = self.communicator.failure()
+        return errors.class_of(status)(report, rank, operation) if status != OK else None
 
     def failure(self):
         """The report on why the group is closed, "" while it is open."""
