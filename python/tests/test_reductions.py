@@ -16,10 +16,11 @@ COMPLEX = "complex64 complex128".split()
 GLOO = "int8 uint8 int32 int64 float16 float32 float64".split()
 
 PAIRS = [
-    *[(op, dtype) for op in ("SUM", "PRODUCT") for dtype in INTEGERS + FLOATS + COMPLEX + ["bool"]],
+    *[("SUM", dtype) for dtype in INTEGERS + FLOATS + COMPLEX + ["bool"]],
+    *[("PRODUCT", dtype) for dtype in INTEGERS + FLOATS + ["bool"]],
     *[(op, dtype) for op in ("MIN", "MAX") for dtype in INTEGERS + FLOATS + ["bool"]],
     *[(op, dtype) for op in ("BAND", "BOR", "BXOR") for dtype in INTEGERS + ["bool"]],
-    *[("AVG", dtype) for dtype in FLOATS + COMPLEX],
+    *[("AVG", dtype) for dtype in INTEGERS + FLOATS + COMPLEX],
 ]
 
 
@@ -73,7 +74,9 @@ def test_all_reduce(ranks, op, dtype, size):
             ranks.both(size, all_reduce, op, dtype, count)
 
 
-@pytest.mark.parametrize("op,dtype", [("BAND", "float32"), ("MIN", "complex64"), ("AVG", "int32"), ("SUM", "float8_e5m2")])
+@pytest.mark.parametrize(
+    "op,dtype", [("BAND", "float32"), ("BXOR", "float64"), ("AVG", "bool"), ("SUM", "float8_e5m2")]
+)
 def test_all_reduce_that_is_not_defined_is_refused(ranks, op, dtype):
     for outcome in ranks.outcomes(2, undefined, op, dtype):
         assert isinstance(outcome.error, lockstep.CallError), outcome.trace
@@ -82,6 +85,16 @@ def test_all_reduce_that_is_not_defined_is_refused(ranks, op, dtype):
 
 def undefined(op, dtype):
     dist.all_reduce(torch.zeros(4).to(getattr(torch, dtype)), getattr(dist.ReduceOp, op))
+
+
+def premultiplied_integers():
+    dist.all_reduce(torch.ones(4, dtype=torch.int32), dist._make_nccl_premul_sum(2.0))
+
+
+def test_premultiplied_sum_of_integers_is_refused(ranks):
+    for outcome in ranks.outcomes(2, premultiplied_integers):
+        assert isinstance(outcome.error, lockstep.Unsupported), outcome.trace
+        assert "premultiplied sum is not defined for elements of torch.int32" in str(outcome.error)
 
 
 def premultiplied(group, count, factor):
@@ -133,7 +146,10 @@ def reduce_reference(rank, size, op, dtype, root):
 
 
 @pytest.mark.parametrize("root", [0, 2])
-@pytest.mark.parametrize("op,dtype", [("SUM", "float32"), ("MAX", "int64"), ("PRODUCT", "bfloat16"), ("AVG", "float64"), ("SUM", "complex64")])
+@pytest.mark.parametrize(
+    "op,dtype",
+    [("SUM", "float32"), ("MAX", "int64"), ("PRODUCT", "bfloat16"), ("AVG", "float64"), ("SUM", "complex64")],
+)
 def test_reduce(ranks, op, dtype, root):
     ranks.against(3, reduce_reference, reduce, op, dtype, root)
     if dtype in GLOO and op != "AVG":
@@ -175,7 +191,10 @@ def reduce_scatter_reference(rank, size, dtype, op):
 
 
 @pytest.mark.parametrize("function", [reduce_scatter_list, reduce_scatter_tensor])
-@pytest.mark.parametrize("dtype,op", [("float32", "SUM"), ("int64", "MAX"), ("bfloat16", "SUM"), ("float64", "AVG"), ("bool", "BOR"), ("uint16", "SUM")])
+@pytest.mark.parametrize(
+    "dtype,op",
+    [("float32", "SUM"), ("int64", "MAX"), ("bfloat16", "SUM"), ("float64", "AVG"), ("bool", "BOR"), ("uint16", "SUM")],
+)
 def test_reduce_scatter(ranks, function, dtype, op):
     ranks.against(3, reduce_scatter_reference, function, dtype, op)
     if dtype in GLOO and op == "SUM":

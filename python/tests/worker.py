@@ -51,9 +51,10 @@ def same(ours, theirs, tolerance=0.0):
     """Raises if two results differ: tensors in dtype, shape and values, all else by ==."""
     if isinstance(theirs, torch.Tensor):
         assert isinstance(ours, torch.Tensor), f"{type(ours)} is no tensor"
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), (
-            f"{ours.dtype} {tuple(ours.shape)} instead of {theirs.dtype} {tuple(theirs.shape)}"
-        )
+        assert (ours.dtype, ours.shape) == (
+            theirs.dtype,
+            theirs.shape,
+        ), f"{ours.dtype} {tuple(ours.shape)} instead of {theirs.dtype} {tuple(theirs.shape)}"
         torch.testing.assert_close(_bits(ours), _bits(theirs), rtol=tolerance, atol=tolerance, equal_nan=True)
     elif isinstance(theirs, (list, tuple)):
         assert len(ours) == len(theirs), f"{len(ours)} results instead of {len(theirs)}"
