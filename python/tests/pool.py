@@ -13,7 +13,7 @@ from multiprocessing import connection
 
 import worker
 
-LIMIT_S = 60  # for what takes a second at most: a machine may be busy, and only a hang takes this long
+LIMIT_S = 40  # for what takes a second at most: a machine may be busy, and only a hang takes this long
 _GRACE_S = 10  # for a process over its limit to say where it hung
 
 _PRELOAD = [
@@ -125,12 +125,15 @@ class Pool:
         ranks = self.ranks[:size]
         starts = [len(rank.written()) for rank in ranks]
         for number, rank in enumerate(ranks):
-            job = {"function": function, "args": args, "rank": number, "world": key, "limit": limit}
+            job = {"function": function, "args": args, "world": key, "limit": limit, "rank": number, "size": size}
             rank.pipe.send_bytes(pickle.dumps(job))
         outcomes = self._collect(ranks, time.monotonic() + limit + _GRACE_S)
         self.written = [rank.written(start) for rank, start in zip(ranks, starts)]
         if any(outcome.failed for outcome in outcomes):
             self.world = None
+            if backend is None:  # PyTorch counts groups, also those that could not be made: ranks would not agree
+                for rank in ranks:
+                    rank.end()
         return outcomes
 
     def close(self):
