@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _functional, _group
+from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _points, _work
 
 __all__ = ["ProcessGroup"]
 
@@ -23,4 +23,7 @@ _sites.skip_folder(os.path.dirname(torch.__file__))
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
+    _graphs.keep_out(
+        _collectives.Collectives, _points.Points, ProcessGroup, _work.Work, _points.Receive, _work.Done, _work.Several
+    )
     _end.watch()
