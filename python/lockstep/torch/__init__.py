@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _functional, _group, _phases, _rendezvous
+from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _rendezvous, _work
 from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
 
@@ -47,6 +47,9 @@ _sites.give_reason(
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
+    _graphs.keep_out(
+        _collectives.Collectives, _points.Points, ProcessGroup, _work.Work, _points.Receive, _work.Done, _work.Several
+    )
     _phases.watch()
     _rendezvous.register()
     _end.watch()

@@ -113,7 +113,7 @@ class Collectives:
         number, factor = self._reduction(opts, "all_reduce")
         options = self._options(opts, factor)
         where = buffer.data_ptr()
-        dtype = reducible(tensor, "all_reduce")
+        dtype = reducible(tensor, "all_reduce", number)
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
         status = C.ls_allreduce(
             self.communicator.handle, where, where, buffer.numel(), dtype, number, ctypes.byref(options)
@@ -129,7 +129,7 @@ class Collectives:
         options = self._options(opts, factor)
         many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
         status = C.ls_allreduce_many(
-            self.communicator.handle, many, len(buffers), reducible(tensors[0], call), number, ctypes.byref(options)
+            self.communicator.handle, many, len(buffers), reducible(tensors[0], call, number), number, ctypes.byref(options)
         )
         return self._run(status, options, tensors, buffers, self._copies(tensors, buffers))
 
@@ -160,7 +160,7 @@ class Collectives:
             where,
             where if is_root else None,
             buffer.numel(),
-            reducible(tensor, "reduce"),
+            reducible(tensor, "reduce", number),
             number,
             opts.rootRank,
             ctypes.byref(options),
@@ -224,7 +224,7 @@ class Collectives:
             send.data_ptr(),
             recv.data_ptr(),
             recv.numel(),
-            reducible(input, call),
+            reducible(input, call, number),
             number,
             ctypes.byref(options),
         )
@@ -410,7 +410,7 @@ class Collectives:
                 f"{counts[self.communicator.rank]}"
             )
         options = self._options(opts, factor)
-        handle, dtype = self.communicator.handle, reducible(output, call)
+        handle, dtype = self.communicator.handle, reducible(output, call, number)
         if all(count == counts[0] for count in counts):
             status = C.ls_reduce_scatter(
                 handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)
