@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import (
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
 from lockstep._sites import here
-from lockstep.torch import _tensors
+from lockstep.torch import _sparse, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
@@ -111,6 +111,8 @@ class Collectives:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
+        if tensor.is_sparse:
+            return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
         options = self._options(opts, factor)
