@@ -9,6 +9,8 @@ import time
 from lockstep import _sites, errors
 from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
 
+# Behind a report of the library, which names what C programs set.
+_IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
@@ -102,7 +104,9 @@ class Communicator:
         if issubclass(kind, (errors.GroupError, errors.ProcessError)):
             cause, rank, operation, report = self.failure()
             if cause != OK:
-                return errors.class_of(cause)(report, rank, operation)
+                kind = errors.class_of(cause)
+                report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
+                return kind(report, rank, operation)
         return kind(f"{text_of(status)}; a message on standard error says more")
 
     def check(self, status):

@@ -3,6 +3,7 @@
 
 import ctypes
 import threading
+from datetime import timedelta
 
 import torch
 from torch._C._distributed_c10d import (
@@ -22,7 +23,7 @@ from torch._C._distributed_c10d import (
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
 from lockstep._sites import here
-from lockstep.torch import _tensors
+from lockstep.torch import _sparse, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
@@ -37,6 +38,7 @@ _REDUCE_OPS = {
     ReduceOp.BXOR: 7,
     ReduceOp.PREMUL_SUM: 8,
 }
+_SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
 
 
@@ -109,6 +111,8 @@ class Collectives:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
+        if tensor.is_sparse:
+            return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
         options = self._options(opts, factor)
@@ -175,12 +179,16 @@ class Collectives:
         return self._run(status, options, ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        """Every call tells who is missing; this one has a time limit of its own."""
+        """Every call tells who is missing; this one has a time limit of its own, and names itself as gloo's does."""
         opts = BarrierOptions()
         if timeout is not None:
-            opts.timeout = timeout
+            opts.timeout = max(timeout, _SHORTEST)
         opts.asyncOp = False
-        self.barrier(opts)
+        try:
+            self.barrier(opts)
+        except errors.TimedOut as error:
+            text = f"Rank {self.communicator.rank} timed out in monitoredBarrier: {error.report}"
+            raise errors.TimedOut(text, error.rank, error.operation) from None
 
     # ---- parts of ranks, one behind the other ----
 

@@ -42,8 +42,8 @@ def refuse(tensor, call):
     """Raises what is wrong with a tensor that is not strided and in host memory."""
     if tensor.layout is not torch.strided:
         raise errors.Unsupported(
-            f"{call}: the tensor is {str(tensor.layout).replace('torch.', '')}, and only dense ones can be sent; "
-            "use tensor.to_dense(), or nn.Embedding(sparse=False)"
+            f"{call}: the tensor is {str(tensor.layout).replace('torch.', '')}, and only dense ones can be sent, and "
+            "sparse_coo by all_reduce; use tensor.to_dense()"
         )
     raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
 
