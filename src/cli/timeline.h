@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the ranks of a job did when: records of their traces as bars on rows, and these as text, SVG or HTML.
  * Pure functions over copies: add every rank, then its call sites, lay out once, then draw. timeline_read.c
- * copies, timeline.c lays out, timeline_words.c says what a bar is, timeline_text.c and timeline_svg.c draw. */
+ * copies, timeline.c lays out, timeline_words.c says what a bar is, timeline_text.c and timeline_svg.c draw,
+ * timeline_json.c lists. */
 #ifndef CLI_TIMELINE_H
 #define CLI_TIMELINE_H
 
@@ -58,6 +59,8 @@ struct cli_timeline_rank {
 	bool known;
 	/* What has begun since then is there; 0: everything is, as the ring was long enough. */
 	uint64_t complete_ns;
+	int32_t pid;
+	uint64_t start_ns, start_s; /* one moment: clock_now_ns, and the wall clock */
 	struct clock_rate rate;
 	uint32_t row, row_count; /* its rows */
 	uint32_t site_count;
@@ -67,6 +70,8 @@ struct cli_timeline_rank {
 struct cli_timeline_group {
 	uint32_t id;
 	char name[CLI_TIMELINE_LABEL_BYTES]; /* printable ASCII, not empty */
+	int size;                            /* 0: its members are not known */
+	uint8_t members[TRACE_MEMBER_MAX]; /* ranks below the timeline's size, in the order of the group */
 };
 
 struct cli_timeline {
@@ -149,5 +154,10 @@ void cli_timeline_text(const struct cli_timeline *timeline, int columns, FILE *o
 void cli_timeline_svg(const struct cli_timeline *timeline, FILE *out);
 /* The same in a page in which one can move and zoom. */
 void cli_timeline_html(const struct cli_timeline *timeline, FILE *out);
+
+/* ---- timeline_json.c ---- */
+
+/* One JSON object: groups with their members, and of each rank every operation, as they began. */
+void cli_timeline_json(const struct cli_timeline *timeline, FILE *out);
 
 #endif

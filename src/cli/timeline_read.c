@@ -61,6 +61,20 @@ static void copy_text(char *out, size_t bytes, const char *text, size_t text_byt
 	out[length] = '\0';
 }
 
+/* Stays without members if they are not ranks of this job. */
+static void copy_members(struct cli_timeline_group *group, const struct trace_group *from, int ranks)
+{
+	uint32_t size = __atomic_load_n(&from->size, __ATOMIC_RELAXED); /* once */
+
+	if (size > TRACE_MEMBER_MAX)
+		return;
+	memcpy(group->members, from->members, size);
+	for (uint32_t i = 0; i < size; i++)
+		if (group->members[i] >= ranks)
+			return;
+	group->size = (int)size;
+}
+
 static void add_groups(struct cli_timeline *timeline, const struct trace_view *view)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
@@ -74,6 +88,7 @@ static void add_groups(struct cli_timeline *timeline, const struct trace_view *v
 		group->id = id;
 		snprintf(group->name, sizeof group->name,
 			 id == TRACE_GROUP_WORLD ? "world" : "group %u", id);
+		copy_members(group, &view->groups[i], timeline->size);
 	}
 }
 
@@ -127,6 +142,9 @@ bool cli_timeline_add(struct cli_timeline *timeline, int rank, const struct trac
 	memcpy(&own, &view->header->rate, sizeof own);
 	timeline->ranks[rank].rate = choose_rate(timeline, &own);
 	timeline->ranks[rank].known = true;
+	timeline->ranks[rank].pid = view->header->pid;
+	timeline->ranks[rank].start_ns = view->header->start_ns;
+	timeline->ranks[rank].start_s = view->header->start_epoch_s;
 	if (!timeline->program[0])
 		copy_text(timeline->program, sizeof timeline->program, view->header->program,
 			  sizeof view->header->program);

@@ -21,7 +21,8 @@ static int set_up(void **state)
 	assert_non_null(timeline);
 	for (int i = 0; i < SIZE; i++)
 		timeline->ranks[i].known = true;
-	timeline->groups[timeline->group_count++] = (struct cli_timeline_group){WORLD, "world"};
+	timeline->groups[timeline->group_count++] =
+		(struct cli_timeline_group){.id = WORLD, .name = "world"};
 	*state = timeline;
 	return 0;
 }
@@ -102,7 +103,8 @@ static void each_lane_has_a_row(void **state)
 {
 	struct cli_timeline *timeline = *state;
 
-	timeline->groups[timeline->group_count++] = (struct cli_timeline_group){7, "tensor"};
+	timeline->groups[timeline->group_count++] =
+		(struct cli_timeline_group){.id = 7, .name = "tensor"};
 	put(timeline, 1, message(TRACE_RECV, 0, 5), 10, 90);
 	put(timeline, 1, message(TRACE_SEND, 2, 0), 20, 30);
 	put(timeline, 1, message(TRACE_SEND, 2, 0), 30, 40);

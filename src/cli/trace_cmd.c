@@ -15,15 +15,19 @@ _Static_assert((int)CLI_RANK_MAX == (int)CLI_TIMELINE_RANK_MAX, "a timeline has 
 
 struct choices {
 	const char *svg, *html; /* files, "-": standard output; NULL both: text */
-	bool text;
+	bool text, json;
 	uint64_t last_ns; /* 0: everything */
 	const char *name; /* "": the only job there is */
 };
 
 static const struct option options[] = {
-	{"svg", required_argument, NULL, 's'}, {"html", required_argument, NULL, 'm'},
-	{"text", no_argument, NULL, 't'},      {"last", required_argument, NULL, 'l'},
-	{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
+	{"svg", required_argument, NULL, 's'},
+	{"html", required_argument, NULL, 'm'},
+	{"text", no_argument, NULL, 't'},
+	{"last", required_argument, NULL, 'l'},
+	{"json", no_argument, NULL, 'j'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
 };
 
 static bool read_ms(const char *text, uint64_t *out_ns)
@@ -57,12 +61,14 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 			out->html = optarg;
 		if (option == 't')
 			out->text = true;
+		if (option == 'j')
+			out->json = true;
 		if (option == 'l' && !read_ms(optarg, &out->last_ns))
 			return cli_usage(self, "--last needs a number of milliseconds, not '%s'",
 					 optarg);
 	}
-	if (!!out->svg + !!out->html + out->text > 1)
-		return cli_usage(self, "one of --svg, --html and --text at a time");
+	if (!!out->svg + !!out->html + out->text + out->json > 1)
+		return cli_usage(self, "one of --svg, --html, --json and --text at a time");
 	if (argc - optind > 1)
 		return cli_usage(self, "one job, process or file at a time");
 	if (optind < argc)
@@ -179,6 +185,8 @@ static int draw(const struct choices *choices, const struct cli_timeline *timeli
 		cli_timeline_svg(timeline, out);
 	else if (out && choices->html)
 		cli_timeline_html(timeline, out);
+	else if (choices->json)
+		cli_timeline_json(timeline, stdout);
 	else if (out)
 		cli_timeline_text(timeline, CLI_TIMELINE_COLUMNS, out);
 	if (to_stdout)
@@ -218,7 +226,7 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 
 const struct cli_command cli_trace_command = {
 	.name = "trace",
-	.arguments = "[--text | --svg FILE | --html FILE] [--last MS] [JOB | PID | FILE]",
+	.arguments = "[--text | --json | --svg FILE | --html FILE] [--last MS] [JOB | PID | FILE]",
 	.summary = "draws what the ranks of a job did when",
 	.help = "Draws a timeline: a band for each rank, in it a row for each thing that may run beside the\n"
 		"others (the collectives of each group, what goes to or comes from each peer with each tag),\n"
@@ -233,6 +241,7 @@ const struct cli_command cli_trace_command = {
 		"\n"
 		"options:\n"
 		"  --text       lines of 100 characters on standard output; if nothing else is asked for\n"
+		"  --json       one object for programs on standard output: groups, and operations of each rank\n"
 		"  --svg FILE   a picture; point at a bar to read about it (-: standard output)\n"
 		"  --html FILE  a page in which one can zoom and move (-: standard output)\n"
 		"  --last MS    only what ended in the last so many milliseconds, or still runs\n"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """lockstep trace, and what lockstep run --trace keeps for it:
 trace_test.py PATH_OF_LOCKSTEP PATH_OF_RANKS_DEMO [test_…]"""
+import json
 import os
 import random
 import re
@@ -105,6 +106,40 @@ def test_text():
         assert max(map(len, text.splitlines())) <= 100 and text.isascii(), text
 
 
+def test_json():
+    with Place('--rounds', ROUNDS) as place:
+        job = json.loads(good('trace', '--json', place.path))
+        equal((job['program'], job['size']), ('ranks_demo', 3))
+        equal([(one['name'], one['ranks']) for one in job['groups']], [('world', [0, 1, 2])])
+        for number, rank in enumerate(job['ranks']):
+            equal((rank['rank'], rank['readable'], rank['complete_since_ns']), (number, True, 0))
+            assert rank['pid'] > 0 and rank['start_s'] > 1e9
+            operations = rank['operations']
+            equal([one['index'] for one in operations], list(range(1, 3 * ROUNDS + 1)))
+            assert all(rank['start_ns'] <= one['begin_ns'] <= one['end_ns'] <= job['read_ns'] for one in operations)
+            equal({one['thread'] for one in operations}, {rank['pid']})
+            kinds = {}
+            for one in operations:
+                kinds.setdefault(one['kind'], []).append(one)
+            for kind, constant in (
+                    ('all-reduce', dict(count=1000, dtype='float32', reduce_op='max', peer=None, tag=None)),
+                    ('send', dict(count=1, dtype='float64', reduce_op=None, peer=(number + 1) % 3, tag=7)),
+                    ('receive', dict(count=1, dtype='float64', reduce_op=None, peer=(number + 2) % 3, tag=7))):
+                equal([one['number'] for one in kinds[kind]], list(range(1, ROUNDS + 1)))
+                for one in kinds[kind]:
+                    equal({key: one[key] for key in constant}, constant)
+                    equal((one['group'], one['state'], one['status']), (job['groups'][0]['id'], 'done', 'LS_OK'))
+                    matches(r'^(ranks_demo\.c:\d+|circle\.py:3)$', one['site'])
+        some = json.loads(good('trace', '--json', '--last', '0.000001', place.path))
+        assert 0 < sum(len(rank['operations']) for rank in some['ranks']) < 9 * ROUNDS
+
+
+def test_json_of_groups():
+    with Place('--pairs', '--rounds', 2, ranks=4) as place:
+        job = json.loads(good('trace', '--json', place.path))
+        equal(sorted(one['ranks'] for one in job['groups']), [[0, 1, 2, 3], [1, 0], [3, 2]])
+
+
 def test_page():
     with Place('--rounds', ROUNDS) as place:
         page = os.path.join(place.folder.name, 'x.html')
@@ -133,6 +168,9 @@ def test_job_that_hangs():
         for path in (place.path, snapshot):
             running = [lines for lines, kind, *_ in bars(good('trace', '--svg', '-', path))
                        if 'run' in kind.split()]
+            listed = json.loads(good('trace', '--json', path))['ranks'][0]['operations']
+            [last] = [one for one in listed if one['state'] == 'running']
+            equal((last['kind'], last['number'], last['peer'], last['end_ns']), ('receive', 6, 2, None))
             names = sorted((lines[-1][:6], lines[0]) for lines in running)
             assert ('rank 0', 'receive #6 from 2, tag 7') in names, names
             equal([name for name in names if name[0] == 'rank 2'], [])
@@ -151,6 +189,9 @@ def test_ring_that_is_too_short():
                        env=environment(LOCKSTEP_TRACE_RECORDS=16)).returncode, 0)
         svg = good('trace', '--svg', '-', path)
         equal(len(bars(svg)), 32)
+        for rank in json.loads(good('trace', '--json', path))['ranks']:
+            equal([one['number'] for one in rank['operations']], list(range(85, 101)))
+            equal(rank['complete_since_ns'], rank['operations'][0]['begin_ns'])
         matches('no longer recorded', svg)
 
 
@@ -198,7 +239,7 @@ def test_trace_replaces_what_was_there():
 
 
 def test_wrong_words():
-    for arguments in (('--last', '0'), ('--last', 'x'), ('--last', '-1'), ('--text', '--svg', '-'),
+    for arguments in (('--last', '0'), ('--last', 'x'), ('--last', '-1'), ('--text', '--svg', '-'), ('--json', '--text'),
                       ('--svg', 'a', '--html', 'b'), ('',), ('a', 'b')):
         result = lockstep('trace', *arguments)
         equal((result.returncode, result.stdout), (2, ''), arguments)
@@ -239,7 +280,7 @@ def test_damaged_traces():
                     data[where] = random.choice((0, 1, 0x7f, 0x80, 0xff, random.randrange(256)))
             with open(damaged, 'wb') as file:
                 file.write(data)
-            for option in (('--text',), ('--svg', '-')):
+            for option in (('--text',), ('--svg', '-'), ('--json',)):
                 result = subprocess.run([program(), 'trace', *option, damaged], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE)
                 assert result.returncode in (0, 3), (i, result)
@@ -250,6 +291,8 @@ def test_damaged_traces():
                 elif option[0] == '--svg':
                     drawn += 1
                     bars(result.stdout.decode())
+                elif option[0] == '--json':
+                    json.loads(result.stdout)
                 else:
                     assert result.stdout.isascii(), result.stdout
     assert drawn > 20, drawn
