@@ -10,6 +10,7 @@ import sys
 
 _LABEL_BYTES = 95  # what the library keeps of one
 
+_TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _skipped_folders = [os.path.dirname(__file__) + os.sep]
 _codes = {}  # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped)
 
@@ -22,7 +23,7 @@ def skip_folder(path):
 
 def _learn(code):
     name = code.co_filename
-    skipped = name.startswith("<") or name.startswith(tuple(_skipped_folders))
+    skipped = name.startswith(("<", *_skipped_folders)) and not name.startswith(_TYPED)
     entry = _codes[id(code)] = (code, None if skipped else {})
     return entry
 

@@ -71,7 +71,7 @@ class Collectives:
             raise communicator.error(status)
         op = options.handle
         if not options.awaited:
-            return Work(communicator, op, result, keep, finish)
+            return Work(communicator, op, result, keep, finish, options.label)
         me = threading.get_ident()
         communicator.inside.add(me)
         try:
@@ -79,7 +79,7 @@ class Collectives:
             while status == PENDING:  # handlers of signals run here
                 status = C.ls_wait(op, 0)
         except BaseException:
-            Work(communicator, op, result, keep, finish)  # it goes on, so its buffers must stay
+            Work(communicator, op, result, keep, finish, options.label)  # it goes on, so its buffers must stay
             raise
         finally:
             communicator.inside.discard(me)
