@@ -15,8 +15,6 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
-import lockstep
-
 ROUNDS = 5
 
 
@@ -293,7 +291,7 @@ def test_the_interpreter_ends_with_operations_under_way(tmp_path):
         assert code == 0, output
         assert "ends" in output and "never" not in output
         assert "under way that nobody has waited for" in output
-        assert "called from <string>:8" in output, output
+        assert "called from <string>:9" in output, output
 
 
 def test_peers_learn_which_exception_ended_a_rank(tmp_path):
