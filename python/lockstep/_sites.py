@@ -13,6 +13,7 @@ import sys
 
 _LABEL_BYTES = 95  # what the library keeps of one
 
+_TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _skipped_folders = [os.path.dirname(__file__) + os.sep]
 _codes = {}  # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
 _reasons = {}  # (end of a file's name, function) → reason
@@ -41,7 +42,7 @@ def explain(report):
 
 def _learn(code):
     name = code.co_filename
-    skipped = name.startswith("<") or name.startswith(tuple(_skipped_folders))
+    skipped = name.startswith(("<", *_skipped_folders)) and not name.startswith(_TYPED)
     found = (why for (file, function), why in _reasons.items() if function == code.co_name and name.endswith(file))
     entry = _codes[id(code)] = (code, None if skipped else {}, next(found, None) if skipped else None)
     return entry

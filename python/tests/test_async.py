@@ -4,11 +4,10 @@
 import threading
 from datetime import timedelta
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
 
 
 def calls(group):

@@ -5,11 +5,10 @@ import os
 import signal
 import time
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
 
 HERE = os.path.basename(__file__)
 

@@ -7,12 +7,11 @@ import threading
 import time
 from datetime import timedelta
 
+import lockstep
+import lockstep.torch
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
-import lockstep.torch
 
 
 def summed(group=None, value=None):
@@ -286,6 +285,26 @@ def test_a_limit_for_each_group(ranks):
     assert total == 3.0, "the default group goes on"
     assert "test_groups.py" in text and "rank 1" in text
     assert 0.45 <= seconds < 10
+
+
+def monitored_too_late():
+    """A barrier with a limit of its own, which rank 1 does not come to."""
+    group = dist.new_group()
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 1:
+        store.wait(["monitored"])
+        return None
+    try:
+        group.monitored_barrier(timedelta(milliseconds=300))
+    except lockstep.TimedOut as error:
+        store.set("monitored", "1")
+        return str(error)
+    raise AssertionError("no error")
+
+
+def test_monitored_barrier_tells_who_is_missing(ranks):
+    text, _ = ranks(2, monitored_too_late, fresh=True)
+    assert "rank 1" in text and "barrier" in text and "test_groups.py" in text
 
 
 def aborted():

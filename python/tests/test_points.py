@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Messages between two ranks: blocking and not, in batches, from any source, with tags."""
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
 
 
 def ring(group, dtype, count):

@@ -3,11 +3,10 @@
 
 import functools
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
 
 INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 FLOATS = "float16 bfloat16 float32 float64".split()
@@ -202,7 +201,7 @@ def test_reduce_scatter(ranks, function, dtype, op):
 
 
 def reduce_scatter_uneven(group):
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    rank = dist.get_rank(group)
     inputs = list(values(rank, torch.float32, 60).split([10, 20, 30]))
     output = torch.zeros(10 * (rank + 1))
     dist.reduce_scatter(output, inputs, group=group)

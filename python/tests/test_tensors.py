@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors that are not one plain row of numbers: strided, conjugated, empty, scalars, with gradients, sparse."""
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
-
-import lockstep
 
 
 def number(rank, *shape):
@@ -39,8 +38,7 @@ def plain(tensor):
 
 def all_reduce(group, kind):
     tensor = KINDS[kind](dist.get_rank(group))
-    with torch.no_grad():
-        dist.all_reduce(tensor, group=group)
+    dist.all_reduce(tensor, group=group)
     return plain(tensor)
 
 
@@ -76,21 +74,20 @@ def moved(group, kind):
     """Each moving collective, from and into tensors of this kind."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     make = KINDS[kind]
-    with torch.no_grad():
-        sent = make(rank)
-        dist.broadcast(sent, 1, group=group)
-        gathered = [make(7) for _ in range(size)]
-        dist.all_gather(gathered, make(rank), group=group)
-        rooted = [make(7) for _ in range(size)] if rank == 0 else None
-        dist.gather(make(rank), rooted, 0, group=group)
-        part = make(7)
-        dist.scatter(part, [make(10 + r) for r in range(size)] if rank == 0 else None, 0, group=group)
-        exchanged = [make(7) for _ in range(size)]
-        dist.all_to_all(exchanged, [make(10 * rank + to) for to in range(size)], group=group)
-        received = make(7)
-        works = [dist.isend(make(rank), 1 - rank, group=group), dist.irecv(received, 1 - rank, group=group)]
-        for work in works:
-            work.wait()
+    sent = make(rank)
+    dist.broadcast(sent, 1, group=group)
+    gathered = [make(7) for _ in range(size)]
+    dist.all_gather(gathered, make(rank), group=group)
+    rooted = [make(7) for _ in range(size)] if rank == 0 else None
+    dist.gather(make(rank), rooted, 0, group=group)
+    part = make(7)
+    dist.scatter(part, [make(10 + r) for r in range(size)] if rank == 0 else None, 0, group=group)
+    exchanged = [make(7) for _ in range(size)]
+    dist.all_to_all(exchanged, [make(10 * rank + to) for to in range(size)], group=group)
+    received = make(7)
+    works = [dist.isend(make(rank), 1 - rank, group=group), dist.irecv(received, 1 - rank, group=group)]
+    for work in works:
+        work.wait()
     lists = gathered + (rooted or []) + exchanged
     return [plain(tensor) for tensor in [sent, part, received, *lists]]
 
@@ -110,10 +107,9 @@ def test_moving(ranks, kind):
 def scattered_sums(group, kind):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     output = KINDS[kind](7)
-    with torch.no_grad():
-        dist.reduce_scatter(output, [KINDS[kind](rank + 10 * to) for to in range(size)], group=group)
-        rooted = KINDS[kind](rank)
-        dist.reduce(rooted, 0, group=group)
+    dist.reduce_scatter(output, [KINDS[kind](rank + 10 * to) for to in range(size)], group=group)
+    rooted = KINDS[kind](rank)
+    dist.reduce(rooted, 0, group=group)
     return plain(output), plain(rooted) if rank == 0 else None
 
 
@@ -181,6 +177,30 @@ def with_gradient(group):
 
 def test_tensors_of_a_graph(ranks):
     ranks.both(2, with_gradient)
+
+
+def nothing(group):
+    """Operations of no elements, in the forms that take one tensor for all ranks."""
+    size = dist.get_world_size(group)
+    empty = lambda *shape: torch.zeros(shape or 0)  # noqa: E731
+    gathered, scattered, exchanged = empty(0, 3), empty(0, 3), empty(0, 3)
+    dist.all_gather_into_tensor(gathered, empty(0, 3), group=group)
+    dist.reduce_scatter_tensor(scattered, empty(0, 3), group=group)
+    dist.all_to_all_single(exchanged, empty(0, 3), [0] * size, [0] * size, group=group)
+    dist.all_to_all_single(exchanged, empty(0, 3), group=group)
+    dist.all_reduce_coalesced([empty(), empty()], group=group)
+    dist.broadcast(empty(), 1, group=group)
+    total = torch.ones(2)
+    dist.all_reduce(total, group=group)
+    return gathered, scattered, exchanged, total
+
+
+def nothing_reference(rank, size):
+    return torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, 3), torch.full((2,), float(size))
+
+
+def test_operations_of_no_elements(ranks):
+    ranks.against(3, nothing_reference, nothing)
 
 
 # ---- refused ----

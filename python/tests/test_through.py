@@ -4,16 +4,16 @@
 import os
 import signal
 
+import lockstep
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
-from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-import lockstep
 from training import Model, loss_of, seeded
 
 HERE = os.path.basename(__file__)

@@ -13,7 +13,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
-import lockstep.torch
+import lockstep.torch  # noqa: F401  registers the backend
 
 
 class World:

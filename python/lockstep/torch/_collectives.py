@@ -81,7 +81,7 @@ class Collectives:
             while status == PENDING:  # handlers of signals run here
                 status = C.ls_wait(op, 0)
         except BaseException:
-            Work(communicator, op, result, keep, finish)  # it goes on, so its buffers must stay
+            Work(communicator, op, result, keep, finish, options.label)  # it goes on, so its buffers must stay
             raise
         finally:
             communicator.inside.discard(me)

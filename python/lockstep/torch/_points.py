@@ -41,7 +41,7 @@ class Points:
         )
         if status != OK:
             raise self.communicator.error(status)
-        return Work(self.communicator, op.value, tensors, buffer, site=options.label)
+        return Work(self.communicator, op.value, tensors, buffer, None, options.label)
 
     def recv(self, tensors, src, tag=0):
         (tensor,) = tensors

@@ -33,17 +33,17 @@ class Work(_Work):
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
     finish  called once after success, to bring results where the caller wants them; None: they are there
-    site    where it was called
+    label   where it was called, if that is known
     """
 
-    def __init__(self, communicator, op, result=(), keep=None, finish=None, site=None):
+    def __init__(self, communicator, op, result=(), keep=None, finish=None, label=None):
         super().__init__()
-        self._site = site
         self._communicator = communicator
         self._op = op
         self._result = result
         self._keep = keep
         self._finish = finish
+        self._label = label
         self._waiters = 0
         self._status = None
         self._error = None
@@ -55,6 +55,9 @@ class Work(_Work):
                 other.is_completed()
         # Handles of short messages are shared: each keeps what is under way, and those are over.
         pending[id(self)] = self
+
+    def __str__(self):
+        return f"called from {self._label.decode(errors='replace')}" if self._label else "of an unknown place"
 
     # ---- the end ----
 
@@ -174,11 +177,6 @@ class Work(_Work):
             if communicator.pump is None:
                 communicator.pump = Pump()
             return communicator.pump
-
-    def __repr__(self):
-        return f"the one called from {self._site.decode() if self._site else 'an unknown place'}"
-
-    __str__ = __repr__
 
 
 class Done(_Work):
