@@ -22,7 +22,7 @@ SLOW_S = 0.01  # what an image takes on the rank that is slow: work of the test,
 class Images(Dataset):
     """Decoding takes processor time on the ranks that are slow."""
 
-    def __init__(self, slow, count=64):
+    def __init__(self, slow, count=48):
         self.slow = slow
         self.images = torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(3))
 
@@ -67,13 +67,14 @@ def test_the_straggler_is_named_with_its_phase(ranks, kind):
     for report in ranks(4, train, kind, (1, 3), fresh=True):
         first = report.splitlines()[0]
         assert re.match(r"ranks 1 and 3 spend .* in data, which costs \d+ % of the step", first), report
-        header = next(line for line in report.splitlines() if line.split()[:1] == ["rank"])
+        header = next(line for line in report.splitlines() if line.split()[:2] == ["rank", "data"])
         assert [word for word in header.split() if word in PHASES] == PHASES
 
 
 def test_without_a_straggler_nobody_is_named(ranks):
     for report in ranks(2, train, "ddp", (), fresh=True):
-        assert " in data, which costs" not in report.splitlines()[0], report
+        costs = re.findall(r"in data, which costs (\d+) %", report)
+        assert all(int(cost) < 10 for cost in costs), report
 
 
 def own_phases():
