@@ -15,7 +15,8 @@ _LABEL_BYTES = 95  # what the library keeps of one
 
 _TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _skipped_folders = [os.path.dirname(__file__) + os.sep]
-_codes = {}  # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
+# id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
+_codes = {}
 _reasons = {}  # (end of a file's name, function) → reason
 _explanations = {}  # reason → what a report says about it
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The usual mistakes of the usual script: each rank is told what is wrong, who, and in which line."""
 
+import re
 import socket
 
 import processes
@@ -22,6 +23,7 @@ def group_error(call):
         raise
 
 """
+SKEW_S = 12  # so much later one process may come than the other on a machine that is busy
 BEGIN = HEAD + 'dist.init_process_group("lockstep")\nrank = dist.get_rank()\n'
 
 
@@ -109,7 +111,7 @@ train_step()
         assert "Mismatch: ranks 0 and 1 called broadcast #" in ended.text
         assert f"{script.place('b', 'evaluate')} for DDP's buffers (rank 0)" in ended.text
         assert f"{script.place('a', 'train_step')} for DDP's buckets (rank 1)" in ended.text
-        assert "call it on all ranks, or the unwrapped one (model.module) on one rank" in flat(ended)
+        assert "call it on all ranks, or the unwrapped one, model.module, on one" in flat(ended)
 
 
 def test_uneven_batches_and_then_the_end(tmp_path):
@@ -168,11 +170,11 @@ for batch in range(3):
     assert "find_unused_parameters=True" in second.text
     assert "Parameter indices which did not receive grad for rank 1: 2 3" in second.text
     assert (
-        f"Aborted: rank 1 aborted the group: RuntimeError at {script.place('a')}: Expected to have finished reduction in "
-        "the prior iteration before starting a new one. This error indicates that your module has parameters that were "
-        "not used in producing loss."
+        f"Aborted: rank 1 aborted the group: RuntimeError at {script.place('a')}: Expected to have finished reduction "
+        "in the prior iteration before starting a new one. This error indicates that your module has parameters that "
+        "were not used in producing loss."
     ) in first.text
-    assert f"rank 0: waiting, in all-reduce #4 of 40 float32, sum, for" in first.text
+    assert "rank 0: waiting, in all-reduce #4 of 40 float32, sum, for" in first.text
 
 
 # ---- ranks do not meet ----
@@ -186,21 +188,23 @@ def meeting(url=None, timeout_s=None):
 
 def test_a_process_fewer_than_world_size(tmp_path):
     """Rank 0 is in PyTorch's store, which only counts; who has got through it tells more, and before the time limit."""
-    script = Script(tmp_path, "", meeting(timeout_s=4))
+    script = Script(tmp_path, "", meeting(timeout_s=SKEW_S))
     first, second = script.run(world_size=3)
     assert first.code == second.code == 1
     assert "waiting for clients. 2/3 clients joined." in first.text
-    assert "lockstep: rank 1 has waited 0.5 s for ranks 0 and 2 of 3 (rank 0 may itself wait" in second.text
+    told = r"lockstep: rank 1 has waited \d\.\d s for ranks 0 and 2 of 3 \(rank 0 may itself wait"
+    assert re.search(told, second.text), second.text
     assert "RankMissing" in second.text
     assert "See whether 3 processes were started" in second.text or "PyTorch's store is gone" in second.text
 
 
 def test_a_process_fewer_than_world_size_without_the_store(tmp_path):
     script = Script(tmp_path, "", meeting("lockstep://"))
-    for rank, ended in enumerate(script.run(world_size=3, LOCKSTEP_OPEN_TIMEOUT_MS=4000)):
+    for rank, ended in enumerate(script.run(world_size=3, LOCKSTEP_OPEN_TIMEOUT_MS=1000 * SKEW_S)):
         assert ended.code == 1
         assert f"lockstep: rank {rank}: 1 of 3 ranks did not come to" in ended.text
-        assert "within 4.0 s: rank 2 (here: 0, 1)" in ended.text
+        # The limit of the one that came first.
+        assert re.search(r"within \d+\.\d s: rank 2 \(here: 0, 1\)", ended.text), ended.text
         assert "lockstep.RankMissing: the group of all ranks cannot be opened" in ended.text
 
 

@@ -41,8 +41,8 @@ _sites.give_reason(
     _DDP,
     "_sync_buffers",
     "for DDP's buffers",
-    "DistributedDataParallel sends the buffers of the model, such as those of BatchNorm, in each forward of the wrapped\n"
-    "model, also when it is only evaluated: call it on all ranks, or the unwrapped one (model.module) on one rank.",
+    "DistributedDataParallel sends the buffers of the model, such as those of BatchNorm, in each forward of the\n"
+    "wrapped model, also when it is only evaluated: call it on all ranks, or the unwrapped one, model.module, on one.",
 )
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])

@@ -77,8 +77,8 @@ class _Waiting:
             return
         other = self.store.get(f"lockstep/here/{self.rank}").decode()
         text = (
-            f"two processes claim rank {self.rank} of {self.size}, pid {other} and pid {os.getpid()}: give each its own "
-            f"RANK, 0 to {self.size - 1}"
+            f"two processes claim rank {self.rank} of {self.size}, pid {other} and pid {os.getpid()}: give each its "
+            f"own RANK, 0 to {self.size - 1}"
         )
         self.store.set("lockstep/wrong", text)
         self._give_up()
@@ -121,8 +121,8 @@ class _Waiting:
         if 0 not in here:
             blame = " (rank 0 may itself wait for the others, in PyTorch's store)"
         return (
-            f"{late}{blame}; here: {names_of(here)}. See whether {self.size} processes were started, WORLD_SIZE, and what "
-            "those that are missing printed. The time limit is the timeout of init_process_group, "
+            f"{late}{blame}; here: {names_of(here)}. See whether {self.size} processes were started, WORLD_SIZE, and "
+            "what those that are missing printed. The time limit is the timeout of init_process_group, "
             f"{self.timeout_ms / 1e3:g} s"
         )
 

@@ -25,7 +25,7 @@ _INT64 = 3
 def _number(query, name):
     text = query.get(name.lower(), os.environ.get(name, ""))
     if not text.isdigit():
-        raise errors.BadArgument(f"lockstep://: {name} is {text!r}, and neither a number nor given to init_process_group")
+        raise errors.BadArgument(f"lockstep://: {name} is {text!r}: give a number, or tell it to init_process_group")
     return int(text)
 
 
