@@ -66,11 +66,14 @@ class Communicator:
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
         handle = ctypes.c_void_p()
-        status = _without_signals(lambda: C.ls_group_open(ctypes.byref(options), ctypes.byref(handle)))
+
+        def call():
+            status = C.ls_group_open(ctypes.byref(options), ctypes.byref(handle))
+            return status, "" if status == OK else said()
+
+        status, why = _without_signals(call)
         if status != OK:
-            raise errors.class_of(status)(
-                f"the group of all ranks cannot be opened: {text_of(status)}; a message on standard error says more"
-            )
+            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
         return cls(handle.value, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):
@@ -107,7 +110,7 @@ class Communicator:
                 kind = errors.class_of(cause)
                 report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
                 return kind(report, rank, operation)
-        return kind(f"{text_of(status)}; a message on standard error says more")
+        return kind(said() or text_of(status))
 
     def check(self, status):
         if status != OK:
@@ -164,6 +167,12 @@ class Communicator:
         if self.pump is not None:
             self.pump.stop()
         C.ls_group_close(handle)
+
+
+def said():
+    """What the last call of this thread that failed has said on standard error."""
+    text = ctypes.create_string_buffer(1024)
+    return text.value.decode(errors="replace") if C.ls_last_error(text, len(text)) else ""
 
 
 def text_of(status):
