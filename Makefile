@@ -6,6 +6,8 @@ FAULT ?= leave
 YARDSTICKS ?=
 BENCH ?=
 FULL ?=
+SUITE ?=
+PYTHON ?= build/venv/bin/python
 BUILD := build/release
 
 help: ## this list
@@ -21,6 +23,11 @@ demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow,
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check
 	@tools/verify
+
+check-torch-suite: ## the tests of torch.distributed that ship with PyTorch, with Lockstep beside gloo; SUITE='--only …'
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch || \
+		{ echo 'check-torch-suite: NOT RUN, as PyTorch cannot be had' >&2; exit 1; }
+	@$(PYTHON) python/torch_suite/run.py $(SUITE)
 
 asan: ## unit and rank tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup check
@@ -65,4 +72,4 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang check asan tsan nightly bench install format tidy clean release
+.PHONY: help demo demo-hang check check-torch-suite asan tsan nightly bench install format tidy clean release
