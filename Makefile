@@ -11,7 +11,7 @@ PYTHON ?= build/venv/bin/python
 BUILD := build/release
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits

@@ -26,7 +26,7 @@ import table
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(_HERE))
-# Before the tests are loaded. More threads would not survive a fork, and three ranks have few processors anyway.
+# Before the tests are loaded. More threads would not survive a fork, and ranks have few processors anyway.
 _SETTINGS = {
     "BACKEND": "gloo",  # see cases.py
     "INIT_METHOD": "file:///",  # each test makes its own; some only run with a file
@@ -34,7 +34,7 @@ _SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "120",
 }
-_RANKS = 3  # as in PyTorch's own runs on machines without GPUs
+_RANKS = 4  # some tests want exactly so many
 _MORE_RANKS = 8  # of tests that say they need more, which PyTorch's own runs skip
 _LOG_BYTES = 20000  # what is kept of what a failed test wrote
 
@@ -43,7 +43,7 @@ def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", metavar="SUBSTRING", help="tests whose names contain it")
     parser.add_argument("--backend", choices=["lockstep", "gloo", "both"], default="both")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="tests at a time, each of three ranks or more")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="tests at a time, each of four ranks or eight")
     parser.add_argument("--limit", type=float, default=180, metavar="SECONDS", help="for one test (180)")
     parser.add_argument("--spawn", action="store_true", help="ranks load PyTorch each for itself: ten times slower")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each test so many times")

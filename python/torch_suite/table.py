@@ -75,7 +75,7 @@ def _text(version, results, chosen):
     ours, gloo = results["lockstep"].tests, results["gloo"].tests
     both = sorted(set(ours) & set(gloo))
     skipped = [name for name in both if "skip" == ours[name]["outcome"] == gloo[name]["outcome"]]
-    lines = [f"PyTorch {version}, {len(both)} tests, CPU.", "", *_counts(results), ""]
+    lines = [f"PyTorch {version}, {len(both)} tests, on the CPU.", "", *_counts(results), ""]
     lines += ["### Tests that are run", "", "| test | ranks | lockstep | gloo | |", "|---|---|---|---|---|"]
     for name in both:
         if name in skipped:
