@@ -21,7 +21,8 @@ KINDS = {
     "empty_rows": lambda r: torch.zeros(0, 5),
     "offset": lambda r: number(r, 101)[1:],
     "flipped_view": lambda r: number(r, 50).as_strided((10,), (5,)),
-    "negated": lambda r: torch.complex(number(r, 20), number(r + 1, 20)).conj().imag,
+    "negated_and_strided": lambda r: torch.complex(number(r, 20), number(r + 1, 20)).conj().imag,
+    "negated": lambda r: torch._neg_view(number(r, 20)),
     "parameter": lambda r: torch.nn.Parameter(number(r, 7)),
 }
 kinds = pytest.mark.parametrize("kind", list(KINDS))
