@@ -14,8 +14,9 @@ import torch.distributed as dist
 import torch
 from lockstep import _sites
 from lockstep.torch import _end, _functional, _group
+from lockstep.torch._recorder import dump_flight_recorder
 
-__all__ = ["ProcessGroup"]
+__all__ = ["ProcessGroup", "dump_flight_recorder"]
 
 ProcessGroup = _group.ProcessGroup
 
