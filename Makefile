@@ -7,9 +7,12 @@ YARDSTICKS ?=
 BENCH ?=
 FULL ?=
 BUILD := build/release
+PYTHON ?=
+TORCH_PYTHON = $(or $(PYTHON),build/venv/bin/python)
+TORCH_ENV = LD_LIBRARY_PATH=$(abspath $(BUILD)) PYTHONPATH=$(abspath python)
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
@@ -17,6 +20,14 @@ demo: release ## train on handwritten digits with 4 ranks
 demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow, …
 	@LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000 $(BUILD)/lockstep run -n $(RANKS) \
 		$(BUILD)/examples/train_digits --fault=$(FAULT) || true
+
+demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
+	@tools/setup-torch
+	@build/venv/bin/python examples/torch/train_gpt.py
+
+demo-torch-hang: ## the same with a fault: FAULT=leave, killed, stopped, operation, shape, slow
+	@tools/setup-torch
+	@build/venv/bin/python examples/torch/train_gpt.py --fault $(FAULT) || true
 
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check
@@ -42,6 +53,14 @@ bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machi
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
 	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
+bench-torch: release ## torch.distributed over Lockstep beside gloo; BENCH='--write-doc', PYTHON=…: with PyTorch
+	@$(if $(PYTHON),,tools/setup-torch --without-package)
+	@$(TORCH_ENV) $(TORCH_PYTHON) test/bench/torch_bench.py $(BENCH)
+
+campaign-torch: release ## 50 ranks killed and 50 stopped while they train with PyTorch; BENCH='--write-doc', PYTHON=…
+	@$(if $(PYTHON),,tools/setup-torch --without-package)
+	@$(TORCH_ENV) $(TORCH_PYTHON) python/tests/campaign.py $(BENCH)
+
 install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))
 	@meson compile -C $(BUILD) >/dev/null
@@ -65,4 +84,5 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang check asan tsan nightly bench install format tidy clean release
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check asan tsan nightly bench bench-torch campaign-torch install format tidy \
+	clean release

@@ -2,12 +2,15 @@
 """One group of the C library: opening and making, waiting, errors, closing."""
 
 import ctypes
+import os
 import threading
 import time
 
-from lockstep import errors
+from lockstep import _sites, errors
 from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
 
+# Behind a report of the library, which names what C programs set.
+_IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
@@ -42,6 +45,7 @@ class Communicator:
         self.rank = rank
         self.size = size
         self.parent = parent
+        self.process = os.getpid()  # a forked child has nothing of its own to close
         self.inside = set()  # who is in a call that may wait: close() waits for them
         self.pending = {}  # handle → Work, so that buffers live as long as operations
         self.lock = threading.Lock()  # of the works
@@ -64,7 +68,9 @@ class Communicator:
         handle = ctypes.c_void_p()
         status = _without_signals(lambda: C.ls_group_open(ctypes.byref(options), ctypes.byref(handle)))
         if status != OK:
-            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {text_of(status)}")
+            raise errors.class_of(status)(
+                f"the group of all ranks cannot be opened: {text_of(status)}; a message on standard error says more"
+            )
         return cls(handle.value, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):
@@ -87,7 +93,8 @@ class Communicator:
         failure = Failure(size=ctypes.sizeof(Failure))
         if self.handle is None or C.ls_group_failure(self.handle, ctypes.byref(failure)) != OK:
             return OK, -1, 0, ""
-        return failure.status, failure.rank, failure.operation, failure.text.decode(errors="replace")
+        report = _sites.explain(failure.text.decode(errors="replace"))
+        return failure.status, failure.rank, failure.operation, report
 
     def error(self, status):
         """The exception for a status that a call of this group returned."""
@@ -97,7 +104,9 @@ class Communicator:
         if issubclass(kind, (errors.GroupError, errors.ProcessError)):
             cause, rank, operation, report = self.failure()
             if cause != OK:
-                return errors.class_of(cause)(report, rank, operation)
+                kind = errors.class_of(cause)
+                report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
+                return kind(report, rank, operation)
         return kind(f"{text_of(status)}; a message on standard error says more")
 
     def check(self, status):
@@ -132,22 +141,28 @@ class Communicator:
         if self.handle is not None:
             C.ls_group_abort(self.handle, reason.encode(errors="replace"))
 
-    def close(self):
-        """Leaves the group. Operations under way end for all ranks with an error; threads that wait in it are waited
-        for."""
+    def still_pending(self):
+        """Works of operations that are not over."""
+        return [work for work in list(self.pending.values()) if not work.is_completed()]
+
+    def close(self, reason="a rank closed the group with operations of its own under way"):
+        """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
+        wait in it are waited for."""
+        if self.handle is not None and self.process == os.getpid() and self.still_pending():
+            self.abort(reason)
+            for work in list(self.pending.values()):
+                work.settle()
         handle, self.handle = self.handle, None
-        if handle is None:
+        if handle is None or self.process != os.getpid():
             return
-        if self.inside - {threading.get_ident()}:
+        others = self.inside - {threading.get_ident()}
+        if others:
             C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
-            while self.inside - {threading.get_ident()}:
-                time.sleep(0.001)
+        while others:
+            time.sleep(0.001)
+            others = self.inside - {threading.get_ident()}
         if self.pump is not None:
-            if self.pending:
-                C.ls_group_abort(handle, b"a rank closed the group with operations under way")
             self.pump.stop()
-        for work in list(self.pending.values()):
-            work.drop()
         C.ls_group_close(handle)
 
 

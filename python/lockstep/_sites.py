@@ -3,6 +3,9 @@
 
 It must cost little, as every operation has one: a frame's code object and the position in it are looked up by
 identity, and the text is made only once for each place.
+
+Some functions that are skipped call for a reason that their caller may not know of. Such a reason is added to the
+text, and a report that has it explains it.
 """
 
 import os
@@ -10,8 +13,12 @@ import sys
 
 _LABEL_BYTES = 95  # what the library keeps of one
 
+_TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _skipped_folders = [os.path.dirname(__file__) + os.sep]
-_codes = {}  # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped)
+# id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
+_codes = {}
+_reasons = {}  # (end of a file's name, function) → reason
+_explanations = {}  # reason → what a report says about it
 
 
 def skip_folder(path):
@@ -20,31 +27,76 @@ def skip_folder(path):
     _codes.clear()
 
 
+def give_reason(file, function, reason, explanation=None):
+    """Calls from within this function, of a file in a folder that is skipped, are made for this reason. If functions
+    call each other, that of the innermost holds."""
+    _reasons[file, function] = reason
+    if explanation:
+        _explanations[reason] = explanation
+    _codes.clear()
+
+
+def explain(report):
+    """The report, and what is to be known of the reasons that it names."""
+    return "\n".join([report, *(text for reason, text in _explanations.items() if reason in report)])
+
+
 def _learn(code):
     name = code.co_filename
-    skipped = name.startswith("<") or name.startswith(tuple(_skipped_folders))
-    entry = _codes[id(code)] = (code, None if skipped else {})
+    skipped = name.startswith(("<", *_skipped_folders)) and not name.startswith(_TYPED)
+    found = (why for (file, function), why in _reasons.items() if function == code.co_name and name.endswith(file))
+    entry = _codes[id(code)] = (code, None if skipped else {}, next(found, None) if skipped else None)
     return entry
 
 
-def _text(frame):
+def _text(frame, reason):
     code = frame.f_code
     name = getattr(code, "co_qualname", code.co_name)
     line = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-    return f"{line} ({name})".encode()[:_LABEL_BYTES] if name != "<module>" else line.encode()[:_LABEL_BYTES]
+    end = f" {reason}" if reason else ""
+    text = f"{line} ({name})" if name != "<module>" else line
+    return text.encode()[: _LABEL_BYTES - len(end)] + end.encode()
+
+
+def is_user(code):
+    """Whether it is of neither PyTorch nor this package."""
+    return (_codes.get(id(code)) or _learn(code))[1] is not None
+
+
+def frame():
+    """The frame of the innermost place outside of PyTorch and this package; None if there is none."""
+    found = sys._getframe(1)
+    while found is not None and not is_user(found.f_code):
+        found = found.f_back
+    return found
 
 
 def here():
     """The innermost place outside of PyTorch and this package; None if there is none."""
     frame = sys._getframe(1)
+    reason = None
     while frame is not None:
         code = frame.f_code
         entry = _codes.get(id(code)) or _learn(code)
         places = entry[1]
         if places is not None:
-            text = places.get(frame.f_lasti)
+            where = (frame.f_lasti, reason) if reason else frame.f_lasti
+            text = places.get(where)
             if text is None:
-                text = places[frame.f_lasti] = _text(frame)
+                text = places[where] = _text(frame, reason)
             return text
+        reason = reason or entry[2]
         frame = frame.f_back
     return None
+
+
+def of_trace(trace):
+    """Where an exception passed the innermost place that is not skipped, else the innermost of all: "train.py:42"."""
+    place = inner = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        inner = f"{os.path.basename(code.co_filename)}:{trace.tb_lineno}"
+        if (_codes.get(id(code)) or _learn(code))[1] is not None:
+            place = inner
+        trace = trace.tb_next
+    return place or inner

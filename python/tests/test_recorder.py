@@ -238,6 +238,8 @@ def test_what_is_no_job(place, capsys):
 
 def test_frames():
     assert _frames("train.py:42 (Net.step)") == [{"name": "Net.step", "filename": "train.py", "line": 42}]
+    assert _frames("train.py:4 (f) for DDP's buckets")[0]["name"] == "f for DDP's buckets"
+    assert _frames("train.py:4 (f.<locals>.g")[0] == {"name": "f.<locals>.g", "filename": "train.py", "line": 4}
     assert _frames("train.py:42") == [{"name": "<module>", "filename": "train.py", "line": 42}]
     assert _frames("libx.so+0x12 (f)") == [{"name": "f", "filename": "libx.so+0x12", "line": 0}]
     assert _frames("") == []

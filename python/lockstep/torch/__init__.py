@@ -13,15 +13,45 @@ import torch.distributed as dist
 
 import torch
 from lockstep import _sites
-from lockstep.torch import _end, _functional, _group
+from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _rendezvous, _work
+from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
+from lockstep.torch._phases import phase, phase_report
 from lockstep.torch._recorder import dump_flight_recorder
 
-__all__ = ["ProcessGroup", "dump_flight_recorder"]
+__all__ = [
+    "MappedBuckets",
+    "ProcessGroup",
+    "dump_flight_recorder",
+    "empty",
+    "empty_like",
+    "full",
+    "mapped_buckets",
+    "ones",
+    "phase",
+    "phase_report",
+    "share",
+    "tensor",
+    "zeros",
+]
 
 ProcessGroup = _group.ProcessGroup
 
 _sites.skip_folder(os.path.dirname(torch.__file__))
+_DDP = "nn/parallel/distributed.py"
+_sites.give_reason(_DDP, "_pre_forward", "for DDP's buckets")
+_sites.give_reason(
+    _DDP,
+    "_sync_buffers",
+    "for DDP's buffers",
+    "DistributedDataParallel sends the buffers of the model, such as those of BatchNorm, in each forward of the\n"
+    "wrapped model, also when it is only evaluated: call it on all ranks, or the unwrapped one, model.module, on one.",
+)
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
+    _graphs.keep_out(
+        _collectives.Collectives, _points.Points, ProcessGroup, _work.Work, _points.Receive, _work.Done, _work.Several
+    )
+    _phases.watch()
+    _rendezvous.register()
     _end.watch()

@@ -3,6 +3,7 @@
 
 import ctypes
 import threading
+from datetime import timedelta
 
 import torch
 from torch._C._distributed_c10d import (
@@ -22,7 +23,7 @@ from torch._C._distributed_c10d import (
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
 from lockstep._sites import here
-from lockstep.torch import _tensors
+from lockstep.torch import _sparse, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
@@ -37,6 +38,7 @@ _REDUCE_OPS = {
     ReduceOp.BXOR: 7,
     ReduceOp.PREMUL_SUM: 8,
 }
+_SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
 
 
@@ -71,7 +73,7 @@ class Collectives:
             raise communicator.error(status)
         op = options.handle
         if not options.awaited:
-            return Work(communicator, op, result, keep, finish)
+            return Work(communicator, op, result, keep, finish, options.label)
         me = threading.get_ident()
         communicator.inside.add(me)
         try:
@@ -79,7 +81,7 @@ class Collectives:
             while status == PENDING:  # handlers of signals run here
                 status = C.ls_wait(op, 0)
         except BaseException:
-            Work(communicator, op, result, keep, finish)  # it goes on, so its buffers must stay
+            Work(communicator, op, result, keep, finish, options.label)  # it goes on, so its buffers must stay
             raise
         finally:
             communicator.inside.discard(me)
@@ -109,11 +111,13 @@ class Collectives:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
+        if tensor.is_sparse:
+            return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
         options = self._options(opts, factor)
         where = buffer.data_ptr()
-        dtype = reducible(tensor, "all_reduce")
+        dtype = reducible(tensor, "all_reduce", number)
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
         status = C.ls_allreduce(
             self.communicator.handle, where, where, buffer.numel(), dtype, number, ctypes.byref(options)
@@ -129,7 +133,7 @@ class Collectives:
         options = self._options(opts, factor)
         many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
         status = C.ls_allreduce_many(
-            self.communicator.handle, many, len(buffers), reducible(tensors[0], call), number, ctypes.byref(options)
+            self.communicator.handle, many, len(buffers), reducible(tensors[0], call, number), number, ctypes.byref(options)
         )
         return self._run(status, options, tensors, buffers, self._copies(tensors, buffers))
 
@@ -160,7 +164,7 @@ class Collectives:
             where,
             where if is_root else None,
             buffer.numel(),
-            reducible(tensor, "reduce"),
+            reducible(tensor, "reduce", number),
             number,
             opts.rootRank,
             ctypes.byref(options),
@@ -175,12 +179,16 @@ class Collectives:
         return self._run(status, options, ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        """Every call tells who is missing; this one has a time limit of its own."""
+        """Every call tells who is missing; this one has a time limit of its own, and names itself as gloo's does."""
         opts = BarrierOptions()
         if timeout is not None:
-            opts.timeout = timeout
+            opts.timeout = max(timeout, _SHORTEST)
         opts.asyncOp = False
-        self.barrier(opts)
+        try:
+            self.barrier(opts)
+        except errors.TimedOut as error:
+            text = f"Rank {self.communicator.rank} timed out in monitoredBarrier: {error.report}"
+            raise errors.TimedOut(text, error.rank, error.operation) from None
 
     # ---- parts of ranks, one behind the other ----
 
@@ -224,7 +232,7 @@ class Collectives:
             send.data_ptr(),
             recv.data_ptr(),
             recv.numel(),
-            reducible(input, call),
+            reducible(input, call, number),
             number,
             ctypes.byref(options),
         )
@@ -410,7 +418,7 @@ class Collectives:
                 f"{counts[self.communicator.rank]}"
             )
         options = self._options(opts, factor)
-        handle, dtype = self.communicator.handle, reducible(output, call)
+        handle, dtype = self.communicator.handle, reducible(output, call, number)
         if all(count == counts[0] for count in counts):
             status = C.ls_reduce_scatter(
                 handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)

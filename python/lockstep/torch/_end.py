@@ -2,45 +2,72 @@
 """The end of the interpreter: groups that are open are left, peers learn why, and nothing hangs."""
 
 import atexit
+import multiprocessing.util
+import os
 import sys
 import weakref
 
+from lockstep import _sites
+
 _open = weakref.WeakSet()
-_failed = None  # what ended the program, if it was an exception
+_watched = 0  # the process whose end is watched
+_failed = None  # the exception that nobody has caught
 
 
 def opened(communicator):
+    global _watched
     _open.add(communicator)
+    if _watched != os.getpid():
+        _watched = os.getpid()
+        # Processes of multiprocessing end past atexit, and know of nothing that was registered before them.
+        multiprocessing.util.Finalize(None, _leave, exitpriority=100)
+
+
+def _describe(error):
+    """"ValueError at train.py:42: no such image": the place comes first, as of a long text only the beginning is kept."""
+    where = _sites.of_trace(error.__traceback__)
+    first = str(error).splitlines()
+    return f"{type(error).__name__}{f' at {where}' if where else ''}{': ' + first[0] if first else ''}"
 
 
 def _remember(previous):
     def hook(kind, value, trace):
         global _failed
-        where = ""
-        while trace is not None:
-            where = f" ({trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno})"
-            trace = trace.tb_next
-        first = str(value).splitlines()
-        _failed = f"{kind.__name__}: {first[0] if first else ''}{where}"
-        previous(kind, value, _failed and value.__traceback__)
+        _failed = value
+        previous(kind, value, trace)
 
     return hook
 
 
+def _reason():
+    """What ends the program before its time; None: nothing. Processes of multiprocessing end with the exception still
+    on its way."""
+    error = _failed or sys.exc_info()[1]
+    if isinstance(error, SystemExit):
+        if not error.code:
+            return None
+        if error.__context__ is None:
+            return f"it ends with code {error.code}"
+        error = error.__context__
+    return _describe(error) if error is not None else None
+
+
 def _leave():
+    reason = _reason()
     for communicator in sorted(_open, key=lambda c: c.parent is None):
-        if communicator.handle is None:
+        if communicator.handle is None or communicator.process != os.getpid():
             continue
-        if communicator.pending:
-            names = sorted({str(work) for work in communicator.pending.values()})
+        if reason is not None:
+            communicator.abort(reason)
+        pending = communicator.still_pending()
+        if pending and reason is None:
+            names = sorted({str(work) for work in pending})
             print(
-                f"lockstep: rank {communicator.rank} ends with {len(communicator.pending)} operations under way that "
-                f"nobody has waited for: {', '.join(names[:5])}",
+                f"lockstep: rank {communicator.rank} ends with {len(pending)} operations under way that nobody has "
+                f"waited for: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}",
                 file=sys.stderr,
             )
-        if _failed:
-            communicator.abort(_failed)
-        communicator.close()
+        communicator.close("the program ended with operations of its own under way")
 
 
 def watch():

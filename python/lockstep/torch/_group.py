@@ -8,8 +8,9 @@ from torch.distributed import distributed_c10d
 
 from lockstep import errors
 from lockstep._communicator import Communicator
+from lockstep._library import OK
 from lockstep._sites import here
-from lockstep.torch import _end, _meeting
+from lockstep.torch import _end, _meeting, _phases
 from lockstep.torch._collectives import Collectives
 from lockstep.torch._points import Points
 from lockstep.torch._work import Several, milliseconds
@@ -28,6 +29,7 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         self._name = ""
         self._desc = ""
         self._coalescing = None
+        self.looks = 0  # of _phases
         _end.opened(communicator)
 
     # ---- what it is ----
@@ -110,6 +112,13 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         works, self._coalescing = self._coalescing or [], None
         return Several(works)
 
+    def all_gather_single(self, output, input, opts=None):
+        if self.looks < _phases.LOOKS:
+            _phases.look_for_model(self)
+        return super().all_gather_single(output, input, opts)
+
+    _allgather_base = all_gather_single
+
     def _run(self, status, options, *rest):
         work = super()._run(status, options, *rest)
         if self._coalescing is not None:
@@ -125,12 +134,19 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
     def shutdown(self):
         self.communicator.close()
 
+    def error(self):
+        """The exception that calls of the closed group raise, None while it is open: for those who caught another one,
+        as DistributedDataParallel raises a RuntimeError that has only the text."""
+        status, rank, operation, report = self.communicator.failure()
+        return errors.class_of(status)(report, rank, operation) if status != OK else None
+
     def failure(self):
         """The report on why the group is closed, "" while it is open."""
         return self.communicator.failure()[3]
 
 
-def _default_group():
+def default_group():
+    """The group of all ranks, if it is one of this package and open."""
     group = dist.GroupMember.WORLD
     return group if isinstance(group, ProcessGroup) and group.communicator.handle is not None else None
 
@@ -138,7 +154,7 @@ def _default_group():
 def create(options, backend_options=None):
     """What torch.distributed calls for a new group, on its members alone."""
     timeout_ms = milliseconds(options.timeout)
-    parent = _default_group() if options.global_ranks_in_group else None
+    parent = default_group() if options.global_ranks_in_group else None
     if parent is not None:
         communicator = parent.communicator.from_members(
             list(options.global_ranks_in_group), _meeting.tag_of(options.group_id), timeout_ms, here()

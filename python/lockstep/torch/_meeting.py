@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the ranks of a process group find each other: through the store that torch.distributed gives them."""
+"""How the ranks of a process group find each other: through the store that torch.distributed gives them.
+
+    lockstep/rank/R      how many processes have claimed rank R
+    lockstep/here/R      its pid
+    lockstep/wrong       why they cannot meet: who finds it out tells all
+    lockstep/meeting     from rank 0, when all are here: where
+
+Who waits long says for whom. C would do that as well, but not before all are known to be here.
+"""
 
 import json
 import os
 import socket
+import sys
+import time
 import uuid
 import zlib
+
+import torch.distributed as dist
 
 from lockstep import errors
 from lockstep._communicator import Communicator
 
+_LOOK_S = 0.02
+_LINGER_S = 2.0
+
 _launched = False  # the launcher's meeting serves each process once
+_met = None  # a group whose ranks have met without a store: see _rendezvous.py
 
 
 def _machine():
@@ -31,16 +47,107 @@ def _can_use_launcher(size):
     return not _launched and "LOCKSTEP_RENDEZVOUS" in os.environ and os.environ.get("WORLD_SIZE") == str(size)
 
 
+def _patience_s():
+    text = os.environ.get("LOCKSTEP_PATIENCE_MS", "")
+    return int(text) / 1e3 if text.isdigit() else 10.0
+
+
+def names_of(ranks):
+    """ "rank 1", "ranks 1 and 2", "ranks 1, 2 and 3" """
+    texts = [str(rank) for rank in ranks]
+    if len(texts) == 1:
+        return f"rank {texts[0]}"
+    return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
+
+
+class _Waiting:
+    """The ranks that share a store, as one of them sees them while it waits."""
+
+    def __init__(self, store, rank, size, timeout_ms):
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.timeout_ms = timeout_ms
+        self.begin = time.monotonic()
+        self.told = False
+
+    def claim(self):
+        if self.store.add(f"lockstep/rank/{self.rank}", 1) == 1:
+            self.store.set(f"lockstep/here/{self.rank}", str(os.getpid()))
+            return
+        other = self.store.get(f"lockstep/here/{self.rank}").decode()
+        text = (
+            f"two processes claim rank {self.rank} of {self.size}, pid {other} and pid {os.getpid()}: give each its "
+            f"own RANK, 0 to {self.size - 1}"
+        )
+        self.store.set("lockstep/wrong", text)
+        self._give_up()
+
+    def _give_up(self):
+        """Rank 0 may keep the store, so it stays until the others have read why."""
+        knowing = self.store.add("lockstep/knowing", 1)
+        end = time.monotonic() + _LINGER_S
+        while self.rank == 0 and knowing <= len(self._here()) and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+            knowing = self.store.add("lockstep/knowing", 0)
+        raise errors.DuplicateRank(self.store.get("lockstep/wrong").decode())
+
+    def until(self, keys):
+        """Returns when all keys are there."""
+        while not self.store.check(keys):
+            if self.store.check(["lockstep/wrong"]):
+                self._give_up()
+            waited = time.monotonic() - self.begin
+            if 1e3 * waited >= self.timeout_ms:
+                raise errors.RankMissing(self._text(waited), self._missing()[0])
+            if not self.told and waited >= _patience_s():
+                self.told = True
+                if self.rank == min(self._here()):
+                    print(f"lockstep: {self._text(waited)}", file=sys.stderr, flush=True)
+            time.sleep(_LOOK_S)
+
+    def _here(self):
+        return [rank for rank in range(self.size) if self.store.check([f"lockstep/here/{rank}"])]
+
+    def _missing(self):
+        here = self._here()
+        # All may have come at this very moment.
+        return [rank for rank in range(self.size) if rank not in here] or [0]
+
+    def _text(self, waited):
+        here = self._here()
+        late = f"rank {self.rank} has waited {waited:.1f} s for {names_of(self._missing())} of {self.size}"
+        blame = ""
+        if 0 not in here:
+            blame = " (rank 0 may itself wait for the others, in PyTorch's store)"
+        return (
+            f"{late}{blame}; here: {names_of(here)}. See whether {self.size} processes were started, WORLD_SIZE, and "
+            "what those that are missing printed. The time limit is the timeout of init_process_group, "
+            f"{self.timeout_ms / 1e3:g} s"
+        )
+
+
 def open_all(store, rank, size, timeout_ms, open_timeout_ms):
     """The group of all ranks that share the store. Rank 0 says there where to meet; all look whether they can."""
-    global _launched
+    global _launched, _met
+    if _met is not None and (_met.rank, _met.size) == (rank, size):
+        communicator, _met = _met, None
+        return communicator
+    waiting = _Waiting(store, rank, size, open_timeout_ms)
     here = {"host": socket.gethostname(), "machine": _machine()}
-    if store.add(f"lockstep/rank/{rank}", 1) != 1:
-        raise errors.DuplicateRank(f"two processes claim rank {rank}: each needs a RANK of its own")
-    if rank == 0:
-        place = "" if _can_use_launcher(size) else f"unix:lockstep-{uuid.uuid4().hex}"
-        store.set("lockstep/meeting", json.dumps({**here, "place": place}))
-    meeting = json.loads(bytes(store.get("lockstep/meeting")))
+    try:
+        waiting.claim()
+        if rank == 0:
+            waiting.until([f"lockstep/here/{other}" for other in range(size)])
+            place = "" if _can_use_launcher(size) else f"unix:lockstep-{uuid.uuid4().hex}"
+            store.set("lockstep/meeting", json.dumps({**here, "place": place}))
+        else:
+            waiting.until(["lockstep/meeting"])
+        meeting = json.loads(bytes(store.get("lockstep/meeting")))
+    except dist.DistNetworkError as error:
+        raise errors.RankMissing(
+            f"PyTorch's store is gone, which rank 0 or the launcher keeps: see what it printed ({error})", 0
+        ) from error
     if meeting["machine"] != here["machine"]:
         raise errors.Unsupported(
             f"rank 0 is on {meeting['host']}, rank {rank} on {here['host']}: this version works on one machine"
@@ -49,6 +156,12 @@ def open_all(store, rank, size, timeout_ms, open_timeout_ms):
     if not meeting["place"]:
         _launched = True
     return communicator
+
+
+def keep_met(communicator):
+    """For the next call of open_all."""
+    global _launched, _met
+    _launched, _met = True, communicator
 
 
 def tag_of(name):

@@ -41,7 +41,7 @@ class Points:
         )
         if status != OK:
             raise self.communicator.error(status)
-        return Work(self.communicator, op.value, tensors, buffer)
+        return Work(self.communicator, op.value, tensors, buffer, None, options.label)
 
     def recv(self, tensors, src, tag=0):
         (tensor,) = tensors
@@ -62,7 +62,7 @@ class Points:
         if status != OK:
             raise self.communicator.error(status)
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
-        work = Receive(self.communicator, op.value, tensors, (buffer, message), finish)
+        work = Receive(self.communicator, op.value, tensors, (buffer, message), finish, options.label)
         work._message = message
         return work
 

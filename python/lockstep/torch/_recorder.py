@@ -97,11 +97,11 @@ def _known_collectives():
 
 
 def _frames(site):
-    """Of "train.py:42 (train_step)", "train.py:42" or "module+0x1234 (function)"."""
-    match = re.fullmatch(r"(.*?)(?::(\d+))?(?: \((.*)\))?", site)
+    """Of "train.py:42 (train_step) for DDP's buckets", "train.py:42" or "module+0x1234 (function)"."""
+    match = re.fullmatch(r"(.*?)(?::(\d+))?(?: \(([^)]*)\)?)?( for .*)?", site)
     if not site or not match:
         return []
-    return [{"name": match[3] or "<module>", "filename": match[1], "line": int(match[2] or 0)}]
+    return [{"name": (match[3] or "<module>") + (match[4] or ""), "filename": match[1], "line": int(match[2] or 0)}]
 
 
 def _entry(rank, operation, name, group, number, sizes, p2p=False):

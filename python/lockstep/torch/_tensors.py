@@ -23,14 +23,27 @@ _DTYPES = {
     torch.complex128: 14,
 }
 BYTES = _DTYPES[torch.uint8]
+# Reductions by their numbers in the library → dtypes for which they mean nothing.
+_FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+_COMPLEX = frozenset((torch.complex64, torch.complex128))
+_UNDEFINED = {
+    1: ("average", frozenset((torch.bool,))),
+    2: ("min", _COMPLEX),
+    3: ("max", _COMPLEX),
+    4: ("product", _COMPLEX),
+    5: ("band", _FLOATING | _COMPLEX),
+    6: ("bor", _FLOATING | _COMPLEX),
+    7: ("bxor", _FLOATING | _COMPLEX),
+    8: ("premultiplied sum", frozenset(_DTYPES) - _FLOATING - _COMPLEX),
+}
 
 
 def refuse(tensor, call):
     """Raises what is wrong with a tensor that is not strided and in host memory."""
     if tensor.layout is not torch.strided:
         raise errors.Unsupported(
-            f"{call}: the tensor is {str(tensor.layout).replace('torch.', '')}, and only dense ones can be sent; "
-            "use tensor.to_dense(), or nn.Embedding(sparse=False)"
+            f"{call}: the tensor is {str(tensor.layout).replace('torch.', '')}, and only dense ones can be sent, and "
+            "sparse_coo by all_reduce; use tensor.to_dense()"
         )
     raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
 
@@ -44,11 +57,15 @@ def plain(tensor, call):
     return tensor
 
 
-def reducible(tensor, call):
-    """The library's number of its dtype; an error for one that it cannot reduce."""
+def reducible(tensor, call, op):
+    """The library's number of its dtype; an error for one that it cannot reduce by `op`."""
     dtype = _DTYPES.get(tensor.dtype)
+    if op in _UNDEFINED and tensor.dtype in _UNDEFINED[op][1]:
+        raise errors.Unsupported(f"{call}: {_UNDEFINED[op][0]} is not defined for elements of {tensor.dtype}")
     if dtype is None:
-        raise errors.Unsupported(f"{call}: {tensor.dtype} cannot be reduced; convert the tensor, for example to float32")
+        raise errors.Unsupported(
+            f"{call}: {tensor.dtype} cannot be reduced; convert the tensor, for example to float32"
+        )
     return dtype
 
 

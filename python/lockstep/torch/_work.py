@@ -33,25 +33,31 @@ class Work(_Work):
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
     finish  called once after success, to bring results where the caller wants them; None: they are there
+    label   where it was called, if that is known
     """
 
-    def __init__(self, communicator, op, result=(), keep=None, finish=None):
+    def __init__(self, communicator, op, result=(), keep=None, finish=None, label=None):
         super().__init__()
         self._communicator = communicator
         self._op = op
         self._result = result
         self._keep = keep
         self._finish = finish
+        self._label = label
         self._waiters = 0
         self._status = None
         self._error = None
         self._future = None
+        self._base = None  # completes the future; None: it is complete, or nobody has asked for one
         pending = communicator.pending
         if len(pending) >= _SWEEP:
             for other in list(pending.values()):
                 other.is_completed()
         # Handles of short messages are shared: each keeps what is under way, and those are over.
         pending[id(self)] = self
+
+    def __str__(self):
+        return f"called from {self._label.decode(errors='replace')}" if self._label else "of an unknown place"
 
     # ---- the end ----
 
@@ -73,6 +79,16 @@ class Work(_Work):
             if self._status is not None and self._waiters == 0 and self._op is not None:
                 C.ls_op_free(self._op)
                 self._op = None
+        self._complete()
+
+    def _complete(self):
+        """The future, by whoever is the first to see that the operation is over. What is attached to it is run here."""
+        if self._base is None or self._status is None:
+            return
+        with self._communicator.lock:
+            base, self._base = self._base, None
+        if base is not None:
+            base.set_result(None)
 
     def _enter(self):
         """False: it is over."""
@@ -91,19 +107,6 @@ class Work(_Work):
             finally:
                 self._leave(status)
         return self._status is not None
-
-    def drop(self):
-        """The group is closed: nobody will learn how it ended."""
-        with self._communicator.lock:
-            if self._status is not None:
-                return
-            self._status, self._error = -1, errors.Aborted("the process group was destroyed meanwhile")
-            self._communicator.pending.pop(id(self), None)
-            self._finish = None
-            if self._waiters == 0:
-                C.ls_test(self._op)
-                C.ls_op_free(self._op)
-                self._op = None
 
     # ---- what torch.distributed asks ----
 
@@ -137,17 +140,31 @@ class Work(_Work):
 
     def get_future(self):
         with self._communicator.lock:
-            made = self._future is None
-            if made:
-                base = torch.futures.Future()
-                self._future = base.then(self._outcome)
-        if not made:
-            return self._future
-        if self._status is not None:
-            base.set_result(None)
-        else:
-            self._communicator_pump().put(self, base)
+            if self._future is not None:
+                return self._future
+            self._base = torch.futures.Future()
+            self._future = self._base.then(self._outcome)
+        if self._status is None:
+            self._communicator_pump().put(self)
+        self._complete()
         return self._future
+
+    def has_future(self):
+        return self._future is not None
+
+    def settle(self, before=None):
+        """Returns when it is over, and the future complete, however it ended. `before` is called in between."""
+        if self._enter():
+            status = PENDING
+            try:
+                status = self._communicator.wait(self._op)
+            finally:
+                if before is not None:
+                    before()
+                self._leave(status)
+        elif before is not None:
+            before()
+        self._complete()
 
     def _outcome(self, _):
         if self._error is not None:
@@ -160,9 +177,6 @@ class Work(_Work):
             if communicator.pump is None:
                 communicator.pump = Pump()
             return communicator.pump
-
-    def _get_op_type(self):
-        return "lockstep"
 
 
 class Done(_Work):
@@ -247,9 +261,9 @@ class Pump:
         self._stopped = False
         self._threads = []
 
-    def put(self, work, future):
+    def put(self, work):
         with self._condition:
-            self._queue.append((work, future))
+            self._queue.append(work)
             self._call_leader()
 
     def stop(self):
@@ -271,6 +285,11 @@ class Pump:
         self._threads.append(thread)
         thread.start()
 
+    def _pass_on(self):
+        with self._condition:
+            self._led = False
+            self._call_leader()
+
     def _run(self):
         while True:
             with self._condition:
@@ -281,9 +300,5 @@ class Pump:
                 if not self._queue:
                     return
                 self._led = True
-                work, future = self._queue.popleft()
-            work._await()
-            with self._condition:
-                self._led = False
-                self._call_leader()
-            future.set_result(None)
+                work = self._queue.popleft()
+            work.settle(self._pass_on)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors in memory that the other ranks of this machine reach without a copy."""
+
+import ctypes
+import weakref
+
+import torch
+
+from lockstep import errors
+from lockstep._library import C, OK
+
+
+def _free(communicator, address):
+    if communicator.handle is not None:
+        C.ls_free(communicator.handle, address)
+
+
+def _communicator(group):
+    from lockstep.torch._group import default_group
+
+    group = group or default_group()
+    communicator = getattr(group, "communicator", None)
+    if communicator is None or communicator.handle is None:
+        raise errors.BadArgument("memory is given by a process group of the backend lockstep; open one first")
+    return communicator
+
+
+def _size_of(size):
+    return torch.Size(size[0]) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
+
+
+def empty(*size, dtype=None, group=None, requires_grad=False):
+    """As torch.empty, on the CPU. Collectives of such tensors copy nothing on the way. A tensor must not be used after
+    its process group has been destroyed."""
+    communicator = _communicator(group)
+    dtype = dtype or torch.get_default_dtype()
+    shape = _size_of(size)
+    count = shape.numel()
+    if count == 0:
+        return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
+    address = ctypes.c_void_p()
+    status = C.ls_alloc(communicator.handle, count * dtype.itemsize, ctypes.byref(address))
+    communicator.check(status)
+    kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
+    block = kind.from_address(address.value)
+    weakref.finalize(block, _free, communicator, address.value).atexit = False
+    tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
+    return tensor.requires_grad_(requires_grad)
+
+
+def zeros(*size, dtype=None, group=None, requires_grad=False):
+    """As torch.zeros; see empty."""
+    return empty(*size, dtype=dtype, group=group).zero_().requires_grad_(requires_grad)
+
+
+def ones(*size, dtype=None, group=None, requires_grad=False):
+    """As torch.ones; see empty."""
+    return empty(*size, dtype=dtype, group=group).fill_(1).requires_grad_(requires_grad)
+
+
+def full(size, value, *, dtype=None, group=None, requires_grad=False):
+    """As torch.full; see empty."""
+    return empty(size, dtype=dtype, group=group).fill_(value).requires_grad_(requires_grad)
+
+
+def empty_like(tensor, *, dtype=None, group=None, requires_grad=False):
+    """As torch.empty_like, always contiguous; see empty."""
+    return empty(tensor.shape, dtype=dtype or tensor.dtype, group=group, requires_grad=requires_grad)
+
+
+def tensor(data, *, dtype=None, group=None, requires_grad=False):
+    """A copy of `data` (whatever torch.as_tensor takes) in such memory."""
+    source = torch.as_tensor(data, dtype=dtype)
+    copy = empty(source.shape, dtype=source.dtype, group=group)
+    copy.copy_(source.detach())
+    return copy.requires_grad_(requires_grad)
+
+
+# ---- memory that is there already ----
+
+
+def share(buffer, group=None):
+    """Moves the tensor's storage into shared memory, where it stays for all that look at it, and shows it to the other
+    ranks. Collective: all ranks share a tensor of theirs at the same point. True if peers reach it now; False if the
+    system, or the limit of 64 ranges of a rank, does not allow that: then everything works as before, with copies."""
+    communicator = _communicator(group)
+    storage = buffer.untyped_storage()
+    descriptor, size = -1, 0
+    if storage.nbytes():
+        # It belongs to the storage, and has no name in any file system.
+        descriptor, size = storage._share_fd_cpu_()
+    status = C.ls_register(communicator.handle, storage.data_ptr(), size, descriptor, 0)
+    if status != OK and not issubclass(errors.class_of(status), errors.CallError):
+        raise communicator.error(status)
+    return status == OK
+
+
+class MappedBuckets:
+    """State of the hook mapped_buckets: `ddp.register_comm_hook(lockstep.torch.MappedBuckets(), mapped_buckets)`.
+
+    group  of the model; None: the default group
+    """
+
+    def __init__(self, group=None):
+        self.group = group
+        self.shared = {}  # where a bucket's elements lie → its bytes
+
+
+def mapped_buckets(state, bucket):
+    """A communication hook of DistributedDataParallel that averages gradients as it does itself, in buckets that the
+    other ranks reach without a copy. With gradient_as_bucket_view=True gradients are views of them."""
+    from lockstep.torch._group import default_group
+
+    group = state.group or default_group()
+    buffer = bucket.buffer()
+    if state.shared.get(buffer.data_ptr()) != buffer.nbytes:
+        share(buffer, group)
+        state.shared[buffer.data_ptr()] = buffer.nbytes
+    options = torch.distributed.AllreduceOptions()
+    options.reduceOp = torch.distributed.ReduceOp.AVG
+    return group.allreduce([buffer], options).get_future().then(lambda future: future.value()[0])

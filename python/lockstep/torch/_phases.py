@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Phases of a training step by themselves: data, forward, backward, optimizer.
+
+Whose models they are is learned from PyTorch's own hooks: DistributedDataParallel when it takes the module in, FSDP2
+at the first collective in its forward pass, optimizers by their step hooks. From then on
+
+    data       from the end of the optimizer's step (or of backward, or of an evaluation) to the next forward
+    forward    from there to the first gradient of the output, so that the loss counts as forward
+    backward   to the end of autograd's run
+    optimizer  its step
+
+so no time of a training loop is left out, and none counted twice.
+"""
+
+import contextlib
+import sys
+import threading
+
+import torch
+from torch.nn.modules import module as _modules
+from torch.optim import optimizer as _optimizers
+
+from lockstep._library import C
+from lockstep.torch._hints import EpochWatch
+
+LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
+
+_current = None  # (communicator, name, thread): the phase that has been begun here
+
+
+def _end():
+    global _current
+    current, _current = _current, None
+    if current is None or current[2] != threading.get_ident():
+        return
+    communicator, name, _ = current
+    if communicator.handle is not None:
+        C.ls_phase_end(communicator.handle, name)
+
+
+def _begin(communicator, name):
+    """Ends the phase that this thread is in, and begins another one. Another thread's stays as it is."""
+    global _current
+    me = threading.get_ident()
+    if _current is not None and _current[2] != me:
+        return
+    _end()
+    if communicator.handle is not None and C.ls_phase_begin(communicator.handle, name) == 0:
+        _current = (communicator, name, me)
+
+
+class _Watch:
+    """The hooks on one model."""
+
+    def __init__(self, model, communicator):
+        self.communicator = communicator
+        self.in_backward = False
+        self.epochs = EpochWatch(silent=communicator.rank != 0)
+        model.register_forward_pre_hook(self._before_forward, prepend=True)
+        model.register_forward_hook(self._after_forward)
+
+    def _before_forward(self, model, inputs):
+        if model.training:
+            self.epochs.look()
+        _begin(self.communicator, b"forward")
+
+    def _after_forward(self, model, inputs, output):
+        tensor = _first_with_gradient(output)
+        if tensor is None:
+            _begin(self.communicator, b"data")  # an evaluation
+        else:
+            tensor.register_hook(self._first_gradient)
+
+    def _first_gradient(self, gradient):
+        if not self.in_backward:
+            self.in_backward = True
+            _begin(self.communicator, b"backward")
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_gradients)
+
+    def _end_of_gradients(self):
+        """DistributedDataParallel waits for its buckets in a callback that comes after this one, without Python. Waited
+        for here, it is this thread that goes on with them, its wait is seen, and counted as one."""
+        error = None
+        for work in list(self.communicator.pending.values()):
+            if work.has_future():
+                work.settle()
+                error = error or work.exception()
+        if error is not None:
+            raise error.with_traceback(None)  # a future would tell its text alone
+        torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
+
+    def _after_backward(self):
+        self.in_backward = False
+        _begin(self.communicator, b"data")
+
+
+def _first_with_gradient(output):
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad else None
+    if isinstance(output, dict):
+        output = output.values()
+    if isinstance(output, (list, tuple)) or hasattr(output, "__iter__"):
+        for part in output:
+            found = _first_with_gradient(part)
+            if found is not None:
+                return found
+    return None
+
+
+def _communicator_of(group):
+    communicator = getattr(group, "communicator", None)
+    return communicator if communicator is not None and communicator.handle is not None else None
+
+
+# ---- models ----
+
+
+def _registered(module, name, submodule):
+    """Of each submodule that any module takes in: DistributedDataParallel takes in its model as `module`."""
+    if name == "module" and isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        communicator = _communicator_of(getattr(module, "process_group", None))
+        if communicator is None:
+            from lockstep.torch._group import default_group
+
+            communicator = _communicator_of(default_group())
+        if communicator is not None:
+            _Watch(module, communicator)
+
+
+def look_for_model(group):
+    """In a collective: whether it is part of the forward pass of a model of FSDP2 that is not watched yet. That is
+    the outermost module on the stack which is one."""
+    group.looks += 1
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    if group.looks > LOOKS or kind is None:
+        group.looks = LOOKS
+        return
+    frame, root = sys._getframe(1), None
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and isinstance(frame.f_locals.get("self"), kind):
+            root = frame.f_locals["self"]
+        frame = frame.f_back
+    if root is not None:
+        group.looks = LOOKS
+        watch = _Watch(root, group.communicator)
+        watch._before_forward(root, ())
+
+
+# ---- optimizers ----
+
+
+def _before_step(optimizer, arguments, keywords):
+    if _current is not None:
+        _begin(_current[0], b"optimizer")
+
+
+def _after_step(optimizer, arguments, keywords):
+    if _current is not None and _current[1] == b"optimizer":
+        _begin(_current[0], b"data")
+
+
+# ---- what users call ----
+
+
+@contextlib.contextmanager
+def phase(name, group=None):
+    """A phase of the program's own, such as "data/image": `with lockstep.torch.phase("data/image"): …`. Inside of
+    one that is under way it must begin with that one's name and a slash."""
+    from lockstep.torch._group import default_group
+
+    communicator = _communicator_of(group or default_group())
+    begun = communicator is not None and C.ls_phase_begin(communicator.handle, name.encode()) == 0
+    try:
+        yield
+    finally:
+        if begun and communicator.handle is not None:
+            C.ls_phase_end(communicator.handle, name.encode())
+
+
+def phase_report(group=None):
+    """Who keeps the others waiting, in which phase, and what that costs; then a table of all ranks and phases. Any
+    rank, at any time; the others need not take part."""
+    import ctypes
+
+    from lockstep.torch._group import default_group
+
+    communicator = _communicator_of(group or default_group())
+    if communicator is None:
+        return ""
+    text = ctypes.create_string_buffer(1 << 16)
+    communicator.check(C.ls_phase_report(communicator.handle, text, len(text)))
+    return text.value.decode(errors="replace")
+
+
+def watch():
+    _modules.register_module_module_registration_hook(_registered)
+    _optimizers.register_optimizer_step_pre_hook(_before_step)
+    _optimizers.register_optimizer_step_post_hook(_after_step)

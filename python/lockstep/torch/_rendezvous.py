@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""init_process_group(…, init_method="lockstep://"): ranks meet by the library first, and by PyTorch's store then.
+
+With env:// PyTorch's store comes first. It waits for half an hour for a rank that was never started, and cannot say
+which; another program at MASTER_PORT makes it wait, and so do two ranks 0. The library knows all of them by name, at
+once or after LOCKSTEP_OPEN_TIMEOUT_MS. The environment is that of env://.
+"""
+
+import ctypes
+import os
+from urllib.parse import parse_qsl, urlparse
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import default_pg_timeout
+
+from lockstep import errors
+from lockstep._communicator import Communicator
+from lockstep._library import C, OP_OPTIONS_BYTES, OpOptions
+from lockstep.torch import _meeting
+from lockstep.torch._work import milliseconds
+
+_INT64 = 3
+
+
+def _number(query, name):
+    text = query.get(name.lower(), os.environ.get(name, ""))
+    if not text.isdigit():
+        raise errors.BadArgument(f"lockstep://: {name} is {text!r}: give a number, or tell it to init_process_group")
+    return int(text)
+
+
+def _place(url, query):
+    """Where to meet, None: the launcher's environment says it to the library."""
+    if not url.netloc and not query:
+        return None
+    address = url.netloc or f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+    return "tcp:" + address.replace("localhost", "127.0.0.1")
+
+
+def _tell_port(communicator, port):
+    """That of rank 0."""
+    number = ctypes.c_int64(port)
+    options = OpOptions(size=OP_OPTIONS_BYTES, label=b"init_process_group")
+    where = ctypes.addressof(number)
+    communicator.check(C.ls_broadcast(communicator.handle, where, where, 1, _INT64, 0, ctypes.byref(options)))
+    return number.value
+
+
+def _rendezvous(url, timeout=default_pg_timeout, **_):
+    parts = urlparse(url)
+    query = dict(parse_qsl(parts.query))
+    rank, size = _number(query, "RANK"), _number(query, "WORLD_SIZE")
+    limit_ms = 0 if timeout == default_pg_timeout else milliseconds(timeout)
+    communicator = Communicator.open(rank, size, _place(parts, query), limit_ms, limit_ms)
+    store = None
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    port = _tell_port(communicator, store.port if rank == 0 else 0)
+    if rank != 0:
+        store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=timeout, wait_for_workers=False)
+    _meeting.keep_met(communicator)
+    yield store, rank, size
+    raise RuntimeError("lockstep:// serves one init_process_group")
+
+
+def register():
+    dist.register_rendezvous_handler("lockstep", _rendezvous)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all tests of the package share: the pool of ranks, and the closing line that tools/verify counts."""
+
+import os
+import sys
+
+import pytest
+
+# The package of this tree, and no other that may be installed; the processes of ranks inherit both.
+_PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, _PYTHON)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PYTHON, os.environ.get("PYTHONPATH")]))
+for _name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCKSTEP_RENDEZVOUS"):
+    os.environ.pop(_name, None)  # those of a launcher that runs the tests are not ours
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-docs", action="store_true", help="write the tables that tests generate into doc/")
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory):
+    from pool import Pool
+
+    pool = Pool(str(tmp_path_factory.mktemp("ranks")))
+    yield pool
+    pool.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    count = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error")}
+    terminalreporter.write_line(f"{count['passed']} passed, {count['failed'] + count['error']} failed")

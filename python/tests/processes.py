@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Scripts as processes of their own: started as users start them, ended at a time limit, and what they wrote."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import namedtuple
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIMIT_S = 180  # several times what a loaded machine needs
+
+Ended = namedtuple("Ended", "code text")
+
+_LAUNCHED = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+|LOCKSTEP_RENDEZVOUS|TORCHELASTIC_\w+)$")
+
+
+def environment(**more):
+    """Without what a launcher of the tests themselves has set."""
+    kept = {name: value for name, value in os.environ.items() if not _LAUNCHED.match(name)}
+    path = os.pathsep.join(filter(None, [os.path.join(ROOT, "python"), os.environ.get("PYTHONPATH")]))
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in more.items()}}
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def program(name):
+    """Of the build that is tested, which lies beside its library, or of the virtual environment; None if missing."""
+    folders = [os.environ.get("LD_LIBRARY_PATH", ""), os.path.dirname(sys.executable), os.environ.get("PATH", "")]
+    return shutil.which(name, path=os.pathsep.join(filter(None, folders)))
+
+
+def start(command, **env):
+    """In a session of its own, so that its ranks can be ended with it."""
+    return subprocess.Popen(
+        command,
+        env=environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def finish(process):
+    try:
+        text = process.communicate(timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(f"not over after {LIMIT_S} s; it wrote:\n{process.communicate()[0]}") from None
+    return Ended(process.returncode, text)
+
+
+def run(command, **env):
+    return finish(start(command, **env))
+
+
+def run_ranks(script, ranks=(0, 1), world_size=None, port=None, **env):
+    """A process of `script` for each of `ranks`, as by hand. One that ends before all have ended may be killed."""
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or free_port(), "WORLD_SIZE": world_size or len(ranks)}
+    processes = [start([sys.executable, str(script)], **common, RANK=rank, **env) for rank in ranks]
+    try:
+        return [finish(process) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

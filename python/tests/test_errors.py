@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes wrong between ranks: every survivor gets the same cause, as an exception that names call sites."""
+
+import os
+import signal
+import time
+
+import lockstep
+import pytest
+import torch
+import torch.distributed as dist
+
+HERE = os.path.basename(__file__)
+
+
+def line_of(text):
+    """The line of this file with this text, which stands in it once behind '# at:'."""
+    with open(__file__, encoding="utf-8") as file:
+        (number,) = [i for i, line in enumerate(file, 1) if line.rstrip().endswith(f"# at: {text}")]
+    return f"{HERE}:{number}"
+
+
+def expect(outcome, kind, *texts):
+    assert isinstance(outcome.error, kind), outcome.trace or f"no error, exit code {outcome.exitcode}"
+    assert isinstance(outcome.error, lockstep.Error) and isinstance(outcome.error, dist.DistBackendError)
+    for text in texts:
+        assert text in str(outcome.error), f"{text!r} is not in:\n{outcome.error}"
+
+
+# ---- mismatches ----
+
+
+def mismatch(how):
+    first = dist.get_rank() == 0
+    tensor = torch.ones(10)
+    if how == "operation":
+        if first:
+            dist.all_reduce(tensor)  # at: operation 0
+        else:
+            dist.broadcast(tensor, 0)  # at: operation 1
+    elif how == "shape":
+        tensor = tensor if first else torch.ones(11)
+        dist.all_reduce(tensor)  # at: shape
+    elif how == "dtype":
+        tensor = tensor if first else torch.ones(10, dtype=torch.float64)
+        dist.all_reduce(tensor)  # at: dtype
+    elif how == "root":
+        dist.broadcast(tensor, 0 if first else 1)  # at: root
+    elif how == "reduction":
+        dist.all_reduce(tensor, dist.ReduceOp.SUM if first else dist.ReduceOp.MAX)  # at: reduction
+    else:
+        parts = [torch.zeros(10), torch.zeros(10 if first else 20)]
+        dist.all_gather(parts, parts[dist.get_rank()])  # at: uneven
+    dist.barrier()
+    dist.barrier()
+
+
+SITES = {"operation": ("operation 0", "operation 1")}
+
+
+@pytest.mark.parametrize("how", ["operation", "shape", "dtype", "root", "reduction", "uneven"])
+def test_mismatch(ranks, how):
+    sites = [line_of(text) for text in SITES.get(how, (how, how))]
+    for outcome in ranks.outcomes(2, mismatch, how, fresh=True):
+        expect(outcome, lockstep.Mismatch, *sites, "rank 0", "rank 1", "(mismatch)")
+
+
+def message_mismatch(how):
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(10), 1)  # at: send
+        dist.barrier()
+    else:
+        dist.recv(torch.ones(5) if how == "shorter" else torch.ones(10, dtype=torch.int32), 0)  # at: recv
+    dist.barrier()
+
+
+@pytest.mark.parametrize("how", ["shorter", "dtype"])
+def test_messages_that_do_not_fit(ranks, how):
+    for outcome in ranks.outcomes(2, message_mismatch, how, fresh=True):
+        expect(outcome, (lockstep.Mismatch, lockstep.Truncated), line_of("send"), line_of("recv"))
+
+
+# ---- ranks that are gone ----
+
+
+def summed():
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    return tensor[0].item()
+
+
+def leaves():
+    summed()
+    if dist.get_rank() == 1:
+        dist.destroy_process_group()
+        return
+    summed()  # at: survivor of leave
+
+
+def test_a_rank_that_leaves(ranks):
+    first, second, third = ranks.outcomes(3, leaves, fresh=True)
+    assert not second.failed, second.trace
+    for outcome in (first, third):
+        expect(outcome, lockstep.PeerLeft, "rank 1", "summed", f"{HERE}:")
+        assert outcome.error.rank == 1 and outcome.error.status == "PEER_LEFT"
+        assert isinstance(outcome.error, lockstep.PeerLost)
+
+
+def dies(how):
+    summed()
+    if dist.get_rank() == 1:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(7)
+    summed()
+
+
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_a_rank_that_dies(ranks, how):
+    first, second, third = ranks.outcomes(3, dies, how, fresh=True)
+    assert second.exitcode == (-9 if how == "kill" else 7)
+    for outcome in (first, third):
+        expect(outcome, lockstep.PeerDied, "rank 1", f"{HERE}:")
+        assert outcome.error.rank == 1 and outcome.error.status == "PEER_DIED"
+
+
+def peer_is_killed(operation):
+    """Rank 1 is killed; the error that rank 0 gets, and after how long."""
+    calls = {
+        "recv": lambda: dist.recv(torch.ones(3), 1),
+        "barrier": lambda: dist.barrier(),
+        "long": lambda: dist.all_reduce(torch.ones(2_000_000)),
+        "irecv": lambda: dist.irecv(torch.ones(3), 1).wait(),
+        "async": lambda: dist.all_reduce(torch.ones(3), async_op=True).wait(),
+        "future": lambda: dist.all_reduce(torch.ones(3), async_op=True).get_future().wait(),
+    }
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    try:
+        calls[operation]()
+    except Exception as error:
+        return error, time.monotonic() - start
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize("operation", ["recv", "barrier", "long", "irecv", "async", "future"])
+def test_every_wait_ends_when_a_rank_is_killed(ranks, operation):
+    first, second = ranks.outcomes(2, peer_is_killed, operation, fresh=True)
+    assert second.exitcode == -9 and not first.failed, first.trace
+    error, seconds = first.value
+    assert "rank 1" in str(error) and f"{HERE}:" in str(error) and "peer_is_killed" in str(error)
+    if operation == "future":  # PyTorch makes the exception, and keeps the text
+        assert "PeerDied" in str(error)
+    else:
+        assert isinstance(error, lockstep.PeerDied)
+    assert seconds < 10
+
+
+def raises():
+    summed()
+    if dist.get_rank() == 1:
+        raise KeyError("no such sample")
+    summed()
+
+
+def test_a_rank_that_raises_and_ends_its_group(ranks):
+    """As a program does whose `finally` destroys the group."""
+    first, second = ranks.outcomes(2, raises_and_destroys, fresh=True)
+    assert isinstance(second.error, KeyError)
+    expect(first, lockstep.PeerLeft, "rank 1")
+
+
+def raises_and_destroys():
+    try:
+        raises()
+    finally:
+        dist.destroy_process_group()
+
+
+# ---- deadlocks ----
+
+
+def two_receives(how):
+    peer = 1 - dist.get_rank()
+    if how == "blocking":
+        dist.recv(torch.zeros(3), peer)  # at: blocking
+    elif how == "waited":
+        dist.irecv(torch.zeros(3), peer).wait()  # at: waited
+    else:
+        if dist.get_rank() == 0:
+            dist.recv(torch.zeros(3), peer)  # at: mixed 0
+        dist.all_reduce(torch.zeros(3))  # at: mixed 1
+
+
+@pytest.mark.parametrize("how", ["blocking", "waited", "mixed"])
+def test_deadlock(ranks, how):
+    start = time.monotonic()
+    sites = [line_of(text) for text in (("mixed 0", "mixed 1") if how == "mixed" else (how,))]
+    for outcome in ranks.outcomes(2, two_receives, how, fresh=True):
+        expect(outcome, lockstep.Deadlock, *sites, "rank 0", "rank 1", "wait for each other")
+    assert time.monotonic() - start < 15
+
+
+def across_groups():
+    """Two groups, two collectives, in opposite order, each in the one thread of its rank."""
+    groups = [dist.new_group(), dist.new_group()]
+    for group in groups if dist.get_rank() == 0 else groups[::-1]:
+        dist.all_reduce(torch.ones(3), group=group)  # at: across
+
+
+def test_deadlock_across_groups(ranks):
+    for outcome in ranks.outcomes(2, across_groups, fresh=True):
+        expect(outcome, lockstep.Deadlock, line_of("across"))
+
+
+# ---- afterwards ----
+
+
+def again():
+    """After an error both ranks destroy and init, in the same processes."""
+    try:
+        two_receives("blocking")
+    except lockstep.Deadlock as error:
+        first = str(error)
+    try:
+        summed()
+    except lockstep.Deadlock as error:
+        assert str(error) == first, "the first cause is what every later call tells"
+    store = dist.distributed_c10d._get_default_store()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    dist.init_process_group("lockstep", store=dist.PrefixStore("again", store), rank=rank, world_size=size)
+    return summed()
+
+
+def test_init_again_after_an_error(ranks):
+    assert ranks(2, again, fresh=True) == [2.0, 2.0]
+
+
+def one_of_two_groups():
+    """An error of one group leaves the other one alone."""
+    group = dist.new_group()
+    try:
+        dist.all_reduce(torch.ones(3 + dist.get_rank()), group=group)
+        dist.barrier(group=group)
+    except lockstep.Mismatch:
+        return summed()
+    raise AssertionError("no error")
+
+
+def test_an_error_closes_its_group_alone(ranks):
+    assert ranks(2, one_of_two_groups, fresh=True) == [2.0, 2.0]

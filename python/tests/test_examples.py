@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The examples of PyTorch, under each launcher that they name, and what survivors are told when a rank fails."""
+
+import os
+import re
+import sys
+
+import processes
+import pytest
+
+EXAMPLES = os.path.join(processes.ROOT, "examples", "torch")
+SMALL = ["--steps", "4", "--width", "96", "--layers", "2", "--context", "32", "--fault-step", "2"]
+LAUNCHERS = ["python", "torchrun", "lockstep run"]
+
+
+def command(launcher, script, *arguments, ranks=2):
+    path = [os.path.join(EXAMPLES, script), *arguments]
+    if launcher == "python":
+        return [sys.executable, *path]
+    if launcher == "torchrun":
+        limits = ["--shutdown-timeout", "5"]  # a stopped rank is not ended by SIGTERM
+        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *limits, *path]
+    program = processes.program("lockstep")
+    if program is None:
+        pytest.skip("the program lockstep is neither beside the library nor in PATH")
+    return [program, "run", "-n", str(ranks), sys.executable, *path]
+
+
+def run(launcher, script, *arguments, ranks=2):
+    port = processes.free_port()
+    more = {"PYTHONUNBUFFERED": 1, "MASTER_PORT": port}
+    if launcher == "torchrun":
+        arguments_of = command(launcher, script, *arguments, ranks=ranks)
+        return processes.run(arguments_of[:3] + ["--master-port", str(port)] + arguments_of[3:], **more)
+    return processes.run(command(launcher, script, *arguments, ranks=ranks), **more)
+
+
+def check_difference(ended):
+    assert ended.code == 0, ended.text
+    difference = re.search(r"largest difference to one process: (\S+)", ended.text)
+    assert difference and float(difference[1]) < 1e-4, ended.text
+
+
+# ---- train_gpt ----
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_gpt_ends_with_the_same_loss_on_both(launcher):
+    ended = run(launcher, "train_gpt.py", *SMALL)
+    assert ended.code == 0, ended.text
+    assert re.search(r"The same loss on both: \d\.\d+, difference \d\.\de[+-]\d\d", ended.text)
+    for backend in ("lockstep", "gloo"):
+        shown = rf"{backend} +step 4/4  loss \d\.\d{{4}}  +[\d,]+ tokens/s  communication +\d+\.\d %"
+        assert re.search(shown, ended.text)
+        assert re.search(rf"{backend} +\d\.\d{{5}} +[\d,]+ +\d+\.\d ms +\d+\.\d %", ended.text)
+    assert "\r" not in ended.text and "\x1b" not in ended.text
+
+
+def test_gpt_shows_a_bar_on_a_terminal():
+    """One line that is drawn again, and no wider than the terminal."""
+    import pty
+
+    terminal, other = pty.openpty()
+    process = processes.subprocess.Popen(
+        [sys.executable, os.path.join(EXAMPLES, "train_gpt.py"), *SMALL, "--backend", "lockstep"],
+        env=processes.environment(COLUMNS=90),
+        stdin=processes.subprocess.DEVNULL,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+    )
+    os.close(other)
+    text = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        text += part
+        if not part:
+            break
+    os.close(terminal)
+    text = text.decode()
+    assert process.wait(processes.LIMIT_S) == 0, text
+    bars = re.findall(r"\r(lockstep [^\r\x1b]*)\x1b\[K", text)
+    assert bars and "step 4/4" in bars[-1] and "█" in bars[-1]
+    assert max(len(bar) for bar in bars) < 90
+    assert text.count("\x1b[1A") == len(bars) - 1
+
+
+def test_gpt_differs_where_losses_differ():
+    """The comparison can fail: losses that are not of the same steps."""
+    code = (
+        "import sys; sys.argv = ['train_gpt.py']; import train_gpt; from display import Meter\n"
+        "meters = [Meter(name, 1, 1, True) for name in ('lockstep', 'gloo')]; meters[0].loss = 2e-5\n"
+        "sys.exit(0 if train_gpt.compare(meters) else 1)"
+    )
+    ended = processes.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {EXAMPLES!r})\n{code}"])
+    assert ended.code == 1
+    assert "THE LOSSES DIFFER: 0.0000200, difference 2.0e-05" in ended.text
+
+
+# Exception, who survives, and what each of them is told; places are lines of the script.
+FAULTS = {
+    "leave": ("PeerLeft", [0], r"rank 1 finished after all-reduce #9 while rank 0 waits in all-reduce #10"),
+    "killed": ("PeerDied", [0], r"rank 1 \(pid \d+\) (was killed by SIGKILL \(9\)|died of an unknown cause) after "),
+    "stopped": ("TimedOut", [0], r"rank 1 \(pid \d+\) is stopped after all-reduce #9 while rank 0 waits in "),
+    "operation": ("Mismatch", [0, 1], r"different operations as #11: rank 0 all-reduce, rank 1 broadcast"),
+    "shape": ("Mismatch", [0, 1], r"all-reduce #11 with different counts: rank 0 has 1, rank 1 has 3"),
+    "slow": ("TimedOut", [0], r"rank 1 is elsewhere \(its last operation was all-reduce #9"),
+}
+
+
+def lines_of(pattern):
+    with open(os.path.join(EXAMPLES, "train_gpt.py"), encoding="utf-8") as file:
+        return [number for number, line in enumerate(file, 1) if re.search(pattern, line)]
+
+
+# All of them as it starts its ranks itself; with the others where they have a part in it.
+STARTED = [("python", fault) for fault in FAULTS]
+STARTED += [(launcher, fault) for launcher in LAUNCHERS[1:] for fault in ("killed", "stopped", "shape")]
+
+
+@pytest.mark.parametrize("launcher, fault", STARTED)
+def test_gpt_survivors_are_told(launcher, fault):
+    kind, survivors, told = FAULTS[fault]
+    ended = run(launcher, "train_gpt.py", *SMALL, "--fault", fault)
+    assert ended.code != 0
+    text = re.sub(r"(?m)^\[\d\] ", "", ended.text)  # of lockstep run
+    for rank in survivors:
+        block = re.search(rf"rank {rank}: lockstep\.{kind} in step 2, raised at train_gpt\.py:(\d+)\n((  .*\n)+)", text)
+        assert block, ended.text
+        assert re.search(told, block[2]), ended.text
+        called = [int(number) for number in re.findall(r"called from train_gpt\.py:(\d+) \(Training\.\w+\)", block[2])]
+        assert int(block[1]) in called, ended.text
+        assert int(block[1]) in lines_of(r"loss\.backward\(\)|dist\.all_reduce\(|dist\.broadcast\("), ended.text
+    if kind == "TimedOut":
+        assert "[LS-WAITING]" in text  # told long before the time limit
+    assert len(re.findall(r"rank \d: lockstep\.\w+ in step", text)) == len(survivors)
+
+
+# ---- the usual scripts ----
+
+
+def test_usual_ddp():
+    check_difference(run("python", "usual_ddp.py"))
+
+
+@pytest.mark.parametrize("script", ["fsdp2.py", "pipeline.py"])
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+def test_usual_scripts_of_launchers(script, launcher):
+    check_difference(run(launcher, script))
+
+
+def test_a_pipeline_of_three():
+    check_difference(run("torchrun", "pipeline.py", ranks=3))

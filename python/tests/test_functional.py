@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Functional collectives, eager and compiled, and functions of torch.distributed in compiled code."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import torch.distributed.nn.functional as differentiable
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from training import Model, seeded, state, train
+
+
+def mine(count=12):
+    return torch.arange(float(count)) + dist.get_rank()
+
+
+def permutation():
+    size = dist.get_world_size()
+    return [(rank + 1) % size for rank in range(size)]
+
+
+CALLS = {
+    "all_reduce": lambda g: functional.all_reduce(mine(), "sum", g),
+    "all_reduce_avg": lambda g: functional.all_reduce(mine(), "avg", g),
+    "all_reduce_max": lambda g: functional.all_reduce(mine(), "max", g),
+    "all_reduce_coalesced": lambda g: functional.all_reduce_coalesced([mine(), mine(3)], "sum", g),
+    "broadcast": lambda g: functional.broadcast(mine(), 1, g),
+    "all_gather": lambda g: functional.all_gather_tensor(mine().view(4, 3), 0, g),
+    "all_gather_columns": lambda g: functional.all_gather_tensor(mine().view(4, 3), 1, g),
+    "all_gather_coalesced": lambda g: functional.all_gather_into_tensor_coalesced([mine(), mine(3)], g),
+    "reduce_scatter": lambda g: functional.reduce_scatter_tensor(mine(24), "sum", 0, g),
+    "reduce_scatter_columns": lambda g: functional.reduce_scatter_tensor(mine(24).view(2, 12), "sum", 1, g),
+    "reduce_scatter_coalesced": lambda g: functional.reduce_scatter_tensor_coalesced(
+        [mine(24), mine(12)], "sum", [0, 0], g
+    ),
+    "all_to_all": lambda g: functional.all_to_all_single(mine(), None, None, g),
+    "permute": lambda g: functional.permute_tensor(mine(), permutation(), g),
+}
+
+
+def plain(value):
+    return functional.wait_tensor(value).clone() if isinstance(value, torch.Tensor) else [plain(v) for v in value]
+
+
+def eager(name):
+    return plain(CALLS[name](dist.group.WORLD))
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_eager(ranks, name):
+    if name == "all_reduce_avg":  # gloo has no averages
+        assert all(torch.equal(value, torch.arange(12.0) + 0.5) for value in ranks(2, eager, name))
+    else:
+        ranks.default_both(2, eager, name)
+
+
+def in_a_group():
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        return None
+    return plain([functional.all_reduce(mine(), "sum", group), functional.all_gather_tensor(mine(), 0, group)])
+
+
+def test_in_a_group_of_some_ranks(ranks):
+    ranks.default_both(3, in_a_group)
+
+
+def all_gather_out():
+    size = dist.get_world_size()
+    out = torch.zeros(12 * size)
+    name = dist.group.WORLD.group_name
+    result = torch.ops._c10d_functional.all_gather_into_tensor_out(mine(), size, name, out=out)
+    torch.ops._c10d_functional.wait_tensor(result)
+    return out
+
+
+def test_all_gather_into_a_given_tensor(ranks):
+    ranks.default_both(2, all_gather_out)
+
+
+# ---- compiled ----
+
+
+def compiled(function, *args):
+    torch._dynamo.reset()
+    return torch.compile(function, backend="aot_eager", fullgraph=True)(*args)
+
+
+def functional_graph(x, y):
+    group = dist.group.WORLD
+    total = functional.all_reduce(x * 2, "sum", group)
+    gathered = functional.all_gather_tensor(y, 0, group)
+    part = functional.reduce_scatter_tensor(gathered * 3, "sum", 0, group)
+    return total + 1, gathered + part.sum(), functional.all_to_all_single(x, None, None, group)
+
+
+def compiled_functional():
+    return compiled(functional_graph, mine(), mine(4))
+
+
+def test_compiled_functional_collectives(ranks):
+    ranks.default_both(2, compiled_functional)
+
+
+def dist_graph(x):
+    dist.all_reduce(x)
+    out = torch.zeros(2 * x.numel())
+    dist.all_gather_into_tensor(out, x + 1)
+    part = torch.zeros_like(x)
+    dist.reduce_scatter_tensor(part, out)
+    swapped = torch.zeros_like(x)
+    dist.all_to_all_single(swapped, part + dist.get_rank())
+    return x + part, swapped
+
+
+def compiled_dist():
+    return compiled(dist_graph, mine())
+
+
+def test_compiled_functions_of_torch_distributed(ranks):
+    ranks.default_both(2, compiled_dist)
+
+
+def asynchronous_graph(x):
+    work = dist.all_reduce(x, async_op=True)
+    y = torch.ones(3) * 2
+    work.wait()
+    return x.sum() + y
+
+
+def compiled_asynchronous():
+    torch._dynamo.reset()
+    return torch.compile(asynchronous_graph, backend="aot_eager")(mine())
+
+
+def test_compiled_asynchronous_operations(ranks):
+    ranks.default_both(2, compiled_asynchronous)
+
+
+def compiled_ddp():
+    torch._dynamo.reset()
+    model = torch.compile(DDP(seeded(Model)), backend="aot_eager")
+    losses = train(model)
+    return losses, state(model)
+
+
+def test_compiled_ddp(ranks):
+    ranks.default_both(2, compiled_ddp, tolerance=1e-5)
+
+
+# ---- differentiable ----
+
+
+def gradients():
+    leaf = mine().requires_grad_()
+    total = differentiable.all_reduce(leaf * 2)
+    gathered = differentiable.all_gather(leaf)
+    (total.sum() + sum((part * (i + 1)).sum() for i, part in enumerate(gathered))).backward()
+    return total.detach(), leaf.grad
+
+
+def test_differentiable_collectives(ranks):
+    ranks.default_both(2, gradients)
+
+
+def functional_gradients():
+    leaf = mine().requires_grad_()
+    gathered = functional.all_gather_tensor_autograd(leaf, 0, dist.group.WORLD)
+    part = functional.reduce_scatter_tensor_autograd(gathered * 2, "sum", 0, dist.group.WORLD)
+    exchanged = functional.all_to_all_single_autograd(part, None, None, dist.group.WORLD)
+    (exchanged * mine()).sum().backward()
+    return leaf.grad
+
+
+def test_differentiable_functional_collectives(ranks):
+    ranks.default_both(2, functional_gradients)

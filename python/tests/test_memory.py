@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors in memory that peers reach, and DistributedDataParallel with buckets that lie there."""
+
+import ctypes
+import gc
+
+import lockstep
+import lockstep.torch
+import pytest
+import torch
+import torch.distributed as dist
+from lockstep._library import C, MemoryStats
+from torch import nn
+
+from training import Model, seeded, train
+
+
+def stats():
+    out = MemoryStats(size=ctypes.sizeof(MemoryStats))
+    communicator = dist.GroupMember.WORLD.communicator
+    communicator.check(C.ls_memory_stats(communicator.handle, ctypes.byref(out)))
+    return out
+
+
+def makers():
+    like = torch.zeros(3, 4, dtype=torch.int16).t()
+    return [
+        (lockstep.torch.empty(2, 3), (2, 3), torch.float32),
+        (lockstep.torch.empty((2, 3), dtype=torch.bool), (2, 3), torch.bool),
+        (lockstep.torch.empty(0, 3), (0, 3), torch.float32),
+        (lockstep.torch.empty_like(like), (4, 3), torch.int16),
+        (lockstep.torch.zeros(5, requires_grad=True), (5,), torch.float32),
+        (lockstep.torch.ones(5, dtype=torch.complex64), (5,), torch.complex64),
+        (lockstep.torch.full((2,), 7, dtype=torch.uint16), (2,), torch.uint16),
+        (lockstep.torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16), (1, 2), torch.bfloat16),
+    ]
+
+
+def make_all():
+    before = stats().live_bytes
+    made = makers()
+    for tensor, shape, dtype in made:
+        assert tuple(tensor.shape) == shape and tensor.dtype == dtype and tensor.is_contiguous()
+    assert made[4][0].requires_grad and made[4][0].sum() == 0 and made[5][0].sum() == 5
+    assert made[6][0].tolist() == [7, 7] and made[7][0].tolist() == [[1.5, 2.5]]
+    live = stats().live_bytes
+    view = made[0][0][1]
+    del made, tensor
+    gc.collect()
+    left = stats().live_bytes
+    view.fill_(3)
+    assert view.tolist() == [3, 3, 3]
+    del view
+    gc.collect()
+    return live > left > before, stats().live_bytes - before
+
+
+def test_tensors_are_made_and_given_back(ranks):
+    """A view keeps its memory."""
+    assert ranks(2, make_all) == [(True, 0), (True, 0)]
+
+
+def reduce_them(count):
+    mapped, plain = lockstep.torch.empty(count), torch.empty(count)
+    for tensor in (mapped, plain):
+        tensor.copy_(torch.arange(count) * (dist.get_rank() + 1))
+        dist.all_reduce(tensor)
+    return bool((mapped == plain).all()), mapped[-1].item()
+
+
+@pytest.mark.parametrize("count", [1, 1000, 3_000_000])
+def test_they_take_part_in_collectives(ranks, count):
+    assert ranks(2, reduce_them, count) == [(True, 3.0 * (count - 1))] * 2
+
+
+def share_one():
+    tensor = torch.full((300_000,), float(dist.get_rank()))
+    view = tensor[7:]
+    assert lockstep.torch.share(tensor)
+    registered = stats().registered
+    dist.all_reduce(tensor)
+    return registered, view[0].item(), tensor.is_shared()
+
+
+def test_share(ranks):
+    for registered, value, shared in ranks(2, share_one, fresh=True):
+        assert registered == 1 and value == 1.0 and shared
+
+
+def without_a_group():
+    with pytest.raises(lockstep.BadArgument, match="open one first"):
+        lockstep.torch.empty(3)
+
+
+def test_memory_needs_a_group_of_this_backend(ranks):
+    ranks(2, without_a_group, backend="gloo")
+
+
+def train_model(hook):
+    model = nn.parallel.DistributedDataParallel(
+        seeded(Model), gradient_as_bucket_view=True, bucket_cap_mb=0.001, broadcast_buffers=False
+    )
+    before = stats().registered
+    if hook:
+        model.register_comm_hook(lockstep.torch.MappedBuckets(), lockstep.torch.mapped_buckets)
+    losses = train(model, steps=5)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return losses, gradients, stats().registered - before, [gradient.is_shared() for gradient in gradients]
+
+
+def test_buckets_that_peers_reach(ranks):
+    """The same training, and gradients are views of shared memory."""
+    plain = ranks(2, train_model, False, fresh=True)
+    mapped = ranks(2, train_model, True, fresh=True)
+    for one, other in zip(plain, mapped):
+        assert all(torch.equal(a, b) for a, b in zip(one[0] + one[1], other[0] + other[1]))
+        assert one[2] == 0 and other[2] > 1
+        assert not any(one[3]) and all(other[3])

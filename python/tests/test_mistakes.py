@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The usual mistakes of the usual script: each rank is told what is wrong, who, and in which line."""
+
+import re
+import socket
+
+import processes
+import pytest
+
+HEAD = """from datetime import timedelta
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+import lockstep.torch
+
+def group_error(call):
+    try:
+        call()
+    except RuntimeError:
+        error = dist.group.WORLD.error()
+        print("KNOWN", error.status, error.rank)
+        raise
+
+"""
+SKEW_S = 12  # so much later one process may come than the other on a machine that is busy
+BEGIN = HEAD + 'dist.init_process_group("lockstep")\nrank = dist.get_rank()\n'
+
+
+class Script:
+    """A script in a file, whose lines that end with a mark, "# a", are told by it."""
+
+    def __init__(self, folder, body, begin=BEGIN):
+        self.path = folder / "train.py"
+        self.path.write_text(begin + body)
+
+    def run(self, **options):
+        return processes.run_ranks(self.path, LOCKSTEP_PATIENCE_MS=500, **options)
+
+    def place(self, mark, function=""):
+        lines = self.path.read_text().splitlines()
+        number = 1 + next(i for i, line in enumerate(lines) if line.endswith(f"# {mark}"))
+        return f"train.py:{number}{f' ({function})' if function else ''}"
+
+
+def flat(ended):
+    """What it wrote, without PyTorch's "[rank0]: " and line breaks."""
+    return " ".join(line.split("]: ", 1)[-1].strip() for line in ended.text.splitlines())
+
+
+# ---- ranks call different things ----
+
+
+def test_a_collective_under_if_rank_0(tmp_path):
+    script = Script(
+        tmp_path,
+        """if rank == 0:
+    dist.all_reduce(torch.ones(1))  # a
+dist.barrier()  # b
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 1
+        assert (
+            "lockstep.Mismatch: ranks 0 and 1 called different operations as #1: rank 0 all-reduce, rank 1 barrier, "
+            f"called from {script.place('a')} (rank 0) and {script.place('b')} (rank 1)"
+        ) in ended.text
+        assert "All ranks must make the same calls in the same order" in ended.text
+
+
+def test_a_collective_under_if_rank_0_that_is_the_last(tmp_path):
+    """The other rank has ended without an error."""
+    script = Script(
+        tmp_path,
+        """dist.barrier()  # a
+if rank == 0:
+    dist.all_reduce(torch.ones(1))  # b
+dist.destroy_process_group()
+""",
+    )
+    first, second = script.run()
+    assert second == (0, "")
+    assert first.code == 1
+    assert (
+        f"lockstep.PeerLeft: rank 1 finished after barrier #1 while rank 0 waits in all-reduce #2, "
+        f"called from {script.place('b')}"
+    ) in first.text
+    assert "Let all ranks make the same calls" in first.text
+
+
+def test_the_wrapped_model_is_evaluated_on_rank_0_alone(tmp_path):
+    """It has buffers, so its forward is a collective: of this nobody thinks who calls model.eval()."""
+    script = Script(
+        tmp_path,
+        """model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+def train_step():
+    model(torch.randn(8, 4)).sum().backward()  # a
+def evaluate():
+    with torch.no_grad():
+        return model(torch.randn(8, 4)).sum()  # b
+train_step()
+if rank == 0:
+    model.eval()
+    evaluate()
+    model.train()
+train_step()
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 1
+        assert "Mismatch: ranks 0 and 1 called broadcast #" in ended.text
+        assert f"{script.place('b', 'evaluate')} for DDP's buffers (rank 0)" in ended.text
+        assert f"{script.place('a', 'train_step')} for DDP's buckets (rank 1)" in ended.text
+        assert "call it on all ranks, or the unwrapped one, model.module, on one" in flat(ended)
+
+
+def test_uneven_batches_and_then_the_end(tmp_path):
+    script = Script(
+        tmp_path,
+        """model = DDP(nn.Linear(4, 4))
+def train():
+    for batch in range(5 - rank):
+        model(torch.randn(8, 4)).sum().backward()  # a
+group_error(train)
+dist.destroy_process_group()
+""",
+    )
+    first, second = script.run()
+    assert second.code == 0
+    assert first.code == 1
+    # DDP keeps the text alone; the group knows the exception.
+    assert "PeerLeft: rank 1 finished after all-reduce #" in first.text
+    assert f"while rank 0 waits in all-reduce #10, called from {script.place('a', 'train')}" in first.text
+    assert "give each the same number of batches, or let all agree when to stop" in flat(first)
+    assert "KNOWN PEER_LEFT 1" in first.text
+
+
+def test_uneven_batches_and_then_a_barrier(tmp_path):
+    script = Script(
+        tmp_path,
+        """model = DDP(nn.Linear(4, 4))
+for batch in range(5 - rank):
+    model(torch.randn(8, 4)).sum().backward()  # a
+dist.barrier()  # b
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 1
+        assert "called different operations as #10: rank 0 all-reduce, rank 1 barrier" in ended.text
+        assert f"called from {script.place('a')} (rank 0) and {script.place('b')} (rank 1)" in ended.text
+
+
+def test_a_parameter_that_only_some_ranks_use(tmp_path):
+    """DDP sees it on the rank that does not use it, in its next forward; the other one waits meanwhile."""
+    script = Script(
+        tmp_path,
+        """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x):
+        return self.b(self.a(x)) if rank == 0 else self.a(x)
+model = DDP(Net())
+for batch in range(3):
+    model(torch.randn(8, 4)).sum().backward()  # a
+""",
+    )
+    first, second = script.run()
+    assert first.code == second.code == 1
+    assert "find_unused_parameters=True" in second.text
+    assert "Parameter indices which did not receive grad for rank 1: 2 3" in second.text
+    assert (
+        f"Aborted: rank 1 aborted the group: RuntimeError at {script.place('a')}: Expected to have finished reduction "
+        "in the prior iteration before starting a new one. This error indicates that your module has parameters that "
+        "were not used in producing loss."
+    ) in first.text
+    assert "rank 0: waiting, in all-reduce #4 of 40 float32, sum, for" in first.text
+
+
+# ---- ranks do not meet ----
+
+
+def meeting(url=None, timeout_s=None):
+    limit = f", timeout=timedelta(seconds={timeout_s})" if timeout_s else ""
+    method = f', init_method="{url}"' if url else ""
+    return HEAD + f'dist.init_process_group("lockstep"{method}{limit})\n'
+
+
+def test_a_process_fewer_than_world_size(tmp_path):
+    """Rank 0 is in PyTorch's store, which only counts; who has got through it tells more, and before the time limit."""
+    script = Script(tmp_path, "", meeting(timeout_s=SKEW_S))
+    first, second = script.run(world_size=3)
+    assert first.code == second.code == 1
+    assert "waiting for clients. 2/3 clients joined." in first.text
+    told = r"lockstep: rank 1 has waited \d\.\d s for ranks 0 and 2 of 3 \(rank 0 may itself wait"
+    assert re.search(told, second.text), second.text
+    assert "RankMissing" in second.text
+    assert "See whether 3 processes were started" in second.text or "PyTorch's store is gone" in second.text
+
+
+def test_a_process_fewer_than_world_size_without_the_store(tmp_path):
+    script = Script(tmp_path, "", meeting("lockstep://"))
+    for rank, ended in enumerate(script.run(world_size=3, LOCKSTEP_OPEN_TIMEOUT_MS=1000 * SKEW_S)):
+        assert ended.code == 1
+        assert f"lockstep: rank {rank}: 1 of 3 ranks did not come to" in ended.text
+        # The limit of the one that came first.
+        assert re.search(r"within \d+\.\d s: rank 2 \(here: 0, 1\)", ended.text), ended.text
+        assert "lockstep.RankMissing: the group of all ranks cannot be opened" in ended.text
+
+
+@pytest.fixture
+def taken():
+    """A port whose program says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
+        listener.listen(8)
+        yield listener.getsockname()[1]
+
+
+def test_the_port_is_taken(tmp_path, taken):
+    """The other ranks wait in PyTorch's store, which asks what listens there who it is, and waits for the answer."""
+    (ended,) = Script(tmp_path, "", meeting()).run(ranks=(0,), world_size=2, port=taken)
+    assert ended.code == 1
+    assert f"failed to listen on any local network address. port: {taken}" in ended.text
+    assert "EADDRINUSE" in ended.text
+
+
+def test_the_port_is_taken_without_the_store(tmp_path, taken):
+    first, second = Script(tmp_path, "", meeting("lockstep://", 6)).run(port=taken)
+    assert first.code == second.code == 1
+    assert "lockstep.PortTaken" in first.text
+    assert f"tcp:127.0.0.1:{taken} is in use by another program: choose a free MASTER_PORT" in first.text
+    assert "lockstep.Stranger" in second.text
+    assert "takes connections and says nothing" in second.text
+
+
+@pytest.mark.parametrize("url", [None, "lockstep://"])
+def test_two_processes_with_one_rank(tmp_path, url):
+    """All are told, also those who have done nothing wrong."""
+    for ended in Script(tmp_path, "", meeting(url, 60)).run(ranks=(0, 1, 1), world_size=3):
+        assert ended.code == 1
+        assert "lockstep.DuplicateRank" in ended.text
+        assert "rank 1 of 3, pid" in ended.text
+        assert "give each its own RANK, 0 to 2" in ended.text
+
+
+def test_two_processes_with_rank_0(tmp_path):
+    """With env:// the second one finds the port taken, and the first waits in the store."""
+    for ended in Script(tmp_path, "", meeting("lockstep://", 60)).run(ranks=(0, 0)):
+        assert ended.code == 1
+        assert "lockstep.DuplicateRank" in ended.text
+        assert "rank 0 of 2, pid" in ended.text
+
+
+def test_ranks_meet_without_the_store(tmp_path):
+    """Nothing is wrong, and groups of gloo find what they need."""
+    body = """x = torch.ones(2)
+dist.all_reduce(x)
+dist.all_reduce(x, group=dist.new_group(backend="gloo"))
+dist.all_reduce(x, group=dist.new_group([0, 1]))
+print(x.tolist())
+dist.destroy_process_group()
+"""
+    for ended in Script(tmp_path, body, meeting("lockstep://")).run():
+        assert (ended.code, ended.text.strip()) == (0, "[8.0, 8.0]")

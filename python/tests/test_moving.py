@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives that only move: broadcast, gather, scatter, all_gather and all_to_all in all their forms."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+DTYPES = "bool int8 uint16 int64 float16 bfloat16 float64 complex64 float8_e4m3fn float8_e5m2".split()
+# Gloo moves these too; the rest is compared with what this process knows of all ranks.
+GLOO = ["int8", "int64", "float16", "float64"]
+
+
+def values(rank, dtype, count, seed=0):
+    generator = torch.Generator().manual_seed(rank * 1000 + count + seed)
+    return torch.randint(0, 2, (count,), generator=generator).to(getattr(torch, dtype))
+
+
+def everywhere(ranks, size, dtype, reference, function, *args):
+    ranks.against(size, reference, function, dtype, *args)
+    if dtype in GLOO:
+        ranks.both(size, function, dtype, *args)
+
+
+# ---- from one, to one ----
+
+
+def broadcast(group, dtype, root, count):
+    tensor = values(dist.get_rank(group), dtype, count)
+    dist.broadcast(tensor, root, group=group)
+    return tensor
+
+
+def broadcast_reference(rank, size, dtype, root, count):
+    return values(root, dtype, count)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("root", [0, 1])
+def test_broadcast(ranks, dtype, root):
+    for count in (1, 5000):
+        everywhere(ranks, 2, dtype, broadcast_reference, broadcast, root, count)
+
+
+def broadcast_by_group_rank(group, dtype):
+    tensor = values(dist.get_rank(group), dtype, 10)
+    dist.broadcast(tensor, group=group, group_src=2)
+    return tensor
+
+
+def test_broadcast_by_the_rank_within_a_group(ranks):
+    ranks.both(3, broadcast_by_group_rank, "float64")
+
+
+def gather(group, dtype, root):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    parts = [values(0, dtype, 60) for _ in range(size)] if rank == root else None
+    dist.gather(values(rank, dtype, 60), parts, root, group=group)
+    return parts
+
+
+def gather_reference(rank, size, dtype, root):
+    return [values(r, dtype, 60) for r in range(size)] if rank == root else None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("root", [0, 2])
+def test_gather(ranks, dtype, root):
+    everywhere(ranks, 3, dtype, gather_reference, gather, root)
+
+
+def scatter(group, dtype, root):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    output = values(9, dtype, 60)
+    parts = [values(r, dtype, 60, seed=5) for r in range(size)] if rank == root else None
+    dist.scatter(output, parts, root, group=group)
+    return output
+
+
+def scatter_reference(rank, size, dtype, root):
+    return values(rank, dtype, 60, seed=5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("root", [0, 2])
+def test_scatter(ranks, dtype, root):
+    everywhere(ranks, 3, dtype, scatter_reference, scatter, root)
+
+
+# ---- all_gather ----
+
+
+def all_gather(group, dtype):
+    parts = [values(9, dtype, 70) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, values(dist.get_rank(group), dtype, 70), group=group)
+    return parts
+
+
+def all_gather_into_a_row(group, dtype):
+    """The list is views of one tensor, which needs no copies."""
+    size = dist.get_world_size(group)
+    room = torch.zeros(70 * size, dtype=getattr(torch, dtype))
+    dist.all_gather(list(room.split(70)), values(dist.get_rank(group), dtype, 70), group=group)
+    return list(room.split(70))
+
+
+def all_gather_reference(rank, size, dtype):
+    return [values(r, dtype, 70) for r in range(size)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", [all_gather, all_gather_into_a_row])
+def test_all_gather(ranks, dtype, function):
+    everywhere(ranks, 3, dtype, all_gather_reference, function)
+
+
+def all_gather_into_tensor(group, dtype, stack):
+    size = dist.get_world_size(group)
+    shape = (size, 70) if stack else (size * 70,)
+    output = torch.zeros(shape, dtype=getattr(torch, dtype))
+    dist.all_gather_into_tensor(output, values(dist.get_rank(group), dtype, 70), group=group)
+    return output
+
+
+def all_gather_into_tensor_reference(rank, size, dtype, stack):
+    parts = [values(r, dtype, 70) for r in range(size)]
+    return torch.stack(parts) if stack else torch.cat(parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stack", [False, True])
+def test_all_gather_into_tensor(ranks, dtype, stack):
+    ranks.against(2, all_gather_into_tensor_reference, all_gather_into_tensor, dtype, stack)
+    if dtype in GLOO and not stack:  # gloo takes no other shape
+        ranks.both(2, all_gather_into_tensor, dtype, stack)
+
+
+def all_gather_uneven(group, dtype, counts):
+    parts = [torch.zeros(count, dtype=getattr(torch, dtype)) for count in counts]
+    rank = dist.get_rank(group)
+    dist.all_gather(parts, values(rank, dtype, counts[rank]), group=group)
+    return parts
+
+
+def all_gather_uneven_reference(rank, size, dtype, counts):
+    return [values(r, dtype, count) for r, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize("counts", [(1, 2, 3), (0, 100, 0), (5000, 1, 77)])
+def test_all_gather_of_uneven_sizes(ranks, counts):
+    for dtype in ("float32", "float8_e5m2"):
+        ranks.against(3, all_gather_uneven_reference, all_gather_uneven, dtype, counts)
+
+
+def all_gather_coalesced(group):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    outputs = [torch.zeros(size * count) for count in (3, 50)]
+    with dist._coalescing_manager(group):
+        for output, count in zip(outputs, (3, 50)):
+            dist.all_gather_into_tensor(output, values(rank, "float32", count), group=group)
+    lists = [[torch.zeros(3), torch.zeros(50)] for _ in range(size)]
+    dist.all_gather_coalesced(lists, [values(rank, "float32", count) for count in (3, 50)], group=group)
+    return outputs, lists
+
+
+def all_gather_coalesced_reference(rank, size):
+    parts = [[values(r, "float32", count) for count in (3, 50)] for r in range(size)]
+    return [torch.cat([part[i] for part in parts]) for i in range(2)], parts
+
+
+def test_all_gather_coalesced(ranks):
+    ranks.against(3, all_gather_coalesced_reference, all_gather_coalesced)
+
+
+# ---- all_to_all ----
+
+
+def all_to_all(group, dtype):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    inputs = [values(rank, dtype, 10 * (rank + to + 1), seed=to) for to in range(size)]
+    outputs = [torch.zeros(10 * (rank + source + 1), dtype=getattr(torch, dtype)) for source in range(size)]
+    dist.all_to_all(outputs, inputs, group=group)
+    return outputs
+
+
+def all_to_all_reference(rank, size, dtype):
+    return [values(source, dtype, 10 * (rank + source + 1), seed=rank) for source in range(size)]
+
+
+def all_to_all_single(group, dtype):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    output = torch.zeros(size * 4, 3, dtype=getattr(torch, dtype))
+    dist.all_to_all_single(output, values(rank, dtype, size * 12).view(-1, 3), group=group)
+    return output
+
+
+def all_to_all_single_reference(rank, size, dtype):
+    return torch.cat([values(source, dtype, size * 12).view(size, 4, 3)[rank] for source in range(size)])
+
+
+def all_to_all_uneven(group, dtype):
+    """Rank r sends r + to rows to each; the rank 0 sends none to itself."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    rows = [rank + other for other in range(size)]
+    output = torch.zeros(sum(rows), 3, dtype=getattr(torch, dtype))
+    dist.all_to_all_single(output, values(rank, dtype, sum(rows) * 3).view(-1, 3), rows, rows, group=group)
+    return output
+
+
+def all_to_all_uneven_reference(rank, size, dtype):
+    parts = []
+    for source in range(size):
+        rows = [source + other for other in range(size)]
+        parts.append(values(source, dtype, sum(rows) * 3).view(-1, 3).split(rows)[rank])
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_to_all(ranks, dtype):
+    ranks.against(3, all_to_all_reference, all_to_all, dtype)
+    everywhere(ranks, 3, dtype, all_to_all_single_reference, all_to_all_single)
+    everywhere(ranks, 3, dtype, all_to_all_uneven_reference, all_to_all_uneven)
+
+
+# ---- objects ----
+
+
+def objects(group):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    mine = {"rank": rank, "list": list(range(rank * 100)), "text": "é" * rank}
+    gathered = [None] * size
+    dist.all_gather_object(gathered, mine, group=group)
+    at_root = [None] * size if rank == 1 else None
+    dist.gather_object(mine, at_root, dst=1, group=group)
+    shared = [mine, rank] if rank == 2 else [None, None]
+    dist.broadcast_object_list(shared, src=2, group=group)
+    own = [None]
+    dist.scatter_object_list(own, [f"for {r}" for r in range(size)] if rank == 0 else None, src=0, group=group)
+    return gathered, at_root, shared, own
+
+
+def test_objects(ranks):
+    ranks.both(3, objects)
+
+
+def object_messages(group):
+    rank = dist.get_rank(group)
+    if rank == 0:
+        dist.send_object_list([{"a": 1}, "zwei"], dst=1, group=group)
+        return None
+    received = [None, None]
+    source = dist.recv_object_list(received, src=0, group=group)
+    return received, source
+
+
+def test_object_messages(ranks):
+    ranks.both(2, object_messages)
+
+
+# ---- barrier ----
+
+
+def barrier(group):
+    """Nobody is past it before all have come: what rank 1 says before it, rank 0 finds after it."""
+    store = dist.distributed_c10d._get_default_store()
+    name = f"said/{dist.get_backend(group)}"
+    if dist.get_rank(group) == 1:
+        store.set(name, "yes")
+    dist.barrier(group=group)
+    return store.check([name])
+
+
+def test_barrier(ranks):
+    ranks.both(3, barrier, fresh=True)
+
+
+def monitored_barrier(group):
+    group.monitored_barrier()
+    group.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
+    return True
+
+
+def test_monitored_barrier_of_the_group(ranks):
+    ranks.both(3, monitored_barrier)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Phases of unmodified training loops, stragglers by name, and the hint at a forgotten set_epoch."""
+
+import re
+import time
+import warnings
+
+import lockstep.torch
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from training import WIDTH, Model, seeded
+
+PHASES = ["data", "forward", "backward", "optimizer"]
+SLOW_S = 0.01  # what an image takes on the rank that is slow: work of the test, and no wait for anything
+
+
+class Images(Dataset):
+    """Decoding takes processor time on the ranks that are slow."""
+
+    def __init__(self, slow, count=48):
+        self.slow = slow
+        self.images = torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(3))
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        end = time.process_time() + (SLOW_S if dist.get_rank() in self.slow else 0)
+        while time.process_time() < end:
+            pass
+        return self.images[index], index % 4
+
+
+def wrap(kind):
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(seeded(Model))
+    model = seeded(Model)
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def train(kind, slow, passes=2, set_epoch=True):
+    data = Images(slow)
+    sampler = DistributedSampler(data, shuffle=True)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    model = wrap(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(passes):
+        if set_epoch:
+            sampler.set_epoch(epoch)
+        for image, label in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(image), label).backward()
+            optimizer.step()
+    dist.barrier()
+    return lockstep.torch.phase_report()
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_the_straggler_is_named_with_its_phase(ranks, kind):
+    for report in ranks(4, train, kind, (1, 3), fresh=True):
+        first = report.splitlines()[0]
+        assert re.match(r"ranks 1 and 3 spend .* in data, which costs \d+ % of the step", first), report
+        header = next(line for line in report.splitlines() if line.split()[:2] == ["rank", "data"])
+        assert [word for word in header.split() if word in PHASES] == PHASES
+
+
+def test_without_a_straggler_nobody_is_named(ranks):
+    for report in ranks(2, train, "ddp", (), fresh=True):
+        costs = re.findall(r"in data, which costs (\d+) %", report)
+        assert all(int(cost) < 10 for cost in costs), report
+
+
+def own_phases():
+    with lockstep.torch.phase("data"):
+        with lockstep.torch.phase("data/image"):
+            pass
+    dist.barrier()
+    return lockstep.torch.phase_report()
+
+
+def test_phases_of_the_program(ranks):
+    for report in ranks(2, own_phases, fresh=True):
+        assert "data/image" in report
+
+
+def warned(set_epoch, passes):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train("ddp", (), passes, set_epoch)
+    return [(str(one.message), one.filename) for one in caught if "set_epoch" in str(one.message)]
+
+
+def test_set_epoch_forgotten_is_told_once(ranks):
+    first, second = ranks(2, warned, False, 3)
+    assert len(first) == 1 and not second
+    text, file = first[0]
+    assert "same order" in text and file.endswith("test_phases.py")
+
+
+def test_set_epoch_or_one_pass_is_not_told(ranks):
+    assert ranks(2, warned, True, 3) == [[], []]
+    assert ranks(2, warned, False, 1) == [[], []]

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors that are not one plain row of numbers: strided, conjugated, empty, scalars, with gradients, sparse."""
+
+import lockstep
+import pytest
+import torch
+import torch.distributed as dist
+
+
+def number(rank, *shape):
+    return (torch.arange(torch.Size(shape).numel()) + 100 * rank).view(shape).float()
+
+
+KINDS = {
+    "transposed": lambda r: number(r, 6, 4).t(),
+    "sliced": lambda r: number(r, 8, 8)[1::2, ::3],
+    "expanded_rows": lambda r: number(r, 3, 4, 5).permute(2, 0, 1),
+    "channels_last": lambda r: number(r, 2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+    "scalar": lambda r: torch.tensor(float(r + 1)),
+    "empty": lambda r: torch.zeros(0),
+    "empty_rows": lambda r: torch.zeros(0, 5),
+    "offset": lambda r: number(r, 101)[1:],
+    "flipped_view": lambda r: number(r, 50).as_strided((10,), (5,)),
+    "negated": lambda r: torch.complex(number(r, 20), number(r + 1, 20)).conj().imag,
+    "parameter": lambda r: torch.nn.Parameter(number(r, 7)),
+}
+kinds = pytest.mark.parametrize("kind", list(KINDS))
+
+
+def total(size, kind):
+    return sum(KINDS[kind](rank).detach().clone().resolve_conj().resolve_neg() for rank in range(size))
+
+
+def plain(tensor):
+    """The values of a tensor as one would see them."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
+
+
+def all_reduce(group, kind):
+    tensor = KINDS[kind](dist.get_rank(group))
+    dist.all_reduce(tensor, group=group)
+    return plain(tensor)
+
+
+def all_reduce_reference(rank, size, kind):
+    return total(size, kind).contiguous()
+
+
+@kinds
+def test_all_reduce(ranks, kind):
+    ranks.against(2, all_reduce_reference, all_reduce, kind)
+
+
+def neighbours(group):
+    """What lies between the elements of a strided tensor is not touched."""
+    base = number(dist.get_rank(group), 10, 10)
+    dist.all_reduce(base[:, 3], group=group)
+    dist.broadcast(base[::2, 5], 1, group=group)
+    return base
+
+
+def neighbours_reference(rank, size):
+    base = number(rank, 10, 10)
+    base[:, 3] = sum(number(r, 10, 10)[:, 3] for r in range(size))
+    base[::2, 5] = number(1, 10, 10)[::2, 5]
+    return base
+
+
+def test_elements_between_those_of_a_strided_tensor_stay(ranks):
+    ranks.against(2, neighbours_reference, neighbours)
+
+
+def moved(group, kind):
+    """Each moving collective, from and into tensors of this kind."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    make = KINDS[kind]
+    sent = make(rank)
+    dist.broadcast(sent, 1, group=group)
+    gathered = [make(7) for _ in range(size)]
+    dist.all_gather(gathered, make(rank), group=group)
+    rooted = [make(7) for _ in range(size)] if rank == 0 else None
+    dist.gather(make(rank), rooted, 0, group=group)
+    part = make(7)
+    dist.scatter(part, [make(10 + r) for r in range(size)] if rank == 0 else None, 0, group=group)
+    exchanged = [make(7) for _ in range(size)]
+    dist.all_to_all(exchanged, [make(10 * rank + to) for to in range(size)], group=group)
+    received = make(7)
+    works = [dist.isend(make(rank), 1 - rank, group=group), dist.irecv(received, 1 - rank, group=group)]
+    for work in works:
+        work.wait()
+    lists = gathered + (rooted or []) + exchanged
+    return [plain(tensor) for tensor in [sent, part, received, *lists]]
+
+
+def moved_reference(rank, size, kind):
+    make = KINDS[kind]
+    lists = [make(r) for r in range(size)] + ([make(r) for r in range(size)] if rank == 0 else [])
+    exchanged = [make(10 * source + rank) for source in range(size)]
+    return [plain(tensor) for tensor in [make(1), make(10 + rank), make(1 - rank), *lists, *exchanged]]
+
+
+@kinds
+def test_moving(ranks, kind):
+    ranks.against(2, moved_reference, moved, kind)
+
+
+def scattered_sums(group, kind):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    output = KINDS[kind](7)
+    dist.reduce_scatter(output, [KINDS[kind](rank + 10 * to) for to in range(size)], group=group)
+    rooted = KINDS[kind](rank)
+    dist.reduce(rooted, 0, group=group)
+    return plain(output), plain(rooted) if rank == 0 else None
+
+
+def scattered_sums_reference(rank, size, kind):
+    summed = sum(plain(KINDS[kind](r + 10 * rank)) for r in range(size))
+    return summed, total(size, kind).contiguous() if rank == 0 else None
+
+
+@kinds
+def test_reduce_and_reduce_scatter(ranks, kind):
+    ranks.against(2, scattered_sums_reference, scattered_sums, kind)
+
+
+def conjugated(group):
+    """Through the group itself, as torch.distributed's functions refuse such tensors."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    tensors = [torch.complex(number(rank, 20), number(rank + 1, 20)).conj() for _ in range(4)]
+    group.allreduce([tensors[0]]).wait()
+    from_one = dist.BroadcastOptions()
+    from_one.rootRank = 1
+    group.broadcast([tensors[1]], from_one).wait()
+    gathered = [torch.complex(number(7, 20), number(7, 20)).conj() for _ in range(size)]
+    group.allgather([gathered], [tensors[2]]).wait()
+    assert all(tensor.is_conj() for tensor in tensors + gathered)
+    return [plain(tensor) for tensor in [*tensors, *gathered]]
+
+
+def conjugated_reference(rank, size):
+    parts = [plain(torch.complex(number(r, 20), number(r + 1, 20)).conj()) for r in range(size)]
+    return [sum(parts), parts[1], parts[rank], parts[rank], *parts]
+
+
+def test_conjugated_tensors(ranks):
+    ranks.against(2, conjugated_reference, conjugated)
+
+
+def in_place_views(group):
+    """Input and output of all_gather and reduce_scatter in one storage, as FSDP has them."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    whole = number(rank, size * 5)
+    dist.all_gather_into_tensor(whole, whole[rank * 5 : rank * 5 + 5], group=group)
+    sums = number(rank, size * 5)
+    dist.reduce_scatter_tensor(sums[rank * 5 : rank * 5 + 5], sums.clone(), group=group)
+    return whole, sums[rank * 5 : rank * 5 + 5].clone()
+
+
+def in_place_reference(rank, size):
+    whole = torch.cat([number(r, size * 5)[r * 5 : r * 5 + 5] for r in range(size)])
+    return whole, sum(number(r, size * 5) for r in range(size))[rank * 5 : rank * 5 + 5].clone()
+
+
+def test_views_of_one_storage(ranks):
+    ranks.against(3, in_place_reference, in_place_views)
+
+
+def with_gradient(group):
+    """A tensor that a graph has made is reduced, and the graph still works."""
+    leaf = torch.ones(4, requires_grad=True)
+    made = leaf * (dist.get_rank(group) + 2)
+    work = dist.all_reduce(made.detach(), group=group, async_op=True)
+    work.wait()
+    made.sum().backward()
+    return made.detach(), leaf.grad
+
+
+def test_tensors_of_a_graph(ranks):
+    ranks.both(2, with_gradient)
+
+
+def nothing(group):
+    """Operations of no elements, in the forms that take one tensor for all ranks."""
+    size = dist.get_world_size(group)
+    empty = lambda *shape: torch.zeros(shape or 0)  # noqa: E731
+    gathered, scattered, exchanged = empty(0, 3), empty(0, 3), empty(0, 3)
+    dist.all_gather_into_tensor(gathered, empty(0, 3), group=group)
+    dist.reduce_scatter_tensor(scattered, empty(0, 3), group=group)
+    dist.all_to_all_single(exchanged, empty(0, 3), [0] * size, [0] * size, group=group)
+    dist.all_to_all_single(exchanged, empty(0, 3), group=group)
+    dist.all_reduce_coalesced([empty(), empty()], group=group)
+    dist.broadcast(empty(), 1, group=group)
+    total = torch.ones(2)
+    dist.all_reduce(total, group=group)
+    return gathered, scattered, exchanged, total
+
+
+def nothing_reference(rank, size):
+    return torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, 3), torch.full((2,), float(size))
+
+
+def test_operations_of_no_elements(ranks):
+    ranks.against(3, nothing_reference, nothing)
+
+
+# ---- refused ----
+
+
+def sparse(call):
+    tensor = torch.eye(4).to_sparse()
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(tensor),
+        "broadcast": lambda: dist.broadcast(tensor, 0),
+        "all_gather": lambda: dist.all_gather([torch.zeros(4, 4) for _ in range(2)], tensor),
+        "send": lambda: dist.send(tensor, 1 - dist.get_rank()),
+    }
+    calls[call]()
+
+
+@pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather", "send"])
+def test_sparse_tensors_are_refused(ranks, call):
+    for outcome in ranks.outcomes(2, sparse, call):
+        assert isinstance(outcome.error, lockstep.Unsupported), outcome.trace
+        assert "to_dense" in str(outcome.error) and call in str(outcome.error)
+
+
+def other_device():
+    dist.all_reduce(torch.zeros(4, device="meta"))
+
+
+def test_tensors_of_other_devices_are_refused(ranks):
+    for outcome in ranks.outcomes(2, other_device):
+        assert isinstance(outcome.error, (lockstep.Unsupported, NotImplementedError)), outcome.trace
+
+
+def wrong_size(call):
+    size = dist.get_world_size()
+    calls = {
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(torch.zeros(7), torch.zeros(3)),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(torch.zeros(3), torch.zeros(7)),
+        "all_to_all_single": lambda: dist.all_to_all_single(torch.zeros(7), torch.zeros(7), [1] * size, [7] * size),
+        "all_gather": lambda: dist.all_gather([torch.zeros(3)], torch.zeros(3)),
+        "reduce_scatter": lambda: dist.reduce_scatter(torch.zeros(3), [torch.zeros(4)] * size),
+    }
+    with_error(calls[call])
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def with_error(call):
+    try:
+        call()
+    except ValueError:  # lockstep.BadArgument is one, and so is what PyTorch itself raises
+        return
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize(
+    "call", ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "all_gather", "reduce_scatter"]
+)
+def test_wrong_sizes_are_refused_and_the_group_goes_on(ranks, call):
+    assert ranks(2, wrong_size, call) == [2.0, 2.0]
