@@ -72,6 +72,9 @@ struct cli_timeline_group {
 	char name[CLI_TIMELINE_LABEL_BYTES]; /* printable ASCII, not empty */
 	int size;                            /* 0: its members are not known */
 	uint8_t members[TRACE_MEMBER_MAX]; /* ranks below the timeline's size, in the order of the group */
+	/* Collectives that each rank has entered: with them one knows whether a record is gone or never was. */
+	uint64_t entered[CLI_TIMELINE_RANK_MAX];
+	uint64_t told; /* by which ranks: bit i */
 };
 
 struct cli_timeline {

@@ -21,6 +21,13 @@ static void put_groups(struct cli_json *json, const struct cli_timeline *timelin
 		for (int j = 0; j < group->size; j++)
 			cli_json_number(json, NULL, group->members[j]);
 		cli_json_close(json, ']');
+		cli_json_open(json, "entered", '[');
+		for (int j = 0; j < group->size; j++)
+			if (group->told >> group->members[j] & 1)
+				cli_json_unsigned(json, NULL, group->entered[group->members[j]]);
+			else
+				cli_json_null(json, NULL);
+		cli_json_close(json, ']');
 		cli_json_close(json, '}');
 	}
 	cli_json_close(json, ']');

@@ -75,20 +75,33 @@ static void copy_members(struct cli_timeline_group *group, const struct trace_gr
 	group->size = (int)size;
 }
 
-static void add_groups(struct cli_timeline *timeline, const struct trace_view *view)
+/* NULL if there is no room for one more. */
+static struct cli_timeline_group *add_group(struct cli_timeline *timeline, uint32_t id,
+					    const struct trace_group *from)
+{
+	for (uint32_t i = 0; i < timeline->group_count; i++)
+		if (timeline->groups[i].id == id)
+			return &timeline->groups[i];
+	if (timeline->group_count == CLI_TIMELINE_GROUP_MAX)
+		return NULL;
+	struct cli_timeline_group *group = &timeline->groups[timeline->group_count++];
+	group->id = id;
+	snprintf(group->name, sizeof group->name, id == TRACE_GROUP_WORLD ? "world" : "group %u",
+		 id);
+	copy_members(group, from, timeline->size);
+	return group;
+}
+
+static void add_groups(struct cli_timeline *timeline, int rank, const struct trace_view *view)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
-		uint32_t id = atomic_load_explicit(&view->groups[i].id, memory_order_acquire);
-		uint32_t known = 0;
-		while (known < timeline->group_count && timeline->groups[known].id != id)
-			known++;
-		if (id == 0 || known < timeline->group_count || known == CLI_TIMELINE_GROUP_MAX)
+		const struct trace_group *from = &view->groups[i];
+		uint32_t id = atomic_load_explicit(&from->id, memory_order_acquire);
+		struct cli_timeline_group *group = id ? add_group(timeline, id, from) : NULL;
+		if (!group)
 			continue;
-		struct cli_timeline_group *group = &timeline->groups[timeline->group_count++];
-		group->id = id;
-		snprintf(group->name, sizeof group->name,
-			 id == TRACE_GROUP_WORLD ? "world" : "group %u", id);
-		copy_members(group, &view->groups[i], timeline->size);
+		group->entered[rank] = atomic_load_explicit(&from->entered, memory_order_relaxed);
+		group->told |= UINT64_C(1) << rank;
 	}
 }
 
@@ -151,7 +164,7 @@ bool cli_timeline_add(struct cli_timeline *timeline, int rank, const struct trac
 	if (!timeline->host[0])
 		copy_text(timeline->host, sizeof timeline->host, view->header->host,
 			  sizeof view->header->host);
-	add_groups(timeline, view);
+	add_groups(timeline, rank, view);
 	return copy_records(timeline, rank, view);
 }
 

@@ -110,7 +110,8 @@ def test_json():
     with Place('--rounds', ROUNDS) as place:
         job = json.loads(good('trace', '--json', place.path))
         equal((job['program'], job['size']), ('ranks_demo', 3))
-        equal([(one['name'], one['ranks']) for one in job['groups']], [('world', [0, 1, 2])])
+        equal([(one['name'], one['ranks'], one['entered']) for one in job['groups']],
+              [('world', [0, 1, 2], [ROUNDS] * 3)])
         for number, rank in enumerate(job['ranks']):
             equal((rank['rank'], rank['readable'], rank['complete_since_ns']), (number, True, 0))
             assert rank['pid'] > 0 and rank['start_s'] > 1e9

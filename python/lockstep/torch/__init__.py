@@ -16,10 +16,12 @@ from lockstep import _sites
 from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _rendezvous, _work
 from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
+from lockstep.torch._recorder import dump_flight_recorder
 
 __all__ = [
     "MappedBuckets",
     "ProcessGroup",
+    "dump_flight_recorder",
     "empty",
     "empty_like",
     "full",
