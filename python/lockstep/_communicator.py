@@ -46,7 +46,8 @@ class Communicator:
         self.size = size
         self.parent = parent
         self.process = os.getpid()  # a forked child has nothing of its own to close
-        self.inside = set()  # who is in a call that may wait: close() waits for them
+        self.inside = set()  # threads in a call that blocks
+        self.waiting = set()  # threads in a wait for a Work
         self.pending = {}  # handle → Work, so that buffers live as long as operations
         self.lock = threading.Lock()  # of the works
         self.pump = None  # completes futures, once somebody has asked for one
@@ -122,7 +123,7 @@ class Communicator:
         """The status of an operation once it is over; PENDING after timeout_ms, if that is not 0. Signal handlers of
         Python run meanwhile."""
         me = threading.get_ident()
-        self.inside.add(me)
+        self.waiting.add(me)
         try:
             if not timeout_ms:
                 while True:
@@ -136,7 +137,7 @@ class Communicator:
                 if status != PENDING or time.monotonic() >= end:
                     return status
         finally:
-            self.inside.discard(me)
+            self.waiting.discard(me)
 
     # ---- the end ----
 
@@ -158,12 +159,12 @@ class Communicator:
         handle, self.handle = self.handle, None
         if handle is None or self.process != os.getpid():
             return
-        others = self.inside - {threading.get_ident()}
-        if others:
+        # Those in waits leave by themselves, as no Work is under way any more; the pump is often among them.
+        me = {threading.get_ident()}
+        if self.inside - me:
             C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
-        while others:
+        while (self.inside | self.waiting) - me:
             time.sleep(0.001)
-            others = self.inside - {threading.get_ident()}
         if self.pump is not None:
             self.pump.stop()
         C.ls_group_close(handle)
