@@ -59,11 +59,11 @@ bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machi
 	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
 bench-torch: release ## torch.distributed over Lockstep beside gloo; BENCH='--write-doc', PYTHON=…: with PyTorch
-	@$(if $(PYTHON),,tools/setup-torch --without-package)
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
 	@$(TORCH_ENV) $(PYTHON) test/bench/torch_bench.py $(BENCH)
 
 campaign-torch: release ## 50 ranks killed and 50 stopped while they train with PyTorch; BENCH='--write-doc', PYTHON=…
-	@$(if $(PYTHON),,tools/setup-torch --without-package)
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
 	@$(TORCH_ENV) $(PYTHON) python/tests/campaign.py $(BENCH)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
