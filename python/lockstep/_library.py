@@ -48,6 +48,8 @@ class Message(ctypes.Structure):
 class OpOptions(ctypes.Structure):
     """struct ls_op_options, and behind it where the call puts the handle: one object for each call."""
 
+    shown = None  # the profiler's range of the call
+
     _fields_ = [
         ("size", c_uint32),
         ("timeout_ms", c_uint32),

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import (
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
 from lockstep._sites import here
-from lockstep.torch import _sparse, _tensors
+from lockstep.torch import _profile, _sparse, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
@@ -64,6 +64,8 @@ class Collectives:
         options = OpOptions(OP_OPTIONS_BYTES, milliseconds(opts.timeout), 0, 0 if opts.asyncOp else 1, here())
         options.op = ctypes.addressof(options) + HANDLE_OFFSET
         options.factor = factor
+        if _profile.profiler._is_profiler_enabled:
+            options.shown = _profile.of_caller()
         return options
 
     def _run(self, status, options, result, keep=None, finish=None):
@@ -98,11 +100,10 @@ class Collectives:
         number = _REDUCE_OPS.get(op.op)
         if number is None:
             raise errors.Unsupported(f"{call}: no such reduction: {op}")
-        factor = 1.0
-        if number == _PREMUL_SUM:
-            factor = op.factor
-            factor = float(factor.item() if isinstance(factor, torch.Tensor) else factor)
-        return number, factor
+        if number != _PREMUL_SUM:
+            return number, 1.0
+        factor = op.factor
+        return number, float(factor.item() if isinstance(factor, torch.Tensor) else factor)
 
     # ---- the same on all ranks ----
 

@@ -120,7 +120,10 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def _run(self, status, options, *rest):
-        work = super()._run(status, options, *rest)
+        if options.shown is None:
+            work = super()._run(status, options, *rest)
+        else:
+            work = options.shown.around(super()._run, status, options, *rest)
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work

@@ -3,8 +3,11 @@
 
 import ctypes
 
+from torch.autograd import profiler
+
 from lockstep._library import ANY, C, OK, OP_OPTIONS_BYTES, Message, OpOptions
 from lockstep._sites import here
+from lockstep.torch import _profile
 from lockstep.torch._tensors import copy_into, movable, plain
 from lockstep.torch._work import Work
 
@@ -28,6 +31,7 @@ class Points:
         (tensor,) = tensors
         buffer = plain(tensor, "send")
         dtype, times = movable(tensor)
+        shown = _profile.Range("send") if profiler._is_profiler_enabled else None
         options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here())
         op = ctypes.c_void_p()
         status = C.ls_isend(
@@ -41,12 +45,14 @@ class Points:
         )
         if status != OK:
             raise self.communicator.error(status)
-        return Work(self.communicator, op.value, tensors, buffer, None, options.label)
+        work = Work(self.communicator, op.value, tensors, buffer, None, options.label)
+        return work if shown is None else self._shown(work, shown)
 
     def recv(self, tensors, src, tag=0):
         (tensor,) = tensors
         buffer = plain(tensor, "recv")
         dtype, times = movable(tensor)
+        shown = _profile.Range("recv") if profiler._is_profiler_enabled else None
         message = Message(size=ctypes.sizeof(Message))
         options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here(), message=ctypes.addressof(message))
         op = ctypes.c_void_p()
@@ -64,6 +70,12 @@ class Points:
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
         work = Receive(self.communicator, op.value, tensors, (buffer, message), finish, options.label)
         work._message = message
+        return work if shown is None else self._shown(work, shown)
+
+    @staticmethod
+    def _shown(work, shown):
+        shown.end()
+        work.call = shown.call
         return work
 
     def recv_anysource(self, tensors, tag=0):

@@ -12,9 +12,11 @@ from collections import deque
 
 import torch
 from torch._C._distributed_c10d import Work as _Work
+from torch.autograd import profiler
 
 from lockstep import errors
 from lockstep._library import C, OK, PENDING
+from lockstep.torch import _profile
 
 _SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
 
@@ -35,6 +37,8 @@ class Work(_Work):
     finish  called once after success, to bring results where the caller wants them; None: they are there
     label   where it was called, if that is known
     """
+
+    call = None  # its name, if the profiler has shown the call
 
     def __init__(self, communicator, op, result=(), keep=None, finish=None, label=None):
         super().__init__()
@@ -111,7 +115,11 @@ class Work(_Work):
     # ---- what torch.distributed asks ----
 
     def wait(self, timeout=None):
-        if not self._await(milliseconds(timeout)):
+        shown = _profile.of_wait(self) if profiler._is_profiler_enabled else None
+        over = self._await(milliseconds(timeout))
+        if shown is not None:
+            shown.end()
+        if not over:
             raise errors.TimedOut(f"the wait's own limit of {timeout} is over; the operation goes on")
         if self._error is not None:
             raise self._error.with_traceback(None)
@@ -154,6 +162,7 @@ class Work(_Work):
 
     def settle(self, before=None):
         """Returns when it is over, and the future complete, however it ended. `before` is called in between."""
+        shown = _profile.of_wait(self) if profiler._is_profiler_enabled else None
         if self._enter():
             status = PENDING
             try:
@@ -164,6 +173,8 @@ class Work(_Work):
                 self._leave(status)
         elif before is not None:
             before()
+        if shown is not None:
+            shown.end()
         self._complete()
 
     def _outcome(self, _):

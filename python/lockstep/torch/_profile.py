@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch.profiler shows calls: a range "lockstep:all_reduce" for each while it lasts, and one for each wait.
+
+Callers ask `profiler._is_profiler_enabled` first, which is there for checks that cost nothing. A range ends where its
+call does; where an exception comes in between, with the object that holds it.
+"""
+
+import sys
+
+from torch.autograd import profiler
+
+# Methods whose name is not that of the function in torch.distributed.
+_NAMES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "all_gather_single": "all_gather_into_tensor",
+    "allgather": "all_gather",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "_shapes": "all_reduce",  # of sparse tensors, which are told first
+}
+
+
+class Range:
+    def __init__(self, call, what=""):
+        self.call = call
+        self._record = profiler.record_function(f"lockstep:{call}{what}")
+        self._record.__enter__()
+
+    def around(self, function, *args):
+        """The work that the function returns, which knows what it is of."""
+        try:
+            work = function(*args)
+        finally:
+            self.end()
+        work.call = self.call
+        return work
+
+    def end(self):
+        self._record.__exit__(None, None, None)
+
+
+def of_caller():
+    """The range of the method that calls the caller of this."""
+    name = sys._getframe(2).f_code.co_name
+    return Range(_NAMES.get(name, name))
+
+
+def of_wait(work):
+    """Of an operation whose call was not profiled the name is not known."""
+    return Range(work.call or "operation", " (wait)")
