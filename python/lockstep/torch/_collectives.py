@@ -22,22 +22,14 @@ from torch._C._distributed_c10d import (
 
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
-from lockstep._sites import here
+from lockstep._sites import called_by_autograd, here
 from lockstep.torch import _profile, _sparse, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
-_REDUCE_OPS = {
-    ReduceOp.SUM: 0,
-    ReduceOp.AVG: 1,
-    ReduceOp.MIN: 2,
-    ReduceOp.MAX: 3,
-    ReduceOp.PRODUCT: 4,
-    ReduceOp.BAND: 5,
-    ReduceOp.BOR: 6,
-    ReduceOp.BXOR: 7,
-    ReduceOp.PREMUL_SUM: 8,
-}
+# By the numbers of enum ls_reduce_op.
+_REDUCE_NAMES = "SUM AVG MIN MAX PRODUCT BAND BOR BXOR PREMUL_SUM".split()
+_REDUCE_OPS = {getattr(ReduceOp, name): number for number, name in enumerate(_REDUCE_NAMES)}
 _SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
 
@@ -112,6 +104,8 @@ class Collectives:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
+        if opts.asyncOp and tensor.dtype is torch.float16 and called_by_autograd():
+            opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")

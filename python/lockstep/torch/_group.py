@@ -69,7 +69,8 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device("cpu")]
+        """None yet while PyTorch makes the group: from 2.15 on it would give it a recorder that asks C++ for its name."""
+        return [torch.device("cpu")] if self in distributed_c10d._world.pg_map else []
 
     @property
     def options(self):
@@ -119,14 +120,23 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
+    def _coalesced(self, work):
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    def send(self, tensors, dst, tag=0):
+        return self._coalesced(super().send(tensors, dst, tag))
+
+    def recv(self, tensors, src, tag=0):
+        return self._coalesced(super().recv(tensors, src, tag))
+
     def _run(self, status, options, *rest):
         if options.shown is None:
             work = super()._run(status, options, *rest)
         else:
             work = options.shown.around(super()._run, status, options, *rest)
-        if self._coalescing is not None:
-            self._coalescing.append(work)
-        return work
+        return self._coalesced(work)
 
     # ---- the end ----
 
