@@ -120,10 +120,12 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def _run(self, status, options, *rest):
-        if options.shown is None:
+        shown = options.shown
+        if shown is None:
             work = super()._run(status, options, *rest)
         else:
-            work = options.shown.around(super()._run, status, options, *rest)
+            options.shown = None  # they are used again
+            work = shown.around(super()._run, status, options, *rest)
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
