@@ -32,6 +32,10 @@ _REDUCE_NAMES = "SUM AVG MIN MAX PRODUCT BAND BOR BXOR PREMUL_SUM".split()
 _REDUCE_OPS = {getattr(ReduceOp, name): number for number, name in enumerate(_REDUCE_NAMES)}
 _SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
+_SUM = ReduceOp.SUM
+_NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
+
+_spare = []  # options of calls that have returned: the library has copied them. Taking and giving back are atomic
 
 
 def _array(counts):
@@ -48,13 +52,23 @@ class Collectives:
     """The part of a ProcessGroup that all its ranks call together. `communicator` is the group of the library."""
 
     communicator = None
+    _limit = (None, 0)  # the time limit of the last call, and its milliseconds
 
     # ---- how each of them runs ----
 
     def _options(self, opts, factor=1.0):
-        """Of one call, with its call site."""
-        options = OpOptions(OP_OPTIONS_BYTES, milliseconds(opts.timeout), 0, 0 if opts.asyncOp else 1, here())
-        options.op = ctypes.addressof(options) + HANDLE_OFFSET
+        """Of one call, with its call site; to be passed to _run."""
+        try:
+            options = _spare.pop()
+        except IndexError:
+            options = OpOptions(OP_OPTIONS_BYTES)
+            options.op = ctypes.addressof(options) + HANDLE_OFFSET
+        timeout, limit = opts.timeout, self._limit
+        if timeout != limit[0]:  # hardly ever another one than before
+            limit = self._limit = (timeout, milliseconds(timeout))
+        options.timeout_ms = limit[1]
+        options.awaited = not opts.asyncOp
+        options.label = here()
         options.factor = factor
         if _profile.profiler._is_profiler_enabled:
             options.shown = _profile.of_caller()
@@ -67,7 +81,9 @@ class Collectives:
             raise communicator.error(status)
         op = options.handle
         if not options.awaited:
-            return Work(communicator, op, result, keep, finish, options.label)
+            work = Work(communicator, op, result, keep, finish, options.label)
+            _spare.append(options)
+            return work
         me = threading.get_ident()
         communicator.inside.add(me)
         try:
@@ -80,16 +96,21 @@ class Collectives:
         finally:
             communicator.inside.discard(me)
         C.ls_op_free(op)
+        _spare.append(options)
         if status != OK:
             raise communicator.error(status)
         if finish is not None:
             finish()
-        return Done(result)
+        done = Done()
+        done.tensors = result
+        return done
 
     def _reduction(self, opts, call):
         """(number of the operation, factor)"""
         op = opts.reduceOp
-        number = _REDUCE_OPS.get(op.op)
+        if op == _SUM:
+            return 0, 1.0
+        number = _NUMBERS.get(op.op.value)
         if number is None:
             raise errors.Unsupported(f"{call}: no such reduction: {op}")
         if number != _PREMUL_SUM:

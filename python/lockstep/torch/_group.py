@@ -132,10 +132,12 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         return self._coalesced(super().recv(tensors, src, tag))
 
     def _run(self, status, options, *rest):
-        if options.shown is None:
+        shown = options.shown
+        if shown is None:
             work = super()._run(status, options, *rest)
         else:
-            work = options.shown.around(super()._run, status, options, *rest)
+            options.shown = None  # they are used again
+            work = shown.around(super()._run, status, options, *rest)
         return self._coalesced(work)
 
     # ---- the end ----

@@ -195,11 +195,9 @@ def _same(tensors):
 
 
 class Done(_Work):
-    """Of an operation that was over when its call returned."""
+    """Of an operation that was over when its call returned. Each call has one, so there is no __init__ in Python."""
 
-    def __init__(self, result=()):
-        super().__init__()
-        self._result = result
+    tensors = ()
 
     def wait(self, timeout=None):
         return True
@@ -217,12 +215,11 @@ class Done(_Work):
         return None
 
     def result(self):
-        return list(self._result)
+        return list(self.tensors)
 
     def get_future(self):
         """Of the type that C++ wants, which only a future that is complete can have."""
-        return torch.jit.fork(_same, list(self._result))
-
+        return torch.jit.fork(_same, list(self.tensors))
 
 
 class Several(_Work):
