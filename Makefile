@@ -6,13 +6,13 @@ FAULT ?= leave
 YARDSTICKS ?=
 BENCH ?=
 FULL ?=
+SUITE ?=
+PYTHON ?= build/venv/bin/python
 BUILD := build/release
-PYTHON ?=
-TORCH_PYTHON = $(or $(PYTHON),build/venv/bin/python)
 TORCH_ENV = LD_LIBRARY_PATH=$(abspath $(BUILD)) PYTHONPATH=$(abspath python)
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
@@ -32,6 +32,11 @@ demo-torch-hang: ## the same with a fault: FAULT=leave, killed, stopped, operati
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check
 	@tools/verify
+
+check-torch-suite: ## the tests of torch.distributed that ship with PyTorch, with Lockstep beside gloo; SUITE='--only …'
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch || \
+		{ echo 'check-torch-suite: NOT RUN, as PyTorch cannot be had' >&2; exit 1; }
+	@$(PYTHON) python/torch_suite/run.py $(SUITE)
 
 asan: ## unit and rank tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup check
@@ -54,12 +59,12 @@ bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machi
 	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
 bench-torch: release ## torch.distributed over Lockstep beside gloo; BENCH='--write-doc', PYTHON=…: with PyTorch
-	@$(if $(PYTHON),,tools/setup-torch --without-package)
-	@$(TORCH_ENV) $(TORCH_PYTHON) test/bench/torch_bench.py $(BENCH)
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
+	@$(TORCH_ENV) $(PYTHON) test/bench/torch_bench.py $(BENCH)
 
 campaign-torch: release ## 50 ranks killed and 50 stopped while they train with PyTorch; BENCH='--write-doc', PYTHON=…
-	@$(if $(PYTHON),,tools/setup-torch --without-package)
-	@$(TORCH_ENV) $(TORCH_PYTHON) python/tests/campaign.py $(BENCH)
+	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
+	@$(TORCH_ENV) $(PYTHON) python/tests/campaign.py $(BENCH)
 
 install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson configure $(BUILD) --prefix=$(abspath $(PREFIX))
@@ -84,5 +89,5 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-torch demo-torch-hang check asan tsan nightly bench bench-torch campaign-torch install format tidy \
-	clean release
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite asan tsan nightly bench bench-torch \
+	campaign-torch install format tidy clean release

@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -35,6 +37,11 @@ LS_EXPORT const char *ls_status_name(ls_status status);
 
 /* One sentence, lower case, no full stop. Static, never NULL, any thread. */
 LS_EXPORT const char *ls_status_text(ls_status status);
+
+/* Takes what the last call of this thread that failed has said about it on standard error, without rank and id: for
+ * languages whose errors carry a text. Returns its length, 0: nothing was said since it was last asked; `out` is cut to
+ * `bytes`, with a NUL. Statuses that close a group are told by ls_group_failure instead. */
+LS_EXPORT size_t ls_last_error(char *out, size_t bytes);
 
 /* LS_SCOPE_PROCESS for a number that is no status. */
 LS_EXPORT ls_scope ls_status_scope(ls_status status);

@@ -46,7 +46,8 @@ class Communicator:
         self.size = size
         self.parent = parent
         self.process = os.getpid()  # a forked child has nothing of its own to close
-        self.inside = set()  # who is in a call that may wait: close() waits for them
+        self.inside = set()  # threads in a call that blocks
+        self.waiting = set()  # threads in a wait for a Work
         self.pending = {}  # handle → Work, so that buffers live as long as operations
         self.lock = threading.Lock()  # of the works
         self.pump = None  # completes futures, once somebody has asked for one
@@ -66,11 +67,14 @@ class Communicator:
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
         handle = ctypes.c_void_p()
-        status = _without_signals(lambda: C.ls_group_open(ctypes.byref(options), ctypes.byref(handle)))
+
+        def call():
+            status = C.ls_group_open(ctypes.byref(options), ctypes.byref(handle))
+            return status, "" if status == OK else said()
+
+        status, why = _without_signals(call)
         if status != OK:
-            raise errors.class_of(status)(
-                f"the group of all ranks cannot be opened: {text_of(status)}; a message on standard error says more"
-            )
+            raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
         return cls(handle.value, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):
@@ -107,7 +111,7 @@ class Communicator:
                 kind = errors.class_of(cause)
                 report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
                 return kind(report, rank, operation)
-        return kind(f"{text_of(status)}; a message on standard error says more")
+        return kind(said() or text_of(status))
 
     def check(self, status):
         if status != OK:
@@ -119,7 +123,7 @@ class Communicator:
         """The status of an operation once it is over; PENDING after timeout_ms, if that is not 0. Signal handlers of
         Python run meanwhile."""
         me = threading.get_ident()
-        self.inside.add(me)
+        self.waiting.add(me)
         try:
             if not timeout_ms:
                 while True:
@@ -133,7 +137,7 @@ class Communicator:
                 if status != PENDING or time.monotonic() >= end:
                     return status
         finally:
-            self.inside.discard(me)
+            self.waiting.discard(me)
 
     # ---- the end ----
 
@@ -155,15 +159,21 @@ class Communicator:
         handle, self.handle = self.handle, None
         if handle is None or self.process != os.getpid():
             return
-        others = self.inside - {threading.get_ident()}
-        if others:
+        # Those in waits leave by themselves, as no Work is under way any more; the pump is often among them.
+        me = {threading.get_ident()}
+        if self.inside - me:
             C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
-        while others:
+        while (self.inside | self.waiting) - me:
             time.sleep(0.001)
-            others = self.inside - {threading.get_ident()}
         if self.pump is not None:
             self.pump.stop()
         C.ls_group_close(handle)
+
+
+def said():
+    """What the last call of this thread that failed has said on standard error."""
+    text = ctypes.create_string_buffer(1024)
+    return text.value.decode(errors="replace") if C.ls_last_error(text, len(text)) else ""
 
 
 def text_of(status):

@@ -107,6 +107,7 @@ _FUNCTIONS = {
     "ls_version": (c_char_p, []),
     "ls_status_name": (c_char_p, [c_int]),
     "ls_status_text": (c_char_p, [c_int]),
+    "ls_last_error": (c_size_t, [c_char_p, c_size_t]),
     "ls_group_open": (c_int, [c_void_p, c_void_p]),
     "ls_group_from_members": (c_int, [c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "ls_group_close": (None, [c_void_p]),

@@ -254,3 +254,19 @@ def all_reduce_coalesced_reference(rank, size):
 
 def test_all_reduce_coalesced(ranks):
     ranks.against(3, all_reduce_coalesced_reference, all_reduce_coalesced)
+
+
+def coalesced_for_a_device():
+    """With a device all calls inside are begun one by one, and waited for together."""
+    device, group = torch.device("cpu"), dist.group.WORLD
+    tensors = [torch.ones(3), torch.ones(5)]
+    with dist._coalescing_manager(group, device=device, async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor, group=group, async_op=True)
+    manager.wait()
+    begun = [len(work.result()) for work in manager.works]
+    return begun, [tensor[0].item() for tensor in tensors]
+
+
+def test_coalescing_for_a_device(ranks):
+    assert ranks(2, coalesced_for_a_device) == [([2], [2.0, 2.0])] * 2

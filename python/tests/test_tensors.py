@@ -21,7 +21,8 @@ KINDS = {
     "empty_rows": lambda r: torch.zeros(0, 5),
     "offset": lambda r: number(r, 101)[1:],
     "flipped_view": lambda r: number(r, 50).as_strided((10,), (5,)),
-    "negated": lambda r: torch.complex(number(r, 20), number(r + 1, 20)).conj().imag,
+    "negated_and_strided": lambda r: torch.complex(number(r, 20), number(r + 1, 20)).conj().imag,
+    "negated": lambda r: torch._neg_view(number(r, 20)),
     "parameter": lambda r: torch.nn.Parameter(number(r, 7)),
 }
 kinds = pytest.mark.parametrize("kind", list(KINDS))
@@ -203,13 +204,31 @@ def test_operations_of_no_elements(ranks):
     ranks.against(3, nothing_reference, nothing)
 
 
+# ---- sparse ----
+
+
+def sparse_sum(group, dtype):
+    """Each rank has values in a row of its own, and in one that all have; rank 1 has none at all."""
+    rank = dist.get_rank(group)
+    dense = torch.zeros(6, 3).to(dtype)
+    if rank != 1:
+        dense[rank], dense[5] = 1 + rank, 2 * (1 + rank)
+    tensor = dense.to_sparse(1)
+    dist.all_reduce(tensor, group=group)
+    return tensor.to_dense()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_sums_of_sparse_tensors(ranks, dtype):
+    ranks.both(3, sparse_sum, dtype)
+
+
 # ---- refused ----
 
 
 def sparse(call):
     tensor = torch.eye(4).to_sparse()
     calls = {
-        "all_reduce": lambda: dist.all_reduce(tensor),
         "broadcast": lambda: dist.broadcast(tensor, 0),
         "all_gather": lambda: dist.all_gather([torch.zeros(4, 4) for _ in range(2)], tensor),
         "send": lambda: dist.send(tensor, 1 - dist.get_rank()),
@@ -217,7 +236,7 @@ def sparse(call):
     calls[call]()
 
 
-@pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather", "send"])
+@pytest.mark.parametrize("call", ["broadcast", "all_gather", "send"])
 def test_sparse_tensors_are_refused(ranks, call):
     for outcome in ranks.outcomes(2, sparse, call):
         assert isinstance(outcome.error, lockstep.Unsupported), outcome.trace

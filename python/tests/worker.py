@@ -73,6 +73,8 @@ def _bits(tensor):
     tensor = tensor.detach()
     if tensor.dtype.is_floating_point and tensor.element_size() == 1:
         return tensor.contiguous().view(torch.uint8)
+    if tensor.dtype is torch.complex32:
+        return torch.view_as_real(tensor)
     return tensor
 
 

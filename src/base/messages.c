@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Prints messages, each in one write, and knows their help. No lock: one write of a message is
  * not torn by another's, and no lock may be held across a write that a full pipe can block. The
- * level is the one word of this file that all threads share; the rank is each thread's own. */
+ * level is the one word of this file that all threads share; rank and last error are each thread's own. */
 #include "messages.h"
 
 #include <errno.h>
@@ -12,10 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 8192 };
+#include <lockstep/status.h>
+
+enum { TEXT_BYTES = 8192, LAST_BYTES = 1024 };
 
 static _Atomic int least = SETTING_LOG_WARN;
 static _Thread_local int rank_of_thread = -1;
+/* Too long for the little room that a process keeps for variables of libraries it loads later. */
+static _Thread_local __attribute__((tls_model("global-dynamic"))) char last_error[LAST_BYTES];
 
 #define FIRST_OF(id, level, format) id
 #define SECOND_OF(id, level, format) level
@@ -81,6 +85,7 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 			   ? snprintf(text.bytes, TEXT_BYTES, "lockstep: ")
 			   : snprintf(text.bytes, TEXT_BYTES, "lockstep: rank %d: ", rank_of_thread);
 	text.size = head > 0 ? (size_t)head : 0;
+	size_t start = text.size;
 	va_list args;
 	va_start(args, format);
 	errno = saved;
@@ -90,6 +95,9 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 		size_t room = TEXT_BYTES - text.size - 1;
 		text.size += (size_t)body < room ? (size_t)body : room;
 	}
+	if (level == SETTING_LOG_ERROR)
+		snprintf(last_error, LAST_BYTES, "%.*s", (int)(text.size - start),
+			 text.bytes + start);
 	append_id(&text, id);
 	put(&text);
 	errno = saved;
@@ -106,6 +114,15 @@ void message_report(const char *id, const char *report)
 	append_id(&text, id);
 	put(&text);
 	errno = saved;
+}
+
+size_t ls_last_error(char *out, size_t bytes)
+{
+	size_t length = strlen(last_error);
+	if (out && bytes)
+		snprintf(out, bytes, "%s", last_error);
+	last_error[0] = '\0';
+	return length;
 }
 
 void message_set_rank(int rank)

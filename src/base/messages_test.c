@@ -101,6 +101,27 @@ static void test_one_write(void **state)
 	close(saved);
 }
 
+/* Taken once; warnings are none, and a buffer that is too short gets what fits. */
+static void test_last_error(void **state)
+{
+	(void)state;
+	static const char said[] = "about to wait while it holds a 'link' lock";
+	char text[64] = "?", few[6];
+	ls_last_error(NULL, 0);
+	assert_int_equal(ls_last_error(text, sizeof text), 0);
+	assert_string_equal(text, "");
+	message_set_rank(3);
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	message_say("LS-TEST", SETTING_LOG_WARN, "only a warning");
+	message_set_rank(-1);
+	assert_int_equal(ls_last_error(few, sizeof few), strlen(said));
+	assert_string_equal(few, "about");
+	assert_int_equal(ls_last_error(text, sizeof text), 0);
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	assert_int_equal(ls_last_error(text, sizeof text), strlen(said));
+	assert_string_equal(text, said);
+}
+
 static void test_help(void **state)
 {
 	(void)state;
@@ -132,9 +153,10 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_form),      cmocka_unit_test(test_level),
-		cmocka_unit_test(test_report),    cmocka_unit_test(test_too_long),
-		cmocka_unit_test(test_one_write), cmocka_unit_test(test_help),
+		cmocka_unit_test(test_form),       cmocka_unit_test(test_level),
+		cmocka_unit_test(test_report),     cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_one_write),  cmocka_unit_test(test_help),
+		cmocka_unit_test(test_last_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
