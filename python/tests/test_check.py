@@ -181,15 +181,17 @@ def results(async_op):
     over(dist.all_to_all_single(both, own, [4, 4], [4, 4], async_op=async_op), both)
     uneven = [torch.zeros(i + 1) for i in range(2)]
     over(dist.all_gather(uneven, torch.ones(rank + 1), async_op=async_op), *uneven)
-    over(dist.reduce_scatter(torch.zeros(rank + 1), uneven, async_op=async_op))
+    part = torch.zeros(rank + 1)
+    over(dist.reduce_scatter(part, uneven, async_op=async_op), part)
     lists = [torch.zeros(2), torch.zeros(2)]
     over(dist.all_to_all(lists, [torch.ones(2) * rank, torch.ones(2)], async_op=async_op), *lists)
     over(dist.reduce(one, 0, async_op=async_op), one if rank == 0 else torch.ones(1))
-    over(dist.gather(one, [torch.zeros(4), torch.zeros(4)] if rank == 0 else None, async_op=async_op))
+    parts = [torch.zeros(4), torch.zeros(4)]
+    over(dist.gather(one, parts if rank == 0 else None, async_op=async_op), *parts)
     over(dist.scatter(one, [both[:4].clone(), both[4:].clone()] if rank == 0 else None, async_op=async_op), one)
     sparse = torch.eye(3).to_sparse()
-    over(dist.all_reduce(sparse, async_op=async_op), sparse.to_dense())
-    return found
+    over(dist.all_reduce(sparse, async_op=async_op))
+    return [*found, sparse.to_dense()]
 
 
 torch.manual_seed(1)
