@@ -166,6 +166,12 @@ def default_group():
     return group if isinstance(group, ProcessGroup) and group.communicator.handle is not None else None
 
 
+def _kind():
+    from lockstep.torch import _check  # which is made of the class above
+
+    return _check.CheckedGroup if _check.wanted() else ProcessGroup
+
+
 def create(options, backend_options=None):
     """What torch.distributed calls for a new group, on its members alone."""
     timeout_ms = milliseconds(options.timeout)
@@ -180,4 +186,4 @@ def create(options, backend_options=None):
         communicator = _meeting.open_all(
             options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
         )
-    return ProcessGroup(communicator, options.store, options.timeout)
+    return _kind()(communicator, options.store, options.timeout)

@@ -40,10 +40,13 @@ class Range:
         self._record.__exit__(None, None, None)
 
 
+def name_of(method):
+    return _NAMES.get(method, method)
+
+
 def of_caller():
     """The range of the method that calls the caller of this."""
-    name = sys._getframe(2).f_code.co_name
-    return Range(_NAMES.get(name, name))
+    return Range(name_of(sys._getframe(2).f_code.co_name))
 
 
 def of_wait(work):

@@ -71,9 +71,28 @@ class Work(_Work):
         if status != OK:
             self._error = self._communicator.error(status)
         elif self._finish is not None:
-            self._finish()
+            try:
+                self._finish()
+            except Exception as error:  # raised by wait(), and told by the future
+                self._error = error
         self._finish = self._keep = None
         self._communicator.pending.pop(id(self), None)
+
+    def attach(self, finish, back):
+        """More to do when it is over, with the place of the call as argument; `back` gives what its result is then."""
+        with self._communicator.lock:
+            before, self._result = self._finish, back(self._result)
+
+            def both():
+                if before is not None:
+                    before()
+                finish(self._label)
+
+            if self._status is None:
+                self._finish = both
+            elif self._error is None:  # another thread has seen its end
+                self._finish = both
+                self._over(OK)
 
     def _leave(self, status):
         with self._communicator.lock:

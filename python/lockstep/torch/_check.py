@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""LOCKSTEP_CHECK=1: a tensor that is changed before its asynchronous operation has been waited for is found.
+
+Each operation works on private copies, and what it was given is kept as it was. When it is seen to be over
+
+    what the caller has == what was given    else an error tells who, where and since which call
+    a copy != what was given                 is a result, and is copied into what the caller has
+
+so the caller's tensors never depend on when the operation ran, and a mistake shows each time, not once in a while.
+
+The error is a BadArgument, also a ValueError: nothing is broken, also not on other ranks, which have their results;
+the program has given away something that it went on using, and only its own code can be put right.
+"""
+
+import os
+
+import torch
+
+from lockstep import errors
+from lockstep._sites import here
+from lockstep.torch import _graphs, _profile
+from lockstep.torch._group import ProcessGroup
+
+
+def wanted():
+    """The library has refused what is neither 0 nor 1."""
+    return os.environ.get("LOCKSTEP_CHECK", "").lstrip("0") == "1"
+
+
+def _bytes(tensor):
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8)
+
+
+def _has_memory(tensor):
+    """Also a tensor whose storage was made smaller says that it has elements."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
+
+
+class _Guard:
+    """One tensor of an operation."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.copy = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        self.given = _bytes(self.copy).clone()
+        self.address = tensor.data_ptr()
+
+    def change(self):
+        """What has happened to it; None: nothing."""
+        if not _has_memory(self.tensor) or (self.tensor.data_ptr() != self.address):
+            return "its memory was given back or replaced"
+        now = _bytes(self.tensor)
+        if now.numel() != self.given.numel():
+            return "it got another size"
+        if torch.equal(now, self.given):
+            return None
+        first = int((now != self.given).nonzero()[0]) // self.tensor.element_size()
+        return f"its element {first} (of {self.tensor.numel()}) is not what it was"
+
+    def bring(self):
+        """The result, past the counter by which autograd sees changes: what writes without copies does not count."""
+        if not torch.equal(_bytes(self.copy), self.given):
+            self.tensor.data.copy_(self.copy)
+
+    def __str__(self):
+        shape = "x".join(map(str, self.tensor.shape)) or "one number"
+        return f"the tensor at {self.address:#x} ({str(self.tensor.dtype).replace('torch.', '')}, {shape})"
+
+
+class _Guards:
+    """All tensors of an operation."""
+
+    def __init__(self, communicator, call):
+        self.communicator = communicator
+        self.call = call
+        self.by_id = {}
+        self.originals = {}
+
+    def swap(self, value):
+        """The same with a copy of each tensor that can be sent at all."""
+        if isinstance(value, torch.Tensor):
+            if not value.is_cpu or value.layout is not torch.strided:
+                return value
+            guard = self.by_id.get(id(value))
+            if guard is None:
+                guard = self.by_id[id(value)] = _Guard(value)
+                self.originals[id(guard.copy)] = value
+            return guard.copy
+        return [self.swap(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    def back(self, value):
+        if isinstance(value, torch.Tensor):
+            return self.originals.get(id(value), value)
+        return [self.back(one) for one in value]
+
+    def finish(self, label):
+        """What the operation calls when it is over: none of its tensors gets a result if one was changed."""
+        guards = list(self.by_id.values())
+        for guard in guards:
+            change = guard.change()
+            if change is not None:
+                raise self._error(guard, change, label)
+        for guard in guards:
+            guard.bring()
+
+    def _error(self, guard, change, label):
+        seen = here()
+        called = label.decode(errors="replace") if label else "an unknown place"
+        return errors.BadArgument(
+            f"{guard} was changed while {self.call} was under way: {change}\n"
+            f"  {self.call} was called from {called}\n"
+            f"  the change was seen {f'at {seen.decode()}' if seen else 'by a thread that completes futures'}, "
+            "where the operation was waited for or found to be over\n"
+            "Leave tensors of an asynchronous operation alone until its wait() has returned, or give it a clone.",
+            self.communicator.rank,
+        )
+
+
+class CheckedGroup(ProcessGroup):
+    """With copies for all that is asynchronous."""
+
+
+def _checked(name):
+    method = getattr(ProcessGroup, name)
+
+    def call(self, first, *args, **options):
+        opts = options.get("opts", args[-1] if args else None)
+        # Several tensors in one call are a call for each, which come here by themselves.
+        if not getattr(opts, "asyncOp", True) or (name in _SPLIT and len(first) != 1):
+            return method(self, first, *args, **options)
+        guards = _Guards(self.communicator, _profile.name_of(name))
+        work = method(self, guards.swap(first), *[guards.swap(arg) for arg in args], **options)
+        work.attach(guards.finish, guards.back)
+        return work
+
+    call.__name__ = name  # for messages
+    return call
+
+
+_SPLIT = ("allreduce", "allgather", "reduce_scatter")
+_ALIASES = {
+    "_allgather_base": "all_gather_single",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "alltoall_base": "all_to_all_single",
+}
+for _name in (
+    "allreduce allreduce_coalesced broadcast reduce all_gather_single reduce_scatter_single all_to_all_single "
+    "allgather gather scatter reduce_scatter alltoall send recv"
+).split():
+    setattr(CheckedGroup, _name, _checked(_name))
+for _alias, _name in _ALIASES.items():
+    setattr(CheckedGroup, _alias, getattr(CheckedGroup, _name))
+_graphs.keep_out(CheckedGroup)
