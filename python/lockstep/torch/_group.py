@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from lockstep import errors
-from lockstep._communicator import Communicator
 from lockstep._library import OK
 from lockstep._sites import here
 from lockstep.torch import _end, _meeting, _phases
