@@ -314,7 +314,8 @@ def write_doc(results, seed):
     how = (
         f"{RANKS} ranks train with DistributedDataParallel; one of them is killed or stopped at a random moment (seed "
         f"{seed}). The time limit is {TIMEOUT_S:g} s where ranks stay stopped, {PAUSED_TIMEOUT_S:g} s where they go on. "
-        f"Meanwhile the load of the machine was {os.getloadavg()[1]:.1f} on {os.cpu_count()} processors. To repeat it: `make campaign-torch`."
+        f"Meanwhile the load of the machine was {os.getloadavg()[1]:.1f} on {os.cpu_count()} processors. "
+        "To repeat it: `make campaign-torch`."
     )
     begin, end = (f"<!-- {word}: written by {NAME} -->" for word in ("begin", "end"))
     table = markdown(["what", "as it should be", "time of", "p50", "p99"], rows)
