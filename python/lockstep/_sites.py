@@ -90,6 +90,11 @@ def here():
     return None
 
 
+def called_by_autograd():
+    """Whether C++ has called the caller's caller during a backward pass, with nothing of Python in between."""
+    return sys._getframe(2).f_code.co_name == "_engine_run_backward"
+
+
 def of_trace(trace):
     """Where an exception passed the innermost place that is not skipped, else the innermost of all: "train.py:42"."""
     place = inner = None

@@ -49,7 +49,11 @@ def train(rank, folder, timeout_s, tell):
     torch.set_num_threads(1)
     torch.manual_seed(rank)
     dist.init_process_group(
-        "lockstep", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS, timeout=timedelta(seconds=timeout_s)
+        "lockstep",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=RANKS,
+        timeout=timedelta(seconds=timeout_s),
     )
     linear, relu = torch.nn.Linear, torch.nn.ReLU
     model = torch.nn.Sequential(linear(64, 256), relu(), linear(256, 256), relu(), linear(256, 64))
@@ -261,7 +265,11 @@ def pause(random_, seconds):
 
 KINDS = {
     "kill": (kill, "ranks killed: each survivor raises `PeerDied`, with rank and signal", "exception after the kill"),
-    "stop": (stop, "ranks stopped: reported within 1 s, each survivor raises `TimedOut`, with the rank", "report after the stop"),
+    "stop": (
+        stop,
+        "ranks stopped: reported within 1 s, each survivor raises `TimedOut`, with the rank",
+        "report after the stop",
+    ),
     "pause": (pause, f"ranks stopped, and continued in time: {STEPS_AFTER} more steps, no error", "those steps"),
 }
 
@@ -300,13 +308,14 @@ def write_doc(results, seed):
     from torch_bench import DOC, markdown, replace_between
 
     rows = [
-        [KINDS[kind][1], f"{found['good']} of {found['of']}", KINDS[kind][2], f"{found['p50']:.3f} s", f"{found['p99']:.3f} s"]
-        for kind, found in results.items()
+        [what, f"{found['good']} of {found['of']}", of_what, f"{found['p50']:.3f} s", f"{found['p99']:.3f} s"]
+        for (_, what, of_what), found in ((KINDS[kind], found) for kind, found in results.items())
     ]
     how = (
-        f"{RANKS} ranks train with DistributedDataParallel; one of them is killed or stopped at a random moment (seed {seed}). "
-        f"The time limit is {TIMEOUT_S:g} s where ranks stay stopped, {PAUSED_TIMEOUT_S:g} s where they go on. Meanwhile the load of the machine was "
-        f"{os.getloadavg()[1]:.1f} on {os.cpu_count()} processors. To repeat it: `make campaign-torch`."
+        f"{RANKS} ranks train with DistributedDataParallel; one of them is killed or stopped at a random moment (seed "
+        f"{seed}). The time limit is {TIMEOUT_S:g} s where ranks stay stopped, {PAUSED_TIMEOUT_S:g} s where they go on. "
+        f"Meanwhile the load of the machine was {os.getloadavg()[1]:.1f} on {os.cpu_count()} processors. "
+        "To repeat it: `make campaign-torch`."
     )
     begin, end = (f"<!-- {word}: written by {NAME} -->" for word in ("begin", "end"))
     table = markdown(["what", "as it should be", "time of", "p50", "p99"], rows)

@@ -131,15 +131,9 @@ def built_in_hook(name):
     return train(model), state(model)
 
 
-def test_built_in_allreduce_hook(ranks):
-    ranks.default_both(2, built_in_hook, "ALLREDUCE", tolerance=CLOSE)
-
-
-def test_built_in_fp16_hook_is_an_error_and_no_crash(ranks):
-    """It wants futures of a type that Python cannot make; default_hooks.fp16_compress_hook does the same."""
-    for outcome in ranks.outcomes(2, built_in_hook, "FP16_COMPRESS", fresh=True):
-        assert isinstance(outcome.error, RuntimeError), outcome.trace
-        assert "should return TensorList" in str(outcome.error)
+@pytest.mark.parametrize("name, tolerance", [("ALLREDUCE", CLOSE), ("FP16_COMPRESS", HALVES["fp16"])])
+def test_built_in_hooks(ranks, name, tolerance):
+    ranks.default_both(2, built_in_hook, name, tolerance=tolerance)
 
 
 def uneven():

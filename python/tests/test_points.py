@@ -72,6 +72,25 @@ def test_recv_from_any_source(ranks, count):
     ranks.both(4, any_source, count)
 
 
+def coalesced(group, count):
+    """Messages of a coalescing manager for a device are over when it ends."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    other = torch.zeros(count)
+    with dist._coalescing_manager(group, device=torch.device("cpu")):
+        dist.isend(torch.full((count,), float(rank)), (rank + 1) % size, group=group)
+        dist.irecv(other, (rank - 1) % size, group=group)
+    return other
+
+
+def coalesced_reference(rank, size, count):
+    return torch.full((count,), float((rank - 1) % size))
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_messages_of_a_coalescing_manager(ranks, count):
+    ranks.against(3, coalesced_reference, coalesced, count)
+
+
 def tags(group):
     """Messages are taken in another order than they were sent in: their tags tell which is meant."""
     rank = dist.get_rank(group)

@@ -50,6 +50,7 @@ struct ls_op {
 	struct ls_op *next;   /* in the lane, among the spare ones, or among all points */
 	struct ls_op *before; /* among all points */
 	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
+	pthread_t caller; /* of the lane: who called it */
 	uint32_t timeout_ms;
 	bool may_leave;     /* it has a time limit of its own */
 	_Atomic bool begun; /* it has been handed to the engine */
@@ -112,6 +113,7 @@ struct group_progress {
 	_Atomic int seen;      /* enum in progress.c: whether the board shows it */
 	_Atomic uint64_t work; /* raised when there is something to drive */
 	struct wait_bell bell; /* its own, so that the doorbell of the rank does not wake it for nothing */
+	struct wait_bell told; /* rung when an operation is over: for those who rest, as peers have nothing for them */
 	struct waiter idle;    /* for work */
 	struct waiter driving; /* of the progress thread, for peers */
 	struct waiter resting; /* of other threads, for the one that drives */

@@ -66,6 +66,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	/* Complete before anybody can find it. */
 	group_op_open(op, options, site);
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	op->caller = pthread_self();
 	if (lane->tail)
 		lane->tail->next = op;
 	else
@@ -202,6 +203,14 @@ static ls_status await_failed(struct ls_op *op)
 	return status;
 }
 
+/* Who waits for a call of his own has nothing else to do, and may spin. Another thread's wait runs beside the caller,
+ * who may compute, as the progress thread does. */
+static struct waiter *waiter_of(const struct ls_op *op)
+{
+	ls_group *group = op->group;
+	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->progress.driving;
+}
+
 ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
 {
 	ls_group *group = op->group;
@@ -209,7 +218,7 @@ ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
 	ls_status status;
 	while (!is_over(op, &status)) {
 		if (take_drive(&group->lane, NULL)) {
-			drive(group, op, &group->waiter, pause);
+			drive(group, op, waiter_of(op), pause);
 			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
 			continue;

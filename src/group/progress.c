@@ -25,6 +25,7 @@ void group_progress_init(ls_group *group)
 	progress->resting = group->waiter;
 	progress->resting.spin_ns = 0;
 	progress->driving = has_spare_cores(group) ? group->waiter : progress->resting;
+	progress->resting.bell = &progress->told;
 }
 
 static void sleep_until_work(struct group_progress *progress, uint64_t seen)

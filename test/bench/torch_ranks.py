@@ -80,7 +80,10 @@ def register(backend):
         import lockstep.torch  # noqa: F401
     elif backend == "inline":
         dist.Backend.register_backend(
-            "inline", lambda options, _: Inline(options.group_rank, options.group_size), extended_api=True, devices=["cpu"]
+            "inline",
+            lambda options, _: Inline(options.group_rank, options.group_size),
+            extended_api=True,
+            devices=["cpu"],
         )
 
 
@@ -197,8 +200,8 @@ def gpt():
 
 
 def steps(make, rank, pairs):
-    """{"sync": milliseconds of each step, "no_sync": …, "sync cpu": those of the processor, "no_sync cpu": …}: one of
-    each in turn, so that both meet the same neighbours."""
+    """{"sync": milliseconds of each step, "no_sync": …, "sync cpu": those of the processor, "no_sync cpu": …}: one
+    of each in turn, so that both meet the same neighbours."""
     torch.manual_seed(0)
     model, batch = make()
     trained = torch.nn.parallel.DistributedDataParallel(model)

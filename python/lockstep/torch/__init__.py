@@ -49,9 +49,8 @@ _sites.give_reason(
 if "lockstep" not in dist.Backend.backend_list:
     dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
     _functional.register(lambda group: isinstance(group, ProcessGroup))
-    _graphs.keep_out(
-        _collectives.Collectives, _points.Points, ProcessGroup, _work.Work, _points.Receive, _work.Done, _work.Several
-    )
+    works = (_work.Work, _points.Receive, _work.Done, _work.Several)
+    _graphs.keep_out(ProcessGroup, _collectives.Collectives, _collectives.Lists, _points.Points, *works)
     _phases.watch()
     _rendezvous.register()
     _end.watch()

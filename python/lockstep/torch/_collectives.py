@@ -13,56 +13,51 @@ from torch._C._distributed_c10d import (
     AllToAllOptions,
     BarrierOptions,
     BroadcastOptions,
-    GatherOptions,
     ReduceOp,
     ReduceOptions,
     ReduceScatterOptions,
-    ScatterOptions,
 )
 
 from lockstep import errors
 from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
-from lockstep._sites import here
-from lockstep.torch import _profile, _sparse, _tensors
-from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
+from lockstep._sites import called_by_autograd, here
+from lockstep.torch import _profile, _sparse
+from lockstep.torch._lists import Lists, array
+from lockstep.torch._tensors import copy_into, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
-_REDUCE_OPS = {
-    ReduceOp.SUM: 0,
-    ReduceOp.AVG: 1,
-    ReduceOp.MIN: 2,
-    ReduceOp.MAX: 3,
-    ReduceOp.PRODUCT: 4,
-    ReduceOp.BAND: 5,
-    ReduceOp.BOR: 6,
-    ReduceOp.BXOR: 7,
-    ReduceOp.PREMUL_SUM: 8,
-}
+# By the numbers of enum ls_reduce_op.
+_REDUCE_NAMES = "SUM AVG MIN MAX PRODUCT BAND BOR BXOR PREMUL_SUM".split()
+_REDUCE_OPS = {getattr(ReduceOp, name): number for number, name in enumerate(_REDUCE_NAMES)}
 _SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
+_SUM = ReduceOp.SUM
+_NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
+
+_spare = []  # options of calls that have returned: the library has copied them. Taking and giving back are atomic
 
 
-def _array(counts):
-    return (ctypes.c_uint64 * len(counts))(*counts)
-
-
-def _only(tensors, call):
-    if len(tensors) != 1:
-        raise errors.BadArgument(f"{call}: one tensor for each rank, not {len(tensors)}")
-    return tensors[0]
-
-
-class Collectives:
+class Collectives(Lists):
     """The part of a ProcessGroup that all its ranks call together. `communicator` is the group of the library."""
 
     communicator = None
+    _limit = (None, 0)  # the time limit of the last call, and its milliseconds
 
     # ---- how each of them runs ----
 
     def _options(self, opts, factor=1.0):
-        """Of one call, with its call site."""
-        options = OpOptions(OP_OPTIONS_BYTES, milliseconds(opts.timeout), 0, 0 if opts.asyncOp else 1, here())
-        options.op = ctypes.addressof(options) + HANDLE_OFFSET
+        """Of one call, with its call site; to be passed to _run."""
+        try:
+            options = _spare.pop()
+        except IndexError:
+            options = OpOptions(OP_OPTIONS_BYTES)
+            options.op = ctypes.addressof(options) + HANDLE_OFFSET
+        timeout, limit = opts.timeout, self._limit
+        if timeout != limit[0]:  # hardly ever another one than before
+            limit = self._limit = (timeout, milliseconds(timeout))
+        options.timeout_ms = limit[1]
+        options.awaited = not opts.asyncOp
+        options.label = here()
         options.factor = factor
         if _profile.profiler._is_profiler_enabled:
             options.shown = _profile.of_caller()
@@ -75,7 +70,9 @@ class Collectives:
             raise communicator.error(status)
         op = options.handle
         if not options.awaited:
-            return Work(communicator, op, result, keep, finish, options.label)
+            work = Work(communicator, op, result, keep, finish, options.label)
+            _spare.append(options)
+            return work
         me = threading.get_ident()
         communicator.inside.add(me)
         try:
@@ -88,16 +85,21 @@ class Collectives:
         finally:
             communicator.inside.discard(me)
         C.ls_op_free(op)
+        _spare.append(options)
         if status != OK:
             raise communicator.error(status)
         if finish is not None:
             finish()
-        return Done(result)
+        done = Done()
+        done.tensors = result
+        return done
 
     def _reduction(self, opts, call):
         """(number of the operation, factor)"""
         op = opts.reduceOp
-        number = _REDUCE_OPS.get(op.op)
+        if op == _SUM:
+            return 0, 1.0
+        number = _NUMBERS.get(op.op.value)
         if number is None:
             raise errors.Unsupported(f"{call}: no such reduction: {op}")
         if number != _PREMUL_SUM:
@@ -112,6 +114,8 @@ class Collectives:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
+        if opts.asyncOp and tensor.dtype is torch.float16 and called_by_autograd():
+            opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
@@ -261,9 +265,9 @@ class Collectives:
             status = C.ls_alltoallv(
                 self.communicator.handle,
                 send.data_ptr(),
-                _array(self._splits(input, input_split_sizes, times, call)),
+                array(self._splits(input, input_split_sizes, times, call)),
                 recv.data_ptr(),
-                _array(self._splits(output, output_split_sizes, times, call)),
+                array(self._splits(output, output_split_sizes, times, call)),
                 dtype,
                 ctypes.byref(options),
             )
@@ -289,175 +293,6 @@ class Collectives:
             )
         row = tensor.numel() // rows * times if rows else 0
         return [size * row for size in sizes]
-
-    # ---- lists: a tensor for each rank ----
-
-    def _gathering(self, outputs, call):
-        """Where parts of all ranks can be received, and what brings them to `outputs`."""
-        if len(outputs) != self.communicator.size:
-            raise errors.BadArgument(
-                f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
-            )
-        same_dtype(outputs, call)
-        for output in outputs:
-            if not output.is_cpu or output.layout is not torch.strided:
-                _tensors.refuse(output, call)
-        if lie_in_a_row(outputs):
-            return outputs[0].data_ptr(), outputs, None
-        counts = [output.numel() for output in outputs]
-        room = torch.empty(sum(counts), dtype=outputs[0].dtype)
-
-        def finish():
-            for output, part in zip(outputs, room.split(counts)):
-                copy_into(output, part)
-
-        return room.data_ptr(), room, finish
-
-    def _scattering(self, inputs, call):
-        """What is given to all ranks, part by part."""
-        if len(inputs) != self.communicator.size:
-            raise errors.BadArgument(
-                f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
-            )
-        same_dtype(inputs, call)
-        if lie_in_a_row(inputs):
-            return inputs[0].data_ptr(), inputs
-        joined = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
-        return joined.data_ptr(), joined
-
-    def allgather(self, outputs, inputs, opts=None):
-        opts = opts or AllgatherOptions()
-        call = "all_gather"
-        if len(inputs) != 1:
-            return self._each(self.allgather, outputs, inputs, opts)
-        input, outputs = inputs[0], _only(outputs, call)
-        send = plain(input, call)
-        where, keep, finish = self._gathering(outputs, call)
-        same_dtype([input, outputs[0]], call)
-        dtype, times = movable(input)
-        counts = [output.numel() * times for output in outputs]
-        options = self._options(opts)
-        handle = self.communicator.handle
-        if all(count == counts[0] for count in counts) and counts[0] == send.numel() * times:
-            status = C.ls_allgather(handle, send.data_ptr(), where, counts[0], dtype, ctypes.byref(options))
-        elif counts[self.communicator.rank] != send.numel() * times:
-            raise errors.BadArgument(
-                f"{call}: rank {self.communicator.rank} gives {send.numel()} elements, and its place in the list has "
-                f"{outputs[self.communicator.rank].numel()}"
-            )
-        else:
-            status = C.ls_allgatherv(handle, send.data_ptr(), where, _array(counts), dtype, ctypes.byref(options))
-        return self._run(status, options, outputs, (send, keep), finish)
-
-    def gather(self, outputs, inputs, opts=None):
-        opts = opts or GatherOptions()
-        call = "gather"
-        input = _only(inputs, call)
-        send = plain(input, call)
-        where, keep, finish = None, None, None
-        is_root = opts.rootRank == self.communicator.rank
-        if is_root:
-            outputs = _only(outputs, call)
-            where, keep, finish = self._gathering(outputs, call)
-            for output in outputs:
-                if output.numel() != input.numel():
-                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
-        dtype, times = movable(input)
-        options = self._options(opts)
-        status = C.ls_gather(
-            self.communicator.handle,
-            send.data_ptr(),
-            where,
-            send.numel() * times,
-            dtype,
-            opts.rootRank,
-            ctypes.byref(options),
-        )
-        return self._run(status, options, outputs if is_root else (), (send, keep), finish)
-
-    def scatter(self, outputs, inputs, opts=None):
-        opts = opts or ScatterOptions()
-        call = "scatter"
-        output = _only(outputs, call)
-        recv = plain(output, call)
-        where, keep = None, None
-        if opts.rootRank == self.communicator.rank:
-            inputs = _only(inputs, call)
-            where, keep = self._scattering(inputs, call)
-            same_dtype([output, inputs[0]], call)
-            for input in inputs:
-                if output.numel() != input.numel():
-                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
-        dtype, times = movable(output)
-        options = self._options(opts)
-        status = C.ls_scatter(
-            self.communicator.handle,
-            where,
-            recv.data_ptr(),
-            recv.numel() * times,
-            dtype,
-            opts.rootRank,
-            ctypes.byref(options),
-        )
-        finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, outputs, (recv, keep), finish)
-
-    def reduce_scatter(self, outputs, inputs, opts=None):
-        opts = opts or ReduceScatterOptions()
-        call = "reduce_scatter"
-        if len(outputs) != 1:
-            return self._each(self.reduce_scatter, outputs, inputs, opts)
-        output, inputs = outputs[0], _only(inputs, call)
-        recv = plain(output, call)
-        where, keep = self._scattering(inputs, call)
-        same_dtype([output, inputs[0]], call)
-        number, factor = self._reduction(opts, call)
-        counts = [input.numel() for input in inputs]
-        if counts[self.communicator.rank] != output.numel():
-            raise errors.BadArgument(
-                f"{call}: the output has {output.numel()} elements, and the part of rank {self.communicator.rank} has "
-                f"{counts[self.communicator.rank]}"
-            )
-        options = self._options(opts, factor)
-        handle, dtype = self.communicator.handle, reducible(output, call, number)
-        if all(count == counts[0] for count in counts):
-            status = C.ls_reduce_scatter(
-                handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)
-            )
-        else:
-            status = C.ls_reduce_scatterv(
-                handle, where, recv.data_ptr(), _array(counts), dtype, number, ctypes.byref(options)
-            )
-        finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, outputs, (recv, keep), finish)
-
-    def alltoall(self, outputs, inputs, opts=None):
-        opts = opts or AllToAllOptions()
-        call = "all_to_all"
-        size = self.communicator.size
-        if len(outputs) != size or len(inputs) != size:
-            raise errors.BadArgument(f"{call}: lists of {len(inputs)} and {len(outputs)} tensors, and {size} ranks")
-        same_dtype([*outputs, *inputs], call)
-        dtype, times = movable(inputs[0])
-        send = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
-        counts = [output.numel() for output in outputs]
-        recv = torch.empty(sum(counts), dtype=send.dtype)
-        options = self._options(opts)
-        status = C.ls_alltoallv(
-            self.communicator.handle,
-            send.data_ptr(),
-            _array([tensor.numel() * times for tensor in inputs]),
-            recv.data_ptr(),
-            _array([count * times for count in counts]),
-            dtype,
-            ctypes.byref(options),
-        )
-
-        def finish():
-            for output, part in zip(outputs, recv.split(counts)):
-                copy_into(output, part)
-
-        return self._run(status, options, outputs, (send, recv), finish)
 
     # ---- several in one call ----
 

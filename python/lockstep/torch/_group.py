@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from lockstep import errors
-from lockstep._communicator import Communicator
 from lockstep._library import OK
 from lockstep._sites import here
 from lockstep.torch import _end, _meeting, _phases
@@ -69,7 +68,8 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device("cpu")]
+        """None yet while PyTorch makes the group: from 2.15 on it would give it a recorder that asks C++ for its name."""
+        return [torch.device("cpu")] if self in distributed_c10d._world.pg_map else []
 
     @property
     def options(self):
@@ -119,14 +119,25 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
-    def _run(self, status, options, *rest):
-        if options.shown is None:
-            work = super()._run(status, options, *rest)
-        else:
-            work = options.shown.around(super()._run, status, options, *rest)
+    def _coalesced(self, work):
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
+
+    def send(self, tensors, dst, tag=0):
+        return self._coalesced(super().send(tensors, dst, tag))
+
+    def recv(self, tensors, src, tag=0):
+        return self._coalesced(super().recv(tensors, src, tag))
+
+    def _run(self, status, options, *rest):
+        shown = options.shown
+        if shown is None:
+            work = super()._run(status, options, *rest)
+        else:
+            options.shown = None  # they are used again
+            work = shown.around(super()._run, status, options, *rest)
+        return self._coalesced(work)
 
     # ---- the end ----
 

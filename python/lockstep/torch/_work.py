@@ -209,12 +209,14 @@ class Work(_Work):
             return communicator.pump
 
 
-class Done(_Work):
-    """Of an operation that was over when its call returned."""
+def _same(tensors):
+    return tensors
 
-    def __init__(self, result=()):
-        super().__init__()
-        self._result = result
+
+class Done(_Work):
+    """Of an operation that was over when its call returned. Each call has one, so there is no __init__ in Python."""
+
+    tensors = ()
 
     def wait(self, timeout=None):
         return True
@@ -232,12 +234,11 @@ class Done(_Work):
         return None
 
     def result(self):
-        return list(self._result)
+        return list(self.tensors)
 
     def get_future(self):
-        future = torch.futures.Future()
-        future.set_result(list(self._result))
-        return future
+        """Of the type that C++ wants, which only a future that is complete can have."""
+        return torch.jit.fork(_same, list(self.tensors))
 
 
 class Several(_Work):

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives with a list of tensors, one for each rank. The library knows parts that lie one behind the other, so what
+does not lie so is copied."""
+
+import ctypes
+
+import torch
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllToAllOptions,
+    GatherOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+from lockstep import errors
+from lockstep._library import C
+from lockstep.torch import _tensors
+from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
+
+
+def array(counts):
+    return (ctypes.c_uint64 * len(counts))(*counts)
+
+
+def _only(tensors, call):
+    if len(tensors) != 1:
+        raise errors.BadArgument(f"{call}: one tensor for each rank, not {len(tensors)}")
+    return tensors[0]
+
+
+class Lists:
+    """Part of Collectives, which says how an operation runs."""
+
+    communicator = None
+
+    def _gathering(self, outputs, call):
+        """Where parts of all ranks can be received, and what brings them to `outputs`."""
+        if len(outputs) != self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
+            )
+        same_dtype(outputs, call)
+        for output in outputs:
+            if not output.is_cpu or output.layout is not torch.strided:
+                _tensors.refuse(output, call)
+        if lie_in_a_row(outputs):
+            return outputs[0].data_ptr(), outputs, None
+        counts = [output.numel() for output in outputs]
+        room = torch.empty(sum(counts), dtype=outputs[0].dtype)
+
+        def finish():
+            for output, part in zip(outputs, room.split(counts)):
+                copy_into(output, part)
+
+        return room.data_ptr(), room, finish
+
+    def _scattering(self, inputs, call):
+        """What is given to all ranks, part by part."""
+        if len(inputs) != self.communicator.size:
+            raise errors.BadArgument(
+                f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
+            )
+        same_dtype(inputs, call)
+        if lie_in_a_row(inputs):
+            return inputs[0].data_ptr(), inputs
+        joined = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        return joined.data_ptr(), joined
+
+    def allgather(self, outputs, inputs, opts=None):
+        opts = opts or AllgatherOptions()
+        call = "all_gather"
+        if len(inputs) != 1:
+            return self._each(self.allgather, outputs, inputs, opts)
+        input, outputs = inputs[0], _only(outputs, call)
+        send = plain(input, call)
+        where, keep, finish = self._gathering(outputs, call)
+        same_dtype([input, outputs[0]], call)
+        dtype, times = movable(input)
+        counts = [output.numel() * times for output in outputs]
+        options = self._options(opts)
+        handle = self.communicator.handle
+        if all(count == counts[0] for count in counts) and counts[0] == send.numel() * times:
+            status = C.ls_allgather(handle, send.data_ptr(), where, counts[0], dtype, ctypes.byref(options))
+        elif counts[self.communicator.rank] != send.numel() * times:
+            raise errors.BadArgument(
+                f"{call}: rank {self.communicator.rank} gives {send.numel()} elements, and its place in the list has "
+                f"{outputs[self.communicator.rank].numel()}"
+            )
+        else:
+            status = C.ls_allgatherv(handle, send.data_ptr(), where, array(counts), dtype, ctypes.byref(options))
+        return self._run(status, options, outputs, (send, keep), finish)
+
+    def gather(self, outputs, inputs, opts=None):
+        opts = opts or GatherOptions()
+        call = "gather"
+        input = _only(inputs, call)
+        send = plain(input, call)
+        where, keep, finish = None, None, None
+        is_root = opts.rootRank == self.communicator.rank
+        if is_root:
+            outputs = _only(outputs, call)
+            where, keep, finish = self._gathering(outputs, call)
+            for output in outputs:
+                if output.numel() != input.numel():
+                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
+        dtype, times = movable(input)
+        options = self._options(opts)
+        status = C.ls_gather(
+            self.communicator.handle,
+            send.data_ptr(),
+            where,
+            send.numel() * times,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(options),
+        )
+        return self._run(status, options, outputs if is_root else (), (send, keep), finish)
+
+    def scatter(self, outputs, inputs, opts=None):
+        opts = opts or ScatterOptions()
+        call = "scatter"
+        output = _only(outputs, call)
+        recv = plain(output, call)
+        where, keep = None, None
+        if opts.rootRank == self.communicator.rank:
+            inputs = _only(inputs, call)
+            where, keep = self._scattering(inputs, call)
+            same_dtype([output, inputs[0]], call)
+            for input in inputs:
+                if output.numel() != input.numel():
+                    raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
+        dtype, times = movable(output)
+        options = self._options(opts)
+        status = C.ls_scatter(
+            self.communicator.handle,
+            where,
+            recv.data_ptr(),
+            recv.numel() * times,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(options),
+        )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, outputs, (recv, keep), finish)
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        opts = opts or ReduceScatterOptions()
+        call = "reduce_scatter"
+        if len(outputs) != 1:
+            return self._each(self.reduce_scatter, outputs, inputs, opts)
+        output, inputs = outputs[0], _only(inputs, call)
+        recv = plain(output, call)
+        where, keep = self._scattering(inputs, call)
+        same_dtype([output, inputs[0]], call)
+        number, factor = self._reduction(opts, call)
+        counts = [input.numel() for input in inputs]
+        if counts[self.communicator.rank] != output.numel():
+            raise errors.BadArgument(
+                f"{call}: the output has {output.numel()} elements, and the part of rank {self.communicator.rank} has "
+                f"{counts[self.communicator.rank]}"
+            )
+        options = self._options(opts, factor)
+        handle, dtype = self.communicator.handle, reducible(output, call, number)
+        if all(count == counts[0] for count in counts):
+            status = C.ls_reduce_scatter(
+                handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)
+            )
+        else:
+            status = C.ls_reduce_scatterv(
+                handle, where, recv.data_ptr(), array(counts), dtype, number, ctypes.byref(options)
+            )
+        finish = None if recv is output else lambda: copy_into(output, recv)
+        return self._run(status, options, outputs, (recv, keep), finish)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        opts = opts or AllToAllOptions()
+        call = "all_to_all"
+        size = self.communicator.size
+        if len(outputs) != size or len(inputs) != size:
+            raise errors.BadArgument(f"{call}: lists of {len(inputs)} and {len(outputs)} tensors, and {size} ranks")
+        same_dtype([*outputs, *inputs], call)
+        dtype, times = movable(inputs[0])
+        send = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        counts = [output.numel() for output in outputs]
+        recv = torch.empty(sum(counts), dtype=send.dtype)
+        options = self._options(opts)
+        status = C.ls_alltoallv(
+            self.communicator.handle,
+            send.data_ptr(),
+            array([tensor.numel() * times for tensor in inputs]),
+            recv.data_ptr(),
+            array([count * times for count in counts]),
+            dtype,
+            ctypes.byref(options),
+        )
+
+        def finish():
+            for output, part in zip(outputs, recv.split(counts)):
+                copy_into(output, part)
+
+        return self._run(status, options, outputs, (send, recv), finish)
