@@ -188,7 +188,8 @@ def forgotten():
     for _ in range(200):
         dist.all_reduce(torch.ones(1000), async_op=True)
     total = torch.ones(1)
-    dist.all_reduce(total)
+    dist.all_reduce(total)  # now all before it are over, and the next one finds that out
+    dist.all_reduce(torch.ones(1), async_op=True).wait()
     pending = len(dist.group.WORLD.communicator.pending)
     return total.item(), pending
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LOCKSTEP_CHECK=1: the usual mistake, a tensor that is changed while its operation is under way, is told with the lines
-of the call and of the wait; and what makes no mistake gets the same results as ever."""
+"""LOCKSTEP_CHECK=1: the usual mistake, a tensor that is changed while its operation is under way, is told with the
+lines of the call and of the wait; and what makes no mistake gets the same results as ever."""
 
 import json
 import os
