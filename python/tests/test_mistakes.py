@@ -174,7 +174,8 @@ for batch in range(3):
         "in the prior iteration before starting a new one. This error indicates that your module has parameters that "
         "were not used in producing loss."
     ) in first.text
-    assert "rank 0: waiting, in all-reduce #4 of 40 float32, sum, for" in first.text
+    # Whether rank 0 waits already, or is about to, is a matter of moments.
+    assert "rank 0: waiting, in all-reduce #4" in first.text or "rank 0: outside, last was" in first.text
 
 
 # ---- ranks do not meet ----
