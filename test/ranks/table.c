@@ -396,7 +396,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_signal_ends_a_wait, R(2) | R(3)),
 	TEST(members_make_their_group, R(1) | R(2) | R(3) | R(5) | R(8)),
 	TEST(members_make_many_groups, R(2) | R(4)),
-	TEST(members_lists_that_differ, R(3)),
+	TEST(members_lists_that_differ, R(3), .processes_only = true),
 	TEST(a_member_that_does_not_come, R(2)),
 	TEST(signals_end_no_wait, R(2)),
 	TEST(a_resumed_deadlock_is_proved, R(2)),
