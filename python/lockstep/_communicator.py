@@ -14,19 +14,23 @@ _IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_gr
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
-def _without_signals(function):
-    """Runs it in a thread of its own, so that Ctrl-C ends the wait for it at once: what makes groups does not come
-    back for a signal."""
+def _without_signals(call, *arguments):
+    """(status, what was said of it) of a call that makes a group. It runs in a thread of its own, so that Ctrl-C ends
+    the wait for it at once, as it does not come back for a signal."""
     result = []
+
+    def told():
+        status = call(*arguments)
+        return status, "" if status == OK else said()  # the library keeps it for the thread that has called
 
     def run():
         try:
-            result.append((function(), None))
+            result.append((told(), None))
         except BaseException as error:
             result.append((None, error))
 
     if threading.current_thread() is not threading.main_thread():
-        return function()
+        return told()
     thread = threading.Thread(target=run, name="lockstep-open", daemon=True)
     thread.start()
     while thread.is_alive():
@@ -48,7 +52,7 @@ class Communicator:
         self.process = os.getpid()  # a forked child has nothing of its own to close
         self.inside = set()  # threads in a call that blocks
         self.waiting = set()  # threads in a wait for a Work
-        self.pending = {}  # handle → Work, so that buffers live as long as operations
+        self.pending = {}  # id → Work, so that buffers live as long as operations
         self.lock = threading.Lock()  # of the works
         self.pump = None  # completes futures, once somebody has asked for one
 
@@ -67,12 +71,7 @@ class Communicator:
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
         handle = ctypes.c_void_p()
-
-        def call():
-            status = C.ls_group_open(ctypes.byref(options), ctypes.byref(handle))
-            return status, "" if status == OK else said()
-
-        status, why = _without_signals(call)
+        status, why = _without_signals(C.ls_group_open, ctypes.byref(options), ctypes.byref(handle))
         if status != OK:
             raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
         return cls(handle.value, rank, size)
@@ -82,12 +81,11 @@ class Communicator:
         array = (ctypes.c_int * len(ranks))(*ranks)
         options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=label, timeout_ms=timeout_ms)
         handle = ctypes.c_void_p()
-        status = _without_signals(
-            lambda: C.ls_group_from_members(
-                self.handle, array, len(ranks), ctypes.byref(options), ctypes.byref(handle)
-            )
+        status, why = _without_signals(
+            C.ls_group_from_members, self.handle, array, len(ranks), ctypes.byref(options), ctypes.byref(handle)
         )
-        self.check(status)
+        if status != OK:
+            raise self.error(status, why)
         return Communicator(handle.value, ranks.index(self.rank), len(ranks), self)
 
     # ---- errors ----
@@ -100,8 +98,9 @@ class Communicator:
         report = _sites.explain(failure.text.decode(errors="replace"))
         return failure.status, failure.rank, failure.operation, report
 
-    def error(self, status):
-        """The exception for a status that a call of this group returned."""
+    def error(self, status, why=None):
+        """The exception for a status that a call of this group returned. why: what was said of it, if another thread
+        has called."""
         if self.handle is None:
             return errors.BadArgument("the process group has been destroyed")
         kind = errors.class_of(status)
@@ -111,7 +110,7 @@ class Communicator:
                 kind = errors.class_of(cause)
                 report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
                 return kind(report, rank, operation)
-        return kind(said() or text_of(status))
+        return kind((said() if why is None else why) or text_of(status))
 
     def check(self, status):
         if status != OK:

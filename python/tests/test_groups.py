@@ -368,3 +368,15 @@ def test_destroy_with_operations_under_way(ranks):
     errors, peer = ranks(2, destroyed_with_work, fresh=True)
     assert len(errors) == 3 and set(errors) <= {"Aborted", "PeerLeft"}
     assert peer in ("Aborted", "PeerLeft")
+
+
+def different_lists():
+    """The library says what is wrong in the thread that makes the group, which is not the one that raises it."""
+    members = [0, 1] if dist.get_rank() == 0 else [1, 0]
+    dist.group.WORLD.communicator.from_members(members, 99, 0, b"here")
+
+
+def test_members_that_differ_are_told_both_lists(ranks):
+    for outcome in ranks.outcomes(2, different_lists, fresh=True):
+        assert isinstance(outcome.error, lockstep.Different), outcome.trace
+        assert "rank 0 gave 0, 1" in str(outcome.error) and "rank 1 gave 1, 0" in str(outcome.error), outcome.trace
