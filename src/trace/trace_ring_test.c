@@ -8,24 +8,7 @@
 #include <cmocka.h>
 
 #include "trace/trace.h"
-
-static void open_trace(struct trace *trace, uint64_t records, struct trace_view *view)
-{
-	struct trace_options options = {.job = 0xabc, .rank = 3, .world_size = 4, .records = records};
-	const char *why = NULL;
-	assert_int_equal(trace_init(trace, &options), LS_OK);
-	assert_true(trace_map(trace->fd, view, &why));
-	assert_null(why);
-}
-
-static void close_trace(struct trace *trace, struct trace_view *view)
-{
-	trace_unmap(view);
-	assert_null(view->header);
-	trace_fini(trace);
-	assert_null(trace->header);
-	assert_int_equal(trace->fd, -1);
-}
+#include "trace/trace_fixture.h"
 
 static void ring_wraps_round_running_operations(void **state)
 {

@@ -27,48 +27,41 @@ class Points:
 
     communicator = None
 
-    def send(self, tensors, dst, tag=0):
-        (tensor,) = tensors
-        buffer = plain(tensor, "send")
-        dtype, times = movable(tensor)
-        shown = _profile.Range("send") if profiler._is_profiler_enabled else None
-        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here())
+    def _begin(self, function, buffer, peer, options):
+        """The handle of a message of the buffer's elements."""
+        dtype, times = movable(buffer)
         op = ctypes.c_void_p()
-        status = C.ls_isend(
+        status = function(
             self.communicator.handle,
             buffer.data_ptr(),
             buffer.numel() * times,
             dtype,
-            dst,
+            peer,
             ctypes.byref(options),
             ctypes.byref(op),
         )
         if status != OK:
             raise self.communicator.error(status)
-        work = Work(self.communicator, op.value, tensors, buffer, None, options.label)
+        return op.value
+
+    def send(self, tensors, dst, tag=0):
+        (tensor,) = tensors
+        buffer = plain(tensor, "send")
+        shown = _profile.Range("send") if profiler._is_profiler_enabled else None
+        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here())
+        op = self._begin(C.ls_isend, buffer, dst, options)
+        work = Work(self.communicator, op, tensors, buffer, None, options.label)
         return work if shown is None else self._shown(work, shown)
 
     def recv(self, tensors, src, tag=0):
         (tensor,) = tensors
         buffer = plain(tensor, "recv")
-        dtype, times = movable(tensor)
         shown = _profile.Range("recv") if profiler._is_profiler_enabled else None
         message = Message(size=ctypes.sizeof(Message))
         options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here(), message=ctypes.addressof(message))
-        op = ctypes.c_void_p()
-        status = C.ls_irecv(
-            self.communicator.handle,
-            buffer.data_ptr(),
-            buffer.numel() * times,
-            dtype,
-            src,
-            ctypes.byref(options),
-            ctypes.byref(op),
-        )
-        if status != OK:
-            raise self.communicator.error(status)
+        op = self._begin(C.ls_irecv, buffer, src, options)
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
-        work = Receive(self.communicator, op.value, tensors, (buffer, message), finish, options.label)
+        work = Receive(self.communicator, op, tensors, (buffer, message), finish, options.label)
         work._message = message
         return work if shown is None else self._shown(work, shown)
 
