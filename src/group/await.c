@@ -321,15 +321,13 @@ static bool is_driven(struct group_points *points)
 	return driven;
 }
 
-/* Who drives fails one at the head of the list. */
-static void judge_resting(ls_op *const *ops, int count, ls_status status, struct group_lone *lone)
+/* In vain if some of the members are gone. Who drives does the same of the head of the list. */
+static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct group_lone *lone)
 {
-	ls_group *group = first_of(ops, count)->group;
-	if (group->world->points.serial || is_any_over(ops, count) ||
-	    (!is_gone(status) && !lone->slice_ns))
-		return;
-	bool failed = fail_without(ops, count, NULL, group_gone_look(group), lone);
-	(void)failed; /* it is told to look in any case */
+	struct group_world *world = first_of(ops, count)->group->world;
+	if (!world->points.serial && !is_any_over(ops, count) &&
+	    fail_without(ops, count, NULL, gone, lone))
+		group_points_call_driver(world);
 }
 
 /* Somebody else drives. */
@@ -340,7 +338,10 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	struct wait_word words[WAIT_EDGE_MAX];
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
+	uint64_t gone = group_gone_members(first->group);
 	int peer;
+	if (gone) /* no wait would tell of who is left out of it */
+		judge_resting(ops, count, gone, lone);
 	bool has_head = world->points.serial && look_at_head(&world->points, first, pause, &shown);
 	if (!world->points.serial)
 		look_at_own(ops, count, lone, &shown);
@@ -363,7 +364,8 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	if (has_head)
 		group_release(shown.group);
 	/* Who drives looks for what he waits for himself, and his group may be another. */
-	judge_resting(ops, count, status, lone);
+	if (is_gone(status) || lone->slice_ns)
+		judge_resting(ops, count, group_gone_look(first->group), lone);
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		group_points_call_driver(world);
 	return status;

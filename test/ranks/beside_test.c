@@ -166,6 +166,43 @@ void beside_a_leaving(struct runner_rank *self)
 	peer_goes(self, HANDLE, LS_PEER_LEFT);
 }
 
+/* It had left before the second began to wait. */
+static void peer_has_gone(struct runner_rank *self, enum way way)
+{
+	ls_group *group = runner_open(self);
+	struct sleeper sleeper;
+	int32_t value;
+	int last = self->size - 1;
+	OK(ls_barrier(group, NULL));
+	if (self->rank == last) {
+		ls_group_close(group);
+		atomic_store(&self->shared->words[0], 1);
+		return;
+	}
+	if (self->rank == 0) {
+		struct message message = second(group, &value, last);
+		begin(&sleeper, group);
+		while (atomic_load(&self->shared->words[0]) == 0)
+			sched_yield();
+		GIVES(LS_PEER_LEFT, message_pass(&message, way, 0));
+		end(&sleeper, LS_PEER_LEFT);
+	} else {
+		GIVES(LS_PEER_LEFT, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	message_is_closed(group, LS_PEER_LEFT, last, "rank 2");
+	ls_group_close(group);
+}
+
+void beside_who_has_left(struct runner_rank *self)
+{
+	peer_has_gone(self, HANDLE);
+}
+
+void beside_who_has_left_callback(struct runner_rank *self)
+{
+	peer_has_gone(self, CALLBACK);
+}
+
 /* The second waits in another group, which is aborted; the first's goes on. */
 void beside_an_abort(struct runner_rank *self)
 {

@@ -40,7 +40,8 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 	messages_any_of_several;
 /* beside_test.c */
 runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside_a_death,
-	beside_a_death_callback, beside_a_leaving, beside_an_abort, a_callback_of_a_rank_long_gone,
+	beside_a_death_callback, beside_a_leaving, beside_who_has_left,
+	beside_who_has_left_callback, beside_an_abort, a_callback_of_a_rank_long_gone,
 	a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
