@@ -35,8 +35,9 @@ struct ls_op_options {
 	uint32_t timeout_ms;
 	/* Matches sends with receives, 0 to 2^31-1, or LS_ANY_TAG; not used by collectives. */
 	int32_t tag;
-	/* With `op`, not 0: the caller is about to wait for it with ls_wait, in this thread, so no other thread is
-	 * woken to go on with it until such a wait ends before it does. For blocking calls that are made of both. */
+	/* With `op`, 1: the call blocks as ls_wait(*op, 0) would, and gives a handle only if that ends before the
+	 * operation does: LS_PENDING. Else *op is NULL, and the status is that of the operation. For languages whose
+	 * signal handlers run between calls, in groups opened with resume_after_signals. Not with `callback`. */
 	uint32_t awaited;
 	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
 	const char *label;

@@ -79,7 +79,7 @@ class Communicator:
     def from_members(self, ranks, tag, timeout_ms, label):
         """A group of some ranks of this one, in this order; only they call it."""
         array = (ctypes.c_int * len(ranks))(*ranks)
-        options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=label, timeout_ms=timeout_ms)
+        options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=_sites.addresses[label], timeout_ms=timeout_ms)
         handle = ctypes.c_void_p()
         status, why = _without_signals(
             C.ls_group_from_members, self.handle, array, len(ranks), ctypes.byref(options), ctypes.byref(handle)

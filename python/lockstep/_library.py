@@ -46,16 +46,14 @@ class Message(ctypes.Structure):
 
 
 class OpOptions(ctypes.Structure):
-    """struct ls_op_options, and behind it where the call puts the handle: one object for each call."""
-
-    shown = None  # the profiler's range of the call
+    """struct ls_op_options, and behind it where the call puts the handle."""
 
     _fields_ = [
         ("size", c_uint32),
         ("timeout_ms", c_uint32),
         ("tag", c_int32),
         ("awaited", c_uint32),
-        ("label", c_char_p),
+        ("label", c_void_p),  # of _sites.addresses
         ("stream", c_void_p),
         ("op", c_void_p),
         ("callback", c_void_p),
@@ -67,7 +65,14 @@ class OpOptions(ctypes.Structure):
 
 
 OP_OPTIONS_BYTES = OpOptions.handle.offset
-HANDLE_OFFSET = OpOptions.handle.offset
+
+
+def call_options():
+    """Of a call that gives a handle, in the same object; `where` is its address."""
+    options = OpOptions(OP_OPTIONS_BYTES)
+    options.where = ctypes.addressof(options)
+    options.op = options.where + OpOptions.handle.offset
+    return options
 
 
 class Buffers(ctypes.Structure):

@@ -8,6 +8,7 @@ Some functions that are skipped call for a reason that their caller may not know
 text, and a report that has it explains it.
 """
 
+import ctypes
 import os
 import sys
 
@@ -19,6 +20,15 @@ _skipped_folders = [os.path.dirname(__file__) + os.sep]
 _codes = {}
 _reasons = {}  # (end of a file's name, function) → reason
 _explanations = {}  # reason → what a report says about it
+
+
+class _Addresses(dict):
+    def __missing__(self, text):
+        self[text] = ctypes.cast(text, ctypes.c_void_p).value
+        return self[text]
+
+
+addresses = _Addresses({None: None})  # a text, such as here() gives → where it lies, for ever: for the library
 
 
 def skip_folder(path):

@@ -110,8 +110,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 	}
 	ls_status status;
 	do
-		status = ls_wait(batch, 0);
-	while (status == LS_PENDING); /* a signal */
-	ls_op_free(batch);
+		status = group_op_await(&batch);
+	while (batch); /* a signal */
 	return status;
 }

@@ -52,9 +52,33 @@ static ls_status queue(ls_group *group, const struct engine_call *engine,
 	return LS_OK;
 }
 
+/* A blocking call that leaves a handle if its wait ends before the operation does. */
+static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
+			      const struct ls_op_options *options, const void *site)
+{
+	struct ls_op *op = group_op_new(group, true);
+	if (!op)
+		return LS_OUT_OF_MEMORY;
+	op->engine.call = *engine;
+	ls_status status = keep_counts(op) ? group_progress_start(group) : LS_OUT_OF_MEMORY;
+	if (status != LS_OK) {
+		group_op_drop(op);
+		return status;
+	}
+	struct group_pause pause = group_op_pause(op, 0);
+	status = group_lane_call(op, options, site, &pause);
+	if (status == LS_PENDING)
+		*options->op = op;
+	else
+		group_op_forget(op);
+	return status;
+}
+
 static ls_status submit(ls_group *group, const struct engine_call *engine,
 			const struct ls_op_options *options, const void *site)
 {
+	if (options->op && options->awaited)
+		return call_awaited(group, engine, options, site);
 	if (options->op || options->callback) {
 		if (!group->world->settings.blocking)
 			return queue(group, engine, options, site, true);
@@ -71,7 +95,7 @@ static ls_status submit(ls_group *group, const struct engine_call *engine,
 	}
 	struct ls_op op;
 	group_op_prepare(&op, group, engine);
-	return group_lane_call(&op, options, site);
+	return group_lane_call(&op, options, site, &group_no_pause);
 }
 
 static ls_status run(const char *call, ls_group *group, struct engine_call *engine,

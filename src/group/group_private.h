@@ -50,7 +50,7 @@ struct ls_op {
 	struct ls_op *next;   /* in the lane, among the spare ones, or among all points */
 	struct ls_op *before; /* among all points */
 	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
-	pthread_t caller; /* of the lane: who called it */
+	pthread_t caller;     /* of the lane: who called it */
 	uint32_t timeout_ms;
 	bool may_leave;     /* it has a time limit of its own */
 	_Atomic bool begun; /* it has been handed to the engine */
@@ -313,8 +313,10 @@ void group_gone_tell(ls_group *group);
 
 void group_lane_init(struct group_lane *lane);
 void group_lane_fini(struct group_lane *lane);
-/* Runs op to its end. */
-ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* Runs op to its end; or, with a pause that returns, until that: LS_PENDING, and it goes on beside the caller, for which
+ * it is of the pool and the progress thread there. Of one of the pool that is over the lane's hold is given back. */
+ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			  const struct group_pause *pause);
 /* Queues `op`, from the pool, and goes on with it as far as that is possible without waiting. With
  * `wake` the progress thread is told, if it is needed. */
 ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
@@ -357,6 +359,13 @@ static inline bool group_op_is_over(const struct ls_op *op)
 {
 	return atomic_load_explicit(&op->over, memory_order_acquire) != 0;
 }
+/* The user's handle is given back. */
+void group_op_forget(struct ls_op *op);
+/* Of a wait with a limit of the caller's own, in milliseconds; 0: a moment in which Python, say, can look for signals, in
+ * groups that want it. */
+struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms);
+/* Waits for *op, of the user, as ls_wait would: LS_PENDING, or its status, and then *op has been given back and is NULL. */
+ls_status group_op_await(struct ls_op **op);
 /* One holder more, and less. */
 void group_op_hold(struct ls_op *op);
 void group_op_let_go(struct ls_op *op);

@@ -54,6 +54,21 @@ static void leave_fast(ls_group *group)
 		group_progress_wake(group);
 }
 
+/* Its caller leaves it to whoever drives, ahead of those that have queued up meanwhile. */
+static void hand_over(struct ls_op *op)
+{
+	struct group_lane *lane = &op->group->lane;
+	op->caller = pthread_self();
+	lock_group_acquire(&lane->lock);
+	op->next = lane->head;
+	lane->head = op;
+	if (!lane->tail)
+		lane->tail = op;
+	atomic_fetch_sub(&lane->state, GROUP_LANE_FAST);
+	lock_group_release(&lane->lock);
+	group_progress_wake(op->group);
+}
+
 /* ---- the queue ---- */
 
 static void enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
@@ -241,23 +256,11 @@ ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
 
 /* ---- the two ways in ---- */
 
-ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site)
+/* Queued. */
+static ls_status await_in_time(struct ls_op *op)
 {
-	ls_group *group = op->group;
-	ls_status status;
-	if (group->world->points.serial)
-		group_points_quiet(group);
-	if (take_fast(&group->lane, &op->engine.seq)) {
-		group_op_open(op, options, site);
-		group_op_run(op, &group->lane.room, &group->waiter, &group_no_pause, &status);
-		leave_fast(group);
-		return status;
-	}
-	status = group_progress_start(group);
-	if (status != LS_OK)
-		return status;
-	enqueue(op, options, site);
 	struct group_pause late = {.at_ns = op->deadline_ns};
+	ls_status status;
 	do
 		status = group_lane_await(op, &late);
 	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal */
@@ -266,6 +269,31 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 	/* Its time was up before its turn came. */
 	status = group_op_fail(op, LS_TIMED_OUT, -1, 0);
 	return await_failed(op);
+}
+
+ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			  const struct group_pause *pause)
+{
+	ls_group *group = op->group;
+	ls_status status;
+	if (group->world->points.serial)
+		group_points_quiet(group);
+	if (take_fast(&group->lane, &op->engine.seq)) {
+		group_op_open(op, options, site);
+		if (!group_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
+			hand_over(op);
+			return LS_PENDING;
+		}
+		leave_fast(group);
+		if (op->pooled)
+			group_op_let_go(op);
+		return status;
+	}
+	status = group_progress_start(group);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	return pause->returns ? group_lane_await(op, pause) : await_in_time(op);
 }
 
 ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
@@ -280,8 +308,6 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 	if (group->world->points.serial)
 		group_points_quiet(group);
 	enqueue(op, options, site);
-	if (options->awaited)
-		return LS_OK;
 	if (small && take_drive(&group->lane, op))
 		drive(group, op, &group->waiter, &at_once); /* wakes the progress thread if need be */
 	else if (wake)

@@ -89,6 +89,12 @@ void group_op_let_go(struct ls_op *op)
 	lock_group_release(&pool->lock);
 }
 
+void group_op_forget(struct ls_op *op)
+{
+	atomic_fetch_sub(&op->group->pool.handles, 1);
+	group_op_let_go(op);
+}
+
 void group_op_drop(struct ls_op *op)
 {
 	if (atomic_load(&op->holders) > 1)
@@ -189,8 +195,7 @@ static ls_status await_points(ls_op *const *ops, int count, const struct group_p
 	return group_points_await(ops, count, &group_no_pause);
 }
 
-/* A limit of the caller's own, else a moment in which Python, say, can look for signals. */
-static struct group_pause pause_of(ls_op *op, uint32_t timeout_ms)
+struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 {
 	struct group_pause pause = group_no_pause;
 	if (timeout_ms) {
@@ -213,7 +218,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return ask(op);
 	wait_thread_enter(&op->group->waiter);
-	struct group_pause pause = pause_of(op, timeout_ms);
+	struct group_pause pause = group_op_pause(op, timeout_ms);
 	group_gone_tell(op->group);
 	if (!group_op_is_point(op))
 		status = group_lane_await(op, &pause);
@@ -298,7 +303,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
-	struct group_pause pause = pause_of(first, timeout_ms);
+	struct group_pause pause = group_op_pause(first, timeout_ms);
 	group_gone_tell(first->group);
 	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);
@@ -318,6 +323,15 @@ void ls_op_free(ls_op *op)
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
 		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
 			    (unsigned long long)op->engine.seq);
-	atomic_fetch_sub(&op->group->pool.handles, 1);
-	group_op_let_go(op);
+	group_op_forget(op);
+}
+
+ls_status group_op_await(struct ls_op **op)
+{
+	ls_status status = ls_wait(*op, 0);
+	if (status == LS_PENDING)
+		return LS_PENDING;
+	ls_op_free(*op);
+	*op = NULL;
+	return status;
 }

@@ -226,20 +226,26 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	bool blocks = !out && !options.callback && !batch;
 	struct group_short message;
 	bool is_short = may_be_short(group, call, &options, blocks, &message);
-	if (is_short && run_short(&message, out))
+	if (is_short && run_short(&message, out)) {
+		if (options.awaited && out)
+			*out = NULL;
 		return LS_OK;
-	if (out || options.callback)
-		return run_beside(group, call, &options, NULL, out);
+	}
+	if (out || options.callback) {
+		status = run_beside(group, call, &options, NULL, out);
+		return status == LS_OK && options.awaited && out ? group_op_await(out) : status;
+	}
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
 	if (!group->world->points.serial)
 		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
 	status = run_beside(group, call, &options, NULL, &op);
-	if (status == LS_OK) {
-		status = ls_wait(op, 0);
-		ls_op_free(op);
-	}
+	if (status != LS_OK)
+		return status;
+	do
+		status = group_op_await(&op);
+	while (op); /* a signal */
 	return status;
 }
 

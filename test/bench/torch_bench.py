@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.distributed over Lockstep beside gloo and a process group in Python that does nothing, interleaved.
 
-torch_bench.py [--rounds N] [--only calls,mlp,gpt] [--backends …] [--json FILE] [--write-doc]
+torch_bench.py [--rounds N] [--only "calls,mlp,gpt,mlp views,…"] [--backends …] [--json FILE] [--write-doc]
 
 Each round starts two fresh processes for each backend, one backend after the other; the order turns from round to
 round. A figure of a round is that of the slower rank; ratios are of one round, tables show medians over the rounds.
@@ -31,6 +31,14 @@ END = f"<!-- end: written by {NAME} -->"
 BACKENDS = ("lockstep", "gloo", "inline")
 PEERS = ("gloo", "inline")
 LIMIT_S = 300
+TRAININGS = {
+    "mlp": "DDP, MLP with 32 MiB of gradients",
+    "gpt": "DDP, GPT with 20 MiB of gradients",
+    "mlp views": "the MLP with `gradient_as_bucket_view`",
+    "gpt views": "the GPT with `gradient_as_bucket_view`",
+    "mlp mapped": "the MLP so, with `mapped_buckets` (Lockstep)",
+    "gpt mapped": "the GPT so, with `mapped_buckets` (Lockstep)",
+}
 
 
 # ---- running ----
@@ -86,7 +94,7 @@ def figures_of(ranks):
     found = {"begin": (max(rank["begin"] for rank in ranks), "ms")}
     for name in ranks[0].get("calls", ()):
         found[name] = (slower(ranks, "calls", name), "us")
-    for model in ("mlp", "gpt"):
+    for model in TRAININGS:
         if model in ranks[0]:
             sync, alone = (slower(ranks, model, kind) for kind in ("sync", "no_sync"))
             found[f"{model} step"] = (sync, "ms")
@@ -149,15 +157,12 @@ def shown(value, unit):
 
 TITLES = {
     "begin": "import, `init_process_group`, first barrier",
-    "mlp step": "DDP, MLP with 32 MiB of gradients: step",
-    "mlp no_sync": "the same with `no_sync`",
-    "mlp excess": "the excess of the step over `no_sync`",
-    "mlp cpu": "the same in processor time of both ranks",
-    "gpt step": "DDP, GPT with 20 MiB of gradients: step",
-    "gpt no_sync": "the same with `no_sync`",
-    "gpt excess": "the excess of the step over `no_sync`",
-    "gpt cpu": "the same in processor time of both ranks",
 }
+for _kind, _text in TRAININGS.items():
+    TITLES[f"{_kind} step"] = f"{_text}: step"
+    TITLES[f"{_kind} no_sync"] = "the same with `no_sync`"
+    TITLES[f"{_kind} excess"] = "the excess of the step over `no_sync`"
+    TITLES[f"{_kind} cpu"] = "the same in processor time of both ranks"
 
 
 def table(runs):
@@ -199,6 +204,10 @@ def goals(runs):
                 # What DDP itself takes, as copies of gradients into buckets and back, is the same for all.
                 beyond_bare = f"{(theirs - bare) / (ours - bare):.1f}"
                 rows.append([f"the same less that with a group that does nothing: {unit}", "", beyond_bare, ""])
+        for how in ("views", "mapped"):
+            times = ratio(runs, f"{model} {how} excess", "gloo")
+            if times is not None:
+                rows.append([f"{TRAININGS[f'{model} {how}']}: excess, gloo ÷ Lockstep", "", f"{times:.1f}", ""])
     add("import, init, first barrier: gloo ÷ Lockstep", "≥ 1", ratio(runs, "begin", "gloo"), "{:.2f}", lambda v: v >= 1)
     return ["figure", "goal", "here", ""], rows
 
@@ -251,7 +260,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=25, help="training steps of each kind in a round")
-    parser.add_argument("--only", type=words, default=["calls", "mlp", "gpt"], metavar="calls,mlp,gpt")
+    parser.add_argument("--only", type=words, default=["calls", *TRAININGS], metavar="calls,mlp,gpt,…")
     parser.add_argument("--backends", type=words, default=list(BACKENDS), metavar=",".join(BACKENDS))
     parser.add_argument("--verbose", action="store_true", help="tells every run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps everything there")

@@ -199,12 +199,26 @@ def gpt():
     return Gpt(), lambda: torch.randint(0, 4096, (4, 64))
 
 
-def steps(make, rank, pairs):
+def wrap(model, how, backend):
+    """how: "", "views" for gradients that are views of DDP's buckets, or "mapped" for such in memory that the other ranks
+    reach, which other backends do not have."""
+    trained = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=how != "")
+    if how == "mapped" and backend == "lockstep":
+        import lockstep.torch
+
+        trained.register_comm_hook(lockstep.torch.MappedBuckets(), lockstep.torch.mapped_buckets)
+    return trained
+
+
+MODELS = {"mlp": mlp, "gpt": gpt}
+
+
+def steps(make, how, backend, rank, pairs):
     """{"sync": milliseconds of each step, "no_sync": …, "sync cpu": those of the processor, "no_sync cpu": …}: one
     of each in turn, so that both meet the same neighbours."""
     torch.manual_seed(0)
     model, batch = make()
-    trained = torch.nn.parallel.DistributedDataParallel(model)
+    trained = wrap(model, how, backend)
     optimizer = torch.optim.SGD(trained.parameters(), lr=1e-3)
     torch.manual_seed(rank)
 
@@ -238,9 +252,10 @@ def main(backend, pairs, kinds):
     found = {"begin": (time.monotonic() - float(os.environ["BORN"])) * 1e3}
     if "calls" in kinds:
         found["calls"] = calls(backend, rank)
-    for name, make in (("mlp", mlp), ("gpt", gpt)):
-        if name in kinds:
-            found[name] = steps(make, rank, pairs)
+    for kind in kinds:
+        model, _, how = kind.partition(" ")
+        if model in MODELS:
+            found[kind] = steps(MODELS[model], how, backend, rank, pairs)
     dist.barrier()
     if backend != "inline":
         dist.destroy_process_group()

@@ -131,6 +131,27 @@ inline call(NUMBER, ALONE, SPARE, OTHERS) {
 		fi
 	}
 	if
+	:: ALONE -> /* its wait may end before it does: then it is queued, ahead of all others */
+#ifdef MUTANT_HANDS_OVER_BEFORE_IT_IS_QUEUED
+		fast = false;
+#endif
+		LOCK;
+#ifdef MUTANT_HANDS_OVER_LAST
+		queue[queued] = NUMBER;
+#else
+		queue[4] = queue[3]; queue[3] = queue[2]; queue[2] = queue[1]; queue[1] = queue[0];
+		queue[0] = NUMBER;
+#endif
+		queued++;
+		fast = false;
+		UNLOCK;
+#ifndef MUTANT_HANDS_OVER_WITHOUT_WAKING
+		work++;
+#endif
+		if
+		:: await(NUMBER, ALONE, SPARE, OTHERS)
+		:: skip
+		fi
 	:: ALONE ->
 		execute(NUMBER);
 		atomic { fast = false; under_way--; OTHERS = under_way > 0 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # spin.sh MODEL.pml: checks the model in all its states, and that each of its mutants is refused: those it names
-# in #ifdef MUTANT_…, or numbers in a comment line "mutants: 1 2 …" (-DMUTANT=n). Needs spin and a C compiler (CC).
+# in #ifdef or #ifndef MUTANT_…, or numbers in a comment line "mutants: 1 2 …" (-DMUTANT=n). Needs spin and a C compiler (CC).
 set -u
 model=$(realpath "$1") || exit 1
 name=$(basename "$model" .pml)
@@ -33,7 +33,7 @@ search() {
 		./pan -m1000000
 }
 
-mutants=$(sed -n -e 's/^#ifdef \(MUTANT_[A-Z_]*\)$/\1/p' "$model" | sort -u)
+mutants=$(sed -n -e 's/^#ifn\{0,1\}def \(MUTANT_[A-Z_]*\)$/\1/p' "$model" | sort -u)
 for number in $(sed -n 's|^/\* mutants: \([0-9 ]*\)\*/$|\1|p' "$model"); do
 	mutants="$mutants MUTANT=$number"
 done

@@ -40,6 +40,16 @@ static ls_status wait_again(ls_op *op, _Atomic uint64_t *returns)
 	return status;
 }
 
+/* The same of a call that waits itself. */
+static ls_status await_left(ls_status status, ls_op *op, _Atomic uint64_t *returns)
+{
+	CHECK((status == LS_PENDING) == (op != NULL));
+	if (!op)
+		return status;
+	atomic_fetch_add(returns, 1);
+	return wait_again(op, returns);
+}
+
 /* ---- signals ---- */
 
 struct nagging {
@@ -63,6 +73,7 @@ static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uin
 	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1};
 	struct ls_message found = {.size = sizeof found};
 	int index = -1;
+	ls_status status;
 	ls_op *op = NULL, *ops[2] = {NULL, NULL};
 	switch (which) {
 	case 0:
@@ -70,8 +81,8 @@ static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uin
 		break;
 	case 1:
 		asked.op = &op;
-		OK(ls_allreduce(group, value, value, LONG, LS_INT32, LS_SUM, &asked));
-		OK(wait_again(op, returns));
+		status = ls_allreduce(group, value, value, LONG, LS_INT32, LS_SUM, &asked);
+		OK(await_left(status, op, returns));
 		break;
 	case 2:
 		OK(ls_recv(group, value, LONG, LS_INT32, 1, NULL));
@@ -170,12 +181,103 @@ void a_resumed_collective_is_proved(struct runner_rank *self)
 	_Atomic uint64_t returns = 0;
 	int32_t value = 0;
 	ls_op *op;
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
-	if (self->rank == 0)
-		OK(ls_barrier(group, &asked));
-	else
-		OK(ls_irecv(group, &value, 1, LS_INT32, 0, NULL, &op));
-	GIVES(LS_DEADLOCK, wait_again(op, &returns));
+	struct ls_op_options asked = {
+		.size = sizeof asked, .awaited = 1, .op = self->rank == 0 ? &op : NULL};
+	ls_status status = self->rank == 0 ? ls_barrier(group, &asked)
+					   : ls_irecv(group, &value, 1, LS_INT32, 0, &asked, &op);
+	GIVES(LS_DEADLOCK, await_left(status, op, &returns));
 	runner_meet(self);
+	ls_group_close(group);
+}
+
+/* ---- calls that are left ---- */
+
+enum { ROUNDS = 8, BEHIND = 3 };
+
+/* Begins to wait, is interrupted, and goes on to other calls: operation i has i + 1 elements for each rank, so that
+ * ranks that took them in another order would not match. */
+static void leave_and_go_on(ls_group *group, int round, int32_t (*values)[2 * BEHIND],
+			    _Atomic uint64_t *left)
+{
+	ls_op *ops[BEHIND];
+	uint64_t counts[2] = {1, 1};
+	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &ops[0]};
+	struct ls_op_options queued = {.size = sizeof queued};
+	ls_status status =
+		round % 2 ? ls_reduce_scatterv(group, values[0], values[0] + ls_group_rank(group),
+					       counts, LS_INT32, LS_SUM, &asked)
+			  : ls_allreduce(group, values[0], values[0], 2, LS_INT32, LS_SUM, &asked);
+	GIVES(LS_PENDING, status);
+	counts[0] = counts[1] = 77; /* the call has returned */
+	for (int i = 1; i < BEHIND; i++) {
+		queued.op = &ops[i];
+		OK(ls_allreduce(group, values[i], values[i], 2 + 2 * (uint64_t)i, LS_INT32, LS_SUM,
+				&queued));
+	}
+	atomic_store(left, round + 1);
+	for (int i = BEHIND - 1; i >= 0; i--) {
+		while ((status = ls_wait(ops[i], 0)) == LS_PENDING)
+			;
+		OK(status);
+		ls_op_free(ops[i]);
+	}
+}
+
+static void come_for_all(ls_group *group, int round, int32_t (*values)[2 * BEHIND])
+{
+	const uint64_t counts[2] = {1, 1};
+	OK(round % 2 ? ls_reduce_scatterv(group, values[0], values[0] + ls_group_rank(group),
+					  counts, LS_INT32, LS_SUM, NULL)
+		     : ls_allreduce(group, values[0], values[0], 2, LS_INT32, LS_SUM, NULL));
+	for (int i = 1; i < BEHIND; i++)
+		OK(ls_allreduce(group, values[i], values[i], 2 + 2 * (uint64_t)i, LS_INT32, LS_SUM,
+				NULL));
+}
+
+/* The other one comes only once the wait has ended without it, by itself. */
+void left_calls_keep_the_order(struct runner_rank *self)
+{
+	ls_group *group = open_resuming(self);
+	int32_t values[BEHIND][2 * BEHIND];
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < BEHIND; i++)
+			for (int j = 0; j < 2 * BEHIND; j++)
+				values[i][j] = (1 + self->rank) * (i + j);
+		if (self->rank == 0) {
+			leave_and_go_on(group, round, values, self->shared->words);
+		} else {
+			while (atomic_load(&self->shared->words[0]) <= (uint64_t)round)
+				sched_yield();
+			come_for_all(group, round, values);
+		}
+		int mine = round % 2 ? self->rank : 1; /* else the rest stays as it was */
+		CHECK(values[0][mine] == 3 * mine);
+		for (int i = 1; i < BEHIND; i++)
+			for (int j = 0; j < 2 + 2 * i; j++)
+				CHECK(values[i][j] == 3 * (i + j));
+	}
+	ls_group_close(group);
+}
+
+/* In groups that do not resume there never is a handle. */
+void awaited_calls_keep_nothing(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t *value = calloc(2 * LONG, sizeof *value);
+	CHECK(value);
+	struct ls_buffers buffers[] = {{value, value, 1}, {value + 1, value + 1, 1}};
+	for (uint64_t count = 2; count <= LONG; count *= LONG / 2) {
+		ls_op *op = (ls_op *)value;
+		struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+		value[0] = value[1] = 1 + self->rank;
+		OK(ls_allreduce_many(group, buffers, 2, LS_INT32, LS_SUM, &asked));
+		CHECK(!op && value[0] == 3 && value[1] == 3);
+		if (self->rank == 0)
+			OK(ls_send(group, value, count, LS_INT32, 1, &asked));
+		else
+			OK(ls_recv(group, value + LONG, count, LS_INT32, 0, &asked));
+		CHECK(!op && (self->rank == 0 || value[LONG] == 3));
+	}
+	free(value);
 	ls_group_close(group);
 }

@@ -400,6 +400,8 @@ const struct runner_test runner_tests[] = {
 	TEST(members_lists_that_differ, R(3), .processes_only = true),
 	TEST(a_member_that_does_not_come, R(2)),
 	TEST(signals_end_no_wait, R(2)),
+	TEST(left_calls_keep_the_order, R(2)),
+	TEST(awaited_calls_keep_nothing, R(2)),
 	TEST(a_resumed_deadlock_is_proved, R(2)),
 	TEST(a_resumed_collective_is_proved, R(2)),
 	TEST(closed_with_messages, R(2) | R(3), .processes_only = true),

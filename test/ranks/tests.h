@@ -11,7 +11,8 @@ runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status
 /* members_test.c */
 runner_function members_make_their_group, members_make_many_groups, members_lists_that_differ, a_member_that_does_not_come;
 /* resume_test.c */
-runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved;
+runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
+	left_calls_keep_the_order, awaited_calls_keep_nothing;
 /* timeline_test.c */
 runner_function timelines_show_all_ranks;
 /* life_test.c */

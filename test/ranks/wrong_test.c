@@ -181,6 +181,11 @@ static void wrong_places(struct sound *sound)
 	REFUSED(sound, LS_BAD_ARGUMENT, recv, NULL);
 }
 
+static void never(void *data, ls_status status)
+{
+	runner_fail(__FILE__, __LINE__, "called with %p and %d", data, (int)status);
+}
+
 static void wrong_options(const struct sound *sound)
 {
 	const struct ls_op_options wrong[] = {
@@ -189,6 +194,7 @@ static void wrong_options(const struct sound *sound)
 		{.size = sizeof *wrong + 8},
 		{.size = sizeof *wrong, .tag = -1},
 		{.size = sizeof *wrong, .awaited = 2},
+		{.size = sizeof *wrong, .awaited = 1, .callback = never},
 		{.size = sizeof *wrong, .stream = (void *)(uintptr_t)sound},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
 
-import ctypes
 import threading
 from datetime import timedelta
 
@@ -19,8 +18,8 @@ from torch._C._distributed_c10d import (
 )
 
 from lockstep import errors
-from lockstep._library import C, HANDLE_OFFSET, OK, OP_OPTIONS_BYTES, PENDING, Buffers, OpOptions
-from lockstep._sites import called_by_autograd, here
+from lockstep._library import C, OK, PENDING, Buffers, call_options
+from lockstep._sites import addresses, called_by_autograd, here
 from lockstep.torch import _profile, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import copy_into, movable, plain, reducible, same_dtype
@@ -42,57 +41,69 @@ class Collectives(Lists):
 
     communicator = None
     _limit = (None, 0)  # the time limit of the last call, and its milliseconds
+    _coalescing = None  # the works of a coalesced call that is being collected
 
     # ---- how each of them runs ----
 
-    def _options(self, opts, factor=1.0):
-        """Of one call, with its call site; to be passed to _run."""
+    def _run(self, opts, function, arguments, result=(), keep=None, finish=None, factor=1.0):
+        """Calls a function of the library, with the group before the arguments and options behind them: a Work, which may
+        be over. result, keep, finish: as of a Work."""
+        shown = _profile.of_caller() if _profile.profiler._is_profiler_enabled else None
+        communicator = self.communicator
         try:
             options = _spare.pop()
         except IndexError:
-            options = OpOptions(OP_OPTIONS_BYTES)
-            options.op = ctypes.addressof(options) + HANDLE_OFFSET
+            options = call_options()
         timeout, limit = opts.timeout, self._limit
         if timeout != limit[0]:  # hardly ever another one than before
             limit = self._limit = (timeout, milliseconds(timeout))
+        label = here()
         options.timeout_ms = limit[1]
-        options.awaited = not opts.asyncOp
-        options.label = here()
+        options.label = addresses[label]
         options.factor = factor
-        if _profile.profiler._is_profiler_enabled:
-            options.shown = _profile.of_caller()
-        return options
-
-    def _run(self, status, options, result, keep=None, finish=None):
-        """Goes on with an operation that has been begun: a Work, or None if it was to be waited for and is over."""
-        communicator = self.communicator
-        if status != OK:
-            raise communicator.error(status)
-        op = options.handle
-        if not options.awaited:
-            work = Work(communicator, op, result, keep, finish, options.label)
-            _spare.append(options)
-            return work
-        me = threading.get_ident()
-        communicator.inside.add(me)
-        try:
-            status = C.ls_wait(op, 0)
-            while status == PENDING:  # handlers of signals run here
-                status = C.ls_wait(op, 0)
-        except BaseException:
-            Work(communicator, op, result, keep, finish, options.label)  # it goes on, so its buffers must stay
-            raise
-        finally:
-            communicator.inside.discard(me)
-        C.ls_op_free(op)
+        if opts.asyncOp:
+            options.awaited = 0
+            status = function(communicator.handle, *arguments, options.where)
+            if status != OK:
+                raise communicator.error(status)
+            work = Work(communicator, options.handle, result, keep, finish, label)
+            options.handle = None
+        else:
+            options.awaited = 1
+            me = threading.get_ident()
+            communicator.inside.add(me)
+            try:
+                status = function(communicator.handle, *arguments, options.where)
+                if status == PENDING:
+                    status = self._go_on(options)
+            except BaseException:
+                if options.handle is not None:  # it goes on, so its buffers must stay
+                    Work(communicator, options.handle, result, keep, finish, label)
+                raise
+            finally:
+                communicator.inside.discard(me)
+            if status != OK:
+                raise communicator.error(status)
+            if finish is not None:
+                finish()
+            work = Done()
+            work.tensors = result
         _spare.append(options)
-        if status != OK:
-            raise communicator.error(status)
-        if finish is not None:
-            finish()
-        done = Done()
-        done.tensors = result
-        return done
+        if shown is not None:
+            shown.end(work)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    @staticmethod
+    def _go_on(options):
+        """After a call that has been interrupted: handlers of signals run between waits."""
+        status = PENDING
+        while status == PENDING:
+            status = C.ls_wait(options.handle, 0)
+        C.ls_op_free(options.handle)
+        options.handle = None
+        return status
 
     def _reduction(self, opts, call):
         """(number of the operation, factor)"""
@@ -114,20 +125,16 @@ class Collectives(Lists):
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
-        if opts.asyncOp and tensor.dtype is torch.float16 and called_by_autograd():
+        if tensor.dtype is torch.float16 and opts.asyncOp and called_by_autograd():
             opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
-        options = self._options(opts, factor)
         where = buffer.data_ptr()
-        dtype = reducible(tensor, "all_reduce", number)
+        arguments = where, where, buffer.numel(), reducible(tensor, "all_reduce", number), number
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
-        status = C.ls_allreduce(
-            self.communicator.handle, where, where, buffer.numel(), dtype, number, ctypes.byref(options)
-        )
-        return self._run(status, options, tensors, buffer, finish)
+        return self._run(opts, C.ls_allreduce, arguments, tensors, buffer, finish, factor)
 
     def allreduce_coalesced(self, tensors, opts=None):
         opts = opts or AllreduceCoalescedOptions()
@@ -135,53 +142,37 @@ class Collectives(Lists):
         same_dtype(tensors, call)
         buffers = [plain(tensor, call) for tensor in tensors]
         number, factor = self._reduction(opts, call)
-        options = self._options(opts, factor)
         many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
-        status = C.ls_allreduce_many(
-            self.communicator.handle, many, len(buffers), reducible(tensors[0], call, number), number, ctypes.byref(options)
-        )
-        return self._run(status, options, tensors, buffers, self._copies(tensors, buffers))
+        arguments = many, len(buffers), reducible(tensors[0], call, number), number
+        finish = self._copies(tensors, buffers)
+        return self._run(opts, C.ls_allreduce_many, arguments, tensors, buffers, finish, factor)
 
     def broadcast(self, tensors, opts=None):
         opts = opts or BroadcastOptions()
         tensor = tensors[opts.rootTensor]
         buffer = plain(tensor, "broadcast")
         dtype, times = movable(tensor)
-        options = self._options(opts)
         where = buffer.data_ptr()
-        status = C.ls_broadcast(
-            self.communicator.handle, where, where, buffer.numel() * times, dtype, opts.rootRank, ctypes.byref(options)
-        )
         is_root = opts.rootRank == self.communicator.rank
         finish = None if buffer is tensor or is_root else lambda: copy_into(tensor, buffer)
-        return self._run(status, options, tensors, buffer, finish)
+        arguments = where, where, buffer.numel() * times, dtype, opts.rootRank
+        return self._run(opts, C.ls_broadcast, arguments, tensors, buffer, finish)
 
     def reduce(self, tensors, opts=None):
         opts = opts or ReduceOptions()
         tensor = tensors[opts.rootTensor]
         buffer = plain(tensor, "reduce")
         number, factor = self._reduction(opts, "reduce")
-        options = self._options(opts, factor)
         where = buffer.data_ptr()
         is_root = opts.rootRank == self.communicator.rank
-        status = C.ls_reduce(
-            self.communicator.handle,
-            where,
-            where if is_root else None,
-            buffer.numel(),
-            reducible(tensor, "reduce", number),
-            number,
-            opts.rootRank,
-            ctypes.byref(options),
-        )
         finish = lambda: copy_into(tensor, buffer) if is_root and buffer is not tensor else None  # noqa: E731
-        return self._run(status, options, tensors, buffer, finish)
+        target, dtype = where if is_root else None, reducible(tensor, "reduce", number)
+        arguments = where, target, buffer.numel(), dtype, number, opts.rootRank
+        return self._run(opts, C.ls_reduce, arguments, tensors, buffer, finish, factor)
 
     def barrier(self, opts=None):
         opts = opts or BarrierOptions()
-        options = self._options(opts)
-        status = C.ls_barrier(self.communicator.handle, ctypes.byref(options))
-        return self._run(status, options, ())
+        return self._run(opts, C.ls_barrier, ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """Every call tells who is missing; this one has a time limit of its own, and names itself as gloo's does."""
@@ -208,17 +199,9 @@ class Collectives(Lists):
             )
         send, recv = plain(input, call), plain(output, call)
         dtype, times = movable(input)
-        options = self._options(opts)
-        status = C.ls_allgather(
-            self.communicator.handle,
-            send.data_ptr(),
-            recv.data_ptr(),
-            send.numel() * times,
-            dtype,
-            ctypes.byref(options),
-        )
         finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, [output], (send, recv), finish)
+        arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
+        return self._run(opts, C.ls_allgather, arguments, [output], (send, recv), finish)
 
     def reduce_scatter_single(self, output, input, opts=None):
         opts = opts or ReduceScatterOptions()
@@ -231,18 +214,9 @@ class Collectives(Lists):
             )
         send, recv = plain(input, call), plain(output, call)
         number, factor = self._reduction(opts, call)
-        options = self._options(opts, factor)
-        status = C.ls_reduce_scatter(
-            self.communicator.handle,
-            send.data_ptr(),
-            recv.data_ptr(),
-            recv.numel(),
-            reducible(input, call, number),
-            number,
-            ctypes.byref(options),
-        )
         finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, [output], (send, recv), finish)
+        arguments = send.data_ptr(), recv.data_ptr(), recv.numel(), reducible(input, call, number), number
+        return self._run(opts, C.ls_reduce_scatter, arguments, [output], (send, recv), finish, factor)
 
     def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
         opts = opts or AllToAllOptions()
@@ -250,29 +224,15 @@ class Collectives(Lists):
         same_dtype([output, input], call)
         send, recv = plain(input, call), plain(output, call)
         dtype, times = movable(input)
-        options = self._options(opts)
         if not output_split_sizes and not input_split_sizes and input.numel() == output.numel():
             parts = self._equal_parts(input, call)
-            status = C.ls_alltoall(
-                self.communicator.handle,
-                send.data_ptr(),
-                recv.data_ptr(),
-                parts * times,
-                dtype,
-                ctypes.byref(options),
-            )
+            function, arguments = C.ls_alltoall, (send.data_ptr(), recv.data_ptr(), parts * times, dtype)
         else:
-            status = C.ls_alltoallv(
-                self.communicator.handle,
-                send.data_ptr(),
-                array(self._splits(input, input_split_sizes, times, call)),
-                recv.data_ptr(),
-                array(self._splits(output, output_split_sizes, times, call)),
-                dtype,
-                ctypes.byref(options),
-            )
+            given = array(self._splits(input, input_split_sizes, times, call))
+            taken = array(self._splits(output, output_split_sizes, times, call))
+            function, arguments = C.ls_alltoallv, (send.data_ptr(), given, recv.data_ptr(), taken, dtype)
         finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, [output], (send, recv), finish)
+        return self._run(opts, function, arguments, [output], (send, recv), finish)
 
     def _equal_parts(self, tensor, call):
         size = self.communicator.size

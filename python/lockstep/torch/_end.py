@@ -24,7 +24,7 @@ def opened(communicator):
 
 
 def _describe(error):
-    """"ValueError at train.py:42: no such image": the place comes first, as of a long text only the beginning is kept."""
+    """ "ValueError at train.py:42: no such image": the place comes first, as of a long text only the beginning is kept."""
     where = _sites.of_trace(error.__traceback__)
     first = str(error).splitlines()
     return f"{type(error).__name__}{f' at {where}' if where else ''}{': ' + first[0] if first else ''}"

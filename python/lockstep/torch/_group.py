@@ -27,7 +27,6 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         self._timeout = timeout
         self._name = ""
         self._desc = ""
-        self._coalescing = None
         self.looks = 0  # of _phases
         _end.opened(communicator)
 
@@ -129,15 +128,6 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     def recv(self, tensors, src, tag=0):
         return self._coalesced(super().recv(tensors, src, tag))
-
-    def _run(self, status, options, *rest):
-        shown = options.shown
-        if shown is None:
-            work = super()._run(status, options, *rest)
-        else:
-            options.shown = None  # they are used again
-            work = shown.around(super()._run, status, options, *rest)
-        return self._coalesced(work)
 
     # ---- the end ----
 

@@ -78,18 +78,16 @@ class Lists:
         same_dtype([input, outputs[0]], call)
         dtype, times = movable(input)
         counts = [output.numel() * times for output in outputs]
-        options = self._options(opts)
-        handle = self.communicator.handle
         if all(count == counts[0] for count in counts) and counts[0] == send.numel() * times:
-            status = C.ls_allgather(handle, send.data_ptr(), where, counts[0], dtype, ctypes.byref(options))
+            function, arguments = C.ls_allgather, (send.data_ptr(), where, counts[0], dtype)
         elif counts[self.communicator.rank] != send.numel() * times:
             raise errors.BadArgument(
                 f"{call}: rank {self.communicator.rank} gives {send.numel()} elements, and its place in the list has "
                 f"{outputs[self.communicator.rank].numel()}"
             )
         else:
-            status = C.ls_allgatherv(handle, send.data_ptr(), where, array(counts), dtype, ctypes.byref(options))
-        return self._run(status, options, outputs, (send, keep), finish)
+            function, arguments = C.ls_allgatherv, (send.data_ptr(), where, array(counts), dtype)
+        return self._run(opts, function, arguments, outputs, (send, keep), finish)
 
     def gather(self, outputs, inputs, opts=None):
         opts = opts or GatherOptions()
@@ -105,17 +103,8 @@ class Lists:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
         dtype, times = movable(input)
-        options = self._options(opts)
-        status = C.ls_gather(
-            self.communicator.handle,
-            send.data_ptr(),
-            where,
-            send.numel() * times,
-            dtype,
-            opts.rootRank,
-            ctypes.byref(options),
-        )
-        return self._run(status, options, outputs if is_root else (), (send, keep), finish)
+        arguments = send.data_ptr(), where, send.numel() * times, dtype, opts.rootRank
+        return self._run(opts, C.ls_gather, arguments, outputs if is_root else (), (send, keep), finish)
 
     def scatter(self, outputs, inputs, opts=None):
         opts = opts or ScatterOptions()
@@ -131,18 +120,9 @@ class Lists:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
         dtype, times = movable(output)
-        options = self._options(opts)
-        status = C.ls_scatter(
-            self.communicator.handle,
-            where,
-            recv.data_ptr(),
-            recv.numel() * times,
-            dtype,
-            opts.rootRank,
-            ctypes.byref(options),
-        )
         finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, outputs, (recv, keep), finish)
+        arguments = where, recv.data_ptr(), recv.numel() * times, dtype, opts.rootRank
+        return self._run(opts, C.ls_scatter, arguments, outputs, (recv, keep), finish)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         opts = opts or ReduceScatterOptions()
@@ -160,18 +140,13 @@ class Lists:
                 f"{call}: the output has {output.numel()} elements, and the part of rank {self.communicator.rank} has "
                 f"{counts[self.communicator.rank]}"
             )
-        options = self._options(opts, factor)
-        handle, dtype = self.communicator.handle, reducible(output, call, number)
+        dtype = reducible(output, call, number)
         if all(count == counts[0] for count in counts):
-            status = C.ls_reduce_scatter(
-                handle, where, recv.data_ptr(), counts[0], dtype, number, ctypes.byref(options)
-            )
+            function, arguments = C.ls_reduce_scatter, (where, recv.data_ptr(), counts[0], dtype, number)
         else:
-            status = C.ls_reduce_scatterv(
-                handle, where, recv.data_ptr(), array(counts), dtype, number, ctypes.byref(options)
-            )
+            function, arguments = C.ls_reduce_scatterv, (where, recv.data_ptr(), array(counts), dtype, number)
         finish = None if recv is output else lambda: copy_into(output, recv)
-        return self._run(status, options, outputs, (recv, keep), finish)
+        return self._run(opts, function, arguments, outputs, (recv, keep), finish, factor)
 
     def alltoall(self, outputs, inputs, opts=None):
         opts = opts or AllToAllOptions()
@@ -184,19 +159,12 @@ class Lists:
         send = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
         counts = [output.numel() for output in outputs]
         recv = torch.empty(sum(counts), dtype=send.dtype)
-        options = self._options(opts)
-        status = C.ls_alltoallv(
-            self.communicator.handle,
-            send.data_ptr(),
-            array([tensor.numel() * times for tensor in inputs]),
-            recv.data_ptr(),
-            array([count * times for count in counts]),
-            dtype,
-            ctypes.byref(options),
-        )
 
         def finish():
             for output, part in zip(outputs, recv.split(counts)):
                 copy_into(output, part)
 
-        return self._run(status, options, outputs, (send, recv), finish)
+        given = array([tensor.numel() * times for tensor in inputs])
+        taken = array([count * times for count in counts])
+        arguments = send.data_ptr(), given, recv.data_ptr(), taken, dtype
+        return self._run(opts, C.ls_alltoallv, arguments, outputs, (send, recv), finish)

@@ -6,7 +6,7 @@ import ctypes
 from torch.autograd import profiler
 
 from lockstep._library import ANY, C, OK, OP_OPTIONS_BYTES, Message, OpOptions
-from lockstep._sites import here
+from lockstep._sites import addresses, here
 from lockstep.torch import _profile
 from lockstep.torch._tensors import copy_into, movable, plain
 from lockstep.torch._work import Work
@@ -48,27 +48,27 @@ class Points:
         (tensor,) = tensors
         buffer = plain(tensor, "send")
         shown = _profile.Range("send") if profiler._is_profiler_enabled else None
-        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here())
+        label = here()
+        options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=addresses[label])
         op = self._begin(C.ls_isend, buffer, dst, options)
-        work = Work(self.communicator, op, tensors, buffer, None, options.label)
-        return work if shown is None else self._shown(work, shown)
+        work = Work(self.communicator, op, tensors, buffer, None, label)
+        if shown is not None:
+            shown.end(work)
+        return work
 
     def recv(self, tensors, src, tag=0):
         (tensor,) = tensors
         buffer = plain(tensor, "recv")
         shown = _profile.Range("recv") if profiler._is_profiler_enabled else None
         message = Message(size=ctypes.sizeof(Message))
-        options = OpOptions(OP_OPTIONS_BYTES, 0, tag, 0, here(), message=ctypes.addressof(message))
+        label = here()
+        options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=addresses[label], message=ctypes.addressof(message))
         op = self._begin(C.ls_irecv, buffer, src, options)
         finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
-        work = Receive(self.communicator, op, tensors, (buffer, message), finish, options.label)
+        work = Receive(self.communicator, op, tensors, (buffer, message), finish, label)
         work._message = message
-        return work if shown is None else self._shown(work, shown)
-
-    @staticmethod
-    def _shown(work, shown):
-        shown.end()
-        work.call = shown.call
+        if shown is not None:
+            shown.end(work)
         return work
 
     def recv_anysource(self, tensors, tag=0):

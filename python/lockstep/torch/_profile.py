@@ -27,17 +27,11 @@ class Range:
         self._record = profiler.record_function(f"lockstep:{call}{what}")
         self._record.__enter__()
 
-    def around(self, function, *args):
-        """The work that the function returns, which knows what it is of."""
-        try:
-            work = function(*args)
-        finally:
-            self.end()
-        work.call = self.call
-        return work
-
-    def end(self):
+    def end(self, work=None):
+        """work: what the call returns, which knows from here on what it is of."""
         self._record.__exit__(None, None, None)
+        if work is not None:
+            work.call = self.call
 
 
 def name_of(method):

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 from lockstep import errors
 from lockstep._communicator import Communicator
 from lockstep._library import C, OP_OPTIONS_BYTES, OpOptions
+from lockstep._sites import addresses
 from lockstep.torch import _meeting
 from lockstep.torch._work import milliseconds
 
@@ -40,7 +41,7 @@ def _place(url, query):
 def _tell_port(communicator, port):
     """That of rank 0."""
     number = ctypes.c_int64(port)
-    options = OpOptions(size=OP_OPTIONS_BYTES, label=b"init_process_group")
+    options = OpOptions(size=OP_OPTIONS_BYTES, label=addresses[b"init_process_group"])
     where = ctypes.addressof(number)
     communicator.check(C.ls_broadcast(communicator.handle, where, where, 1, _INT64, 0, ctypes.byref(options)))
     return number.value

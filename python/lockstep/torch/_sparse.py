@@ -35,11 +35,7 @@ def _shapes(group, tensor, opts):
     every = torch.empty(group.communicator.size, own.numel(), dtype=torch.int64)
     blocking = AllreduceOptions()
     blocking.timeout, blocking.asyncOp = opts.timeout, False
-    options = group._options(blocking)
-    status = C.ls_allgather(
-        group.communicator.handle, own.data_ptr(), every.data_ptr(), own.numel(), _INT64, ctypes.byref(options)
-    )
-    group._run(status, options, (), (own, every))
+    group._run(blocking, C.ls_allgather, (own.data_ptr(), every.data_ptr(), own.numel(), _INT64), (), (own, every))
     for rank, numbers in enumerate(every):
         if not torch.equal(numbers[1:], every[0, 1:]):
             raise errors.Different(
@@ -105,8 +101,5 @@ def allreduce(group, tensor, opts):
         with torch.no_grad():
             tensor.copy_(_sum(own, room, extents, divisor))
 
-    options = group._options(opts)
-    status = C.ls_allgatherv(
-        group.communicator.handle, part.data_ptr(), room.data_ptr(), counts, BYTES, ctypes.byref(options)
-    )
-    return group._run(status, options, [tensor], (part, room, counts), finish)
+    arguments = part.data_ptr(), room.data_ptr(), counts, BYTES
+    return group._run(opts, C.ls_allgatherv, arguments, [tensor], (part, room), finish)
