@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
 
-import threading
 from datetime import timedelta
+from functools import partial
+from threading import get_ident
 
 import torch
 from torch._C._distributed_c10d import (
@@ -16,6 +17,7 @@ from torch._C._distributed_c10d import (
     ReduceOptions,
     ReduceScatterOptions,
 )
+from torch.autograd import profiler
 
 from lockstep import errors
 from lockstep._library import C, OK, PENDING, Buffers, call_options
@@ -31,6 +33,7 @@ _REDUCE_OPS = {getattr(ReduceOp, name): number for number, name in enumerate(_RE
 _SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
 _SUM = ReduceOp.SUM
+_HALF = torch.float16
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
 _spare = []  # options of calls that have returned: the library has copied them. Taking and giving back are atomic
@@ -48,7 +51,7 @@ class Collectives(Lists):
     def _run(self, opts, function, arguments, result=(), keep=None, finish=None, factor=1.0):
         """Calls a function of the library, with the group before the arguments and options behind them: a Work, which may
         be over. result, keep, finish: as of a Work."""
-        shown = _profile.of_caller() if _profile.profiler._is_profiler_enabled else None
+        shown = _profile.of_caller() if profiler._is_profiler_enabled else None
         communicator = self.communicator
         try:
             options = _spare.pop()
@@ -70,7 +73,7 @@ class Collectives(Lists):
             options.handle = None
         else:
             options.awaited = 1
-            me = threading.get_ident()
+            me = get_ident()
             communicator.inside.add(me)
             try:
                 status = function(communicator.handle, *arguments, options.where)
@@ -125,7 +128,7 @@ class Collectives(Lists):
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
-        if tensor.dtype is torch.float16 and opts.asyncOp and called_by_autograd():
+        if tensor.dtype is _HALF and opts.asyncOp and called_by_autograd():
             opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
@@ -133,7 +136,7 @@ class Collectives(Lists):
         number, factor = self._reduction(opts, "all_reduce")
         where = buffer.data_ptr()
         arguments = where, where, buffer.numel(), reducible(tensor, "all_reduce", number), number
-        finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
+        finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
         return self._run(opts, C.ls_allreduce, arguments, tensors, buffer, finish, factor)
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -154,7 +157,7 @@ class Collectives(Lists):
         dtype, times = movable(tensor)
         where = buffer.data_ptr()
         is_root = opts.rootRank == self.communicator.rank
-        finish = None if buffer is tensor or is_root else lambda: copy_into(tensor, buffer)
+        finish = None if buffer is tensor or is_root else partial(copy_into, tensor, buffer)
         arguments = where, where, buffer.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_broadcast, arguments, tensors, buffer, finish)
 
@@ -165,7 +168,7 @@ class Collectives(Lists):
         number, factor = self._reduction(opts, "reduce")
         where = buffer.data_ptr()
         is_root = opts.rootRank == self.communicator.rank
-        finish = lambda: copy_into(tensor, buffer) if is_root and buffer is not tensor else None  # noqa: E731
+        finish = partial(copy_into, tensor, buffer) if is_root and buffer is not tensor else None
         target, dtype = where if is_root else None, reducible(tensor, "reduce", number)
         arguments = where, target, buffer.numel(), dtype, number, opts.rootRank
         return self._run(opts, C.ls_reduce, arguments, tensors, buffer, finish, factor)
@@ -199,7 +202,7 @@ class Collectives(Lists):
             )
         send, recv = plain(input, call), plain(output, call)
         dtype, times = movable(input)
-        finish = None if recv is output else lambda: copy_into(output, recv)
+        finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
         return self._run(opts, C.ls_allgather, arguments, [output], (send, recv), finish)
 
@@ -214,7 +217,7 @@ class Collectives(Lists):
             )
         send, recv = plain(input, call), plain(output, call)
         number, factor = self._reduction(opts, call)
-        finish = None if recv is output else lambda: copy_into(output, recv)
+        finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), recv.numel(), reducible(input, call, number), number
         return self._run(opts, C.ls_reduce_scatter, arguments, [output], (send, recv), finish, factor)
 
@@ -231,7 +234,7 @@ class Collectives(Lists):
             given = array(self._splits(input, input_split_sizes, times, call))
             taken = array(self._splits(output, output_split_sizes, times, call))
             function, arguments = C.ls_alltoallv, (send.data_ptr(), given, recv.data_ptr(), taken, dtype)
-        finish = None if recv is output else lambda: copy_into(output, recv)
+        finish = None if recv is output else partial(copy_into, output, recv)
         return self._run(opts, function, arguments, [output], (send, recv), finish)
 
     def _equal_parts(self, tensor, call):

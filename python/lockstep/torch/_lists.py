@@ -3,6 +3,7 @@
 does not lie so is copied."""
 
 import ctypes
+from functools import partial
 
 import torch
 from torch._C._distributed_c10d import (
@@ -120,7 +121,7 @@ class Lists:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
         dtype, times = movable(output)
-        finish = None if recv is output else lambda: copy_into(output, recv)
+        finish = None if recv is output else partial(copy_into, output, recv)
         arguments = where, recv.data_ptr(), recv.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_scatter, arguments, outputs, (recv, keep), finish)
 
@@ -145,7 +146,7 @@ class Lists:
             function, arguments = C.ls_reduce_scatter, (where, recv.data_ptr(), counts[0], dtype, number)
         else:
             function, arguments = C.ls_reduce_scatterv, (where, recv.data_ptr(), array(counts), dtype, number)
-        finish = None if recv is output else lambda: copy_into(output, recv)
+        finish = None if recv is output else partial(copy_into, output, recv)
         return self._run(opts, function, arguments, outputs, (recv, keep), finish, factor)
 
     def alltoall(self, outputs, inputs, opts=None):

@@ -2,6 +2,7 @@
 """Messages of tensors: send and receive, also from any source."""
 
 import ctypes
+from functools import partial
 
 from torch.autograd import profiler
 
@@ -64,7 +65,7 @@ class Points:
         label = here()
         options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=addresses[label], message=ctypes.addressof(message))
         op = self._begin(C.ls_irecv, buffer, src, options)
-        finish = None if buffer is tensor else lambda: copy_into(tensor, buffer)
+        finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
         work = Receive(self.communicator, op, tensors, (buffer, message), finish, label)
         work._message = message
         if shown is not None:

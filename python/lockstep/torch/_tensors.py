@@ -22,6 +22,7 @@ _DTYPES = {
     torch.complex64: 13,
     torch.complex128: 14,
 }
+_STRIDED = torch.strided
 BYTES = _DTYPES[torch.uint8]
 # Reductions by their numbers in the library → dtypes for which they mean nothing.
 _FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -50,9 +51,9 @@ def refuse(tensor, call):
 
 def plain(tensor, call):
     """The tensor itself, if its elements lie one behind the other; else a copy of it that does."""
-    if not tensor.is_cpu or tensor.layout is not torch.strided:
+    if not tensor.is_cpu or tensor.layout is not _STRIDED:
         refuse(tensor, call)
-    if not tensor.is_contiguous() or (tensor.is_complex() and tensor.is_conj()) or tensor.is_neg():
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg().contiguous()
     return tensor
 
@@ -60,7 +61,7 @@ def plain(tensor, call):
 def reducible(tensor, call, op):
     """The library's number of its dtype; an error for one that it cannot reduce by `op`."""
     dtype = _DTYPES.get(tensor.dtype)
-    if op in _UNDEFINED and tensor.dtype in _UNDEFINED[op][1]:
+    if op and op in _UNDEFINED and tensor.dtype in _UNDEFINED[op][1]:
         raise errors.Unsupported(f"{call}: {_UNDEFINED[op][0]} is not defined for elements of {tensor.dtype}")
     if dtype is None:
         raise errors.Unsupported(
