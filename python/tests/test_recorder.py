@@ -71,6 +71,14 @@ def step():
         dist.all_reduce(data)
 
 
+def all_others_wait():
+    from lockstep.torch import _recorder
+
+    others = [one for one in _recorder._read(str(os.getpid()))["ranks"] if one["rank"] != rank]
+    newest = [one["operations"][-1] for one in others]
+    return all(last["state"] == "running" and last["count"] == 3 for last in newest)
+
+
 before()
 messages()
 for _ in range(int(os.environ.get("MORE", "0"))):
@@ -84,6 +92,9 @@ if fault == "live":
         os.kill(os.getpid(), signal.SIGSTOP)
 step()
 if fault == "message" and rank == culprit:
+    # Before, what fails one of them would end all that the other has not done yet.
+    while not all_others_wait():
+        pass
     sys.exit(3)
 dist.destroy_process_group()
 """
