@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DistributedDataParallel and what belongs to it: losses and parameters are those that gloo gives."""
 
+import copy
+import io
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -37,6 +40,22 @@ def plain(options):
 @pytest.mark.parametrize("size", [2, 3])
 def test_options(ranks, options, size):
     ranks.default_both(size, plain, OPTIONS[options], tolerance=CLOSE)
+
+
+def saved_whole():
+    """A model is often saved with all that it is made of, and copied; what is saved must be read without this package."""
+    model, file = DDP(seeded(Model)), io.BytesIO()
+    train(model)
+    torch.save(model, file)
+    assert b"lockstep" not in file.getvalue()
+    file.seek(0)
+    loaded, copied = torch.load(file, weights_only=False), copy.deepcopy(model)
+    return [(train(one), state(one)) for one in (loaded, copied, model)]
+
+
+def test_saved_and_copied_whole(ranks):
+    ranks.default_both(2, saved_whole, tolerance=CLOSE)
+
 
 
 def from_different_starts():

@@ -49,15 +49,32 @@ def _begin(communicator, name):
         _current = (communicator, name, me)
 
 
+class _Hook:
+    """On a model, but no part of it: a copy has the same one, and a file has in its place what may be called with
+    anything, does nothing, and is there without this package."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *arguments):
+        return self.function(*arguments)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
 class _Watch:
-    """The hooks on one model."""
+    """What the hooks on one model do."""
 
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
         self.epochs = EpochWatch(silent=communicator.rank != 0)
-        model.register_forward_pre_hook(self._before_forward, prepend=True)
-        model.register_forward_hook(self._after_forward)
+        model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
+        model.register_forward_hook(_Hook(self._after_forward))
 
     def _before_forward(self, model, inputs):
         if model.training:
