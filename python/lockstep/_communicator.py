@@ -11,6 +11,7 @@ from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOp
 
 # Behind a report of the library, which names what C programs set.
 _IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
+SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
@@ -42,18 +43,25 @@ def _without_signals(call, *arguments):
 
 
 class Communicator:
-    """A group that is open until close(). Threads: any."""
+    """A group that is open until close(). Threads: any, and handlers of signals, which run between any two steps.
+
+    Each thread in a call of the library is in `inside`, or in `waiting` if it waits for a Work or asks for one, once
+    for each such call, as a handler may call while its thread is in another one. The group stays until both are empty.
+    """
 
     def __init__(self, handle, rank, size, parent=None):
-        self.handle = handle
+        self.handle = handle  # of calls; None once it is being closed
+        self._group = handle  # the same, until it is closed
         self.rank = rank
         self.size = size
         self.parent = parent
         self.process = os.getpid()  # a forked child has nothing of its own to close
-        self.inside = set()  # threads in a call that blocks
-        self.waiting = set()  # threads in a wait for a Work
+        self.inside = []
+        self.waiting = []
+        self.deferred = None  # why it is closed as soon as the thread that closes it is in no call
         self.pending = {}  # id → Work, so that buffers live as long as operations
-        self.lock = threading.Lock()  # of the works
+        self.sweep_at = 2 * SWEEP
+        self.lock = threading.RLock()  # of the works
         self.pump = None  # completes futures, once somebody has asked for one
 
     # ---- making ----
@@ -81,9 +89,17 @@ class Communicator:
         array = (ctypes.c_int * len(ranks))(*ranks)
         options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=_sites.addresses[label], timeout_ms=timeout_ms)
         handle = ctypes.c_void_p()
-        status, why = _without_signals(
-            C.ls_group_from_members, self.handle, array, len(ranks), ctypes.byref(options), ctypes.byref(handle)
-        )
+
+        def make():
+            me = threading.get_ident()
+            try:
+                self.inside.append(me)
+                where = ctypes.byref(handle)
+                return C.ls_group_from_members(self.handle, array, len(ranks), ctypes.byref(options), where)
+            finally:
+                self.inside.remove(me)
+
+        status, why = _without_signals(make)
         if status != OK:
             raise self.error(status, why)
         return Communicator(handle.value, ranks.index(self.rank), len(ranks), self)
@@ -93,7 +109,7 @@ class Communicator:
     def failure(self):
         """Why the group is closed: (status, rank, operation, report)."""
         failure = Failure(size=ctypes.sizeof(Failure))
-        if self.handle is None or C.ls_group_failure(self.handle, ctypes.byref(failure)) != OK:
+        if self._group is None or C.ls_group_failure(self._group, ctypes.byref(failure)) != OK:
             return OK, -1, 0, ""
         report = _sites.explain(failure.text.decode(errors="replace"))
         return failure.status, failure.rank, failure.operation, report
@@ -101,10 +117,11 @@ class Communicator:
     def error(self, status, why=None):
         """The exception for a status that a call of this group returned. why: what was said of it, if another thread
         has called."""
-        if self.handle is None:
-            return errors.BadArgument("the process group has been destroyed")
         kind = errors.class_of(status)
-        if issubclass(kind, (errors.GroupError, errors.ProcessError)):
+        of_group = issubclass(kind, (errors.GroupError, errors.ProcessError))
+        if self._group is None or (self.handle is None and not of_group):
+            return errors.BadArgument("the process group has been destroyed")
+        if of_group:
             cause, rank, operation, report = self.failure()
             if cause != OK:
                 kind = errors.class_of(cause)
@@ -118,55 +135,78 @@ class Communicator:
 
     # ---- waiting ----
 
-    def wait(self, op, timeout_ms=0):
+    @staticmethod
+    def wait(op, timeout_ms=0):
         """The status of an operation once it is over; PENDING after timeout_ms, if that is not 0. Signal handlers of
         Python run meanwhile."""
-        me = threading.get_ident()
-        self.waiting.add(me)
-        try:
-            if not timeout_ms:
-                while True:
-                    status = C.ls_wait(op, 0)
-                    if status != PENDING:
-                        return status
-            end = time.monotonic() + timeout_ms / 1e3
+        if not timeout_ms:
             while True:
-                left_ms = max(1, int((end - time.monotonic()) * 1e3))
-                status = C.ls_wait(op, min(left_ms, 50))
-                if status != PENDING or time.monotonic() >= end:
+                status = C.ls_wait(op, 0)
+                if status != PENDING:
                     return status
-        finally:
-            self.waiting.discard(me)
+        end = time.monotonic() + timeout_ms / 1e3
+        while True:
+            left_ms = max(1, int((end - time.monotonic()) * 1e3))
+            status = C.ls_wait(op, min(left_ms, 50))
+            if status != PENDING or time.monotonic() >= end:
+                return status
+
+    def sweep(self):
+        """Forgets what is over and nobody has waited for: the oldest, up to one that is under way; and now and then,
+        as messages overtake each other, all. However many there are, that is little for each."""
+        while len(self.pending) >= SWEEP and next(iter(self.pending.values())).is_completed():
+            pass
+        if len(self.pending) >= self.sweep_at:
+            for work in list(self.pending.values()):
+                work.is_completed()
+            self.sweep_at = 2 * max(SWEEP, len(self.pending))
 
     # ---- the end ----
 
     def abort(self, reason):
-        if self.handle is not None:
-            C.ls_group_abort(self.handle, reason.encode(errors="replace"))
+        if self._group is not None:
+            C.ls_group_abort(self._group, reason.encode(errors="replace"))
 
     def still_pending(self):
         """Works of operations that are not over."""
-        return [work for work in list(self.pending.values()) if not work.is_completed()]
+        return [work for work in list(self.pending.values()) if work.is_under_way()]
+
+    def _others(self, threads):
+        me = threading.get_ident()
+        return any(thread != me for thread in list(threads))
 
     def close(self, reason="a rank closed the group with operations of its own under way"):
         """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
-        wait in it are waited for."""
-        if self.handle is not None and self.process == os.getpid() and self.still_pending():
-            self.abort(reason)
-            for work in list(self.pending.values()):
-                work.settle()
-        handle, self.handle = self.handle, None
-        if handle is None or self.process != os.getpid():
+        wait in it are waited for. Called by a handler of a signal while its own thread is in a call of the group, it
+        aborts that one, and closes the group when that thread is out of it."""
+        if self._group is None or self.process != os.getpid():
+            self.handle = self._group = None
             return
+        if threading.get_ident() in self.inside + self.waiting:
+            self.deferred = reason
+            self.abort(reason)
+            return
+        self.handle = self.deferred = None
+        if self.still_pending():
+            self.abort(reason)
+        elif self._others(self.inside):
+            self.abort("a rank closed the group while it waited in it")
         # Those in waits leave by themselves, as no Work is under way any more; the pump is often among them.
-        me = {threading.get_ident()}
-        if self.inside - me:
-            C.ls_group_abort(handle, b"a rank closed the group while it waited in it")
-        while (self.inside | self.waiting) - me:
+        while self._others(self.inside):
+            time.sleep(0.001)
+        for work in list(self.pending.values()):
+            work.settle()
+        while self._others(self.waiting):
             time.sleep(0.001)
         if self.pump is not None:
             self.pump.stop()
-        C.ls_group_close(handle)
+        group, self._group = self._group, None
+        C.ls_group_close(group)
+
+    def close_deferred(self):
+        """After a call: what a handler wanted to close meanwhile."""
+        if threading.get_ident() not in self.inside + self.waiting:
+            self.close(self.deferred)
 
 
 def said():

@@ -144,8 +144,8 @@ def test_calls_that_fail(shown):
 def test_sparse_tensors_and_models(shown):
     for seen in shown:
         assert names(seen["sparse"]) == ["lockstep:all_reduce"] * 2
-        assert "lockstep:all_reduce" in names(seen["model"])
-        assert "lockstep:all_reduce (wait)" in names(seen["model"])
+        # The bucket may be over before backward waits for it.
+        assert names(seen["model"]) in (["lockstep:all_reduce"], ["lockstep:all_reduce", "lockstep:all_reduce (wait)"])
 
 
 def test_nothing_without_a_profiler(shown):

@@ -29,7 +29,7 @@ def when_waiting(action):
     def watch():
         communicator = dist.group.WORLD.communicator
         pause = threading.Event()
-        while main not in communicator.inside | communicator.waiting:
+        while main not in communicator.inside + communicator.waiting:
             pause.wait(0.001)
         action()
 

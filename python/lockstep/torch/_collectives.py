@@ -66,47 +66,42 @@ class Collectives(Lists):
         options.factor = factor
         if opts.asyncOp:
             options.awaited = 0
-            status = function(communicator.handle, *arguments, options.where)
-            if status != OK:
-                raise communicator.error(status)
-            work = Work(communicator, options.handle, result, keep, finish, label)
-            options.handle = None
+            work = Work(communicator, options, result, keep, finish, label)
+            work.begin(function, *arguments, options.where)
         else:
             options.awaited = 1
-            me = get_ident()
-            communicator.inside.add(me)
-            try:
-                status = function(communicator.handle, *arguments, options.where)
-                if status == PENDING:
-                    status = self._go_on(options)
-            except BaseException:
-                if options.handle is not None:  # it goes on, so its buffers must stay
-                    Work(communicator, options.handle, result, keep, finish, label)
-                raise
-            finally:
-                communicator.inside.discard(me)
-            if status != OK:
-                raise communicator.error(status)
-            if finish is not None:
-                finish()
-            work = Done()
-            work.tensors = result
-        _spare.append(options)
+            work = self._wait_in(function, arguments, options, (result, keep, finish, label))
         if shown is not None:
             shown.end(work)
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
 
-    @staticmethod
-    def _go_on(options):
-        """After a call that has been interrupted: handlers of signals run between waits."""
-        status = PENDING
-        while status == PENDING:
-            status = C.ls_wait(options.handle, 0)
-        C.ls_op_free(options.handle)
-        options.handle = None
-        return status
+    def _wait_in(self, function, arguments, options, rest):
+        """One that is waited for in its call. rest: of the Work that it becomes if a signal ends the wait."""
+        communicator, me, work = self.communicator, get_ident(), None
+        try:
+            communicator.inside.append(me)
+            status = function(communicator.handle, *arguments, options.where)
+            if status == PENDING:  # handlers of signals run here
+                work = Work(communicator, options, *rest)
+                work.outlast()
+                return Done.of(rest[0])
+        except BaseException:
+            if work is None and options.handle is not None:  # it goes on
+                Work(communicator, options, *rest)
+            raise
+        finally:
+            communicator.inside.remove(me)
+            if communicator.deferred is not None:
+                communicator.close_deferred()
+        if status != OK:
+            raise communicator.error(status)
+        result, _, finish, _ = rest
+        if finish is not None:
+            finish()
+        _spare.append(options)
+        return Done.of(result)
 
     def _reduction(self, opts, call):
         """(number of the operation, factor)"""

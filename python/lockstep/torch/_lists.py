@@ -24,9 +24,9 @@ def array(counts):
     return (ctypes.c_uint64 * len(counts))(*counts)
 
 
-def _only(tensors, call):
+def only(tensors, call):
     if len(tensors) != 1:
-        raise errors.BadArgument(f"{call}: one tensor for each rank, not {len(tensors)}")
+        raise errors.BadArgument(f"{call}: one tensor, not {len(tensors)}")
     return tensors[0]
 
 
@@ -73,7 +73,7 @@ class Lists:
         call = "all_gather"
         if len(inputs) != 1:
             return self._each(self.allgather, outputs, inputs, opts)
-        input, outputs = inputs[0], _only(outputs, call)
+        input, outputs = inputs[0], only(outputs, call)
         send = plain(input, call)
         where, keep, finish = self._gathering(outputs, call)
         same_dtype([input, outputs[0]], call)
@@ -93,12 +93,12 @@ class Lists:
     def gather(self, outputs, inputs, opts=None):
         opts = opts or GatherOptions()
         call = "gather"
-        input = _only(inputs, call)
+        input = only(inputs, call)
         send = plain(input, call)
         where, keep, finish = None, None, None
         is_root = opts.rootRank == self.communicator.rank
         if is_root:
-            outputs = _only(outputs, call)
+            outputs = only(outputs, call)
             where, keep, finish = self._gathering(outputs, call)
             for output in outputs:
                 if output.numel() != input.numel():
@@ -110,11 +110,11 @@ class Lists:
     def scatter(self, outputs, inputs, opts=None):
         opts = opts or ScatterOptions()
         call = "scatter"
-        output = _only(outputs, call)
+        output = only(outputs, call)
         recv = plain(output, call)
         where, keep = None, None
         if opts.rootRank == self.communicator.rank:
-            inputs = _only(inputs, call)
+            inputs = only(inputs, call)
             where, keep = self._scattering(inputs, call)
             same_dtype([output, inputs[0]], call)
             for input in inputs:
@@ -130,7 +130,7 @@ class Lists:
         call = "reduce_scatter"
         if len(outputs) != 1:
             return self._each(self.reduce_scatter, outputs, inputs, opts)
-        output, inputs = outputs[0], _only(inputs, call)
+        output, inputs = outputs[0], only(inputs, call)
         recv = plain(output, call)
         where, keep = self._scattering(inputs, call)
         same_dtype([output, inputs[0]], call)

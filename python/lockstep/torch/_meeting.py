@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How the ranks of a process group find each other: through the store that torch.distributed gives them.
 
-    lockstep/rank/R      how many processes have claimed rank R
-    lockstep/here/R      its pid
-    lockstep/wrong       why they cannot meet: who finds it out tells all
-    lockstep/meeting     from rank 0, when all are here: where
+    lockstep/N/rank/R    how many processes have claimed rank R; N counts the meetings through this store
+    lockstep/N/here/R    its pid
+    lockstep/N/wrong     why they cannot meet: who finds it out tells all
+    lockstep/N/meeting   from rank 0, when all are here: where
 
 Who waits long says for whom. C would do that as well, but not before all are known to be here.
 """
@@ -22,6 +22,7 @@ import torch.distributed as dist
 from lockstep import errors
 from lockstep._communicator import Communicator
 
+OWN_TAGS = 1 << 30  # tags from here on are of this package
 _LOOK_S = 0.02
 _LINGER_S = 2.0
 
@@ -70,32 +71,40 @@ class _Waiting:
         self.timeout_ms = timeout_ms
         self.begin = time.monotonic()
         self.told = False
+        self.number = 0
+
+    def key(self, name):
+        return f"lockstep/{self.number}/{name}"
 
     def claim(self):
-        if self.store.add(f"lockstep/rank/{self.rank}", 1) == 1:
-            self.store.set(f"lockstep/here/{self.rank}", str(os.getpid()))
-            return
-        other = self.store.get(f"lockstep/here/{self.rank}").decode()
+        """This process is the rank, in the first meeting in which it has not been that before."""
+        other = me = str(os.getpid())
+        while other == me:
+            if self.store.add(self.key(f"rank/{self.rank}"), 1) == 1:
+                self.store.set(self.key(f"here/{self.rank}"), me)
+                return
+            other = self.store.get(self.key(f"here/{self.rank}")).decode()
+            self.number += other == me
         text = (
             f"two processes claim rank {self.rank} of {self.size}, pid {other} and pid {os.getpid()}: give each its "
             f"own RANK, 0 to {self.size - 1}"
         )
-        self.store.set("lockstep/wrong", text)
+        self.store.set(self.key("wrong"), text)
         self._give_up()
 
     def _give_up(self):
         """Rank 0 may keep the store, so it stays until the others have read why."""
-        knowing = self.store.add("lockstep/knowing", 1)
+        knowing = self.store.add(self.key("knowing"), 1)
         end = time.monotonic() + _LINGER_S
         while self.rank == 0 and knowing <= len(self._here()) and time.monotonic() < end:
             time.sleep(_LOOK_S)
-            knowing = self.store.add("lockstep/knowing", 0)
-        raise errors.DuplicateRank(self.store.get("lockstep/wrong").decode())
+            knowing = self.store.add(self.key("knowing"), 0)
+        raise errors.DuplicateRank(self.store.get(self.key("wrong")).decode())
 
     def until(self, keys):
         """Returns when all keys are there."""
         while not self.store.check(keys):
-            if self.store.check(["lockstep/wrong"]):
+            if self.store.check([self.key("wrong")]):
                 self._give_up()
             waited = time.monotonic() - self.begin
             if 1e3 * waited >= self.timeout_ms:
@@ -107,7 +116,7 @@ class _Waiting:
             time.sleep(_LOOK_S)
 
     def _here(self):
-        return [rank for rank in range(self.size) if self.store.check([f"lockstep/here/{rank}"])]
+        return [rank for rank in range(self.size) if self.store.check([self.key(f"here/{rank}")])]
 
     def _missing(self):
         here = self._here()
@@ -138,12 +147,12 @@ def open_all(store, rank, size, timeout_ms, open_timeout_ms):
     try:
         waiting.claim()
         if rank == 0:
-            waiting.until([f"lockstep/here/{other}" for other in range(size)])
+            waiting.until([waiting.key(f"here/{other}") for other in range(size)])
             place = "" if _can_use_launcher(size) else f"unix:lockstep-{uuid.uuid4().hex}"
-            store.set("lockstep/meeting", json.dumps({**here, "place": place}))
+            store.set(waiting.key("meeting"), json.dumps({**here, "place": place}))
         else:
-            waiting.until(["lockstep/meeting"])
-        meeting = json.loads(bytes(store.get("lockstep/meeting")))
+            waiting.until([waiting.key("meeting")])
+        meeting = json.loads(bytes(store.get(waiting.key("meeting"))))
     except dist.DistNetworkError as error:
         raise errors.RankMissing(
             f"PyTorch's store is gone, which rank 0 or the launcher keeps: see what it printed ({error})", 0
@@ -165,5 +174,5 @@ def keep_met(communicator):
 
 
 def tag_of(name):
-    """Of the messages by which the members of a group called `name` make it: above those that programs use."""
-    return 0x40000000 | (zlib.crc32(name.encode()) & 0x3FFFFFFF)
+    """Of the messages by which the members of a group called `name` make it: above those that programs may use."""
+    return OWN_TAGS | (zlib.crc32(name.encode()) & (OWN_TAGS - 1))

@@ -36,6 +36,8 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
     dtype = dtype or torch.get_default_dtype()
     shape = _size_of(size)
     count = shape.numel()
+    if any(length < 0 for length in shape):
+        raise errors.BadArgument(f"empty: the shape {list(shape)} has a negative length")
     if count == 0:
         return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
     address = ctypes.c_void_p()
@@ -99,11 +101,13 @@ class MappedBuckets:
     """State of the hook mapped_buckets: `ddp.register_comm_hook(lockstep.torch.MappedBuckets(), mapped_buckets)`.
 
     group  of the model; None: the default group
+
+    Buckets are kept, so that those of a model that gets new ones lie elsewhere, on all ranks alike.
     """
 
     def __init__(self, group=None):
         self.group = group
-        self.shared = {}  # where a bucket's elements lie → its bytes
+        self.shared = {}  # a bucket's number → the tensor that has been shared
 
 
 def mapped_buckets(state, bucket):
@@ -113,9 +117,10 @@ def mapped_buckets(state, bucket):
 
     group = state.group or default_group()
     buffer = bucket.buffer()
-    if state.shared.get(buffer.data_ptr()) != buffer.nbytes:
+    shared = state.shared.get(bucket.index())
+    if shared is None or shared.data_ptr() != buffer.data_ptr() or shared.nbytes != buffer.nbytes:
         share(buffer, group)
-        state.shared[buffer.data_ptr()] = buffer.nbytes
+        state.shared[bucket.index()] = buffer
     options = torch.distributed.AllreduceOptions()
     options.reduceOp = torch.distributed.ReduceOp.AVG
     return group.allreduce([buffer], options).get_future().then(lambda future: future.value()[0])

@@ -99,6 +99,8 @@ def lie_in_a_row(tensors):
 
 
 def same_dtype(tensors, call):
+    if not tensors:
+        raise errors.BadArgument(f"{call}: the list of tensors is empty")
     dtype = tensors[0].dtype
     for tensor in tensors:
         if tensor.dtype != dtype:

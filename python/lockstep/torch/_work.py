@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Handles of operations, as torch.distributed wants them.
 
-    op is given back == the status is known and waiters == 0
+    handle is given back == the status is known and waiters == 0
 
-so that no thread is in a wait for a handle that is gone. Futures are made only if somebody asks for one, and then
+so that no thread is in a wait for a handle that is gone. A Work is there before its operation is begun, and keeps what
+that needs: a handler of a signal may raise an exception between any two steps, also after the library has begun it and
+before its call has told so. Futures are made only if somebody asks for one, and then
 completed by a thread of the group, the pump.
 """
 
 import threading
 from collections import deque
+from functools import partial
+from threading import get_ident
 
 import torch
 from torch._C._distributed_c10d import Work as _Work
@@ -18,20 +22,19 @@ from lockstep import errors
 from lockstep._library import C, OK, PENDING
 from lockstep.torch import _profile
 
-_SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
-
 
 def milliseconds(timeout):
     """Of a timedelta as PyTorch gives it: 0 for none."""
     if timeout is None:
         return 0
-    ms = int(timeout.total_seconds() * 1e3)
-    return min(ms, 0xFFFFFFFF) if ms > 0 else 0
+    seconds = timeout.total_seconds()
+    return min(max(int(seconds * 1e3), 1), 0xFFFFFFFF) if seconds > 0 else 0
 
 
 class Work(_Work):
     """An operation under way, or one that is over.
 
+    options where the library puts the handle; it has none before the operation is begun, and after it is given back
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
     finish  called once after success, to bring results where the caller wants them; None: they are there
@@ -40,10 +43,10 @@ class Work(_Work):
 
     call = None  # its name, if the profiler has shown the call
 
-    def __init__(self, communicator, op, result=(), keep=None, finish=None, label=None):
+    def __init__(self, communicator, options, result=(), keep=None, finish=None, label=None):
         super().__init__()
         self._communicator = communicator
-        self._op = op
+        self._options = options
         self._result = result
         self._keep = keep
         self._finish = finish
@@ -53,12 +56,9 @@ class Work(_Work):
         self._error = None
         self._future = None
         self._base = None  # completes the future; None: it is complete, or nobody has asked for one
-        pending = communicator.pending
-        if len(pending) >= _SWEEP:
-            for other in list(pending.values()):
-                other.is_completed()
+        communicator.sweep()
         # Handles of short messages are shared: each keeps what is under way, and those are over.
-        pending[id(self)] = self
+        communicator.pending[id(self)] = self
 
     def __str__(self):
         return f"called from {self._label.decode(errors='replace')}" if self._label else "of an unknown place"
@@ -99,9 +99,10 @@ class Work(_Work):
             self._waiters -= 1
             if status != PENDING and self._status is None:
                 self._over(status)
-            if self._status is not None and self._waiters == 0 and self._op is not None:
-                C.ls_op_free(self._op)
-                self._op = None
+            if self._status is not None and self._waiters == 0:
+                handle, self._options.handle = self._options.handle, None  # once: whoever comes between finds None
+                if handle is not None:
+                    C.ls_op_free(handle)
         self._complete()
 
     def _complete(self):
@@ -114,22 +115,64 @@ class Work(_Work):
             base.set_result(None)
 
     def _enter(self):
-        """False: it is over."""
+        """False: it is over, or was never begun."""
         with self._communicator.lock:
-            if self._status is not None:
+            if self._status is not None or self._options.handle is None:
                 return False
             self._waiters += 1
             return True
 
+    def _visit(self, ask, before=None):
+        """Asks the library for the status, unless that is known; `before` is called when it has answered."""
+        communicator, me = self._communicator, get_ident()
+        try:
+            communicator.waiting.append(me)
+            entered, status = self._enter(), PENDING
+            try:
+                if entered:
+                    status = ask(self._options.handle)
+            finally:
+                if before is not None:
+                    before()
+                if entered:
+                    self._leave(status)
+        finally:
+            communicator.waiting.remove(me)
+            if communicator.deferred is not None:
+                communicator.close_deferred()
+
+    def begin(self, function, *arguments):
+        """Calls a function of the library that gives its handle, with the group first: itself."""
+        communicator, me = self._communicator, get_ident()
+        try:
+            communicator.inside.append(me)
+            status = function(communicator.handle, *arguments)
+            if status != OK:
+                raise communicator.error(status)
+        except BaseException:
+            if self._options.handle is None:
+                communicator.pending.pop(id(self), None)
+            raise
+        finally:
+            communicator.inside.remove(me)
+            if communicator.deferred is not None:
+                communicator.close_deferred()
+        return self
+
+    def is_under_way(self):
+        return not self.is_completed() and self._options.handle is not None
+
     def _await(self, timeout_ms=0):
         """Whether it is over."""
-        if self._enter():
-            status = PENDING
-            try:
-                status = self._communicator.wait(self._op, timeout_ms)
-            finally:
-                self._leave(status)
+        if self._status is None:
+            self._visit(partial(self._communicator.wait, timeout_ms=timeout_ms))
         return self._status is not None
+
+    def outlast(self):
+        """Returns when it is over; its error is raised."""
+        self._await()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
 
     # ---- what torch.distributed asks ----
 
@@ -148,12 +191,8 @@ class Work(_Work):
         self.wait()
 
     def is_completed(self):
-        if self._enter():
-            status = PENDING
-            try:
-                status = C.ls_test(self._op)
-            finally:
-                self._leave(status)
+        if self._status is None:
+            self._visit(C.ls_test)
         return self._status is not None
 
     def is_success(self):
@@ -182,16 +221,7 @@ class Work(_Work):
     def settle(self, before=None):
         """Returns when it is over, and the future complete, however it ended. `before` is called in between."""
         shown = _profile.of_wait(self) if profiler._is_profiler_enabled else None
-        if self._enter():
-            status = PENDING
-            try:
-                status = self._communicator.wait(self._op)
-            finally:
-                if before is not None:
-                    before()
-                self._leave(status)
-        elif before is not None:
-            before()
+        self._visit(self._communicator.wait, before)
         if shown is not None:
             shown.end()
         self._complete()
@@ -217,6 +247,12 @@ class Done(_Work):
     """Of an operation that was over when its call returned. Each call has one, so there is no __init__ in Python."""
 
     tensors = ()
+
+    @classmethod
+    def of(cls, tensors):
+        done = cls()
+        done.tensors = tensors
+        return done
 
     def wait(self, timeout=None):
         return True
