@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What handlers of signals do in the middle of a call: raise, call themselves, end the group. Where that must hit one
+step exactly, the step does it: a function of the library is replaced by one that goes on like a handler right after."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import lockstep
+import pytest
+import torch
+import torch.distributed as dist
+from lockstep.torch import _collectives, _points, _work
+
+from test_signals import store, when_waiting
+
+
+class Library:
+    """The library with some of its functions replaced."""
+
+    def __init__(self, library, functions):
+        self._library = library
+        self._functions = functions
+
+    def __getattr__(self, name):
+        return self._functions.get(name) or getattr(self._library, name)
+
+
+@contextlib.contextmanager
+def replaced(**functions):
+    modules = (_collectives, _points, _work)
+    before = [module.C for module in modules]
+    for module, library in zip(modules, before):
+        module.C = Library(library, functions)
+    try:
+        yield before[0]
+    finally:
+        for module, library in zip(modules, before):
+            module.C = library
+
+
+class Raised(Exception):
+    """By a handler."""
+
+
+# ---- handlers that raise ----
+
+CALLS = {
+    "async": ("ls_allreduce", lambda tensor: dist.all_reduce(tensor, async_op=True)),
+    "isend": ("ls_send", lambda tensor: dist.isend(tensor, 1)),
+    "irecv": ("ls_recv", lambda tensor: dist.irecv(tensor, 1)),
+}
+
+
+def begun_and_raised(name):
+    """The operation goes on, and its tensor stays, though the call has not told that it was begun."""
+    function, call = CALLS[name]
+    pending = dist.group.WORLD.communicator.pending
+    tensor = torch.full((100000,), float(dist.get_rank() + 1))
+    if dist.get_rank() == 1:
+        store().wait([f"raised {name}"])
+        {"async": dist.all_reduce, "isend": lambda t: dist.recv(t, 0), "irecv": lambda t: dist.send(t, 0)}[name](tensor)
+        dist.barrier()
+        return tensor.unique().tolist(), 0
+
+    def raising(*arguments):
+        getattr(library, function)(*arguments)
+        raise Raised
+
+    with replaced(**{function: raising}) as library, pytest.raises(Raised):
+        call(tensor)
+    kept = len(pending)
+    store().set(f"raised {name}", "1")
+    dist.group.WORLD._wait_for_pending_works()
+    dist.barrier()
+    return tensor.unique().tolist(), kept
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_raised_when_begun(ranks, name):
+    results = {"async": ([3.0], [3.0]), "isend": ([1.0], [1.0]), "irecv": ([2.0], [2.0])}[name]
+    assert ranks(2, begun_and_raised, name) == [(results[0], 1), (results[1], 0)]
+
+
+def raised_before(name):
+    """Nothing is left of an operation that was never begun."""
+    function, call = CALLS[name]
+
+    def raising(*arguments):
+        raise Raised
+
+    with replaced(**{function: raising}), pytest.raises(Raised):
+        call(torch.ones(4))
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item(), len(dist.group.WORLD.communicator.pending)
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_raised_before_it_is_begun(ranks, name):
+    assert ranks(2, raised_before, name, fresh=True) == [(2.0, 0)] * 2
+
+
+# ---- handlers that call ----
+
+
+def called_when_freed():
+    """A handler asks for works, and waits for one, while its thread gives a handle back."""
+    seen, sent = [], []
+    works = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(3)]
+
+    def handler(number, frame):
+        seen.append([work.is_completed() for work in works])
+        works[2].wait()
+
+    def freeing(handle):
+        if not sent:
+            sent.append(handle)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        library.ls_op_free(handle)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    with replaced(ls_op_free=freeing) as library:
+        for work in works:
+            work.wait()
+    signal.signal(signal.SIGUSR1, before)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return len(seen), total.item()
+
+
+def test_a_handler_asks_while_its_thread_does(ranks):
+    assert ranks(2, called_when_freed, fresh=True) == [(1, 2.0)] * 2
+
+
+# ---- handlers that end the group ----
+
+ENDED = {
+    "all_reduce": lambda tensor: dist.all_reduce(tensor),
+    "wait": lambda tensor: dist.all_reduce(tensor, async_op=True).wait(),
+    "recv": lambda tensor: dist.recv(tensor, 1),
+}
+
+
+def ended_by_handler(name):
+    """Rank 0 destroys the group in a handler while it waits; rank 1 learns of it by its next call."""
+    group = dist.group.WORLD
+    if dist.get_rank() == 1:
+        store().wait(["ended"])
+        try:
+            dist.barrier()
+        except lockstep.Error as error:
+            return type(error).__name__, "rank 0" in str(error)
+        return "no error", False
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: dist.destroy_process_group())
+    meeting = store()
+    thread = when_waiting(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    try:
+        ENDED[name](torch.ones(4))
+        kind = "no error"
+    except lockstep.Error as error:
+        kind = type(error).__name__
+    thread.join()
+    signal.signal(signal.SIGUSR1, before)
+    meeting.set("ended", "1")
+    return kind, group.communicator.handle is None and not group.communicator.inside + group.communicator.waiting
+
+
+@pytest.mark.parametrize("name", list(ENDED))
+def test_ended_by_a_handler(ranks, name):
+    assert ranks(2, ended_by_handler, name, fresh=True) == [("Aborted", True)] * 2
+
+
+def ended_beside_calls():
+    """Threads begin operations and wait for them while another one destroys the group: each ends, or says that it did
+    not begin."""
+    outcomes, begun = [], threading.Barrier(4)
+
+    def work(number):
+        try:
+            for turn in range(1000):
+                if turn == 20:
+                    begun.wait()
+                dist.isend(torch.ones(2), dist.get_rank(), tag=number).wait()
+                dist.irecv(torch.ones(2), dist.get_rank(), tag=number).wait()
+        except (lockstep.Error, ValueError) as error:  # PyTorch's own: there is no group
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    dist.destroy_process_group()
+    for thread in threads:
+        thread.join()
+    return all(isinstance(one, (lockstep.Error, ValueError)) for one in outcomes)
+
+
+def test_ended_beside_threads_that_call(ranks):
+    assert ranks(1, ended_beside_calls, fresh=True) == [True]
+
+
+# ---- many ----
+
+
+def many_unwaited(count):
+    """How often it is asked whether an operation is over, for each that is begun while a peer is late."""
+    asked = [0]
+    if dist.get_rank() == 1:
+        store().wait(["begun"])
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(count)]
+        return [work.wait() for work in works].count(True)
+
+    def test(handle):
+        asked[0] += 1
+        return library.ls_test(handle)
+
+    with replaced(ls_test=test) as library:
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(count)]
+    store().set("begun", "1")
+    for work in works:
+        work.wait()
+    return asked[0] / count
+
+
+def test_many_that_nobody_waits_for(ranks):
+    per_call, waited = ranks(2, many_unwaited, 3000, fresh=True)
+    assert per_call < 5 and waited == 3000
