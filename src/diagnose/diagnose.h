@@ -141,6 +141,10 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
  * process, reads start_ns (0: any process of this number is the right one). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
 
+/* How the process of this descriptor ended, if its parent has fetched that and the kernel tells (Linux 6.15 and later):
+ * writes the three fields of the process. False: it is to be asked of /proc. */
+bool diagnose_look_end(int pidfd, struct diagnose_source *source);
+
 enum diagnose_cause {
 	DIAGNOSE_HEALTHY,    /* nobody waits for long, or those who wait can go on */
 	DIAGNOSE_MISMATCH,   /* different operations at one position: proved */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What /proc tells of a process: whether it runs, sleeps, is stopped or dead, and how it ended as long
- * as its parent has not fetched that (a zombie). */
+ * as its parent has not fetched that (a zombie); and what a descriptor of it tells from then on. */
 #include "diagnose/diagnose.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -136,6 +137,27 @@ static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
 		rank->signal = 0;
 		rank->exit_code = WEXITSTATUS(line->status);
 	}
+}
+
+/* Missing from older headers: struct pidfd_info of Linux 6.13 in its first form, with the end since 6.15. */
+struct pidfd_end {
+	uint64_t mask, cgroup;
+	uint32_t ids[11];
+	int32_t status; /* as of waitpid */
+};
+#define PIDFD_END_MASK (UINT64_C(1) << 3)
+#define PIDFD_END_GET _IOWR(0xff, 11, struct pidfd_end)
+_Static_assert(sizeof(struct pidfd_end) == 64, "as the kernel has it");
+
+bool diagnose_look_end(int pidfd, struct diagnose_source *source)
+{
+	struct pidfd_end end = {.mask = PIDFD_END_MASK};
+	if (pidfd < 0 || ioctl(pidfd, PIDFD_END_GET, &end) != 0 || !(end.mask & PIDFD_END_MASK))
+		return false;
+	source->process = DIAGNOSE_DEAD;
+	source->signal = WIFSIGNALED(end.status) ? WTERMSIG(end.status) : 0;
+	source->exit_code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : -1;
+	return true;
 }
 
 void diagnose_look_process(int pid, struct diagnose_rank *rank)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,6 +150,31 @@ static void ended(void **state)
 	reap(pid);
 }
 
+/* What its parent has fetched the kernel still tells whoever has a descriptor, if it is new enough. */
+static void ended_and_fetched(void **state)
+{
+	(void)state;
+	void (*const ends[])(void) = {do_nothing, kill_myself};
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = start(ends[i]);
+		struct diagnose_source source = {.process = DIAGNOSE_UNKNOWN};
+		int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+		assert_true(fd >= 0);
+		await_zombie(pid);
+		assert_false(diagnose_look_end(fd, &source));
+		reap(pid);
+		bool told = diagnose_look_end(fd, &source);
+		close(fd);
+		if (!told)
+			skip(); /* before Linux 6.15 */
+		assert_int_equal(source.process, DIAGNOSE_DEAD);
+		assert_int_equal(source.signal, i ? SIGTERM : 0);
+		assert_int_equal(source.exit_code, i ? -1 : 7);
+	}
+	assert_false(diagnose_look_end(-1, &(struct diagnose_source){0}));
+	assert_false(diagnose_look_end(STDIN_FILENO, &(struct diagnose_source){0}));
+}
+
 static char state_of(pid_t pid)
 {
 	char path[64], text[512] = "";
@@ -240,6 +266,7 @@ int main(void)
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(asleep),
 		cmocka_unit_test(ended),
+		cmocka_unit_test(ended_and_fetched),
 		cmocka_unit_test(first_thread_ended),
 		cmocka_unit_test(frozen),
 		cmocka_unit_test(number_of_another_process),

@@ -39,7 +39,7 @@ struct group_watch {
 	bool running;
 	_Atomic bool stop;
 	int event_fd;               /* poked by waits that last long, and to stop */
-	int pid_fds[PLAN_SIZE_MAX]; /* per peer, -1: none (myself, a rank in my process, or gone) */
+	_Atomic int pid_fds[PLAN_SIZE_MAX]; /* per peer, also once it has ended; -1: none (myself, a rank in my process) */
 };
 
 /* One operation, from the call until it is over; then, if it has a handle, until that is freed too. A

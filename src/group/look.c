@@ -11,7 +11,7 @@
 
 static void fill_sources(const struct group_world *world, struct diagnose_source *sources)
 {
-	for (int q = 0; q < world->size; q++)
+	for (int q = 0; q < world->size; q++) {
 		sources[q] = (struct diagnose_source){
 			.rank = q,
 			.pid = world->pids[q],
@@ -22,6 +22,10 @@ static void fill_sources(const struct group_world *world, struct diagnose_source
 			.signal = -1,
 			.exit_code = -1,
 		};
+		/* A parent may have fetched how it ended before anybody looks into /proc. */
+		bool told = diagnose_look_end(world->watch.pid_fds[q], &sources[q]);
+		(void)told;
+	}
 }
 
 struct diagnose_job *group_look_collect(const struct group_world *world)

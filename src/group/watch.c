@@ -21,9 +21,6 @@ void group_watch_init(struct group_watch *watch)
 
 static void mark_dead(struct group_world *world, int q)
 {
-	if (world->watch.pid_fds[q] >= 0)
-		close(world->watch.pid_fds[q]);
-	world->watch.pid_fds[q] = -1;
 	atomic_store(&world->dead[q], 1);
 	atomic_fetch_add(&world->transport.segment->departures, 1);
 	wait_ring(world->waiter.bell);
@@ -43,13 +40,14 @@ static void look_at_end(struct group_world *world, int q)
 	world->watch.pid_fds[q] = -1; /* not ours any more: not to be closed either */
 }
 
-static int fill(const struct group_watch *watch, int size, struct pollfd *fds, int *ranks)
+static int fill(const struct group_world *world, struct pollfd *fds, int *ranks)
 {
+	const struct group_watch *watch = &world->watch;
 	int count = 1;
 	fds[0] = (struct pollfd){.fd = watch->event_fd, .events = POLLIN};
 	ranks[0] = -1;
-	for (int q = 0; q < size; q++) {
-		if (watch->pid_fds[q] < 0)
+	for (int q = 0; q < world->size; q++) {
+		if (watch->pid_fds[q] < 0 || atomic_load(&world->dead[q]))
 			continue;
 		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
 		ranks[count++] = q;
@@ -65,7 +63,7 @@ static void *watch_main(void *argument)
 	int ranks[PLAN_SIZE_MAX + 1];
 	message_set_rank(world->rank);
 	while (!atomic_load(&watch->stop)) {
-		int count = fill(watch, world->size, fds, ranks);
+		int count = fill(world, fds, ranks);
 		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
 			return NULL; /* its message has been printed; signals are blocked here */
 		for (int i = 1; i < count; i++)
