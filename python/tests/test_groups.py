@@ -380,3 +380,20 @@ def test_members_that_differ_are_told_both_lists(ranks):
     for outcome in ranks.outcomes(2, different_lists, fresh=True):
         assert isinstance(outcome.error, lockstep.Different), outcome.trace
         assert "rank 0 gave 0, 1" in str(outcome.error) and "rank 1 gave 1, 0" in str(outcome.error), outcome.trace
+
+
+def met_again(path):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    shared, totals = dist.FileStore(path, size), []
+    for _ in range(3):
+        dist.init_process_group("lockstep", store=shared, rank=rank, world_size=size)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        totals.append(total.item())
+        dist.destroy_process_group()
+    return totals
+
+
+def test_one_store_serves_several_groups(ranks, tmp_path):
+    assert ranks(2, met_again, str(tmp_path / "store"), fresh=True) == [[2.0] * 3] * 2

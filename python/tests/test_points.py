@@ -218,3 +218,19 @@ def test_more_messages_than_a_box_holds_taken_backwards_are_a_deadlock_that_says
 
 def too_many():
     many(dist.group.WORLD, 300, True)
+
+
+def wrong_tags():
+    texts = []
+    for tag in (-2, 1 << 30, (1 << 32) + 7):
+        for call in (dist.send, dist.recv):
+            try:
+                call(torch.ones(1), 1 - dist.get_rank(), tag=tag)
+            except lockstep.BadArgument as error:
+                texts.append(str(error))
+    return texts
+
+
+def test_tags_that_do_not_fit(ranks):
+    for texts in ranks(2, wrong_tags):
+        assert len(texts) == 6 and all("tags are numbers from 0 to 1073741823" in text for text in texts)
