@@ -337,7 +337,7 @@ void async_ends_when_a_rank_dies(struct runner_rank *self)
 	int64_t values[OPS];
 	ls_op *ops[OPS];
 	struct counted counted = {0};
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == 1)
 		raise(SIGKILL);
 	for (int i = 0; i < OPS; i++) {
@@ -368,7 +368,7 @@ void async_times_out(struct runner_rank *self)
 	int64_t value = 1;
 	ls_op *op;
 	struct ls_op_options options = {.size = sizeof options, .op = &op, .timeout_ms = 200};
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank != 0) {
 		OK(ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, &options));
 		GIVES(LS_TIMED_OUT, ls_wait(op, 0));

@@ -62,7 +62,7 @@ static void time_out(struct runner_rank *self,
 	ls_group *group = runner_open(self);
 	unsigned char *buffer = values_alloc(group, COUNT, false);
 	values_blot(buffer, COUNT, LS_UINT8, 1);
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank != 0) {
 		struct ls_op_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
 		double begin_s = now_s();
@@ -155,8 +155,7 @@ void abort_ends_every_wait(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct blocked blocked = {.group = group, .status = LS_OK};
-	OK(ls_barrier(group, NULL));
-	runner_meet(self); /* all have left the barrier */
+	runner_ready(self, group);
 	if (self->rank == 0) {
 		pthread_t thread;
 		CHECK(pthread_create(&thread, NULL, receive_for_ever, &blocked) == 0);
@@ -183,7 +182,7 @@ void a_rank_that_left_is_named(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int64_t value = 1;
 	int last = self->size - 1;
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == last) {
 		ls_group_close(group);
 		return;

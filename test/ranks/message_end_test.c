@@ -30,7 +30,7 @@ static void time_out(struct runner_rank *self, struct message *message, enum way
 {
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, LONG * 4, false);
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == 0) {
 		values_blot(buffer, LONG, LS_INT32, 1);
 		message->group = group;
@@ -127,7 +127,7 @@ void timeout_of_a_probe(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct ls_message found = {.size = sizeof found};
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == 0) {
 		struct ls_op_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
 		int source = self->turn % 2 ? 1 : LS_ANY_SOURCE;
@@ -203,7 +203,7 @@ void a_signal_ends_a_wait(struct runner_rank *self)
 		ls_group *group = runner_open(self);
 		int32_t *buffer = values_alloc(group, LONG * 4, i & 1);
 		values_blot(buffer, LONG, LS_INT32, 0);
-		OK(ls_barrier(group, NULL));
+		runner_ready(self, group);
 		if (self->rank == 0) {
 			struct nagging nagging = {.whom = pthread_self()};
 			pthread_t thread;
@@ -230,8 +230,7 @@ void closed_with_messages(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, LONG * 4, true), value = 0;
 	_Atomic int kept = LS_PENDING;
-	OK(ls_barrier(group, NULL));
-	runner_meet(self);
+	runner_ready(self, group);
 	if (self->rank == 1) {
 		struct ls_op_options options = {.size = sizeof options,
 						.callback = message_keep_status,

@@ -55,7 +55,7 @@ static void sender_dies(struct runner_rank *self, enum way way)
 		values_fill(message.buffer, HUGE, LS_INT32, LS_SUM, 1, 7);
 		set_trap(message.buffer, HUGE * 4);
 	}
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	while (self->rank <= 1 && status == LS_OK) {
 		values_blot(message.buffer, self->rank == 0 ? HUGE : 0, LS_INT32, 0x55);
 		status = message_pass(&message, self->rank == 0 ? way : BLOCKING, 0);
@@ -142,8 +142,7 @@ static void receiver_dies(struct runner_rank *self, enum way way, bool inside)
 				  .peer = 1 - self->rank,
 				  .sends = self->rank == 0};
 	values_blot(message.buffer, LONG, LS_INT32, 0);
-	OK(ls_barrier(group, NULL));
-	runner_meet(self);
+	runner_ready(self, group);
 	if (self->rank == 1 && !inside)
 		raise(SIGKILL);
 	if (self->rank == 1)
@@ -193,7 +192,7 @@ static void room_never_comes(struct runner_rank *self, enum way way, ls_status s
 	int32_t value = 0;
 	struct message message = {
 		.group = group, .buffer = &value, .count = 1, .peer = 1, .sends = true};
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == 0)
 		message_fill_room(group, 1);
 	if (self->rank == 1)
@@ -246,7 +245,7 @@ void room_of_a_rank_that_left_handle(struct runner_rank *self)
 static void peer_leaves(struct runner_rank *self, enum way way, bool sends)
 {
 	ls_group *group = runner_open(self);
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank != 0) {
 		ls_group_close(group);
 		return;

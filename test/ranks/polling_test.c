@@ -73,7 +73,7 @@ static void peers_go(struct runner_rank *self, struct asking *asking, ls_status 
 	ls_group *group = runner_open(self);
 	bool late = (self->turn + (unsigned)self->size) % 2 == 0;
 	int blamed = asking->peer == LS_ANY_SOURCE ? self->size - 1 : asking->peer;
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank != 0) {
 		while (late && atomic_load(&self->shared->words[0]) == 0)
 			sched_yield();
@@ -163,7 +163,7 @@ void polled_behind_one_that_left(struct runner_rank *self)
 	struct asking asking = {.group = group, .peer = self->size - 1};
 	int32_t value = 0;
 	ls_op *first, *second;
-	OK(ls_barrier(group, NULL));
+	runner_ready(self, group);
 	if (self->rank == 1) {
 		ls_group_close(group);
 		return;

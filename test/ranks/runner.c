@@ -119,6 +119,12 @@ void runner_meet(const struct runner_rank *self)
 	CHECK(result == 0 || result == PTHREAD_BARRIER_SERIAL_THREAD);
 }
 
+void runner_ready(const struct runner_rank *self, ls_group *group)
+{
+	OK(ls_barrier(group, NULL));
+	runner_meet(self);
+}
+
 /* ---- the processes of a test ---- */
 
 struct thread {

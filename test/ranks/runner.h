@@ -79,6 +79,8 @@ extern const size_t runner_test_count;
 ls_group *runner_open(const struct runner_rank *self);
 /* Waits, beside the library, until all ranks are here. */
 void runner_meet(const struct runner_rank *self);
+/* A barrier that no rank is in any more when this returns: what fails the group from here on cannot end it. */
+void runner_ready(const struct runner_rank *self, ls_group *group);
 /* What this rank is about to do: shown if the test fails, whichever way. */
 void runner_note(const struct runner_rank *self, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -9,7 +9,8 @@
 runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status,
 	runner_one_rank_crashes, runner_one_rank_hangs, runner_nobody_dies;
 /* members_test.c */
-runner_function members_make_their_group, members_make_many_groups, members_lists_that_differ, a_member_that_does_not_come;
+runner_function members_make_their_group, members_make_many_groups, members_lists_that_differ,
+	a_member_that_does_not_come;
 /* resume_test.c */
 runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
 	left_calls_keep_the_order, awaited_calls_keep_nothing;
@@ -41,9 +42,8 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 	messages_any_of_several;
 /* beside_test.c */
 runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside_a_death,
-	beside_a_death_callback, beside_a_leaving, beside_who_has_left,
-	beside_who_has_left_callback, beside_an_abort, a_callback_of_a_rank_long_gone,
-	a_callback_with_less_time;
+	beside_a_death_callback, beside_a_leaving, beside_who_has_left, beside_who_has_left_callback,
+	beside_an_abort, a_callback_of_a_rank_long_gone, a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
 	a_thread_that_received_is_not_told, a_ring_is_not_told;
