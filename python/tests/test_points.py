@@ -228,9 +228,10 @@ def wrong_tags():
                 call(torch.ones(1), 1 - dist.get_rank(), tag=tag)
             except lockstep.BadArgument as error:
                 texts.append(str(error))
-    return texts
+    return texts, len(dist.group.WORLD.communicator.pending)
 
 
 def test_tags_that_do_not_fit(ranks):
-    for texts in ranks(2, wrong_tags):
+    for texts, kept in ranks(2, wrong_tags):
+        assert kept == 0
         assert len(texts) == 6 and all("tags are numbers from 0 to 1073741823" in text for text in texts)

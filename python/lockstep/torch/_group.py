@@ -118,17 +118,6 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
-    def _coalesced(self, work):
-        if self._coalescing is not None:
-            self._coalescing.append(work)
-        return work
-
-    def send(self, tensors, dst, tag=0):
-        return self._coalesced(super().send(tensors, dst, tag))
-
-    def recv(self, tensors, src, tag=0):
-        return self._coalesced(super().recv(tensors, src, tag))
-
     # ---- the end ----
 
     def abort(self, reason=None):

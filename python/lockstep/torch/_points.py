@@ -21,7 +21,7 @@ class Receive(Work):
 
     def _source_rank(self):
         self.wait()
-        return self._message.source
+        return self.message.source
 
     source_rank = _source_rank
 
@@ -30,40 +30,36 @@ class Points:
     """The part of a ProcessGroup that two of its ranks call. None of it waits for anything else of the group."""
 
     communicator = None
+    _coalescing = None  # as of Collectives
 
-    def _begin(self, function, work, options, buffer, peer, tag):
-        """A message of the buffer's elements."""
+    def _begin(self, function, call, tensors, peer, tag, message=None):
+        """message: of a receive, where the library tells what it has met."""
+        tensor = only(tensors, call)
         if not 0 <= tag < OWN_TAGS:
             raise errors.BadArgument(f"tag {tag}: tags are numbers from 0 to {OWN_TAGS - 1}")
+        buffer = plain(tensor, call)
         dtype, times = movable(buffer)
-        return work.begin(function, buffer.data_ptr(), buffer.numel() * times, dtype, peer, options.where)
-
-    def send(self, tensors, dst, tag=0):
-        tensor = only(tensors, "send")
-        buffer = plain(tensor, "send")
-        shown = _profile.Range("send") if profiler._is_profiler_enabled else None
+        shown = _profile.Range(call) if profiler._is_profiler_enabled else None
         options, label = call_options(), here()
         options.tag, options.label = tag, addresses[label]
-        work = Work(self.communicator, options, tensors, buffer, None, label)
-        self._begin(C.ls_send, work, options, buffer, dst, tag)
+        kind, finish = Work, None
+        if message is not None:
+            options.message, kind = ctypes.addressof(message), Receive
+            finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
+        work = kind(self.communicator, options, tensors, (buffer, message), finish, label)
+        work.message = message
+        work.begin(function, buffer.data_ptr(), buffer.numel() * times, dtype, peer, options.where)
         if shown is not None:
             shown.end(work)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
         return work
 
+    def send(self, tensors, dst, tag=0):
+        return self._begin(C.ls_send, "send", tensors, dst, tag)
+
     def recv(self, tensors, src, tag=0):
-        tensor = only(tensors, "recv")
-        buffer = plain(tensor, "recv")
-        shown = _profile.Range("recv") if profiler._is_profiler_enabled else None
-        message = Message(size=ctypes.sizeof(Message))
-        options, label = call_options(), here()
-        options.tag, options.label, options.message = tag, addresses[label], ctypes.addressof(message)
-        finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
-        work = Receive(self.communicator, options, tensors, (buffer, message), finish, label)
-        work._message = message
-        self._begin(C.ls_recv, work, options, buffer, src, tag)
-        if shown is not None:
-            shown.end(work)
-        return work
+        return self._begin(C.ls_recv, "recv", tensors, src, tag, Message(size=ctypes.sizeof(Message)))
 
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, ANY, tag)
