@@ -57,7 +57,6 @@ def test_saved_and_copied_whole(ranks):
     ranks.default_both(2, saved_whole, tolerance=CLOSE)
 
 
-
 def from_different_starts():
     """Parameters of rank 0 are everybody's."""
     torch.manual_seed(dist.get_rank())
