@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 
 import lockstep
 import pytest
@@ -134,6 +135,31 @@ def test_a_handler_asks_while_its_thread_does(ranks):
     assert ranks(2, called_when_freed, fresh=True) == [(1, 2.0)] * 2
 
 
+def asked_before_it_is_known():
+    """A handler asks for the work whose end its thread has just learnt of, before anything tells so."""
+    freed, asked = [], []
+    over = _work.Work._over
+
+    def asking(work, status):
+        if work not in asked:
+            asked.append(work)
+            asked.append(work.is_completed())
+        over(work, status)
+
+    def freeing(handle):
+        freed.append(handle)
+        library.ls_op_free(handle)
+
+    with replaced(ls_op_free=freeing) as library, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_work.Work, "_over", asking)
+        dist.all_reduce(torch.ones(3), async_op=True).wait()
+    return len(freed), asked[1]
+
+
+def test_a_handle_is_given_back_once(ranks):
+    assert ranks(2, asked_before_it_is_known, fresh=True) == [(1, True)] * 2
+
+
 # ---- handlers that end the group ----
 
 ENDED = {
@@ -199,6 +225,44 @@ def ended_beside_calls():
 
 def test_ended_beside_threads_that_call(ranks):
     assert ranks(1, ended_beside_calls, fresh=True) == [True]
+
+
+def ended_beside_one_that_begins():
+    """The group is not closed as long as a thread is in a call of it."""
+    communicator, begins, waits = dist.group.WORLD.communicator, threading.Event(), threading.Event()
+    events = []
+
+    def sending(*arguments):
+        begins.set()
+        waits.wait()
+        events.append("sends")
+        return library.ls_send(*arguments)
+
+    def sleeping(seconds):
+        if communicator.handle is None:
+            waits.set()
+        sleep(seconds)
+
+    def send():
+        try:
+            dist.isend(torch.ones(2), 0)
+        except lockstep.Error as error:
+            events.append(type(error).__name__)
+
+    sleep, thread = time.sleep, threading.Thread(target=send)
+    with replaced(ls_send=sending) as library, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", sleeping)
+        thread.start()
+        begins.wait()
+        dist.destroy_process_group()
+        events.append("closed")
+        waits.set()
+        thread.join()
+    return events[0], sorted(events)
+
+
+def test_ended_beside_a_thread_that_begins(ranks):
+    assert ranks(1, ended_beside_one_that_begins, fresh=True) == [("sends", ["Aborted", "closed", "sends"])]
 
 
 # ---- many ----

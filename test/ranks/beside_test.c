@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "message_ways.h"
+#include "process.h"
 #include "tests.h"
 
 enum { LIMIT_MS = 300 };
@@ -32,17 +33,6 @@ static void *sleep_in_wait(void *argument)
 	return NULL;
 }
 
-static bool is_asleep(int tid)
-{
-	char path[64], line[256] = "";
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-	FILE *file = fopen(path, "re");
-	CHECK(file && fgets(line, sizeof line, file));
-	fclose(file);
-	const char *state = strrchr(line, ')');
-	return state && state[2] == 'S';
-}
-
 /* All threads of this process but the caller: those of the library have nothing to do. */
 static void await_rest(void)
 {
@@ -53,7 +43,7 @@ static void await_rest(void)
 		awake = false;
 		while ((entry = readdir(folder))) {
 			int tid = (int)strtol(entry->d_name, NULL, 10);
-			awake = awake || (tid > 0 && tid != gettid() && !is_asleep(tid));
+			awake = awake || (tid > 0 && tid != gettid() && process_state(tid) != 'S');
 		}
 		closedir(folder);
 		sched_yield();
@@ -64,7 +54,7 @@ static void begin(struct sleeper *sleeper, ls_group *group)
 {
 	*sleeper = (struct sleeper){.group = group};
 	CHECK(pthread_create(&sleeper->thread, NULL, sleep_in_wait, sleeper) == 0);
-	while (!atomic_load(&sleeper->tid) || !is_asleep(atomic_load(&sleeper->tid)))
+	while (!atomic_load(&sleeper->tid) || process_state(atomic_load(&sleeper->tid)) != 'S')
 		sched_yield();
 }
 

@@ -5,9 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "caught.h"
+#include "process.h"
 #include "tests.h"
 #include "values.h"
 
@@ -240,6 +244,29 @@ void a_rank_that_died_is_named(struct runner_rank *self)
 	end_closed(group, LS_PEER_DIED, 1);
 }
 
+/* As a launcher may, the parent asks how it ended before any peer does; then the kernel tells, if it is new enough. */
+void a_rank_whose_end_was_fetched_is_named(struct runner_rank *self)
+{
+	struct runner_rank both = {.size = 2, .rendezvous = self->rendezvous};
+	struct ls_failure failure = {.size = sizeof failure};
+	struct utsname system;
+	int major, minor, ended;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	both.rank = child == 0;
+	ls_group *group = runner_open(&both);
+	OK(ls_barrier(group, NULL));
+	if (child == 0)
+		die_at_once();
+	CHECK(waitpid(child, &ended, 0) == child);
+	GIVES(LS_PEER_DIED, ls_barrier(group, NULL));
+	OK(ls_group_failure(group, &failure));
+	CHECK(uname(&system) == 0 && sscanf(system.release, "%d.%d", &major, &minor) == 2);
+	bool tells = major > 6 || (major == 6 && minor >= 15);
+	SAYS(failure.text, tells ? "killed by SIGKILL" : "died of an unknown cause");
+	ls_group_close(group);
+}
+
 /* ---- calls that do not fit together ---- */
 
 enum fault { COUNT_DIFFERS, DTYPE_DIFFERS, OP_DIFFERS, ROOT_DIFFERS, KIND_DIFFERS };
@@ -353,17 +380,6 @@ void point_mismatch_large(struct runner_rank *self)
 	point_mismatch(self, 20000, 3, LS_INT64);
 }
 
-static bool is_stopped(pid_t pid)
-{
-	char path[64], line[256] = "";
-	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-	FILE *file = fopen(path, "re");
-	CHECK(file && fgets(line, sizeof line, file));
-	fclose(file);
-	const char *state = strrchr(line, ')');
-	return state && (state[2] == 'T' || state[2] == 't');
-}
-
 /* Rank 1 has entered the operation when it is stopped, so no record tells that it is missing. */
 void a_rank_stopped_inside_is_named(struct runner_rank *self)
 {
@@ -385,7 +401,8 @@ void a_rank_stopped_inside_is_named(struct runner_rank *self)
 		ls_op_free(op);
 	} else {
 		uint64_t pid;
-		while ((pid = atomic_load(&self->shared->words[0])) == 0 || !is_stopped((pid_t)pid))
+		while ((pid = atomic_load(&self->shared->words[0])) == 0 ||
+		       process_state((int)pid) != 'T')
 			;
 		GIVES(LS_TIMED_OUT,
 		      ls_allreduce(group, buffer, buffer, COUNT, LS_INT64, LS_SUM, &options));

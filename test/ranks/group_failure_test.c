@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "process.h"
 #include "tests.h"
 
 static void works(ls_group *group)
@@ -199,15 +200,8 @@ void leaving_wakes_who_sleeps(struct runner_rank *self)
 		atomic_store(sleeper, (uint64_t)getpid());
 		GIVES(LS_PEER_LEFT, ls_barrier(group, NULL));
 	} else {
-		char path[64], state = 0;
-		while (!atomic_load(sleeper))
+		while (!atomic_load(sleeper) || process_state((int)atomic_load(sleeper)) != 'S')
 			sched_yield();
-		snprintf(path, sizeof path, "/proc/%d/stat", (int)atomic_load(sleeper));
-		while (state != 'S') {
-			FILE *file = fopen(path, "re");
-			CHECK(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
-			fclose(file);
-		}
 		ls_group_close(group);
 	}
 	runner_meet(self);

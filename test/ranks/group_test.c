@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups made from groups: who is in them, what they compute, and that they take nothing with them when they
  * are closed. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "operation.h"
+#include "process.h"
 #include "tests.h"
 #include "values.h"
 
@@ -277,31 +277,6 @@ void register_with_some(struct runner_rank *self)
 
 /* ---- nothing grows ---- */
 
-static long entries_of(const char *path)
-{
-	DIR *folder = opendir(path);
-	long count = 0;
-	CHECK(folder);
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
-static long resident_kb(void)
-{
-	char line[256];
-	long kb = -1;
-	FILE *file = fopen("/proc/self/status", "re");
-	CHECK(file);
-	while (fgets(line, sizeof line, file))
-		if (!strncmp(line, "VmRSS:", 6))
-			kb = strtol(line + 6, NULL, 10);
-	fclose(file);
-	CHECK(kb > 0);
-	return kb;
-}
-
 static void use(ls_group *group)
 {
 	int64_t word = 1, sum = 0;
@@ -324,7 +299,8 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 {
 	enum { WARM = 100, ROUNDS = 400 / RUNNER_SLOWNESS, KEPT = 7 };
 	ls_group *world = runner_open(self), *kept[KEPT] = {NULL};
-	long files = 0, threads = 0, memory = 0;
+	int files = 0, threads = 0;
+	long memory = 0;
 	for (int round = 0; round < WARM + ROUNDS; round++) {
 		int colour = (self->rank + round) % (1 + round % 3) - (round % 5 == 0);
 		ls_group **group = &kept[round % KEPT];
@@ -335,19 +311,19 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 		if (*group)
 			use(*group);
 		if (round == WARM) {
-			files = entries_of("/proc/self/fd");
-			memory = resident_kb();
+			files = process_entries("/proc/self/fd");
+			memory = process_kib("VmRSS:");
 		}
 	}
-	CHECK(entries_of("/proc/self/fd") == files);
+	CHECK(process_entries("/proc/self/fd") == files);
 	/* A sanitizer keeps what was freed, and shadows of it. */
-	long grown = resident_kb() - memory;
+	long grown = process_kib("VmRSS:") - memory;
 	CHECK_THAT(grown < 1024 * (RUNNER_SLOWNESS > 1 ? 64 : 1), "%ld KiB more than before", grown);
 	for (int i = 0; i < KEPT; i++)
 		ls_group_close(kept[i]);
 	/* This one and the watch, in time: one that has been joined is in the folder a moment longer. */
-	while ((threads = entries_of("/proc/self/task") - 2) != 2)
-		runner_note(self, "%ld threads", threads);
+	while ((threads = process_entries("/proc/self/task") - 2) != 2)
+		runner_note(self, "%d threads", threads);
 	OK(ls_barrier(world, NULL));
 	ls_group_close(world);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What this process holds, as the system counts it. For tests whose ranks are processes. */
+ * What this process holds, as the system counts it, for tests whose ranks are processes; and what a thread does. */
 #ifndef TEST_RANKS_PROCESS_H
 #define TEST_RANKS_PROCESS_H
 
@@ -66,6 +66,19 @@ static inline long process_memfd_kib(void)
 	}
 	closedir(folder);
 	return kib;
+}
+
+/* Of a thread or process: 'S' if it sleeps, 'T' if it is stopped, as in proc(5). */
+static inline char process_state(int id)
+{
+	char path[64], line[256] = "";
+	snprintf(path, sizeof path, "/proc/%d/stat", id);
+	FILE *file = fopen(path, "re");
+	CHECK(file && fgets(line, sizeof line, file));
+	fclose(file);
+	const char *name_ends = strrchr(line, ')');
+	CHECK(name_ends);
+	return name_ends[2];
 }
 
 #endif

@@ -4,7 +4,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "caught.h"
+#include "process.h"
 #include "tests.h"
 
 /* More signals than fit into the time that a wait spins before it sleeps. */
@@ -31,6 +34,7 @@ static ls_group *open_resuming(const struct runner_rank *self)
 	return group;
 }
 
+/* Until it is over; then the handle is given back. */
 static ls_status wait_again(ls_op *op, _Atomic uint64_t *returns)
 {
 	ls_status status;
@@ -192,70 +196,104 @@ void a_resumed_collective_is_proved(struct runner_rank *self)
 
 /* ---- calls that are left ---- */
 
-enum { ROUNDS = 8, BEHIND = 3 };
+/* So many elements that each rank has to go on for the other to. */
+enum { ROUNDS = 6, BEHIND = 3, MANY = 20000 };
 
-/* Begins to wait, is interrupted, and goes on to other calls: operation i has i + 1 elements for each rank, so that
- * ranks that took them in another order would not match. */
-static void leave_and_go_on(ls_group *group, int round, int32_t (*values)[2 * BEHIND],
-			    _Atomic uint64_t *left)
-{
+struct leaving {
+	ls_group *group;
+	int32_t (*values)[BEHIND * MANY];
 	ls_op *ops[BEHIND];
-	uint64_t counts[2] = {1, 1};
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &ops[0]};
-	struct ls_op_options queued = {.size = sizeof queued};
-	ls_status status =
-		round % 2 ? ls_reduce_scatterv(group, values[0], values[0] + ls_group_rank(group),
-					       counts, LS_INT32, LS_SUM, &asked)
-			  : ls_allreduce(group, values[0], values[0], 2, LS_INT32, LS_SUM, &asked);
-	GIVES(LS_PENDING, status);
-	counts[0] = counts[1] = 77; /* the call has returned */
-	for (int i = 1; i < BEHIND; i++) {
-		queued.op = &ops[i];
-		OK(ls_allreduce(group, values[i], values[i], 2 + 2 * (uint64_t)i, LS_INT32, LS_SUM,
-				&queued));
-	}
-	atomic_store(left, round + 1);
-	for (int i = BEHIND - 1; i >= 0; i--) {
-		while ((status = ls_wait(ops[i], 0)) == LS_PENDING)
-			;
-		OK(status);
-		ls_op_free(ops[i]);
-	}
-}
+	_Atomic int tid; /* of the thread that is left by its wait */
+	pthread_t other;
+};
 
-static void come_for_all(ls_group *group, int round, int32_t (*values)[2 * BEHIND])
+/* While the first sleeps in its call: operation i has i + 1 times as many elements, so ranks that took them in another
+ * order would not match. */
+static void *queue_others(void *argument)
 {
-	const uint64_t counts[2] = {1, 1};
-	OK(round % 2 ? ls_reduce_scatterv(group, values[0], values[0] + ls_group_rank(group),
-					  counts, LS_INT32, LS_SUM, NULL)
-		     : ls_allreduce(group, values[0], values[0], 2, LS_INT32, LS_SUM, NULL));
-	for (int i = 1; i < BEHIND; i++)
-		OK(ls_allreduce(group, values[i], values[i], 2 + 2 * (uint64_t)i, LS_INT32, LS_SUM,
-				NULL));
+	struct leaving *leaving = argument;
+	struct ls_op_options queued = {.size = sizeof queued};
+	while (!atomic_load(&leaving->tid) || process_state(atomic_load(&leaving->tid)) != 'S')
+		sched_yield();
+	for (int i = 1; i < BEHIND; i++) {
+		int32_t *values = leaving->values[i];
+		queued.op = &leaving->ops[i];
+		OK(ls_allreduce(leaving->group, values, values, (uint64_t)(i + 1) * MANY, LS_INT32,
+				LS_SUM, &queued));
+	}
+	return NULL;
 }
 
-/* The other one comes only once the wait has ended without it, by itself. */
+static void leave(struct leaving *leaving)
+{
+	int32_t *values = leaving->values[0];
+	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &leaving->ops[0]};
+	CHECK(pthread_create(&leaving->other, NULL, queue_others, leaving) == 0);
+	atomic_store(&leaving->tid, gettid());
+	GIVES(LS_PENDING,
+	      ls_allreduce(leaving->group, values, values, MANY, LS_INT32, LS_SUM, &asked));
+	pthread_join(leaving->other, NULL);
+}
+
+static void come_for_all(ls_group *group, int32_t (*values)[BEHIND * MANY])
+{
+	for (int i = 0; i < BEHIND; i++)
+		OK(ls_allreduce(group, values[i], values[i], (uint64_t)(i + 1) * MANY, LS_INT32,
+				LS_SUM, NULL));
+}
+
+/* The other rank comes only once the wait has ended without it, by itself, and what is left goes on by itself. */
 void left_calls_keep_the_order(struct runner_rank *self)
 {
 	ls_group *group = open_resuming(self);
-	int32_t values[BEHIND][2 * BEHIND];
+	int32_t(*values)[BEHIND * MANY] = malloc(BEHIND * sizeof *values);
+	CHECK(values);
 	for (int round = 0; round < ROUNDS; round++) {
+		struct leaving leaving = {.group = group, .values = values};
 		for (int i = 0; i < BEHIND; i++)
-			for (int j = 0; j < 2 * BEHIND; j++)
+			for (int j = 0; j < BEHIND * MANY; j++)
 				values[i][j] = (1 + self->rank) * (i + j);
-		if (self->rank == 0) {
-			leave_and_go_on(group, round, values, self->shared->words);
-		} else {
-			while (atomic_load(&self->shared->words[0]) <= (uint64_t)round)
-				sched_yield();
-			come_for_all(group, round, values);
-		}
-		int mine = round % 2 ? self->rank : 1; /* else the rest stays as it was */
-		CHECK(values[0][mine] == 3 * mine);
-		for (int i = 1; i < BEHIND; i++)
-			for (int j = 0; j < 2 + 2 * i; j++)
+		if (self->rank == 0)
+			leave(&leaving);
+		runner_meet(self);
+		if (self->rank == 1)
+			come_for_all(group, values);
+		runner_meet(self);
+		for (int i = 0; self->rank == 0 && i < BEHIND; i++)
+			OK(wait_again(leaving.ops[i], &self->shared->words[1]));
+		for (int i = 0; i < BEHIND; i++)
+			for (int j = 0; j < (i + 1) * MANY; j++)
 				CHECK(values[i][j] == 3 * (i + j));
 	}
+	free(values);
+	ls_group_close(group);
+}
+
+/* It has returned before it could begin, as what was called before is not over; its list of counts is the caller's. */
+void left_calls_keep_their_counts(struct runner_rank *self)
+{
+	ls_group *group = open_resuming(self);
+	int32_t first = 1, values[] = {1, 2, 3}, sums[2] = {0};
+	uint64_t counts[] = {1, 2}, mine = counts[self->rank];
+	ls_op *before, *op;
+	struct ls_op_options queued = {.size = sizeof queued, .op = &before};
+	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+	if (self->rank == 0) {
+		OK(ls_allreduce(group, &first, &first, 1, LS_INT32, LS_SUM, &queued));
+		GIVES(LS_PENDING,
+		      ls_reduce_scatterv(group, values, sums, counts, LS_INT32, LS_SUM, &asked));
+		counts[0] = counts[1] = 77;
+	}
+	runner_meet(self);
+	if (self->rank == 1) {
+		OK(ls_allreduce(group, &first, &first, 1, LS_INT32, LS_SUM, NULL));
+		OK(ls_reduce_scatterv(group, values, sums, counts, LS_INT32, LS_SUM, NULL));
+	} else {
+		OK(wait_again(before, &self->shared->words[1]));
+		OK(wait_again(op, &self->shared->words[1]));
+	}
+	for (uint64_t i = 0; i < mine; i++)
+		CHECK(first == 2 && sums[i] == 2 * values[(uint64_t)self->rank + i]);
 	ls_group_close(group);
 }
 
@@ -280,4 +318,20 @@ void awaited_calls_keep_nothing(struct runner_rank *self)
 	}
 	free(value);
 	ls_group_close(group);
+}
+
+/* Nor anything that the next one would need; at its close a group says what handles were not freed. */
+void awaited_calls_are_many(struct runner_rank *self)
+{
+	enum { HANDLES = 1 << 16 };
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	ls_op *op;
+	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+	for (int i = 0; i <= HANDLES; i++)
+		OK(ls_barrier(group, &asked));
+	caught_begin(&caught);
+	ls_group_close(group);
+	const char *said = caught_end(&caught);
+	CHECK_THAT(*said == '\0', "%s", said);
 }

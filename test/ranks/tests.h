@@ -13,7 +13,8 @@ runner_function members_make_their_group, members_make_many_groups, members_list
 	a_member_that_does_not_come;
 /* resume_test.c */
 runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
-	left_calls_keep_the_order, awaited_calls_keep_nothing;
+	left_calls_keep_the_order, left_calls_keep_their_counts, awaited_calls_keep_nothing,
+	awaited_calls_are_many;
 /* timeline_test.c */
 runner_function timelines_show_all_ranks;
 /* life_test.c */
@@ -102,7 +103,7 @@ runner_function lists_that_differ, groups_in_another_order, a_split_meets_anothe
 /* failure_test.c */
 runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadcast, timeout_barrier,
 	timeout_point, a_rank_stopped_inside_is_named, abort_ends_every_wait,
-	a_rank_that_left_is_named, a_rank_may_leave_when_done, a_rank_that_died_is_named,
+	a_rank_that_left_is_named, a_rank_may_leave_when_done, a_rank_that_died_is_named, a_rank_whose_end_was_fetched_is_named,
 	mismatch_count, mismatch_dtype, mismatch_op, mismatch_root, mismatch_kind,
 	point_mismatch_small, point_mismatch_large, a_cycle_of_receives_is_proved;
 /* ddp_test.c */
