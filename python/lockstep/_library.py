@@ -67,9 +67,9 @@ class OpOptions(ctypes.Structure):
 OP_OPTIONS_BYTES = OpOptions.handle.offset
 
 
-def call_options():
+def call_options(awaited=0):
     """Of a call that gives a handle, in the same object; `where` is its address."""
-    options = OpOptions(OP_OPTIONS_BYTES)
+    options = OpOptions(OP_OPTIONS_BYTES, awaited=awaited)
     options.where = ctypes.addressof(options)
     options.op = options.where + OpOptions.handle.offset
     return options

@@ -36,7 +36,7 @@ _SUM = ReduceOp.SUM
 _HALF = torch.float16
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
-_spare = []  # options of calls that have returned: the library has copied them. Taking and giving back are atomic
+_spare = []  # options of blocking calls that have returned. Taking and giving back are atomic
 
 
 class Collectives(Lists):
@@ -49,59 +49,58 @@ class Collectives(Lists):
     # ---- how each of them runs ----
 
     def _run(self, opts, function, arguments, result=(), keep=None, finish=None, factor=1.0):
-        """Calls a function of the library, with the group before the arguments and options behind them: a Work, which may
-        be over. result, keep, finish: as of a Work."""
+        """Calls a function of the library, with the group before the arguments and options behind them. An asynchronous one
+        gives a Work; one that is over None, as torch.distributed has nothing to wait for then. result, keep, finish: as of
+        a Work."""
+        if opts.asyncOp:
+            return self._run_beside(opts, function, arguments, (result, keep, finish), factor)
         shown = _profile.of_caller() if profiler._is_profiler_enabled else None
-        communicator = self.communicator
+        communicator, me, work, label = self.communicator, get_ident(), None, here()
         try:
             options = _spare.pop()
         except IndexError:
-            options = call_options()
-        timeout, limit = opts.timeout, self._limit
-        if timeout != limit[0]:  # hardly ever another one than before
-            limit = self._limit = (timeout, milliseconds(timeout))
-        label = here()
-        options.timeout_ms = limit[1]
-        options.label = addresses[label]
-        options.factor = factor
-        if opts.asyncOp:
-            options.awaited = 0
-            work = Work(communicator, options, result, keep, finish, label)
-            work.begin(function, *arguments, options.where)
-        else:
-            options.awaited = 1
-            work = self._wait_in(function, arguments, options, (result, keep, finish, label))
-        if shown is not None:
-            shown.end(work)
-        if self._coalescing is not None:
-            self._coalescing.append(work)
-        return work
-
-    def _wait_in(self, function, arguments, options, rest):
-        """One that is waited for in its call. rest: of the Work that it becomes if a signal ends the wait."""
-        communicator, me, work = self.communicator, get_ident(), None
+            options = call_options(awaited=1)
+        options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
         try:
             communicator.inside.append(me)
             status = function(communicator.handle, *arguments, options.where)
             if status == PENDING:  # handlers of signals run here
-                work = Work(communicator, options, *rest)
+                work = Work(communicator, options, result, keep, finish, label)
                 work.outlast()
-                return Done.of(rest[0])
         except BaseException:
             if work is None and options.handle is not None:  # it goes on
-                Work(communicator, options, *rest)
+                Work(communicator, options, result, keep, finish, label)
             raise
         finally:
             communicator.inside.remove(me)
             if communicator.deferred is not None:
                 communicator.close_deferred()
-        if status != OK:
-            raise communicator.error(status)
-        result, _, finish, _ = rest
-        if finish is not None:
-            finish()
-        _spare.append(options)
-        return Done.of(result)
+        if work is None:
+            if status != OK:
+                raise communicator.error(status)
+            if finish is not None:
+                finish()
+            _spare.append(options)
+        if shown is not None:
+            shown.end()
+
+    def _run_beside(self, opts, function, arguments, of_work, factor):
+        shown = _profile.of_caller(3) if profiler._is_profiler_enabled else None
+        options, label = call_options(), here()
+        options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
+        work = Work(self.communicator, options, *of_work, label)
+        work.begin(function, *arguments, options.where)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        if shown is not None:
+            shown.end(work)
+        return work
+
+    def _limit_ms(self, opts):
+        timeout, limit = opts.timeout, self._limit
+        if timeout != limit[0]:  # hardly ever another one than before
+            limit = self._limit = (timeout, milliseconds(timeout))
+        return limit[1]
 
     def _reduction(self, opts, call):
         """(number of the operation, factor)"""
@@ -125,6 +124,8 @@ class Collectives(Lists):
         tensor = tensors[0]
         if tensor.dtype is _HALF and opts.asyncOp and called_by_autograd():
             opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
+            self.allreduce(tensors, opts)
+            return Done(tensors)
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
@@ -270,8 +271,10 @@ class Collectives(Lists):
         if len(outputs) != len(inputs):
             raise errors.BadArgument(f"{call.__name__}: {len(inputs)} inputs and {len(outputs)} outputs")
         if call in (self.allgather, self.reduce_scatter):
-            return Several([call([o], [i], opts) for o, i in zip(outputs, inputs)])
-        return Several([call(o, i, opts) for o, i in zip(outputs, inputs)])
+            works = [call([o], [i], opts) for o, i in zip(outputs, inputs)]
+        else:
+            works = [call(o, i, opts) for o, i in zip(outputs, inputs)]
+        return Several(works) if opts.asyncOp else None
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
         """outputs[rank][i] = inputs[i] of that rank."""

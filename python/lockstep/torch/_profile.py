@@ -38,9 +38,9 @@ def name_of(method):
     return _NAMES.get(method, method)
 
 
-def of_caller():
-    """The range of the method that calls the caller of this."""
-    return Range(name_of(sys._getframe(2).f_code.co_name))
+def of_caller(above=2):
+    """The range of the method that calls the caller of this, or `above` frames up."""
+    return Range(name_of(sys._getframe(above).f_code.co_name))
 
 
 def of_wait(work):

@@ -244,15 +244,11 @@ def _same(tensors):
 
 
 class Done(_Work):
-    """Of an operation that was over when its call returned. Each call has one, so there is no __init__ in Python."""
+    """Of an operation that was over when its call returned, for who wants a Work of it."""
 
-    tensors = ()
-
-    @classmethod
-    def of(cls, tensors):
-        done = cls()
-        done.tensors = tensors
-        return done
+    def __init__(self, tensors):
+        super().__init__()
+        self.tensors = tensors
 
     def wait(self, timeout=None):
         return True
@@ -306,7 +302,7 @@ class Several(_Work):
 
     def get_future(self):
         if not self._works:
-            return Done().get_future()
+            return Done(()).get_future()
         futures = [work.get_future() for work in self._works]
         return torch.futures.collect_all(futures).then(
             lambda all_: [tensor for future in all_.value() for tensor in future.value()]
