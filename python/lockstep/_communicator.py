@@ -5,6 +5,7 @@ import ctypes
 import os
 import threading
 import time
+from functools import partial
 
 from lockstep import _sites, errors
 from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
@@ -15,31 +16,43 @@ SWEEP = 64  # so many operations may be under way before it is looked which ones
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
-def _without_signals(call, *arguments):
-    """(status, what was said of it) of a call that makes a group. It runs in a thread of its own, so that Ctrl-C ends
-    the wait for it at once, as it does not come back for a signal."""
-    result = []
-
-    def told():
-        status = call(*arguments)
-        return status, "" if status == OK else said()  # the library keeps it for the thread that has called
+def _made(make, inside):
+    """(status, what was said of it, handle) of a call that makes a group: make(where the handle goes). It runs in a thread
+    of its own, so that Ctrl-C ends the wait for it at once, as it does not come back for a signal. A group that is there
+    after that is closed, or its other members would wait for this one. inside: as of a Communicator."""
+    handle, results, lock, left = ctypes.c_void_p(), [], threading.Lock(), threading.Event()
 
     def run():
+        me = threading.get_ident()
         try:
-            result.append((told(), None))
-        except BaseException as error:
-            result.append((None, error))
+            inside.append(me)
+            status = make(ctypes.byref(handle))
+            # The library keeps what it has said for the thread that has called.
+            why = "" if status == OK else said()
+            with lock:
+                results.append((status, why, handle.value))
+                late = left.is_set()
+            if late and handle.value:
+                C.ls_group_close(handle)
+        finally:
+            inside.remove(me)
 
     if threading.current_thread() is not threading.main_thread():
-        return told()
+        run()
+        return results[0]
     thread = threading.Thread(target=run, name="lockstep-open", daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(_SLICE_S)
-    value, error = result[0]
-    if error is not None:
-        raise error
-    return value
+    try:
+        while thread.is_alive():
+            thread.join(_SLICE_S)
+    except BaseException:
+        with lock:
+            left.set()
+            there = bool(results)
+        if there and handle.value:
+            C.ls_group_close(handle)
+        raise
+    return results[0]
 
 
 class Communicator:
@@ -78,31 +91,20 @@ class Communicator:
             resume_after_signals=1,
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
-        handle = ctypes.c_void_p()
-        status, why = _without_signals(C.ls_group_open, ctypes.byref(options), ctypes.byref(handle))
+        status, why, handle = _made(partial(C.ls_group_open, ctypes.byref(options)), [])
         if status != OK:
             raise errors.class_of(status)(f"the group of all ranks cannot be opened: {why or text_of(status)}")
-        return cls(handle.value, rank, size)
+        return cls(handle, rank, size)
 
     def from_members(self, ranks, tag, timeout_ms, label):
         """A group of some ranks of this one, in this order; only they call it."""
         array = (ctypes.c_int * len(ranks))(*ranks)
         options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=_sites.addresses[label], timeout_ms=timeout_ms)
-        handle = ctypes.c_void_p()
-
-        def make():
-            me = threading.get_ident()
-            try:
-                self.inside.append(me)
-                where = ctypes.byref(handle)
-                return C.ls_group_from_members(self.handle, array, len(ranks), ctypes.byref(options), where)
-            finally:
-                self.inside.remove(me)
-
-        status, why = _without_signals(make)
+        make = partial(C.ls_group_from_members, self.handle, array, len(ranks), ctypes.byref(options))
+        status, why, handle = _made(make, self.inside)
         if status != OK:
             raise self.error(status, why)
-        return Communicator(handle.value, ranks.index(self.rank), len(ranks), self)
+        return Communicator(handle, ranks.index(self.rank), len(ranks), self)
 
     # ---- errors ----
 

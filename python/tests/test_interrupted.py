@@ -265,6 +265,40 @@ def test_ended_beside_a_thread_that_begins(ranks):
     assert ranks(1, ended_beside_one_that_begins, fresh=True) == [("sends", ["Aborted", "closed", "sends"])]
 
 
+# ---- groups that are left while they are made ----
+
+
+def left_while_made():
+    """Ctrl-C while rank 1 is late: the group is made all the same, and its member there learns that rank 0 is not in it."""
+    world = dist.group.WORLD.communicator
+    if dist.get_rank() == 1:
+        store().wait(["left"])
+        group = world.from_members([0, 1], 99, 0, b"here")
+        status = _collectives.C.ls_barrier(group.handle, None)
+        outcome = type(group.error(status)).__name__, group.failure()[1]
+        group.close()
+        return outcome
+
+    def interrupt():
+        while not world.inside:
+            pause.wait(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pause, thread = threading.Event(), threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        world.from_members([0, 1], 99, 0, b"here")
+    thread.join()
+    store().set("left", "1")
+    while world.inside:
+        pause.wait(0.001)
+    return None
+
+
+def test_a_group_that_is_left_while_it_is_made(ranks):
+    assert ranks(2, left_while_made, fresh=True) == [None, ("PeerLeft", 0)]
+
+
 # ---- many ----
 
 

@@ -6,11 +6,13 @@ torch_bench.py [--rounds N] [--only "calls,mlp,gpt,mlp views,â€¦"] [--backends â
 
 Each round starts two fresh processes for each backend, one backend after the other; the order turns from round to
 round. A figure of a round is that of the slower rank; ratios are of one round, tables show medians over the rounds.
-Which Python and which library: those that run this (`make bench-torch`).
+Which Python and which library: those that run this (`make bench-torch`). --only begin: just until the first barrier.
 """
 
 import argparse
+import compileall
 import datetime
+import importlib.util
 import json
 import os
 import socket
@@ -272,6 +274,8 @@ def main():
     else:
         import torch
 
+        (package,) = importlib.util.find_spec("lockstep").submodule_search_locations
+        compileall.compile_dir(package, quiet=2)  # as pip does, which has PyTorch's files compiled
         report = {
             "torch": torch.__version__,
             "python": sys.version.split()[0],

@@ -3,7 +3,6 @@
 of other backends go where they went."""
 
 import torch
-import torch.distributed._functional_collectives  # noqa: F401  registers the operators
 from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import AllgatherOptions
 
@@ -54,4 +53,3 @@ def register(ours):
 
         library.impl(name, kernel, "CPU", with_keyset=True)
         _kept.append((library, before))
-

@@ -23,7 +23,7 @@ from lockstep import errors
 from lockstep._communicator import Communicator
 
 OWN_TAGS = 1 << 30  # tags from here on are of this package
-_LOOK_S = 0.02
+_LOOK_S, _LOOK_OF_RANK_S = 0.003, 0.0004  # the store has to bear the looks of all ranks
 _LINGER_S = 2.0
 
 _launched = False  # the launcher's meeting serves each process once
@@ -72,6 +72,7 @@ class _Waiting:
         self.begin = time.monotonic()
         self.told = False
         self.number = 0
+        self.look_s = max(_LOOK_S, _LOOK_OF_RANK_S * size)
 
     def key(self, name):
         return f"lockstep/{self.number}/{name}"
@@ -97,7 +98,7 @@ class _Waiting:
         knowing = self.store.add(self.key("knowing"), 1)
         end = time.monotonic() + _LINGER_S
         while self.rank == 0 and knowing <= len(self._here()) and time.monotonic() < end:
-            time.sleep(_LOOK_S)
+            time.sleep(self.look_s)
             knowing = self.store.add(self.key("knowing"), 0)
         raise errors.DuplicateRank(self.store.get(self.key("wrong")).decode())
 
@@ -113,7 +114,7 @@ class _Waiting:
                 self.told = True
                 if self.rank == min(self._here()):
                     print(f"lockstep: {self._text(waited)}", file=sys.stderr, flush=True)
-            time.sleep(_LOOK_S)
+            time.sleep(self.look_s)
 
     def _here(self):
         return [rank for rank in range(self.size) if self.store.check([self.key(f"here/{rank}")])]
