@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 from lockstep import _sites, errors
-from lockstep._library import C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
+from lockstep._library import ABORTED, C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
 
 # Behind a report of the library, which names what C programs set.
 _IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
@@ -20,39 +20,40 @@ def _made(make, inside):
     """(status, what was said of it, handle) of a call that makes a group: make(where the handle goes). It runs in a thread
     of its own, so that Ctrl-C ends the wait for it at once, as it does not come back for a signal. A group that is there
     after that is closed, or its other members would wait for this one. inside: as of a Communicator."""
-    handle, results, lock, left = ctypes.c_void_p(), [], threading.Lock(), threading.Event()
+    handle = ctypes.c_void_p()
+    outcomes = []  # what the call gave, and None once the caller has left: the second one to come closes the group
 
     def run():
         me = threading.get_ident()
         try:
             inside.append(me)
-            status = make(ctypes.byref(handle))
-            # The library keeps what it has said for the thread that has called.
-            why = "" if status == OK else said()
-            with lock:
-                results.append((status, why, handle.value))
-                late = left.is_set()
-            if late and handle.value:
+            try:
+                status = make(ctypes.byref(handle))
+                # The library keeps what it has said for the thread that has called.
+                outcomes.append((status, "" if status == OK else said(), handle.value))
+            except BaseException as error:
+                outcomes.append(error)
+            if outcomes[0] is None and handle.value:
                 C.ls_group_close(handle)
         finally:
             inside.remove(me)
 
     if threading.current_thread() is not threading.main_thread():
         run()
-        return results[0]
-    thread = threading.Thread(target=run, name="lockstep-open", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_SLICE_S)
-    except BaseException:
-        with lock:
-            left.set()
-            there = bool(results)
-        if there and handle.value:
-            C.ls_group_close(handle)
-        raise
-    return results[0]
+    else:
+        thread = threading.Thread(target=run, name="lockstep-open", daemon=True)
+        try:
+            thread.start()
+            while thread.is_alive():
+                thread.join(_SLICE_S)
+        except BaseException:
+            outcomes.append(None)
+            if outcomes[0] is not None and handle.value:
+                C.ls_group_close(handle)
+            raise
+    if isinstance(outcomes[0], BaseException):
+        raise outcomes[0]
+    return outcomes[0]
 
 
 class Communicator:
@@ -101,9 +102,19 @@ class Communicator:
         array = (ctypes.c_int * len(ranks))(*ranks)
         options = OpOptions(size=OP_OPTIONS_BYTES, tag=tag, label=_sites.addresses[label], timeout_ms=timeout_ms)
         make = partial(C.ls_group_from_members, self.handle, array, len(ranks), ctypes.byref(options))
-        status, why, handle = _made(make, self.inside)
-        if status != OK:
-            raise self.error(status, why)
+        me = threading.get_ident()
+        try:
+            self.inside.append(me)
+            status, why, handle = _made(make, self.inside)
+            if self.deferred is not None:  # a handler has destroyed this group meanwhile
+                C.ls_group_close(handle)
+                status = status or ABORTED
+            if status != OK:
+                raise self.error(status, why)
+        finally:
+            self.inside.remove(me)
+            if self.deferred is not None:
+                self.close_deferred()
         return Communicator(handle, ranks.index(self.rank), len(ranks), self)
 
     # ---- errors ----

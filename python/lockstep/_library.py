@@ -8,7 +8,7 @@ from ctypes import c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint3
 
 VERSION = "0.1.0"
 
-OK, FORKED, PENDING = 0, 4, 22
+OK, FORKED, ABORTED, PENDING = 0, 4, 12, 22
 ANY = -1  # source or tag
 
 

@@ -42,6 +42,11 @@ class Nothing(dist.Work):
         return future
 
 
+def nothing(opts, tensors):
+    """A blocking call needs no Work."""
+    return Nothing(tensors) if opts is None or opts.asyncOp else None
+
+
 class Inline(dist.ProcessGroup):
     """Its results are wrong with more than one rank, and its time is what nobody can do without."""
 
@@ -61,18 +66,18 @@ class Inline(dist.ProcessGroup):
         pass
 
     def allreduce(self, tensors, opts=None):
-        return Nothing(tensors)
+        return nothing(opts, tensors)
 
     def broadcast(self, tensors, opts=None):
-        return Nothing(tensors)
+        return nothing(opts, tensors)
 
     def barrier(self, opts=None):
-        return Nothing([])
+        return nothing(opts, [])
 
     def allgather(self, outputs, inputs, opts=None):
         for output in outputs[0]:
             output.copy_(inputs[0])
-        return Nothing(outputs[0])
+        return nothing(opts, outputs[0])
 
 
 def register(backend):

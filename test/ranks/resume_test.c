@@ -204,6 +204,8 @@ struct leaving {
 	int32_t (*values)[BEHIND * MANY];
 	ls_op *ops[BEHIND];
 	_Atomic int tid; /* of the thread that is left by its wait */
+	_Atomic bool left;
+	bool in_time; /* the others were queued before that */
 	pthread_t other;
 };
 
@@ -221,6 +223,7 @@ static void *queue_others(void *argument)
 		OK(ls_allreduce(leaving->group, values, values, (uint64_t)(i + 1) * MANY, LS_INT32,
 				LS_SUM, &queued));
 	}
+	leaving->in_time = !atomic_load(&leaving->left);
 	return NULL;
 }
 
@@ -232,6 +235,7 @@ static void leave(struct leaving *leaving)
 	atomic_store(&leaving->tid, gettid());
 	GIVES(LS_PENDING,
 	      ls_allreduce(leaving->group, values, values, MANY, LS_INT32, LS_SUM, &asked));
+	atomic_store(&leaving->left, true);
 	pthread_join(leaving->other, NULL);
 }
 
@@ -248,6 +252,11 @@ void left_calls_keep_the_order(struct runner_rank *self)
 	ls_group *group = open_resuming(self);
 	int32_t(*values)[BEHIND * MANY] = malloc(BEHIND * sizeof *values);
 	CHECK(values);
+	int in_time = 0;
+	ls_op *op;
+	struct ls_op_options queued = {.size = sizeof queued, .op = &op};
+	OK(ls_barrier(group, &queued)); /* with a progress thread */
+	OK(wait_again(op, &self->shared->words[1]));
 	for (int round = 0; round < ROUNDS; round++) {
 		struct leaving leaving = {.group = group, .values = values};
 		for (int i = 0; i < BEHIND; i++)
@@ -255,6 +264,7 @@ void left_calls_keep_the_order(struct runner_rank *self)
 				values[i][j] = (1 + self->rank) * (i + j);
 		if (self->rank == 0)
 			leave(&leaving);
+		in_time += leaving.in_time;
 		runner_meet(self);
 		if (self->rank == 1)
 			come_for_all(group, values);
@@ -265,6 +275,7 @@ void left_calls_keep_the_order(struct runner_rank *self)
 			for (int j = 0; j < (i + 1) * MANY; j++)
 				CHECK(values[i][j] == 3 * (i + j));
 	}
+	CHECK(self->rank == 1 || in_time > 0);
 	free(values);
 	ls_group_close(group);
 }

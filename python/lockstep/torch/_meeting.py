@@ -24,6 +24,7 @@ from lockstep._communicator import Communicator
 
 OWN_TAGS = 1 << 30  # tags from here on are of this package
 _LOOK_S, _LOOK_OF_RANK_S = 0.003, 0.0004  # the store has to bear the looks of all ranks
+_SOON_S, _LATE_LOOK_S = 1.0, 0.02
 _LINGER_S = 2.0
 
 _launched = False  # the launcher's meeting serves each process once
@@ -110,6 +111,8 @@ class _Waiting:
             waited = time.monotonic() - self.begin
             if 1e3 * waited >= self.timeout_ms:
                 raise errors.RankMissing(self._text(waited), self._missing()[0])
+            if waited > _SOON_S:
+                self.look_s = max(self.look_s, _LATE_LOOK_S)
             if not self.told and waited >= _patience_s():
                 self.told = True
                 if self.rank == min(self._here()):

@@ -3,8 +3,8 @@
 
     handle is given back == the status is known and waiters == 0
 
-so that no thread is in a wait for a handle that is gone. A Work is there before its operation is begun, and keeps what
-that needs: a handler of a signal may raise an exception between any two steps, also after the library has begun it and
+so that no thread is in a wait for a handle that is gone. A Work is there before its operation is begun (that of a blocking
+call, if a signal ends the wait), and keeps what that needs: a handler of a signal may raise an exception between any two steps, also after the library has begun it and
 before its call has told so. Futures are made only if somebody asks for one, and then
 completed by a thread of the group, the pump.
 """
