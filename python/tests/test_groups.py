@@ -287,6 +287,28 @@ def test_a_limit_for_each_group(ranks):
     assert 0.45 <= seconds < 10
 
 
+def call_too_late():
+    """The same of one call, which its caller waits for later."""
+    group, opts = dist.new_group(), dist.AllreduceOptions()
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 1:
+        store.wait(["too late"])
+        return None
+    opts.timeout = timedelta(milliseconds=300)
+    work = group.allreduce([torch.ones(1)], opts)
+    try:
+        work.wait()
+    except lockstep.TimedOut as error:
+        store.set("too late", "1")
+        return str(error)
+    raise AssertionError("no error")
+
+
+def test_a_limit_for_each_call(ranks):
+    text, _ = ranks(2, call_too_late, fresh=True)
+    assert "rank 1" in text and "test_groups.py" in text
+
+
 def monitored_too_late():
     """A barrier with a limit of its own, which rank 1 does not come to."""
     group = dist.new_group()

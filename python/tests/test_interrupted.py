@@ -12,6 +12,7 @@ import lockstep
 import pytest
 import torch
 import torch.distributed as dist
+from lockstep import _communicator
 from lockstep.torch import _collectives, _points, _work
 
 from test_signals import store, when_waiting
@@ -30,7 +31,7 @@ class Library:
 
 @contextlib.contextmanager
 def replaced(**functions):
-    modules = (_collectives, _points, _work)
+    modules = (_collectives, _points, _work, _communicator)
     before = [module.C for module in modules]
     for module, library in zip(modules, before):
         module.C = Library(library, functions)
@@ -133,6 +134,32 @@ def called_when_freed():
 
 def test_a_handler_asks_while_its_thread_does(ranks):
     assert ranks(2, called_when_freed, fresh=True) == [(1, 2.0)] * 2
+
+
+def called_while_waiting():
+    """A handler calls in the middle of a call of its thread, of the same kind: each has its own result."""
+    other, tensors = dist.new_group([0, 1]), [torch.ones(3), torch.ones(3)]
+    dist.all_reduce(torch.ones(1))  # its options are free to be taken
+    if dist.get_rank() == 1:
+        store().wait(["called"])
+        dist.all_reduce(tensors[1], group=other)
+        dist.all_reduce(tensors[0])
+        return [tensor[0].item() for tensor in tensors]
+
+    def handler(number, frame):
+        store().set("called", "1")
+        dist.all_reduce(tensors[1], group=other)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = when_waiting(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    dist.all_reduce(tensors[0])
+    thread.join()
+    signal.signal(signal.SIGUSR1, before)
+    return [tensor[0].item() for tensor in tensors]
+
+
+def test_a_handler_calls_what_its_thread_does(ranks):
+    assert ranks(2, called_while_waiting, fresh=True) == [[2.0, 2.0]] * 2
 
 
 def asked_before_it_is_known():
@@ -298,6 +325,39 @@ def left_while_made():
 
 def test_a_group_that_is_left_while_it_is_made(ranks):
     assert ranks(2, left_while_made, fresh=True) == [None, ("PeerLeft", 0)]
+
+
+def destroyed_when_made():
+    """A handler destroys the group just when one of its members is made: that is gone, too."""
+    world, pause = dist.group.WORLD.communicator, threading.Event()
+
+    def making(*arguments):
+        status = library.ls_group_from_members(*arguments)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while world.deferred is None:
+            pause.wait(0.001)
+        return status
+
+    signal.signal(signal.SIGUSR1, lambda number, frame: dist.destroy_process_group())
+    with replaced(ls_group_from_members=making) as library, pytest.raises(lockstep.Aborted):
+        world.from_members([0], 99, 0, b"here")
+    return world.handle
+
+
+def test_destroyed_when_a_member_is_made(ranks):
+    assert ranks(1, destroyed_when_made, fresh=True) == [None]
+
+
+def failing_call():
+    def making(*arguments):
+        raise Raised
+
+    with replaced(ls_group_from_members=making), pytest.raises(Raised):
+        dist.group.WORLD.communicator.from_members([0], 99, 0, b"here")
+
+
+def test_what_fails_in_the_thread_that_makes_a_group(ranks):
+    ranks(1, failing_call)
 
 
 # ---- many ----
