@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/diagnose_print.h"
+#include "cli/timeline.h"
 
 static const char *const words[] = {"run", "diagnose", "plan", "settings", "explain", NULL};
 
@@ -205,12 +207,39 @@ static void json_structure(void **state)
 	free(json);
 }
 
+/* A probe has no number, and what is left open is said in words. */
+static void print_probe(FILE *out, const char *text)
+{
+	struct cli_json json = {.out = out};
+	const struct trace_record probe = {.kind = TRACE_PROBE, .peer = -1, .tag = -1};
+
+	(void)text;
+	cli_json_open(&json, NULL, '{');
+	cli_json_call(&json, &probe);
+	cli_json_close(&json, '}');
+}
+
+static void what_is_left_open(void **state)
+{
+	const struct cli_timeline_op op = {.record = {.kind = TRACE_PROBE, .peer = -1, .tag = -1}};
+	const struct cli_timeline timeline = {0};
+	char name[64] = "", *json = printed(print_probe, "");
+
+	(void)state;
+	cli_timeline_name(&timeline, &op, name, sizeof name);
+	assert_string_equal(name, "probe from any, any tag");
+	assert_string_equal(json, "{\"number\":null,\"count\":null,\"dtype\":null,\"reduce_op\":null,"
+				  "\"peer\":\"any\",\"tag\":\"any\"}");
+	free(json);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nearest_words), cmocka_unit_test(rank_lists),
-		cmocka_unit_test(numbers),       cmocka_unit_test(small_texts),
-		cmocka_unit_test(strange_bytes), cmocka_unit_test(json_structure),
+		cmocka_unit_test(nearest_words),     cmocka_unit_test(rank_lists),
+		cmocka_unit_test(numbers),           cmocka_unit_test(small_texts),
+		cmocka_unit_test(strange_bytes),     cmocka_unit_test(json_structure),
+		cmocka_unit_test(what_is_left_open),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,46 @@ static void put_seconds(struct cli_json *json, const char *key, uint64_t now_ns,
 		cli_json_unsigned(json, key, then_ns < now_ns ? (now_ns - then_ns) / 1000000 : 0);
 }
 
+static void put_peer(struct cli_json *json, const struct trace_record *record)
+{
+	struct trace_kind_facts facts = trace_kind_facts(record->kind);
+
+	if (record->peer >= 0 && (facts.rooted || !facts.collective))
+		cli_json_number(json, "peer", record->peer);
+	else if (record->kind == TRACE_RECV || record->kind == TRACE_PROBE)
+		cli_json_string(json, "peer", "any");
+	else
+		cli_json_null(json, "peer");
+}
+
+void cli_json_call(struct cli_json *json, const struct trace_record *record)
+{
+	struct trace_kind_facts facts = trace_kind_facts(record->kind);
+
+	if (record->seq)
+		cli_json_unsigned(json, "number", record->seq);
+	else
+		cli_json_null(json, "number");
+	if (facts.typed) {
+		cli_json_unsigned(json, "count", record->count);
+		cli_json_string(json, "dtype", trace_dtype_name(record->dtype));
+	} else {
+		cli_json_null(json, "count");
+		cli_json_null(json, "dtype");
+	}
+	if (facts.reduces)
+		cli_json_string(json, "reduce_op", trace_reduce_name(record->reduce_op));
+	else
+		cli_json_null(json, "reduce_op");
+	put_peer(json, record);
+	if (facts.collective)
+		cli_json_null(json, "tag");
+	else if (record->tag < 0)
+		cli_json_string(json, "tag", "any");
+	else
+		cli_json_number(json, "tag", record->tag);
+}
+
 static void put_operation(struct cli_json *json, const struct diagnose_job *job,
 			  const struct diagnose_record *record)
 {
@@ -43,15 +83,10 @@ static void put_operation(struct cli_json *json, const struct diagnose_job *job,
 
 	cli_json_open(json, "operation", '{');
 	cli_json_string(json, "kind", trace_kind_name(fields->kind));
-	cli_json_unsigned(json, "number", fields->seq);
 	cli_json_unsigned(json, "group", fields->group);
 	if (record->members)
 		cli_json_mask(json, "group_ranks", record->members);
-	cli_json_unsigned(json, "count", fields->count);
-	cli_json_string(json, "dtype", trace_dtype_name(fields->dtype));
-	cli_json_string(json, "reduce_op", trace_reduce_name(fields->reduce_op));
-	cli_json_number(json, "peer", fields->peer);
-	cli_json_number(json, "tag", fields->tag);
+	cli_json_call(json, fields);
 	cli_json_string(json, "state", state_word(fields->state));
 	cli_json_string(json, "status", ls_status_name((ls_status)fields->status));
 	cli_json_unsigned(json, "step", record->step);

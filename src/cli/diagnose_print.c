@@ -72,8 +72,9 @@ static void print_time(FILE *out, uint64_t now_ns, uint64_t then_ns)
 
 static void print_operation(FILE *out, const struct diagnose_record *record)
 {
-	fprintf(out, "%s #%llu", trace_kind_name(record->record.kind),
-		(unsigned long long)record->record.seq);
+	char name[TRACE_NAME_BYTES];
+	trace_name(&record->record, name, sizeof name);
+	fputs(name, out);
 	if (record->members) {
 		char who[256];
 		cli_ranks(record->members, who, sizeof who);
@@ -107,6 +108,12 @@ static void process_text(const struct diagnose_rank *rank, char *out, size_t byt
 	}
 }
 
+/* What one of several would do is not what all of them have to. */
+static bool is_from_any(const struct trace_record *record)
+{
+	return (record->kind == TRACE_RECV || record->kind == TRACE_PROBE) && record->peer < 0;
+}
+
 static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 {
 	const struct diagnose_rank *rank = &job->ranks[number];
@@ -118,7 +125,9 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 	if (since_ns != 0) {
 		fputs("waits ", out);
 		print_time(out, job->now_ns, since_ns);
-		if (peers) {
+		if (record && is_from_any(&record->record)) {
+			fputs(" for any rank", out);
+		} else if (peers) {
 			cli_ranks(peers, who, sizeof who);
 			fprintf(out, " for %s", who);
 		}

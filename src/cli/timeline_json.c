@@ -2,6 +2,7 @@
  * A timeline for programs: all that its bars are made of. Keys and words are stable, and those of lockstep
  * diagnose --json where both say the same; new keys may come. */
 #include "cli/cli.h"
+#include "cli/diagnose_print.h"
 #include "cli/timeline.h"
 
 static const char *state_word(unsigned state)
@@ -33,31 +34,6 @@ static void put_groups(struct cli_json *json, const struct cli_timeline *timelin
 	cli_json_close(json, ']');
 }
 
-static void put_data(struct cli_json *json, const struct trace_record *record)
-{
-	struct trace_kind_facts facts = trace_kind_facts(record->kind);
-
-	if (facts.typed) {
-		cli_json_unsigned(json, "count", record->count);
-		cli_json_string(json, "dtype", trace_dtype_name(record->dtype));
-	} else {
-		cli_json_null(json, "count");
-		cli_json_null(json, "dtype");
-	}
-	if (facts.reduces)
-		cli_json_string(json, "reduce_op", trace_reduce_name(record->reduce_op));
-	else
-		cli_json_null(json, "reduce_op");
-	if (facts.rooted || !facts.collective)
-		cli_json_number(json, "peer", record->peer);
-	else
-		cli_json_null(json, "peer");
-	if (!facts.collective)
-		cli_json_number(json, "tag", record->tag);
-	else
-		cli_json_null(json, "tag");
-}
-
 static void put_operation(struct cli_json *json, const struct cli_timeline *timeline,
 			  const struct cli_timeline_op *op)
 {
@@ -67,8 +43,7 @@ static void put_operation(struct cli_json *json, const struct cli_timeline *time
 	cli_json_unsigned(json, "index", record->index);
 	cli_json_unsigned(json, "group", record->group);
 	cli_json_string(json, "kind", trace_kind_name(record->kind));
-	cli_json_unsigned(json, "number", record->seq);
-	put_data(json, record);
+	cli_json_call(json, record);
 	cli_json_string(json, "state", state_word(record->state));
 	cli_json_string(json, "status", ls_status_name((ls_status)record->status));
 	cli_json_string(json, "site", cli_timeline_site(timeline, op));

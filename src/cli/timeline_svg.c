@@ -233,7 +233,7 @@ static void put_word(const struct page *page, const struct cli_timeline_op *op, 
 	const char *name = trace_kind_name(op->record.kind);
 	char word[64];
 
-	snprintf(word, sizeof word, "%s #%" PRIu64, name, op->record.seq);
+	trace_name(&op->record, word, sizeof word);
 	if ((double)(strlen(word) * SMALL_LETTER + 6) > width)
 		snprintf(word, sizeof word, "%s", name);
 	if ((double)(strlen(word) * SMALL_LETTER + 6) > width)

@@ -108,7 +108,7 @@ void cli_timeline_name(const struct cli_timeline *timeline, const struct cli_tim
 {
 	const struct trace_record *record = &op->record;
 
-	snprintf(out, bytes, "%s #%" PRIu64, trace_kind_name(record->kind), record->seq);
+	trace_name(record, out, bytes);
 	if (trace_kind_facts(record->kind).collective) {
 		cli_append(out, bytes, " of %s", cli_timeline_group(timeline, record->group));
 		return;

@@ -290,6 +290,7 @@ static void store_all(struct trace_slot *slot, uint64_t index, const struct trac
 	      word_of(trace_thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
 	STORE(slot, state, now.word);
 	STORE(slot, shape, begin->shape);
+	STORE(slot, wildcards, word_of(begin->wildcards, 0));
 }
 
 /* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a locked

@@ -77,12 +77,13 @@ struct trace_kind_facts trace_kind_facts(uint32_t kind);
 const char *trace_dtype_name(uint32_t dtype);
 const char *trace_reduce_name(uint32_t op);
 
+enum trace_wildcard { TRACE_ANY_SOURCE = 1, TRACE_ANY_TAG = 2 };
 enum trace_state { TRACE_RUNNING = 1, TRACE_DONE = 2, TRACE_FAILED = 3 };
 
 /* One operation. 120 bytes + its sequence lock = two cache lines. */
 struct trace_record {
 	uint64_t index; /* 1, 2, … over all operations of the rank; 0: never written */
-	uint64_t seq; /* number in its lane: collectives of the group, or messages to/from peer; from 1 */
+	uint64_t seq; /* number in its lane: collectives of the group, or messages to/from peer; from 1; of a probe 0 */
 	uint64_t count;       /* elements */
 	uint64_t begin_ticks; /* clock_ticks */
 	uint64_t end_ticks;   /* 0 while it runs */
@@ -100,8 +101,13 @@ struct trace_record {
 	uint16_t algorithm; /* enum plan_algorithm of the plan, 0 if none */
 	uint16_t step_count;
 	uint64_t shape; /* hash of the counts of all ranks, where each has its own; 0 elsewhere */
-	uint64_t reserved[4];
+	uint32_t wildcards; /* enum trace_wildcard: what a receive or probe left open, also once it has met one */
+	uint32_t reserved32;
+	uint64_t reserved[3];
 };
+/* "all-reduce #58"; "probe", as these have no number. What does not fit is cut. */
+enum { TRACE_NAME_BYTES = 48 };
+void trace_name(const struct trace_record *record, char *out, size_t bytes);
 
 struct trace_slot {
 	_Atomic uint32_t epoch;
@@ -260,6 +266,7 @@ struct trace_begin {
 	int32_t peer, tag;
 	uint16_t kind;
 	uint8_t dtype, reduce_op;
+	uint32_t wildcards;
 };
 
 /* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, its name until

@@ -5,6 +5,8 @@
 #include "trace/trace.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -60,6 +62,15 @@ static const char *name_of(const char *const *names, size_t count, uint32_t i)
 const char *trace_kind_name(uint32_t kind)
 {
 	return kind < TRACE_KIND_COUNT && kinds[kind].name ? kinds[kind].name : "?";
+}
+
+void trace_name(const struct trace_record *record, char *out, size_t bytes)
+{
+	const char *name = trace_kind_name(record->kind);
+	if (record->seq)
+		snprintf(out, bytes, "%s #%" PRIu64, name, record->seq);
+	else
+		snprintf(out, bytes, "%s", name);
 }
 
 struct trace_kind_facts trace_kind_facts(uint32_t kind)
