@@ -153,7 +153,14 @@ void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "1
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* " of group 5 (ranks 0 and 1)", nothing for that of all ranks. */
 void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record);
-/* " from rank 1 (tag 7)" for a receive, nothing for a collective. */
+/* The same of a group that need not be in any record. */
+void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     uint32_t id);
+/* "all-reduce #58", "probe" */
+void diagnose_write_name(struct diagnose_writer *writer, const struct trace_record *op);
+/* "tag 7", "any tag" */
+void diagnose_write_tag(struct diagnose_writer *writer, int tag);
+/* " from rank 1 (tag 7)" for a receive, " from any rank (any tag)", nothing for a collective. */
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
 /* ", called from a.c:10", or nothing. */
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
@@ -166,7 +173,8 @@ void diagnose_write_ellipsis(struct diagnose_writer *writer);
 
 /* ---- hints.c ---- */
 
-/* Lines on messages that nearly fit what is waited for, or lie in its way; nothing if there are none. */
+/* Lines on messages that nearly fit what is waited for, or lie in its way, and on receives that took what is missed;
+ * nothing if there are none. */
 void diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
 			  const struct diagnose_verdict *verdict);
 

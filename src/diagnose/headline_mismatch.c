@@ -149,17 +149,6 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, ", and others");
 }
 
-/* Of the group that the verdict is about, which need not be in any record. */
-static void write_its_group(struct diagnose_writer *writer, const struct diagnose_job *job,
-			    uint32_t id)
-{
-	struct diagnose_record group = {.record.group = id};
-	const struct diagnose_group *known = diagnose_find_group(job, id);
-	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
-		group.members |= diagnose_bit(known->members[i]);
-	diagnose_write_group(writer, &group);
-}
-
 /* Where the two calls came from, as far as they are on record. */
 static void write_pair_sites(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     const struct diagnose_verdict *verdict)
@@ -194,7 +183,7 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
 		       verdict->sent, trace_dtype_name(verdict->met.sent_dtype), verdict->to,
 		       verdict->met.tag);
-	write_its_group(writer, job, verdict->group);
+	diagnose_write_group_of(writer, job, verdict->group);
 	diagnose_write(
 		writer, "%s rank %d receives %" PRIu64 " %s",
 		verdict->status == LS_TRUNCATED ? ", longer than the buffer that was to receive it:"

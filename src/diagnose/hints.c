@@ -8,11 +8,13 @@
 
 enum { HINT_MAX = 4 };
 
-static void write_message(struct diagnose_writer *writer, const struct diagnose_message *message)
+static void write_message(struct diagnose_writer *writer, const struct diagnose_job *job,
+			  const struct diagnose_message *message)
 {
 	diagnose_write(writer, "send");
 	if (message->seq)
 		diagnose_write(writer, " #%" PRIu64, message->seq);
+	diagnose_write_group_of(writer, job, message->group);
 	diagnose_write(writer, " of %" PRIu64 " %s from rank %d to rank %d (tag %d)", message->count,
 		       trace_dtype_name(message->dtype), message->from, message->to, message->tag);
 	if (message->site[0]) {
@@ -21,40 +23,122 @@ static void write_message(struct diagnose_writer *writer, const struct diagnose_
 	}
 }
 
-/* Of what lies with the receiver: one of another tag from whom it asks, or one of its tag from another. */
+enum { OTHER_TAG = 1, OTHER_SOURCE = 2, OTHER_GROUP = 4 }; /* the first is the likeliest slip */
+
+/* In what a message that lies with the rank differs from what is asked for. */
+static unsigned differences(const struct diagnose_message *message, const struct trace_record *asked)
+{
+	unsigned fields = 0;
+	if (asked->tag >= 0 && message->tag != asked->tag)
+		fields |= OTHER_TAG;
+	if (asked->peer >= 0 && message->from != asked->peer)
+		fields |= OTHER_SOURCE;
+	if (message->group != asked->group)
+		fields |= OTHER_GROUP;
+	return fields;
+}
+
+/* The one that differs in one thing alone. */
 static const struct diagnose_message *nearly(const struct diagnose_job *job, int rank,
-					     const struct trace_record *record)
+					     const struct trace_record *asked, unsigned *field)
 {
 	const struct diagnose_message *best = NULL;
-	int from = record->peer;
+	*field = 0;
 	for (int i = 0; i < job->message_count; i++) {
 		const struct diagnose_message *message = &job->messages[i];
-		if (message->group != record->group || message->to != rank)
+		unsigned fields = differences(message, asked);
+		if (message->to != rank || __builtin_popcount(fields) != 1 ||
+		    (best && fields >= *field))
 			continue;
-		if (message->from == from)
-			return message;
-		if (message->tag == record->tag && !best)
-			best = message;
+		best = message;
+		*field = fields;
 	}
 	return best;
 }
 
-static bool hint_receive(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-			 const struct trace_record *record)
+/* "rank 1 asks it for tag 5", "rank 1 asks rank 2 for tag 5", "rank 1 asks for a message of the group of all
+ * ranks" */
+static void write_asked(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
+			const struct trace_record *asked, unsigned field)
 {
-	const struct diagnose_message *message = nearly(job, rank, record);
-	if (!message || record->peer < 0)
+	diagnose_write(writer, "rank %d asks ", rank);
+	if (field == OTHER_GROUP) {
+		diagnose_write(writer, "for a message");
+		if (asked->group == TRACE_GROUP_WORLD)
+			diagnose_write(writer, " of the group of all ranks");
+		else
+			diagnose_write_group_of(writer, job, asked->group);
+		return;
+	}
+	if (asked->peer < 0)
+		diagnose_write(writer, "any rank");
+	else if (field == OTHER_SOURCE)
+		diagnose_write(writer, "rank %d", asked->peer);
+	else
+		diagnose_write(writer, "it");
+	diagnose_write(writer, " for ");
+	diagnose_write_tag(writer, asked->tag);
+}
+
+static bool hint_message(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
+			 const struct trace_record *asked)
+{
+	unsigned field;
+	const struct diagnose_message *message = nearly(job, rank, asked, &field);
+	if (!message)
 		return false;
-	bool same_peer = message->from == record->peer;
 	diagnose_write(writer, "\n  not received: ");
-	write_message(writer, message);
-	diagnose_write(writer,
-		       same_peer ? "; rank %d asks it for tag %d"
-				 : "; rank %d asks another rank for tag %d",
-		       rank, record->tag);
+	write_message(writer, job, message);
+	diagnose_write(writer, "; ");
+	write_asked(writer, job, rank, asked, field);
 	if (message->total > 1)
-		diagnose_write(writer, " (%d such messages wait)", message->total);
+		diagnose_write(writer, " (%d messages of rank %d to rank %d wait)", message->total,
+			       message->from, message->to);
 	return true;
+}
+
+/* The newest receive of the rank that left open from whom, or with which tag, and took what would fit. */
+static const struct diagnose_record *taker(const struct diagnose_rank *rank,
+					   const struct trace_record *asked)
+{
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		const struct trace_record *took = &rank->records[i].record;
+		if (took->kind == TRACE_RECV && took->state == TRACE_DONE && took->wildcards &&
+		    took->index < asked->index && took->group == asked->group &&
+		    (asked->peer < 0 || took->peer == asked->peer) &&
+		    (asked->tag < 0 || took->tag == asked->tag) &&
+		    (took->wildcards & ~asked->wildcards))
+			return &rank->records[i];
+	}
+	return NULL;
+}
+
+static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
+		       const struct trace_record *asked)
+{
+	const struct diagnose_record *took = taker(&job->ranks[rank], asked);
+	if (!took)
+		return false;
+	diagnose_write(writer, "\n  taken before: ");
+	diagnose_write_name(writer, &took->record);
+	diagnose_write(writer, " of rank %d from ", rank);
+	if (took->record.wildcards & TRACE_ANY_SOURCE)
+		diagnose_write(writer, "any rank");
+	else
+		diagnose_write(writer, "rank %d", took->record.peer);
+	if (took->record.wildcards & TRACE_ANY_TAG)
+		diagnose_write(writer, " with any tag");
+	diagnose_write_site(writer, took);
+	diagnose_write(writer, ", took a message of rank %d (tag %d)", took->record.peer,
+		       took->record.tag);
+	return true;
+}
+
+static bool hint_receive(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
+			 const struct diagnose_verdict *verdict, const struct trace_record *asked)
+{
+	return hint_message(writer, job, rank, asked) ||
+	       (verdict->cause != DIAGNOSE_DIED && hint_taken(writer, job, rank, asked));
 }
 
 /* A send that waits for room stands behind messages that nobody receives. */
@@ -71,7 +155,7 @@ static bool hint_send(struct diagnose_writer *writer, const struct diagnose_job 
 			       "\n  in the way: %d message%s of rank %d to rank %d that nobody "
 			       "receives, the oldest is ",
 			       message->total, message->total == 1 ? "" : "s", rank, to);
-		write_message(writer, message);
+		write_message(writer, job, message);
 		return true;
 	}
 	return false;
@@ -92,6 +176,6 @@ void diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_
 			continue;
 		count += part->record.kind == TRACE_SEND
 				 ? hint_send(writer, job, r, &part->record)
-				 : hint_receive(writer, job, r, &part->record);
+				 : hint_receive(writer, job, r, verdict, &part->record);
 	}
 }

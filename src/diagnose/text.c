@@ -104,7 +104,7 @@ static void add_ranks(struct report *report)
 static void write_signature(struct diagnose_writer *writer, const struct diagnose_record *record)
 {
 	const struct trace_record *op = &record->record;
-	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(op->kind), op->seq);
+	diagnose_write_name(writer, op);
 	diagnose_write_group(writer, record);
 	struct trace_kind_facts facts = trace_kind_facts(op->kind);
 	if (facts.typed)
@@ -213,6 +213,75 @@ static void write_time_limit(struct diagnose_writer *writer)
 			       "or the call's timeout_ms.");
 }
 
+/* Somebody has closed the group in which others still need it. */
+static void write_left_advice(struct diagnose_writer *writer, const struct report *report)
+{
+	const struct diagnose_verdict *verdict = report->verdict;
+	int witness = verdict->witness;
+	bool known = witness >= 0 && witness < report->job->size;
+	const struct diagnose_record *record =
+		known ? diagnose_record_at(&report->job->ranks[witness], verdict->record) : NULL;
+	if (!record || !diagnose_is_point(&record->record))
+		diagnose_write(writer,
+			       "\nLet all ranks make the same calls: give each the same number "
+			       "of batches, or let all agree\nwhen to stop before the first one "
+			       "closes its group.");
+	else if (record->record.kind == TRACE_SEND)
+		diagnose_write(writer, "\nLet the rank that it is sent to receive it before that one "
+				       "closes its group.");
+	else
+		diagnose_write(writer,
+			       "\nLet each receive meet a send: compare group, source and tag of the "
+			       "receive with what that\nrank sends before it closes its group.");
+}
+
+/* What the calls of a cycle are. */
+enum { CYCLE_COLLECTIVE = 1, CYCLE_SEND = 2, CYCLE_RECEIVE = 4 };
+
+static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
+{
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	int length = diagnose_find_cycle(job, hops);
+	unsigned calls = 0;
+	*itself = length == 1;
+	for (int i = 0; i < length; i++) {
+		const struct diagnose_record *record =
+			diagnose_record_at(&job->ranks[hops[i].rank], hops[i].thread->wait.record);
+		if (!record)
+			return 0;
+		calls |= diagnose_is_collective(&record->record) ? CYCLE_COLLECTIVE
+			 : record->record.kind == TRACE_SEND     ? CYCLE_SEND
+								 : CYCLE_RECEIVE;
+	}
+	return calls;
+}
+
+static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report)
+{
+	bool itself;
+	unsigned calls = calls_of_cycle(report->job, &itself);
+	if (itself && calls == CYCLE_RECEIVE)
+		diagnose_write(writer,
+			       "\nA rank that receives from itself must have begun the send "
+			       "before, with ls_isend if it is long;\nor it begins the receive "
+			       "with ls_irecv, sends, and then waits for it.");
+	else if (itself && calls == CYCLE_SEND)
+		diagnose_write(writer,
+			       "\nA rank that sends to itself must not block in the send: begin "
+			       "it with ls_isend, receive, and\nthen wait for it.");
+	else if (calls == CYCLE_COLLECTIVE)
+		diagnose_write(writer,
+			       "\nLet ranks that are in several of these groups make their calls "
+			       "in the same order.");
+	else if (calls == CYCLE_SEND)
+		diagnose_write(writer,
+			       "\nLet one of these ranks receive before it sends, or begin the "
+			       "sends with ls_isend.");
+	else
+		diagnose_write(writer, "\nChange the order of these calls on one of the ranks, for "
+				       "instance let it send before it receives.");
+}
+
 static void write_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	switch (report->verdict->cause) {
@@ -238,14 +307,10 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 				       : "\nSee what it printed before it ended.");
 		break;
 	case DIAGNOSE_LEFT:
-		diagnose_write(writer,
-			       "\nLet all ranks make the same calls: give each the same number "
-			       "of batches, or let all agree\nwhen to stop before the first one "
-			       "closes its group.");
+		write_left_advice(writer, report);
 		break;
 	case DIAGNOSE_DEADLOCK:
-		diagnose_write(writer, "\nChange the order of these calls on one of the ranks, for "
-				       "instance let it send before it receives.");
+		write_deadlock_advice(writer, report);
 		break;
 	case DIAGNOSE_IS_STOPPED:
 		if (report->verdict->status == LS_TIMED_OUT) {

@@ -112,17 +112,30 @@ void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_r
 {
 	if (!diagnose_is_point(op))
 		return;
-	diagnose_write(writer, op->kind == TRACE_SEND ? " to"
-			       : op->peer < 0         ? " from any"
-						      : " from");
-	if (op->peer < 0)
-		diagnose_write(writer, " rank (");
+	bool sends = op->kind == TRACE_SEND;
+	diagnose_write(writer, sends ? " to " : " from ");
+	if (op->peer >= 0)
+		diagnose_write(writer, "rank %d", op->peer);
 	else
-		diagnose_write(writer, " rank %d (", op->peer);
-	if (op->tag < 0)
-		diagnose_write(writer, "any tag)");
+		diagnose_write(writer, sends ? "an unknown rank" : "any rank");
+	diagnose_write(writer, " (");
+	diagnose_write_tag(writer, op->tag);
+	diagnose_write(writer, ")");
+}
+
+void diagnose_write_tag(struct diagnose_writer *writer, int tag)
+{
+	if (tag < 0)
+		diagnose_write(writer, "any tag");
 	else
-		diagnose_write(writer, "tag %d)", op->tag);
+		diagnose_write(writer, "tag %d", tag);
+}
+
+void diagnose_write_name(struct diagnose_writer *writer, const struct trace_record *op)
+{
+	char name[TRACE_NAME_BYTES];
+	trace_name(op, name, sizeof(name));
+	diagnose_write(writer, "%s", name);
 }
 
 void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record)
@@ -134,14 +147,23 @@ void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, ")");
 }
 
+void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     uint32_t id)
+{
+	struct diagnose_record group = {.record.group = id};
+	const struct diagnose_group *known = diagnose_find_group(job, id);
+	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
+		group.members |= diagnose_bit(known->members[i]);
+	diagnose_write_group(writer, &group);
+}
+
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record)
 {
 	if (!record) {
 		diagnose_write(writer, "an operation");
 		return;
 	}
-	diagnose_write(writer, "%s #%" PRIu64, trace_kind_name(record->record.kind),
-		       record->record.seq);
+	diagnose_write_name(writer, &record->record);
 	diagnose_write_group(writer, record);
 	diagnose_write_partner(writer, &record->record);
 }

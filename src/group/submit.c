@@ -8,6 +8,13 @@
 
 const struct group_pause group_no_pause = {.at_ns = CLOCK_NEVER};
 
+static uint32_t wildcards_of(const struct engine_call *call)
+{
+	if (call->kind != TRACE_RECV && call->kind != TRACE_PROBE)
+		return 0;
+	return (call->peer < 0 ? TRACE_ANY_SOURCE : 0u) | (call->tag < 0 ? TRACE_ANY_TAG : 0u);
+}
+
 struct trace_begin group_record(ls_group *group, const struct engine_call *call, uint64_t seq,
 				const char *label, const void *site)
 {
@@ -23,6 +30,7 @@ struct trace_begin group_record(ls_group *group, const struct engine_call *call,
 		.kind = (uint16_t)call->kind,
 		.dtype = (uint8_t)call->dtype,
 		.reduce_op = (uint8_t)call->reduce,
+		.wildcards = wildcards_of(call),
 	};
 }
 

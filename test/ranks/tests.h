@@ -79,6 +79,8 @@ runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	closed_with_messages, an_abort_ends_all_sends, an_abort_ends_all_receives,
 	a_forked_child_has_no_messages;
 /* report_test.c */
+runner_function another_tag_is_told, another_group_is_told, what_was_taken_before_is_told,
+	barriers_in_another_order_are_told, a_receive_from_oneself_is_told;
 runner_function an_old_send_is_told, a_send_not_on_record_is_told, a_batch_that_never_ends_is_proved;
 /* random_test.c */
 runner_function random_program, random_program_of_a_group;

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The lines on messages that meet nothing, and the advice that fits the calls which wait. */
+#include "diagnose/job_fixture.h"
+
+/* Whether the report says this, and only if it is wanted. */
+static void check_says(struct diagnose_job *job, const char *part, bool wanted)
+{
+	char report[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	diagnose_text(job, &verdict, report, sizeof(report));
+	if (!strstr(report, part) == wanted)
+		fail_msg("'%s' is %s in\n%s", part, wanted ? "not" : "also", report);
+}
+
+static void check(struct diagnose_job *job, const char *part)
+{
+	check_says(job, part, true);
+	free(job);
+}
+
+static void check_not(struct diagnose_job *job, const char *part)
+{
+	check_says(job, part, false);
+	free(job);
+}
+
+/* Rank 1 asks rank 0, which has left, for tag 7. */
+static struct diagnose_job *asked_in_vain(int peer, int tag)
+{
+	struct diagnose_job *job = test_job(3);
+	struct trace_record op = test_point(TRACE_RECV, peer, tag);
+	op.wildcards = (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
+	test_call(job, 1, op, 2, "recv.c:5");
+	test_wait(job, 1, 1);
+	job->ranks[0].left = true;
+	return job;
+}
+
+static struct diagnose_message *lies_there(struct diagnose_job *job, int from, int tag)
+{
+	struct diagnose_message *message = &job->messages[job->message_count++];
+	*message = (struct diagnose_message){.group = TEST_GROUP,
+					     .from = from,
+					     .to = 1,
+					     .tag = tag,
+					     .total = 1,
+					     .count = 10,
+					     .seq = 3,
+					     .dtype = LS_FLOAT32,
+					     .site = "send.c:9"};
+	return message;
+}
+
+static struct diagnose_group *add_group(struct diagnose_job *job, int rank, uint32_t id)
+{
+	struct diagnose_group *group = &job->ranks[rank].groups[job->ranks[rank].group_count++];
+	*group = (struct diagnose_group){.id = id, .size = 2, .members = {0, 1}};
+	return group;
+}
+
+static void of_another_tag(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = asked_in_vain(0, 7);
+	lies_there(job, 0, 8);
+	check(job,
+	      "\n  not received: send #3 of 10 float32 from rank 0 to rank 1 (tag 8), called from "
+	      "send.c:9; rank 1 asks it for tag 7\n");
+	job = asked_in_vain(0, 7);
+	lies_there(job, 0, 8)->total = 5;
+	check(job, "; rank 1 asks it for tag 7 (5 messages of rank 0 to rank 1 wait)\n");
+	job = asked_in_vain(-1, 7);
+	lies_there(job, 0, 8);
+	check(job, "; rank 1 asks any rank for tag 7\n");
+	/* What fits in nothing, or in all, explains nothing. */
+	job = asked_in_vain(0, 7);
+	lies_there(job, 2, 8);
+	check_not(job, "not received");
+	job = asked_in_vain(0, 7);
+	lies_there(job, 0, 7);
+	check_not(job, "not received");
+}
+
+static void of_another_source(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = asked_in_vain(0, 7);
+	lies_there(job, 2, 7);
+	check(job,
+	      "from rank 2 to rank 1 (tag 7), called from send.c:9; rank 1 asks rank 0 for tag 7\n");
+	job = asked_in_vain(0, -1);
+	lies_there(job, 2, 8);
+	check(job, "; rank 1 asks rank 0 for any tag\n");
+	/* Another tag is the likelier slip. */
+	job = asked_in_vain(0, 7);
+	lies_there(job, 2, 7);
+	lies_there(job, 0, 8);
+	check(job, "; rank 1 asks it for tag 7\n");
+}
+
+static void of_another_group(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = asked_in_vain(0, 7);
+	lies_there(job, 0, 7)->group = 5;
+	add_group(job, 1, 5);
+	check(job,
+	      "\n  not received: send #3 of group 5 (ranks 0 and 1) of 10 float32 from rank 0 to rank "
+	      "1 (tag 7), called from send.c:9; rank 1 asks for a message of the group of all "
+	      "ranks\n");
+	job = asked_in_vain(0, 7);
+	lies_there(job, 0, 7);
+	job->ranks[1].records[0].record.group = job->ranks[1].threads[0].wait.group = 5;
+	add_group(job, 0, 5)->closed = 1;
+	check(job, "; rank 1 asks for a message of group 5 (ranks 0 and 1)\n");
+}
+
+static struct diagnose_job *taken(uint32_t wildcards, int peer, int tag)
+{
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_record *took =
+		test_done(job, 1, test_point(TRACE_RECV, peer, tag), 3, "any.c:4");
+	took->record.wildcards = wildcards;
+	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "recv.c:5");
+	test_wait(job, 1, 1);
+	job->ranks[0].left = true;
+	return job;
+}
+
+static void what_another_receive_took(void **state)
+{
+	(void)state;
+	check(taken(TRACE_ANY_SOURCE, 0, 7),
+	      "\n  taken before: receive #1 of rank 1 from any rank, called from any.c:4, took a "
+	      "message of rank 0 (tag 7)\n");
+	check(taken(TRACE_ANY_TAG, 0, 7),
+	      "receive #1 of rank 1 from rank 0 with any tag, called from any.c:4, took");
+	check(taken(TRACE_ANY_SOURCE | TRACE_ANY_TAG, 0, 7), " from any rank with any tag, called");
+	check_not(taken(0, 0, 7), "taken before");
+	check_not(taken(TRACE_ANY_SOURCE, 2, 7), "taken before");
+	check_not(taken(TRACE_ANY_SOURCE, 0, 8), "taken before");
+	/* One that lies there says more. */
+	struct diagnose_job *job = taken(TRACE_ANY_SOURCE, 0, 7);
+	lies_there(job, 0, 8);
+	check_not(job, "taken before");
+}
+
+static void advice_on_who_has_left(void **state)
+{
+	(void)state;
+	check(asked_in_vain(0, 7), "\nLet each receive meet a send: compare group, source and tag");
+	struct diagnose_job *job = test_job(2);
+	test_call(job, 1, test_point(TRACE_SEND, 0, 7), 2, "send.c:5");
+	test_wait(job, 1, 1);
+	job->ranks[0].left = true;
+	check(job, "\nLet the rank that it is sent to receive it before that one closes its group.");
+	job = test_absent(2, 1);
+	job->ranks[0].left = true;
+	check(job, "\nLet all ranks make the same calls: give each the same number of batches");
+}
+
+/* Each rank waits for the other in what is called there. */
+static struct diagnose_job *two(struct trace_record first, struct trace_record second)
+{
+	struct diagnose_job *job = test_job(2);
+	test_call(job, 0, first, 2, "a.c:1");
+	test_wait(job, 0, 2);
+	test_call(job, 1, second, 2, "b.c:2");
+	test_wait(job, 1, 1);
+	job->ranks[1].records[0].record.group = 5;
+	job->ranks[1].threads[0].wait.group = 5;
+	return job;
+}
+
+static struct diagnose_job *to_itself(uint16_t kind)
+{
+	struct diagnose_job *job = test_job(2);
+	test_call(job, 1, test_point(kind, 1, 7), 2, "self.c:5");
+	test_wait(job, 1, 2);
+	return job;
+}
+
+static void advice_on_deadlocks(void **state)
+{
+	(void)state;
+	check(two(test_barrier(1), test_barrier(1)),
+	      "\nLet ranks that are in several of these groups make their calls in the same order.");
+	check(two(test_point(TRACE_SEND, 1, 7), test_point(TRACE_SEND, 0, 7)),
+	      "\nLet one of these ranks receive before it sends, or begin the sends with ls_isend.");
+	check(two(test_point(TRACE_RECV, 1, 7), test_point(TRACE_RECV, 0, 7)),
+	      "\nChange the order of these calls on one of the ranks, for instance let it send");
+	check(two(test_point(TRACE_SEND, 1, 7), test_barrier(1)),
+	      "\nChange the order of these calls on one of the ranks");
+	check(to_itself(TRACE_RECV), "\nA rank that receives from itself must have begun the send");
+	check(to_itself(TRACE_SEND), "\nA rank that sends to itself must not block in the send");
+}
+
+/* What stays open has no number. */
+static void names_of_calls(void **state)
+{
+	(void)state;
+	static const struct {
+		struct trace_record op;
+		const char *want;
+	} cases[] = {
+		{{.kind = TRACE_RECV, .seq = 2, .peer = 1, .tag = 7},
+		 "receive #2 from rank 1 (tag 7)"},
+		{{.kind = TRACE_RECV, .seq = 2, .peer = -1, .tag = -1},
+		 "receive #2 from any rank (any tag)"},
+		{{.kind = TRACE_PROBE, .peer = -1, .tag = 3}, "probe from any rank (tag 3)"},
+		{{.kind = TRACE_SEND, .seq = 1, .peer = -1, .tag = 3},
+		 "send #1 to an unknown rank (tag 3)"},
+		{{.kind = TRACE_BARRIER, .seq = 9, .peer = -1, .tag = -1}, "barrier #9"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char text[64];
+		struct diagnose_record record = {.record = cases[i].op};
+		struct diagnose_writer writer;
+		diagnose_writer_init(&writer, text, sizeof(text));
+		diagnose_write_operation(&writer, &record);
+		assert_string_equal(text, cases[i].want);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(of_another_tag),
+		cmocka_unit_test(of_another_source),
+		cmocka_unit_test(of_another_group),
+		cmocka_unit_test(what_another_receive_took),
+		cmocka_unit_test(advice_on_who_has_left),
+		cmocka_unit_test(advice_on_deadlocks),
+		cmocka_unit_test(names_of_calls),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
