@@ -45,11 +45,13 @@ static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t grou
 static void an_old_mismatch_hides_nothing(void **state)
 {
 	(void)state;
+	static const uint8_t members[] = {0, 1};
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_job *job = test_job(3);
 	for (int r = 0; r < 2; r++) {
 		test_done(job, r, r ? test_barrier(3) : test_allreduce(3), 9, "old.c:1");
 		in_group(job, r, FIRST, 3)->record.state = TRACE_FAILED;
+		member_of(job, r, FIRST, TRACE_GROUP_FAILED, members, 2);
 	}
 	test_call(job, 0, test_barrier(8), 2, "new.c:2");
 	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, diagnose_bit(2));
@@ -68,6 +70,31 @@ static void an_old_mismatch_hides_nothing(void **state)
 	/* When nobody waits any more it is what there is to tell. */
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
+	/* And once one of them has closed it, it is history; unless his job ended with it. */
+	job->ranks[0].groups[0].state = TRACE_GROUP_CLOSED;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
+	job->ranks[0].left = true;
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_MISMATCH);
+	free(job);
+}
+
+/* A group that all have closed, and whose place rank 0 has used again: it cannot tell any more who was its root. */
+static void a_place_that_is_used_again(void **state)
+{
+	(void)state;
+	static const uint8_t members[] = {0, 1};
+	struct diagnose_job *job = test_job(2);
+	for (int r = 0; r < 2; r++) {
+		test_done(job, r, test_broadcast(1, r ? 1 : -1), 9, "old.c:1");
+		in_group(job, r, FIRST, r ? 3 : 0);
+	}
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
+	member_of(job, 1, FIRST, TRACE_GROUP_CLOSED, members, 2);
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
+	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_HEALTHY);
+	job->ranks[0].records[0].record.peer = 0;
+	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_MISMATCH);
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_HEALTHY);
 	free(job);
 }
 
@@ -282,6 +309,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_old_mismatch_hides_nothing),
+		cmocka_unit_test(a_place_that_is_used_again),
 		cmocka_unit_test(one_group_is_left),
 		cmocka_unit_test(a_cycle_through_two),
 		cmocka_unit_test(a_wait_about_to_end),

@@ -4,7 +4,8 @@
  * part is taken to be right; without one nobody is blamed. */
 #include "diagnose/facts.h"
 
-/* What two ranks at one position disagree about. Fields that an operation does not have do not count. */
+/* What two ranks at one position disagree about. Fields that an operation does not have do not count, nor a root that
+ * cannot be told any more. */
 static uint32_t differing_fields(const struct trace_record *a, const struct trace_record *b)
 {
 	struct trace_kind_facts facts = trace_kind_facts(a->kind);
@@ -19,18 +20,39 @@ static uint32_t differing_fields(const struct trace_record *a, const struct trac
 		fields |= DIAGNOSE_DTYPE;
 	if (facts.reduces && a->reduce_op != b->reduce_op)
 		fields |= DIAGNOSE_REDUCE;
-	if (facts.rooted && a->peer != b->peer)
+	if (facts.rooted && a->peer >= 0 && b->peer >= 0 && a->peer != b->peer)
 		fields |= DIAGNOSE_ROOT;
 	return fields;
 }
 
+/* Of a group that this rank has closed while the job goes on, and that nobody asks about. Its members may have closed it
+ * long ago, and what differed in it has been told then. */
+static bool is_history(const struct diagnose_rank *rank, const struct trace_record *record,
+		       uint32_t only)
+{
+	if (only != 0 || record->group == TRACE_GROUP_WORLD)
+		return false;
+	const struct diagnose_group *group = diagnose_group_of(rank, record->group);
+	return !group || (group->state == TRACE_GROUP_CLOSED && !rank->left);
+}
+
+/* NULL: rank r has no such record that counts. */
+static const struct diagnose_record *at_position(const struct diagnose_job *job, int r,
+						 uint32_t group, uint64_t seq, uint32_t only)
+{
+	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_record *record = diagnose_collective_at(rank, group, seq);
+	return record && !is_history(rank, &record->record, only) ? record : NULL;
+}
+
 /* Whether the next rank above r that has collective (group, seq) called another one. Looking from each
  * rank to the next finds every position where any two differ. */
-static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record)
+static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record,
+			 uint32_t only)
 {
 	for (int q = r + 1; q < job->size; q++) {
 		const struct diagnose_record *other =
-			diagnose_collective_at(&job->ranks[q], record->group, record->seq);
+			at_position(job, q, record->group, record->seq, only);
 		if (other)
 			return differing_fields(record, &other->record) != 0;
 	}
@@ -45,12 +67,13 @@ static bool find_position(const struct diagnose_job *job, uint32_t only, uint32_
 		const struct diagnose_rank *rank = &job->ranks[r];
 		for (uint32_t i = 0; i < rank->record_count; i++) {
 			const struct trace_record *record = &rank->records[i].record;
-			if (!diagnose_is_collective(record) || (only != 0 && record->group != only))
+			if (!diagnose_is_collective(record) ||
+			    (only != 0 && record->group != only) || is_history(rank, record, only))
 				continue;
 			if (found && (record->seq > *seq ||
 				      (record->seq == *seq && record->group >= *group)))
 				continue;
-			if (next_differs(job, r, record)) {
+			if (next_differs(job, r, record, only)) {
 				*group = record->group;
 				*seq = record->seq;
 				found = true;
@@ -84,7 +107,7 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 		return false;
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_record *record =
-			diagnose_collective_at(&job->ranks[r], out->group, out->seq);
+			at_position(job, r, out->group, out->seq, group);
 		int i = 0;
 		if (!record)
 			continue;

@@ -112,7 +112,7 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 	diagnose_write_partner(writer, op);
 	if (facts.reduces)
 		diagnose_write(writer, ", %s", trace_reduce_name(op->reduce_op));
-	if (facts.rooted)
+	if (facts.rooted && op->peer >= 0)
 		diagnose_write(writer, ", root %d", op->peer);
 }
 
