@@ -188,6 +188,7 @@ struct diagnose_hint {
 	uint64_t seq; /* operation */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
+	uint64_t cycle;   /* LS_DEADLOCK: the ranks it has seen to wait for each other */
 	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
 	/* LS_MISMATCH in an all-to-allv, and of a receive: elements that `peer` sends to `rank`, and that `rank`
 	 * expects of it; equal (both 0) elsewhere. */

@@ -92,6 +92,15 @@ bool diagnose_is_gone(const struct diagnose_rank *rank)
 	return rank->left || rank->process == DIAGNOSE_DEAD;
 }
 
+uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
+{
+	uint64_t gone = 0;
+	for (int r = 0; r < job->size; r++)
+		if (diagnose_is_gone(&job->ranks[r]) || diagnose_has_left(&job->ranks[r], group))
+			gone |= diagnose_bit(r);
+	return gone;
+}
+
 bool diagnose_has_failed(const struct diagnose_rank *rank)
 {
 	const struct diagnose_record *last = diagnose_newest(rank);

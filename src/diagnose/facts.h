@@ -30,6 +30,8 @@ static inline int diagnose_lowest_rank(uint64_t ranks)
 bool diagnose_is_gone(const struct diagnose_rank *rank);
 /* It has closed this group, or all. Group 0 stands for that of all ranks. */
 bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
+/* Of whom nobody can expect anything in this group: dead, or closed it before any word was looked at. */
+uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group);
 /* Whether a thread waits in this group; 0: in any. */
 static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t group)
 {

@@ -249,9 +249,12 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 {
 	const struct diagnose_record *record =
 		diagnose_record_at(&job->ranks[hop->rank], hop->thread->wait.record);
+	bool any = record && diagnose_is_point(&record->record) && record->record.peer < 0;
 	diagnose_write(writer, "rank %d waits for ", hop->rank);
 	if (hop->peer == hop->rank)
 		diagnose_write(writer, "itself");
+	else if (any)
+		diagnose_write(writer, "any rank");
 	else
 		diagnose_write(writer, "rank %d", hop->peer);
 	if (!record)
@@ -259,10 +262,41 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, " (%s #%" PRIu64, trace_kind_name(record->record.kind),
 		       record->record.seq);
 	diagnose_write_group(writer, record);
-	if (diagnose_is_point(&record->record))
+	if (diagnose_is_point(&record->record) && record->record.tag < 0)
+		diagnose_write(writer, ", any tag");
+	else if (diagnose_is_point(&record->record))
 		diagnose_write(writer, ", tag %d", record->record.tag);
 	diagnose_write_site(writer, record);
 	diagnose_write(writer, ")");
+}
+
+/* "; rank 2 has left, rank 3 died": who might have ended the cycle, as one of several would have been enough. */
+static void write_gone(struct diagnose_writer *writer, const struct diagnose_job *job,
+		       const struct diagnose_hop *hops, int length)
+{
+	uint64_t left = 0, died = 0;
+	for (int i = 0; i < length; i++) {
+		const struct diagnose_thread *thread = hops[i].thread;
+		uint32_t group = thread->wait.group;
+		uint64_t gone = diagnose_thread_needs(job, thread) & diagnose_gone_from(job, group);
+		if (thread->wait.state != WAIT_ANY_WORD)
+			continue;
+		for (; gone; gone &= gone - 1) {
+			int r = diagnose_lowest_rank(gone);
+			*(diagnose_has_left(&job->ranks[r], group) ? &left : &died) |=
+				diagnose_bit(r);
+		}
+	}
+	if (left) {
+		diagnose_write(writer, "; ");
+		diagnose_write_ranks(writer, left);
+		diagnose_write(writer, diagnose_count_ranks(left) == 1 ? " has left" : " have left");
+	}
+	if (died) {
+		diagnose_write(writer, left ? ", " : "; ");
+		diagnose_write_ranks(writer, died);
+		diagnose_write(writer, " died");
+	}
 }
 
 static void write_cycle(struct diagnose_writer *writer, const struct diagnose_job *job,
@@ -286,6 +320,7 @@ static void write_cycle(struct diagnose_writer *writer, const struct diagnose_jo
 		diagnose_write(writer, " and can never go on");
 	if (length > HOP_MAX)
 		diagnose_write(writer, ", and so on to rank %d", hops[length - 1].peer);
+	write_gone(writer, job, hops, length);
 }
 
 static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_job *job,

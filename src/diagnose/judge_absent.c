@@ -88,16 +88,6 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 	share_needs(job, &out->hint_record->record, out);
 }
 
-/* Of whom nobody can expect anything in this group. */
-static uint64_t gone_from(const struct diagnose_job *job, uint32_t group)
-{
-	uint64_t gone = 0;
-	for (int r = 0; r < job->size; r++)
-		if (diagnose_is_gone(&job->ranks[r]) || diagnose_has_left(&job->ranks[r], group))
-			gone |= diagnose_bit(r);
-	return gone;
-}
-
 uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			    uint32_t group)
 {
@@ -110,12 +100,16 @@ uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnos
 			uint64_t wanted = diagnose_thread_needs(job, &rank->threads[i]);
 			if (!wanted || !diagnose_is_in(&rank->threads[i], group))
 				continue;
-			uint64_t gone = gone_from(job, rank->threads[i].wait.group);
+			uint64_t gone = diagnose_gone_from(job, rank->threads[i].wait.group);
 			if (rank->threads[i].wait.state != WAIT_ANY_WORD || !(wanted & ~gone))
 				found |= wanted & gone;
 		}
 	}
-	return found | (needs->hint_needs & gone_from(job, group));
+	/* A receive of any source needs those that are gone only if nobody else is left. */
+	uint64_t gone = needs->hint_needs & diagnose_gone_from(job, group);
+	bool any = needs->hint_record && diagnose_is_point(&needs->hint_record->record) &&
+		   needs->hint_record->record.peer < 0;
+	return found | (any && gone != needs->hint_needs ? 0 : gone);
 }
 
 enum standing {

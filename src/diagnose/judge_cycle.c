@@ -4,14 +4,17 @@
  * nothing changes: what remains can never go on, since only its own threads could change anything. */
 #include "diagnose/facts.h"
 
-/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. */
+/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. Nor does one that is gone; but
+ * for want of those alone the wait ends by itself. */
 static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		     uint64_t stuck)
 {
 	uint64_t needs = diagnose_thread_needs(job, thread);
 	if (!needs || thread->wait.may_leave)
 		return false;
-	return thread->wait.state == WAIT_ANY_WORD ? !(needs & ~stuck) : (needs & stuck) != 0;
+	if (thread->wait.state != WAIT_ANY_WORD || !(needs & stuck))
+		return (needs & stuck) != 0;
+	return !(needs & ~(stuck | diagnose_gone_from(job, thread->wait.group)));
 }
 
 /* A thread that waits for its own rank to get so far with its collectives, which another of its threads

@@ -179,6 +179,72 @@ static void no_deadlocks(void **state)
 	breaks(make_any_with_a_way_out);
 }
 
+/* Rank 0 waits for a message of any other, rank 1 for rank 0; rank 2 is still there. */
+static struct diagnose_job *any_of_two(int tag)
+{
+	struct diagnose_job *job = test_job(3);
+	test_call(job, 0, test_point(TRACE_RECV, -1, tag), 2, "server.c:5");
+	test_wait(job, 0, diagnose_bit(1) | diagnose_bit(2));
+	job->ranks[0].threads[0].wait.state = WAIT_ANY_WORD;
+	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
+	test_wait(job, 1, diagnose_bit(0));
+	return job;
+}
+
+static void any_source_without_those_that_are_gone(void **state)
+{
+	(void)state;
+	static const char *const ends[] = {"; rank 2 has left", "; rank 2 died"};
+	char text[DIAGNOSE_TEXT_BYTES], want[DIAGNOSE_TEXT_BYTES];
+	check(any_of_two(7), DIAGNOSE_ELSEWHERE, diagnose_bit(2), 3);
+	for (int dies = 0; dies < 2; dies++) {
+		struct diagnose_job *job = any_of_two(dies ? -1 : 7);
+		if (dies)
+			job->ranks[2].process = DIAGNOSE_DEAD;
+		else
+			job->ranks[2].left = true;
+		struct diagnose_verdict got = test_judge(job, NULL);
+		diagnose_headline(job, &got, text, sizeof text);
+		snprintf(want, sizeof want,
+			 "ranks 0 and 1 wait for each other and can never go on: rank 0 waits for any "
+			 "rank (receive #1, %s, called from server.c:5), rank 1 waits for rank 0 "
+			 "(receive #1, tag 7, called from client.c:9)%s",
+			 dies ? "any tag" : "tag 7", ends[dies]);
+		assert_string_equal(text, want);
+		/* A time limit that comes first blames nobody else. */
+		struct diagnose_hint hint = {.status = LS_TIMED_OUT,
+					     .rank = 0,
+					     .peer = -1,
+					     .group = TEST_GROUP,
+					     .seq = 1,
+					     .record = job->ranks[0].records[0].record.index,
+					     .needs = 6};
+		assert_int_equal(test_judge(job, &hint).cause, DIAGNOSE_DEADLOCK);
+		/* Without the last one the wait ends by itself. */
+		job->ranks[1].left = true;
+		assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
+		job->ranks[1].left = false;
+		check(job, DIAGNOSE_DEADLOCK, 3, 0);
+	}
+}
+
+/* Whoever raises it knows the cycle; the report is made of a later look, which may not show it. */
+static void a_cycle_that_was_seen(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = full_ring(2);
+	struct diagnose_hint hint = {
+		.status = LS_DEADLOCK, .rank = 1, .peer = -1, .group = TEST_GROUP, .cycle = 3};
+	job->ranks[1].threads[0].stable = false;
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.status, LS_DEADLOCK);
+	assert_int_equal(got.culprits, 3);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_string_equal(text, "ranks 0 and 1 wait for each other and can never go on");
+	free(job);
+}
+
 /* A stopped rank whose wait is over looks like the others, but for its satisfied condition. */
 static void stopped_before_its_wake_up(void **state)
 {
@@ -310,6 +376,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rings),
+		cmocka_unit_test(any_source_without_those_that_are_gone),
+		cmocka_unit_test(a_cycle_that_was_seen),
 		cmocka_unit_test(followers),
 		cmocka_unit_test(no_deadlocks),
 		cmocka_unit_test(stopped_before_its_wake_up),

@@ -148,6 +148,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	struct diagnose_hint hint = {.status = verdict->status,
 				     .rank = world->rank,
 				     .peer = verdict->blamed,
+				     .cycle = verdict->culprits,
 				     .group = group->id,
 				     .seq = verdict->seq};
 	uint64_t now = clock_now_ns();
