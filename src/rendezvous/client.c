@@ -120,21 +120,24 @@ static ls_status knock(struct rendezvous_client *client)
 		       : LS_SYSTEM;
 }
 
-/* An abstract name is whoever's was first; the kernel says whose. */
+/* An abstract name, or a port, is whoever's was first; the kernel says whose. That of a port it says only
+ * once the other side has accepted, and no more when it has closed: then there is only its word. */
 static ls_status check_owner(struct rendezvous_client *client)
 {
+	bool tcp = client->place->tcp;
 	struct ucred credentials;
 
-	if (client->place->tcp)
+	if (client->checked || (tcp && client->got == 0))
 		return LS_OK;
-	if (rendezvous_credentials(client->fd, &credentials) && credentials.uid == geteuid())
+	client->checked = true;
+	enum rendezvous_peer peer = rendezvous_find_peer(client->fd, tcp, &credentials);
+	if (peer == RENDEZVOUS_PEER_KNOWN ? credentials.uid == geteuid() : tcp)
 		return LS_OK;
 	say_where(client, "", "");
-	rendezvous_text_add(
-		client->text,
-		" belongs to a process of user %u, and this is user %u: choose another name "
-		"for this job",
-		credentials.uid, (unsigned)geteuid());
+	rendezvous_text_add(client->text,
+			    " belongs to a process of user %u, and this is user %u: choose another %s "
+			    "for this job",
+			    credentials.uid, (unsigned)geteuid(), tcp ? "port" : "name");
 	return LS_STRANGER;
 }
 
@@ -271,7 +274,6 @@ static ls_status say_vanished(struct rendezvous_client *client)
 static bool listen_for(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
 		       ls_status *status)
 {
-	client->got = 0;
 	for (;;) {
 		int none = -1;
 		ssize_t more = rendezvous_receive(client->fd, client->in + client->got,
@@ -281,6 +283,9 @@ static bool listen_for(struct rendezvous_client *client, struct rendezvous_table
 			continue;
 		if (more > 0) {
 			client->got += (size_t)more;
+			*status = check_owner(client);
+			if (*status != LS_OK)
+				return true;
 			if (judge(client, out, control, status))
 				return true;
 			continue;
@@ -303,6 +308,8 @@ static bool listen_for(struct rendezvous_client *client, struct rendezvous_table
 static bool try_once(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
 		     ls_status *status)
 {
+	client->got = 0;
+	client->checked = false;
 	*status = knock(client);
 	if (*status != LS_OK)
 		return *status != LS_NO_MASTER;

@@ -4,6 +4,10 @@
 #include "rendezvous/party_test.h"
 
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 enum { FLOOD = 2000, KEPT = 150 };
@@ -220,23 +224,86 @@ static void test_strangers_are_reported(void **state)
 	rendezvous_server_close(server);
 }
 
-/* On TCP a process of another user says so itself. */
-static void test_other_user_is_refused(void **state)
+static void step_when_ready(struct rendezvous_server *server)
 {
-	(void)state;
-	struct rendezvous_place place;
-	struct rendezvous_server *server = open_server(true, 2, &place);
-	struct wire_hello hello = party_hello(&place, 1);
-	hello.uid = geteuid() + 1;
-	int fd = party_say(&place, &hello, sizeof hello);
-
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
-	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
+	assert_true(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX) > 0);
 	assert_true(party_ready(fds[0].fd, POLLIN));
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
+}
+
+/* From here on no socket of the kernel's own can be made, for this process. */
+static bool forbid_netlink(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+}
+
+/* Where the kernel does not say whose a TCP socket is, its hello does; what is of another version says no
+ * user, and is refused alone. */
+static void refuse_unknown(void)
+{
+	struct rendezvous_place place;
+	struct rendezvous_server *server = open_server(true, 2, &place);
+	struct wire_hello hello = party_hello(&place, 1), other = hello;
+
+	other.uid++;
+	int fd = party_say(&place, &other, sizeof other);
+	step_when_ready(server);
 	party_check_answer(fd, LS_STRANGER, PARTY_WORDS("belongs to user", "this process runs as"));
+	snprintf(other.head.version, sizeof other.head.version, "0.0.9");
+	fd = party_say(&place, &other, sizeof other.head);
+	step_when_ready(server);
+	party_check_answer(fd, LS_WRONG_VERSION, PARTY_WORDS("rank 1", "runs Lockstep 0.0.9"));
 	assert_int_equal(rendezvous_server_pid(server, 1), 0);
+	fd = party_say(&place, &hello, sizeof hello);
+	step_when_ready(server);
+	assert_int_equal(rendezvous_server_pid(server, 1), getpid());
+	rendezvous_close_fd(&fd);
 	rendezvous_server_close(server);
+}
+
+static void test_kernel_says_no_users(void **state)
+{
+	(void)state;
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (!forbid_netlink())
+			_exit(100);
+		refuse_unknown();
+		_exit(0);
+	}
+	int status = party_reap(pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 100)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* What a hello says of its user is not asked where the kernel says it. */
+static void test_kernel_says_the_user(void **state)
+{
+	(void)state;
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place;
+		struct rendezvous_server *server = open_server(tcp, 2, &place);
+		struct wire_hello hello = party_hello(&place, 1);
+		hello.uid = geteuid() + 1;
+		int fd = party_say(&place, &hello, sizeof hello);
+		step_when_ready(server);
+		assert_int_equal(rendezvous_server_pid(server, 1), getpid());
+		rendezvous_close_fd(&fd);
+		rendezvous_server_close(server);
+	}
 }
 
 /* A server with hardly any descriptors left sends silent ones away, and goes on. */
@@ -286,7 +353,8 @@ int main(void)
 		cmocka_unit_test(test_uninvited_descriptors),
 		cmocka_unit_test(test_rank_talks_on),
 		cmocka_unit_test(test_strangers_are_reported),
-		cmocka_unit_test(test_other_user_is_refused),
+		cmocka_unit_test(test_kernel_says_no_users),
+		cmocka_unit_test(test_kernel_says_the_user),
 		cmocka_unit_test(test_out_of_descriptors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,8 +42,6 @@ int rendezvous_dial(const struct rendezvous_place *place, int *fd);
 /* How a connection that was in progress ended: 0 or an errno. Port numbers come round: a socket that
  * reached itself counts as ECONNREFUSED. */
 int rendezvous_dialled(const struct rendezvous_place *place, int fd);
-/* Who is at the other end of a Unix socket, as the kernel says. */
-bool rendezvous_credentials(int fd, struct ucred *out);
 /* As recvmsg without waiting; closes all descriptors that come along but the first, which goes to
  * *passed if that is -1. *passed is never touched on TCP. */
 ssize_t rendezvous_receive(int fd, void *to, size_t bytes, int *passed);
@@ -51,6 +49,18 @@ ssize_t rendezvous_receive(int fd, void *to, size_t bytes, int *passed);
 ssize_t rendezvous_send(int fd, const void *from, size_t bytes, int passed);
 /* Closes *fd if it is one, and forgets it. */
 void rendezvous_close_fd(int *fd);
+
+/* ---- peer.c ---- */
+
+enum rendezvous_peer {
+	RENDEZVOUS_PEER_KNOWN,  /* *out holds its user; its pid if that can be known, else 0 */
+	RENDEZVOUS_PEER_GONE,   /* the connection has no other end any more */
+	RENDEZVOUS_PEER_HIDDEN, /* TCP, and this system does not say whose a socket is */
+};
+
+/* Who is at the other end of a connection, as the kernel says. At the end of a TCP connection that has
+ * not yet been accepted there is nobody. Does not block. */
+enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out);
 
 /* ---- client.c ---- */
 
@@ -66,6 +76,7 @@ struct rendezvous_client {
 	/* Inside, and for the caller to look at afterwards. */
 	int fd;
 	bool welcomed;               /* what answers is a Lockstep */
+	bool checked;                /* it is no other user's */
 	bool mute;                   /* what answered last took the connection and said nothing */
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;

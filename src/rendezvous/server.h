@@ -41,6 +41,7 @@ struct rendezvous_server {
 	uint64_t guests_ever;
 	uint64_t strangers;  /* connections that ended without a whole hello */
 	uint64_t foreigners; /* hellos of other users */
+	uint64_t others;     /* hellos of other versions, of users that are not known */
 	int told;            /* after a failure: processes that know it, or are gone */
 	struct server_seat seats[RENDEZVOUS_SIZE_MAX];
 	struct server_guest guests[RENDEZVOUS_GUEST_MAX];
@@ -69,7 +70,8 @@ void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
 /* The guest has said a whole hello: seats it, or fails the meeting, or refuses the guest alone. */
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
 			   struct wire_hello *hello);
-/* The guest is of another version, so that only the head of its hello is known. */
+/* The guest is of another version, so that only the head of its hello is known: fails the meeting if it is
+ * known to be of the same user. */
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
 			   const struct wire_head *head);
 

@@ -178,13 +178,6 @@ int rendezvous_dialled(const struct rendezvous_place *place, int fd)
 	return 0;
 }
 
-bool rendezvous_credentials(int fd, struct ucred *out)
-{
-	socklen_t length = sizeof *out;
-	memset(out, 0, sizeof *out);
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &length) == 0 && length == sizeof *out;
-}
-
 /* Only Unix sockets pass descriptors. */
 static void take_descriptors(struct msghdr *message, int *passed)
 {

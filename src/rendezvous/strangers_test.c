@@ -304,6 +304,50 @@ static void test_rank_of_other_user(void **state)
 	}
 }
 
+/* Says `bytes` at the place as another user would: a socket is its maker's. The system call changes this
+ * thread alone, and not the ranks. */
+static int say_as_other_user(const struct rendezvous_place *place, const void *bytes, size_t count)
+{
+	assert_int_equal(syscall(SYS_setresuid, -1, 65534, -1), 0);
+	int fd = party_say(place, bytes, count);
+	assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
+	return fd;
+}
+
+/* Whatever another user says, as whom and however soon it hangs up, the meeting goes on. */
+static void test_lies_of_other_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct rendezvous_place place = party_place(tcp, 2), small = place;
+		struct party party = party_new(&place, false);
+		struct wire_hello twin = party_hello(&place, 0), sized, old = twin;
+		struct wire_answer answer;
+		small.world_size = 1;
+		sized = party_hello(&small, 0);
+		snprintf(old.head.version, sizeof old.head.version, "0.0.9");
+		const struct wire_hello *lies[] = {&twin, &sized, &old};
+		const size_t sizes[] = {sizeof twin, sizeof sized, sizeof old.head};
+
+		party_start_rank(&party.ranks[0]);
+		for (int i = 0; i < 3; i++) {
+			int fd = say_as_other_user(&place, lies[i], sizes[i]);
+			rendezvous_close_fd(&fd); /* then a TCP socket is nobody's any more */
+			fd = say_as_other_user(&place, lies[i], sizes[i]);
+			assert_int_equal(party_read(fd, &answer, WIRE_ANSWER_BYTES(0)),
+					 WIRE_ANSWER_BYTES(0));
+			assert_int_equal(answer.status, LS_STRANGER);
+			rendezvous_close_fd(&fd);
+		}
+		party_start_rank(&party.ranks[1]);
+		party_wait(&party);
+		party_check_met(&party, false);
+		party_free(&party);
+	}
+}
+
 /* An abstract name is whoever's was first, so a rank looks whose it is before it says anything. */
 static void test_server_of_other_user(void **state)
 {
@@ -326,6 +370,34 @@ static void test_server_of_other_user(void **state)
 	assert_true(WIFSIGNALED(party_reap(pid)));
 }
 
+/* On TCP before it believes anything; here in a process that says it is of another version. */
+static void test_port_of_other_user(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	struct rendezvous_place place = party_place(true, 3);
+	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	struct wire_head head;
+	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
+	snprintf(head.version, sizeof head.version, "9.8.7");
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setuid(65534) != 0)
+			_exit(1);
+		int fd = listen_at(&place);
+		for (int i = 0; i < 2; i++)
+			if (rendezvous_send(party_accept(fd), &head, sizeof head, -1) < 0)
+				_exit(2);
+		_exit(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
+	}
+	party_start(&party);
+	finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+	       PARTY_WORDS("belongs to a process of user 65534", "choose another port"));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_true(WIFSIGNALED(party_reap(pid)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,7 +412,9 @@ int main(void)
 		cmocka_unit_test(test_port_becomes_free),
 		cmocka_unit_test(test_reaches_itself),
 		cmocka_unit_test(test_rank_of_other_user),
+		cmocka_unit_test(test_lies_of_other_user),
 		cmocka_unit_test(test_server_of_other_user),
+		cmocka_unit_test(test_port_of_other_user),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,7 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 	}
 	say_count(text, silent, "said nothing that Lockstep understands");
 	say_count(text, server->foreigners, "came from processes of another user");
+	say_count(text, server->others, "came from another version of Lockstep");
 	rendezvous_text_add(text, ". See whether those ranks were started and what they printed; if "
 				  "they need longer, raise LOCKSTEP_OPEN_TIMEOUT_MS");
 	rendezvous_fail(server, LS_RANK_MISSING);
@@ -96,19 +97,18 @@ void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
 	rendezvous_fail(server, LS_RANK_MISSING);
 }
 
-static void fail_version(struct rendezvous_server *server, const struct wire_head *other)
+static void say_version(const struct rendezvous_server *server, const struct wire_head *other,
+			char *text)
 {
 	struct wire_head mine;
 
 	rendezvous_head_fill(&mine, WIRE_WELCOME, sizeof mine, server->holder, getpid());
-	rendezvous_text_add(server->text, "rank %d (pid %d) runs Lockstep %s (protocol %u%s), but ",
+	rendezvous_text_add(text, "rank %d (pid %d) runs Lockstep %s (protocol %u%s), but ",
 			    other->rank, other->pid, other->version, other->protocol,
 			    other->byte_order == WIRE_BYTE_ORDER ? "" : ", another byte order");
-	rendezvous_text_holder(server->text, server->holder, getpid());
-	rendezvous_text_add(server->text,
-			    " at %s runs %s (protocol %u): start all with the same library",
+	rendezvous_text_holder(text, server->holder, getpid());
+	rendezvous_text_add(text, " at %s runs %s (protocol %u): start all with the same library",
 			    server->where, mine.version, mine.protocol);
-	rendezvous_fail(server, LS_WRONG_VERSION);
 }
 
 /* ---- what a hello leads to ---- */
@@ -202,22 +202,39 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_gue
 	rendezvous_guest_end(guest);
 }
 
-void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
-			   struct wire_hello *hello)
+/* Whether the guest may be heard; if not it is sent away, and the meeting goes on. *uid: what it says of
+ * itself, replaced by what the kernel says. *pid: as the kernel says; 0: it does not. */
+static bool is_of_this_user(struct rendezvous_server *server, struct server_guest *guest,
+			    uint32_t *uid, int *pid, enum rendezvous_peer *peer)
 {
 	struct ucred credentials;
 
-	/* On Unix sockets the kernel says who it is; on TCP there is only the hello's word. */
-	if (!server->place.tcp) {
-		if (!rendezvous_credentials(guest->fd, &credentials))
-			credentials.uid = UINT32_MAX;
-		hello->uid = credentials.uid;
-		if (credentials.pid > 0)
-			hello->head.pid = credentials.pid;
+	*peer = rendezvous_find_peer(guest->fd, server->place.tcp, &credentials);
+	*pid = credentials.pid;
+	if (*peer == RENDEZVOUS_PEER_GONE) {
+		server->strangers++;
+		rendezvous_guest_end(guest);
+		return false;
 	}
-	if (hello->uid != geteuid())
-		refuse_foreigner(server, guest, hello->uid);
-	else if (server->state != SERVER_MEETING)
+	if (*peer == RENDEZVOUS_PEER_KNOWN)
+		*uid = credentials.uid;
+	if (*uid == geteuid())
+		return true;
+	refuse_foreigner(server, guest, *uid);
+	return false;
+}
+
+void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
+			   struct wire_hello *hello)
+{
+	enum rendezvous_peer peer;
+	int pid;
+
+	if (!is_of_this_user(server, guest, &hello->uid, &pid, &peer))
+		return;
+	if (pid > 0)
+		hello->head.pid = pid;
+	if (server->state != SERVER_MEETING)
 		tell_latecomer(server, guest, hello->head.rank);
 	else
 		judge_hello(server, guest, hello);
@@ -226,17 +243,24 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
 			   const struct wire_head *head)
 {
-	struct ucred credentials;
+	uint32_t uid = geteuid(); /* a head says nothing of users */
+	enum rendezvous_peer peer;
+	int pid;
 
-	if (!server->place.tcp) {
-		if (!rendezvous_credentials(guest->fd, &credentials))
-			credentials.uid = UINT32_MAX;
-		if (credentials.uid != geteuid()) {
-			refuse_foreigner(server, guest, credentials.uid);
-			return;
-		}
+	if (!is_of_this_user(server, guest, &uid, &pid, &peer))
+		return;
+	if (server->state == SERVER_MEETING && peer == RENDEZVOUS_PEER_HIDDEN) {
+		/* It may be anybody's, and so ends nothing for others. */
+		char text[RENDEZVOUS_TEXT_BYTES] = "";
+		say_version(server, head, text);
+		tell(server, guest->fd, LS_WRONG_VERSION, text);
+		server->others++;
+		rendezvous_guest_end(guest);
+		return;
 	}
-	if (server->state == SERVER_MEETING)
-		fail_version(server, head);
+	if (server->state == SERVER_MEETING) {
+		say_version(server, head, server->text);
+		rendezvous_fail(server, LS_WRONG_VERSION);
+	}
 	tell_latecomer(server, guest, head->rank);
 }

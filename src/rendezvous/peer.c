@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Whose process is at the other end of a connection, as the kernel says. A Unix socket knows; for TCP on
+ * loopback the kernel's table of sockets is asked for the one at the other end (sock_diag(7)). */
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/meet.h"
+
+struct question {
+	struct nlmsghdr head;
+	struct inet_diag_req_v2 body;
+};
+
+struct reply {
+	_Alignas(struct nlmsghdr) char bytes[1024];
+};
+
+/* One question, one answer, both within the send. False: no answer, or there is no such socket. */
+static bool ask(int netlink, const struct sockaddr_in *near, const struct sockaddr_in *far,
+		struct inet_diag_msg *out)
+{
+	struct question question = {
+		.head = {.nlmsg_len = sizeof question,
+			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			 .nlmsg_flags = NLM_F_REQUEST},
+		.body = {.sdiag_family = AF_INET,
+			 .sdiag_protocol = IPPROTO_TCP,
+			 .idiag_states = UINT32_MAX,
+			 .id = {.idiag_sport = near->sin_port,
+				.idiag_dport = far->sin_port,
+				.idiag_src = {near->sin_addr.s_addr},
+				.idiag_dst = {far->sin_addr.s_addr},
+				.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
+	};
+	struct reply reply;
+	struct nlmsghdr head;
+
+	if (send(netlink, &question, sizeof question, MSG_DONTWAIT) != (ssize_t)sizeof question)
+		return false;
+	ssize_t got = recv(netlink, &reply, sizeof reply, MSG_DONTWAIT);
+	if (got < (ssize_t)(NLMSG_HDRLEN + sizeof *out))
+		return false;
+	memcpy(&head, &reply, sizeof head);
+	if (head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+		return false;
+	memcpy(out, reply.bytes + NLMSG_HDRLEN, sizeof *out);
+	return true;
+}
+
+/* Whether the kernel answers at all: a socket of this process must be found. "Not found" and "not
+ * supported" are one error number. */
+static bool answers(int netlink)
+{
+	struct sockaddr_in near = {.sin_family = AF_INET}, none = {.sin_family = AF_INET};
+	struct inet_diag_msg found;
+	socklen_t length = sizeof near;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	near.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	bool there = fd >= 0 && bind(fd, (struct sockaddr *)&near, sizeof near) == 0 &&
+		     listen(fd, 1) == 0 && getsockname(fd, (struct sockaddr *)&near, &length) == 0;
+	/* Without a socket to ask for nothing is known; the strict answer is the safe one. */
+	bool heard = !there || ask(netlink, &near, &none, &found);
+	rendezvous_close_fd(&fd);
+	return heard;
+}
+
+static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
+{
+	struct sockaddr_in here, there;
+	socklen_t here_length = sizeof here, there_length = sizeof there;
+	struct inet_diag_msg found;
+	enum rendezvous_peer peer = RENDEZVOUS_PEER_GONE;
+
+	if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0 ||
+	    getpeername(fd, (struct sockaddr *)&there, &there_length) != 0)
+		return peer;
+	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (netlink < 0)
+		return errno == EMFILE || errno == ENFILE || errno == ENOMEM
+			       ? peer
+			       : RENDEZVOUS_PEER_HIDDEN;
+	if (!ask(netlink, &there, &here, &found)) {
+		if (!answers(netlink))
+			peer = RENDEZVOUS_PEER_HIDDEN;
+	} else if (found.idiag_state == TCP_ESTABLISHED && found.idiag_inode != 0) {
+		/* One that is closed, or not yet accepted, belongs to no file, and counts as root's. */
+		out->uid = found.idiag_uid;
+		peer = RENDEZVOUS_PEER_KNOWN;
+	}
+	rendezvous_close_fd(&netlink);
+	return peer;
+}
+
+enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out)
+{
+	socklen_t length = sizeof *out;
+
+	memset(out, 0, sizeof *out);
+	if (tcp)
+		return find_tcp(fd, out);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &length) == 0 && length == sizeof *out
+		       ? RENDEZVOUS_PEER_KNOWN
+		       : RENDEZVOUS_PEER_GONE;
+}
