@@ -61,7 +61,7 @@ static void acquire(int index, pthread_mutex_t *mutex)
 	}
 	int error = pthread_mutex_lock(mutex);
 	if (error)
-		broken(index, "taken", strerrordesc_np(error));
+		broken(index, "taken", strerror(error));
 	held |= bit;
 }
 
@@ -73,21 +73,21 @@ static void release(int index, pthread_mutex_t *mutex)
 	held &= ~bit;
 	int error = pthread_mutex_unlock(mutex);
 	if (error)
-		broken(index, "released", strerrordesc_np(error));
+		broken(index, "released", strerror(error));
 }
 
 static void init(int index, pthread_mutex_t *mutex)
 {
 	int error = pthread_mutex_init(mutex, NULL);
 	if (error)
-		broken(index, "made", strerrordesc_np(error));
+		broken(index, "made", strerror(error));
 }
 
 static void fini(int index, pthread_mutex_t *mutex)
 {
 	int error = pthread_mutex_destroy(mutex);
 	if (error)
-		broken(index, "destroyed", strerrordesc_np(error));
+		broken(index, "destroyed", strerror(error));
 }
 
 /* Clang cannot see through the mutex, so it takes the word of the declarations for these four. */

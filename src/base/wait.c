@@ -222,7 +222,7 @@ void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns)
 	while (atomic_load(&bell->summons) == seen && clock_now_ns() < deadline_ns) {
 		int error = futex_sleep(&bell->summons, seen, deadline_ns);
 		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
-			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerrordesc_np(error));
+			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
 			return;
 		}
 	}
@@ -279,7 +279,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 		int error = futex_sleep(&bell->ring, ring, until_ns); /* 4 */
 		interrupted = error == EINTR;
 		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
-			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerrordesc_np(error));
+			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
 			status = LS_SYSTEM;
 			break;
 		}
@@ -340,7 +340,7 @@ static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns)
 		return LS_TIMED_OUT;
 	if (errno == EINTR)
 		return LS_INTERRUPTED;
-	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "ppoll", strerrordesc_np(errno));
+	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "ppoll", strerror(errno));
 	return LS_SYSTEM;
 }
 
@@ -375,5 +375,5 @@ void wait_join(pthread_t thread)
 	lock_assert_none();
 	int error = pthread_join(thread, NULL);
 	if (error)
-		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerrordesc_np(error));
+		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerror(error));
 }

@@ -204,7 +204,7 @@ ls_status wait_open(struct waiter *waiter)
 		return LS_OK;
 	pthread_once(&key_once, make_key);
 	if (key_error) {
-		MESSAGE_SAY(MESSAGE_WAIT_OPEN, strerrordesc_np(key_error));
+		MESSAGE_SAY(MESSAGE_WAIT_OPEN, strerror(key_error));
 		return LS_SYSTEM;
 	}
 	struct wait_roster *roster = calloc(1, sizeof(*roster));

@@ -27,8 +27,8 @@ static void detach_descriptors(int keep)
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && null >= 0; fd++)
 		dup2(null, fd);
 	if (keep > STDERR_FILENO + 1)
-		close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
-	close_range((unsigned)keep + 1, ~0u, 0);
+		syscall(SYS_close_range, STDERR_FILENO + 1, (unsigned)keep - 1, 0);
+	syscall(SYS_close_range, (unsigned)keep + 1, ~0u, 0);
 }
 
 /* False at the end of the pipe. Process ids come whole: a write of 4 bytes is never split. */

@@ -5,6 +5,7 @@
 #include "wire.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -77,7 +78,7 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 	int error = errno;
 	if (bytes > 0)
 		address[0] = '\0';
-	MESSAGE_SAY(MESSAGE_LINK_LISTEN, step, transport_errno_text(error));
+	MESSAGE_SAY(MESSAGE_LINK_LISTEN, step, strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -124,8 +125,7 @@ static ls_status leaf_connect(struct leaf *leaf)
 	while ((leaf->fd = try_connect(exchange->address)) < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, HUB, "connect",
-				    transport_errno_text(error));
+			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, HUB, "connect", strerror(error));
 			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */

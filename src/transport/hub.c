@@ -6,6 +6,7 @@
 #include "wire.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -130,7 +131,7 @@ static ls_status accept_guests(struct hub *hub)
 			return say_limit(hub);
 		if (fd < 0) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_LINK_LISTEN, "accept4", transport_errno_text(error));
+			MESSAGE_SAY(MESSAGE_LINK_LISTEN, "accept4", strerror(error));
 			return transport_errno_status(error);
 		}
 		int pid;

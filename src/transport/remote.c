@@ -5,6 +5,7 @@
  * process some time after its owner ended. So every read also reads the owner's word. */
 #include "segment.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -107,7 +108,7 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 	if (error == ESRCH)
 		return LS_PEER_DIED;
 	MESSAGE_SAY(MESSAGE_LINK_READ, (unsigned long long)bytes, (unsigned long long)address, peer,
-		    link->pid, transport_errno_text(error));
+		    link->pid, strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -144,7 +145,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
 	    atomic_compare_exchange_strong(&transport->links[0].segment->remote.told, &untold, 1))
-		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, transport_errno_text(why));
+		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, strerror(why));
 }
 
 bool transport_reads_me(struct transport_team *team)

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	struct transport_segment *segment = links ? create(job, rank, size, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, transport_errno_text(error));
+		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
 		free(links);
 		return transport_errno_status(error);
 	}
@@ -157,8 +158,7 @@ ls_status transport_area_grow(struct transport *transport, unsigned index, int m
 	if (allocate(fd, at, bytes) == 0 && (!reports || allocate(fd, at + told, area - told) == 0))
 		return LS_OK;
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, bytes, "fallocate",
-		    transport_errno_text(error));
+	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, bytes, "fallocate", strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -291,7 +291,7 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 		segment = map(fd, bytes);
 		if (!segment) {
 			status = transport_errno_status(errno);
-			why = transport_errno_text(errno);
+			why = strerror(errno);
 		} else {
 			why = refuse_head(transport, rank, segment);
 		}

@@ -53,12 +53,6 @@ void transport_probe(struct transport *transport, bool allowed);
 
 /* ---- shared small things ---- */
 
-static inline const char *transport_errno_text(int error)
-{
-	const char *text = strerrordesc_np(error);
-	return text ? text : "unknown error";
-}
-
 static inline ls_status transport_errno_status(int error)
 {
 	switch (error) {
