@@ -14,6 +14,8 @@
 
 #include <lockstep/status.h>
 
+#include "text.h"
+
 enum { TEXT_BYTES = 8192, LAST_BYTES = 1024 };
 
 static _Atomic int least = SETTING_LOG_WARN;
@@ -94,6 +96,8 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 	if (body > 0) {
 		size_t room = TEXT_BYTES - text.size - 1;
 		text.size += (size_t)body < room ? (size_t)body : room;
+		text_clean(text.bytes, true); /* others wrote some of it */
+		text.size = strlen(text.bytes);
 	}
 	if (level == SETTING_LOG_ERROR)
 		snprintf(last_error, LAST_BYTES, "%.*s", (int)(text.size - start),
@@ -110,7 +114,12 @@ void message_report(const char *id, const char *report)
 	size_t size = strlen(report);
 	while (size > 0 && report[size - 1] == '\n')
 		size--;
+	if (size > TEXT_BYTES - 1)
+		size = TEXT_BYTES - 1;
 	append(&text, report, size);
+	text.bytes[text.size] = '\0';
+	text_clean(text.bytes, true);
+	text.size = strlen(text.bytes);
 	append_id(&text, id);
 	put(&text);
 	errno = saved;

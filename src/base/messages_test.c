@@ -57,6 +57,25 @@ static void test_report(void **state)
 	assert_string_equal(capture_end(&capture), "one\n  two [LS-LOCK-WAIT]\n");
 }
 
+/* What others wrote commands no terminal, whatever brings it here. */
+static void test_controls(void **state)
+{
+	(void)state;
+	struct capture capture;
+	char last[256];
+	capture_begin(&capture);
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "a\x1b[31m\xc2\x9b"
+				       "31m\xe2\x80\xae\xff"
+				       "b");
+	message_report("LS-LOCK-WAIT", "one\n\xc2\x9b"
+				       "31m");
+	const char *text = capture_end(&capture);
+	assert_non_null(strstr(text, "a?[31m?31m??b"));
+	assert_non_null(strstr(text, "one\n?31m [LS-LOCK-WAIT]\n"));
+	assert_true(ls_last_error(last, sizeof last) > 0);
+	assert_non_null(strstr(last, "a?[31m?31m??b"));
+}
+
 /* What is too long loses its end, but neither its id nor the newline. */
 static void test_too_long(void **state)
 {
@@ -153,10 +172,10 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_form),       cmocka_unit_test(test_level),
-		cmocka_unit_test(test_report),     cmocka_unit_test(test_too_long),
-		cmocka_unit_test(test_one_write),  cmocka_unit_test(test_help),
-		cmocka_unit_test(test_last_error),
+		cmocka_unit_test(test_form),     cmocka_unit_test(test_level),
+		cmocka_unit_test(test_report),   cmocka_unit_test(test_controls),
+		cmocka_unit_test(test_too_long), cmocka_unit_test(test_one_write),
+		cmocka_unit_test(test_help),     cmocka_unit_test(test_last_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

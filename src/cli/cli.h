@@ -80,11 +80,7 @@ void cli_append(char *out, size_t bytes, const char *format, ...)
 /* The last part of a path, which is never empty unless the path is. */
 const char *cli_base_name(const char *path);
 
-/* Bytes of the well-formed UTF-8 character at `character` (Unicode, table 3-7), 0 if there is none. Never
- * looks past a NUL. */
-int cli_utf8_bytes(const char *character);
-
-/* Prints `text` with everything that could command a terminal replaced by '?', and each line after the
+/* Prints `text` with everything that may not be shown (base/text.h) replaced by '?', and each line after the
  * first indented by `indent`. For text that came out of another process' memory or a file. */
 void cli_print_safely(FILE *out, const char *text, int indent);
 
@@ -98,7 +94,8 @@ struct cli_json {
 	bool comma; /* the next value needs a comma before it */
 };
 
-/* `key` is NULL inside an array. Strings may hold any bytes; what is no UTF-8 becomes U+FFFD. */
+/* `key` is NULL inside an array. Strings may hold any bytes; what is no UTF-8 becomes U+FFFD, and what may not
+ * be shown is escaped. */
 void cli_json_open(struct cli_json *json, const char *key, char bracket);
 void cli_json_close(struct cli_json *json, char bracket);
 void cli_json_string(struct cli_json *json, const char *key, const char *value);

@@ -150,14 +150,15 @@ static void strange_bytes(void **state)
 		 "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
 		{"\xc2\x9b"
 		 "1m",
-		 "\"\xc2\x9b"
-		 "1m\"",
-		 "?1m"}, /* CSI, as UTF-8 */
+		 "\"\\u009b1m\"", "?1m"}, /* CSI, as UTF-8 */
 		{"\x9b"
 		 "1m",
 		 "\"\\ufffd"
 		 "1m\"",
-		 "?1m"},                                  /* as one byte */
+		 "?1m"}, /* as one byte */
+		{"\xe2\x80\xae"
+		 "a\xf3\xa0\x81\x81",
+		 "\"\\u202ea\\udb40\\udc41\"", "?a?"},    /* right to left, and a tag */
 		{"\xc0\xaf", "\"\\ufffd\\ufffd\"", "??"}, /* overlong */
 		{"\xe0\x80\xaf", "\"\\ufffd\\ufffd\\ufffd\"", "???"},
 		{"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"", "???"}, /* surrogate */

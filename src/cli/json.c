@@ -3,25 +3,36 @@
  * escaped or checked to be UTF-8. */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
+
+/* As UTF-16, as JSON wants it. */
+static void put_escaped(FILE *out, const char *character, int bytes)
+{
+	uint32_t point = text_decode(character, bytes);
+
+	if (point >= 0x10000)
+		fprintf(out, "\\u%04x\\u%04x", (point - 0x10000) >> 10 | 0xd800u,
+			(point & 0x3ffu) | 0xdc00u);
+	else
+		fprintf(out, "\\u%04x", point);
+}
 
 static void put_string(FILE *out, const char *value)
 {
 	fputc('"', out);
-	while (*value) {
-		unsigned char byte = (unsigned char)*value;
-		int bytes = cli_utf8_bytes(value);
-		if (bytes == 0)
+	for (int bytes; *value; value += bytes) {
+		bool shown = text_is_shown(value, &bytes);
+		if (text_utf8_bytes(value) == 0)
 			fputs("\\ufffd", out);
-		else if (byte == '"' || byte == '\\')
-			fprintf(out, "\\%c", byte);
-		else if (byte == '\n')
+		else if (*value == '"' || *value == '\\')
+			fprintf(out, "\\%c", *value);
+		else if (*value == '\n')
 			fputs("\\n", out);
-		else if (byte < 0x20 || byte == 0x7f)
-			fprintf(out, "\\u%04x", byte);
+		else if (!shown || *value == '\t')
+			put_escaped(out, value, bytes);
 		else
 			fwrite(value, 1, (size_t)bytes, out);
-		value += bytes > 0 ? bytes : 1;
 	}
 	fputc('"', out);
 }

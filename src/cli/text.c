@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 
 enum { WORD_MAX = 64 };
@@ -122,7 +123,7 @@ void cli_bytes_text(uint64_t value, char *out, size_t bytes)
 
 void cli_signal(int number, char *out, size_t bytes)
 {
-	const char *name = sigabbrev_np(number);
+	const char *name = text_signal(number);
 
 	if (name)
 		snprintf(out, bytes, "SIG%s", name);
@@ -137,54 +138,15 @@ const char *cli_base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-int cli_utf8_bytes(const char *character)
-{
-	const unsigned char *text = (const unsigned char *)character;
-	unsigned char low = 0x80, high = 0xbf;
-	int bytes;
-
-	if (text[0] < 0x80)
-		return 1;
-	if (text[0] >= 0xc2 && text[0] <= 0xdf)
-		bytes = 2;
-	else if (text[0] >= 0xe0 && text[0] <= 0xef)
-		bytes = 3;
-	else if (text[0] >= 0xf0 && text[0] <= 0xf4)
-		bytes = 4;
-	else
-		return 0;
-	/* Overlong forms, surrogates, and what lies beyond U+10FFFF. */
-	if (text[0] == 0xe0)
-		low = 0xa0;
-	else if (text[0] == 0xed)
-		high = 0x9f;
-	else if (text[0] == 0xf0)
-		low = 0x90;
-	else if (text[0] == 0xf4)
-		high = 0x8f;
-	if (text[1] < low || text[1] > high)
-		return 0;
-	for (int i = 2; i < bytes; i++)
-		if (text[i] < 0x80 || text[i] > 0xbf)
-			return 0;
-	return bytes;
-}
-
 void cli_print_safely(FILE *out, const char *text, int indent)
 {
-	while (*text) {
-		unsigned char byte = (unsigned char)*text;
-		int bytes = cli_utf8_bytes(text);
-		/* The second half of the control characters, as UTF-8. */
-		bool control = byte == 0xc2 && (unsigned char)text[1] < 0xa0;
-
-		if (byte == '\n')
-			fprintf(out, "\n%*s", text[1] ? indent : 0, "");
-		else if (bytes == 0 || control || (byte < ' ' && byte != '\t') || byte == 0x7f)
+	for (int bytes; *text; text += bytes) {
+		if (!text_is_shown(text, &bytes))
 			fputc('?', out);
+		else if (*text == '\n')
+			fprintf(out, "\n%*s", text[1] ? indent : 0, "");
 		else
 			fwrite(text, 1, (size_t)bytes, out);
-		text += bytes > 0 ? bytes : 1;
 	}
 }
 

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 
 enum {
@@ -35,24 +36,16 @@ struct page {
 	bool used[TRACE_KIND_COUNT];
 };
 
-/* What XML does not allow at all is '?'. */
+/* What may not be shown, and so all that XML does not allow, is '?'. */
 static void put_text(FILE *out, const char *text)
 {
 	for (int bytes; *text; text += bytes) {
-		unsigned char byte = (unsigned char)*text;
-		bytes = cli_utf8_bytes(text);
-		bool control = (byte < ' ' && byte != '\n') || byte == 0x7f ||
-			       (byte == 0xc2 && (unsigned char)text[1] < 0xa0);
-		bool nothing = bytes == 3 && byte == 0xef && (unsigned char)text[1] == 0xbf &&
-			       (unsigned char)text[2] >= 0xbe;
-		if (bytes == 0 || control || nothing)
+		if (!text_is_shown(text, &bytes))
 			fputc('?', out);
-		else if (strchr("<>&\"'", byte))
-			fprintf(out, "&#%d;", byte);
+		else if (strchr("<>&\"'", *text))
+			fprintf(out, "&#%d;", *text);
 		else
 			fwrite(text, 1, (size_t)bytes, out);
-		if (bytes == 0)
-			bytes = 1;
 	}
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/text.h"
 #include "ddp/ddp_private.h"
 #include "trace/trace.h"
 
@@ -127,9 +128,7 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 		char what[DESCRIPTION_BYTES]; /* others wrote it */
 		memcpy(what, all[r].text, sizeof what);
 		what[sizeof what - 1] = '\0';
-		for (char *c = what; *c; c++)
-			if ((unsigned char)*c < ' ' || *c == 127)
-				*c = '?';
+		text_clean(what, false);
 		ddp_text_ranks(same, ranks, sizeof ranks);
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on %s",
 					 told ? ", but " : "", what, ranks);

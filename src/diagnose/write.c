@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 void diagnose_writer_init(struct diagnose_writer *writer, char *out, size_t bytes)
 {
 	*writer = (struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0};
@@ -32,9 +34,10 @@ void diagnose_write(struct diagnose_writer *writer, const char *format, ...)
 
 void diagnose_write_foreign(struct diagnose_writer *writer, const char *text)
 {
-	for (; *text && !writer->cut; text++)
-		diagnose_write(writer, "%c",
-			       (unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
+	for (int bytes; *text && !writer->cut; text += bytes) {
+		bool shown = text_is_shown(text, &bytes) && *text != '\n' && *text != '\t';
+		diagnose_write(writer, "%.*s", shown ? bytes : 1, shown ? text : "?");
+	}
 }
 
 void diagnose_write_ellipsis(struct diagnose_writer *writer)
@@ -178,7 +181,7 @@ void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_r
 
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank)
 {
-	const char *name = rank->signal > 0 ? sigabbrev_np(rank->signal) : NULL;
+	const char *name = rank->signal > 0 ? text_signal(rank->signal) : NULL;
 	if (name)
 		diagnose_write(writer, "was killed by SIG%s (%d)", name, rank->signal);
 	else if (rank->signal > 0)

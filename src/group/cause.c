@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/text.h"
 #include "group_private.h"
 
 /* ---- the words ---- */
@@ -107,6 +108,7 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out)
 	out->operation = report->operation;
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';
+	text_clean(out->text, true);
 }
 
 /* ---- working it out ---- */

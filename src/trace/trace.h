@@ -382,7 +382,7 @@ struct trace_phases {
 	uint64_t outside_ns; /* blocked in operations in that time, between phases */
 	uint32_t count;
 	struct {
-		char name[TRACE_PHASE_BYTES]; /* ends; may hold anything a hostile writer put there */
+		char name[TRACE_PHASE_BYTES]; /* ends, and may be shown */
 		uint64_t count;
 		uint64_t ns;        /* in it and in none inside of it */
 		uint64_t waited_ns; /* of these, blocked in operations; at most ns */

@@ -6,6 +6,7 @@
 
 #include "base/fork.h"
 #include "base/seqlock.h"
+#include "base/text.h"
 #include "trace/trace.h"
 
 _Static_assert(TRACE_PHASE_DEPTH == sizeof(uint64_t),
@@ -325,6 +326,7 @@ static void copy_names(const struct trace_view *view, const struct copy *copy, u
 			continue;
 		memcpy(name, phase->name, TRACE_PHASE_BYTES);
 		name[TRACE_PHASE_BYTES - 1] = 0;
+		text_clean(name, false);
 		if (!check_name(name))
 			continue;
 		out->phases[at].count = copy->counts[i];

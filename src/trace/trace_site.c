@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 /* In place of libdwfl's own, which would ask debuginfod servers when the user has set any. */
 static int find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
 			     const char *file, const char *link, GElf_Word crc, char **debug_file)
@@ -166,7 +168,5 @@ void trace_site(const struct trace_view *view, const struct trace_record *record
 	if (!out[0] && record->site)
 		write_address(view, record->site, out, bytes);
 	/* It goes to terminals, and others wrote it. */
-	for (char *c = out; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 127)
-			*c = '?';
+	text_clean(out, false);
 }

@@ -147,6 +147,8 @@ static void label_goes_before_the_address(void **state)
 	assert_int_equal(strlen(site_of(0x10, label)), TRACE_LABEL_BYTES - 1);
 	memcpy(labels[label - 1], "a\033[2Jb", 7);
 	assert_string_equal(site_of(0x10, label), "a?[2Jb");
+	memcpy(labels[label - 1], "a\xc2\x9b[2Jb\xff", 9); /* the same command in two other ways */
+	assert_string_equal(site_of(0x10, label), "a?[2Jb?");
 }
 
 static void modules_are_listed_once(void **state)
