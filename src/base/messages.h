@@ -174,6 +174,8 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_GROUP_CLOSE_PENDING                  \
 	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR, \
 		"the group is closed while %ld operations are under way; they are given up"
+#define MESSAGE_GROUP_LOST \
+	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
 #define MESSAGE_GROUP_BUFFERED                                                                                \
 	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                \
 		"ranks %d and %d both send to each other before they receive (tag %d, received at %s): this " \
@@ -184,8 +186,8 @@ const struct message_help *message_help_find(const char *id);
 		"the handle of %s #%llu was freed, but nobody has asked how it ended"
 #define MESSAGE_GROUP_PART \
 	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
-#define MESSAGE_GROUP_LISTS                                                                         \
-	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                                        \
+#define MESSAGE_GROUP_LISTS                                                        \
+	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                       \
 		"%s: ranks make different groups here: %s; %s; if both are to be " \
 		"made, they are made in a different order"
 #define MESSAGE_GROUP_MANY                  \

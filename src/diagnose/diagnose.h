@@ -232,6 +232,13 @@ void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict
 void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
 		       char *out, size_t bytes);
 
+/* One operation in words: "send #1 to rank 0 (tag 7), called from a.c:10". */
+void diagnose_operation_text(const struct diagnose_record *record, char *out, size_t bytes);
+/* A message: "send #1 of 10 float32 from rank 0 to rank 1 (tag 7), called from a.c:10". `members` of its group, 0: all
+ * ranks. */
+void diagnose_message_text(const struct diagnose_message *message, uint64_t members, char *out,
+			   size_t bytes);
+
 /* "mismatch", "died", …: stable words, for --json and tests. */
 const char *diagnose_cause_name(unsigned cause);
 

@@ -155,7 +155,9 @@ void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "1
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* " of group 5 (ranks 0 and 1)", nothing for that of all ranks. */
 void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record);
-/* The same of a group that need not be in any record. */
+/* The members of a group, empty for that of all ranks and for one that is not known. */
+uint64_t diagnose_members(const struct diagnose_job *job, uint32_t id);
+/* The same as diagnose_write_group, of a group that need not be in any record. */
 void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     uint32_t id);
 /* "all-reduce #58", "probe" */

@@ -6,21 +6,14 @@
 
 #include "diagnose/facts.h"
 
-enum { HINT_MAX = 4 };
+enum { HINT_MAX = 4, MESSAGE_BYTES = 512 };
 
 static void write_message(struct diagnose_writer *writer, const struct diagnose_job *job,
 			  const struct diagnose_message *message)
 {
-	diagnose_write(writer, "send");
-	if (message->seq)
-		diagnose_write(writer, " #%" PRIu64, message->seq);
-	diagnose_write_group_of(writer, job, message->group);
-	diagnose_write(writer, " of %" PRIu64 " %s from rank %d to rank %d (tag %d)", message->count,
-		       trace_dtype_name(message->dtype), message->from, message->to, message->tag);
-	if (message->site[0]) {
-		diagnose_write(writer, ", called from ");
-		diagnose_write_foreign(writer, message->site);
-	}
+	char text[MESSAGE_BYTES];
+	diagnose_message_text(message, diagnose_members(job, message->group), text, sizeof(text));
+	diagnose_write(writer, "%s", text);
 }
 
 enum { OTHER_TAG = 1, OTHER_SOURCE = 2, OTHER_GROUP = 4 }; /* the first is the likeliest slip */

@@ -150,13 +150,20 @@ void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, ")");
 }
 
+uint64_t diagnose_members(const struct diagnose_job *job, uint32_t id)
+{
+	uint64_t members = 0;
+	const struct diagnose_group *known = diagnose_find_group(job, id);
+	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
+		members |= diagnose_bit(known->members[i]);
+	return members;
+}
+
 void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     uint32_t id)
 {
-	struct diagnose_record group = {.record.group = id};
-	const struct diagnose_group *known = diagnose_find_group(job, id);
-	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
-		group.members |= diagnose_bit(known->members[i]);
+	const struct diagnose_record group = {.record.group = id,
+					      .members = diagnose_members(job, id)};
 	diagnose_write_group(writer, &group);
 }
 
@@ -207,4 +214,31 @@ const char *diagnose_process_text(enum diagnose_process process)
 		break;
 	}
 	return "in an unknown state";
+}
+
+void diagnose_operation_text(const struct diagnose_record *record, char *out, size_t bytes)
+{
+	struct diagnose_writer writer;
+	diagnose_writer_init(&writer, out, bytes);
+	diagnose_write_operation(&writer, record);
+	diagnose_write_site(&writer, record);
+	diagnose_write_ellipsis(&writer);
+}
+
+void diagnose_message_text(const struct diagnose_message *message, uint64_t members, char *out,
+			   size_t bytes)
+{
+	struct diagnose_record send = {
+		.record = {.kind = TRACE_SEND, .seq = message->seq, .group = message->group},
+		.members = members};
+	struct diagnose_writer writer;
+	memcpy(send.site, message->site, sizeof(send.site));
+	diagnose_writer_init(&writer, out, bytes);
+	diagnose_write_name(&writer, &send.record);
+	diagnose_write_group(&writer, &send);
+	diagnose_write(&writer, " of %" PRIu64 " %s from rank %d to rank %d (tag %d)",
+		       message->count, trace_dtype_name(message->dtype), message->from, message->to,
+		       message->tag);
+	diagnose_write_site(&writer, &send);
+	diagnose_write_ellipsis(&writer);
 }

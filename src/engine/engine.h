@@ -321,6 +321,12 @@ enum engine_progress engine_point_probe(struct engine *engine, int source, int t
 /* Gives a block back that was received by reference; false if this is none. */
 bool engine_point_give_back(struct engine *engine, void *block);
 
+/* No send or receive is under way, and this rank begins none any more: messages of that source which it has not
+ * received, or that it has sent to one who had closed the group by then. How many, and the oldest; each is told of
+ * once, by either rank. Long ones are not among them, as their sends have failed. */
+int engine_point_lost_from(struct engine *engine, int source, struct mail_envelope *first);
+int engine_point_lost_to(struct engine *engine, int dest, struct mail_envelope *first);
+
 /* A hash of the counts of `size` ranks, for the trace record and for engine_op.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
 

@@ -424,6 +424,8 @@ struct ls_group *group_hold(struct group_world *world, uint32_t id);
 /* All of them, up to TRANSPORT_AREAS; how many. */
 int group_hold_all(struct group_world *world, struct ls_group **out);
 void group_release(struct ls_group *group);
+/* Its members, as ranks of the world; empty if these are all. */
+uint64_t group_members(const struct ls_group *group);
 /* Its rank in the group, -1: no member. */
 int group_rank_of(const struct ls_group *group, int world_rank);
 
@@ -452,6 +454,12 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out);
 /* A new group: nobody has claimed or published anything. */
 void group_cause_begin(const struct ls_group *group);
 struct group_place group_place_of(const struct ls_group *group);
+
+/* ---- lost.c ---- */
+
+/* No operation is under way, and the group, which this rank is about to leave, has not failed: says which messages nobody
+ * will receive; with the setting CHECK the group fails for that. */
+void group_lost_tell(struct ls_group *group);
 
 /* ---- look.c ---- */
 

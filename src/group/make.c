@@ -235,6 +235,7 @@ void group_leave(struct ls_group *group)
 {
 	struct group_world *world = group->world;
 	end_operations(group);
+	group_lost_tell(group);
 	lock_group_acquire(&world->lock);
 	struct ls_group **at = &world->open;
 	while (*at && *at != group)
@@ -324,6 +325,14 @@ int group_hold_all(struct group_world *world, struct ls_group **out)
 void group_release(struct ls_group *group)
 {
 	atomic_fetch_sub(&group->holders, 1);
+}
+
+uint64_t group_members(const struct ls_group *group)
+{
+	uint64_t members = 0;
+	for (int q = 0; q < group->size && group->id != GROUP_WORLD_ID; q++)
+		members |= UINT64_C(1) << group->team.seats[q].world;
+	return members;
 }
 
 int group_rank_of(const struct ls_group *group, int world_rank)

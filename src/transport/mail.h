@@ -88,7 +88,10 @@ _Static_assert(sizeof(struct mail_parcel) == 128, "two cache lines");
 struct mail_box {
 	/* The owner's. */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far */
-	_Atomic uint64_t freed[MAIL_SLOTS];  /* position of the last one taken out of each slot */
+	/* Both's, and only at the end: 2 * the position below which somebody has told of all that is lost, + 1 once the
+	 * owner takes nothing out any more. Only grows. */
+	_Atomic uint64_t told;
+	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_parcel parcels[MAIL_SLOTS];
 };
@@ -155,6 +158,16 @@ const void *transport_mail_payload(const struct mail_box *box, const struct mail
 /* Frees the slot. The caller rings the source. */
 void transport_mail_take(struct mail_box *box, struct mail_in *in,
 			 const struct mail_message *message);
+
+/* ---- messages that nobody will receive: lost.c ---- */
+
+/* The owner takes no message out any more. It looks into the box once more after this. */
+void transport_mail_end(struct mail_box *box);
+bool transport_mail_has_ended(const struct mail_box *box);
+/* Short messages and blocks that lie there for good, at positions below `next`, and of which nobody has been told by this
+ * call before: how many, and what the oldest says of itself. The owner has ended; the caller is it, or the source, which
+ * posts nothing any more. */
+int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
 
 /* Makes a box that nobody uses any more as new. */
 void transport_mail_reset(struct mail_box *box);

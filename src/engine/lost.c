@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What nobody will receive any more, when a group is closed: see transport/lost.c. */
+#include "engine/mailbox.h"
+
+/* Until nothing more is there; sequentially consistent, after the box has ended. */
+static void look_last(struct engine *engine, int source) LOCK_REQUIRES(mail)
+{
+	struct mailbox_peer *peer = &engine->mailbox->peers[source];
+	do
+		engine_mailbox_arrive(engine, source);
+	while ((int64_t)(atomic_load(transport_mail_awaited(peer->from, &peer->in)) -
+			 peer->in.next) >= 0);
+}
+
+int engine_point_lost_from(struct engine *engine, int source, struct mail_envelope *first)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_peer *peer = &mailbox->peers[source];
+	lock_mail_acquire(&mailbox->lock);
+	transport_mail_end(peer->from);
+	look_last(engine, source);
+	int count = peer->unmet_count ? transport_mail_lost(peer->from, peer->in.next, first) : 0;
+	lock_mail_release(&mailbox->lock);
+	return count;
+}
+
+int engine_point_lost_to(struct engine *engine, int dest, struct mail_envelope *first)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_peer *peer = &mailbox->peers[dest];
+	int count = 0;
+	lock_mail_acquire(&mailbox->lock);
+	if (peer->out.posted > 0 && transport_mail_has_ended(peer->to) &&
+	    atomic_load_explicit(&peer->to->taken, memory_order_acquire) != peer->out.posted)
+		count = transport_mail_lost(peer->to, peer->out.next, first);
+	lock_mail_release(&mailbox->lock);
+	return count;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages that lie in a box for good, as its owner has closed the group. Whoever of both closes it later can know: the
+ * owner of what lies there then, the source of what it has sent since. Each is told of once.
+ *
+ *   owner: told |= 1, looks, claims        source: posts its last, told & 1? looks, claims
+ *
+ * all sequentially consistent, so if the owner does not see a message its source sees that the owner has ended. */
+#include "base/seqlock.h"
+#include "transport/mail.h"
+
+void transport_mail_end(struct mail_box *box)
+{
+	atomic_fetch_or(&box->told, 1);
+}
+
+bool transport_mail_has_ended(const struct mail_box *box)
+{
+	return atomic_load(&box->told) & 1;
+}
+
+/* Positions from what is returned to `next` are the caller's to tell of. */
+static uint64_t claim(struct mail_box *box, uint64_t next)
+{
+	uint64_t told = atomic_load(&box->told);
+	while (told >> 1 < next && !atomic_compare_exchange_weak(&box->told, &told, next << 1 | 1))
+		;
+	return told >> 1;
+}
+
+/* Of a long message the send is not over, or was taken back: its source learns it by that. */
+static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *position,
+		    struct mail_envelope *envelope)
+{
+	*position = atomic_load_explicit(&box->slots[slot].held, memory_order_acquire);
+	if (atomic_load_explicit(&box->freed[slot], memory_order_acquire) == *position)
+		return false;
+	seqlock_load(envelope, &box->slots[slot].envelope, sizeof *envelope);
+	return !envelope->parcel || envelope->flags & MAIL_GIVEN;
+}
+
+int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first)
+{
+	uint64_t from = claim(box, next), oldest = next;
+	int count = 0;
+	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
+		struct mail_envelope envelope;
+		uint64_t position;
+		if (!is_lost(box, i, &position, &envelope) || position < from || position >= next)
+			continue;
+		count++;
+		if (position < oldest) {
+			oldest = position;
+			*first = envelope;
+		}
+	}
+	return count;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is lost is told of once, whoever of both asks first, and only once the owner has ended. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "transport/mail.h"
+
+static struct mail_box *box;
+static struct mail_out out;
+static struct mail_in in;
+
+static int set_up(void **state)
+{
+	(void)state;
+	box = aligned_alloc(64, sizeof *box);
+	assert_non_null(box);
+	*box = (struct mail_box){0};
+	transport_mail_out_init(&out);
+	transport_mail_in_init(&in);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	free(box);
+	return 0;
+}
+
+static void post(int tag, uint16_t parcel, uint8_t flags)
+{
+	struct mail_envelope envelope = {.tag = tag, .parcel = parcel, .flags = flags};
+	assert_true(transport_mail_has_room(box, &out, MAIL_SLOTS));
+	transport_mail_post(box, &out, &envelope, NULL, 0);
+}
+
+static void take(void)
+{
+	struct mail_message message;
+	assert_true(transport_mail_look(box, &in, &message));
+	transport_mail_take(box, &in, &message);
+}
+
+static void expect(uint64_t next, int count, int tag)
+{
+	struct mail_envelope first = {.tag = -1};
+	assert_int_equal(transport_mail_lost(box, next, &first), count);
+	assert_int_equal(first.tag, tag);
+}
+
+static void each_is_told_once(void **state)
+{
+	struct mail_message message;
+	(void)state;
+	for (int tag = 1; tag <= 3; tag++)
+		post(tag, 0, 0);
+	take();
+	while (transport_mail_look(box, &in, &message))
+		;
+	assert_false(transport_mail_has_ended(box));
+	transport_mail_end(box);
+	assert_true(transport_mail_has_ended(box));
+	post(4, 0, 0); /* the owner has not seen it */
+	expect(in.next, 2, 2);
+	expect(in.next, 0, -1);
+	expect(out.next, 1, 4);
+	expect(out.next, 0, -1);
+	expect(in.next, 0, -1);
+	transport_mail_reset(box);
+	assert_false(transport_mail_has_ended(box));
+}
+
+static void the_source_may_be_first(void **state)
+{
+	(void)state;
+	post(1, 0, 0);
+	transport_mail_end(box);
+	post(2, 0, 0);
+	expect(out.next, 2, 1);
+	expect(out.next - 1, 0, -1);
+	expect(out.next, 0, -1);
+	assert_true(transport_mail_has_ended(box));
+}
+
+/* The send of a long one has not been over, but that of a block that was handed over has. */
+static void long_ones_are_not_lost(void **state)
+{
+	(void)state;
+	post(1, 1, 0);
+	post(2, 2, MAIL_GIVEN);
+	post(3, 3, MAIL_BLOCKS);
+	transport_mail_end(box);
+	expect(out.next, 1, 2);
+}
+
+/* Slots are used again, and positions passed over. */
+static void among_many(void **state)
+{
+	(void)state;
+	post(1000, 0, 0);
+	for (int i = 0; i < 3 * MAIL_SLOTS; i++) {
+		struct mail_message message;
+		post(i, 0, 0);
+		do
+			assert_true(transport_mail_look(box, &in, &message));
+		while (message.envelope.tag == 1000);
+		transport_mail_take(box, &in, &message);
+	}
+	transport_mail_end(box);
+	expect(in.next, 1, 1000);
+	expect(out.next, 0, -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(each_is_told_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_source_may_be_first, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(long_ones_are_not_lost, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(among_many, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
