@@ -27,9 +27,13 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
  * copy as those of ls_alloc are: a memfd, a file in /dev/shm, a tensor in shared memory. `address` is where
  * this process has mapped `bytes` of `fd` from `offset` on, with MAP_SHARED, readable and writable; address
  * and offset are multiples of the page size. A rank that has none passes bytes 0 and takes part.
- * The memory must stay mapped, and the file must not be cut, until ls_deregister or ls_group_close; the
- * descriptor may be closed when the call has returned. The same memory again registers nothing, which
+ * The descriptor may be closed when the call has returned. The same memory again registers nothing, which
  * registered_again of ls_memory_stats counts. At most 64 ranges of each rank, over the life of the group.
+ * It ends with ls_deregister, with the groups, or with the mapping: a call that is given a buffer in the range
+ * asks the system whether this part of the file is mapped there still. If other memory is, or none, the
+ * registration has ended, which LS-MEMORY-GONE says once, and the buffer is plain like any other. As with any
+ * buffer its memory must stay while an operation uses it; and the file must not be cut. Before Linux 6.11 the
+ * question takes long: there buffers of less than 1 MiB stay plain.
  * After a failed operation such memory cannot be taken away from a peer that is stopped, as others share
  * it: then the call that failed says so (LS-MEMORY-DETACH).
  *
@@ -40,9 +44,10 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
 LS_EXPORT LS_CHECKED ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd,
 					   uint64_t offset);
 
-/* Buffers in the range that was registered at `address` are plain memory from now on. Local, any thread;
- * no operation may be using them. Peers keep their mapping until they close the group. Errors:
- * LS_BAD_ARGUMENT if no range of this rank begins at `address`. */
+/* Buffers in the range that was registered at `address` are plain memory from now on; to be called before it is
+ * unmapped. Local, any thread, does not block; what is under way goes on as it has begun. Peers keep their
+ * mapping until they close the group. Errors: LS_BAD_ARGUMENT if this rank has registered no range that begins
+ * at `address`, or ended that registration before. */
 LS_EXPORT LS_CHECKED ls_status ls_deregister(ls_group *group, const void *address);
 
 /* What a group has taken of memory. */

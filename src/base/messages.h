@@ -87,6 +87,11 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_MEMORY_PEER_REGION                  \
 	"LS-MEMORY-PEER-REGION", SETTING_LOG_ERROR, \
 		"the memory that rank %d (pid %d) registers cannot be mapped here: %s: %s"
+#define MESSAGE_MEMORY_GONE                                                                              \
+	"LS-MEMORY-GONE", SETTING_LOG_WARN,                                                              \
+		"the %zu bytes that were registered at %p are no longer mapped there, as the buffer of " \
+		"%zu bytes at %p shows; they count as plain memory from now on. Call ls_deregister "     \
+		"before such memory is unmapped"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
 		"rank %d has another %s than rank 0; all ranks of a job need the same"

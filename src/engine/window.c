@@ -80,6 +80,11 @@ static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_bu
 	enum transport_window *window = input ? &op->input_window : &op->output_window;
 	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
 	*window = TRANSPORT_WINDOW_ARENA;
+	if (!input && op->input_window == TRANSPORT_WINDOW_ARENA && caller == op->input &&
+	    bytes == op->input_bytes) { /* in place: looked up already */
+		*offset = op->input_offset;
+		return true;
+	}
 	if ((input && op->input_block) || is_mapped(engine, caller, bytes, offset))
 		return true;
 	if (!is_readable(engine, op, buffer, bytes))

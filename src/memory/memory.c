@@ -76,7 +76,7 @@ static size_t table_bytes(const struct memory *memory)
 ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int rank)
 {
 	size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-	*memory = (struct memory){.fd = -1, .page_bytes = page_bytes};
+	*memory = (struct memory){.fd = -1, .maps = -1, .page_bytes = page_bytes};
 	memory->bytes = bytes / page_bytes * page_bytes;
 	memory->generation = fork_generation();
 	ls_status status = memory_arena_open(memory->bytes, job, rank, &memory->base, &memory->fd);
@@ -88,7 +88,7 @@ ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int ran
 		MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, "mmap", strerror(errno));
 		munmap(memory->base, memory->bytes);
 		close(memory->fd);
-		*memory = (struct memory){.fd = -1};
+		*memory = (struct memory){.fd = -1, .maps = -1};
 		return LS_OUT_OF_MEMORY;
 	}
 	memory->table = table;
@@ -107,7 +107,9 @@ void memory_fini(struct memory *memory)
 	}
 	munmap(memory->table, table_bytes(memory));
 	close(memory->fd);
-	*memory = (struct memory){.fd = -1};
+	if (memory->maps >= 0)
+		close(memory->maps);
+	*memory = (struct memory){.fd = -1, .maps = -1};
 }
 
 static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK_REQUIRES(memory)
@@ -308,8 +310,8 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 						      memory->page_bytes);
 		if (error)
 			return error;
-		for (struct memory_block *block = &memory->table[page];
-		     block < &memory->table[end]; block++)
+		for (struct memory_block *block = &memory->table[page]; block < &memory->table[end];
+		     block++)
 			block->page_detached = true;
 	}
 	return 0;

@@ -44,7 +44,8 @@ struct memory {
 	uint64_t misses LOCK_GUARDED(memory);
 	struct memory_block *free_lists[MEMORY_CLASSES] LOCK_GUARDED(memory);
 	struct memory_block *table; /* one entry per page; entries are guarded by the lock too */
-	_Atomic int region_count;   /* grows */
+	int maps; /* of memory_maps_open, for the regions; made with the first, closed if not -1 */
+	_Atomic int region_count; /* grows */
 	struct memory_region regions[MEMORY_REGIONS];
 };
 
@@ -75,7 +76,8 @@ bool memory_is_block(struct memory *memory, const void *address, size_t bytes) L
 
 /* True, with the offset that peers use, if [address, address + bytes) lies in arena memory that was handed
  * out and that peers still see, or in one region that all have mapped: one range compare, a look at each page
- * once something has been detached, and at each region if there are any. */
+ * once something has been detached, and at each region if there are any. In a region it takes a system call, of
+ * less than a microsecond, that asks whether the region is still there. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 	LOCK_AVOIDS(memory);
 /* The same where it is enough that these peers, bit q for world rank q, have mapped the region. */
@@ -87,8 +89,8 @@ bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
  * lost, also not of a thread that writes meanwhile. The block it lies in stays usable for its owner, but
  * memory_offset is false for those pages, and after memory_free it is never handed out again. For a failed
  * operation whose peers have not said that they are done. May be repeated. Errors: LS_BAD_ARGUMENT if the
- * range is not live memory of the arena (a region is the program's, which shares it with others); LS_OUT_OF_MEMORY, with a message; then nothing has changed for the pages that
- * could not be copied. */
+ * range is not live memory of the arena (a region is the program's, which shares it with others);
+ * LS_OUT_OF_MEMORY, with a message; then nothing has changed for the pages that could not be copied. */
 LS_CHECKED ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	LOCK_AVOIDS(memory);
 

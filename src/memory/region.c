@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Regions: finding out whether memory is what the caller says it is, and mapping that of peers. Nothing
- * here is on the path of an operation but memory_region_offset and memory_region_view_at. */
+ * Regions: finding out whether memory is what the caller says it is, and still is, and mapping that of peers.
+ * Nothing here is on the path of an operation but memory_region_offset and memory_region_view_at. */
 #include "memory/region.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "memory/maps.h"
 #include "memory/memory.h"
 
 /* ---- of this process ---- */
@@ -22,36 +21,6 @@ static ls_status bad(const char *why)
 {
 	MESSAGE_SAY(MESSAGE_MEMORY_REGION, why);
 	return LS_BAD_ARGUMENT;
-}
-
-/* How many bytes from `at` on one line of /proc/self/maps shows to be the file's; 0: none of them. */
-static size_t covered_by(const char *line, uintptr_t at, uintptr_t base,
-			 const struct memory_region_name *name)
-{
-	uint64_t begin, end, offset, inode;
-	unsigned major_number, minor_number;
-	char rights[5];
-	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &begin, &end,
-		   rights, &offset, &major_number, &minor_number, &inode) != 7)
-		return 0;
-	bool right = at >= begin && at < end && strncmp(rights, "rw", 2) == 0 && rights[3] == 's' &&
-		     makedev(major_number, minor_number) == name->device && inode == name->inode &&
-		     offset + (at - begin) == name->file_offset + (at - base);
-	return right ? end - at : 0;
-}
-
-/* Lines are sorted, so one pass finds a mapping that is in several pieces. */
-static bool is_mapped(const void *address, const struct memory_region_name *name)
-{
-	uintptr_t base = (uintptr_t)address, at = base;
-	char line[512];
-	FILE *maps = fopen("/proc/self/maps", "re");
-	if (!maps)
-		return false;
-	while (at - base < name->bytes && fgets(line, sizeof line, maps))
-		at += covered_by(line, at, base, name);
-	fclose(maps);
-	return at - base >= name->bytes;
 }
 
 ls_status memory_region_check(const void *address, size_t bytes, int fd, uint64_t file_offset,
@@ -72,7 +41,8 @@ ls_status memory_region_check(const void *address, size_t bytes, int fd, uint64_
 		return bad("the file ends before offset + bytes");
 	name->device = file.st_dev;
 	name->inode = file.st_ino;
-	if (!is_mapped(address, name))
+	struct memory_maps_file part = {name->device, name->inode, file_offset, .writable = true};
+	if (!memory_maps_show(-1, address, bytes, &part))
 		return bad("address is not a shared mapping (MAP_SHARED, readable and writable) of "
 			   "this part of the file");
 	return LS_OK;
@@ -110,6 +80,8 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 		return NULL;
 	}
 	uint64_t offset = memory->bytes;
+	if (count == 0)
+		memory->maps = memory_maps_open();
 	if (count > 0) {
 		const struct memory_region_name *last = &memory->regions[count - 1].name;
 		offset = last->offset + last->bytes;
@@ -127,19 +99,37 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 void memory_region_show(struct memory_region *region, uint64_t peers)
 {
 	atomic_fetch_or_explicit(&region->peers, peers, memory_order_release);
+	atomic_store_explicit(&region->registered, true, memory_order_relaxed);
 	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
 }
 
 bool memory_region_remove(struct memory *memory, const void *address)
 {
 	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	bool removed = false;
 	for (int i = 0; i < count; i++) {
 		struct memory_region *region = &memory->regions[i];
-		if (region->address == address && live_bytes(region) > 0) {
-			atomic_store_explicit(&region->live_bytes, 0, memory_order_release);
-			return true;
-		}
+		if (region->address != address || !atomic_exchange(&region->registered, false))
+			continue;
+		atomic_store_explicit(&region->live_bytes, 0, memory_order_release);
+		removed = true;
 	}
+	return removed;
+}
+
+/* Whether the program still has the region's file, and no other memory, where peers believe this part of it to
+ * be. If not, the region ends. */
+static bool is_there(const struct memory *memory, struct memory_region *region, size_t from,
+		     size_t bytes)
+{
+	const struct memory_region_name *name = &region->name;
+	unsigned char *at = region->address + from;
+	struct memory_maps_file part = {name->device, name->inode, name->file_offset + from, false};
+	if (memory_maps_show(memory->maps, at, bytes, &part))
+		return true;
+	if (atomic_exchange(&region->live_bytes, 0) > 0)
+		MESSAGE_SAY(MESSAGE_MEMORY_GONE, (size_t)name->bytes, (void *)region->address,
+			    bytes, (void *)at);
 	return false;
 }
 
@@ -148,11 +138,13 @@ bool memory_region_offset(struct memory *memory, const void *address, size_t byt
 {
 	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
 	for (int i = 0; i < count; i++) {
-		const struct memory_region *region = &memory->regions[i];
+		struct memory_region *region = &memory->regions[i];
 		size_t length = live_bytes(region);
 		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
-		if (length > 0 && from <= length && bytes <= length - from &&
-		    !(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire))) {
+		bool inside = length > 0 && from <= length && bytes <= length - from &&
+			      !(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire));
+		if (inside && (memory->maps >= 0 || bytes >= MEMORY_LONG_LOOK_BYTES) &&
+		    is_there(memory, region, from, bytes)) {
 			*offset = region->name.offset + from;
 			return true;
 		}

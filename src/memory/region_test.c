@@ -14,7 +14,7 @@
 #include "base/capture.h"
 #include "memory/memory.h"
 
-enum { PAGES = 8 };
+enum { PAGES = 260 }; /* more than MEMORY_LONG_LOOK_BYTES, also without the first two */
 
 /* A file of PAGES pages, mapped from its page `first` on. */
 struct file {
@@ -205,6 +205,192 @@ static void what_a_peer_names_is_checked(void **state)
 	drop_file(&file);
 }
 
+/* ---- mappings that the program takes away without a word ---- */
+
+static void map_over(void *address, size_t bytes, int flags, int fd, size_t offset)
+{
+	assert_ptr_equal(
+		mmap(address, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, (off_t)offset),
+		address);
+}
+
+static void unmap(struct file *file)
+{
+	assert_int_equal(munmap(file->base, file->bytes), 0);
+}
+
+static void map_nothing_over_it(struct file *file)
+{
+	map_over(file->base, file->bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void map_another_file(struct file *file)
+{
+	struct file other = make_file(0);
+	map_over(file->base, file->bytes, MAP_SHARED, other.fd, file->page);
+	drop_file(&other);
+}
+
+static void map_a_copy(struct file *file)
+{
+	map_over(file->base, file->bytes, MAP_PRIVATE, file->fd, file->page);
+}
+
+static void map_another_part(struct file *file)
+{
+	map_over(file->base, file->bytes, MAP_SHARED, file->fd, 0);
+}
+
+static void replace_a_page(struct file *file)
+{
+	map_over(file->base + 5 * file->page, file->page, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void replace_the_last_page(struct file *file)
+{
+	map_over(file->base + file->bytes - file->page, file->page, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		 0);
+}
+
+static void move(struct file *file)
+{
+	struct file other = make_file(1);
+	assert_ptr_equal(mremap(file->base, file->bytes, file->bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+				other.base),
+			 other.base);
+	drop_file(&other);
+}
+
+static void map_it_again(struct file *file)
+{
+	unmap(file);
+	map_over(file->base, file->bytes, MAP_SHARED, file->fd, file->page);
+}
+
+static void split(struct file *file)
+{
+	assert_int_equal(mprotect(file->base + 3 * file->page, file->page, PROT_READ), 0);
+	assert_int_equal(madvise(file->base + 9 * file->page, file->page, MADV_DONTFORK), 0);
+}
+
+static const struct {
+	void (*change)(struct file *file);
+	size_t unused_pages; /* at the end of the buffer that is used afterwards */
+	bool there;
+} changes[] = {
+	{unmap, 0, false},
+	{map_nothing_over_it, 0, false},
+	{map_another_file, 0, false},
+	{map_a_copy, 0, false},
+	{map_another_part, 0, false},
+	{replace_a_page, 0, false},
+	{replace_the_last_page, 0, false},
+	{replace_the_last_page, 1, true},
+	{move, 0, false},
+	{map_it_again, 0, true},
+	{split, 0, true},
+};
+
+static struct memory_region *add_region(struct memory *memory, const struct file *file,
+					size_t offset)
+{
+	struct memory_region_name name;
+	assert_int_equal(memory_region_check(file->base, file->bytes, file->fd, offset, &name),
+			 LS_OK);
+	struct memory_region *region = memory_region_add(memory, file->base, &name);
+	assert_non_null(region);
+	memory_region_show(region, MEMORY_ALL_PEERS);
+	return region;
+}
+
+/* listed: as on a system that gives no answer but the whole list. */
+static void change_and_look(size_t i, bool listed)
+{
+	struct memory memory;
+	struct file file = make_file(1);
+	struct capture capture;
+	uint64_t offset, count, bytes;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	add_region(&memory, &file, file.page);
+	if (listed && memory.maps >= 0) {
+		close(memory.maps);
+		memory.maps = -1;
+	}
+	size_t used = file.bytes - changes[i].unused_pages * file.page;
+	assert_true(memory_offset(&memory, file.base, used, &offset));
+	changes[i].change(&file);
+	capture_begin(&capture);
+	assert_int_equal(memory_offset(&memory, file.base, used, &offset), changes[i].there);
+	assert_int_equal(memory_offset(&memory, file.base, used, &offset), changes[i].there);
+	const char *said = strstr(capture_end(&capture), "no longer mapped");
+	assert_int_equal(said == NULL, changes[i].there);
+	assert_true(!said || !strstr(said + 1, "no longer mapped")); /* once */
+	memory_regions(&memory, &count, &bytes);
+	assert_int_equal(count, changes[i].there);
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
+static void a_region_ends_with_its_mapping(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+		change_and_look(i, false);
+		change_and_look(i, true);
+	}
+}
+
+static void short_buffers_are_plain_where_a_look_is_long(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct file file = make_file(1);
+	uint64_t offset, count, bytes;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	add_region(&memory, &file, file.page);
+	if (memory.maps >= 0)
+		close(memory.maps);
+	memory.maps = -1;
+	assert_false(memory_offset(&memory, file.base, MEMORY_LONG_LOOK_BYTES - 1, &offset));
+	assert_true(memory_offset(&memory, file.base, MEMORY_LONG_LOOK_BYTES, &offset));
+	memory_regions(&memory, &count, &bytes);
+	assert_int_equal(count, 1);
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
+/* The new one is found, whether a look has ended the old one or not, and no trace of either is left. */
+static void a_new_region_lies_where_one_was(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct file file = make_file(0), other = make_file(0);
+	struct capture capture;
+	uint64_t offset, count, bytes;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	uint64_t first = add_region(&memory, &file, 0)->name.offset;
+	map_over(file.base, file.bytes, MAP_SHARED, other.fd, 0);
+	int fd = file.fd;
+	file.fd = other.fd;
+	uint64_t second = add_region(&memory, &file, 0)->name.offset;
+	file.fd = fd;
+	capture_begin(&capture);
+	assert_true(memory_offset(&memory, file.base + 8, 8, &offset));
+	capture_end(&capture);
+	assert_true(offset == second + 8 && second != first);
+	memory_regions(&memory, &count, &bytes);
+	assert_int_equal(count, 1);
+
+	map_over(file.base, file.bytes, MAP_SHARED, file.fd, 0);
+	add_region(&memory, &file, 0);
+	assert_true(memory_region_remove(&memory, file.base));
+	memory_regions(&memory, &count, &bytes);
+	assert_int_equal(count, 0);
+	memory_fini(&memory);
+	drop_file(&file);
+	drop_file(&other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -212,6 +398,9 @@ int main(void)
 		cmocka_unit_test(buffers_are_found_and_seen),
 		cmocka_unit_test(places_run_out_and_never_overlap),
 		cmocka_unit_test(what_a_peer_names_is_checked),
+		cmocka_unit_test(a_region_ends_with_its_mapping),
+		cmocka_unit_test(short_buffers_are_plain_where_a_look_is_long),
+		cmocka_unit_test(a_new_region_lies_where_one_was),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

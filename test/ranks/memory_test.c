@@ -51,6 +51,23 @@ static void sum_in(ls_group *group, void *memory)
 		CHECK(buffer[i] == size * (i % 1000) + size * (size - 1) / 2);
 }
 
+/* What is under way goes on, and a rank that deregisters does not disturb the others. */
+static void deregister_meanwhile(ls_group *group, void *memory)
+{
+	int32_t *buffer = memory;
+	int rank = ls_group_rank(group), size = ls_group_size(group);
+	ls_op *op;
+	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	for (int i = 0; i < COUNT; i++)
+		buffer[i] = rank + 1;
+	OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT32, LS_SUM, &options));
+	OK(ls_deregister(group, memory));
+	OK(ls_wait(op, 0));
+	ls_op_free(op);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(buffer[i] == size * (size + 1) / 2);
+}
+
 /* Run with LOCKSTEP_REMOTE=off, so that what is not registered is copied. */
 void register_shared_memory(struct runner_rank *self)
 {
@@ -86,7 +103,7 @@ void register_shared_memory(struct runner_rank *self)
 	CHECK(blocks_taken(group) == taken);
 	free(got);
 
-	OK(ls_deregister(group, memory));
+	deregister_meanwhile(group, memory);
 	GIVES(LS_BAD_ARGUMENT, ls_deregister(group, memory));
 	CHECK(stats_of(group).registered == 0);
 	taken = blocks_taken(group);
@@ -117,6 +134,85 @@ void register_together_or_not(struct runner_rank *self)
 	OK(ls_register(group, other, BYTES, fd, 0));
 	CHECK(stats_of(group).registered == 2);
 	sum_in(group, other);
+	ls_group_close(group);
+}
+
+/* ---- registered memory that is gone ---- */
+
+/* What a program does that frees its shared memory and forgets ls_deregister: now other memory is there. */
+static void replace(unsigned char *memory, int fd)
+{
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+	CHECK(mmap(memory, BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == memory);
+}
+
+/* To the next rank, from the one before, in `memory` both. */
+static void pass_on(ls_group *group, unsigned char *memory)
+{
+	int rank = ls_group_rank(group), size = ls_group_size(group);
+	int to = (rank + 1) % size, from = (rank + size - 1) % size;
+	size_t half = BYTES / 2;
+	ls_op *receive;
+	struct ls_op_options options = {.size = sizeof options, .op = &receive};
+	memset(memory, 'a' + rank, half);
+	memset(memory + half, 0, half);
+	OK(ls_recv(group, memory + half, half, LS_UINT8, from, &options));
+	OK(ls_send(group, memory, half, LS_UINT8, to, NULL));
+	OK(ls_wait(receive, 0));
+	ls_op_free(receive);
+	for (size_t i = 0; i < half; i++)
+		CHECK(memory[i] == 'a' + rank && memory[half + i] == 'a' + from);
+}
+
+/* On all ranks or on one, found by a collective or by a message: the data are right, and the registration has
+ * ended where its memory has. */
+void registered_memory_is_gone(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	for (int turn = 0; turn < 6; turn++) {
+		int fd;
+		unsigned char *memory = map_memfd(&fd, BYTES);
+		bool gone = turn < 2 || self->rank == turn % self->size;
+		OK(ls_register(group, memory, BYTES, fd, 0));
+		sum_in(group, memory);
+		pass_on(group, memory);
+		CHECK(stats_of(group).registered == 1);
+		if (gone)
+			replace(memory, -1);
+		for (int use = 0; use < 4; use++)
+			if ((turn + use) % 2)
+				sum_in(group, memory);
+			else
+				pass_on(group, memory);
+		CHECK(stats_of(group).registered == !gone);
+		OK(ls_deregister(group, memory));
+		GIVES(LS_BAD_ARGUMENT, ls_deregister(group, memory));
+		OK(ls_barrier(group, NULL));
+		CHECK(munmap(memory, BYTES) == 0 && close(fd) == 0);
+	}
+	ls_group_close(group);
+}
+
+/* Run with LOCKSTEP_REMOTE=off. Other shared memory where some was: it is what peers reach. */
+void register_over_memory_that_is_gone(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int fds[2];
+	unsigned char *memory = map_memfd(&fds[0], BYTES);
+	CHECK(munmap(map_memfd(&fds[1], BYTES), BYTES) == 0);
+	uint64_t taken = blocks_taken(group);
+	for (int i = 0; i < 4; i++) {
+		if (i > 0)
+			replace(memory, fds[i % 2]);
+		OK(ls_register(group, memory, BYTES, fds[i % 2], 0));
+		if (i < 3)
+			sum_in(group, memory);
+	}
+	CHECK(blocks_taken(group) == taken);
+	OK(ls_deregister(group, memory));
+	CHECK(stats_of(group).registered == 0);
+	sum_in(group, memory);
+	CHECK(blocks_taken(group) > taken);
 	ls_group_close(group);
 }
 

@@ -90,6 +90,9 @@ const struct runner_test runner_tests[] = {
 
 	SETTING(register_shared_memory, "never_remote", "REMOTE=off", FEW),
 	TEST(register_together_or_not, R(1) | FEW),
+	TEST(registered_memory_is_gone, FEW),
+	SETTING(registered_memory_is_gone, "never_remote", "REMOTE=off", FEW),
+	SETTING(register_over_memory_that_is_gone, "never_remote", "REMOTE=off", FEW),
 	SETTING(plain_memory_is_read, "always_remote", "REMOTE=always", FEW),
 	{.name = "plain_memory_refused_eperm",
 	 .run = plain_memory_refused_eperm,
