@@ -60,7 +60,8 @@ class Communicator:
     """A group that is open until close(). Threads: any, and handlers of signals, which run between any two steps.
 
     Each thread in a call of the library is in `inside`, or in `waiting` if it waits for a Work or asks for one, once
-    for each such call, as a handler may call while its thread is in another one. The group stays until both are empty.
+    for each such call, as a handler may call while its thread is in another one. Those in a local call, as finalisers
+    make, are in `visits`. The group stays until all are empty.
     """
 
     def __init__(self, handle, rank, size, parent=None):
@@ -72,10 +73,12 @@ class Communicator:
         self.process = os.getpid()  # a forked child has nothing of its own to close
         self.inside = []
         self.waiting = []
+        self.visits = []
         self.deferred = None  # why it is closed as soon as the thread that closes it is in no call
         self.pending = {}  # id → Work, so that buffers live as long as operations
         self.sweep_at = 2 * SWEEP
         self.lock = threading.RLock()  # of the works
+        self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one
 
     # ---- making ----
@@ -116,6 +119,32 @@ class Communicator:
             if self.deferred is not None:
                 self.close_deferred()
         return Communicator(handle, ranks.index(self.rank), len(ranks), self)
+
+    # ---- calls that give no handle ----
+
+    def enter(self, function, *arguments):
+        """The status of a call that waits for the other ranks."""
+        me = threading.get_ident()
+        try:
+            self.inside.append(me)
+            return function(self.handle, *arguments)
+        finally:
+            self.inside.remove(me)
+            if self.deferred is not None:
+                self.close_deferred()
+
+    def visit(self, function, *arguments):
+        """The status of a local call, from any thread, also of a finaliser; None if the group is not open. Memory is
+        that of all groups which come of one, so another one of them will do."""
+        me = threading.get_ident()
+        try:
+            self.visits.append(me)
+            # No handler of a signal runs between the look at the handle and the call.
+            if self.handle is not None:
+                return function(self.handle, *arguments)
+        finally:
+            self.visits.remove(me)
+        return self.parent.visit(function, *arguments) if self.parent is not None else None
 
     # ---- errors ----
 
@@ -209,7 +238,7 @@ class Communicator:
             time.sleep(0.001)
         for work in list(self.pending.values()):
             work.settle()
-        while self._others(self.waiting):
+        while self._others(self.waiting) or self._others(self.visits):
             time.sleep(0.001)
         if self.pump is not None:
             self.pump.stop()

@@ -139,6 +139,7 @@ _FUNCTIONS = {
     "ls_alloc": (c_int, [c_void_p, c_size_t, c_void_p]),
     "ls_free": (c_int, [c_void_p, c_void_p]),
     "ls_register": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64]),
+    "ls_deregister": (c_int, [c_void_p, c_void_p]),
     "ls_memory_stats": (c_int, [c_void_p, c_void_p]),
     "ls_phase_begin": (c_int, [c_void_p, c_char_p]),
     "ls_phase_end": (c_int, [c_void_p, c_char_p]),

@@ -87,6 +87,64 @@ def test_share(ranks):
         assert registered == 1 and value == 1.0 and shared
 
 
+def share_and_free():
+    """What is registered: with a tensor twice, with a view of it alone, with nothing, with another tensor."""
+    registered = []
+    tensor = torch.ones(1 << 22)
+    assert lockstep.torch.share(tensor) and lockstep.torch.share(tensor[1:])
+    registered.append(stats().registered)
+    first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    view = tensor.view(2, -1)[1]
+    del tensor
+    gc.collect()
+    registered.append(stats().registered)
+    dist.all_reduce(view)
+    assert (view == 2).all()
+    del view
+    gc.collect()
+    registered.append(stats().registered)
+    kept, inside = [], 0
+    while not inside and len(kept) < 500:
+        kept.append(torch.full((1 << 17,), float(dist.get_rank() + 1)))
+        inside = first <= kept[-1].data_ptr() and kept[-1].data_ptr() + kept[-1].nbytes <= end
+    dist.all_reduce(kept[-1])
+    assert (kept[-1] == 3).all()
+    assert lockstep.torch.share(kept[0])
+    registered.append(stats().registered)
+    return registered
+
+
+def test_a_registration_ends_with_the_storage(ranks, capfd):
+    assert ranks(2, share_and_free, fresh=True) == [[1, 1, 0, 1]] * 2
+    assert "LS-" not in capfd.readouterr().err
+
+
+def share_in_a_group():
+    """Memory belongs to all groups: what outlives the one that it came from ends all the same."""
+    group = dist.new_group()
+    tensor, block = torch.ones(100_000), lockstep.torch.ones(100_000, group=group)
+    assert lockstep.torch.share(tensor, group)
+    dist.destroy_process_group(group)
+    before = stats()
+    dist.all_reduce(tensor)
+    dist.all_reduce(block)
+    assert (tensor == 2).all() and (block == 2).all()
+    del tensor, block
+    gc.collect()
+    left = tensor_left = torch.ones(100_000)
+    assert lockstep.torch.share(left)
+    after = stats()
+    dist.destroy_process_group()
+    del left, tensor_left
+    gc.collect()
+    return before.registered, after.registered, before.live_bytes - after.live_bytes >= 400_000
+
+
+def test_memory_outlives_the_group_it_came_from(ranks, capfd):
+    assert ranks(2, share_in_a_group, fresh=True) == [(1, 1, True)] * 2
+    assert "LS-" not in capfd.readouterr().err
+
+
 def without_a_group():
     with pytest.raises(lockstep.BadArgument, match="open one first"):
         lockstep.torch.empty(3)
@@ -106,6 +164,25 @@ def train_model(hook):
     losses = train(model, steps=5)
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return losses, gradients, stats().registered - before, [gradient.is_shared() for gradient in gradients]
+
+
+def drop_model():
+    """Gradients are views of buckets, and buckets of the hook's state; with both gone nothing is registered."""
+    model = nn.parallel.DistributedDataParallel(seeded(Model), gradient_as_bucket_view=True, bucket_cap_mb=0.001)
+    state = lockstep.torch.MappedBuckets()
+    model.register_comm_hook(state, lockstep.torch.mapped_buckets)
+    train(model, steps=5)
+    gc.collect()
+    counts = stats().registered, len(state.shared)
+    del model, state
+    gc.collect()
+    return *counts, stats().registered
+
+
+def test_buckets_end_with_the_model(ranks):
+    """DistributedDataParallel makes its buckets anew after the first step: those of before are no more."""
+    for registered, buckets, left in ranks(2, drop_model, fresh=True):
+        assert registered == buckets > 1 and left == 0
 
 
 def test_buckets_that_peers_reach(ranks):

@@ -10,9 +10,12 @@ from lockstep import errors
 from lockstep._library import C, OK
 
 
-def _free(communicator, address):
-    if communicator.handle is not None:
-        C.ls_free(communicator.handle, address)
+def _at_end_of(owner, function, *arguments):
+    """A finaliser. It may run in any thread, at any point of the program, and not at all once the interpreter ends, as
+    groups end then."""
+    finaliser = weakref.finalize(owner, function, *arguments)
+    finaliser.atexit = False
+    return finaliser
 
 
 def _communicator(group):
@@ -41,11 +44,10 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
     if count == 0:
         return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
     address = ctypes.c_void_p()
-    status = C.ls_alloc(communicator.handle, count * dtype.itemsize, ctypes.byref(address))
-    communicator.check(status)
+    communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
     kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
     block = kind.from_address(address.value)
-    weakref.finalize(block, _free, communicator, address.value).atexit = False
+    _at_end_of(block, communicator.visit, C.ls_free, address.value)
     tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
     return tensor.requires_grad_(requires_grad)
 
@@ -81,19 +83,41 @@ def tensor(data, *, dtype=None, group=None, requires_grad=False):
 # ---- memory that is there already ----
 
 
+def _deregister(communicator, address):
+    communicator.shared.pop(address, None)
+    communicator.visit(C.ls_deregister, address)
+
+
+def _deregister_with(storage, communicator):
+    """The registration ends with the storage, of which views may live on when the tensor is gone; one for each."""
+    while communicator.parent is not None:
+        communicator = communicator.parent  # memory is registered for all groups
+    address = storage.data_ptr()
+    before = communicator.shared.get(address)
+    alive = before.peek() if before is not None else None
+    if alive is not None and alive[0] is storage:
+        return
+    if before is not None:
+        before.detach()  # what was there has lost its memory, and must not end what is there now
+    communicator.shared[address] = _at_end_of(storage, _deregister, communicator, address)
+
+
 def share(buffer, group=None):
     """Moves the tensor's storage into shared memory, where it stays for all that look at it, and shows it to the other
-    ranks. Collective: all ranks share a tensor of theirs at the same point. True if peers reach it now; False if the
-    system, or the limit of 64 ranges of a rank, does not allow that: then everything works as before, with copies."""
+    ranks until it is freed. Collective: all ranks share a tensor of theirs at the same point. True if peers reach it now;
+    False if the system, or the limit of 64 ranges of a rank, does not allow that: then everything works as before, with
+    copies."""
     communicator = _communicator(group)
     storage = buffer.untyped_storage()
     descriptor, size = -1, 0
     if storage.nbytes():
         # It belongs to the storage, and has no name in any file system.
         descriptor, size = storage._share_fd_cpu_()
-    status = C.ls_register(communicator.handle, storage.data_ptr(), size, descriptor, 0)
+    status = communicator.enter(C.ls_register, storage.data_ptr(), size, descriptor, 0)
     if status != OK and not issubclass(errors.class_of(status), errors.CallError):
         raise communicator.error(status)
+    if status == OK and size:
+        _deregister_with(storage, communicator)
     return status == OK
 
 

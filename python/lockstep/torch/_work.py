@@ -365,3 +365,4 @@ class Pump:
                 self._led = True
                 work = self._queue.popleft()
             work.settle(self._pass_on)
+            del work  # a thread that sleeps keeps no tensors
