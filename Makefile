@@ -46,8 +46,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message
-	@tools/setup check
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message
 	@meson compile -C $(BUILD) plan-nightly
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
@@ -84,10 +83,17 @@ tidy: ## clang-tidy on the sources; a few minutes
 clean: ## removes build/
 	@rm -rf build
 
+# With the test programs, also where it was set up before their framework was installed.
+release-tests:
+	@tools/setup check
+	@[ ! -f $(BUILD)/build.ninja ] || [ -d $(BUILD)/test/ranks ] || meson setup --reconfigure $(BUILD) >/dev/null
+	@$(MAKE) --no-print-directory release
+
 release:
 	@tools/setup
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
 .PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite asan tsan nightly bench bench-torch \
-	campaign-torch install format tidy clean release
+	campaign-torch install format tidy clean release \
+	release-tests
