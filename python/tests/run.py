@@ -19,7 +19,7 @@ def main(build, arguments):
         return SKIPPED
     paths = {"LD_LIBRARY_PATH": os.path.abspath(build), "PYTHONPATH": os.path.join(ROOT, "python")}
     program = subprocess.Popen(
-        [os.path.join(ROOT, "build", "venv", "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        [os.path.join(ROOT, "build", "venv", "bin", "python"), "-m", "pytest", "-v", "-p", "no:cacheprovider"]
         + (arguments or ["python/tests"]),
         cwd=ROOT,
         env={**os.environ, **paths},

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""tools/verify with a Meson that only pretends: what is said while tests run, what of failures, what is counted."""
+
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stdout
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+
+# Logs and prints what it is told.
+MESON = """#!/bin/sh
+case "$1" in
+setup) mkdir -p "$2" ;;
+compile) echo '[1/2] first'; echo '[2/2] second'; exit %(compile)d ;;
+test)
+	cd "$3" && mkdir -p meson-logs && cp told/log meson-logs/testlog.json && cat told/lines
+	exit %(test)d ;;
+esac
+"""
+
+
+class VerifyTest(unittest.TestCase):
+    def setUp(self):
+        loader = importlib.machinery.SourceFileLoader("verify", os.path.join(TOOLS, "verify"))
+        spec = importlib.util.spec_from_loader("verify", loader)
+        self.verify = importlib.util.module_from_spec(spec)
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        loader.exec_module(self.verify)
+        sys.dont_write_bytecode = before
+        self.folder = tempfile.TemporaryDirectory(prefix="verify-test-")
+        self.verify.ROOT = self.folder.name
+        self.path = os.environ["PATH"]
+        os.environ["PATH"] = f"{self.folder.name}:{self.path}"
+
+    def tearDown(self):
+        os.environ["PATH"] = self.path
+        self.folder.cleanup()
+
+    def play(self, lines, records, compile=0, test=0):
+        told = os.path.join(self.folder.name, "build", "gcc", "told")
+        os.makedirs(told)
+        with open(os.path.join(told, "lines"), "w", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+        with open(os.path.join(told, "log"), "w", encoding="utf-8") as file:
+            for name, result, text in records:
+                file.write(json.dumps({"name": name, "result": result, "stdout": text, "command": [name]}) + "\n")
+        meson = os.path.join(self.folder.name, "meson")
+        with open(meson, "w", encoding="utf-8") as file:
+            file.write(MESON % {"compile": compile, "test": test})
+        os.chmod(meson, 0o755)
+        with redirect_stdout(io.StringIO()) as output:
+            self.verify.PROGRESS = self.verify.Progress()
+            self.verify.PROGRESS.every_s = 0  # says everything
+            status = self.verify.main(["gcc"])
+        return status, output.getvalue()
+
+    def test_progress(self):
+        status, text = self.play(
+            ["▶ 1/2 lockstep:ranks / long  RUNNING", "ok 1 - a (3 ms)", "ok 2 - b (4 ms)",
+             "1/2 lockstep:ranks / long      OK    12.34s", "2/2 lockstep:unit+base / short OK 0.01s"],
+            [("long", "OK", "ok 1 - a\nok 2 - b\n2 passed, 0 failed\n"), ("short", "OK", "[  PASSED  ] 3 test(s).\n")])
+        self.assertEqual(status, 0, text)
+        self.assertIn("gcc: building, 2 of 2 steps", text)
+        self.assertRegex(text, r"\d+:\d\d  gcc: 0 of 2 test programs, 2 cases passed; now long")
+        self.assertRegex(text, r"gcc: 2 of 2 test programs, 5 cases passed\n")
+        self.assertTrue(text.endswith("\n5 passed, 0 failed\n"), text)
+
+    def test_failure_is_told_before_the_end(self):
+        status, text = self.play(
+            ["1/2 lockstep:ranks / long  RUNNING", "not ok 1 - a (3 ms)", "ok 2 - b (4 ms)",
+             "1/2 lockstep:ranks / long      FAIL    12.34s   exit status 1", "2/2 lockstep:unit+base / short SKIP 0.01s"],
+            [("long", "FAIL", "not ok 1 - a\n# why\n1 passed, 1 failed\n"), ("short", "SKIP", "")], test=1)
+        self.assertEqual(status, 1)
+        at = [text.index(part) for part in ("gcc: not ok 1 - a (3 ms)", "0 of 2 test programs, 1 cases passed; now",
+                                             "long: FAIL after 12.34 s", "# why", "skipped: short",
+                                             "1 of 2 test programs, 1 cases passed, 1 FAILED")]
+        self.assertEqual(at, sorted(at), text)
+        self.assertTrue(text.endswith("\n1 passed, 1 failed\n"), text)
+
+    def test_no_tests_and_no_build(self):
+        status, text = self.play([], [], test=0)
+        self.assertEqual((status, text.splitlines()[-1]), (1, "0 passed, 1 failed"))
+
+    def test_build_fails(self):
+        status, text = self.play([], [], compile=1)
+        self.assertEqual((status, text.splitlines()[-1]), (1, "0 passed, 1 failed"))
+        self.assertIn("gcc: the build failed", text)
+
+    def test_log_gets_few_lines(self):
+        lines = ["1/1 lockstep:ranks / long  RUNNING"] + [f"ok {n} - case" for n in range(1000)]
+        lines += ["1/1 lockstep:ranks / long OK 1.00s"]
+        before, self.verify.LOG_S = self.verify.LOG_S, 3600
+        self.assertEqual(before, 30)
+        with redirect_stdout(io.StringIO()) as output:
+            self.verify.PROGRESS = self.verify.Progress()
+            tests = self.verify.Tests("gcc")
+            for line in lines:
+                tests.see(line)
+        self.assertEqual(output.getvalue(), "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)
