@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED and
- * check what they receive; with LOOP_WORKER set each forks a worker that stays. Each tells the driver,
- * by single writes to descriptor LOOP_FD, when it is at main ("is PID"), "open", at its "last"
- * operation, "closing" and "done", and the failure of its group with the time. */
+ * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED, of all
+ * kinds, and check what they receive; with LOOP_WORKER set each forks a worker that stays. Each tells the
+ * driver, by single writes to descriptor LOOP_FD, when it is at main ("is PID"), "open", about to make its first
+ * further group ("grouping"), at its "last" operation, "closing" and "done", and how its groups failed: in what
+ * and when. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,9 +27,10 @@ enum {
 	MARK = 0xa5,
 };
 
-static ls_group *group;
+static ls_group *group; /* of all ranks */
 static int rank, size, tell_fd;
 static unsigned seed;
+static const char *doing = "opening";
 /* Memory of either kind, LARGE floats each. */
 static float *memory[2];
 
@@ -43,40 +45,41 @@ static void __attribute__((format(printf, 1, 2))) tell(const char *format, ...)
 		_exit(99);
 }
 
-static void tell_failure(ls_status status, const char *where)
+/* What failed the group, in words of the group of all ranks. */
+static void tell_failure(ls_status status, ls_group *failed, const char *where)
 {
 	struct timespec now;
 	struct ls_failure failure = {.size = sizeof failure, .rank = -1};
-	if (group && ls_group_failure(group, &failure) != LS_OK)
-		exit(WRONG_STATUS);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	tell("rank %d: %s blamed %d operation %llu while %s at %lld\n", rank,
-	     ls_status_name(status), failure.rank, (unsigned long long)failure.operation, where,
-	     (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+	if (failed && ls_group_failure(failed, &failure) != LS_OK)
+		exit(WRONG_STATUS);
+	int blamed =
+		failed && failure.rank >= 0 ? ls_group_rank_in(failed, failure.rank, group) : -1;
+	tell("rank %d: %s blamed %d while %s in %s at %lld\n", rank, ls_status_name(status), blamed,
+	     where, doing, (long long)now.tv_sec * 1000000000 + now.tv_nsec);
 }
 
-/* What rank r sends as element i in a round: small integers, so that sums are exact. */
-static float value(int r, int round, uint64_t i)
+/* Element i of what is sent with a factor in a round: small integers, so that sums are exact. */
+static float value(int factor, int round, uint64_t i)
 {
-	return (float)((r + 1) * (round % 13 + 1 + (int)(i % CYCLE)));
+	return (float)(factor * (round % 13 + 1 + (int)(i % CYCLE)));
 }
 
-static void fill(float *buffer, uint64_t count, int round)
+static void fill(float *buffer, uint64_t count, int round, int factor)
 {
 	for (uint64_t i = 0; i < count; i++)
-		buffer[i] = value(rank, round, i);
+		buffer[i] = value(factor, round, i);
 }
 
-/* Each element is `factor` times what rank 0 would send. */
 static void check(const float *buffer, uint64_t count, int round, int factor)
 {
 	float wrong = 0;
 	for (uint64_t i = 0; i < count; i++)
-		wrong += buffer[i] != (float)factor * value(0, round, i) ? 1 : 0;
+		wrong += buffer[i] != value(factor, round, i) ? 1 : 0;
 	if (wrong == 0)
 		return;
-	tell("rank %d: %.0f of %llu elements are wrong in round %d\n", rank, (double)wrong,
-	     (unsigned long long)count, round);
+	tell("rank %d: %.0f of %llu elements are wrong in %s, round %d\n", rank, (double)wrong,
+	     (unsigned long long)count, doing, round);
 	_exit(WRONG_DATA);
 }
 
@@ -91,31 +94,195 @@ static uint64_t draw_count(void)
 	return counts[draw(sizeof counts / sizeof counts[0])];
 }
 
-/* Which memory differs between ranks, too. */
+/* Of all ranks together, so that the parts of all fit into one memory. */
+static uint64_t draw_part(void)
+{
+	return draw_count() / (uint64_t)size;
+}
+
+static int draw_root(void)
+{
+	return (int)draw((unsigned)size);
+}
+
+/* Which memory a rank uses differs between ranks, too. */
+static float *draw_memory(void)
+{
+	return memory[draw(64) >> (rank % 4) & 1];
+}
+
+static int factor_of_all(void)
+{
+	return size * (size + 1) / 2;
+}
+
 static ls_status sum(int round)
 {
 	uint64_t count = draw_count();
-	unsigned kinds = draw(64) >> (rank % 4);
-	const float *from = memory[kinds & 1];
-	float *to = memory[kinds >> 1 & 1];
-	fill(memory[kinds & 1], count, round);
+	float *from = draw_memory(), *to = draw_memory();
+	fill(from, count, round, rank + 1);
 	ls_status status = ls_allreduce(group, from, to, count, LS_FLOAT32, LS_SUM, NULL);
 	if (status == LS_OK)
-		check(to, count, round, size * (size + 1) / 2);
+		check(to, count, round, factor_of_all());
+	return status;
+}
+
+static ls_status sum_at_root(int round)
+{
+	uint64_t count = draw_count();
+	int root = draw_root();
+	float *from = draw_memory(), *to = draw_memory();
+	fill(from, count, round, rank + 1);
+	ls_status status = ls_reduce(group, from, to, count, LS_FLOAT32, LS_SUM, root, NULL);
+	if (status == LS_OK && rank == root)
+		check(to, count, round, factor_of_all());
 	return status;
 }
 
 static ls_status spread(int round)
 {
 	uint64_t count = draw_count();
-	int root = (int)draw((unsigned)size);
-	float *buffer = memory[draw(64) >> (rank % 4) & 1];
+	int root = draw_root();
+	float *buffer = draw_memory();
 	if (rank == root)
-		fill(buffer, count, round);
+		fill(buffer, count, round, root + 1);
 	ls_status status = ls_broadcast(group, buffer, buffer, count, LS_FLOAT32, root, NULL);
 	if (status == LS_OK)
 		check(buffer, count, round, root + 1);
 	return status;
+}
+
+static void check_parts(const float *parts, uint64_t count, int round)
+{
+	for (int r = 0; r < size; r++)
+		check(parts + (uint64_t)r * count, count, round, r + 1);
+}
+
+static ls_status collect(int round)
+{
+	uint64_t count = draw_part();
+	bool at_root = draw(2);
+	int root = draw_root();
+	float *parts = draw_memory(), *mine = parts + (uint64_t)rank * count;
+	fill(mine, count, round, rank + 1);
+	doing = at_root ? "gather" : "all-gather";
+	ls_status status = at_root ? ls_gather(group, mine, parts, count, LS_FLOAT32, root, NULL)
+				   : ls_allgather(group, mine, parts, count, LS_FLOAT32, NULL);
+	if (status == LS_OK && (!at_root || rank == root))
+		check_parts(parts, count, round);
+	return status;
+}
+
+static ls_status hand_out(int round)
+{
+	uint64_t count = draw_part();
+	int root = draw_root();
+	bool here = rank == root;
+	float *parts = memory[0], *mine = memory[1];
+	for (int r = 0; here && r < size; r++)
+		fill(parts + (uint64_t)r * count, count, round, r + 1);
+	ls_status status = ls_scatter(group, parts, mine, count, LS_FLOAT32, root, NULL);
+	if (status == LS_OK)
+		check(mine, count, round, rank + 1);
+	return status;
+}
+
+static ls_status sum_parts(int round)
+{
+	uint64_t count = draw_part();
+	float *parts = memory[0], *mine = memory[1];
+	for (int r = 0; r < size; r++)
+		fill(parts + (uint64_t)r * count, count, round, rank + r + 1);
+	ls_status status = ls_reduce_scatter(group, parts, mine, count, LS_FLOAT32, LS_SUM, NULL);
+	if (status == LS_OK)
+		check(mine, count, round, factor_of_all() + size * rank);
+	return status;
+}
+
+static ls_status swap_parts(int round)
+{
+	uint64_t count = draw_part();
+	float *from = memory[0], *to = memory[1];
+	for (int r = 0; r < size; r++)
+		fill(from + (uint64_t)r * count, count, round, rank * size + r + 1);
+	ls_status status = ls_alltoall(group, from, to, count, LS_FLOAT32, NULL);
+	for (int r = 0; r < size && status == LS_OK; r++)
+		check(to + (uint64_t)r * count, count, round, r * size + rank + 1);
+	return status;
+}
+
+static ls_status meet(int round)
+{
+	(void)round;
+	return ls_barrier(group, NULL);
+}
+
+/* Two collectives and a message of a ring, all under way at once. */
+static ls_status beside(int round)
+{
+	enum { COUNT = 4 };
+	ls_op *ops[COUNT] = {NULL};
+	float *at = memory[0];
+	struct ls_op_options tag = {.size = sizeof tag, .tag = round};
+	int next = (rank + 1) % size, before = (rank + size - 1) % size;
+	for (int i = 0; i < COUNT; i++)
+		fill(at + (uint64_t)i * LONG, LONG, round, rank + 1);
+	struct ls_op_options first = {.size = sizeof first, .op = &ops[0]};
+	struct ls_op_options second = {.size = sizeof second, .op = &ops[1]};
+	ls_status status = ls_allreduce(group, at, at, LONG, LS_FLOAT32, LS_SUM, &first);
+	if (status == LS_OK)
+		status = ls_allreduce(group, at + LONG, at + LONG, LONG, LS_FLOAT32, LS_SUM,
+				      &second);
+	if (status == LS_OK)
+		status = ls_irecv(group, at + 2 * LONG, LONG, LS_FLOAT32, before, &tag, &ops[2]);
+	if (status == LS_OK)
+		status = ls_isend(group, at + 3 * LONG, LONG, LS_FLOAT32, next, &tag, &ops[3]);
+	for (int i = 0; i < COUNT; i++) {
+		ls_status end = ops[i] ? ls_wait(ops[i], 0) : status;
+		status = status == LS_OK ? end : status;
+		ls_op_free(ops[i]);
+	}
+	for (int i = 0; i < 3 && status == LS_OK; i++)
+		check(at + (uint64_t)i * LONG, LONG, round, i < 2 ? factor_of_all() : before + 1);
+	return status;
+}
+
+/* A group of some ranks, a sum in it, and its end. */
+static ls_status divide(int round)
+{
+	static bool told;
+	unsigned colours = draw(64);
+	int colour = (int)(colours >> rank & 1), factor = 0, count = 0, ranks[64];
+	float *buffer = draw_memory();
+	bool by_list = draw(2);
+	ls_group *part = NULL;
+	for (int r = 0; r < size; r++) {
+		bool member = (int)(colours >> r & 1) == (by_list ? 1 : colour);
+		factor += member ? r + 1 : 0;
+		if (member)
+			ranks[count++] = r;
+	}
+	if (by_list && count == 0)
+		return LS_OK;
+	if (!told)
+		tell("rank %d grouping\n", rank);
+	told = true;
+	ls_status status = by_list ? ls_group_from_ranks(group, ranks, count, &part)
+				   : ls_group_split(group, colour, 0, &part);
+	if (status == LS_NOT_MEMBER)
+		return LS_OK;
+	if (status != LS_OK)
+		return status;
+	doing = "a further group";
+	fill(buffer, MIDDLE, round, rank + 1);
+	status = ls_allreduce(part, buffer, buffer, MIDDLE, LS_FLOAT32, LS_SUM, NULL);
+	/* The group of all is not told: all go on there, until somebody there needs who is dead. */
+	if (status == LS_OK)
+		check(buffer, MIDDLE, round, factor);
+	else
+		tell_failure(status, part, "looping");
+	ls_group_close(part);
+	return LS_OK;
 }
 
 /* A pair sends there and back; the others go on. */
@@ -124,7 +291,7 @@ static ls_status exchange(int round)
 	uint64_t count = draw(2) ? LONG : SMALL;
 	int first = (int)draw((unsigned)size);
 	int second = (first + 1 + (int)draw((unsigned)size - 1)) % size;
-	float *buffer = memory[draw(64) >> (rank % 4) & 1];
+	float *buffer = draw_memory();
 	struct ls_op_options tag = {.size = sizeof tag, .tag = round};
 	if (rank != first && rank != second)
 		return LS_OK;
@@ -132,7 +299,7 @@ static ls_status exchange(int round)
 	ls_status status = LS_OK;
 	for (int turn = 0; turn < 2 && status == LS_OK; turn++) {
 		if ((turn == 0) == (rank == first)) {
-			fill(buffer, count, round);
+			fill(buffer, count, round, rank + 1);
 			status = ls_send(group, buffer, count, LS_FLOAT32, peer, &tag);
 		} else {
 			status = ls_recv(group, buffer, count, LS_FLOAT32, peer, &tag);
@@ -143,18 +310,34 @@ static ls_status exchange(int round)
 	return status;
 }
 
+static const struct {
+	const char *name;
+	ls_status (*run)(int round);
+} kinds[] = {
+	{"all-reduce", sum},
+	{"reduce", sum_at_root},
+	{"broadcast", spread},
+	{"gather", collect},
+	{"scatter", hand_out},
+	{"reduce-scatter", sum_parts},
+	{"all-to-all", swap_parts},
+	{"barrier", meet},
+	{"messages", exchange},
+	{"several at once", beside},
+	{"the making of a group", divide},
+};
+
 static ls_status loop(int rounds)
 {
 	ls_status status = LS_OK;
 	for (int round = 0; round < rounds && status == LS_OK; round++) {
-		unsigned kind = draw(8);
-		status = kind < 4   ? sum(round)
-			 : kind < 5 ? spread(round)
-			 : kind < 6 ? ls_barrier(group, NULL)
-				    : exchange(round);
+		unsigned kind = draw(sizeof kinds / sizeof kinds[0]);
+		doing = kinds[kind].name;
+		status = kinds[kind].run(round);
 	}
 	if (status != LS_OK)
 		return status;
+	doing = "the last barrier";
 	tell("rank %d last\n", rank);
 	return ls_barrier(group, NULL);
 }
@@ -185,7 +368,7 @@ int main(int argc, char **argv)
 			pause();
 	ls_status status = ls_group_open(NULL, &group);
 	if (status != LS_OK) {
-		tell_failure(status, "opening");
+		tell_failure(status, group, "opening");
 		return 1;
 	}
 	size = ls_group_size(group);
@@ -197,7 +380,7 @@ int main(int argc, char **argv)
 	memory[1] = block;
 	status = loop((int)strtol(argv[2], NULL, 10));
 	if (status != LS_OK) {
-		tell_failure(status, "looping");
+		tell_failure(status, group, "looping");
 		check_closed(status);
 	}
 	tell("rank %d closing\n", rank);
