@@ -23,27 +23,11 @@ struct output {
 	bool verdict;
 };
 
-/* A rank that computes keeps others waiting all the time; only when it takes long is that worth a
- * verdict. Everything else is known at once. */
-static bool is_verdict(const struct cli_report *report, uint64_t patience_ms)
-{
-	const struct diagnose_verdict *verdict = &report->verdict;
-
-	if (report->failure != LS_OK)
-		return true;
-	if (verdict->cause == DIAGNOSE_HEALTHY)
-		return false;
-	if (verdict->cause != DIAGNOSE_ELSEWHERE)
-		return true;
-	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
-	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&
-	       waited_ns / 1000000 >= patience_ms;
-}
-
 static void show(struct output *output, const struct cli_report *report,
 		 const struct cli_snapshot *snapshot)
 {
-	struct cli_shown shown = {report, snapshot, is_verdict(report, output->patience_ms)};
+	struct cli_shown shown = {report, snapshot,
+				  cli_report_is_verdict(report, output->patience_ms)};
 
 	output->verdict = output->verdict || shown.verdict;
 	if (output->as_json) {

@@ -223,12 +223,17 @@ void cli_report_add_phases(struct cli_report *report)
 void cli_report_explain(struct cli_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
+	cli_report_judge(report);
+	cli_report_add_phases(report);
+}
+
+void cli_report_judge(struct cli_report *report)
+{
 	group_add_messages(report->sources, report->job->size, report->job);
 	/* Of a group that is not of all ranks the others may go on, and wait for each other now and then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
-	cli_report_add_phases(report);
 	if (report->failure != LS_OK)
 		return;
 	report->blamed = report->verdict.blamed;
@@ -238,6 +243,21 @@ void cli_report_explain(struct cli_report *report)
 		diagnose_text(report->job, &report->verdict, report->text, sizeof report->text);
 	else
 		judge_unneeded(report);
+}
+
+bool cli_report_is_verdict(const struct cli_report *report, uint64_t patience_ms)
+{
+	const struct diagnose_verdict *verdict = &report->verdict;
+
+	if (report->failure != LS_OK)
+		return true;
+	if (verdict->cause == DIAGNOSE_HEALTHY)
+		return false;
+	if (verdict->cause != DIAGNOSE_ELSEWHERE)
+		return true;
+	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
+	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&
+	       waited_ns / 1000000 >= patience_ms;
 }
 
 void cli_report_free(struct cli_report *report)

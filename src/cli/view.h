@@ -71,6 +71,11 @@ void cli_report_update(struct cli_report *report, const struct cli_view *view);
 void cli_report_add_phases(struct cli_report *report);
 /* Looks up call sites, adds phases and judges. May read debug information, so it takes its time. */
 void cli_report_explain(struct cli_report *report);
+/* The same without call sites and phases, which is fast. */
+void cli_report_judge(struct cli_report *report);
+/* Whether something is wrong. A rank that computes keeps others waiting all the time; only when it takes as long as
+ * `patience_ms` is that worth a verdict. Everything else is known at once. */
+bool cli_report_is_verdict(const struct cli_report *report, uint64_t patience_ms);
 void cli_report_free(struct cli_report *report); /* NULL is allowed */
 
 /* ---- find.c ---- */
