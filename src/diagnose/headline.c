@@ -259,8 +259,9 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 		diagnose_write(writer, "rank %d", hop->peer);
 	if (!record)
 		return;
-	diagnose_write(writer, " (%s #%" PRIu64, trace_kind_name(record->record.kind),
-		       record->record.seq);
+	diagnose_write(writer, " (%s", trace_kind_name(record->record.kind));
+	if (record->record.seq)
+		diagnose_write(writer, " #%" PRIu64, record->record.seq);
 	diagnose_write_group(writer, record);
 	if (diagnose_is_point(&record->record) && record->record.tag < 0)
 		diagnose_write(writer, ", any tag");

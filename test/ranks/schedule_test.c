@@ -50,12 +50,14 @@ static void close_group(struct world *world)
 
 /* ---- the report ---- */
 
-/* A line such as "rank 0 waits for rank 1 (…), rank 1 waits for itself". */
+/* The first line, such as "rank 0 waits for rank 1 (…), rank 1 waits for itself". */
 static int read_hops(const char *text, struct schedule_hop *hops)
 {
 	static const char waits[] = " waits for ";
 	int count = 0;
-	for (const char *at = text; (at = strstr(at, waits)) != NULL; at += strlen(waits)) {
+	const char *end = text + strcspn(text, "\n");
+	for (const char *at = text; (at = strstr(at, waits)) != NULL && at < end;
+	     at += strlen(waits)) {
 		const char *rank = at, *peer = at + strlen(waits);
 		while (rank > text && rank[-1] >= '0' && rank[-1] <= '9')
 			rank--;
@@ -65,9 +67,15 @@ static int read_hops(const char *text, struct schedule_hop *hops)
 		if (sscanf(rank, "%d", &hop->rank) != 1)
 			return -1;
 		hop->peer = hop->rank;
-		if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
+		if (!strncmp(peer, "any rank", 8))
+			hop->peer = -1;
+		else if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
 			return -1;
 	}
+	/* It goes round: who waits for any rank waits for the next one, too. */
+	for (int i = 0; i < count; i++)
+		if (hops[i].peer < 0)
+			hops[i].peer = hops[(i + 1) % count].rank;
 	return count;
 }
 
