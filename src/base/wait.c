@@ -300,10 +300,10 @@ static void show(struct waiter *waiter, const struct wait_call *call, uint64_t s
 	body.record = call->record;
 	body.since_ns = since_ns;
 	body.deadline_ns = call->deadline_ns;
-	body.edge_count = (uint32_t)call->count;
-	for (int i = 0; i < call->count; i++)
-		body.edges[i] = call->words[i].edge;
-	wait_slot_publish(waiter, &body);
+	for (int i = 0; i < call->count && i < WAIT_EDGE_MAX; i++)
+		body.edges[body.edge_count++] = call->words[i].edge;
+	body.further = call->partial ? UINT32_MAX : (uint32_t)call->count - body.edge_count;
+	wait_slot_publish(waiter, &body, call->words + body.edge_count);
 }
 
 void wait_show(struct waiter *waiter, const struct wait_call *call)
@@ -315,10 +315,6 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 {
 	lock_assert_none();
 	*peer = -1;
-	if (call->count < 0 || call->count > WAIT_EDGE_MAX) {
-		MESSAGE_SAY(MESSAGE_WAIT_WORDS, call->count, WAIT_EDGE_MAX);
-		return LS_BAD_ARGUMENT;
-	}
 	ls_status status;
 	uint64_t since_ns;
 	if (spin(waiter, call, &since_ns, &status, peer))
@@ -362,7 +358,7 @@ ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int pee
 		body.deadline_ns = deadline_ns;
 		body.edge_count = 1;
 		body.edges[0] = (struct wait_edge){.owner = -1, .peer = peer};
-		wait_slot_publish(waiter, &body);
+		wait_slot_publish(waiter, &body, NULL);
 	}
 	status = poll_until(fds, count, deadline_ns);
 	if (waiter)

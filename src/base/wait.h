@@ -27,7 +27,8 @@
 #include "lock.h"
 
 enum {
-	WAIT_EDGE_MAX = 64, /* words one wait may name; more are refused */
+	WAIT_EDGE_MAX = 64, /* words in a slot, and in each page of those that do not fit there */
+	WAIT_PAGE_MAX = 64, /* pages of a rank: one bit each in a set */
 	WAIT_SLOT_MAX = 32, /* threads of one rank that may be inside Lockstep at once */
 };
 
@@ -62,7 +63,9 @@ enum wait_state {
 	WAIT_FDS = 4, /* blocked on a descriptor for edges[0].peer (-1: for nobody in particular) */
 };
 
-/* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. */
+/* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. Words that do not fit into `edges` are in
+ * pages of the board, in the order of these; if those have no room for all of them either, that shows:
+ *   further > WAIT_EDGE_MAX * number of pages  <=>  not all words are shown, so the wait proves nothing */
 struct wait_slot_body {
 	uint32_t state; /* enum wait_state */
 	uint32_t tid;
@@ -72,7 +75,8 @@ struct wait_slot_body {
 	uint64_t since_ns;    /* clock_now_ns at the beginning */
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
 	uint32_t edge_count;  /* only so many of edges are meant */
-	uint32_t reserved;
+	uint32_t further;     /* words that are not among them */
+	uint64_t pages;       /* bit i: page i has some of these */
 	struct wait_edge edges[WAIT_EDGE_MAX];
 };
 
@@ -90,6 +94,10 @@ struct wait_board {
 	/* Not zero: some thread has called in and found no slot, so the board does not show all
 	 * threads and proves nothing about this rank. */
 	_Alignas(64) _Atomic uint32_t unpublished;
+	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
+	 * to a wait whose epoch is the same afterwards. */
+	_Atomic uint64_t pages_taken;
+	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };
 
 /* A rank's doorbell; lies in memory that its peers can write. */
@@ -139,8 +147,9 @@ struct waiter {
 struct wait_call {
 	const struct wait_word *words;
 	int count;
-	bool any;             /* true: one word suffices; false: all are needed */
-	bool may_leave;       /* the deadline was given for this very call */
+	bool any;       /* true: one word suffices; false: all are needed */
+	bool may_leave; /* the deadline was given for this very call */
+	bool partial;   /* words were left out: it is taken up again soon, and proves nothing */
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
 	uint64_t since_ns;    /* when it began, if it is taken up again; 0: now */
 	uint32_t group;
@@ -196,8 +205,8 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
  * of all words are gone; one that died goes before one that left, and one that left and then
  * ended has left; LS_TIMED_OUT; LS_INTERRUPTED when a signal handler installed without SA_RESTART
  * ran while the thread slept (one that runs during the first spin_ns is not noticed; a kernel
- * before 5.16 notices any handler). *peer is -1 otherwise. LS_BAD_ARGUMENT for more than
- * WAIT_EDGE_MAX words and LS_SYSTEM come with a message. Needs waiter->bell. */
+ * before 5.16 notices any handler). *peer is -1 otherwise. LS_SYSTEM comes with a message. Needs
+ * waiter->bell. */
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
 

@@ -47,28 +47,66 @@ static void roster_drop(struct wait_roster *roster)
 	}
 }
 
-static void write_body(struct wait_slot *slot, const struct wait_slot_body *body)
+/* So many pages of nobody's as `words` need; none if there are not enough. */
+static uint64_t take_pages(struct wait_board *board, uint32_t words)
+{
+	uint64_t taken = atomic_load(&board->pages_taken), pages;
+	if (words == 0 || words > WAIT_PAGE_MAX * WAIT_EDGE_MAX)
+		return 0;
+	do {
+		uint64_t left = ~taken;
+		pages = 0;
+		for (uint32_t room = 0; room < words; room += WAIT_EDGE_MAX) {
+			if (!left)
+				return 0;
+			pages |= left & -left;
+			left &= left - 1;
+		}
+	} while (!atomic_compare_exchange_weak(&board->pages_taken, &taken, taken | pages));
+	return pages;
+}
+
+static void write_pages(struct wait_board *board, const struct wait_slot_body *body,
+			const struct wait_word *words)
+{
+	uint32_t left = body->further;
+	for (uint64_t pages = body->pages; pages; pages &= pages - 1) {
+		struct wait_edge *page = board->pages[__builtin_ctzll(pages)];
+		for (int i = 0; i < WAIT_EDGE_MAX && left > 0; i++, left--)
+			seqlock_store(&page[i], &words++->edge, sizeof(page[i]));
+	}
+}
+
+static void write_body(struct wait_board *board, struct wait_slot *slot,
+		       struct wait_slot_body *body, const struct wait_word *further)
 {
 	size_t bytes =
 		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof(body->edges[0]);
+	uint64_t had = slot->body.pages; /* nobody else writes it */
 	seqlock_begin(&slot->epoch);
+	/* Whoever takes one of these has seen that the epoch is odd, and so has whoever reads what he writes. */
+	if (had)
+		atomic_fetch_and(&board->pages_taken, ~had);
+	body->pages = take_pages(board, body->further);
 	seqlock_store(&slot->body, body, bytes);
+	write_pages(board, body, further);
 	seqlock_end(&slot->epoch);
 }
 
 /* Puts what a thread does when it is not blocked, or that there is no thread. */
-static void write_state(struct wait_slot *slot, enum wait_state state, uint32_t tid)
+static void write_state(struct wait_board *board, struct wait_slot *slot, enum wait_state state,
+			uint32_t tid)
 {
 	struct wait_slot_body body;
 	memset(&body, 0, offsetof(struct wait_slot_body, edges));
 	body.state = state;
 	body.tid = tid;
-	write_body(slot, &body);
+	write_body(board, slot, &body, NULL);
 }
 
-static void free_slot(struct wait_slot *slot)
+static void free_slot(struct wait_board *board, struct wait_slot *slot)
 {
-	write_state(slot, WAIT_UNUSED, 0);
+	write_state(board, slot, WAIT_UNUSED, 0);
 	atomic_store_explicit(&slot->taken, 0, memory_order_release);
 }
 
@@ -81,7 +119,7 @@ static void take_slot(struct seat *seat) LOCK_REQUIRES(trace)
 		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
 			continue;
 		atomic_store_explicit(&slot->taken, 1, memory_order_relaxed);
-		write_state(slot, WAIT_OUTSIDE, seat->tid);
+		write_state(board, slot, WAIT_OUTSIDE, seat->tid);
 		seat->slot = slot;
 		return;
 	}
@@ -97,7 +135,7 @@ static void leave(struct seat *seat, uint32_t tid)
 		lock_trace_acquire(&roster->lock);
 		struct wait_board *board = roster->board;
 		if (board && seat->slot)
-			free_slot(seat->slot);
+			free_slot(board, seat->slot);
 		else if (board)
 			atomic_fetch_sub(&board->unpublished, 1);
 		lock_trace_release(&roster->lock);
@@ -230,7 +268,7 @@ void wait_close(struct waiter *waiter)
 	lock_trace_acquire(&roster->lock);
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		if (atomic_load_explicit(&waiter->board->slots[i].taken, memory_order_acquire))
-			free_slot(&waiter->board->slots[i]);
+			free_slot(waiter->board, &waiter->board->slots[i]);
 	roster->board = NULL;
 	lock_trace_release(&roster->lock);
 	roster_drop(roster);
@@ -253,7 +291,8 @@ void wait_thread_leave(struct waiter *waiter)
 	pthread_setspecific(key, seats);
 }
 
-void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body)
+void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
+		       const struct wait_word *further)
 {
 	struct seat *seat = find_seat(waiter);
 	if (!seat)
@@ -268,12 +307,12 @@ void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body)
 	if (!seat->slot)
 		return;
 	body->tid = seat->tid;
-	write_body(seat->slot, body);
+	write_body(waiter->board, seat->slot, body, further);
 }
 
 void wait_slot_clear(struct waiter *waiter)
 {
 	struct seat *seat = find_seat(waiter);
 	if (seat && seat->slot)
-		write_state(seat->slot, WAIT_OUTSIDE, seat->tid);
+		write_state(waiter->board, seat->slot, WAIT_OUTSIDE, seat->tid);
 }

@@ -7,9 +7,11 @@
 #include "lock.h"
 #include "wait.h"
 
-/* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied.
+/* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied. `further`: of words that
+ * body->edges has no room for, body->further, or UINT32_MAX if nobody is to be shown them.
  * Without a slot the board counts the thread as unpublished. A waiter without a board: nothing. */
-void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body) LOCK_AVOIDS(trace);
+void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
+		       const struct wait_word *further) LOCK_AVOIDS(trace);
 
 /* The thread is outside again. */
 void wait_slot_clear(struct waiter *waiter) LOCK_AVOIDS(trace);

@@ -184,6 +184,80 @@ static void test_more_threads_than_slots(void **state)
 	fixture_fini(&fixture);
 }
 
+/* ---- more words than a slot has ---- */
+
+enum { MANY = WAIT_EDGE_MAX * WAIT_PAGE_MAX };
+
+static struct wait_call many_words(const struct fixture *fixture, struct wait_word *words, int count)
+{
+	struct wait_call call = fixture_call(fixture, count, true);
+	for (int i = 0; i < count; i++) {
+		words[i] = fixture->words[0];
+		words[i].edge.offset = 8 * (uint64_t)i;
+	}
+	call.words = words;
+	return call;
+}
+
+/* All that is shown of the wait in slot 0, in order; how many. */
+static int words_shown(const struct fixture *fixture, uint32_t *further)
+{
+	const struct wait_board *board = &fixture->shared->board;
+	const struct wait_slot_body *body = &board->slots[0].body;
+	int shown = (int)body->edge_count;
+	uint32_t left = body->further;
+	for (int i = 0; i < shown; i++)
+		assert_int_equal(body->edges[i].offset, 8 * i);
+	for (uint64_t pages = body->pages; pages; pages &= pages - 1)
+		for (int i = 0; i < WAIT_EDGE_MAX && left > 0; i++, left--, shown++)
+			assert_int_equal(board->pages[__builtin_ctzll(pages)][i].offset, 8 * shown);
+	*further = left;
+	return shown;
+}
+
+static void test_many_words(void **state)
+{
+	(void)state;
+	static const int counts[] = {1,    WAIT_EDGE_MAX, WAIT_EDGE_MAX + 1,   2 * WAIT_EDGE_MAX,
+				     1000, MANY,          MANY + WAIT_EDGE_MAX};
+	struct fixture fixture;
+	struct wait_word *words = calloc(MANY + 2 * WAIT_EDGE_MAX, sizeof *words);
+	uint32_t left;
+	assert_non_null(words);
+	fixture_init(&fixture);
+	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+		struct wait_call call = many_words(&fixture, words, counts[i]);
+		wait_show(&fixture.waiter, &call);
+		assert_int_equal(words_shown(&fixture, &left), counts[i]);
+		assert_int_equal(left, 0);
+	}
+	/* One more, and those that do not fit into the slot are not shown; which shows. */
+	struct wait_call call = many_words(&fixture, words, MANY + WAIT_EDGE_MAX + 1);
+	wait_show(&fixture.waiter, &call);
+	assert_int_equal(words_shown(&fixture, &left), WAIT_EDGE_MAX);
+	assert_int_equal(left, MANY + 1);
+	call.count = 3;
+	call.partial = true;
+	wait_show(&fixture.waiter, &call);
+	assert_int_equal(words_shown(&fixture, &left), 3);
+	assert_int_not_equal(left, 0);
+	/* Pages are given back with the wait, with the slot, and with the board. */
+	call = many_words(&fixture, words, 200);
+	int peer;
+	call.deadline_ns = clock_now_ns();
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	wait_show(&fixture.waiter, &call);
+	assert_int_not_equal(fixture.shared->board.pages_taken, 0);
+	wait_thread_leave(&fixture.waiter);
+	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	wait_show(&fixture.waiter, &call);
+	wait_close(&fixture.waiter);
+	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	fixture_fini(&fixture);
+	free(words);
+}
+
 static void test_not_opened(void **state)
 {
 	(void)state;
@@ -303,6 +377,7 @@ int main(void)
 		cmocka_unit_test(test_thread_ends),
 		cmocka_unit_test(test_board_ends_first),
 		cmocka_unit_test(test_more_threads_than_slots),
+		cmocka_unit_test(test_many_words),
 		cmocka_unit_test(test_not_opened),
 		cmocka_unit_test(test_readers_see_whole_slots),
 		cmocka_unit_test(test_sequence_lock),

@@ -382,19 +382,6 @@ static void test_look(void **state)
 	close(look_fd);
 }
 
-static void test_too_many_words(void **state)
-{
-	struct fixture *fixture = *state;
-	struct wait_call call = fixture_call(fixture, WAIT_EDGE_MAX + 1, false);
-	struct capture capture;
-	int peer = 99;
-	capture_begin(&capture);
-	ls_status status = wait_words(&fixture->waiter, &call, &peer);
-	assert_non_null(strstr(capture_end(&capture), "[LS-WAIT-WORDS]"));
-	assert_int_equal(status, LS_BAD_ARGUMENT);
-	assert_int_equal(peer, -1);
-}
-
 enum { ROUNDS = 100000 };
 
 struct ping {
@@ -462,7 +449,6 @@ int main(void)
 		TEST(test_slot_while_blocked),
 		TEST(test_outside_afterwards),
 		TEST(test_look),
-		TEST(test_too_many_words),
 		TEST(test_no_wakeup_is_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

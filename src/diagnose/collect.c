@@ -98,10 +98,50 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 	return (int64_t)(value - edge->value) >= 0;
 }
 
+/* One entry stands for all words of the same peer and operation with the same answer, and for those of others whoever
+ * their peer is: more than the judge asks for is not lost. False: there is no room. */
+static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
+{
+	struct wait_slot_body *wait = &thread->wait;
+	uint32_t i = 0;
+	for (; i < wait->edge_count; i++) {
+		const struct wait_edge *other = &wait->edges[i];
+		bool same = other->record == edge->record &&
+			    (other->peer == edge->peer || edge->record == WAIT_RECORD_OTHERS);
+		if (same && (thread->satisfied >> i & 1) == there)
+			return true;
+	}
+	if (i == WAIT_EDGE_MAX)
+		return false;
+	wait->edges[wait->edge_count++] = *edge;
+	thread->satisfied |= (uint64_t)there << i;
+	return true;
+}
+
+/* A wait with more words than a slot has: all are looked at, and summed up. If they are not all shown it says nothing. */
+static void look_at_many(const struct diagnose_source *const *by_rank, int size,
+			 const struct trace_view *trace, struct diagnose_thread *thread)
+{
+	struct wait_slot_body whole = thread->wait;
+	struct wait_edge edges[WAIT_EDGE_MAX];
+	int count;
+	thread->satisfied = 0;
+	thread->wait.edge_count = 0;
+	thread->stable &= trace_shows_all(&whole);
+	for (int page = 0; (count = trace_read_words(trace, &whole, page, edges)) > 0; page++)
+		for (int i = 0; i < count; i++)
+			if (!keep(thread, &edges[i], word_is_satisfied(by_rank, size, &edges[i])))
+				thread->stable = false;
+}
+
 static void look_at_words(const struct diagnose_source *const *by_rank, int size,
-			  struct diagnose_thread *thread)
+			  const struct trace_view *trace, struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
+	if (wait->further > 0) {
+		look_at_many(by_rank, size, trace, thread);
+		return;
+	}
 	thread->satisfied = 0;
 	for (uint32_t i = 0; i < wait->edge_count; i++)
 		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD) ||
@@ -134,11 +174,9 @@ static void look_again(const struct trace_view *trace, struct diagnose_rank *ran
 	uint32_t seen = 0; /* slots of the first look */
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		struct diagnose_thread *thread = &rank->threads[i];
-		const struct wait_slot *slot = &trace->board->slots[thread->slot];
 		seen |= UINT32_C(1) << thread->slot;
 		/* The epoch alone tells: it differs between any two waits, and is odd in between. */
-		if (atomic_load_explicit(&slot->epoch, memory_order_acquire) != thread->epoch ||
-		    !is_taken(trace, (int)thread->slot))
+		if (!trace_slot_is(trace, (int)thread->slot, thread->epoch))
 			thread->stable = false;
 	}
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) /* a thread that came in between is one more */
@@ -334,7 +372,7 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
 			look_at_slots(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			look_at_words(by_rank, size, &job->ranks[r].threads[i]);
+			look_at_words(by_rank, size, traces[r], &job->ranks[r].threads[i]);
 			look_at_end(by_rank, size, &job->ranks[r], &job->ranks[r].threads[i]);
 		}
 	for (int r = 0; r < size; r++)

@@ -162,9 +162,66 @@ static void a_token_is_no_deadlock(void **state)
 	assert_true(blocked > 0); /* there was something to mistake */
 }
 
+enum { MANY = 3 * WAIT_EDGE_MAX };
+
+/* Rank 0 waits for any of MANY words; `peers` make them true by turns, and the last one's value is `last`. */
+static void publish_many(struct world *world, int peers, uint64_t last)
+{
+	struct wait_board *board = world->traces[0].board;
+	struct wait_slot_body body = wait_for(0, 1);
+	body.state = WAIT_ANY_WORD;
+	body.edge_count = WAIT_EDGE_MAX;
+	body.further = MANY - WAIT_EDGE_MAX;
+	body.pages = 1 << 5 | 1 << 9;
+	for (int i = 0; i < MANY; i++) {
+		struct wait_edge edge = body.edges[0];
+		edge.peer = 1 + i % peers;
+		edge.value = i == MANY - 1 ? last : 5;
+		edge.record = i % 2 ? WAIT_RECORD_OTHERS : 0;
+		if (i < WAIT_EDGE_MAX)
+			body.edges[i] = edge;
+		else
+			board->pages[i < 2 * WAIT_EDGE_MAX ? 5 : 9][i % WAIT_EDGE_MAX] = edge;
+	}
+	publish(world, 0, 0, &body);
+}
+
+static void more_words_than_a_slot_has(void **state)
+{
+	struct world *world = *state;
+	const struct diagnose_thread *thread = &world->job->ranks[0].threads[0];
+	publish_many(world, 1, 5);
+	collect(world, 0);
+	assert_true(thread->stable);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 2);
+	publish_many(world, 2, 5);
+	collect(world, 0);
+	assert_int_equal(diagnose_thread_needs(world->job, thread),
+			 2); /* the others' is another one */
+	/* The very last one is there. */
+	publish_many(world, 1, 0);
+	collect(world, 0);
+	assert_true(thread->stable);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
+	/* One that is not shown may be. */
+	publish_many(world, 1, 5);
+	struct wait_slot_body body = world->traces[0].board->slots[0].body;
+	body.further++;
+	publish(world, 0, 0, &body);
+	collect(world, 0);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
+	/* More of them than a sum of them has room for. */
+	publish_many(world, 1, 5);
+	for (int i = 0; i < WAIT_EDGE_MAX; i++)
+		world->traces[0].board->pages[9][i].record = 100 + (uint32_t)i;
+	collect(world, 0);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(more_words_than_a_slot_has, open_world, close_world),
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 		TEST(the_proof),
 		TEST(a_new_wait_between_the_looks),

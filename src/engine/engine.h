@@ -279,14 +279,16 @@ bool engine_point_receive_short(struct engine *engine, const struct engine_call 
 				uint64_t bytes, bool blocks, struct mail_message *out, bool *unsafe,
 				struct wait_word *word);
 /* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
- * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; more
- * than max are left out, and *count is max + 1. Words of others than the `own_count` that the caller waits
+ * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; those
+ * beyond max are counted and left out. Words of others than the `own_count` that the caller waits
  * for carry WAIT_RECORD_OTHERS. For one thread at a time. */
 bool engine_point_progress(struct engine *engine, const struct engine_op *const *own, int own_count,
 			   struct wait_word *words, int max, int *count);
-/* The same words, without doing anything, for any thread; returns their number, max + 1 if there are more. */
+/* The same words, without doing anything, for any thread; with own_count only the words of those. Returns their number. */
 int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
 		       struct wait_word *words, int max);
+/* Whether one of them is there, or some of a detached operation is to be copied now. */
+bool engine_point_is_ready(struct engine *engine);
 /* Whether a send, receive or probe can be over without the peers in the set `gone`, which were gone before this was
  * asked. Any thread; what they have done before they went counts, whether it has been taken in or not. */
 enum engine_need {

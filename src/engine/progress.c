@@ -7,18 +7,28 @@
 struct list {
 	struct wait_word *words;
 	int max, count; /* count > max: some were left out */
+	bool only_own;
+	bool asks, found; /* whether one of them is there, left out or not; and that one is */
 	const struct engine_op *const *own;
 	int own_count;
 };
 
+static bool is_there(const struct wait_word *word)
+{
+	struct wait_call call = {.words = word, .count = 1};
+	return wait_satisfied(&call);
+}
+
 static void add(struct list *list, const struct wait_word *word, bool own)
 {
+	if (list->only_own && !own)
+		return;
+	list->found |= list->asks && is_there(word);
 	if (list->count < list->max) {
 		list->words[list->count] = *word;
 		list->words[list->count].edge.record = own ? 0 : WAIT_RECORD_OTHERS;
 	}
-	if (list->count <= list->max)
-		list->count++;
+	list->count++;
 }
 
 /* ---- what has arrived, and what there is room for ---- */
@@ -155,26 +165,37 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 
 /* ---- for diagnosis ---- */
 
+static void add_all(struct engine *engine, struct list *list) LOCK_REQUIRES(mail)
+{
+	struct wait_word word;
+	for (struct engine_op *op = engine->mailbox->active; op; op = op->point.next) {
+		engine_point_word(engine, op, &word);
+		add(list, &word, is_own(list, op));
+	}
+	add_words(engine, list);
+}
+
 int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
 		       struct wait_word *words, int max)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
-	struct list list = {.words = words, .max = max, .own = own, .own_count = own_count};
-	struct wait_word word;
-	lock_mail_acquire(&mailbox->lock);
-	for (struct engine_op *op = mailbox->active; op; op = op->point.next) {
-		engine_point_word(engine, op, &word);
-		add(&list, &word, is_own(&list, op));
-	}
-	add_words(engine, &list);
-	lock_mail_release(&mailbox->lock);
+	struct list list = {.words = words,
+			    .max = max,
+			    .own = own,
+			    .own_count = own_count,
+			    .only_own = own_count > 0};
+	lock_mail_acquire(&engine->mailbox->lock);
+	add_all(engine, &list);
+	lock_mail_release(&engine->mailbox->lock);
 	return list.count;
 }
 
-static bool is_there(const struct wait_word *word)
+bool engine_point_is_ready(struct engine *engine)
 {
-	struct wait_call call = {.words = word, .count = 1};
-	return wait_satisfied(&call);
+	struct list list = {.asks = true};
+	lock_mail_acquire(&engine->mailbox->lock);
+	add_all(engine, &list);
+	lock_mail_release(&engine->mailbox->lock);
+	return list.found || engine_point_has_work(engine);
 }
 
 /* A receive or probe that has met nothing. */

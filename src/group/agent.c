@@ -8,8 +8,6 @@
 #include "base/messages.h"
 #include "points.h"
 
-enum { WORDS = 4 * WAIT_EDGE_MAX };
-
 static struct wait_bell *bell_of(struct group_world *world)
 {
 	return &world->transport.segment->bell;
@@ -70,19 +68,13 @@ bool group_points_take(struct group_points *points)
 /* Whether something could go on now. */
 static bool is_ready(struct group_world *world)
 {
-	struct wait_word words[WORDS];
 	if (group_points_can_begin(&world->points))
 		return true;
 	for (ls_group *group = atomic_load(&world->points.groups); group;
 	     group = group->next_points) {
 		if (engine_point_pending(&group->engine) == 0)
 			continue;
-		if (engine_point_has_work(&group->engine))
-			return true;
-		int count = engine_point_words(&group->engine, NULL, 0, words, WORDS);
-		struct wait_call call = {
-			.words = words, .count = count < WORDS ? count : WORDS, .any = true};
-		if (wait_satisfied(&call) || group_cause_status(group) != LS_OK)
+		if (engine_point_is_ready(&group->engine) || group_cause_status(group) != LS_OK)
 			return true;
 		/* Who leaves looks whether the agent is armed, and calls it. */
 		uint64_t gone = group_gone_members(group);
@@ -240,7 +232,9 @@ void group_points_init(struct group_world *world)
 	lock_group_init(&points->lock);
 	lock_group_acquire(&points->lock);
 	points->next_deadline_ns = points->agent_until_ns = CLOCK_NEVER;
+	group_words_init(&points->to_show);
 	lock_group_release(&points->lock);
+	group_words_init(&points->driving);
 	points->serial = world->settings.p2p == SETTING_P2P_SERIAL;
 }
 
@@ -252,6 +246,10 @@ void group_points_fini(struct group_world *world)
 		wait_call_thread(bell_of(world));
 		wait_join(points->agent);
 	}
+	lock_group_acquire(&points->lock);
+	group_words_fini(&points->to_show);
+	lock_group_release(&points->lock);
+	group_words_fini(&points->driving);
 	lock_group_fini(&points->lock);
 }
 
@@ -306,26 +304,39 @@ static void tell_gone(struct group_world *world)
 	points->gone_told = gone;
 }
 
+/* What all of them wait for. False: there is no memory for so many. */
+static bool find_words(struct group_points *points, struct wait_call *call, bool *has_work)
+	LOCK_REQUIRES(group)
+{
+	struct group_words *room = &points->to_show;
+	do {
+		call->count = 0;
+		for (ls_group *group = atomic_load(&points->groups); group;
+		     group = group->next_points) {
+			int left = room->max > call->count ? room->max - call->count : 0;
+			call->count +=
+				engine_point_words(&group->engine, NULL, 0,
+						   left ? room->words + call->count : NULL, left);
+			*has_work |= engine_point_has_work(&group->engine);
+		}
+	} while (call->count > room->max && group_words_grow(room, call->count));
+	call->words = room->words;
+	return call->count <= room->max;
+}
+
 void group_points_show(struct group_world *world)
 {
 	struct group_points *points = &world->points;
-	struct wait_word words[WAIT_EDGE_MAX];
-	struct wait_call call = {.words = words, .any = true};
+	struct wait_call call = {.any = true};
+	bool has_work = false;
 	tell_gone(world);
 	lock_group_acquire(&points->lock);
-	bool armed = points->armed && !points->driven, has_work = false;
-	for (ls_group *group = atomic_load(&points->groups);
-	     group && armed && call.count <= WAIT_EDGE_MAX; group = group->next_points) {
-		call.count += engine_point_words(&group->engine, NULL, 0, words + call.count,
-						 WAIT_EDGE_MAX - call.count);
-		has_work |= engine_point_has_work(&group->engine);
-	}
-	bool fits = armed && call.count <= WAIT_EDGE_MAX;
+	bool fits = points->armed && !points->driven && find_words(points, &call, &has_work);
 	/* What holds up nobody is left lying until somebody wants it; but somebody who may go on at any time stands
 	 * in the way of every proof. */
 	bool ready = fits && (has_work || wait_satisfied(&call));
 	if (fits && !ready) {
-		show(world, words, call.count);
+		show(world, call.words, call.count);
 	} else {
 		hide(world);
 		if (points->on_board)

@@ -70,7 +70,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 struct shown {
 	ls_group *group; /* whose cause ends it */
 	uint64_t record;
-	bool may_leave;
+	bool may_leave, partial;
 	uint64_t since_ns; /* as of struct group_pause */
 	struct wait_word *words;
 	int count;
@@ -98,6 +98,7 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 		.count = shown->count,
 		.any = true,
 		.may_leave = shown->may_leave,
+		.partial = shown->partial,
 		.deadline_ns = deadline_of(&world->points, until_ns),
 		.since_ns = shown->since_ns,
 		.group = shown->group->id,
@@ -204,6 +205,7 @@ static ls_status wait_driving(struct group_world *world, struct group_drive *dri
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
 		show(drive->head ? drive->head : first, first, pause, drive->words, count);
+	shown.partial = drive->partial;
 	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
 	atomic_fetch_sub(&points->resting, 1);
@@ -223,10 +225,12 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 	*waited = LS_OK;
 	if (gone && fail_without(drive->ops, drive->count, drive->head, gone, lone))
 		return LS_OK;
-	if (drive->word_count > GROUP_DRIVE_WORDS) {
-		/* Too many to wait for: what is left out is looked at soon. */
-		soon = clock_deadline_ns(1);
-		drive->word_count = GROUP_DRIVE_WORDS;
+	drive->partial = drive->word_count > drive->word_max;
+	if (drive->partial) {
+		if (group_words_grow(&world->points.driving, drive->word_count + GROUP_EXTRA_WORDS))
+			return LS_OK;
+		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
+		drive->word_count = drive->word_max;
 	}
 	if (gone)
 		leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
@@ -243,6 +247,8 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 	for (;;) {
 		ls_status status = LS_OK;
 		drive.head = group_points_head(&world->points);
+		drive.words = world->points.driving.words;
+		drive.word_max = world->points.driving.max - GROUP_EXTRA_WORDS;
 		group_drive_sweep(world, &drive);
 		*more = drive.more;
 		bool over = is_any_over(ops, count);
@@ -267,14 +273,12 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 static int own_words(ls_group *group, const struct engine_op *const *own, int own_count,
 		     struct wait_word *words)
 {
-	struct wait_word all[WAIT_EDGE_MAX];
-	int found = 0;
-	int count = engine_point_words(&group->engine, own, own_count, all, WAIT_EDGE_MAX);
-	for (int i = 0; i < count && i < WAIT_EDGE_MAX && found < GROUP_DRIVE_WORDS; i++)
-		if (all[i].edge.record != WAIT_RECORD_OTHERS)
-			words[found++] = all[i];
-	struct wait_call call = {.words = words, .count = found, .any = true};
-	return wait_satisfied(&call) ? 0 : found;
+	struct wait_call call = {.words = words, .any = true};
+	if (own_count > 0)
+		call.count =
+			engine_point_words(&group->engine, own, own_count, words, GROUP_OWN_WORDS);
+	/* More there cannot be. */
+	return wait_satisfied(&call) || call.count > GROUP_OWN_WORDS ? 0 : call.count;
 }
 
 /* Of several groups: the head's may be another than that of the operations. It is there as long as the head is in
@@ -304,7 +308,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 static void look_at_own(ls_op *const *ops, int count, const struct group_lone *lone,
 			struct shown *shown)
 {
-	const struct engine_op *own[WAIT_EDGE_MAX];
+	const struct engine_op *own[GROUP_ANY_MAX];
 	struct group_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	uint64_t gone = group_gone_members(group);
@@ -335,7 +339,7 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		      const struct group_pause *pause, struct group_lone *lone)
 {
 	struct transport_area *mine = group_points_area(world);
-	struct wait_word words[WAIT_EDGE_MAX];
+	struct wait_word words[GROUP_OWN_WORDS + GROUP_EXTRA_WORDS];
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
 	uint64_t gone = group_gone_members(first->group);

@@ -1,8 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Driving the sends and receives that run beside the caller: going on with all of them, and with those that are
  * only asked for. */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "points.h"
+
+void group_words_init(struct group_words *words)
+{
+	words->words = words->few;
+	words->max = WAIT_EDGE_MAX;
+}
+
+void group_words_fini(struct group_words *words)
+{
+	if (words->words != words->few)
+		free(words->words);
+	group_words_init(words);
+}
+
+bool group_words_grow(struct group_words *words, int count)
+{
+	struct wait_word *more = malloc(2 * (size_t)count * sizeof *more);
+	if (!more)
+		return false;
+	group_words_fini(words);
+	words->words = more;
+	words->max = 2 * count;
+	return true;
+}
 
 /* What a batch waits for is any part of it that is not over, as it waits for all. */
 const struct ls_op *group_points_face(const struct ls_op *op)
@@ -61,7 +87,7 @@ static void fail_needing(ls_group *group, uint64_t gone)
 static bool is_outdated(const struct group_drive *drive, const ls_group *group,
 			const struct engine_op *const *own, int count)
 {
-	const struct engine_op *now[WAIT_EDGE_MAX];
+	const struct engine_op *now[GROUP_ANY_MAX];
 	if (group_drive_own(drive, group, now) != count)
 		return true;
 	for (int i = 0; i < count; i++)
@@ -72,14 +98,15 @@ static bool is_outdated(const struct group_drive *drive, const ls_group *group,
 
 static void sweep_group(struct group_drive *drive, ls_group *group)
 {
-	const struct engine_op *own[WAIT_EDGE_MAX];
+	const struct engine_op *own[GROUP_ANY_MAX];
 	if (group_points_pending(group) == 0)
 		return;
 	uint64_t gone = group_gone_members(group); /* before what they have sent is taken in */
 	int count = group_drive_own(drive, group, own), words = 0;
-	int room = drive->word_count < GROUP_DRIVE_WORDS ? GROUP_DRIVE_WORDS - drive->word_count : 0;
-	drive->more |= engine_point_progress(&group->engine, own, count,
-					     drive->words + GROUP_DRIVE_WORDS - room, room, &words);
+	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
+	drive->more |=
+		engine_point_progress(&group->engine, own, count,
+				      room ? drive->words + drive->word_count : NULL, room, &words);
 	drive->word_count += words;
 	group_points_collect(group);
 	drive->more |= is_outdated(drive, group, own, count);
@@ -130,10 +157,7 @@ void group_drive_sweep(struct group_world *world, struct group_drive *drive)
 
 bool group_points_sweep(struct group_world *world)
 {
-	struct group_drive drive; /* whose words, more than all else here, are not cleared first */
-	drive.ops = NULL;
-	drive.count = 0;
-	drive.head = NULL;
+	struct group_drive drive = {.ops = NULL};
 	group_drive_sweep(world, &drive);
 	return drive.more;
 }

@@ -56,37 +56,45 @@ enum company {
 	FREE,    /* some thread may still call */
 };
 
-/* For sure: who rests and has nothing to show of his own is about to go on. */
-static bool is_unsatisfied(const struct group_world *world, const struct wait_slot_body *wait)
+static bool is_there(const struct group_world *world, const struct wait_edge *edge)
 {
-	bool any = wait->state == WAIT_ANY_WORD;
-	for (uint32_t i = 0; i < wait->edge_count; i++) {
-		const struct wait_edge *edge = &wait->edges[i];
-		if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
-			return false;
-		const char *segment = (const char *)world->transport.links[edge->owner].segment;
-		const _Atomic uint64_t *word = (const void *)(segment + edge->offset);
-		uint64_t now = atomic_load_explicit(word, memory_order_acquire);
-		bool there = (int64_t)(now - edge->value) >= 0;
-		if (there == any)
-			return !there;
-	}
-	return any;
+	const char *segment = (const char *)world->transport.links[edge->owner].segment;
+	const _Atomic uint64_t *word = (const void *)(segment + edge->offset);
+	uint64_t now = atomic_load_explicit(word, memory_order_acquire);
+	return (int64_t)(now - edge->value) >= 0;
 }
 
-/* Not a thread that waits: see group_points_show. */
-static bool is_agent(const struct wait_slot_body *wait)
+enum standing {
+	WAITS, /* for sure: who rests and has nothing to show of his own is about to go on */
+	ACTS,
+	IS_AGENT, /* no thread that waits: see group_points_show */
+};
+
+static enum standing standing_of(const struct group_world *world, const struct wait_slot_body *wait)
 {
-	for (uint32_t i = 0; i < wait->edge_count; i++)
-		if (wait->edges[i].record != WAIT_RECORD_OTHERS)
-			return false;
-	return wait->state == WAIT_ANY_WORD;
+	struct wait_edge edges[WAIT_EDGE_MAX];
+	bool any = wait->state == WAIT_ANY_WORD, own = false, goes_on = !any, unclear = false;
+	int count;
+	for (int page = 0;
+	     (count = trace_read_words(&world->views[world->rank], wait, page, edges)) > 0; page++)
+		for (int i = 0; i < count; i++) {
+			const struct wait_edge *edge = &edges[i];
+			own |= edge->record != WAIT_RECORD_OTHERS;
+			if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
+				unclear = true;
+			else if (is_there(world, edge) == any)
+				goes_on = any;
+		}
+	if (any && !own && trace_shows_all(wait))
+		return IS_AGENT;
+	return unclear || goes_on || !trace_shows_all(wait) ? ACTS : WAITS;
 }
 
 static enum company company_of(const struct ls_group *group)
 {
 	const struct group_world *world = group->world;
 	const struct wait_board *board = world->trace.board;
+	const struct trace_view *view = &world->views[world->rank];
 	enum company company = NOBODY;
 	int count = 0;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
@@ -95,12 +103,17 @@ static enum company company_of(const struct ls_group *group)
 		if (!atomic_load_explicit(&board->slots[i].taken, memory_order_acquire))
 			continue;
 		count++;
-		if (!trace_read_slot(&world->views[world->rank], i, &wait, &epoch))
+		if (!trace_read_slot(view, i, &wait, &epoch))
 			return FREE; /* it is just being written */
-		if (wait.tid == trace_thread_id() || wait.state == WAIT_UNUSED || is_agent(&wait))
+		if (wait.tid == trace_thread_id() || wait.state == WAIT_UNUSED)
 			continue;
 		bool waits = wait.state == WAIT_WORDS || wait.state == WAIT_ANY_WORD;
-		if (!waits || wait.group != group->id || !is_unsatisfied(world, &wait))
+		enum standing standing = waits ? standing_of(world, &wait) : ACTS;
+		if (standing == ACTS || !trace_slot_is(view, i, epoch))
+			return FREE;
+		if (standing == IS_AGENT)
+			continue;
+		if (wait.group != group->id)
 			return FREE;
 		company = BLOCKED;
 	}

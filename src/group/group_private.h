@@ -38,7 +38,7 @@ struct group_watch {
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
-	int event_fd;               /* poked by waits that last long, and to stop */
+	int event_fd; /* poked by waits that last long, and to stop */
 	_Atomic int pid_fds[PLAN_SIZE_MAX]; /* per peer, also once it has ended; -1: none (myself, a rank in my process) */
 };
 
@@ -119,6 +119,13 @@ struct group_progress {
 	struct waiter resting; /* of other threads, for the one that drives */
 };
 
+/* Room for words to wait for, which grows. */
+struct group_words {
+	struct wait_word *words; /* few, or on the heap */
+	int max;
+	struct wait_word few[WAIT_EDGE_MAX];
+};
+
 /* See points.h. */
 struct group_points {
 	struct lock_group lock;
@@ -130,8 +137,10 @@ struct group_points {
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool eager LOCK_GUARDED(group); /* it is armed so */
 	uint64_t shown_hash LOCK_GUARDED(group);
-	_Atomic bool there; /* the agent */
-	bool on_board;      /* the watch shows, or has shown, something for the agent */
+	struct group_words to_show LOCK_GUARDED(group);
+	struct group_words driving; /* of the one who drives */
+	_Atomic bool there;         /* the agent */
+	bool on_board;              /* the watch shows, or has shown, something for the agent */
 	bool serial;
 	_Atomic bool stop;
 	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */

@@ -290,7 +290,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (!index)
 		return group_bad(call, "index", 0, "not NULL");
 	*index = -1;
-	if (!ops || count < 1 || count > WAIT_EDGE_MAX)
+	if (!ops || count < 1 || count > GROUP_ANY_MAX)
 		return group_bad(call, ops ? "count" : "ops", ops ? count : 0, "1 to 64 handles");
 	ls_op *first = find_first(ops, count);
 	status = check(call, first);

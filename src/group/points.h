@@ -96,7 +96,17 @@ bool group_points_can_begin(struct group_points *points);
 
 /* ---- drive.c ---- */
 
-enum { GROUP_DRIVE_WORDS = WAIT_EDGE_MAX - 2 }; /* one is for news, one for collectives */
+enum {
+	GROUP_ANY_MAX = 64,    /* handles that one wait is for */
+	GROUP_EXTRA_WORDS = 2, /* one is for news, one for collectives */
+	/* Of what one wait is for: each has one of its own, or asks a source, or wants room to a peer. */
+	GROUP_OWN_WORDS = GROUP_ANY_MAX + 2 * PLAN_SIZE_MAX,
+};
+
+void group_words_init(struct group_words *words);
+void group_words_fini(struct group_words *words);
+/* Makes room for so many; what was there is lost. False without memory: then all is as before. */
+bool group_words_grow(struct group_words *words, int count);
 
 /* What the one who drives waits for, and whom. */
 struct group_drive {
@@ -105,15 +115,16 @@ struct group_drive {
 	/* Setting P2P=serial: the one that has begun, held. All others wait for it, so that it stands for them in each
 	 * wait. NULL: there is none, or it is just being begun. */
 	struct ls_op *head;
-	struct wait_word words[WAIT_EDGE_MAX];
-	int word_count; /* more than GROUP_DRIVE_WORDS: some were left out */
+	struct wait_word *words;  /* [word_max + GROUP_EXTRA_WORDS] */
+	int word_max, word_count; /* more than word_max: some were left out */
+	bool partial;             /* there is no room for them */
 	bool more;
 	uint64_t news; /* as they were before he looked */
 };
 
 /* Goes on with everything as far as possible without waiting; fills words, more and news. Under the right to drive. */
 void group_drive_sweep(struct group_world *world, struct group_drive *drive);
-/* Of what is waited for, what is of this group; at most WAIT_EDGE_MAX. */
+/* Of what is waited for, what is of this group; at most GROUP_ANY_MAX. */
 int group_drive_own(const struct group_drive *drive, const ls_group *group,
 		    const struct engine_op **own);
 /* That head. The caller lets it go. */

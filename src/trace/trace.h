@@ -22,7 +22,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 3,
+	TRACE_VERSION = 4,
 	TRACE_GROUP_MAX = 513, /* as many as a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the group of all ranks, whose entry is the first */
@@ -374,6 +374,14 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out);
 /* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. */
 bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
 		     uint32_t *epoch);
+/* Whether slot i still shows that wait. */
+bool trace_slot_is(const struct trace_view *view, int i, uint32_t epoch);
+/* Copies words of a wait to out[WAIT_EDGE_MAX]: with page 0 those of the slot, then those of its pages; returns how many,
+ * 0 after the last page. They are the wait's if the slot still shows it afterwards. */
+int trace_read_words(const struct trace_view *view, const struct wait_slot_body *wait, int page,
+		     struct wait_edge *out);
+/* Whether these are all its words. */
+bool trace_shows_all(const struct wait_slot_body *wait);
 
 /* The phases of one rank at one moment. */
 struct trace_phases {

@@ -251,6 +251,36 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 	return false;
 }
 
+bool trace_slot_is(const struct trace_view *view, int i, uint32_t epoch)
+{
+	const struct wait_slot *slot = &view->board->slots[i];
+	return atomic_load_explicit(&slot->epoch, memory_order_acquire) == epoch &&
+	       atomic_load_explicit(&slot->taken, memory_order_acquire) != 0;
+}
+
+int trace_read_words(const struct trace_view *view, const struct wait_slot_body *wait, int page,
+		     struct wait_edge *out)
+{
+	uint64_t pages = wait->pages;
+	uint32_t left = wait->further;
+	if (page == 0) {
+		memcpy(out, wait->edges, wait->edge_count * sizeof(*out));
+		return (int)wait->edge_count;
+	}
+	for (int i = 1; i < page && pages; i++, pages &= pages - 1)
+		left -= left < WAIT_EDGE_MAX ? left : WAIT_EDGE_MAX;
+	if (!pages || left == 0)
+		return 0;
+	left = left < WAIT_EDGE_MAX ? left : WAIT_EDGE_MAX;
+	seqlock_load(out, view->board->pages[__builtin_ctzll(pages)], left * sizeof(*out));
+	return (int)left;
+}
+
+bool trace_shows_all(const struct wait_slot_body *wait)
+{
+	return wait->further <= WAIT_EDGE_MAX * (uint32_t)__builtin_popcountll(wait->pages);
+}
+
 bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 {
 	const struct trace_report *report = &view->header->report;

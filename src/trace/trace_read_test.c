@@ -236,6 +236,19 @@ static void dead_writer_is_bounded(void **state)
 	assert_int_equal(wait.tid, 42);
 	assert_int_equal(wait.edge_count, WAIT_EDGE_MAX);
 	assert_int_equal(epoch, 2);
+	/* Further words than any page can have: only what lies in pages is read. */
+	struct wait_edge words[WAIT_EDGE_MAX];
+	wait.further = 100;
+	wait.pages = UINT64_C(1) << 63 | 2;
+	assert_true(trace_shows_all(&wait));
+	assert_int_equal(trace_read_words(&view, &wait, 0, words), WAIT_EDGE_MAX);
+	assert_int_equal(trace_read_words(&view, &wait, 1, words), WAIT_EDGE_MAX);
+	assert_int_equal(trace_read_words(&view, &wait, 2, words), 100 - WAIT_EDGE_MAX);
+	assert_int_equal(trace_read_words(&view, &wait, 3, words), 0);
+	wait.further = UINT32_MAX;
+	assert_false(trace_shows_all(&wait));
+	assert_int_equal(trace_read_words(&view, &wait, 2, words), WAIT_EDGE_MAX);
+	assert_int_equal(trace_read_words(&view, &wait, 3, words), 0);
 	free(image.memory);
 }
 

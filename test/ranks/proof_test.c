@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a proof of deadlock has to see: waits with more words than any table has, peers of which some are gone, and threads
+ * that have made no call yet. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests.h"
+
+enum {
+	LONG = 2000, /* elements that nobody copies before they are received */
+	LOOKS_MS = 1000 * RUNNER_SLOWNESS, /* some looks of 200 ms fall into this time */
+	OPS_MAX = 1000,
+};
+
+/* Asleep, in what only time ends. */
+static void outlast_looks(void)
+{
+	struct timespec end;
+	sem_t never;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += LOOKS_MS / 1000;
+	CHECK(sem_init(&never, 0, 0) == 0);
+	CHECK(sem_timedwait(&never, &end) != 0);
+	sem_destroy(&never);
+}
+
+/* ---- more words than any table has ---- */
+
+static const int counts[] = {20, 40, 64, 100, OPS_MAX};
+
+/* Long sends to the next rank, which nobody receives. */
+static ls_op **begin_sends(ls_group *group, int to, int count)
+{
+	static const int32_t values[LONG];
+	ls_op **ops = calloc((size_t)count, sizeof *ops);
+	struct ls_op_options options = {.size = sizeof options, .tag = 1};
+	CHECK(ops);
+	for (int i = 0; i < count; i++)
+		OK(ls_isend(group, values, LONG, LS_INT32, to, &options, &ops[i]));
+	return ops;
+}
+
+static void end_sends(ls_op **ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		ls_op_free(ops[i]);
+	free(ops);
+}
+
+/* Each waits for a send that the next one never receives: by itself, which drives them all, or in a receive, beside
+ * which they are left to the rank. */
+void deadlock_behind_many_sends(struct runner_rank *self)
+{
+	int32_t value;
+	for (int i = 0; i < (int)(sizeof counts / sizeof counts[0]); i++)
+		for (int receives = 0; receives < 2; receives++) {
+			ls_group *group = runner_open(self);
+			int next = (self->rank + 1) % self->size;
+			runner_note(self, "%d sends, %d", counts[i], receives);
+			runner_ready(self, group);
+			ls_op **ops = begin_sends(group, next, counts[i]);
+			struct ls_op_options other = {.size = sizeof other, .tag = 2};
+			GIVES(LS_DEADLOCK,
+			      receives ? ls_recv(group, &value, 1, LS_INT32, next, &other)
+				       : ls_wait(ops[0], 0));
+			end_sends(ops, counts[i]);
+			ls_group_close(group);
+			runner_meet(self);
+		}
+}
+
+static void take_all(ls_group *group, int count)
+{
+	static int32_t values[LONG];
+	struct ls_op_options options = {.size = sizeof options, .tag = 1};
+	for (int i = 0; i < count; i++)
+		OK(ls_recv(group, values, LONG, LS_INT32, 0, &options));
+}
+
+/* Rank 0 waits for the first of many sends to rank 1 and of a receive of rank 2, which comes late; rank 1 waits for
+ * rank 0. */
+void any_of_many_goes_on(struct runner_rank *self)
+{
+	enum { SENDS = 63 };
+	struct ls_op_options asked = {.size = sizeof asked, .tag = 1}, last = {.size = sizeof last};
+	int32_t value = 0;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		ls_op **sends = begin_sends(group, 1, SENDS), *ops[SENDS + 1];
+		ls_op **others = begin_sends(group, 2, OPS_MAX);
+		int which;
+		for (int i = 0; i < SENDS; i++)
+			ops[i] = sends[i];
+		OK(ls_irecv(group, &value, 1, LS_INT32, 2, &asked, &ops[SENDS]));
+		OK(ls_wait_any(ops, SENDS + 1, 0, &which));
+		CHECK(which == SENDS);
+		ls_op_free(ops[SENDS]);
+		OK(ls_send(group, &value, 1, LS_INT32, 1, &last));
+		for (int i = 0; i < SENDS; i++)
+			OK(ls_wait(sends[i], 0));
+		for (int i = 0; i < OPS_MAX; i++)
+			OK(ls_wait(others[i], 0));
+		end_sends(sends, SENDS);
+		end_sends(others, OPS_MAX);
+	} else if (self->rank == 1) {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &last));
+		take_all(group, SENDS);
+	} else {
+		outlast_looks();
+		OK(ls_send(group, &value, 1, LS_INT32, 0, &asked));
+		take_all(group, OPS_MAX);
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+/* ---- some are gone, some are stuck ---- */
+
+/* The last rank sends once, and leaves. */
+void any_source_is_stuck_without_who_left(struct runner_rank *self)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	int32_t value = 0;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		OK(ls_recv(group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL));
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL));
+	} else if (self->rank < self->size - 1) {
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	} else {
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	if (self->rank < self->size - 1) {
+		OK(ls_group_failure(group, &failure));
+		CHECK_THAT(strstr(failure.text, "rank 0 waits for any rank"), "%s", failure.text);
+		CHECK_THAT(strstr(failure.text,
+				  self->size == 3 ? "; rank 2 has left" : "; rank 3 has left"),
+			   "%s", failure.text);
+	}
+	ls_group_close(group);
+}
+
+/* ---- the main thread ---- */
+
+struct opener {
+	struct runner_rank *self;
+	ls_group *group;
+};
+
+static void *open_here(void *argument)
+{
+	struct opener *opener = argument;
+	opener->group = runner_open(opener->self);
+	return NULL;
+}
+
+/* The main thread has made no call then. */
+static ls_group *open_in_a_thread(struct runner_rank *self)
+{
+	struct opener opener = {.self = self};
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, open_here, &opener) == 0);
+	pthread_join(thread, NULL);
+	return opener.group;
+}
+
+struct asking {
+	ls_group *group;
+	ls_status status;
+};
+
+static void *ask_of_rank_1(void *argument)
+{
+	const struct asking *asking = argument;
+	int32_t value;
+	GIVES(asking->status, ls_recv(asking->group, &value, 1, LS_INT32, 1, NULL));
+	return NULL;
+}
+
+/* It is about to send what rank 1 waits for, and is asleep until then; another thread waits for rank 1. */
+void the_main_thread_may_call(struct runner_rank *self)
+{
+	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	int32_t value = 0;
+	ls_group *group = open_in_a_thread(self);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_OK};
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
+		outlast_looks();
+		OK(ls_send(group, &value, 1, LS_INT32, 1, &first));
+		pthread_join(thread, NULL);
+	} else {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &first));
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+/* It waits for the other thread's end, and nothing but that can wake it. */
+void the_main_thread_is_dormant(struct runner_rank *self)
+{
+	int32_t value;
+	ls_group *group = open_in_a_thread(self);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_DEADLOCK};
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
+		pthread_join(thread, NULL);
+	} else {
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
