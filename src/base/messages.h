@@ -159,13 +159,13 @@ const struct message_help *message_help_find(const char *id);
 
 /* ---- group ---- */
 #define MESSAGE_GROUP_ARGUMENT \
-	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s"
+	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s%s"
 #define MESSAGE_GROUP_WATCH                 \
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
 		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it time out"
 #define MESSAGE_GROUP_THREAD "LS-GROUP-THREAD", SETTING_LOG_ERROR, "cannot start the watch: %s"
 #define MESSAGE_GROUP_REDUCE \
-	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s"
+	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
 #define MESSAGE_GROUP_PROGRESS \
 	"LS-GROUP-PROGRESS", SETTING_LOG_ERROR, "cannot start the progress thread: %s"
 #define MESSAGE_GROUP_HANDLES                  \
@@ -173,10 +173,10 @@ const struct message_help *message_help_find(const char *id);
 		"no memory for another operation, or %d of them are in flight already"
 #define MESSAGE_GROUP_HANDLES_LEFT                 \
 	"LS-GROUP-HANDLES-LEFT", SETTING_LOG_WARN, \
-		"the group is closed, but %ld handles of operations were not freed"
+		"the group is closed, but %ld handle%s not freed%s%s%s"
 #define MESSAGE_GROUP_CLOSE_PENDING                  \
 	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR, \
-		"the group is closed while %ld operations are under way; they are given up"
+		"the group is closed while %ld operation%s under way: %s%s; %s given up"
 #define MESSAGE_GROUP_LOST \
 	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
 #define MESSAGE_GROUP_BUFFERED                                                                                \
@@ -186,7 +186,7 @@ const struct message_help *message_help_find(const char *id);
 		"receive first, or use ls_isend"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
-		"the handle of %s #%llu was freed, but nobody has asked how it ended"
+		"the handle of %s was freed, but nobody has asked how it ended"
 #define MESSAGE_GROUP_PART \
 	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
 #define MESSAGE_GROUP_LISTS                                                        \
@@ -203,7 +203,8 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_WAITING "LS-WAITING", SETTING_LOG_WARN, "%s"
 
 /* ---- ddp ---- */
-#define MESSAGE_DDP_ARGUMENT "LS-DDP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s"
+#define MESSAGE_DDP_ARGUMENT \
+	"LS-DDP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s%s"
 #define MESSAGE_DDP_MEMORY                  \
 	"LS-DDP-MEMORY", SETTING_LOG_ERROR, \
 		"%s: no memory to keep what belongs to the call (%zu bytes)"
@@ -229,15 +230,15 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_PHASE_NAME                                                                        \
 	"LS-PHASE-NAME", SETTING_LOG_ERROR,                                                       \
 		"ls_phase_begin: '%s' is no name of a phase: 1 to %d characters, no blanks, and " \
-		"parts between single slashes"
+		"parts between single slashes%s"
 #define MESSAGE_PHASE_INSIDE                                                                   \
 	"LS-PHASE-INSIDE", SETTING_LOG_ERROR,                                                  \
 		"ls_phase_begin: '%s' cannot begin inside of '%s', which this thread has not " \
-		"ended; names of phases inside of it begin with '%s/'"
+		"ended; names of phases inside of it begin with '%s/'%s"
 #define MESSAGE_PHASE_END                  \
 	"LS-PHASE-END", SETTING_LOG_ERROR, \
-		"ls_phase_end: '%s' cannot end here: this thread is in %s%s%s"
-#define MESSAGE_PHASE_MANY "LS-PHASE-MANY", SETTING_LOG_ERROR, "ls_phase_begin: '%s': %s"
+		"ls_phase_end: '%s' cannot end here: this thread is in %s%s%s%s"
+#define MESSAGE_PHASE_MANY "LS-PHASE-MANY", SETTING_LOG_ERROR, "ls_phase_begin: '%s': %s%s"
 #define MESSAGE_PHASE_MEMORY \
 	"LS-PHASE-MEMORY", SETTING_LOG_ERROR, "no memory for a report on phases"
 

@@ -8,6 +8,7 @@
 
 #include "base/messages.h"
 #include "ddp/random.h"
+#include "trace/trace.h"
 
 /* PyTorch divides lengths as doubles; up to here that is exact. */
 #define LENGTH_MAX (UINT64_C(1) << 53)
@@ -23,7 +24,9 @@ struct ls_sampler {
 
 static ls_status bad(const char *call, const char *argument, long long value, const char *right)
 {
-	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, value, right);
+	char from[TRACE_CALLED_BYTES];
+	trace_called(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
 }
 

@@ -31,7 +31,9 @@ int ls_group_size(const ls_group *group)
 /* Says which argument of which call is wrong, and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right)
 {
-	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, call, argument, value, right);
+	char from[TRACE_CALLED_BYTES];
+	trace_called(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, call, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
 }
 

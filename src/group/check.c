@@ -130,8 +130,10 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 	if (facts.reduces && (unsigned)op->reduce > LS_PREMUL_SUM)
 		return group_bad(call, "op", op->reduce, "one of enum ls_reduce_op");
 	if (facts.reduces && !device_has(op->dtype, op->reduce)) {
+		char from[TRACE_CALLED_BYTES];
+		trace_called(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, call, trace_reduce_name(op->reduce),
-			    trace_dtype_name(op->dtype));
+			    trace_dtype_name(op->dtype), from);
 		return LS_UNSUPPORTED;
 	}
 	return check_buffers(call, group, op);

@@ -60,6 +60,9 @@ struct ls_op {
 	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
 	_Atomic uint64_t waited_ns; /* when somebody first waited for it who comes back now and then */
 	_Atomic bool told;          /* somebody has been told how it ended */
+	/* Of a shared one: how often somebody has been told, and how often it was freed. asked >= freed as long as each is
+	 * asked for before it is freed. */
+	_Atomic uint64_t asked, freed;
 	_Atomic uint32_t over;      /* 1 + status once it is over; nobody runs it any more */
 	uint64_t *counts;           /* of the pool: room for two lists, kept for the next user */
 	/* Of sends and receives. */
@@ -213,7 +216,7 @@ struct ls_group {
 	struct ls_op *batches;   /* that have not been ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t any_receives;
-	_Atomic uint64_t warned[GROUP_WARNED]; /* call sites */
+	_Atomic uint64_t warned[GROUP_WARNED]; /* call sites, see group_first_time */
 	/* Handles of all short messages that were over when their calls returned. */
 	struct ls_op sent, received;
 	/* Messages to and from each peer, for the records. */
@@ -338,6 +341,8 @@ void group_lane_drive(ls_group *group);
 /* How many are queued, the one that is run included. One that is over is not among them, even if whoever
  * ran it has not left the lane yet. */
 long group_lane_queued(ls_group *group);
+/* The first of them, held, if it is of the pool; NULL. */
+struct ls_op *group_lane_first(ls_group *group);
 
 /* ---- progress.c ---- */
 
@@ -463,12 +468,6 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out);
 /* A new group: nobody has claimed or published anything. */
 void group_cause_begin(const struct ls_group *group);
 struct group_place group_place_of(const struct ls_group *group);
-
-/* ---- lost.c ---- */
-
-/* No operation is under way, and the group, which this rank is about to leave, has not failed: says which messages nobody
- * will receive; with the setting CHECK the group fails for that. */
-void group_lost_tell(struct ls_group *group);
 
 /* ---- look.c ---- */
 

@@ -32,6 +32,18 @@ long group_lane_queued(ls_group *group)
 	return count;
 }
 
+struct ls_op *group_lane_first(ls_group *group)
+{
+	lock_group_acquire(&group->lane.lock);
+	struct ls_op *op = group->lane.head;
+	if (op && op->pooled)
+		group_op_hold(op);
+	else
+		op = NULL;
+	lock_group_release(&group->lane.lock);
+	return op;
+}
+
 /* ---- alone in the lane ---- */
 
 static bool take_fast(struct group_lane *lane, uint64_t *seq)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "group_private.h"
+#include "tell.h"
 
 enum { TEXT_BYTES = 256, REASON_BYTES = TEXT_BYTES + 64 };
 

@@ -3,11 +3,13 @@
  * ever. An object is used again for another group, without anything being mapped, allocated or cleared that the
  * last one did not use. That may be only once all members of the last group have left it: until then they may
  * look into the area. Whoever offers an area to others has made it as new before. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/messages.h"
 #include "points.h"
+#include "tell.h"
 
 /* ---- objects ---- */
 
@@ -219,10 +221,10 @@ static void end_operations(ls_group *group)
 	group_gone_tell(group);
 	long pending = group_lane_queued(group) + group_points_pending(group);
 	if (pending > 0) {
-		MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, pending);
-		ls_status status =
-			ls_group_abort(group, "a rank closed the group while operations of "
-					      "its own were under way");
+		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
+		group_tell_pending(group, pending, text, sizeof text);
+		snprintf(reason, sizeof reason, "it closed the group with %s under way", text);
+		ls_status status = ls_group_abort(group, reason);
 		(void)status; /* it has failed already, or it fails now */
 	}
 	group_points_close(group);

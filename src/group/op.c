@@ -7,6 +7,7 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "points.h"
+#include "tell.h"
 
 /* ---- the pool ---- */
 
@@ -126,11 +127,28 @@ void group_op_over(struct ls_op *op, ls_status status)
 	wait_ring(group->waiter.bell);
 }
 
+/* The newest operation whose handle was not freed. */
+static const struct ls_op *find_left(struct group_pool *pool) LOCK_REQUIRES(group)
+{
+	const struct ls_op *newest = NULL;
+	for (int i = 0; i < pool->block_count * GROUP_POOL_OPS; i++) {
+		const struct ls_op *op = &pool->blocks[i / GROUP_POOL_OPS][i % GROUP_POOL_OPS];
+		if (atomic_load(&op->holders) > 0 && !op->batch &&
+		    (!newest || op->engine.record > newest->engine.record))
+			newest = op;
+	}
+	return newest;
+}
+
 void group_pool_fini(struct group_pool *pool)
 {
 	long handles = atomic_load(&pool->handles);
-	if (handles > 0)
-		MESSAGE_SAY(MESSAGE_GROUP_HANDLES_LEFT, handles);
+	if (handles > 0) {
+		lock_group_acquire(&pool->lock);
+		const struct ls_op *newest = find_left(pool);
+		lock_group_release(&pool->lock);
+		group_tell_left(newest, handles);
+	}
 	/* Nobody else is in a call on the group any more, but the lock is what makes that visible. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
@@ -161,7 +179,10 @@ static ls_status ask(ls_op *op)
 	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
 	if (!over)
 		return LS_PENDING;
-	atomic_store(&op->told, true);
+	if (op->shared)
+		atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);
+	else
+		atomic_store(&op->told, true);
 	return (ls_status)(over - 1);
 }
 
@@ -310,19 +331,33 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	return status;
 }
 
+/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked for. The count of
+ * those freed may miss some where threads race, that of the asked must not. */
+static void free_shared(struct ls_op *op, const void *site)
+{
+	uint64_t freed = atomic_load_explicit(&op->freed, memory_order_relaxed) + 1;
+	atomic_store_explicit(&op->freed, freed, memory_order_relaxed);
+	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
+		return;
+	atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);
+	group_tell_dropped(op, site);
+}
+
 void ls_op_free(ls_op *op)
 {
+	const void *site = __builtin_return_address(0);
 	if (!op || op->group->world->fork_generation != fork_generation())
 		return;
-	if (op->shared)
+	if (op->shared) {
+		free_shared(op, site);
 		return;
+	}
 	/* Nobody may ask any more. A callback, which may be the caller, is told in any case. */
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !group_op_is_over(op))
 		group_gone_tell(op->group);
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
-		MESSAGE_SAY(MESSAGE_GROUP_DROPPED, trace_kind_name(op->engine.call.kind),
-			    (unsigned long long)op->engine.seq);
+		group_tell_dropped(op, site);
 	group_op_forget(op);
 }
 

@@ -6,6 +6,7 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "points.h"
+#include "tell.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -98,14 +99,8 @@ void group_point_deliver(const struct ls_op *op)
 void group_point_warn(ls_group *group, int peer, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
-	uint64_t key = (uint64_t)(uintptr_t)site;
-	for (int i = 0; i < GROUP_WARNED; i++) {
-		uint64_t seen = 0;
-		if (atomic_compare_exchange_strong(&group->warned[i], &seen, key))
-			break;
-		if (seen == key || i == GROUP_WARNED - 1)
-			return;
-	}
+	if (!group_first_time(group, site))
+		return;
 	struct trace_record record;
 	uint32_t step;
 	const struct trace_view *view = &group->world->views[group->world->rank];

@@ -124,6 +124,19 @@ long group_points_pending(ls_group *group)
 	return points->serial ? begun + count_unbegun(points, group) : begun;
 }
 
+struct ls_op *group_points_first(ls_group *group)
+{
+	struct group_points *points = &group->world->points;
+	lock_group_acquire(&points->lock);
+	struct ls_op *op = points->first;
+	while (op && op->group != group)
+		op = op->next;
+	if (op)
+		group_op_hold(op);
+	lock_group_release(&points->lock);
+	return op;
+}
+
 /* ---- the end of one ---- */
 
 static void finish(struct ls_op *op, ls_status status)

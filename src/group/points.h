@@ -35,6 +35,8 @@ void group_points_help(struct group_world *world);
 void group_points_poll(const struct ls_op *op);
 /* How many of a group are not over. */
 long group_points_pending(ls_group *group);
+/* The first of them, held; NULL. */
+struct ls_op *group_points_first(ls_group *group);
 /* Before a group is closed, which has failed if any are pending: ends them. */
 void group_points_close(ls_group *group);
 /* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */

@@ -407,4 +407,16 @@ void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct tr
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
 		size_t bytes);
 
+/* The same of an address in a file of this kind. */
+void trace_place(const struct trace_module *module, uint64_t site, char *out, size_t bytes);
+/* The file of this process in which an address lies; false: in none. */
+bool trace_find_module(uint64_t address, struct trace_module *out);
+
+/* ", called from file.c:123" of a return address in this process; "" if it is 0, or in what calls for an interpreter. */
+void trace_called_at(const void *site, char *out, size_t bytes);
+/* The same of the call of the program that this thread is in; "" where it cannot be told, as in a program that contains
+ * the library. It takes milliseconds, so only for errors. */
+enum { TRACE_CALLED_BYTES = 160 };
+void trace_called(char *out, size_t bytes);
+
 #endif

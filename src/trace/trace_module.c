@@ -39,13 +39,9 @@ static void find_build_id(const unsigned char *notes, size_t bytes, struct trace
 	}
 }
 
-static int note_module(struct dl_phdr_info *info, size_t bytes, void *context)
+/* False: nothing of it is loaded. `first`: it is the program. */
+static bool fill(const struct dl_phdr_info *info, bool first, struct trace_module *module)
 {
-	(void)bytes;
-	struct module_list *list = context;
-	if (list->count == TRACE_MODULE_MAX)
-		return 1;
-	struct trace_module *module = &list->modules[list->count];
 	ElfW(Addr) low = (ElfW(Addr)) - 1, high = 0;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
@@ -60,16 +56,50 @@ static int note_module(struct dl_phdr_info *info, size_t bytes, void *context)
 		}
 	}
 	if (high <= low)
-		return 0;
+		return false;
 	module->base = info->dlpi_addr + (low & ~(ElfW(Addr))PAGE_MASK);
 	module->end = info->dlpi_addr + high;
 	if (info->dlpi_name && info->dlpi_name[0])
 		snprintf(module->path, sizeof(module->path), "%s", info->dlpi_name);
-	else if (list->count > 0 ||
-		 readlink("/proc/self/exe", module->path, sizeof(module->path) - 1) < 0)
+	else if (!first || readlink("/proc/self/exe", module->path, sizeof(module->path) - 1) < 0)
 		module->path[0] = 0;
-	list->count++;
+	return true;
+}
+
+static int note_module(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+	(void)bytes;
+	struct module_list *list = context;
+	if (list->count == TRACE_MODULE_MAX)
+		return 1;
+	list->count += fill(info, list->count == 0, &list->modules[list->count]);
 	return 0;
+}
+
+struct search {
+	uint64_t address;
+	bool first, found;
+	struct trace_module module;
+};
+
+static int find(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+	(void)bytes;
+	struct search *search = context;
+	search->module = (struct trace_module){0};
+	search->found = fill(info, search->first, &search->module) &&
+			search->address >= search->module.base &&
+			search->address < search->module.end;
+	search->first = false;
+	return search->found;
+}
+
+bool trace_find_module(uint64_t address, struct trace_module *out)
+{
+	struct search search = {.address = address, .first = true};
+	dl_iterate_phdr(find, &search);
+	*out = search.module;
+	return search.found;
 }
 
 static bool is_known(const struct trace *trace, uint32_t count, const struct trace_module *module)

@@ -136,25 +136,20 @@ static bool look_up(Dwfl *dwfl, const struct trace_module *module, uint64_t offs
 	return true;
 }
 
-static void write_address(const struct trace_view *view, uint64_t site, char *out, size_t bytes)
+void trace_place(const struct trace_module *module, uint64_t site, char *out, size_t bytes)
 {
-	struct trace_module module;
 	/* The address is where the call returns to, which may be the next line already. */
-	uint64_t call = site - 1;
-	if (!find_module(view, call, &module)) {
-		snprintf(out, bytes, "0x%" PRIx64, site);
-		return;
-	}
+	uint64_t offset = site - 1 - module->base;
 	char function[TRACE_TEXT_BYTES] = "";
 	Dwfl *dwfl = dwfl_begin(&callbacks);
-	bool found = dwfl && look_up(dwfl, &module, call - module.base, out, bytes, function,
-				     sizeof(function));
+	bool found = dwfl && look_up(dwfl, module, offset, out, bytes, function, sizeof(function));
 	if (dwfl)
 		dwfl_end(dwfl);
 	if (!found)
 		snprintf(out, bytes, "%s+0x%" PRIx64 "%s",
-			 module.path[0] ? base_name(module.path) : "?", call - module.base,
-			 function);
+			 module->path[0] ? base_name(module->path) : "?", offset, function);
+	/* It goes to terminals, and others wrote it. */
+	text_clean(out, false);
 }
 
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
@@ -165,8 +160,11 @@ void trace_site(const struct trace_view *view, const struct trace_record *record
 	out[0] = 0;
 	if (record->label >= 1 && record->label <= TRACE_LABEL_MAX)
 		snprintf(out, bytes, "%.*s", TRACE_LABEL_BYTES - 1, view->labels[record->label - 1]);
-	if (!out[0] && record->site)
-		write_address(view, record->site, out, bytes);
+	struct trace_module module;
+	if (!out[0] && record->site && find_module(view, record->site - 1, &module))
+		trace_place(&module, record->site, out, bytes);
+	else if (!out[0] && record->site)
+		snprintf(out, bytes, "0x%" PRIx64, record->site);
 	/* It goes to terminals, and others wrote it. */
 	text_clean(out, false);
 }

@@ -169,13 +169,41 @@ static void modules_are_listed_once(void **state)
 	assert_int_equal(atomic_load(&trace.header->module_count), count + 1);
 }
 
+static __attribute__((noinline)) void check_called(const char *want)
+{
+	char text[TRACE_CALLED_BYTES], all[TRACE_CALLED_BYTES];
+	trace_called_at(__builtin_return_address(0), text, sizeof(text));
+	assert_memory_equal(text, want, strlen(want));
+	/* Cut where there is no room, and empty where there would be nothing of it. */
+	trace_called_at(__builtin_return_address(0), all, strlen(want));
+	assert_int_equal(strlen(all), strlen(want) - 1);
+	trace_called_at(__builtin_return_address(0), all, strlen(", called from "));
+	assert_string_equal(all, "");
+}
+
+static void called_from_here(void **state)
+{
+	char text[TRACE_CALLED_BYTES] = "x";
+	(void)state;
+	check_called(", called from trace_site_test.c:");
+	trace_called_at(NULL, text, sizeof(text));
+	assert_string_equal(text, "");
+	/* This program contains what it calls. */
+	trace_called(text, sizeof(text));
+	assert_string_equal(text, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-		TEST(site_is_the_line_of_the_call),  TEST(module_without_lines_gives_its_function),
-		TEST(replaced_file_is_not_believed), TEST(address_outside_of_all_modules),
-		TEST(label_goes_before_the_address), TEST(modules_are_listed_once),
+		TEST(site_is_the_line_of_the_call),
+		TEST(module_without_lines_gives_its_function),
+		TEST(replaced_file_is_not_believed),
+		TEST(address_outside_of_all_modules),
+		TEST(label_goes_before_the_address),
+		TEST(modules_are_listed_once),
+		TEST(called_from_here),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,7 +163,7 @@ void async_dropped_handles(struct runner_rank *self)
 	ls_op_free(op);
 	text = caught_end(&caught);
 	SAYS(text, "LS-GROUP-DROPPED");
-	SAYS(text, "all-reduce #2");
+	SAYS(text, "the handle of all-reduce #2, called from async_test.c:");
 	if (self->rank != 0)
 		runner_meet(self);
 	OK(ls_barrier(group, NULL));

@@ -242,7 +242,9 @@ void closed_with_messages(struct runner_rank *self)
 		OK(ls_recv(group, &value, 1, LS_INT32, 0, &options));
 		caught_begin(&caught);
 		ls_group_close(group);
-		SAYS(caught_end(&caught), "while 3 operations are under way");
+		SAYS(caught_end(&caught),
+		     "while 3 operations are under way: send #1 to rank 0 (tag 0), called from message_end_");
+		SAYS(caught.text, ", and 2 more; they are given up");
 		SAYS(caught.text, "LS-GROUP-CLOSE-PENDING");
 		CHECK(atomic_load(&kept) == LS_ABORTED);
 	} else {
@@ -252,6 +254,31 @@ void closed_with_messages(struct runner_rank *self)
 		ls_group_close(group);
 	}
 	free(buffer);
+}
+
+/* Of one operation. */
+void closed_with_a_collective(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	int32_t value = 0;
+	runner_ready(self, group);
+	if (self->rank == 1) {
+		struct ls_op_options options = {.size = sizeof options};
+		ls_op *op;
+		options.op = &op;
+		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, &options));
+		caught_begin(&caught);
+		ls_group_close(group);
+		SAYS(caught_end(&caught),
+		     "while 1 operation is under way: all-reduce #2, called from message_end_test.c:");
+		SAYS(caught.text, "; it is given up");
+	} else {
+		runner_meet(self);
+		ls_group_close(group);
+	}
+	if (self->rank == 1)
+		runner_meet(self);
 }
 
 struct waiter {

@@ -3,6 +3,7 @@
  * the group goes on as if nothing had been called. */
 #include <string.h>
 
+#include "caught.h"
 #include "operation.h"
 #include "tests.h"
 #include "values.h"
@@ -316,4 +317,30 @@ void mismatch_of_every_kind(struct runner_rank *self)
 				mismatch(self, (enum operation_kind)kind, (enum fault)fault,
 					 (kind + fault) % 2 ? 3 : 20000);
 	}
+}
+
+/* The message names the line of the call that was wrong, also where there is no group to be asked. */
+void wrong_calls_are_found(struct runner_rank *self)
+{
+	static const char *const said[] = {
+		"ls_send: dst is 7, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
+		"ls_wait: op is 0, but must be a handle of an operation that has not been freed, called "
+		"from wrong_test.c:",
+		"ls_reduce: root is -1, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
+		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
+		"ls_group_open: out is 0, but must be not NULL, called from wrong_test.c:",
+	};
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	int32_t value = 0;
+	caught_begin(&caught);
+	GIVES(LS_BAD_ARGUMENT, ls_send(group, &value, 1, LS_INT32, 7, NULL));
+	GIVES(LS_BAD_ARGUMENT, ls_wait(NULL, 0));
+	GIVES(LS_BAD_ARGUMENT, ls_reduce(group, &value, &value, 1, LS_INT32, LS_SUM, -1, NULL));
+	GIVES(LS_BAD_ARGUMENT, ls_phase_end(group, "x"));
+	GIVES(LS_BAD_ARGUMENT, ls_group_open(NULL, NULL));
+	caught_end(&caught);
+	for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
+		SAYS(caught.text, said[i]);
+	ls_group_close(group);
 }

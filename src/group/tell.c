@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What messages say of the operations of a group: which one it is, and where it was called. */
+#include <stdio.h>
+
+#include "base/messages.h"
+#include "points.h"
+#include "tell.h"
+
+bool group_first_time(ls_group *group, const void *site)
+{
+	uint64_t key = (uint64_t)(uintptr_t)site;
+	for (int i = 0; i < GROUP_WARNED; i++) {
+		uint64_t seen = 0;
+		if (atomic_compare_exchange_strong(&group->warned[i], &seen, key))
+			return true;
+		if (seen == key)
+			return false;
+	}
+	return false;
+}
+
+void group_describe(const struct ls_op *op, char *out, size_t bytes)
+{
+	ls_group *group = op->group;
+	const struct trace_view *view = &group->world->views[group->world->rank];
+	const struct engine_call *call = &op->engine.call;
+	struct diagnose_record record = {.members = group_members(group)};
+	uint32_t step;
+	if (op->is_batch) {
+		snprintf(out, bytes, "a batch");
+		return;
+	}
+	if (view->header && trace_read(view, op->engine.record, &record.record, &step))
+		trace_site(view, &record.record, record.site, sizeof record.site);
+	else /* the ring has gone on */
+		record.record = (struct trace_record){.kind = (uint16_t)call->kind,
+						      .seq = op->engine.seq,
+						      .group = group->id,
+						      .peer = call->peer,
+						      .tag = call->tag};
+	if (record.record.peer >= 0)
+		record.record.peer = group_world_rank(group, record.record.peer);
+	diagnose_operation_text(&record, out, bytes);
+}
+
+void group_tell_dropped(struct ls_op *op, const void *site)
+{
+	char text[GROUP_DESCRIBED_BYTES], from[TRACE_CALLED_BYTES];
+	if (!group_first_time(op->group, site))
+		return;
+	if (op->shared) {
+		trace_called_at(site, from, sizeof from);
+		snprintf(text, sizeof text, "a %s that was over at once (ls_op_free%s)",
+			 trace_kind_name(op->engine.call.kind), from);
+	} else {
+		group_describe(op, text, sizeof text);
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_DROPPED, text);
+}
+
+/* ", and 2 more", nothing for one. */
+static const char *and_more(long count, char *out, size_t bytes)
+{
+	out[0] = '\0';
+	if (count > 1)
+		snprintf(out, bytes, ", and %ld more", count - 1);
+	return out;
+}
+
+void group_tell_pending(ls_group *group, long count, char *text, size_t bytes)
+{
+	char more[32];
+	struct ls_op *op = group_points_first(group);
+	snprintf(text, bytes, "%s", "an operation");
+	if (!op)
+		op = group_lane_first(group);
+	if (op) {
+		group_describe(op, text, bytes);
+		group_op_let_go(op);
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, count, count == 1 ? " is" : "s are", text,
+		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
+}
+
+void group_tell_left(const struct ls_op *newest, long count)
+{
+	char text[GROUP_DESCRIBED_BYTES] = "", more[32];
+	if (newest)
+		group_describe(newest, text, sizeof text);
+	MESSAGE_SAY(MESSAGE_GROUP_HANDLES_LEFT, count, count == 1 ? " was" : "s were",
+		    newest ? ": that of " : "", text, and_more(count, more, sizeof more));
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is said of operations and messages of a group beside reports. */
+#ifndef GROUP_TELL_H
+#define GROUP_TELL_H
+
+#include "group_private.h"
+
+/* ---- tell.c: what messages say ---- */
+
+enum { GROUP_DESCRIBED_BYTES = 320 };
+/* True once for each place in the program, and never after many places. */
+bool group_first_time(ls_group *group, const void *site);
+/* "send #1 to rank 0 (tag 7), called from a.c:10" */
+void group_describe(const struct ls_op *op, char *out, size_t bytes);
+/* It was freed, there, before anybody had asked how it ended. */
+void group_tell_dropped(struct ls_op *op, const void *site);
+/* The group is closed while so many are under way; `text` is filled with what the first of them is. */
+void group_tell_pending(ls_group *group, long count, char *text, size_t bytes);
+/* So many handles were not freed, the newest of which is this; NULL: it is not known. */
+void group_tell_left(const struct ls_op *newest, long count);
+
+/* ---- lost.c ---- */
+
+/* No operation is under way, and the group, which this rank is about to leave, has not failed: says which messages nobody
+ * will receive; with the setting CHECK the group fails for that. */
+void group_lost_tell(struct ls_group *group);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which call of the program an error is about, found on the stack of the calling thread: so no call has to hand its
+ * caller down to all that may be wrong with it. */
+#include "trace/trace.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unwind.h>
+
+struct walk {
+	const void *own; /* where this library begins */
+	uint64_t found;
+};
+
+/* Where the file begins in which the address lies, NULL: in none. */
+static const void *file_of(uint64_t address)
+{
+	Dl_info info;
+	return dladdr((const void *)(uintptr_t)address, &info) ? info.dli_fbase : NULL;
+}
+
+static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
+{
+	struct walk *walk = data;
+	uint64_t address = _Unwind_GetIP(context);
+	const void *file = file_of(address - 1);
+	if (!file || file == walk->own)
+		return _URC_NO_REASON;
+	walk->found = address;
+	return _URC_NORMAL_STOP;
+}
+
+/* A program that contains this library has no border between the two. */
+static bool is_program(const void *file)
+{
+	return file == file_of(getauxval(AT_PHDR));
+}
+
+/* What stands between an interpreter and this library says nothing: the interpreter's own report names the line. */
+static bool is_bridge(const struct trace_module *module)
+{
+	static const char *const bridges[] = {"libffi", "_ctypes"};
+	const char *slash = strrchr(module->path, '/');
+	const char *name = slash ? slash + 1 : module->path;
+	for (size_t i = 0; i < sizeof bridges / sizeof bridges[0]; i++)
+		if (strncmp(name, bridges[i], strlen(bridges[i])) == 0)
+			return true;
+	return false;
+}
+
+void trace_called_at(const void *site, char *out, size_t bytes)
+{
+	static const char before[] = ", called from ";
+	struct trace_module module;
+	size_t length = strlen(before);
+	if (!bytes)
+		return;
+	out[0] = '\0';
+	if (!site || bytes <= length ||
+	    !trace_find_module((uint64_t)(uintptr_t)site - 1, &module) || is_bridge(&module))
+		return;
+	memcpy(out, before, length + 1);
+	trace_place(&module, (uint64_t)(uintptr_t)site, out + length, bytes - length);
+}
+
+void trace_called(char *out, size_t bytes)
+{
+	struct walk walk = {.own = file_of((uint64_t)(uintptr_t)&trace_called)};
+	if (walk.own && !is_program(walk.own))
+		_Unwind_Backtrace(step, &walk);
+	trace_called_at((const void *)(uintptr_t)walk.found, out, bytes);
+}
