@@ -1,23 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Prints messages, each in one write, and knows their help. No lock: one write of a message is
- * not torn by another's, and no lock may be held across a write that a full pipe can block. The
- * level is the one word of this file that all threads share; rank and last error are each thread's own. */
+ * not torn by another's. A reader who does not read holds nobody up: then messages are lost, and the next that
+ * is read says so. Level and number lost are all threads'; rank and last error are each thread's own. */
 #include "messages.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/status.h>
 
+#include "clock.h"
 #include "text.h"
+#include "wait.h"
 
-enum { TEXT_BYTES = 8192, LAST_BYTES = 1024 };
+enum {
+	TEXT_BYTES = 8192,
+	LAST_BYTES = 1024,
+	ROOM_MS = 300, /* a report is seen within a second all the same */
+};
 
+/* Messages that nobody has read since the last one that got through. */
+static _Atomic uint32_t lost;
 static _Atomic int least = SETTING_LOG_WARN;
 static _Thread_local int rank_of_thread = -1;
 /* Too long for the little room that a process keeps for variables of libraries it loads later. */
@@ -27,6 +39,8 @@ static _Thread_local __attribute__((tls_model("global-dynamic"))) char last_erro
 #define SECOND_OF(id, level, format) level
 #define ID_OF(...) FIRST_OF(__VA_ARGS__)
 #define LEVEL_OF(...) SECOND_OF(__VA_ARGS__)
+#define FORMAT_OF_3(id, level, format) format
+#define FORMAT_OF(...) FORMAT_OF_3(__VA_ARGS__)
 
 static const struct message_help helps[] = {
 #define X(id, level, help) {ID_OF(MESSAGE_##id), SETTING_LOG_##level, help},
@@ -64,17 +78,79 @@ static void append_id(struct text *text, const char *id)
 	append(text, "]\n", 2);
 }
 
-/* A message that cannot be written is lost: there is no place left to say so. */
+struct writer {
+	int fd;
+	bool own;   /* to be closed */
+	bool whole; /* a write never waits, whatever its size */
+};
+
+/* Where to write so that a full pipe, or a terminal that is stopped, is an error and no wait. The flag for
+ * that belongs to the open file, which others share, so they are opened anew. */
+static struct writer open_writer(void)
+{
+	struct writer writer = {.fd = STDERR_FILENO};
+	struct stat status;
+	int flags = fcntl(STDERR_FILENO, F_GETFL);
+	if (flags < 0 || fstat(STDERR_FILENO, &status) != 0)
+		return writer;
+	writer.whole = S_ISREG(status.st_mode) || flags & O_NONBLOCK;
+	if (writer.whole || (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)))
+		return writer;
+	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC |
+						 (flags & (O_APPEND | O_DIRECT)));
+	if (fd >= 0)
+		writer = (struct writer){.fd = fd, .own = true, .whole = true};
+	return writer;
+}
+
+/* Else: a socket, or what a pipe that polls as writable takes, unless another process is faster. */
+static ssize_t write_some(const struct writer *writer, const char *from, size_t bytes)
+{
+	if (writer->whole)
+		return write(writer->fd, from, bytes);
+	ssize_t sent = send(writer->fd, from, bytes, MSG_DONTWAIT);
+	if (sent >= 0 || errno != ENOTSOCK)
+		return sent;
+	if (wait_room(writer->fd, 0))
+		return write(writer->fd, from, bytes < PIPE_BUF ? bytes : PIPE_BUF);
+	errno = EAGAIN;
+	return -1;
+}
+
+/* False for what could not be written: there is no place left to say why. */
+static bool put_all(const struct text *text, uint64_t deadline_ns)
+{
+	struct writer writer = open_writer();
+	size_t done = 0;
+	while (done < text->size) {
+		ssize_t wrote = write_some(&writer, text->bytes + done, text->size - done);
+		if (wrote > 0)
+			done += (size_t)wrote;
+		else if (wrote == 0 || (errno != EINTR && errno != EAGAIN))
+			break;
+		else if (errno == EAGAIN && !wait_room(writer.fd, deadline_ns))
+			break;
+	}
+	if (writer.own)
+		close(writer.fd);
+	return done == text->size;
+}
+
+/* Others may depend on the thread that speaks, as on the one that watches for deaths. So it waits for a
+ * reader, but not for long, and after a message that was lost not at all. */
 static void put(const struct text *text)
 {
-	for (size_t done = 0; done < text->size;) {
-		ssize_t wrote = write(STDERR_FILENO, text->bytes + done, text->size - done);
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (wrote <= 0)
-			return;
-		done += (size_t)wrote;
+	struct text notice;
+	uint32_t before = atomic_exchange(&lost, 0);
+	uint64_t deadline_ns = before ? 0 : clock_deadline_ns(ROOM_MS);
+	if (before) {
+		int size = snprintf(notice.bytes, TEXT_BYTES,
+				    "\nlockstep: " FORMAT_OF(MESSAGE_MESSAGE_LOST), before);
+		notice.size = size > 0 ? (size_t)size : 0;
+		append_id(&notice, ID_OF(MESSAGE_MESSAGE_LOST));
 	}
+	if ((before && !put_all(&notice, deadline_ns)) || !put_all(text, deadline_ns))
+		atomic_fetch_add(&lost, before + 1);
 }
 
 void message_say(const char *id, enum setting_log level, const char *format, ...)

@@ -13,7 +13,8 @@
 #include "settings.h"
 
 /* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was set for
- * this thread. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory"). */
+ * this thread. Where nobody reads it waits 0.3 s and no longer: the message is lost, and the next one that is
+ * read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory"). */
 #define MESSAGE_SAY(...) message_say(__VA_ARGS__)
 void message_say(const char *id, enum setting_log level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -37,6 +38,9 @@ const struct message_help *message_help_at(size_t i);
 const struct message_help *message_help_find(const char *id);
 
 /* ---- base ---- */
+#define MESSAGE_MESSAGE_LOST                 \
+	"LS-MESSAGE-LOST", SETTING_LOG_WARN, \
+		"%u messages were lost here, as nobody read standard error"
 #define MESSAGE_LOCK_ORDER                  \
 	"LS-LOCK-ORDER", SETTING_LOG_ERROR, \
 		"lock order: wants a '%s' lock while it holds a '%s' lock"

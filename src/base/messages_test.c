@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -98,6 +99,46 @@ static void test_too_long(void **state)
 	}
 }
 
+/* A full pipe that nobody reads costs messages, and no time but the first's wait; the first that is read again
+ * says how many. */
+static void test_nobody_reads(void **state)
+{
+	(void)state;
+	static char bytes[1 << 20];
+	for (int socket = 0; socket < 2; socket++) {
+		int ends[2];
+		assert_int_equal(socket ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
+					: pipe2(ends, O_CLOEXEC),
+				 0);
+		int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+		assert_true(saved >= 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+		int flags = fcntl(ends[1], F_GETFL);
+		assert_int_equal(fcntl(ends[1], F_SETFL, flags | O_NONBLOCK), 0);
+		for (size_t size = sizeof bytes; size > 0;)
+			if (write(ends[1], bytes, size) < 0)
+				size /= 2;
+		assert_int_equal(fcntl(ends[1], F_SETFL, flags), 0);
+		for (int i = 0; i < 3; i++)
+			MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+		assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+		while (read(ends[0], bytes, sizeof bytes) > 0)
+			;
+		MESSAGE_SAY(MESSAGE_LOCK_WAIT, "mail");
+		ssize_t got = 0, more;
+		while ((more = read(ends[0], bytes + got, sizeof bytes - 1 - (size_t)got)) > 0)
+			got += more;
+		assert_true(dup2(saved, STDERR_FILENO) == STDERR_FILENO);
+		bytes[got] = '\0';
+		assert_non_null(strstr(bytes, "3 messages were lost here"));
+		assert_non_null(strstr(bytes, "[LS-MESSAGE-LOST]\nlockstep: "));
+		assert_non_null(strstr(bytes, "'mail'"));
+		assert_null(strstr(bytes, "'link'"));
+		close(saved);
+		close(ends[0]);
+		close(ends[1]);
+	}
+}
+
 /* A pipe that keeps the borders of writes shows that there is one. */
 static void test_one_write(void **state)
 {
@@ -172,10 +213,11 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_form),     cmocka_unit_test(test_level),
-		cmocka_unit_test(test_report),   cmocka_unit_test(test_controls),
-		cmocka_unit_test(test_too_long), cmocka_unit_test(test_one_write),
-		cmocka_unit_test(test_help),     cmocka_unit_test(test_last_error),
+		cmocka_unit_test(test_form),       cmocka_unit_test(test_level),
+		cmocka_unit_test(test_report),     cmocka_unit_test(test_controls),
+		cmocka_unit_test(test_too_long),   cmocka_unit_test(test_one_write),
+		cmocka_unit_test(test_help),       cmocka_unit_test(test_nobody_reads),
+		cmocka_unit_test(test_last_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

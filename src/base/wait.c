@@ -340,6 +340,20 @@ static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns)
 	return LS_SYSTEM;
 }
 
+bool wait_room(int fd, uint64_t deadline_ns)
+{
+	for (;;) {
+		struct pollfd room = {.fd = fd, .events = POLLOUT};
+		uint64_t now = clock_now_ns();
+		struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
+		int ready = ppoll(&room, 1, &left, NULL);
+		if (ready > 0)
+			return true;
+		if (ready == 0 || errno != EINTR || clock_now_ns() >= deadline_ns)
+			return false;
+	}
+}
+
 ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 		   uint64_t deadline_ns)
 {

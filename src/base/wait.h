@@ -222,6 +222,9 @@ void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
+/* Whether `fd` can be written to, now or until the deadline. Says nothing: messages ask it. */
+bool wait_room(int fd, uint64_t deadline_ns);
+
 /* Waits for a thread of this process to end. */
 void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 
