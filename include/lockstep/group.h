@@ -52,7 +52,7 @@ struct ls_group_options {
 	 * Blocking calls wait on. ls_wait and ls_wait_any without a time limit return LS_PENDING then, and every 50 ms
 	 * in any case, as a handler may have run just before; the caller sees to it and waits again at once, for a
 	 * deadlock is proved as if he had never left. For languages whose handlers run after the call, such as Python.
-	 * 0: LS_INTERRUPTED closes the group. */
+	 * 0: LS_INTERRUPTED closes the group, or ends ls_group_open, unless the handler was installed with SA_RESTART. */
 	uint32_t resume_after_signals;
 	/* Where ranks meet: "unix:NAME" (an abstract Unix socket) or "tcp:127.0.0.1:PORT"; rank 0 listens
 	 * there. NULL: from the environment (lockstep run, torchrun, or MASTER_ADDR and MASTER_PORT). */

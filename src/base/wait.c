@@ -8,7 +8,9 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -325,11 +327,13 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	return status;
 }
 
-static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns)
+/* mask: NULL for the thread's own. */
+static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns,
+			    const sigset_t *mask)
 {
 	uint64_t now = clock_now_ns();
 	struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
-	int ready = ppoll(fds, (nfds_t)count, deadline_ns == CLOCK_NEVER ? NULL : &left, NULL);
+	int ready = ppoll(fds, (nfds_t)count, deadline_ns == CLOCK_NEVER ? NULL : &left, mask);
 	if (ready > 0)
 		return LS_OK;
 	if (ready == 0)
@@ -338,6 +342,66 @@ static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns)
 		return LS_INTERRUPTED;
 	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "ppoll", strerror(errno));
 	return LS_SYSTEM;
+}
+
+/* One look. A signal that comes just now is as one that came just before. */
+static ls_status poll_once(struct pollfd *fds, int count)
+{
+	sigset_t all;
+	sigfillset(&all);
+	return poll_until(fds, count, 0, &all);
+}
+
+/* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART; -1: there are
+ * no such handlers. *mask: that of the thread, and these signals. */
+static int open_restarting(sigset_t *mask)
+{
+	bool any = false;
+	sigset_t restarting;
+	sigemptyset(&restarting);
+	pthread_sigmask(SIG_BLOCK, NULL, mask);
+	for (int number = 1; number <= SIGRTMAX; number++) {
+		struct sigaction action;
+		if (sigaction(number, NULL, &action) != 0 || !(action.sa_flags & SA_RESTART) ||
+		    sigismember(mask, number) == 1)
+			continue;
+		bool handled = action.sa_flags & SA_SIGINFO ||
+			       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+		if (handled && sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
+			any = true;
+	}
+	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
+}
+
+/* poll(2) ends at any handler, so those that shall end nothing are held back while it sleeps, and one that is
+ * due is one more reason to wake: it runs, and the wait goes on. Handlers without SA_RESTART end it. */
+static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, int count,
+			       uint64_t deadline_ns)
+{
+	struct pollfd all[WAIT_FDS_MAX + 1];
+	sigset_t mask;
+	int fd = count <= WAIT_FDS_MAX ? open_restarting(&mask) : -1;
+	int extra = fd >= 0;
+	bool again;
+	ls_status status;
+	do {
+		if (extra && count > 0)
+			memcpy(all, fds, (size_t)count * sizeof *fds);
+		all[extra ? count : 0] = (struct pollfd){.fd = fd, .events = POLLIN};
+		status = poll_until(extra ? all : fds, count + extra, deadline_ns,
+				    extra ? &mask : NULL);
+		again = status == LS_INTERRUPTED && waiter->resumes;
+		if (extra && status == LS_OK && all[count].revents) {
+			/* The handler has run. What is ready beside it is found at once. */
+			status = poll_once(fds, count);
+			again = status == LS_TIMED_OUT && clock_now_ns() < deadline_ns;
+		} else if (extra && count > 0) {
+			memcpy(fds, all, (size_t)count * sizeof *fds);
+		}
+	} while (again);
+	if (fd >= 0)
+		close(fd);
+	return status;
 }
 
 bool wait_room(int fd, uint64_t deadline_ns)
@@ -359,7 +423,7 @@ ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int pee
 {
 	lock_assert_none();
 	/* What is ready now needs no slot; a deadline in the past means one look. */
-	ls_status status = poll_until(fds, count, 0);
+	ls_status status = poll_once(fds, count);
 	uint64_t now = clock_now_ns();
 	if (status != LS_TIMED_OUT || now >= deadline_ns)
 		return status;
@@ -374,7 +438,8 @@ ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int pee
 		body.edges[0] = (struct wait_edge){.owner = -1, .peer = peer};
 		wait_slot_publish(waiter, &body, NULL);
 	}
-	status = poll_until(fds, count, deadline_ns);
+	status = waiter ? poll_resuming(waiter, fds, count, deadline_ns)
+			: poll_until(fds, count, deadline_ns, NULL);
 	if (waiter)
 		wait_slot_clear(waiter);
 	return status;

@@ -141,6 +141,7 @@ struct waiter {
 	/* Not NULL: how many threads sleep here, for peers who have nothing to say but to them; counted before
 	 * they look for the last time. */
 	_Atomic uint32_t *asleep;
+	bool resumes; /* handlers end no wait for descriptors; of words the caller sees to that */
 	struct wait_roster *roster; /* NULL before wait_open and after wait_close */
 };
 
@@ -155,6 +156,9 @@ struct wait_call {
 	uint32_t group;
 	uint64_t record;
 };
+
+/* So many descriptors every wait of a rank has at most. */
+enum { WAIT_FDS_MAX = 255 };
 
 /* Makes the waiter's board usable by threads: until then its waits work, but unpublished. Not for
  * two threads at once. Nothing to do for a waiter without a board. Errors: LS_OUT_OF_MEMORY,
@@ -215,9 +219,10 @@ LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *c
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
- * interrupt (LS_INTERRUPTED: any signal handler ran, as poll(2) does not tell SA_RESTART from
- * others; who wants to go on calls again). With count 0 it sleeps. waiter may be NULL (a watch, a
- * launcher): then nothing is published. `peer`: whom this waits for, -1 for nobody. Looks neither
+ * interrupt (LS_INTERRUPTED). With a waiter, as wait_words: a handler installed with SA_RESTART runs and ends
+ * nothing, nor does any if waiter->resumes; of more than WAIT_FDS_MAX descriptors, and where no descriptor is left,
+ * any other one ends it. Without one (a watch, a launcher) nothing is published, and any handler ends it; who wants to
+ * go on calls again. With count 0 it sleeps. `peer`: whom this waits for, -1 for nobody. Looks neither
  * at cause nor at peers: give it a descriptor for those. LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;

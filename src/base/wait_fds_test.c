@@ -89,7 +89,63 @@ static void ignore(int number)
 	(void)number;
 }
 
-/* Any handler interrupts a poll, also one with SA_RESTART. */
+static _Atomic int handled;
+
+static void count(int number)
+{
+	(void)number;
+	handled++;
+}
+
+static bool sleeps_in_poll(const struct polling *polling, pid_t tid)
+{
+	return polling->done || is_asleep(tid);
+}
+
+/* Signals of `restart` kind come while a waiter polls, until it ends or has been through many of them. */
+static ls_status poll_under_signals(bool restart, bool resumes)
+{
+	struct sigaction action = {.sa_handler = count, .sa_flags = restart ? SA_RESTART : 0};
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	fixture.waiter.resumes = resumes;
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	struct polling polling = {.fixture = &fixture,
+				  .fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN}};
+	handled = 0;
+	assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
+	EVENTUALLY(find_slot(fixture.shared, WAIT_FDS, &slot));
+	for (int i = 0; i < 50 && !polling.done; i++) {
+		int before = handled;
+		EVENTUALLY(sleeps_in_poll(&polling, slot.tid));
+		assert_int_equal(pthread_kill(polling.thread, SIGUSR1), 0);
+		/* Handlers are not held back. */
+		EVENTUALLY(handled > before || polling.done);
+	}
+	assert_int_equal(eventfd_write(polling.fd.fd, 1), 0);
+	wait_join(polling.thread);
+	assert_true(handled > 0);
+	close(polling.fd.fd);
+	fixture_fini(&fixture);
+	return polling.status;
+}
+
+static void test_handlers(void **state)
+{
+	(void)state;
+	assert_int_equal(poll_under_signals(true, false), LS_OK);
+	assert_int_equal(handled, 50);
+	assert_int_equal(poll_under_signals(false, true), LS_OK);
+	assert_int_equal(handled, 50);
+	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
+	/* One of each kind: the other one goes on interrupting. */
+	struct sigaction other = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+	assert_int_equal(sigaction(SIGUSR2, &other, NULL), 0);
+	assert_int_equal(poll_under_signals(false, false), LS_INTERRUPTED);
+}
+
+/* Without a waiter any handler interrupts a poll, also one with SA_RESTART. */
 static void test_interrupt(void **state)
 {
 	(void)state;
@@ -128,7 +184,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ready_at_once), cmocka_unit_test(test_ready_later),
 		cmocka_unit_test(test_deadline),      cmocka_unit_test(test_interrupt),
-		cmocka_unit_test(test_system_error),
+		cmocka_unit_test(test_system_error),  cmocka_unit_test(test_handlers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

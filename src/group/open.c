@@ -54,8 +54,11 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 /* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
 static ls_status early_waiter(struct group_world *world)
 {
-	world->waiter = (struct waiter){
-		.board = world->trace.board, .bell = &world->early_bell, .look_fd = -1, .spin_ns = 0};
+	world->waiter = (struct waiter){.board = world->trace.board,
+					.bell = &world->early_bell,
+					.look_fd = -1,
+					.spin_ns = 0,
+					.resumes = world->resumes};
 	return wait_open(&world->waiter);
 }
 
@@ -114,6 +117,7 @@ static void final_waiter(struct group_world *world)
 			 (settings->wait == SETTING_WAIT_AUTO && world->cores < world->size),
 		.look_ns = settings->look_ms * 1000000,
 		.look_fd = world->watch.event_fd,
+		.resumes = world->resumes,
 	};
 }
 
