@@ -87,6 +87,13 @@ void cli_print_safely(FILE *out, const char *text, int indent);
 /* Value of `name` in an environment, NULL if it is not there. */
 const char *cli_variable(char *const *environment, const char *name);
 
+/* ---- output.c ---- */
+
+/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was reached by no
+ * link that another user has made. exact: nor by any, symbolic or hard, and it is this user's; for names that
+ * others can guess. */
+int cli_create(int place, const char *name, bool exact, unsigned mode, const char **why);
+
 /* ---- json.c: just enough to write one object ---- */
 
 struct cli_json {

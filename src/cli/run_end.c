@@ -189,20 +189,14 @@ static void report_phases(struct run_job *job)
 
 ls_status cli_end_prepare(struct run_job *job)
 {
-	struct stat status;
+	const char *why;
 
 	if (!job->trace_path)
 		return LS_OK;
-	/* Not blocking, as it may be a pipe; nor emptied before it is known to be a file. */
-	job->trace_fd = open(job->trace_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
-	bool good = job->trace_fd >= 0 && fstat(job->trace_fd, &status) == 0;
-	if (good && !S_ISREG(status.st_mode)) {
-		errno = EINVAL;
-		good = false;
-	}
-	if (good && ftruncate(job->trace_fd, 0) == 0)
+	job->trace_fd = cli_create(AT_FDCWD, job->trace_path, false, 0600, &why);
+	if (job->trace_fd >= 0)
 		return LS_OK;
-	MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, strerror(errno));
+	MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, why);
 	return LS_SYSTEM;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/messages.h"
 #include "base/wait.h"
+#include "cli/cli.h"
 
 enum {
 	LINE_FIRST_BYTES = 4096,
@@ -61,11 +62,12 @@ static ls_status open_logs(struct run_output *output, const char *directory)
 		for (int i = 0; i < 2; i++) {
 			char name[32];
 			snprintf(name, sizeof name, "rank-%d.%s", rank, i == 0 ? "out" : "err");
-			int fd = openat(place, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+			const char *why;
+			int fd = cli_create(place, name, true, 0666, &why);
 			if (fd < 0) {
-				ls_status status = say_log(name);
+				MESSAGE_SAY(MESSAGE_RUN_LOG, name, why);
 				close(place);
-				return status;
+				return LS_SYSTEM;
 			}
 			output->streams[rank][i].log_fd = fd;
 		}

@@ -223,6 +223,41 @@ def test_log_dir():
         matches('LS-RUN-LOG', result.stderr)
 
 
+def test_traps_in_the_log_dir():
+    """A name that others can guess may be a link to something dear, or a file or pipe of theirs."""
+    def refused(trap, why, *arguments):
+        with tempfile.TemporaryDirectory() as place:
+            dear, name = os.path.join(place, 'dear'), os.path.join(place, 'rank-1.out')
+            with open(dear, 'w', encoding='ascii') as file:
+                file.write('dear')
+            trap(dear, name)
+            arguments = [place if a == 'DIR' else name if a == 'FILE' else a for a in arguments]
+            result = lockstep('run', '-n', 2, *arguments, 'echo', 'lost')
+            equal(result.returncode, 1)
+            matches(why, result.stderr)
+            equal(read(dear), b'dear')
+
+    def other_user(dear, name):
+        os.symlink(dear, name)
+        os.lchown(name, 65534, 65534)
+
+    refused(os.symlink, 'cannot write to rank-1.out: it is a link', '--log-dir', 'DIR')
+    refused(os.link, 'cannot write to rank-1.out: it is a link', '--log-dir', 'DIR')
+    refused(lambda _, name: os.mkfifo(name), 'cannot write to rank-1.out: ', '--log-dir', 'DIR')
+    refused(lambda _, name: os.mkfifo(name), 'cannot keep the traces in ', '--trace', 'FILE')
+    if os.geteuid() == 0:
+        refused(other_user, 'cannot keep the traces in .*: it is a link', '--trace', 'FILE')
+        refused(lambda _, name: (os.close(os.open(name, os.O_CREAT)), os.chown(name, 65534, 65534)),
+                "cannot write to rank-1.out: it is another user's file", '--log-dir', 'DIR')
+
+
+def test_trace_through_an_own_link():
+    with tempfile.TemporaryDirectory() as place:
+        os.symlink('target', place + '/link')
+        lockstep('run', '-n', 1, '--trace', place + '/link', 'true')
+        equal(sorted(os.listdir(place)), ['link', 'target'])
+
+
 def test_standard_input_goes_to_rank_0():
     result = lockstep('run', '-n', 3, 'sh', '-c', 'echo "<$(cat)>"', stdin=None, input='hello')
     equal(sorted(result.stdout.splitlines()), ['[0] <hello>', '[1] <>', '[2] <>'])
