@@ -7,8 +7,13 @@ YARDSTICKS ?=
 BENCH ?=
 FULL ?=
 SUITE ?=
+SEED ?=
+SCHEDULES ?=
+ONLY ?=
+REPLAY ?=
 PYTHON ?= build/venv/bin/python
 BUILD := build/release
+TESTED := build/gcc
 TORCH_ENV = LD_LIBRARY_PATH=$(abspath $(BUILD)) PYTHONPATH=$(abspath python)
 
 help: ## this list
@@ -53,6 +58,14 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
 
+explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
+	@tools/setup check
+	@[ -f $(TESTED)/build.ninja ] || CC=gcc meson setup $(TESTED) -Dwerror=true >/dev/null
+	@meson compile -C $(TESTED) explore >$(TESTED)/build.log 2>&1 || { cat $(TESTED)/build.log; exit 1; }
+	@$(TESTED)/test/explore/explore --folder $(TESTED)/test/explore \
+		$(if $(REPLAY),--replay '$(REPLAY)') $(if $(SEED),--seed '$(SEED)') \
+		$(if $(SCHEDULES),--schedules '$(SCHEDULES)') $(if $(ONLY),--only '$(ONLY)')
+
 bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
 	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
@@ -94,6 +107,6 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite asan tsan nightly bench bench-torch \
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore asan tsan nightly bench bench-torch \
 	campaign-torch install format tidy clean release \
 	release-tests

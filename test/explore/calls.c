@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Threads, locks, futexes and clocks of the library: the linker sends its calls here (--wrap). Threads that are
+ * not managed get the system's own. */
+#include "scheduler_private.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "played.h"
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define PLACE __builtin_return_address(0)
+
+enum { NS_PER_S = 1000000000 };
+
+int __real_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*main)(void *),
+			  void *argument);
+int __real_pthread_join(pthread_t id, void **result);
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __real_sched_yield(void);
+int __real_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set);
+long __real_syscall(long number, ...);
+
+/* ---- threads ---- */
+
+int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*main)(void *),
+			  void *argument)
+{
+	struct thread *self = scheduler_self;
+	if (!self)
+		return __real_pthread_create(id, attributes, main, argument);
+	scheduler_point(PLACE, "makes a thread");
+	struct thread *thread = scheduler_add(self->rank, "library", main, argument);
+	int error = __real_pthread_create(id, attributes, scheduler_thread_main, thread);
+	thread->id = *id;
+	return error;
+}
+
+int __wrap_pthread_join(pthread_t id, void **result)
+{
+	if (!scheduler_self)
+		return __real_pthread_join(id, result);
+	scheduler_point(PLACE, "waits for a thread");
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].state != THREAD_DONE &&
+		    pthread_equal(scheduler.threads[i].id, id))
+			scheduler_join(i);
+	return __real_pthread_join(id, result);
+}
+
+/* ---- locks ---- */
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+	if (!scheduler_self)
+		return __real_pthread_mutex_lock(mutex);
+	scheduler_point(PLACE, "locks");
+	int error;
+	while ((error = pthread_mutex_trylock(mutex)) == EBUSY)
+		scheduler_block(WAITS_MUTEX, (struct thread_key){.at = (uintptr_t)mutex},
+				SCHEDULER_NEVER, "waits for a lock");
+	return error;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	if (!scheduler_self)
+		return __real_pthread_mutex_unlock(mutex);
+	int error = __real_pthread_mutex_unlock(mutex);
+	scheduler_wake(WAITS_MUTEX, (struct thread_key){.at = (uintptr_t)mutex});
+	scheduler_point(PLACE, "has unlocked");
+	return error;
+}
+
+/* ---- futexes ---- */
+
+static uint64_t to_ns(const struct timespec *time)
+{
+	return time ? (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_nsec : SCHEDULER_NEVER;
+}
+
+static long futex_wait(const volatile uint32_t *word, uint32_t value, const struct timespec *until)
+{
+	scheduler_point(PLACE, "is about to sleep");
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
+		errno = EAGAIN;
+		return -1;
+	}
+	uint64_t until_ns = to_ns(until);
+	if (until_ns <= scheduler.now_ns ||
+	    !scheduler_block(WAITS_FUTEX, files_key(word), until_ns, "sleeps")) {
+		errno = ETIMEDOUT;
+		return -1;
+	}
+	return 0;
+}
+
+long __wrap_syscall(long number, ...)
+{
+	va_list list;
+	long a[6];
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (!scheduler_self)
+		return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	switch (number) {
+#ifdef SYS_futex_waitv
+	case SYS_futex_waitv: {
+		const struct futex_waitv *one = (const void *)a[0];
+		return futex_wait((const void *)(uintptr_t)one->uaddr, (uint32_t)one->val,
+				  (const void *)a[3]);
+	}
+#endif
+	case SYS_futex:
+		if ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAKE) {
+			scheduler_point(PLACE, "wakes");
+			return scheduler_wake(WAITS_FUTEX, files_key((const void *)a[0]));
+		}
+		return futex_wait((const void *)a[0], (uint32_t)a[2], (const void *)a[3]);
+	case SYS_pidfd_open:
+		return played_pidfd_open((int)a[0]);
+	case SYS_pidfd_send_signal:
+		return played_pidfd_signal((int)a[0]);
+	default:
+		return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	}
+}
+
+/* ---- time, and processors ---- */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+	if (!scheduler_self)
+		return __real_clock_gettime(clock, out);
+	scheduler_point(PLACE, "reads the clock");
+	*out = (struct timespec){.tv_sec = (time_t)(scheduler.now_ns / NS_PER_S),
+				 .tv_nsec = (long)(scheduler.now_ns % NS_PER_S)};
+	return 0;
+}
+
+int __wrap_sched_yield(void)
+{
+	if (!scheduler_self)
+		return __real_sched_yield();
+	scheduler_relax(PLACE, "yields");
+	return 0;
+}
+
+/* All run on one; the library is told of two, on which ranks spin if there are no more of them. */
+int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+	if (!scheduler_self)
+		return __real_sched_getaffinity(pid, bytes, set);
+	CPU_ZERO_S(bytes, set);
+	CPU_SET_S(0, bytes, set);
+	CPU_SET_S(1, bytes, set);
+	return 0;
+}

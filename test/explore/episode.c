@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Opens a world of ranks without drawing, then runs a program on it under a drawn schedule. */
+#include "episode.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "scheduler_private.h"
+
+pid_t __real_getpid(void);
+
+/* Of the process that runs an episode. */
+static struct {
+	struct episode *episode;
+	const struct subject *subject;
+	struct subject_plan plan;
+	enum scheduler_policy policy;
+	uint64_t random;
+	char rendezvous[64];
+	int opened, go;
+	ls_group *worlds[SCHEDULER_RANKS];
+} run;
+
+const char *episode_outcome_name(enum episode_outcome outcome)
+{
+	static const char *const names[] = {"fine",    "a hang that nobody reports",
+					    "no end",  "wrong",
+					    "a crash", "a loop without a point"};
+	return names[outcome];
+}
+
+/* splitmix64, of what is drawn before the scheduler runs. */
+static uint64_t draw(uint64_t limit)
+{
+	uint64_t z = run.random += UINT64_C(0x9e3779b97f4a7c15);
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (z ^ z >> 31) % limit;
+}
+
+static const struct subject *choose_subject(const char *only)
+{
+	unsigned sum = 0;
+	for (size_t i = 0; i < subject_count; i++)
+		if (only && strcmp(subjects[i]->name, only) == 0)
+			return subjects[i];
+		else
+			sum += subjects[i]->weight;
+	uint64_t at = draw(sum);
+	size_t i = 0;
+	for (; at >= subjects[i]->weight; i++)
+		at -= subjects[i]->weight;
+	return subjects[i];
+}
+
+static void put_settings(char *settings)
+{
+	for (char *rest = settings; rest && *rest;) {
+		char *setting = strsep(&rest, " ");
+		char *value = strchr(setting, '=');
+		if (!value)
+			continue;
+		*value = 0;
+		setenv(setting, value + 1, 1);
+	}
+}
+
+/* How waits begin, and how much the recorder keeps, must make no difference to what comes out. */
+static void draw_settings(void)
+{
+	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
+	static const char *const spins[] = {"0", "1", "20"};
+	static const char *const records[] = {"64", "1024"};
+	setenv("LOCKSTEP_ARENA_BYTES", "64M", 1);
+	setenv("LOCKSTEP_LOOK_MS", "10", 1);
+	setenv("LOCKSTEP_PATIENCE_MS", "100000", 1);
+	setenv("LOCKSTEP_WAIT", waits[draw(4)], 1);
+	setenv("LOCKSTEP_SPIN_US", spins[draw(3)], 1);
+	setenv("LOCKSTEP_TRACE_RECORDS", records[draw(2)], 1);
+	put_settings(run.plan.settings);
+}
+
+/* ---- the ranks ---- */
+
+static void rank_main(void *data)
+{
+	int rank = (int)(intptr_t)data;
+	struct ls_group_options options = {.size = sizeof options,
+					   .rank = rank,
+					   .world_size = run.plan.ranks,
+					   .rendezvous = run.rendezvous};
+	ls_status status = ls_group_open(&options, &run.worlds[rank]);
+	if (status != LS_OK)
+		scheduler_fail("rank %d cannot open its group: %s", rank, ls_status_name(status));
+	scheduler_store(&run.opened, run.opened + 1);
+	scheduler_await(&run.go, 1, UINT64_MAX);
+	run.subject->run(rank, run.worlds[rank]);
+}
+
+static void harness_main(void *data)
+{
+	int threads[SCHEDULER_RANKS];
+	(void)data;
+	for (int r = 0; r < run.plan.ranks; r++)
+		threads[r] = scheduler_spawn(r, "main", rank_main, (void *)(intptr_t)r);
+	scheduler_await(&run.opened, run.plan.ranks, UINT64_MAX);
+	scheduler_begin(run.policy, run.random);
+	scheduler_store(&run.go, 1);
+	for (int r = 0; r < run.plan.ranks; r++)
+		scheduler_join(threads[r]);
+	run.subject->judge();
+}
+
+/* ---- its process ---- */
+
+static void add_text(const char *format, const char *text)
+{
+	char *out = run.episode->text;
+	size_t at = strlen(out);
+	snprintf(out + at, EPISODE_TEXT - at, format, text);
+}
+
+static void explain(void)
+{
+	static char where[EPISODE_TEXT / 2];
+	run.episode->points = scheduler_points();
+	run.episode->threads = scheduler.count;
+	scheduler_self = NULL;
+	scheduler_describe(where, sizeof where);
+	add_text("%s", where);
+	if (scheduler_said()[0])
+		add_text("what was said:\n%s", scheduler_said());
+}
+
+static void crashed(int signal)
+{
+	static volatile sig_atomic_t again;
+	run.episode->outcome = EPISODE_CRASHED;
+	if (!again) {
+		again = 1;
+		add_text("signal %s\n", strsignal(signal));
+		explain();
+	}
+	_exit(0);
+}
+
+_Noreturn static void child_main(struct episode *episode, const char *only)
+{
+	static const enum episode_outcome outcomes[] = {
+		[SCHEDULER_DONE] = EPISODE_FINE,
+		[SCHEDULER_HANG] = EPISODE_HANG,
+		[SCHEDULER_ENDLESS] = EPISODE_ENDLESS,
+		[SCHEDULER_CRASHED] = EPISODE_WRONG,
+	};
+	struct sigaction action = {.sa_handler = crashed, .sa_flags = (int)SA_RESETHAND};
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	sigaction(SIGSEGV, &action, NULL);
+	sigaction(SIGBUS, &action, NULL);
+	sigaction(SIGABRT, &action, NULL);
+	run.episode = episode;
+	run.random = episode->seed;
+	draw(2); /* neighbouring seeds have nothing in common */
+	run.subject = choose_subject(only);
+	run.policy = draw(2) ? SCHEDULER_WALK : SCHEDULER_PRIORITY;
+	run.subject->draw(draw(UINT64_MAX), &run.plan);
+	draw_settings();
+	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
+		 (int)__real_getpid());
+	episode->subject = run.subject->name;
+	episode->ranks = run.plan.ranks;
+	scheduler.coverage = episode->coverage;
+	scheduler.traced = episode->traced;
+	if (episode->traced)
+		run.subject->show();
+	episode->outcome = outcomes[scheduler_run(harness_main, NULL)];
+	episode->points = scheduler_points();
+	episode->threads = scheduler.count;
+	if (episode->outcome != EPISODE_FINE)
+		explain();
+	fflush(stdout);
+	_exit(0);
+}
+
+void episode_run(struct episode *episode, const char *only)
+{
+	episode->outcome = EPISODE_CRASHED;
+	episode->text[0] = 0;
+	episode->points = 0;
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0)
+		child_main(episode, only);
+	int fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	struct pollfd end = {.fd = fd, .events = POLLIN};
+	if (fd < 0) {
+		perror("explore: cannot start a process");
+		exit(2);
+	}
+	if (poll(&end, 1, EPISODE_LIMIT_MS) == 0) {
+		episode->outcome = EPISODE_STUCK;
+		kill(pid, SIGKILL);
+	}
+	close(fd);
+	waitpid(pid, NULL, 0);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * explore: runs drawn programs under drawn schedules, in as many processes at once as there are processors, and
+ * says how many, how long they were, how much of the library's points they have seen, and what they found. A
+ * finding is written to a file, from which it is replayed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "coverage.h"
+#include "episode.h"
+
+enum {
+	WORKERS_MAX = 64,
+	FINDINGS_MAX = 10, /* shown and kept */
+	REPLAY_BYTES = 4096,
+	TELL_MS = 20000,
+};
+
+struct options {
+	uint64_t seed, schedules;
+	int workers;
+	const char *only, *replay, *folder;
+	bool keep_going;
+};
+
+/* What the workers share. */
+struct board {
+	_Atomic uint64_t next, done, switched_points;
+	_Atomic uint64_t found;
+	_Atomic uint64_t large;         /* of at least 2 ranks with 2 threads each */
+	_Atomic uint64_t of_length[64]; /* schedules, by eighths of powers of two of their points */
+};
+
+static struct options options = {.seed = 1, .schedules = 1000, .folder = "."};
+static struct board *board;
+static unsigned char *coverage;
+
+_Noreturn static void refuse(const char *what, const char *value)
+{
+	fprintf(stderr,
+		"explore: %s '%s'\n"
+		"usage: explore [--seed N] [--schedules N] [--workers N] [--only NAME] [--folder DIR]\n"
+		"               [--all] [--list] [--replay FILE]\n"
+		"--all: goes on after %d findings; --folder: where findings are written\n",
+		what, value, FINDINGS_MAX);
+	exit(2);
+}
+
+static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most)
+{
+	char *end;
+	errno = 0;
+	uint64_t value = strtoull(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || value < least || value > most) {
+		char what[128];
+		snprintf(what, sizeof what,
+			 "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not", name,
+			 least, most);
+		refuse(what, text);
+	}
+	return value;
+}
+
+static void list_subjects(void)
+{
+	for (size_t i = 0; i < subject_count; i++)
+		printf("%s\n", subjects[i]->name);
+	exit(0);
+}
+
+static void check_only(const char *name)
+{
+	for (size_t i = 0; i < subject_count; i++)
+		if (strcmp(subjects[i]->name, name) == 0)
+			return;
+	refuse("no sort of programs is called", name);
+}
+
+static void read_options(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+		if (strcmp(name, "--list") == 0)
+			list_subjects();
+		else if (strcmp(name, "--all") == 0)
+			options.keep_going = true;
+		else if (!value)
+			refuse("not understood or without a value:", name);
+		else if (strcmp(name, "--seed") == 0)
+			options.seed = number(name, value, 0, UINT64_MAX), i++;
+		else if (strcmp(name, "--schedules") == 0)
+			options.schedules = number(name, value, 1, UINT64_C(1) << 40), i++;
+		else if (strcmp(name, "--workers") == 0)
+			options.workers = (int)number(name, value, 1, WORKERS_MAX), i++;
+		else if (strcmp(name, "--only") == 0)
+			check_only(options.only = value), i++;
+		else if (strcmp(name, "--folder") == 0)
+			options.folder = value, i++;
+		else if (strcmp(name, "--replay") == 0)
+			options.replay = value, i++;
+		else
+			refuse("not understood:", name);
+	}
+}
+
+static void *share(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED) {
+		perror("explore: no memory");
+		exit(2);
+	}
+	return memory;
+}
+
+/* ---- findings ---- */
+
+/* Which program this is: a seed means something else in another one. FNV-1a of the file. */
+static uint64_t build_number(void)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	unsigned char bytes[65536];
+	ssize_t length;
+	while (fd >= 0 && (length = read(fd, bytes, sizeof bytes)) > 0)
+		for (ssize_t i = 0; i < length; i++)
+			hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+	if (fd >= 0)
+		close(fd);
+	return hash;
+}
+
+static void write_finding(const struct episode *episode)
+{
+	char path[512];
+	snprintf(path, sizeof path, "%s/explore-%" PRIu64 ".txt", options.folder, episode->seed);
+	FILE *file = fopen(path, "we");
+	printf("\nseed %" PRIu64 ": %s, in '%s' with %d ranks after %" PRIu64 " points\n%s\n",
+	       episode->seed, episode_outcome_name(episode->outcome), episode->subject,
+	       episode->ranks, episode->points, episode->text);
+	if (!file) {
+		printf("explore: cannot write %s: %s\n", path, strerror(errno));
+		return;
+	}
+	fprintf(file,
+		"lockstep explore 1\nbuild %016" PRIx64 "\nseed %" PRIu64 "\nonly %s\n\n%s\n%s\n",
+		build_number(), episode->seed, options.only ? options.only : "-",
+		episode_outcome_name(episode->outcome), episode->text);
+	fclose(file);
+	printf("to see it step by step: make explore REPLAY=%s\n", path);
+}
+
+/* ---- workers ---- */
+
+/* Eight to a power of two. */
+static int length_class(uint64_t points)
+{
+	int power = points ? 63 - __builtin_clzll(points) : 0;
+	int class = power <= 3 ? 0 : 4 * (power - 3) + (int)(points >> (power - 2) & 3);
+	return class < 63 ? class : 63;
+}
+
+static uint64_t class_begin(int class)
+{
+	return class == 0 ? 0 : (uint64_t)(4 + class % 4) << (class / 4 + 1);
+}
+
+static void work(int worker)
+{
+	struct episode *episode = share(sizeof *episode);
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET((size_t)worker % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	episode->coverage = coverage;
+	uint64_t at;
+	while ((at = atomic_fetch_add(&board->next, 1)) < options.schedules) {
+		episode->seed = options.seed + at;
+		episode_run(episode, options.only);
+		atomic_fetch_add(&board->of_length[length_class(episode->points)], 1);
+		atomic_fetch_add(&board->done, 1);
+		if (episode->outcome == EPISODE_FINE)
+			continue;
+		if (atomic_fetch_add(&board->found, 1) < FINDINGS_MAX)
+			write_finding(episode);
+		else if (!options.keep_going)
+			atomic_store(&board->next, options.schedules);
+		fflush(stdout);
+	}
+	_exit(0);
+}
+
+static double now_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static uint64_t median_points(void)
+{
+	uint64_t seen = 0, half = (atomic_load(&board->done) + 1) / 2;
+	int class = 0;
+	for (; class < 63 && (seen += atomic_load(&board->of_length[class])) < half; class ++)
+		continue;
+	return class_begin(class);
+}
+
+static void report(double seconds, bool last)
+{
+	uint64_t done = atomic_load(&board->done);
+	size_t seen, all;
+	coverage_count(coverage, &seen, &all);
+	printf("%" PRIu64 " schedules, %.0f a second, half of them of %" PRIu64
+	       " points or more; %zu of %zu places seen; %" PRIu64 " found%s\n",
+	       done, (double)done / (seconds > 0 ? seconds : 1), median_points(), seen, all,
+	       atomic_load(&board->found), last ? "" : " so far");
+	fflush(stdout);
+}
+
+static int explore(void)
+{
+	pid_t pids[WORKERS_MAX];
+	double begin = now_s();
+	int running = 0, ends[2];
+	if (pipe2(ends, O_CLOEXEC)) {
+		perror("explore: no pipe");
+		exit(2);
+	}
+	fflush(stdout);
+	for (; running < options.workers; running++) {
+		pids[running] = fork();
+		if (pids[running] == 0)
+			work(running);
+		if (pids[running] < 0) {
+			perror("explore: cannot start a process");
+			exit(2);
+		}
+	}
+	/* Each worker holds the other end as long as it runs. */
+	close(ends[1]);
+	struct pollfd end = {.fd = ends[0], .events = POLLIN};
+	while (poll(&end, 1, TELL_MS) == 0)
+		report(now_s() - begin, false);
+	close(ends[0]);
+	for (int i = 0; i < running; i++)
+		waitpid(pids[i], NULL, 0);
+	report(now_s() - begin, true);
+	uint64_t found = atomic_load(&board->found), done = atomic_load(&board->done);
+	printf("%" PRIu64 " passed, %" PRIu64 " failed\n", done - found, found);
+	return found || !done;
+}
+
+/* ---- replay ---- */
+
+static int replay(void)
+{
+	static char only[128];
+	char text[REPLAY_BYTES] = {0};
+	uint64_t build, seed;
+	FILE *file = fopen(options.replay, "re");
+	size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+	if (!file || !bytes)
+		refuse("cannot read", options.replay);
+	fclose(file);
+	if (sscanf(text, "lockstep explore 1 build %" SCNx64 " seed %" SCNu64 " only %127s", &build,
+		   &seed, only) != 3)
+		refuse("no finding of this program:", options.replay);
+	if (build != build_number()) {
+		fprintf(stderr,
+			"explore: %s was found by another build, in which its seed means something else.\n"
+			"Build the version that found it, or look for it again: make explore\n",
+			options.replay);
+		return 2;
+	}
+	struct episode *episode = share(sizeof *episode);
+	episode->seed = seed;
+	episode->traced = true;
+	episode_run(episode, strcmp(only, "-") == 0 ? NULL : only);
+	printf("\n%s\n%s\n", episode_outcome_name(episode->outcome), episode->text);
+	return episode->outcome != EPISODE_FINE;
+}
+
+/* Addresses differ from run to run unless the system is told otherwise; replays want the same ones. */
+static void fix_addresses(char **argv)
+{
+	int now = personality(0xffffffff);
+	if (now < 0 || now & ADDR_NO_RANDOMIZE || personality((unsigned)now | ADDR_NO_RANDOMIZE) < 0)
+		return;
+	execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char **argv)
+{
+	fix_addresses(argv);
+	options.workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	read_options(argc, argv);
+	board = share(sizeof *board);
+	coverage = share(coverage_bytes());
+	return options.replay ? replay() : explore();
+}

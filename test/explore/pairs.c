@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Threads of two ranks that talk in pairs, each with a tag of its own, to and fro: none needs another pair, so all
+ * come to their end. Each has its way to send and to receive. */
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler.h"
+#include "subjects.h"
+
+enum {
+	RANKS = 2,
+	PAIRS_MAX = 4,
+	ROUNDS_MAX = 6,
+	COUNT_MAX = 3000, /* elements; one of these lengths is long */
+};
+
+enum way { BLOCKS, WAITS, POLLS, CALLS_BACK, PROBES, WAYS };
+
+struct side {
+	enum way send, receive;
+	int rank, pair;
+	int called; /* callbacks that have come */
+	int32_t out[COUNT_MAX], in[COUNT_MAX];
+};
+
+static struct {
+	int pairs, rounds, ended;
+	uint64_t count;
+	ls_group *worlds[RANKS];
+	struct side sides[RANKS][PAIRS_MAX];
+} drawn;
+
+static uint64_t next(uint64_t *random, uint64_t limit)
+{
+	*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (*random >> 33) % limit;
+}
+
+static void draw(uint64_t seed, struct subject_plan *plan)
+{
+	static const uint64_t counts[] = {1, 2, 100, COUNT_MAX};
+	plan->ranks = RANKS;
+	drawn.pairs = 2 + (int)next(&seed, PAIRS_MAX - 1);
+	drawn.rounds = 1 + (int)next(&seed, ROUNDS_MAX);
+	drawn.count = counts[next(&seed, 4)];
+	for (int r = 0; r < RANKS; r++)
+		for (int i = 0; i < drawn.pairs; i++)
+			drawn.sides[r][i] = (struct side){.rank = r,
+							  .pair = i,
+							  .send = (enum way)next(&seed, PROBES),
+							  .receive = (enum way)next(&seed, WAYS)};
+}
+
+static void must(ls_status status, const char *what)
+{
+	if (status != LS_OK)
+		scheduler_fail("%s is %s", what, ls_status_name(status));
+}
+
+static void called(void *data, ls_status status)
+{
+	struct side *side = data;
+	must(status, "a callback's operation");
+	scheduler_store(&side->called, side->called + 1);
+}
+
+static struct ls_op_options options_of(struct side *side, enum way way)
+{
+	struct ls_op_options options = {
+		.size = sizeof options, .tag = 1 + side->pair, .label = "pairs"};
+	if (way == CALLS_BACK) {
+		options.callback = called;
+		options.callback_data = side;
+	}
+	return options;
+}
+
+/* Until it is over. */
+static void finish(struct side *side, enum way way, ls_op *op, int calls)
+{
+	switch (way) {
+	case WAITS:
+		must(ls_wait(op, 0), "ls_wait");
+		break;
+	case POLLS: {
+		ls_status status;
+		while ((status = ls_test(op)) == LS_PENDING)
+			scheduler_yield();
+		must(status, "ls_test");
+		break;
+	}
+	case CALLS_BACK:
+		scheduler_await(&side->called, calls + 1, UINT64_MAX);
+		break;
+	default:
+		break;
+	}
+	ls_op_free(op);
+}
+
+static void send(struct side *side)
+{
+	struct ls_op_options options = options_of(side, side->send);
+	ls_group *world = drawn.worlds[side->rank];
+	ls_op *op = NULL;
+	int calls = side->called, peer = 1 - side->rank;
+	if (side->send == BLOCKS)
+		must(ls_send(world, side->out, drawn.count, LS_INT32, peer, &options), "ls_send");
+	else
+		must(ls_isend(world, side->out, drawn.count, LS_INT32, peer, &options, &op),
+		     "ls_isend");
+	finish(side, side->send, op, calls);
+}
+
+static void receive(struct side *side)
+{
+	struct ls_op_options options = options_of(side, side->receive);
+	struct ls_message message = {.size = sizeof message};
+	ls_group *world = drawn.worlds[side->rank];
+	ls_op *op = NULL;
+	int calls = side->called, peer = 1 - side->rank;
+	if (side->receive == PROBES) {
+		must(ls_probe(world, peer, &options, &message), "ls_probe");
+		if (message.count != drawn.count)
+			scheduler_fail("a probe says %d elements", (int)message.count);
+	}
+	if (side->receive == BLOCKS || side->receive == PROBES)
+		must(ls_recv(world, side->in, drawn.count, LS_INT32, peer, &options), "ls_recv");
+	else
+		must(ls_irecv(world, side->in, drawn.count, LS_INT32, peer, &options, &op),
+		     "ls_irecv");
+	finish(side, side->receive, op, calls);
+}
+
+static int32_t value(const struct side *side, int rank, int round)
+{
+	return 100 * round + 10 * side->pair + rank;
+}
+
+static void side_main(void *data)
+{
+	struct side *side = data;
+	int count = (int)drawn.count;
+	for (int round = 0; round < 2 * drawn.rounds; round++) {
+		if (round % RANKS == side->rank) {
+			for (int i = 0; i < count; i++)
+				side->out[i] = value(side, side->rank, round);
+			send(side);
+		} else {
+			receive(side);
+			for (int i = 0; i < count; i++)
+				if (side->in[i] != value(side, 1 - side->rank, round))
+					scheduler_fail("rank %d has got %d in round %d of pair %d",
+						       side->rank, (int)side->in[i], round,
+						       side->pair);
+		}
+		scheduler_progress();
+	}
+}
+
+static void run(int rank, ls_group *world)
+{
+	static const char *const names[PAIRS_MAX] = {"pair 0", "pair 1", "pair 2", "pair 3"};
+	int threads[PAIRS_MAX];
+	drawn.worlds[rank] = world;
+	for (int i = 1; i < drawn.pairs; i++)
+		threads[i] = scheduler_spawn(rank, names[i], side_main, &drawn.sides[rank][i]);
+	side_main(&drawn.sides[rank][0]);
+	for (int i = 1; i < drawn.pairs; i++)
+		scheduler_join(threads[i]);
+	ls_group_close(world);
+	drawn.ended++;
+}
+
+static void judge(void)
+{
+	if (drawn.ended != RANKS)
+		scheduler_fail("%d ranks have come to their end", drawn.ended);
+	if (scheduler_said()[0])
+		scheduler_fail("something was said of a program that is well");
+}
+
+static void show(void)
+{
+	static const char *const ways[] = {"blocks", "waits", "polls", "calls back", "probes"};
+	printf("%d pairs, %d rounds, %d elements\n", drawn.pairs, drawn.rounds, (int)drawn.count);
+	for (int r = 0; r < RANKS; r++)
+		for (int i = 0; i < drawn.pairs; i++)
+			printf("rank %d, pair %d: send %s, receive %s\n", r, i,
+			       ways[drawn.sides[r][i].send], ways[drawn.sides[r][i].receive]);
+}
+
+const struct subject subject_pairs = {
+	.name = "pairs", .weight = 1, .draw = draw, .run = run, .judge = judge, .show = show};

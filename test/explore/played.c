@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Each rank is taken for a process. Its number is made up, its descriptor is an eventfd that becomes ready when
+ * the rank is killed, and /proc/NUMBER/stat is a file made up at each look. */
+#include "played.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "scheduler_private.h"
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+enum {
+	FIRST_PID = 1000001,
+	FIRST_TID = 2000001,
+	DESCRIPTORS = 1024,
+};
+
+/* 1 + the rank whose process it stands for, and 1 + the rank at the other end of a socket; 0: none. */
+static signed char rank_of_fd[DESCRIPTORS];
+static signed char peer_of_fd[DESCRIPTORS];
+static int signal_of[SCHEDULER_RANKS];
+
+pid_t __real_getpid(void);
+pid_t __real_gettid(void);
+int __real_kill(pid_t pid, int signal);
+int __real_open64(const char *path, int flags, ...);
+int __real_ioctl(int fd, unsigned long request, ...);
+int __real_close(int fd);
+ssize_t __real_write(int fd, const void *bytes, size_t size);
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long to_count,
+				const struct iovec *from, unsigned long from_count,
+				unsigned long flags);
+
+int played_pid(int rank)
+{
+	return FIRST_PID + rank;
+}
+
+static int rank_of_pid(int pid)
+{
+	int rank = pid - FIRST_PID;
+	return rank >= 0 && rank < SCHEDULER_RANKS ? rank : SCHEDULER_NOBODY;
+}
+
+static int rank_of(int fd)
+{
+	return fd >= 0 && fd < DESCRIPTORS ? rank_of_fd[fd] - 1 : SCHEDULER_NOBODY;
+}
+
+pid_t __wrap_getpid(void)
+{
+	return scheduler_self && scheduler_self->rank >= 0 ? played_pid(scheduler_self->rank)
+							   : __real_getpid();
+}
+
+pid_t __wrap_gettid(void)
+{
+	return scheduler_self ? FIRST_TID + scheduler_self->number : __real_gettid();
+}
+
+/* ---- descriptors ---- */
+
+int played_pidfd_open(int pid)
+{
+	int rank = rank_of_pid(pid);
+	if (rank < 0) {
+		errno = ESRCH;
+		return -1;
+	}
+	int fd = eventfd(scheduler_is_killed(rank), EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd >= DESCRIPTORS)
+		scheduler_fail("a descriptor of a process has the number %d", fd);
+	if (fd >= 0)
+		rank_of_fd[fd] = (signed char)(1 + rank);
+	return fd;
+}
+
+int played_pidfd_signal(int fd)
+{
+	int rank = rank_of(fd);
+	errno = rank < 0 ? EBADF : ESRCH;
+	return rank >= 0 && !scheduler_is_killed(rank) ? 0 : -1;
+}
+
+static void end_process(int rank, int signal)
+{
+	static const uint64_t one = 1;
+	signal_of[rank] = signal;
+	for (int fd = 0; fd < DESCRIPTORS; fd++)
+		if (rank_of_fd[fd] == 1 + rank && __real_write(fd, &one, sizeof one) < 0)
+			scheduler_fail("cannot end a process: %s", strerror(errno));
+	scheduler.fds_changed = true;
+}
+
+void scheduler_kill(int rank, int signal)
+{
+	struct thread *self = scheduler_self;
+	scheduler.killed |= UINT64_C(1) << rank;
+	scheduler.kill_in[rank] = 0;
+	for (int i = 0; i < scheduler.count; i++) {
+		struct thread *thread = &scheduler.threads[i];
+		if (thread->rank != rank || thread->state == THREAD_DONE)
+			continue;
+		thread->state = THREAD_KILLED;
+		scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)i});
+	}
+	end_process(rank, signal);
+	if (self->rank == rank)
+		scheduler_hand_over(self, scheduler_choose(NULL));
+}
+
+void scheduler_kill_at(int rank, uint64_t points, int signal)
+{
+	scheduler.kill_in[rank] = points ? points : 1;
+	scheduler.kill_signal[rank] = signal;
+}
+
+bool scheduler_is_killed(int rank)
+{
+	return scheduler.killed >> rank & 1;
+}
+
+int __wrap_close(int fd)
+{
+	if (scheduler_self) {
+		scheduler_point(__builtin_return_address(0), "closes a descriptor");
+		if (fd >= 0 && fd < DESCRIPTORS)
+			rank_of_fd[fd] = peer_of_fd[fd] = 0;
+		scheduler.fds_changed = true;
+	}
+	return __real_close(fd);
+}
+
+/* How a process has ended cannot be asked for, as with older kernels; /proc tells it. */
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	va_list list;
+	va_start(list, request);
+	void *argument = va_arg(list, void *);
+	va_end(list);
+	if (rank_of(fd) >= 0) {
+		errno = ENOTTY;
+		return -1;
+	}
+	return __real_ioctl(fd, request, argument);
+}
+
+int __wrap_kill(pid_t pid, int signal)
+{
+	int rank = rank_of_pid(pid);
+	if (!scheduler_self || rank < 0)
+		return __real_kill(pid, signal);
+	errno = ESRCH;
+	return scheduler_is_killed(rank) ? -1 : 0;
+}
+
+/* ---- /proc ---- */
+
+/* What a process does, as its first thread is seen: it sleeps if all of its threads do. */
+static char state_of(int rank)
+{
+	if (scheduler_is_killed(rank))
+		return 'Z';
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].rank == rank && scheduler.threads[i].state == THREAD_READY)
+			return 'R';
+	return 'S';
+}
+
+static int open_text(const char *text)
+{
+	int fd = memfd_create("played", MFD_CLOEXEC);
+	if (fd < 0 || __real_write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		scheduler_fail("cannot play /proc: %s", strerror(errno));
+	return fd;
+}
+
+static int open_stat(int rank)
+{
+	char text[512];
+	int at = snprintf(text, sizeof text, "%d (rank) %c", played_pid(rank), state_of(rank));
+	for (int field = 4; field <= 52; field++)
+		at += snprintf(text + at, sizeof text - (size_t)at, " %d",
+			       field == 20   ? 1
+			       : field == 52 ? signal_of[rank]
+					     : 0);
+	return open_text(text);
+}
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	va_list list;
+	va_start(list, flags);
+	mode_t mode = va_arg(list, mode_t);
+	va_end(list);
+	int pid = 0, rest = 0;
+	if (!scheduler_self || sscanf(path, "/proc/%d/%n", &pid, &rest) != 1 || !rest ||
+	    rank_of_pid(pid) < 0)
+		return __real_open64(path, flags, mode);
+	scheduler_point(__builtin_return_address(0), "looks at a process");
+	if (strcmp(path + rest, "stat") == 0)
+		return open_stat(rank_of_pid(pid));
+	errno = ENOENT;
+	return -1;
+}
+
+/* ---- memory of others ---- */
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long to_count,
+				const struct iovec *from, unsigned long from_count,
+				unsigned long flags)
+{
+	int rank = rank_of_pid(pid);
+	if (!scheduler_self || rank < 0)
+		return __real_process_vm_readv(pid, to, to_count, from, from_count, flags);
+	scheduler_point(__builtin_return_address(0), "reads another's memory");
+	if (scheduler_is_killed(rank)) {
+		errno = ESRCH;
+		return -1;
+	}
+	return __real_process_vm_readv(__real_getpid(), to, to_count, from, from_count, flags);
+}
+
+/* ---- who is at the other end of a socket ---- */
+
+enum { MEETINGS = 16, CALLERS = 256 };
+
+/* An address at which a rank listens, and who has called there and has not been answered yet, in order. */
+struct meeting {
+	struct sockaddr_un address;
+	socklen_t bytes;
+	int listener, first, last;
+	signed char callers[CALLERS];
+};
+static struct meeting meetings[MEETINGS];
+static int meeting_count;
+
+static void set_peer(int fd, int rank)
+{
+	if (fd >= 0 && fd < DESCRIPTORS && rank >= 0)
+		peer_of_fd[fd] = (signed char)(1 + rank);
+}
+
+static struct meeting *find_meeting(const struct sockaddr *address, socklen_t bytes)
+{
+	for (int i = meeting_count - 1; i >= 0; i--)
+		if (meetings[i].bytes == bytes && !memcmp(&meetings[i].address, address, bytes))
+			return &meetings[i];
+	return NULL;
+}
+
+int __real_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog)
+{
+	int result = __real_listen(fd, backlog);
+	if (!scheduler_self || result)
+		return result;
+	struct meeting *meeting = &meetings[meeting_count];
+	meeting->bytes = sizeof meeting->address;
+	if (getsockname(fd, (struct sockaddr *)&meeting->address, &meeting->bytes) ||
+	    meeting->bytes > sizeof meeting->address || ++meeting_count == MEETINGS)
+		scheduler_fail("a rank listens where it cannot be noted");
+	meeting->listener = scheduler_self->rank;
+	return 0;
+}
+
+int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	if (!scheduler_self)
+		return __real_connect(fd, address, bytes);
+	scheduler_point(__builtin_return_address(0), "connects");
+	scheduler.fds_changed = true;
+	int result = __real_connect(fd, address, bytes);
+	struct meeting *meeting = result == 0 ? find_meeting(address, bytes) : NULL;
+	if (meeting) {
+		meeting->callers[meeting->last++ % CALLERS] = (signed char)scheduler_self->rank;
+		set_peer(fd, meeting->listener);
+	}
+	return result;
+}
+
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+	if (!scheduler_self)
+		return __real_accept4(fd, address, bytes, flags);
+	scheduler_point(__builtin_return_address(0), "accepts");
+	scheduler.fds_changed = true;
+	int accepted = __real_accept4(fd, address, bytes, flags);
+	struct sockaddr_un mine;
+	socklen_t length = sizeof mine;
+	if (accepted < 0 || getsockname(fd, (struct sockaddr *)&mine, &length) ||
+	    length > sizeof mine)
+		return accepted;
+	struct meeting *meeting = find_meeting((struct sockaddr *)&mine, length);
+	if (meeting && meeting->first < meeting->last)
+		set_peer(accepted, meeting->callers[meeting->first++ % CALLERS]);
+	return accepted;
+}
+
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length)
+{
+	int result = __real_getsockopt(fd, level, name, value, length);
+	bool asks = scheduler_self && level == SOL_SOCKET && name == SO_PEERCRED;
+	if (asks && result == 0 && fd < DESCRIPTORS && peer_of_fd[fd])
+		((struct ucred *)value)->pid = played_pid(peer_of_fd[fd] - 1);
+	return result;
+}

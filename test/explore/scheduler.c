@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Who runs. Each managed thread is a real one that sleeps on a futex of its own until it is its turn; whoever
+ * runs hands over at points, and when it blocks. */
+#include "scheduler_private.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+	POINTS_MAX = 3000000,
+	POINTS_SETUP = 500000000,
+	SPIN_POINTS = 150, /* so many in a row, while others are ready, are a loop that polls */
+	CHANGES_MAX = 6,   /* PCT's depth, less one */
+};
+static const uint64_t begin_ns = UINT64_C(1000000000000);
+/* So long, in virtual time, nothing of the program has come to its end: whoever was to be told has not been. */
+static const uint64_t hang_ns = UINT64_C(1500000000);
+
+struct scheduler scheduler;
+_Thread_local struct thread *scheduler_self;
+
+long __real_syscall(long number, ...);
+int __real_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*main)(void *),
+			  void *argument);
+
+/* ---- chance ---- */
+
+/* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
+uint64_t scheduler_random(void)
+{
+	uint64_t z = scheduler.random += UINT64_C(0x9e3779b97f4a7c15);
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+static uint64_t below(uint64_t limit)
+{
+	return scheduler_random() % limit;
+}
+
+void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
+{
+	scheduler.policy = policy;
+	scheduler.random = seed;
+	scheduler.points = 0;
+	scheduler.points_max = policy == SCHEDULER_IN_TURN ? POINTS_SETUP : POINTS_MAX;
+	scheduler.progress_ns = scheduler.now_ns;
+	scheduler.said_bytes = 0;
+	scheduler.said[0] = 0;
+	scheduler.switch_odds = 1u << (1 + below(6));
+	scheduler.tick_ns = UINT64_C(20) << below(8);
+	/* How long a program is cannot be known: of these lengths one is near. */
+	uint64_t length = UINT64_C(500) << below(6);
+	scheduler.change_count = policy == SCHEDULER_PRIORITY ? (int)below(CHANGES_MAX + 1) : 0;
+	for (int i = 0; i < scheduler.change_count; i++)
+		scheduler.changes[i] = 1 + below(length);
+	scheduler.lowest = 0;
+	for (int i = 0; i < scheduler.count; i++) {
+		scheduler.threads[i].priority = 1 + (int64_t)below(1000000);
+		scheduler.threads[i].in_a_row = 0;
+	}
+}
+
+/* ---- turns ---- */
+
+static void futex(_Atomic uint32_t *word, int operation, uint32_t value)
+{
+	__real_syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+static void give_turn(struct thread *thread)
+{
+	scheduler.current = thread;
+	atomic_store(&thread->turn, 1);
+	futex(&thread->turn, FUTEX_WAKE, 1);
+}
+
+static void await_turn(struct thread *thread)
+{
+	while (atomic_load(&thread->turn) == 0)
+		futex(&thread->turn, FUTEX_WAIT, 0);
+	atomic_store(&thread->turn, 0);
+}
+
+static _Noreturn void park(void)
+{
+	static _Atomic uint32_t never;
+	for (;;)
+		futex(&never, FUTEX_WAIT, 0);
+}
+
+void scheduler_stop(enum scheduler_end end)
+{
+	scheduler.end = end;
+	scheduler.current = NULL;
+	atomic_store(&scheduler.ended, 1);
+	futex(&scheduler.ended, FUTEX_WAKE, 1);
+	park();
+}
+
+void scheduler_fail(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(scheduler.failure, sizeof scheduler.failure, format, arguments);
+	va_end(arguments);
+	scheduler_stop(SCHEDULER_CRASHED);
+}
+
+/* ---- time ---- */
+
+static void find_next_deadline(void)
+{
+	scheduler.next_deadline_ns = SCHEDULER_NEVER;
+	for (int i = 0; i < scheduler.count; i++) {
+		const struct thread *thread = &scheduler.threads[i];
+		if (thread->state == THREAD_BLOCKED &&
+		    thread->deadline_ns < scheduler.next_deadline_ns)
+			scheduler.next_deadline_ns = thread->deadline_ns;
+	}
+}
+
+static void wake_late(void)
+{
+	if (scheduler.now_ns < scheduler.next_deadline_ns)
+		return;
+	for (int i = 0; i < scheduler.count; i++) {
+		struct thread *thread = &scheduler.threads[i];
+		if (thread->state == THREAD_BLOCKED && thread->deadline_ns <= scheduler.now_ns)
+			thread->state = THREAD_READY;
+	}
+	find_next_deadline();
+}
+
+static bool is_stuck(void)
+{
+	return scheduler.policy != SCHEDULER_IN_TURN &&
+	       scheduler.now_ns - scheduler.progress_ns > hang_ns;
+}
+
+/* Nobody is ready: on to the next deadline. */
+static void jump(void)
+{
+	find_next_deadline();
+	if (scheduler.next_deadline_ns == SCHEDULER_NEVER || is_stuck())
+		scheduler_stop(SCHEDULER_HANG);
+	if (scheduler.now_ns < scheduler.next_deadline_ns)
+		scheduler.now_ns = scheduler.next_deadline_ns;
+	wake_late();
+}
+
+void scheduler_progress(void)
+{
+	scheduler.progress_ns = scheduler.now_ns;
+}
+
+/* ---- who is next ---- */
+
+static int list_ready(struct thread **out)
+{
+	int count = 0;
+	if (scheduler.fds_changed)
+		files_look();
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].state == THREAD_READY)
+			out[count++] = &scheduler.threads[i];
+	return count;
+}
+
+struct thread *scheduler_choose(struct thread *self)
+{
+	struct thread *ready[SCHEDULER_THREADS];
+	int count;
+	while ((count = list_ready(ready)) == 0) {
+		scheduler.fds_changed = true; /* the system may have seen to some */
+		if ((count = list_ready(ready)) > 0)
+			break;
+		jump();
+	}
+	struct thread *best = ready[0];
+	switch (scheduler.policy) {
+	case SCHEDULER_IN_TURN:
+		if (self && self->state == THREAD_READY)
+			return self;
+		for (int i = count - 1; i >= 0; i--)
+			if (ready[i]->number > scheduler.current->number)
+				best = ready[i];
+		return best;
+	case SCHEDULER_WALK:
+		return ready[below((uint64_t)count)];
+	case SCHEDULER_PRIORITY:
+		for (int i = 1; i < count; i++)
+			if (ready[i]->priority > best->priority)
+				best = ready[i];
+		return best;
+	}
+	return best;
+}
+
+void scheduler_hand_over(struct thread *self, struct thread *to)
+{
+	if (to == self)
+		return;
+	if (scheduler.traced)
+		describe_switch(to);
+	to->in_a_row = 0;
+	give_turn(to);
+	if (self->state == THREAD_KILLED)
+		park();
+	if (self->state != THREAD_DONE)
+		await_turn(self);
+}
+
+static void cover(const void *place)
+{
+	extern const unsigned char __executable_start[], etext[];
+	uintptr_t at = (uintptr_t)place - (uintptr_t)__executable_start;
+	if (scheduler.coverage && at < (uintptr_t)etext - (uintptr_t)__executable_start)
+		scheduler.coverage[at] = 1;
+}
+
+static void count_kills(struct thread *self)
+{
+	uint64_t *left = self->rank >= 0 ? &scheduler.kill_in[self->rank] : NULL;
+	if (left && *left && --*left == 0)
+		scheduler_kill(self->rank, scheduler.kill_signal[self->rank]);
+}
+
+static void pass(struct thread *self, const void *place, const char *what)
+{
+	self->point = place;
+	self->doing = what;
+	cover(place);
+	scheduler.now_ns += scheduler.tick_ns;
+	wake_late();
+	if (++scheduler.points > scheduler.points_max)
+		scheduler_stop(SCHEDULER_ENDLESS);
+	if (is_stuck())
+		scheduler_stop(SCHEDULER_HANG);
+	count_kills(self);
+}
+
+/* Goes behind all others, for now. */
+static void lower(struct thread *self)
+{
+	self->in_a_row = 0;
+	self->priority = --scheduler.lowest;
+}
+
+static bool gives_way(struct thread *self)
+{
+	switch (scheduler.policy) {
+	case SCHEDULER_WALK:
+		return below(scheduler.switch_odds) == 0;
+	case SCHEDULER_PRIORITY:
+		for (int i = 0; i < scheduler.change_count; i++)
+			if (scheduler.changes[i] == scheduler.points)
+				lower(self);
+		if (++self->in_a_row > SPIN_POINTS)
+			lower(self);
+		return true;
+	default:
+		return false;
+	}
+}
+
+void scheduler_point(const void *place, const char *what)
+{
+	struct thread *self = scheduler_self;
+	if (!self)
+		return;
+	pass(self, place, what);
+	if (gives_way(self))
+		scheduler_hand_over(self, scheduler_choose(self));
+}
+
+void scheduler_relax(const void *place, const char *what)
+{
+	struct thread *self = scheduler_self;
+	if (!self)
+		return;
+	pass(self, place, what);
+	lower(self);
+	struct thread *next = scheduler_choose(NULL);
+	/* Of a random walk: nobody learns anything from a loop that goes round once more. */
+	for (int i = 0; i < 3 && next == self; i++)
+		next = scheduler_choose(NULL);
+	scheduler_hand_over(self, next);
+}
+
+void scheduler_yield(void)
+{
+	scheduler_relax(__builtin_return_address(0), "yields");
+}
+
+/* ---- blocking ---- */
+
+bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t deadline_ns,
+		     const char *what)
+{
+	struct thread *self = scheduler_self;
+	self->wait = wait;
+	self->key = key;
+	self->deadline_ns = deadline_ns;
+	self->doing = what;
+	self->woken = false;
+	self->state = THREAD_BLOCKED;
+	if (deadline_ns < scheduler.next_deadline_ns)
+		scheduler.next_deadline_ns = deadline_ns;
+	wake_late();
+	scheduler_hand_over(self, scheduler_choose(self));
+	self->wait = WAITS_NOT;
+	self->deadline_ns = SCHEDULER_NEVER;
+	return self->woken;
+}
+
+int scheduler_wake(enum thread_wait wait, struct thread_key key)
+{
+	int count = 0;
+	for (int i = 0; i < scheduler.count; i++) {
+		struct thread *thread = &scheduler.threads[i];
+		if (thread->state != THREAD_BLOCKED || thread->wait != wait ||
+		    thread->key.file != key.file || thread->key.at != key.at)
+			continue;
+		thread->woken = true;
+		thread->state = THREAD_READY;
+		count++;
+	}
+	return count;
+}
+
+bool scheduler_await(const int *word, int value, uint64_t until_ns)
+{
+	struct thread *self = scheduler_self;
+	while (*word < value && scheduler.now_ns < until_ns) {
+		self->word = word;
+		self->word_value = value;
+		scheduler_block(WAITS_WORD, (struct thread_key){.at = (uintptr_t)word}, until_ns,
+				"waits for the harness");
+	}
+	return *word >= value;
+}
+
+void scheduler_store(int *word, int value)
+{
+	*word = value;
+	scheduler_wake(WAITS_WORD, (struct thread_key){.at = (uintptr_t)word});
+}
+
+/* ---- threads ---- */
+
+/* A thread's other destructors run library code; this one is made first, and so runs before them, in each round. */
+static pthread_key_t last_key;
+
+static void leave(void *argument)
+{
+	struct thread *self = argument;
+	if (++self->destructor_rounds < DEFERRED - 1) {
+		pthread_setspecific(last_key, self);
+		return;
+	}
+	self->state = THREAD_DONE;
+	scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)self->number});
+	scheduler_self = NULL;
+	scheduler_hand_over(self, scheduler_choose(NULL));
+}
+
+void *scheduler_thread_main(void *argument)
+{
+	struct thread *self = argument;
+	await_turn(self);
+	scheduler_self = self;
+	pthread_setspecific(last_key, self);
+	return self->main(self->argument);
+}
+
+struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument)
+{
+	if (scheduler.count == SCHEDULER_THREADS)
+		scheduler_fail("more than %d threads", SCHEDULER_THREADS);
+	struct thread *thread = &scheduler.threads[scheduler.count];
+	*thread = (struct thread){.number = scheduler.count,
+				  .rank = rank,
+				  .name = name,
+				  .main = main,
+				  .argument = argument,
+				  .state = THREAD_READY,
+				  .deadline_ns = SCHEDULER_NEVER,
+				  .priority = 1 + (int64_t)below(1000000)};
+	scheduler.count++;
+	return thread;
+}
+
+struct spawned {
+	scheduler_main *main;
+	void *data;
+};
+
+static void *spawned_main(void *argument)
+{
+	struct spawned spawned = *(struct spawned *)argument;
+	free(argument);
+	spawned.main(spawned.data);
+	return NULL;
+}
+
+int scheduler_spawn(int rank, const char *name, scheduler_main *main, void *data)
+{
+	struct spawned *spawned = malloc(sizeof *spawned);
+	if (!spawned)
+		abort();
+	*spawned = (struct spawned){main, data};
+	struct thread *thread = scheduler_add(rank, name, spawned_main, spawned);
+	if (__real_pthread_create(&thread->id, NULL, scheduler_thread_main, thread))
+		abort();
+	return thread->number;
+}
+
+bool scheduler_join(int number)
+{
+	struct thread *thread = &scheduler.threads[number];
+	while (thread->state != THREAD_DONE && thread->state != THREAD_KILLED)
+		scheduler_block(WAITS_THREAD, (struct thread_key){.at = (uint64_t)number},
+				SCHEDULER_NEVER, "waits for a thread");
+	return thread->state == THREAD_DONE;
+}
+
+static void harness_main(void *argument)
+{
+	struct spawned *spawned = argument;
+	spawned->main(spawned->data);
+	scheduler_stop(SCHEDULER_DONE);
+}
+
+enum scheduler_end scheduler_run(scheduler_main *main, void *data)
+{
+	static struct spawned spawned;
+	spawned = (struct spawned){main, data};
+	scheduler.now_ns = begin_ns;
+	scheduler.next_deadline_ns = SCHEDULER_NEVER;
+	if (pthread_key_create(&last_key, leave))
+		abort();
+	scheduler_begin(SCHEDULER_IN_TURN, 1);
+	scheduler_spawn(SCHEDULER_NOBODY, "harness", harness_main, &spawned);
+	give_turn(&scheduler.threads[0]);
+	while (atomic_load(&scheduler.ended) == 0)
+		futex(&scheduler.ended, FUTEX_WAIT, 0);
+	return scheduler.end;
+}
+
+uint64_t scheduler_now_ns(void)
+{
+	return scheduler.now_ns;
+}
+
+uint64_t scheduler_points(void)
+{
+	return scheduler.points;
+}
+
+const char *scheduler_said(void)
+{
+	return scheduler.said;
+}

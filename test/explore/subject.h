@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is run under drawn schedules: a sort of programs, each drawn by a seed, with what must come out of it. */
+#ifndef TEST_EXPLORE_SUBJECT_H
+#define TEST_EXPLORE_SUBJECT_H
+
+#include <lockstep/lockstep.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SUBJECT_SETTINGS = 256 };
+
+/* What the seed has decided before any rank opens its group. */
+struct subject_plan {
+	int ranks;
+	char settings[SUBJECT_SETTINGS]; /* "NAME=VALUE NAME=VALUE…" for the environment, over those of the driver */
+};
+
+struct subject {
+	const char *name;
+	unsigned weight; /* so many of the sum of all weights are of this sort */
+	/* Draws the program. Before any thread is managed. */
+	void (*draw)(uint64_t seed, struct subject_plan *plan);
+	/* The part of one rank, in that rank's first thread: it is to close `world`. */
+	void (*run)(int rank, ls_group *world);
+	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what had to. */
+	void (*judge)(void);
+	/* Prints the program. */
+	void (*show)(void);
+};
+
+extern const struct subject *const subjects[];
+extern const size_t subject_count;
+
+#endif

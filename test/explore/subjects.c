@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The table of all sorts of programs. */
+#include "subjects.h"
+
+const struct subject *const subjects[] = {&subject_pairs};
+const size_t subject_count = sizeof subjects / sizeof subjects[0];

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * All sorts of programs that explore knows. */
+#ifndef TEST_EXPLORE_SUBJECTS_H
+#define TEST_EXPLORE_SUBJECTS_H
+
+#include "subject.h"
+
+extern const struct subject subject_pairs;
+
+#endif
