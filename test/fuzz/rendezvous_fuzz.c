@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. With
- * -DSTANDALONE it runs N random inputs (default 20000) by itself; with clang's -fsanitize=fuzzer it is
- * driven. Anything wrong aborts. The first byte chooses: its low bit, whether the rest is laid over a
+ * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The first byte
+ * chooses: its low bit, whether the rest is laid over a
  * valid hello or answer, so that the checks behind the magic are reached as well; the next, TCP; the third,
  * another user. */
+#include "fuzz.h"
+
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "rendezvous/meet.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
 
 enum { WORLD_SIZE = 4 };
 
@@ -170,30 +159,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-#ifdef STANDALONE
-/* xorshift64*: the same inputs in every run, so that a failure can be repeated. */
-static uint64_t next_random(uint64_t *state)
+size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
-	*state ^= *state >> 12;
-	*state ^= *state << 25;
-	*state ^= *state >> 27;
-	return *state * UINT64_C(0x2545f4914f6cdd1d);
+	/* Few changes keep a struct nearly valid, so most inputs are short. */
+	size_t size = 1 + fuzz_random(state) % (fuzz_random(state) % 4 == 0 ? 700 : 10);
+	for (size_t i = 0; i < size; i++)
+		data[i] = (uint8_t)fuzz_random(state);
+	return size;
 }
-
-int main(int argc, char **argv)
-{
-	unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 10) : 20000;
-	uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
-	uint8_t data[700];
-
-	for (unsigned long run = 0; run < runs; run++) {
-		/* Few changes keep a struct nearly valid, so most inputs are short. */
-		size_t size = 1 + next_random(&state) % (run % 4 == 0 ? sizeof data : 10);
-		for (size_t i = 0; i < size; i++)
-			data[i] = (uint8_t)(next_random(&state) >> 32);
-		LLVMFuzzerTestOneInput(data, size);
-	}
-	printf("%lu inputs\n", runs);
-	return 0;
-}
-#endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: a file of lockstep run --trace is spoilt as the input says, then read, and drawn if it is
- * taken. With -DSTANDALONE it runs N random inputs (default 3000) by itself; with clang's -fsanitize=fuzzer
- * it is driven. Anything wrong aborts. The input: options, then patches of 13 bytes: where, offset, value. */
+ * taken. The input: options, then patches of 13 bytes: where, offset, value. */
+#include "fuzz.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +12,6 @@
 
 #include "cli/timeline.h"
 #include "cli/view.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
 
 enum { RANKS = 2, RECORDS = 64, PATCH_BYTES = 13, COLUMNS = 80, HEAD = 4096 };
 
@@ -174,33 +165,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-#ifdef STANDALONE
-static uint64_t next_random(uint64_t *state)
+size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	return *state ^= *state << 17;
-}
-
-int main(int argc, char **argv)
-{
-	long count = argc > 1 ? strtol(argv[1], NULL, 10) : 3000;
-	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : UINT64_C(88172645463325252);
-	for (long i = 0; i < count; i++) {
-		uint8_t input[1 + 16 * PATCH_BYTES];
-		size_t size = 1 + next_random(&random) % sizeof(input);
-		for (size_t at = 0; at < sizeof(input); at++)
-			input[at] = (uint8_t)(next_random(&random) >> 24);
-		/* Small values reach further than huge ones, and a spoilt head ends it all. */
-		for (size_t at = 1; at + PATCH_BYTES <= size; at += PATCH_BYTES) {
-			if (input[at] & 64)
-				memset(input + at + 6, input[at] & 128 ? 0 : 0xff, 7);
-			if (i % 4)
-				input[at] &= 0x0f;
-		}
-		LLVMFuzzerTestOneInput(input, size);
+	size_t size = 1 + fuzz_random(state) % (1 + 16 * PATCH_BYTES);
+	bool deep = fuzz_random(state) % 4;
+	for (size_t at = 0; at < size; at++)
+		data[at] = (uint8_t)fuzz_random(state);
+	/* Small values reach further than huge ones, and a spoilt head ends it all. */
+	for (size_t at = 1; at + PATCH_BYTES <= size; at += PATCH_BYTES) {
+		if (data[at] & 64)
+			memset(data + at + 6, data[at] & 128 ? 0 : 0xff, 7);
+		if (deep)
+			data[at] &= 0x0f;
 	}
-	printf("%ld inputs\n", count);
-	return 0;
+	return size;
 }
-#endif

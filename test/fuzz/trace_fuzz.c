@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input says;
- * then checked, collected, judged and told, and so are the phases in them. With -DSTANDALONE it runs N random inputs (default 20000) by
- * itself; with clang's -fsanitize=fuzzer it is driven. Anything wrong aborts.
- * The input: options, room for the text, then patches of 13 bytes: where, offset, value. */
+ * then checked, collected, judged and told, and so are the phases in them. The input: options, room for the text, then patches of 13 bytes: where, offset, value. */
+#include "fuzz.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +11,6 @@
 #include "base/seqlock.h"
 #include "ddp/phases.h"
 #include "diagnose/diagnose.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
 
 enum { RANKS = 2, WORDS = 64, RECORDS = 32, PATCH_BYTES = 13, GROUP = 1 };
 enum { WITH_HINT = 1, WITH_SITES = 2, SPOIL_JOB = 4 }; /* options */
@@ -261,30 +251,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-#ifdef STANDALONE
-static uint64_t next_random(uint64_t *state)
+size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	return *state ^= *state << 17;
+	size_t size = 2 + fuzz_random(state) % (1 + 16 * PATCH_BYTES);
+	for (size_t at = 0; at < size; at++)
+		data[at] = (uint8_t)fuzz_random(state);
+	/* Small values reach further than huge ones. */
+	for (size_t at = 2; at + PATCH_BYTES <= size; at += PATCH_BYTES)
+		if (data[at] & 64)
+			memset(data + at + 6, data[at] & 128 ? 0 : 0xff, 7);
+	return size;
 }
-
-int main(int argc, char **argv)
-{
-	long count = argc > 1 ? strtol(argv[1], NULL, 10) : 20000;
-	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : UINT64_C(88172645463325252);
-	for (long i = 0; i < count; i++) {
-		uint8_t input[2 + 16 * PATCH_BYTES];
-		size_t size = 2 + next_random(&random) % (sizeof(input) - 1);
-		for (size_t at = 0; at < sizeof(input); at++)
-			input[at] = (uint8_t)(next_random(&random) >> 24);
-		/* Small values reach further than huge ones. */
-		for (size_t at = 2; at + PATCH_BYTES <= size; at += PATCH_BYTES)
-			if (input[at] & 64)
-				memset(input + at + 6, input[at] & 128 ? 0 : 0xff, 7);
-		LLVMFuzzerTestOneInput(input, size);
-	}
-	printf("%ld inputs\n", count);
-	return 0;
-}
-#endif
