@@ -51,12 +51,17 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message, 5,000 kills, 1,000,000 looks, a minute of each fuzzer
 	@meson compile -C $(BUILD) plan-nightly
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
+	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \
+		--kills 5000 --at-once 1 --only 'ranks killed'
+	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
+	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
+	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
 
 explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
 	@tools/setup check

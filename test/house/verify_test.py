@@ -107,4 +107,7 @@ class VerifyTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=0)
+    result = unittest.main(verbosity=0, exit=False).result
+    failed = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
