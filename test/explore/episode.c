@@ -24,6 +24,7 @@ static struct {
 	enum scheduler_policy policy;
 	uint64_t random;
 	char rendezvous[64];
+	bool opener;
 	int opened, go;
 	ls_group *worlds[SCHEDULER_RANKS];
 } run;
@@ -89,7 +90,7 @@ static void draw_settings(void)
 
 /* ---- the ranks ---- */
 
-static void rank_main(void *data)
+static void open_world(void *data)
 {
 	int rank = (int)(intptr_t)data;
 	struct ls_group_options options = {.size = sizeof options,
@@ -99,6 +100,16 @@ static void rank_main(void *data)
 	ls_status status = ls_group_open(&options, &run.worlds[rank]);
 	if (status != LS_OK)
 		scheduler_fail("rank %d cannot open its group: %s", rank, ls_status_name(status));
+}
+
+/* Now and then another thread opens the group, and has ended before the first call: the main one is on no board. */
+static void rank_main(void *data)
+{
+	int rank = (int)(intptr_t)data;
+	if (run.opener)
+		scheduler_join(scheduler_spawn(rank, "opener", open_world, data));
+	else
+		open_world(data);
 	scheduler_store(&run.opened, run.opened + 1);
 	scheduler_await(&run.go, 1, UINT64_MAX);
 	run.subject->run(rank, run.worlds[rank]);
@@ -171,6 +182,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	run.policy = draw(2) ? SCHEDULER_WALK : SCHEDULER_PRIORITY;
 	run.subject->draw(draw(UINT64_MAX), &run.plan);
 	draw_settings();
+	run.opener = draw(4) == 0;
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());
 	episode->subject = run.subject->name;

@@ -34,7 +34,7 @@ struct options {
 	uint64_t seed, schedules;
 	int workers;
 	const char *only, *replay, *folder;
-	bool keep_going;
+	bool keep_going, first;
 };
 
 /* What the workers share. */
@@ -54,8 +54,8 @@ _Noreturn static void refuse(const char *what, const char *value)
 	fprintf(stderr,
 		"explore: %s '%s'\n"
 		"usage: explore [--seed N] [--schedules N] [--workers N] [--only NAME] [--folder DIR]\n"
-		"               [--all] [--list] [--replay FILE]\n"
-		"--all: goes on after %d findings; --folder: where findings are written\n",
+		"               [--all | --first] [--list] [--replay FILE]\n"
+		"--all: goes on after %d findings; --first: stops at one; --folder: where they are written\n",
 		what, value, FINDINGS_MAX);
 	exit(2);
 }
@@ -98,6 +98,8 @@ static void read_options(int argc, char **argv)
 			list_subjects();
 		else if (strcmp(name, "--all") == 0)
 			options.keep_going = true;
+		else if (strcmp(name, "--first") == 0)
+			options.first = true;
 		else if (!value)
 			refuse("not understood or without a value:", name);
 		else if (strcmp(name, "--seed") == 0)
@@ -196,9 +198,10 @@ static void work(int worker)
 		atomic_fetch_add(&board->done, 1);
 		if (episode->outcome == EPISODE_FINE)
 			continue;
-		if (atomic_fetch_add(&board->found, 1) < FINDINGS_MAX)
+		uint64_t found = atomic_fetch_add(&board->found, 1);
+		if (found < FINDINGS_MAX)
 			write_finding(episode);
-		else if (!options.keep_going)
+		if (options.first || (found >= FINDINGS_MAX && !options.keep_going))
 			atomic_store(&board->next, options.schedules);
 		fflush(stdout);
 	}

@@ -4,14 +4,11 @@
 #include "played.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -30,12 +27,11 @@ enum {
 /* 1 + the rank whose process it stands for, and 1 + the rank at the other end of a socket; 0: none. */
 static signed char rank_of_fd[DESCRIPTORS];
 static signed char peer_of_fd[DESCRIPTORS];
-static int signal_of[SCHEDULER_RANKS];
+int played_signals[SCHEDULER_RANKS];
 
 pid_t __real_getpid(void);
 pid_t __real_gettid(void);
 int __real_kill(pid_t pid, int signal);
-int __real_open64(const char *path, int flags, ...);
 int __real_ioctl(int fd, unsigned long request, ...);
 int __real_close(int fd);
 ssize_t __real_write(int fd, const void *bytes, size_t size);
@@ -48,7 +44,7 @@ int played_pid(int rank)
 	return FIRST_PID + rank;
 }
 
-static int rank_of_pid(int pid)
+int played_rank(int pid)
 {
 	int rank = pid - FIRST_PID;
 	return rank >= 0 && rank < SCHEDULER_RANKS ? rank : SCHEDULER_NOBODY;
@@ -65,16 +61,25 @@ pid_t __wrap_getpid(void)
 							   : __real_getpid();
 }
 
+/* The first thread of a rank is the main one of its process. */
+int played_tid(const struct thread *thread)
+{
+	for (int i = 0; i < thread->number; i++)
+		if (scheduler.threads[i].rank == thread->rank)
+			return FIRST_TID + thread->number;
+	return thread->rank >= 0 ? played_pid(thread->rank) : FIRST_TID + thread->number;
+}
+
 pid_t __wrap_gettid(void)
 {
-	return scheduler_self ? FIRST_TID + scheduler_self->number : __real_gettid();
+	return scheduler_self ? played_tid(scheduler_self) : __real_gettid();
 }
 
 /* ---- descriptors ---- */
 
 int played_pidfd_open(int pid)
 {
-	int rank = rank_of_pid(pid);
+	int rank = played_rank(pid);
 	if (rank < 0) {
 		errno = ESRCH;
 		return -1;
@@ -97,7 +102,7 @@ int played_pidfd_signal(int fd)
 static void end_process(int rank, int signal)
 {
 	static const uint64_t one = 1;
-	signal_of[rank] = signal;
+	played_signals[rank] = signal;
 	for (int fd = 0; fd < DESCRIPTORS; fd++)
 		if (rank_of_fd[fd] == 1 + rank && __real_write(fd, &one, sizeof one) < 0)
 			scheduler_fail("cannot end a process: %s", strerror(errno));
@@ -159,61 +164,11 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 
 int __wrap_kill(pid_t pid, int signal)
 {
-	int rank = rank_of_pid(pid);
+	int rank = played_rank(pid);
 	if (!scheduler_self || rank < 0)
 		return __real_kill(pid, signal);
 	errno = ESRCH;
 	return scheduler_is_killed(rank) ? -1 : 0;
-}
-
-/* ---- /proc ---- */
-
-/* What a process does, as its first thread is seen: it sleeps if all of its threads do. */
-static char state_of(int rank)
-{
-	if (scheduler_is_killed(rank))
-		return 'Z';
-	for (int i = 0; i < scheduler.count; i++)
-		if (scheduler.threads[i].rank == rank && scheduler.threads[i].state == THREAD_READY)
-			return 'R';
-	return 'S';
-}
-
-static int open_text(const char *text)
-{
-	int fd = memfd_create("played", MFD_CLOEXEC);
-	if (fd < 0 || __real_write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)
-		scheduler_fail("cannot play /proc: %s", strerror(errno));
-	return fd;
-}
-
-static int open_stat(int rank)
-{
-	char text[512];
-	int at = snprintf(text, sizeof text, "%d (rank) %c", played_pid(rank), state_of(rank));
-	for (int field = 4; field <= 52; field++)
-		at += snprintf(text + at, sizeof text - (size_t)at, " %d",
-			       field == 20   ? 1
-			       : field == 52 ? signal_of[rank]
-					     : 0);
-	return open_text(text);
-}
-
-int __wrap_open64(const char *path, int flags, ...)
-{
-	va_list list;
-	va_start(list, flags);
-	mode_t mode = va_arg(list, mode_t);
-	va_end(list);
-	int pid = 0, rest = 0;
-	if (!scheduler_self || sscanf(path, "/proc/%d/%n", &pid, &rest) != 1 || !rest ||
-	    rank_of_pid(pid) < 0)
-		return __real_open64(path, flags, mode);
-	scheduler_point(__builtin_return_address(0), "looks at a process");
-	if (strcmp(path + rest, "stat") == 0)
-		return open_stat(rank_of_pid(pid));
-	errno = ENOENT;
-	return -1;
 }
 
 /* ---- memory of others ---- */
@@ -222,7 +177,7 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 				const struct iovec *from, unsigned long from_count,
 				unsigned long flags)
 {
-	int rank = rank_of_pid(pid);
+	int rank = played_rank(pid);
 	if (!scheduler_self || rank < 0)
 		return __real_process_vm_readv(pid, to, to_count, from, from_count, flags);
 	scheduler_point(__builtin_return_address(0), "reads another's memory");

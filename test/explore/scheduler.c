@@ -311,6 +311,7 @@ bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t dead
 	self->deadline_ns = deadline_ns;
 	self->doing = what;
 	self->woken = false;
+	self->sleeps++;
 	self->state = THREAD_BLOCKED;
 	if (deadline_ns < scheduler.next_deadline_ns)
 		scheduler.next_deadline_ns = deadline_ns;

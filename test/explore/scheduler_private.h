@@ -57,7 +57,8 @@ struct thread {
 	int word_value;
 	struct pollfd *fds;
 	int fd_count;
-	bool woken; /* by what it waited for, and not by time */
+	bool woken;      /* by what it waited for, and not by time */
+	uint64_t sleeps; /* so often it has blocked */
 	/* Of the policy. */
 	int64_t priority;
 	uint32_t in_a_row; /* points, while others were ready */

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc]: breaks the
+library in one place after the other, in a copy of the tree, and tells after how many schedules `explore` finds it.
+Ends with "N passed, N failed": a mutant passes if it is found, or if a reason stands beside it in mutants.txt."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TABLE = os.path.join(HERE, "mutants.txt")
+
+# Every call of these is taken out in turn: whoever sleeps is not told.
+WAKE_UPS = re.compile(r"^(\t+)((?:wait_ring|wait_summon|wait_call_thread|wait_arm|futex_wake|group_progress_wake)\([^;]*\);)$")
+WAKE_UP_FOLDERS = ("base", "transport", "engine", "group")
+
+
+class Mutant:
+    """One place of one file: `old`, which stands there once, becomes `new`."""
+
+    def __init__(self, name, path, old, new, reason=""):
+        self.name, self.path, self.old, self.new, self.reason = name, path, old, new, reason
+
+    def apply(self, text):
+        if text.count(self.old) != 1:
+            sys.exit(f"mutants: {self.name}: stands {text.count(self.old)} times in {self.path}, not once:\n{self.old}")
+        return text.replace(self.old, self.new)
+
+
+class WakeUp(Mutant):
+    """A call that wakes, taken out. Known by its file, its function and its number in it."""
+
+    def __init__(self, name, path, line, code, reason=""):
+        super().__init__(name, path, code, "", reason)
+        self.line = line
+
+    def apply(self, text):
+        lines = text.split("\n")
+        indent = WAKE_UPS.match(lines[self.line]).group(1)
+        lines[self.line] = indent + "(void)0;"
+        return "\n".join(lines)
+
+
+def read_table():
+    """mutants.txt: blocks of "name: …", "file: …", "reason: …" (a mutant that need not be found, and why), then the
+    old lines behind "<<<", the new ones behind "===", and ">>>". A block without old lines gives a reason to a wake-up."""
+    mutants, reasons = [], {}
+    with open(TABLE, encoding="utf-8") as file:
+        text = "\n".join(line for line in file.read().split("\n") if not line.startswith("#"))
+    for block in re.split(r"\n\s*\n(?=name: )", text.strip()):
+        head, _, body = block.partition("\n<<<\n")
+        fields = dict(line.split(": ", 1) for line in head.strip().split("\n"))
+        if not body:
+            reasons[fields["name"]] = fields["reason"]
+            continue
+        old, _, rest = body.partition("\n===\n")
+        new = rest.rpartition(">>>")[0].rstrip("\n")
+        mutants.append(Mutant(fields["name"], fields["file"], old, new, fields.get("reason", "")))
+    return mutants, reasons
+
+
+def find_wake_ups(reasons):
+    found = []
+    for folder in WAKE_UP_FOLDERS:
+        for name in sorted(os.listdir(os.path.join(ROOT, "src", folder))):
+            if not name.endswith(".c") or name.endswith("_test.c"):
+                continue
+            path = f"src/{folder}/{name}"
+            function, counts = "?", {}
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                for number, line in enumerate(file.read().split("\n")):
+                    begin = re.match(r"^[a-z].*?\b(\w+)\(", line)
+                    if begin and not line.rstrip().endswith(";"):
+                        function = begin.group(1)
+                    call = WAKE_UPS.match(line)
+                    if not call:
+                        continue
+                    counts[function] = counts.get(function, 0) + 1
+                    title = f"{folder}/{name[:-2]} {function} wake-up {counts[function]}"
+                    found.append(WakeUp(title, path, number, call.group(2), reasons.get(title, "")))
+    return found
+
+
+def run(command, **options):
+    return subprocess.run(command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False, **options)
+
+
+def copy_tree(folder):
+    tree = os.path.join(folder, "tree")
+    if os.path.exists(tree):
+        shutil.rmtree(tree)
+    for place in ("src", "include", "test", "examples", "doc", "tools"):
+        shutil.copytree(os.path.join(ROOT, place), os.path.join(tree, place))
+    for name in ("meson.build", "meson_options.txt"):
+        shutil.copy(os.path.join(ROOT, name), tree)
+    # Other threads of this machine are no part of what is tested, so what is built is the one program.
+    done = run(["meson", "setup", os.path.join(tree, "build")], cwd=tree, env={**os.environ, "CC": "gcc"})
+    if done.returncode:
+        sys.exit(f"mutants: meson setup failed\n{done.stdout}")
+    return tree
+
+
+def build(tree):
+    done = run(["meson", "compile", "-C", os.path.join(tree, "build"), "explore"])
+    return done.returncode == 0, done.stdout
+
+
+def explore(tree, options):
+    """(number of schedules until it was found or 0, what was found)"""
+    step, seed = 500, options.seed
+    while seed < options.seed + options.schedules:
+        count = min(step, options.seed + options.schedules - seed)
+        done = run([os.path.join(tree, "build/test/explore/explore"), "--seed", str(seed), "--schedules", str(count),
+                    "--first", "--folder", tree])
+        hits = re.findall(r"^seed (\d+): (.*)$", done.stdout, re.M)
+        if hits:
+            first, what = min((int(number), what) for number, what in hits)
+            return first - options.seed + 1, what
+        if done.returncode:
+            return seed - options.seed + 1, f"explore ended with {done.returncode}"
+        seed += count
+    return 0, "not found"
+
+
+def try_mutant(tree, mutant, options):
+    path = os.path.join(tree, mutant.path)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(mutant.apply(text))
+        built, output = build(tree)
+        if not built:
+            return 0, "does not compile: " + "; ".join(re.findall(r"error: .*", output)[:2])
+        return explore(tree, options)
+    finally:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def write_doc(rows):
+    """Into doc/reliability.md, between the marks."""
+    path = os.path.join(ROOT, "doc/reliability.md")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = "<!-- mutants -->\n", "<!-- end of mutants -->\n"
+    table = "| what is broken | found after so many schedules |\n|---|---|\n" + "".join(
+        f"| {name} | {count or 'not found: ' + reason} |\n" for name, count, reason in rows)
+    head, _, rest = text.partition(begin)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(head + begin + table + end + rest.partition(end)[2])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--schedules", type=int, default=10000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--folder", default=os.path.join(ROOT, "build/mutants"))
+    parser.add_argument("--write-doc", action="store_true")
+    options = parser.parse_args()
+    mutants, reasons = read_table()
+    mutants = [m for m in mutants + find_wake_ups(reasons) if options.only in m.name]
+    if options.list:
+        for mutant in mutants:
+            print(mutant.name + (f" (need not be found: {mutant.reason})" if mutant.reason else ""))
+        return 0
+    tree = copy_tree(options.folder)
+    built, output = build(tree)
+    if not built:
+        sys.exit(f"mutants: the build failed\n{output}")
+    count, what = explore(tree, argparse.Namespace(seed=options.seed, schedules=500))
+    if count:
+        sys.exit(f"mutants: the unbroken library fails at schedule {count}: {what}")
+    passed, rows = 0, []
+    for number, mutant in enumerate(mutants):
+        begin = time.monotonic()
+        count, what = try_mutant(tree, mutant, options)
+        good = bool(count or mutant.reason)
+        passed += good
+        rows.append((mutant.name, count, mutant.reason or what))
+        print(f"{number + 1}/{len(mutants)} {'ok' if good else 'NOT OK'}: {mutant.name}: "
+              f"{f'found after {count} schedules: {what}' if count else mutant.reason or what}"
+              f" ({time.monotonic() - begin:.0f} s)", flush=True)
+    if options.write_doc:
+        write_doc(rows)
+    print(f"{passed} passed, {len(mutants) - passed} failed")
+    return passed < len(mutants) or not mutants
+
+
+if __name__ == "__main__":
+    sys.exit(main())

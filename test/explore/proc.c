@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What /proc says of the processes that ranks are taken for: files and folders made up at each look. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "played.h"
+#include "scheduler_private.h"
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define PLACE __builtin_return_address(0)
+
+enum { PATH_BYTES = 128 };
+
+int __real_open64(const char *path, int flags, ...);
+ssize_t __real_write(int fd, const void *bytes, size_t size);
+DIR *__real_opendir(const char *path);
+struct dirent *__real_readdir64(DIR *folder);
+int __real_closedir(DIR *folder);
+
+static int open_text(const char *text)
+{
+	int fd = memfd_create("played", MFD_CLOEXEC);
+	if (fd < 0 || __real_write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		scheduler_fail("cannot play /proc: %s", strerror(errno));
+	return fd;
+}
+
+static char state_of(const struct thread *thread)
+{
+	return thread->state == THREAD_KILLED ? 'Z' : thread->state == THREAD_READY ? 'R' : 'S';
+}
+
+/* /proc/PID/stat: as its first thread is seen, but 'R' as long as any runs. */
+static int open_stat(int rank)
+{
+	char state = 'S', text[512];
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].rank == rank && scheduler.threads[i].state == THREAD_READY)
+			state = 'R';
+	if (scheduler_is_killed(rank))
+		state = 'Z';
+	int at = snprintf(text, sizeof text, "%d (rank) %c", played_pid(rank), state);
+	for (int field = 4; field <= 52; field++)
+		at += snprintf(text + at, sizeof text - (size_t)at, " %d",
+			       field == 20   ? 1
+			       : field == 52 ? played_signals[rank]
+					     : 0);
+	return open_text(text);
+}
+
+/* ---- its threads ---- */
+
+static struct thread *find_thread(int rank, int tid)
+{
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].rank == rank && scheduler.threads[i].state != THREAD_DONE &&
+		    played_tid(&scheduler.threads[i]) == tid)
+			return &scheduler.threads[i];
+	return NULL;
+}
+
+static int open_status(const struct thread *thread)
+{
+	char text[256];
+	snprintf(text, sizeof text,
+		 "Name:\trank\nState:\t%c (played)\nvoluntary_ctxt_switches:\t%llu\n"
+		 "nonvoluntary_ctxt_switches:\t0\n",
+		 state_of(thread), (unsigned long long)thread->sleeps);
+	return open_text(text);
+}
+
+/* Who waits for the harness without a time limit sleeps as in pthread_join; whoever else of it waits, as in sleep. */
+static int open_syscall(const struct thread *thread)
+{
+	char text[128];
+	bool waits = thread->wait == WAITS_THREAD || thread->wait == WAITS_WORD ||
+		     thread->wait == WAITS_MUTEX || thread->wait == WAITS_FUTEX;
+	if (thread->state != THREAD_BLOCKED)
+		return open_text("running\n");
+	if (waits && thread->deadline_ns == SCHEDULER_NEVER)
+		snprintf(text, sizeof text, "%d 0x1000 0x80 0x1 0x0 0x0 0x0 0x0 0x0\n", SYS_futex);
+	else
+		snprintf(text, sizeof text, "%d 0x0 0x0 0x1000 0x0 0x0 0x0 0x0 0x0\n",
+			 SYS_clock_nanosleep);
+	return open_text(text);
+}
+
+/* ---- by name ---- */
+
+/* Of "/proc/PID/REST" or "/proc/self/REST": the rank, and what is left. */
+static const char *split(const char *path, int *rank)
+{
+	static const char self[] = "/proc/self/";
+	int pid = 0, at = 0;
+	*rank = SCHEDULER_NOBODY;
+	if (strncmp(path, self, strlen(self)) == 0) {
+		*rank = scheduler_self->rank;
+		return path + strlen(self);
+	}
+	if (sscanf(path, "/proc/%d/%n", &pid, &at) == 1 && at)
+		*rank = played_rank(pid);
+	return path + at;
+}
+
+static int open_played(int rank, const char *rest)
+{
+	char name[PATH_BYTES];
+	int tid;
+	const struct thread *thread =
+		sscanf(rest, "task/%d/%127s", &tid, name) == 2 ? find_thread(rank, tid) : NULL;
+	if (strcmp(rest, "stat") == 0)
+		return open_stat(rank);
+	if (thread && strcmp(name, "status") == 0)
+		return open_status(thread);
+	if (thread && strcmp(name, "syscall") == 0)
+		return open_syscall(thread);
+	errno = ENOENT;
+	return -1;
+}
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	va_list list;
+	va_start(list, flags);
+	mode_t mode = va_arg(list, mode_t);
+	va_end(list);
+	int rank = SCHEDULER_NOBODY;
+	const char *rest = scheduler_self ? split(path, &rank) : path;
+	if (rank < 0 || strcmp(rest, "maps") == 0)
+		return __real_open64(path, flags, mode);
+	scheduler_point(PLACE, "looks at a process");
+	return open_played(rank, rest);
+}
+
+/* ---- the folder of threads ---- */
+
+struct folder {
+	int rank, next;
+	struct dirent entry;
+};
+static struct folder folders[SCHEDULER_THREADS]; /* one for each thread that looks */
+
+static bool is_played(const DIR *folder)
+{
+	const void *at = folder;
+	return at >= (const void *)folders && at < (const void *)(folders + SCHEDULER_THREADS);
+}
+
+DIR *__wrap_opendir(const char *path)
+{
+	int rank = SCHEDULER_NOBODY;
+	const char *rest = scheduler_self ? split(path, &rank) : path;
+	if (rank < 0)
+		return __real_opendir(path);
+	scheduler_point(PLACE, "looks at a process");
+	if (strcmp(rest, "task") != 0 || scheduler_is_killed(rank)) {
+		errno = ENOENT;
+		return NULL;
+	}
+	struct folder *folder = &folders[scheduler_self->number];
+	*folder = (struct folder){.rank = rank};
+	return (DIR *)folder;
+}
+
+struct dirent *__wrap_readdir64(DIR *played)
+{
+	if (!is_played(played))
+		return __real_readdir64(played);
+	struct folder *folder = (struct folder *)played;
+	for (; folder->next < scheduler.count; folder->next++) {
+		const struct thread *thread = &scheduler.threads[folder->next];
+		if (thread->rank != folder->rank || thread->state == THREAD_DONE)
+			continue;
+		snprintf(folder->entry.d_name, sizeof folder->entry.d_name, "%d",
+			 played_tid(thread));
+		folder->next++;
+		return &folder->entry;
+	}
+	return NULL;
+}
+
+int __wrap_closedir(DIR *folder)
+{
+	return is_played(folder) ? 0 : __real_closedir(folder);
+}
