@@ -183,11 +183,10 @@ const struct message_help *message_help_find(const char *id);
 		"the group is closed while %ld operation%s under way: %s%s; %s given up"
 #define MESSAGE_GROUP_LOST \
 	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
-#define MESSAGE_GROUP_BUFFERED                                                                                \
-	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                \
-		"ranks %d and %d both send to each other before they receive (tag %d, received at %s): this " \
-		"goes well only because the messages are short enough to be buffered; let one of them "       \
-		"receive first, or use ls_isend"
+#define MESSAGE_GROUP_BUFFERED                                                                                      \
+	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                      \
+		"%s before %s (tag %d, received at %s): this goes well only because the messages are short enough " \
+		"to be buffered; %s"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
 		"the handle of %s was freed, but nobody has asked how it ended"

@@ -135,8 +135,16 @@ bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_mes
 	const struct engine_mailbox *mailbox = engine->mailbox;
 	const struct mailbox_peer *peer = &mailbox->peers[message->source];
 	return !mailbox->mixed && message->envelope.flags & MAIL_BLOCKS &&
-	       (int32_t)(peer->sends - message->envelope.receives) > 0 &&
-	       message->source != engine->team->rank;
+	       (int32_t)(peer->sends - message->envelope.receives) > 0;
+}
+
+uint64_t engine_mailbox_unsafe_ranks(struct engine *engine, const struct mail_message *message)
+	LOCK_REQUIRES(mail)
+{
+	uint64_t ring = engine_mailbox_crossed(engine, message);
+	if (!ring && engine_mailbox_is_unsafe(engine, message))
+		ring = UINT64_C(1) << message->source | UINT64_C(1) << engine->team->rank;
+	return ring;
 }
 
 /* The receive, which is in no list any more, gets this message, which it has claimed. */
@@ -147,7 +155,7 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
 	op->point.message = *message;
-	op->point.unsafe = op->point.blocks && engine_mailbox_is_unsafe(engine, message);
+	op->point.unsafe = op->point.blocks ? engine_mailbox_unsafe_ranks(engine, message) : 0;
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)

@@ -231,7 +231,8 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
 		op->stage = ENGINE_STEPS;
 		op->point.parcel = NULL;
-		op->point.plain = op->point.unsafe = false;
+		op->point.plain = false;
+		op->point.unsafe = 0;
 		atomic_store_explicit(&op->point.stage, POINT_NEW, memory_order_relaxed);
 		return;
 	}

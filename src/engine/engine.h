@@ -119,6 +119,7 @@ struct engine {
 	struct trace *trace;
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* wait_has_failed */
+	_Atomic uint64_t waited_sends; /* the group's: handles of short sends that somebody waited for */
 	enum plan_algorithm wanted;
 	struct plan_table table; /* narrowed to this size */
 	int rank, size;          /* of which table, plans and memos are */
@@ -177,7 +178,8 @@ struct engine_point {
 
 	bool plain;  /* send: op->input_offset is an address */
 	bool posted; /* send: it has a parcel that the receiver knows */
-	bool unsafe; /* receive: both would have waited for each other, had the messages been longer */
+	/* Receive: ranks that would have waited for each other, had the messages been longer; 0: none. */
+	uint64_t unsafe;
 	uint32_t index, generation;         /* of the parcel; the index is 0 .. MAIL_SLOTS - 1 */
 	uint64_t piece_bytes, pieces, mine; /* how it is copied, and how many pieces I have */
 	struct mail_parcel *parcel;         /* NULL: none */
@@ -276,8 +278,8 @@ bool engine_point_send_short(struct engine *engine, const struct engine_call *ca
 /* A receive from one source whose message is there, and is short: true, *out tells which, and *unsafe as
  * op->point.unsafe. False: *word is what to wait for before it is tried again, unless it is not short. */
 bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
-				uint64_t bytes, bool blocks, struct mail_message *out, bool *unsafe,
-				struct wait_word *word);
+				uint64_t bytes, bool blocks, struct mail_message *out,
+				uint64_t *unsafe, struct wait_word *word);
 /* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
  * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; those
  * beyond max are counted and left out. Words of others than the `own_count` that the caller waits

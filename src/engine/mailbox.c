@@ -33,6 +33,8 @@ void engine_mailbox_begin(struct engine *engine)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	mailbox->tid = mailbox->receives = 0;
 	mailbox->mixed = false;
+	mailbox->crossing = (struct mailbox_crossing){.to = -1};
+	atomic_store_explicit(&engine->waited_sends, 0, memory_order_relaxed);
 	mailbox->turn = 0;
 	for (int q = 0; q < team->size; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
@@ -201,12 +203,19 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_mailbox *mailbo
 	};
 }
 
-static void post(struct engine_mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
+/* Whether the call would have waited for the receiver, however long the message: that of a block never does. */
+static bool waits(const struct engine_op *op)
+{
+	return op->point.blocks && !op->point.gives;
+}
+
+static void post(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
+	struct engine_mailbox *mailbox = engine->mailbox;
 	bool parcel = wants_parcel(op);
 	struct mail_envelope envelope =
-		engine_mailbox_envelope(mailbox, peer, &op->call, op->record, op->point.blocks);
+		engine_mailbox_envelope(mailbox, peer, &op->call, op->record, waits(op));
 	if (parcel) {
 		take_parcel(peer, op);
 		envelope.parcel = (uint16_t)(op->point.index + 1);
@@ -214,6 +223,8 @@ static void post(struct engine_mailbox *mailbox, struct mailbox_peer *peer, stru
 	if (op->point.gives)
 		envelope.flags |= MAIL_GIVEN;
 	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
+	if (waits(op))
+		engine_mailbox_note_sent(engine, op->call.peer, true);
 	if (op->point.gives) {
 		peer->adrift |= UINT64_C(1) << op->point.index;
 		peer->blocks[op->point.index] = (void *)(uintptr_t)op->call.send;
@@ -232,11 +243,11 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
-	peer->sends += op->point.blocks;
+	peer->sends += waits(op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
 	bool summons = !posted || wants_parcel(op);
 	if (posted) {
-		post(mailbox, peer, op);
+		post(engine, peer, op);
 	} else {
 		op->point.next = NULL;
 		if (peer->queue)
@@ -265,7 +276,7 @@ bool engine_mailbox_flush_peer(struct engine *engine, int q)
 	while (peer->queue && has_room(engine, peer, peer->queue)) {
 		struct engine_op *op = peer->queue;
 		peer->queue = op->point.next;
-		post(engine->mailbox, peer, op);
+		post(engine, peer, op);
 		posted = true;
 	}
 	return posted;
@@ -277,13 +288,13 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 	int q = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
 	bool posted = engine_mailbox_flush_peer(engine, q);
-	bool waits = point_stage(op) == POINT_QUEUED;
-	if (waits)
+	bool queued = point_stage(op) == POINT_QUEUED;
+	if (queued)
 		engine_mailbox_room_word(engine, q, word);
 	lock_mail_release(&mailbox->lock);
 	if (posted)
 		transport_summon(engine->team, q);
-	return !waits;
+	return !queued;
 }
 
 void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op)

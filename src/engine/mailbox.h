@@ -37,6 +37,19 @@ struct mailbox_peer {
 	struct mail_message unmet[MAIL_SLOTS]; /* arrived, wanted by nobody yet; in their order */
 };
 
+/* Of the one thread: see crossed.c. */
+struct mailbox_crossing {
+	/* The last send that it has waited for since its last receive that blocked; -1: none. `beside`: begun by ls_isend. */
+	int to;
+	bool beside;
+	bool unsure; /* how many of those begun beside the caller were waited for */
+	uint64_t position;
+	/* Short sends begun beside the caller: how many, how many when all had been waited for, and the last one. */
+	uint64_t begun, seen, begun_position;
+	int begun_to;
+	uint32_t count; /* receives that came to be looked at */
+};
+
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table asked LOCK_GUARDED(mail);
@@ -50,6 +63,7 @@ struct engine_mailbox {
 	bool mixed;               /* there is more than one */
 	int turn;                 /* whose message any source takes next, if several have some */
 	uint32_t receives;        /* of any source, begun so far */
+	struct mailbox_crossing crossing;
 	struct mailbox_peer peers[];
 };
 
@@ -97,6 +111,15 @@ void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail
 /* Whether its sender and this rank, which receives it by a call that blocks, would each wait for the other had the
  * messages been long. */
 bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_message *message)
+	LOCK_REQUIRES(mail);
+/* A message has just been posted by a call that blocks, or by one that gives a handle. */
+void engine_mailbox_note_sent(struct engine *engine, int dest, bool blocks) LOCK_REQUIRES(mail);
+/* The same of more than two ranks, of messages whose handles were waited for, and of a rank with itself: the ranks of the
+ * ring, 0: there is none. For each message that a call which blocks has received from one source. */
+uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
+	LOCK_REQUIRES(mail);
+/* Both: the ranks that would wait for each other; 0: none. */
+uint64_t engine_mailbox_unsafe_ranks(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* A receive asks no longer. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);

@@ -24,6 +24,7 @@ bool engine_point_send_short(struct engine *engine, const struct engine_call *ca
 		struct mail_envelope envelope =
 			engine_mailbox_envelope(mailbox, peer, call, record, blocks);
 		transport_mail_post(peer->to, &peer->out, &envelope, call->send, bytes);
+		engine_mailbox_note_sent(engine, call->peer, blocks);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
@@ -62,8 +63,8 @@ static bool find(struct engine *engine, const struct engine_call *call, struct m
 }
 
 bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
-				uint64_t bytes, bool blocks, struct mail_message *out, bool *unsafe,
-				struct wait_word *word)
+				uint64_t bytes, bool blocks, struct mail_message *out,
+				uint64_t *unsafe, struct wait_word *word)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
@@ -74,7 +75,7 @@ bool engine_point_receive_short(struct engine *engine, const struct engine_call 
 	if (there) {
 		engine_mailbox_note_thread(mailbox);
 		peer->receives++;
-		*unsafe = blocks && engine_mailbox_is_unsafe(engine, out);
+		*unsafe = blocks ? engine_mailbox_unsafe_ranks(engine, out) : 0;
 		if (bytes)
 			memcpy(call->recv, transport_mail_payload(peer->from, out, bytes), bytes);
 		transport_mail_take(peer->from, &peer->in, out);

@@ -231,13 +231,25 @@ struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 	return pause;
 }
 
+/* As far as one thread sends, which is all that it is asked for. */
+static void note_waited(struct ls_op *op)
+{
+	_Atomic uint64_t *waited = &op->group->engine.waited_sends;
+	if (op->engine.call.kind == TRACE_SEND)
+		atomic_store_explicit(waited, atomic_load_explicit(waited, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
+}
+
 ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 {
 	ls_status status = check("ls_wait", op);
 	if (status != LS_OK)
 		return status;
-	if (atomic_load_explicit(&op->over, memory_order_acquire))
+	if (atomic_load_explicit(&op->over, memory_order_acquire)) {
+		if (op->shared)
+			note_waited(op);
 		return ask(op);
+	}
 	wait_thread_enter(&op->group->waiter);
 	struct group_pause pause = group_op_pause(op, timeout_ms);
 	group_gone_tell(op->group);

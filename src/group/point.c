@@ -96,7 +96,7 @@ void group_point_deliver(const struct ls_op *op)
 		*op->block = op->engine.call.recv;
 }
 
-void group_point_warn(ls_group *group, int peer, int tag, uint64_t index, const void *site)
+void group_point_warn(ls_group *group, uint64_t ranks, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
 	if (!group_first_time(group, site))
@@ -107,8 +107,7 @@ void group_point_warn(ls_group *group, int peer, int tag, uint64_t index, const 
 	where[0] = '\0';
 	if (view->header && trace_read(view, index, &record, &step))
 		trace_site(view, &record, where, sizeof where);
-	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, group->rank, peer, tag,
-		    where[0] ? where : "an unknown place");
+	group_tell_buffered(ranks, tag, where[0] ? where : "an unknown place");
 }
 
 /* ---- the two ways ---- */
@@ -123,7 +122,8 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				    .bytes = engine->count * ls_dtype_bytes(engine->dtype),
 				    .options = options,
 				    .site = call->site,
-				    .blocks = blocks};
+				    .blocks = blocks ||
+					      (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->block && !options->callback && !group->world->points.serial;
 }
@@ -155,8 +155,8 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	/* What it took in may have been for others. */
 	group_points_collect(group);
 	if (op.engine.point.unsafe)
-		group_point_warn(group, op.engine.call.peer, op.engine.call.tag, op.engine.record,
-				 call->site);
+		group_point_warn(group, op.engine.point.unsafe, op.engine.call.tag,
+				 op.engine.record, call->site);
 	return status;
 }
 

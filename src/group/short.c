@@ -46,14 +46,13 @@ bool group_short_send(const struct group_short *message)
 	return true;
 }
 
-static void tell(const struct group_short *message, const struct mail_message *met, bool unsafe,
+static void tell(const struct group_short *message, const struct mail_message *met, uint64_t unsafe,
 		 uint64_t index)
 {
 	if (message->options->message)
 		group_point_fill(message->options->message, met);
 	if (unsafe)
-		group_point_warn(message->group, met->source, met->envelope.tag, index,
-				 message->site);
+		group_point_warn(message->group, unsafe, met->envelope.tag, index, message->site);
 }
 
 bool group_short_receive(const struct group_short *message)
@@ -61,7 +60,7 @@ bool group_short_receive(const struct group_short *message)
 	ls_group *group = message->group;
 	struct mail_message met;
 	struct wait_word word;
-	bool unsafe;
+	uint64_t unsafe;
 	if (!engine_point_receive_short(&group->engine, message->call, message->bytes,
 					message->blocks, &met, &unsafe, &word))
 		return false;
@@ -79,7 +78,8 @@ bool group_short_await(const struct group_short *message, uint64_t index)
 	struct mail_message met;
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
-	bool unsafe, there = false;
+	uint64_t unsafe;
+	bool there = false;
 	for (int i = 0; i < LOOKS && !there; i++) {
 		there = engine_point_receive_short(&group->engine, message->call, message->bytes,
 						   message->blocks, &met, &unsafe, &word);

@@ -90,3 +90,36 @@ void group_tell_left(const struct ls_op *newest, long count)
 	MESSAGE_SAY(MESSAGE_GROUP_HANDLES_LEFT, count, count == 1 ? " was" : "s were",
 		    newest ? ": that of " : "", text, and_more(count, more, sizeof more));
 }
+
+/* "ranks 0, 1 and 2 each send to the next of them" */
+static void write_ring(uint64_t ranks, char *out, size_t bytes)
+{
+	const char *between = "ranks ";
+	size_t used = 0;
+	for (; ranks && used < bytes; ranks &= ranks - 1) {
+		used += (size_t)snprintf(out + used, bytes - used, "%s%d", between,
+					 __builtin_ctzll(ranks));
+		between = __builtin_popcountll(ranks) == 2 ? " and " : ", ";
+	}
+	if (used < bytes)
+		snprintf(out + used, bytes - used, " each send to the next of them");
+}
+
+void group_tell_buffered(uint64_t ranks, int tag, const char *where)
+{
+	char who[GROUP_DESCRIBED_BYTES];
+	const char *advice =
+		"let one of them receive first, or wait for an ls_isend after the receive";
+	int count = __builtin_popcountll(ranks), first = __builtin_ctzll(ranks);
+	if (count == 1) {
+		snprintf(who, sizeof who, "rank %d sends to itself", first);
+		advice = "use ls_isend, and wait for it after the receive";
+	} else if (count == 2) {
+		snprintf(who, sizeof who, "ranks %d and %d both send to each other", first,
+			 __builtin_ctzll(ranks & (ranks - 1)));
+	} else {
+		write_ring(ranks, who, sizeof who);
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, who, count == 1 ? "it receives" : "they receive", tag,
+		    where, advice);
+}

@@ -141,6 +141,7 @@ void transport_mail_reset(struct mail_box *box)
 		memset(&box->parcels[i], 0, sizeof box->parcels[i]);
 	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->told, 0, memory_order_relaxed);
+	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);
 }
 
 /* ---- parcels ---- */

@@ -91,6 +91,8 @@ struct mail_box {
 	/* Both's, and only at the end: 2 * the position below which somebody has told of all that is lost, + 1 once the
 	 * owner takes nothing out any more. Only grows. */
 	_Atomic uint64_t told;
+	/* The source's: see engine/crossed.c. */
+	_Atomic uint64_t crossed;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_parcel parcels[MAIL_SLOTS];
