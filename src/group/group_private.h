@@ -63,8 +63,8 @@ struct ls_op {
 	/* Of a shared one: how often somebody has been told, and how often it was freed. asked >= freed as long as each is
 	 * asked for before it is freed. */
 	_Atomic uint64_t asked, freed;
-	_Atomic uint32_t over; /* 1 + status once it is over; nobody runs it any more */
-	uint64_t *counts;      /* of the pool: room for two lists, kept for the next user */
+	_Atomic uint32_t over;      /* 1 + status once it is over; nobody runs it any more */
+	uint64_t *counts;           /* of the pool: room for two lists, kept for the next user */
 	/* Of sends and receives. */
 	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
 	void **block;                          /* where the caller wants the block; NULL: none */
@@ -85,11 +85,9 @@ struct ls_op {
  * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes number and
  * lane in one exchange, without lock or queue: FAST is set while it runs. All others queue, under the lock.
  *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
- * Only the lower bits of the number fit in; `near`, which differs from it by far less than 2^39, has the others.
  * so whoever leaves the lane and sees others under way wakes the progress thread. */
 struct group_lane {
 	_Alignas(64) _Atomic uint64_t state;
-	_Atomic uint64_t near; /* some number that was given lately */
 	struct lock_group lock;
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
@@ -412,7 +410,7 @@ struct group_making {
 	int rank, size;
 	uint8_t members[PLAN_SIZE_MAX]; /* world ranks */
 	uint16_t areas[PLAN_SIZE_MAX];  /* that each has taken for it */
-	uint64_t stays[PLAN_SIZE_MAX];  /* `left` of each before that */
+	uint32_t stays[PLAN_SIZE_MAX];  /* `left` of each before that */
 };
 
 /* An object with an area that nobody uses; NULL, after a message, if there are too many, or no memory. */

@@ -15,7 +15,6 @@ void group_lane_init(struct group_lane *lane)
 	lane->driven = false;
 	lock_group_release(&lane->lock);
 	atomic_init(&lane->state, 0);
-	atomic_init(&lane->near, 0);
 }
 
 void group_lane_fini(struct group_lane *lane)
@@ -47,27 +46,16 @@ struct ls_op *group_lane_first(ls_group *group)
 
 /* ---- alone in the lane ---- */
 
-/* The number that follows in `state`, in full. Another thread may have been given later ones since. */
-static uint64_t number_after(struct group_lane *lane, uint64_t state)
-{
-	uint64_t near = atomic_load_explicit(&lane->near, memory_order_relaxed);
-	uint64_t low = (state >> GROUP_LANE_SHIFT) + 1;
-	int64_t apart = (int64_t)((low - near) << GROUP_LANE_SHIFT) >> GROUP_LANE_SHIFT;
-	uint64_t seq = near + (uint64_t)apart;
-	atomic_store_explicit(&lane->near, seq, memory_order_relaxed);
-	return seq;
-}
-
 static bool take_fast(struct group_lane *lane, uint64_t *seq)
 {
 	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
 	do {
 		if (state & GROUP_LANE_PENDING)
 			return false;
-		next = (((state >> GROUP_LANE_SHIFT) + 1) << GROUP_LANE_SHIFT) | GROUP_LANE_FAST | 1;
+		*seq = (state >> GROUP_LANE_SHIFT) + 1;
+		next = *seq << GROUP_LANE_SHIFT | GROUP_LANE_FAST | 1;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
-	*seq = number_after(lane, state);
 	return true;
 }
 
@@ -100,7 +88,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	struct group_lane *lane = &op->group->lane;
 	lock_group_acquire(&lane->lock);
 	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << GROUP_LANE_SHIFT) + 1);
-	op->engine.seq = number_after(lane, state);
+	op->engine.seq = (state >> GROUP_LANE_SHIFT) + 1;
 	op->next = NULL;
 	/* Complete before anybody can find it. */
 	group_op_open(op, options, site);

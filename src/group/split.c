@@ -13,8 +13,8 @@
 /* What one rank tells. So little that it fits into the header line of an entry. */
 struct offer {
 	uint64_t what; /* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
-	uint64_t left;   /* as in struct group_making */
 	uint32_t id;     /* of the group, should this rank be its first member */
+	uint32_t left;   /* as in struct group_making */
 	uint16_t area;   /* 0: none */
 	uint8_t members; /* for how many its memory is enough */
 	bool reports;    /* whether it has memory for reports */
@@ -85,7 +85,7 @@ static struct offer make_offer(struct request *request, uint64_t what, bool join
 		mine.area = group->area;
 		mine.members = group->memory_members;
 		mine.reports = group->memory_reports;
-		mine.left = atomic_load(&group_own_area(group)->left);
+		mine.left = (uint32_t)atomic_load(&group_own_area(group)->left);
 		mine.id = next_id(world);
 	}
 	return mine;

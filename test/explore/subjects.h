@@ -5,6 +5,6 @@
 
 #include "subject.h"
 
-extern const struct subject subject_pairs;
+extern const struct subject subject_pairs, subject_programs, subject_planted, subject_killed;
 
 #endif

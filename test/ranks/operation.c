@@ -391,6 +391,22 @@ void operation_close(struct operation *op)
 	}
 }
 
+static void buffer_drop(struct operation_buffer *buffer, const struct operation *op)
+{
+	if (buffer->memory)
+		values_free(op->group, buffer->memory, buffer->plain);
+	buffer->memory = NULL;
+}
+
+void operation_drop(struct operation *op)
+{
+	for (int i = 0; i < op->item_count; i++) {
+		buffer_drop(&op->items[i].outer, op);
+		buffer_drop(&op->items[i].send, op);
+		buffer_drop(&op->items[i].recv, op);
+	}
+}
+
 /* ---- in words ---- */
 
 static const char *name_of(ls_dtype dtype)

@@ -116,6 +116,8 @@ void operation_open(struct operation *op, const struct runner_rank *self, ls_gro
 ls_status operation_begin(struct operation *op, const struct ls_op_options *options);
 /* Fails the test unless all is as it must be after the operation, and gives the buffers back. */
 void operation_close(struct operation *op);
+/* Gives the buffers back, whatever is in them: after a failure. */
+void operation_drop(struct operation *op);
 
 /* All of it, blocking, with a note. */
 void operation_run(struct operation *op, const struct runner_rank *self, ls_group *group);

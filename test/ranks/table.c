@@ -418,8 +418,6 @@ const struct runner_test runner_tests[] = {
 	TEST(a_wait_that_gives_up_is_no_time_out, R(2)),
 	TEST(timeout_of_a_probe, R(2)),
 	TEST(a_signal_ends_a_wait, R(2) | R(3)),
-	TEST(more_collectives_than_bits, R(1) | R(2) | R(3)),
-	TEST(more_groups_than_bits, R(1) | R(2) | R(3)),
 	TEST(members_make_their_group, R(1) | R(2) | R(3) | R(5) | R(8)),
 	TEST(members_make_many_groups, R(2) | R(4)),
 	TEST(members_lists_that_differ, R(3), .processes_only = true),

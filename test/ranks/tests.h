@@ -8,9 +8,6 @@
 /* runner_test.c */
 runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status,
 	runner_one_rank_crashes, runner_one_rank_hangs, runner_nobody_dies;
-/* edge_test.c */
-runner_function more_collectives_than_bits, more_groups_than_bits;
-
 /* members_test.c */
 runner_function members_make_their_group, members_make_many_groups, members_lists_that_differ,
 	a_member_that_does_not_come;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What must come of a program with a plant, and why. What stands before the plant comes to its end by itself, but
+ * for what is cut off in a group that the plant closes: there each call ends well or with the plant's status.
+ *
+ * What a lane waits for that is never called is found by playing the program: nothing that anybody does later can
+ * help it, as all that is called later is called by others who are not needed.
+ *
+ * dropped-send, -recv   The other rank ends, with all its threads, and closes the group: LS_PEER_LEFT names it.
+ * odd-…, swapped        Entries at one place of the group's order differ: LS_MISMATCH. Where a barrier follows,
+ *                       nobody passes it, as somebody is told of the difference before he enters it or in it. In a
+ *                       group's last collective ranks that only give something may be told when they close it, or
+ *                       nobody but who closes last: then it stands on standard error.
+ * skipped, twice        With a barrier behind, the same. As the last one it may also be found as a rank that left.
+ * odd-message           The receiver finds it: LS_TRUNCATED or LS_MISMATCH.
+ * cycle                 Each waits for the next, in its rank's first thread; the other threads end. LS_DEADLOCK.
+ * starved-server        All peers of a receive of any source are gone, or wait for it: as some do, LS_DEADLOCK; or
+ *                       what those left behind are told first, if nobody waits any more.
+ * time-limit            The peer lives and is elsewhere: LS_TIMED_OUT.
+ * given-up              LS_ABORTED. The rank that gives up does not close the group before.
+ * killed                LS_PEER_DIED in the groups of that rank, as soon as somebody needs it there; maybe nowhere. */
+#include <string.h>
+
+#include "operation.h"
+#include "program.h"
+
+static uint32_t bit(ls_status status)
+{
+	return 1u << status;
+}
+
+static bool has_culprit(const struct program *program, int group)
+{
+	return program_rank_in(&program->groups[group], program->culprit) >= 0;
+}
+
+/* All that is called of an event. */
+static void add_halves(const struct program *program, int e, struct program_stuck *set)
+{
+	for (int lane = 0; lane < PROGRAM_LANES; lane++)
+		if (program_takes_part(program, e, lane) &&
+		    !(program->events[e].halves[lane].otherwise & (PROGRAM_ABSENT | PROGRAM_AWAY)))
+			set->any = set->at[lane][e] = true;
+}
+
+/* Nobody of several can be told from the others when there are only two. */
+static int minority(const struct program *program, int group)
+{
+	return program->groups[group].size > 2 ? program->culprit : -1;
+}
+
+static void expect_collective(const struct program *program, struct program_expectation *out)
+{
+	int first = program->plant_event, last = program->event_count - 1;
+	int group = program->events[first].group;
+	enum operation_kind kind = (enum operation_kind)program->events[first].operation;
+	bool everybody = kind == OPERATION_ALLREDUCE || kind == OPERATION_ALLGATHER ||
+			 kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALLTOALL ||
+			 kind == OPERATION_BARRIER;
+	out->statuses = bit(LS_MISMATCH);
+	out->blamed = minority(program, group);
+	add_halves(program, first, &out->named);
+	switch ((enum program_plant)program->plant) {
+	case PROGRAM_PLANT_ODD_COLLECTIVE:
+	case PROGRAM_PLANT_SKIPPED:
+	case PROGRAM_PLANT_IN_OTHER_ORDER:
+		add_halves(program, last, &out->stuck);
+		add_halves(program, last, &out->named);
+		break;
+	case PROGRAM_PLANT_ODD_LAST:
+		out->may_end_quietly = true;
+		break;
+	case PROGRAM_PLANT_SKIPPED_LAST:
+		out->statuses |= bit(LS_PEER_LEFT);
+		out->may_end_quietly = !everybody;
+		if (everybody)
+			add_halves(program, first, &out->stuck);
+		break;
+	default: /* called twice */
+		out->statuses |= bit(LS_PEER_LEFT);
+		out->may_end_quietly = !everybody;
+		out->blamed = -1;
+		if (everybody)
+			out->stuck.any = out->stuck.at[program_collector(
+				&program->groups[group], program->culprit)][first] = true;
+	}
+}
+
+static void expect_stuck(const struct program *program, struct program_expectation *out)
+{
+	program_play(program, &out->stuck);
+	for (int lane = 0; lane < PROGRAM_LANES; lane++)
+		memset(out->stuck.at[lane], 0, program->plant_event);
+	out->named = out->stuck;
+}
+
+static void expect_message(const struct program *program, struct program_expectation *out)
+{
+	const struct program_event *event = &program->events[program->plant_event];
+	expect_stuck(program, out);
+	switch ((enum program_plant)program->plant) {
+	case PROGRAM_PLANT_ODD_MESSAGE:
+		out->statuses = bit(LS_TRUNCATED) | bit(LS_MISMATCH);
+		out->stuck.any = out->stuck.at[event->to][program->plant_event] = true;
+		add_halves(program, program->plant_event, &out->named);
+		break;
+	case PROGRAM_PLANT_CYCLE:
+		out->statuses = bit(LS_DEADLOCK);
+		break;
+	case PROGRAM_PLANT_STARVED_SERVER:
+		out->statuses = bit(LS_DEADLOCK) | bit(LS_PEER_LEFT);
+		break;
+	case PROGRAM_PLANT_TIME_LIMIT:
+		out->statuses = bit(LS_TIMED_OUT);
+		break;
+	case PROGRAM_PLANT_GIVEN_UP:
+		out->statuses = bit(LS_ABORTED);
+		memset(&out->named, 0, sizeof out->named);
+		break;
+	default:
+		out->statuses = bit(LS_PEER_LEFT);
+		out->blamed = program->culprit;
+	}
+}
+
+static void expect_death(const struct program *program, struct program_expectation *out)
+{
+	out->statuses = bit(LS_PEER_DIED);
+	out->blamed = program->culprit;
+	for (int g = 0; g < program->group_count; g++)
+		if (has_culprit(program, g))
+			out->groups |= (uint8_t)(1u << g);
+}
+
+void program_expect(const struct program *program, struct program_expectation *out)
+{
+	memset(out, 0, sizeof *out);
+	out->blamed = -1;
+	if (program->plant == PROGRAM_PLANT_NONE)
+		return;
+	if (program->plant == PROGRAM_PLANT_KILLED) {
+		expect_death(program, out);
+		return;
+	}
+	for (int e = program->plant_event; e < program->event_count; e++)
+		out->groups |= (uint8_t)(1u << program->events[e].group);
+	switch ((enum program_plant)program->plant) {
+	case PROGRAM_PLANT_ODD_COLLECTIVE:
+	case PROGRAM_PLANT_ODD_LAST:
+	case PROGRAM_PLANT_SKIPPED:
+	case PROGRAM_PLANT_SKIPPED_LAST:
+	case PROGRAM_PLANT_TWICE_LAST:
+	case PROGRAM_PLANT_IN_OTHER_ORDER:
+		expect_collective(program, out);
+		break;
+	default:
+		expect_message(program, out);
+	}
+}

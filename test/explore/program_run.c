@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Runs a program: each lane goes through the events and calls its halves. A lane whose call fails as the plant has
+ * it goes on with what it has in other groups, which must not be touched by it; at any other failure its rank gives
+ * all groups up, so that all come to an end. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program_private.h"
+#include "scheduler.h"
+
+static _Thread_local const struct lane_run *current; /* for failures in what the harness shares with others */
+
+struct program_run *program_run_new(const struct program *program)
+{
+	struct program_run *run = calloc(1, sizeof *run);
+	if (!run)
+		return NULL;
+	run->program = program;
+	run->results.first_lane = run->results.first_event = -1;
+	program_expect(program, &run->expectation);
+	for (int n = 0; n < PROGRAM_LANES; n++) {
+		struct lane_run *lane = &run->lanes[n];
+		*lane = (struct lane_run){
+			.run = run, .number = n, .rank = program_rank_of(n), .batch = -1};
+		snprintf(lane->name, sizeof lane->name, "r%dt%d", lane->rank, n % PROGRAM_THREADS);
+	}
+	return run;
+}
+
+void program_run_free(struct program_run *run)
+{
+	free(run);
+}
+
+/* ---- for the parts ---- */
+
+void lane_fail(const struct lane_run *lane, int event, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	scheduler_fail("%sa%d: %s", lane->name, event, text);
+}
+
+/* What operation.c and values.c find wrong. */
+void runner_fail(const char *file, int line, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	scheduler_fail("%s: %s:%d: %s", current ? current->name : "?", file, line, text);
+}
+
+void runner_expect(const char *file, int line, const char *call, ls_status status,
+		   ls_status expected)
+{
+	if (status != expected)
+		runner_fail(file, line, "%s is %s, not %s", call, ls_status_name(status),
+			    ls_status_name(expected));
+}
+
+void runner_note(const struct runner_rank *self, const char *format, ...)
+{
+	(void)self;
+	(void)format;
+}
+
+ls_group *lane_group(const struct lane_run *lane, int group)
+{
+	return lane->run->groups[lane->rank][group];
+}
+
+struct ls_op_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES])
+{
+	snprintf(label, LABEL_BYTES, "%sa%d", lane->name, event);
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .label = label};
+}
+
+static bool is_planted(const struct program_run *run, int event, ls_status status)
+{
+	const struct program_event *of = &run->program->events[event];
+	int group = of->kind == PROGRAM_MAKE ? run->program->groups[of->group].parent : of->group;
+	return (run->expectation.groups >> group & 1) && (run->expectation.statuses >> status & 1);
+}
+
+static void tear_down(struct lane_run *lane)
+{
+	for (int g = 0; g < lane->run->program->group_count; g++) {
+		ls_group *group = lane_group(lane, g);
+		if (group && ls_group_abort(group, "torn down after a failure") != LS_OK)
+			lane_fail(lane, 0, "a group cannot be given up");
+	}
+}
+
+void lane_over(struct lane_run *lane, int event, ls_status status)
+{
+	struct program_run *run = lane->run;
+	struct program_end *end = &run->results.ends[lane->number][event];
+	end->status = status;
+	end->end_ns = scheduler_now_ns();
+	end->order = word_add(&run->order, 1);
+	end->over = true;
+	if (status != LS_OK && !is_planted(run, event, status))
+		tear_down(lane);
+	if (run->program->events[event].kind != PROGRAM_MAKE)
+		word_add(&run->finished[lane->rank][run->program->events[event].group], 1);
+	word_add(&run->over[lane->number][event], 1);
+	scheduler_progress();
+}
+
+/* ---- a lane ---- */
+
+/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. */
+static void stay_away(struct lane_run *lane, int event)
+{
+	enum { SLICE_NS = 1000000 };
+	const struct program *program = lane->run->program;
+	const struct program_event *of = &program->events[event];
+	int other = of->from == lane->number ? of->to : of->from;
+	const int *over = &lane->run->over[other][event];
+	if (program->plant != PROGRAM_PLANT_KILLED)
+		scheduler_await(over, 1, UINT64_MAX);
+	else
+		while (!scheduler_is_killed(program_rank_of(other)) &&
+		       !scheduler_await(over, 1, scheduler_now_ns() + SLICE_NS))
+			;
+}
+
+static void give_up(struct lane_run *lane, int event)
+{
+	char reason[2 * LABEL_BYTES];
+	snprintf(reason, sizeof reason, "%sa%d gives up", lane->name, event);
+	lane_over(lane, event,
+		  ls_group_abort(lane_group(lane, lane->run->program->events[event].group), reason));
+}
+
+static void be_killed(struct lane_run *lane, int event)
+{
+	enum { KILL = 9 };
+	scheduler_kill_at(lane->rank, lane->run->program->events[event].repeat, KILL);
+	lane_over(lane, event, LS_OK);
+}
+
+static void call_half(struct lane_run *lane, int event)
+{
+	switch ((enum program_kind)lane->run->program->events[event].kind) {
+	case PROGRAM_MESSAGE:
+	case PROGRAM_SERVER:
+		message_begin(lane, event);
+		break;
+	case PROGRAM_BLOCKS:
+		blocks_run(lane, event);
+		break;
+	case PROGRAM_CANCEL_SEND:
+	case PROGRAM_CANCEL_RECV:
+		if (lane->number == lane->run->program->events[event].from) {
+			cancel_run(lane, event);
+			break;
+		}
+		stay_away(lane, event);
+		lane_over(lane, event, LS_OK);
+		break;
+	case PROGRAM_COLLECTIVE:
+		collective_begin(lane, event);
+		break;
+	case PROGRAM_MAKE:
+		group_make(lane, event);
+		break;
+	case PROGRAM_CLOSE:
+		group_close_one(lane, event);
+		break;
+	case PROGRAM_REGISTER:
+		region_register(lane, event);
+		break;
+	case PROGRAM_DEREGISTER:
+		region_deregister(lane, event);
+		break;
+	case PROGRAM_ABORT:
+		give_up(lane, event);
+		break;
+	case PROGRAM_KILL:
+		be_killed(lane, event);
+		break;
+	case PROGRAM_KIND_COUNT:
+		break;
+	}
+}
+
+static void skip(struct lane_run *lane, int event)
+{
+	lane->run->results.ends[lane->number][event].skipped = true;
+	if (lane->run->program->events[event].kind == PROGRAM_MAKE)
+		word_add(&lane->run->made[lane->rank][lane->run->program->events[event].group], 1);
+	lane_over(lane, event, LS_OK);
+}
+
+static void run_event(struct lane_run *lane, int event)
+{
+	struct program_run *run = lane->run;
+	const struct program *program = run->program;
+	const struct program_event *of = &program->events[event];
+	const struct program_half *half = &of->halves[lane->number];
+	struct program_end *end = &run->results.ends[lane->number][event];
+	int needed = of->kind == PROGRAM_MAKE ? program->groups[of->group].parent : of->group;
+	if (of->kind == PROGRAM_CLOSE)
+		half_flush(lane, of->group, true, -1);
+	if (!program_takes_part(program, event, lane->number))
+		return;
+	half_flush(lane, -1, false, event);
+	scheduler_await(&run->made[lane->rank][needed], 1, UINT64_MAX);
+	end->begun = true;
+	end->begin_ns = scheduler_now_ns();
+	if (half->otherwise & PROGRAM_AWAY)
+		stay_away(lane, event);
+	if (half->otherwise & (PROGRAM_ABSENT | PROGRAM_AWAY) || !lane_group(lane, needed))
+		skip(lane, event);
+	else
+		call_half(lane, event);
+	lane->halves++;
+}
+
+/* A thread is taken into account once it has made a call: no thread of a rank waits before all have. */
+static void come_in(struct lane_run *lane)
+{
+	enum { TAG_NOBODY = 9999 };
+	struct program_run *run = lane->run;
+	struct ls_op_options options = {.size = sizeof options, .tag = TAG_NOBODY};
+	struct ls_message message = {.size = sizeof message};
+	ls_status status = ls_iprobe(lane_group(lane, 0), lane->rank, &options, &message);
+	if (status != LS_PENDING)
+		lane_fail(lane, 0, "a probe before anything else gives %s", ls_status_name(status));
+	word_add(&run->came[lane->rank], 1);
+	scheduler_await(&run->came[lane->rank], run->program->threads[lane->rank], UINT64_MAX);
+}
+
+static void run_lane(void *data)
+{
+	struct lane_run *lane = data;
+	current = lane;
+	come_in(lane);
+	for (int e = 0; e < lane->run->program->event_count; e++)
+		run_event(lane, e);
+	half_flush(lane, -1, true, -1);
+	region_free(lane);
+	lane->run->results.lane_end_ns[lane->number] = scheduler_now_ns();
+	current = NULL;
+}
+
+/* ---- a rank ---- */
+
+static void note_failures(struct program_run *run, int rank)
+{
+	for (int g = 0; g < run->program->group_count; g++) {
+		struct ls_failure *failure = &run->results.failures[rank][g];
+		ls_group *group = run->groups[rank][g];
+		*failure = (struct ls_failure){.size = sizeof *failure};
+		if (!group || ls_group_failure(group, failure) != LS_OK)
+			failure->size = 0;
+	}
+}
+
+void program_run_rank(struct program_run *run, int rank, ls_group **world)
+{
+	const struct program *program = run->program;
+	run->groups[rank][0] = *world;
+	word_add(&run->made[rank][0], 1);
+	for (int t = 1; t < program->threads[rank]; t++) {
+		struct lane_run *lane = &run->lanes[program_lane(rank, t)];
+		lane->thread = scheduler_spawn(rank, lane->name, run_lane, lane);
+	}
+	run_lane(&run->lanes[program_lane(rank, 0)]);
+	for (int t = 1; t < program->threads[rank]; t++)
+		scheduler_join(run->lanes[program_lane(rank, t)].thread);
+	note_failures(run, rank);
+	for (int g = program->group_count - 1; g > 0; g--)
+		ls_group_close(run->groups[rank][g]);
+	if (program->plant != PROGRAM_PLANT_NONE) {
+		ls_group_close(*world);
+		*world = NULL;
+	}
+	run->results.rank_over[rank] = true;
+	word_add(&run->ranks_over, 1);
+	scheduler_progress();
+}
+
+static void find_first(struct program_run *run)
+{
+	struct program_results *results = &run->results;
+	int first = INT32_MAX;
+	for (int n = 0; n < PROGRAM_LANES; n++)
+		for (int e = 0; e < run->program->event_count; e++) {
+			const struct program_end *end = &results->ends[n][e];
+			if (!end->over || end->status == LS_OK || end->order >= first)
+				continue;
+			first = end->order;
+			results->first_lane = n;
+			results->first_event = e;
+		}
+}
+
+const struct program_results *program_run_results(struct program_run *run)
+{
+	find_first(run);
+	return &run->results;
+}
+
+bool program_run_spoiled(struct program_run *run)
+{
+	find_first(run);
+	return run->program->plant != PROGRAM_PLANT_NONE || run->results.first_lane >= 0;
+}
