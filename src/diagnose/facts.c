@@ -104,6 +104,9 @@ uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
 bool diagnose_has_failed(const struct diagnose_rank *rank)
 {
 	const struct diagnose_record *last = diagnose_newest(rank);
+	/* It ended by itself before it had a group, so ls_group_open is what has failed. */
+	if (!last && rank->known && rank->group_count == 0 && rank->process == DIAGNOSE_DEAD)
+		return rank->signal == 0 && rank->exit_code > 0;
 	return last && last->record.state == TRACE_FAILED &&
 	       ls_status_scope((ls_status)last->record.status) == LS_SCOPE_GROUP;
 }

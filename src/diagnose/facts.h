@@ -37,7 +37,7 @@ static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t
 {
 	return group == 0 || thread->wait.group == group;
 }
-/* Its last operation ended with the group's failure: it is a victim of something earlier. */
+/* Its last operation ended with the group's failure, or its ls_group_open did: it is a victim of something earlier. */
 bool diagnose_has_failed(const struct diagnose_rank *rank);
 
 /* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked (the

@@ -37,6 +37,28 @@ static void hint_of_a_gone_peer(void **state)
 	test_verdict(job, &hint, want);
 }
 
+/* Rank 0 was killed while all were opening, and with it rank 2's ls_group_open failed; rank 1's had just returned. */
+static void hint_of_a_victim(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
+					.status = LS_PEER_DIED,
+					.blamed = 0,
+					.culprits = diagnose_bit(0),
+					.waiting = diagnose_bit(1),
+					.seq = 58};
+	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 1, 2);
+	test_call(job, 1, test_allreduce(58), 1, "site.c:1");
+	test_wait(job, 1, diagnose_bit(0) | diagnose_bit(2));
+	job->ranks[1].group_count = 1;
+	job->ranks[0].process = job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[0].signal = 9;
+	job->ranks[2].signal = 0;
+	job->ranks[2].exit_code = 1;
+	test_verdict(job, &hint, want);
+}
+
 /* A watch that saw it from outside does not wait. */
 static void hint_of_an_onlooker(void **state)
 {
@@ -157,6 +179,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hint_of_a_gone_peer),
+		cmocka_unit_test(hint_of_a_victim),
 		cmocka_unit_test(hint_of_an_onlooker),
 		cmocka_unit_test(hint_of_one_stopped_inside),
 		cmocka_unit_test(hint_of_a_time_out),
