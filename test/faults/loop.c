@@ -31,6 +31,7 @@ static ls_group *group; /* of all ranks */
 static int rank, size, tell_fd;
 static unsigned seed;
 static const char *doing = "opening";
+static long long began_ns; /* the call that is under way, or was the last */
 /* Memory of either kind, LARGE floats each. */
 static float *memory[2];
 
@@ -45,18 +46,27 @@ static void __attribute__((format(printf, 1, 2))) tell(const char *format, ...)
 		_exit(99);
 }
 
+static long long now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A call that may fail: while a rank computes nobody can tell it anything. */
+#define CALL(call) (began_ns = now_ns(), (call))
+
 /* What failed the group, in words of the group of all ranks. */
 static void tell_failure(ls_status status, ls_group *failed, const char *where)
 {
-	struct timespec now;
 	struct ls_failure failure = {.size = sizeof failure, .rank = -1};
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	long long end_ns = now_ns();
 	if (failed && ls_group_failure(failed, &failure) != LS_OK)
 		exit(WRONG_STATUS);
 	int blamed =
 		failed && failure.rank >= 0 ? ls_group_rank_in(failed, failure.rank, group) : -1;
-	tell("rank %d: %s blamed %d while %s in %s at %lld\n", rank, ls_status_name(status), blamed,
-	     where, doing, (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+	tell("rank %d: %s blamed %d while %s in %s from %lld to %lld\n", rank,
+	     ls_status_name(status), blamed, where, doing, began_ns, end_ns);
 }
 
 /* Element i of what is sent with a factor in a round: small integers, so that sums are exact. */
@@ -121,7 +131,7 @@ static ls_status sum(int round)
 	uint64_t count = draw_count();
 	float *from = draw_memory(), *to = draw_memory();
 	fill(from, count, round, rank + 1);
-	ls_status status = ls_allreduce(group, from, to, count, LS_FLOAT32, LS_SUM, NULL);
+	ls_status status = CALL(ls_allreduce(group, from, to, count, LS_FLOAT32, LS_SUM, NULL));
 	if (status == LS_OK)
 		check(to, count, round, factor_of_all());
 	return status;
@@ -133,7 +143,7 @@ static ls_status sum_at_root(int round)
 	int root = draw_root();
 	float *from = draw_memory(), *to = draw_memory();
 	fill(from, count, round, rank + 1);
-	ls_status status = ls_reduce(group, from, to, count, LS_FLOAT32, LS_SUM, root, NULL);
+	ls_status status = CALL(ls_reduce(group, from, to, count, LS_FLOAT32, LS_SUM, root, NULL));
 	if (status == LS_OK && rank == root)
 		check(to, count, round, factor_of_all());
 	return status;
@@ -146,7 +156,7 @@ static ls_status spread(int round)
 	float *buffer = draw_memory();
 	if (rank == root)
 		fill(buffer, count, round, root + 1);
-	ls_status status = ls_broadcast(group, buffer, buffer, count, LS_FLOAT32, root, NULL);
+	ls_status status = CALL(ls_broadcast(group, buffer, buffer, count, LS_FLOAT32, root, NULL));
 	if (status == LS_OK)
 		check(buffer, count, round, root + 1);
 	return status;
@@ -166,8 +176,9 @@ static ls_status collect(int round)
 	float *parts = draw_memory(), *mine = parts + (uint64_t)rank * count;
 	fill(mine, count, round, rank + 1);
 	doing = at_root ? "gather" : "all-gather";
-	ls_status status = at_root ? ls_gather(group, mine, parts, count, LS_FLOAT32, root, NULL)
-				   : ls_allgather(group, mine, parts, count, LS_FLOAT32, NULL);
+	ls_status status =
+		at_root ? CALL(ls_gather(group, mine, parts, count, LS_FLOAT32, root, NULL))
+			: CALL(ls_allgather(group, mine, parts, count, LS_FLOAT32, NULL));
 	if (status == LS_OK && (!at_root || rank == root))
 		check_parts(parts, count, round);
 	return status;
@@ -181,7 +192,7 @@ static ls_status hand_out(int round)
 	float *parts = memory[0], *mine = memory[1];
 	for (int r = 0; here && r < size; r++)
 		fill(parts + (uint64_t)r * count, count, round, r + 1);
-	ls_status status = ls_scatter(group, parts, mine, count, LS_FLOAT32, root, NULL);
+	ls_status status = CALL(ls_scatter(group, parts, mine, count, LS_FLOAT32, root, NULL));
 	if (status == LS_OK)
 		check(mine, count, round, rank + 1);
 	return status;
@@ -193,7 +204,8 @@ static ls_status sum_parts(int round)
 	float *parts = memory[0], *mine = memory[1];
 	for (int r = 0; r < size; r++)
 		fill(parts + (uint64_t)r * count, count, round, rank + r + 1);
-	ls_status status = ls_reduce_scatter(group, parts, mine, count, LS_FLOAT32, LS_SUM, NULL);
+	ls_status status =
+		CALL(ls_reduce_scatter(group, parts, mine, count, LS_FLOAT32, LS_SUM, NULL));
 	if (status == LS_OK)
 		check(mine, count, round, factor_of_all() + size * rank);
 	return status;
@@ -205,7 +217,7 @@ static ls_status swap_parts(int round)
 	float *from = memory[0], *to = memory[1];
 	for (int r = 0; r < size; r++)
 		fill(from + (uint64_t)r * count, count, round, rank * size + r + 1);
-	ls_status status = ls_alltoall(group, from, to, count, LS_FLOAT32, NULL);
+	ls_status status = CALL(ls_alltoall(group, from, to, count, LS_FLOAT32, NULL));
 	for (int r = 0; r < size && status == LS_OK; r++)
 		check(to + (uint64_t)r * count, count, round, r * size + rank + 1);
 	return status;
@@ -214,7 +226,7 @@ static ls_status swap_parts(int round)
 static ls_status meet(int round)
 {
 	(void)round;
-	return ls_barrier(group, NULL);
+	return CALL(ls_barrier(group, NULL));
 }
 
 /* Two collectives and a message of a ring, all under way at once. */
@@ -229,16 +241,17 @@ static ls_status beside(int round)
 		fill(at + (uint64_t)i * LONG, LONG, round, rank + 1);
 	struct ls_op_options first = {.size = sizeof first, .op = &ops[0]};
 	struct ls_op_options second = {.size = sizeof second, .op = &ops[1]};
-	ls_status status = ls_allreduce(group, at, at, LONG, LS_FLOAT32, LS_SUM, &first);
+	ls_status status = CALL(ls_allreduce(group, at, at, LONG, LS_FLOAT32, LS_SUM, &first));
 	if (status == LS_OK)
-		status = ls_allreduce(group, at + LONG, at + LONG, LONG, LS_FLOAT32, LS_SUM,
-				      &second);
+		status = CALL(ls_allreduce(group, at + LONG, at + LONG, LONG, LS_FLOAT32, LS_SUM,
+					   &second));
 	if (status == LS_OK)
-		status = ls_irecv(group, at + 2 * LONG, LONG, LS_FLOAT32, before, &tag, &ops[2]);
+		status = CALL(
+			ls_irecv(group, at + 2 * LONG, LONG, LS_FLOAT32, before, &tag, &ops[2]));
 	if (status == LS_OK)
-		status = ls_isend(group, at + 3 * LONG, LONG, LS_FLOAT32, next, &tag, &ops[3]);
+		status = CALL(ls_isend(group, at + 3 * LONG, LONG, LS_FLOAT32, next, &tag, &ops[3]));
 	for (int i = 0; i < COUNT; i++) {
-		ls_status end = ops[i] ? ls_wait(ops[i], 0) : status;
+		ls_status end = ops[i] ? CALL(ls_wait(ops[i], 0)) : status;
 		status = status == LS_OK ? end : status;
 		ls_op_free(ops[i]);
 	}
@@ -267,15 +280,15 @@ static ls_status divide(int round)
 	if (!told)
 		tell("rank %d grouping\n", rank);
 	told = true;
-	ls_status status = by_list ? ls_group_from_ranks(group, ranks, count, &part)
-				   : ls_group_split(group, colour, 0, &part);
+	ls_status status = by_list ? CALL(ls_group_from_ranks(group, ranks, count, &part))
+				   : CALL(ls_group_split(group, colour, 0, &part));
 	if (status == LS_NOT_MEMBER)
 		return LS_OK;
 	if (status != LS_OK)
 		return status;
 	doing = "a further group";
 	fill(buffer, MIDDLE, round, rank + 1);
-	status = ls_allreduce(part, buffer, buffer, MIDDLE, LS_FLOAT32, LS_SUM, NULL);
+	status = CALL(ls_allreduce(part, buffer, buffer, MIDDLE, LS_FLOAT32, LS_SUM, NULL));
 	/* The group of all is not told: all go on there, until somebody there needs who is dead. */
 	if (status == LS_OK)
 		check(buffer, MIDDLE, round, factor);
@@ -300,9 +313,9 @@ static ls_status exchange(int round)
 	for (int turn = 0; turn < 2 && status == LS_OK; turn++) {
 		if ((turn == 0) == (rank == first)) {
 			fill(buffer, count, round, rank + 1);
-			status = ls_send(group, buffer, count, LS_FLOAT32, peer, &tag);
+			status = CALL(ls_send(group, buffer, count, LS_FLOAT32, peer, &tag));
 		} else {
-			status = ls_recv(group, buffer, count, LS_FLOAT32, peer, &tag);
+			status = CALL(ls_recv(group, buffer, count, LS_FLOAT32, peer, &tag));
 			if (status == LS_OK)
 				check(buffer, count, round, peer + 1);
 		}
@@ -339,7 +352,7 @@ static ls_status loop(int rounds)
 		return status;
 	doing = "the last barrier";
 	tell("rank %d last\n", rank);
-	return ls_barrier(group, NULL);
+	return CALL(ls_barrier(group, NULL));
 }
 
 /* The group stays closed with the same status, and nobody touches this rank's buffers any more. */
@@ -347,7 +360,7 @@ static void check_closed(ls_status status)
 {
 	for (int kind = 0; kind < 2; kind++)
 		memset(memory[kind], MARK, LARGE * sizeof(float));
-	if (ls_barrier(group, NULL) != status)
+	if (CALL(ls_barrier(group, NULL)) != status)
 		_exit(WRONG_STATUS);
 	for (int kind = 0; kind < 2; kind++)
 		for (size_t i = 0; i < LARGE * sizeof(float); i++)
@@ -366,7 +379,7 @@ int main(int argc, char **argv)
 	if (getenv("LOOP_WORKER") && fork() == 0)
 		for (;;)
 			pause();
-	ls_status status = ls_group_open(NULL, &group);
+	ls_status status = CALL(ls_group_open(NULL, &group));
 	if (status != LS_OK) {
 		tell_failure(status, group, "opening");
 		return 1;
