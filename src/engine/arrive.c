@@ -210,11 +210,16 @@ static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
 		engine_mailbox_arrive(engine, q);
 }
 
-void engine_mailbox_arrivals(struct engine *engine, const struct engine_op *op)
+bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	arrive_from(engine, op->point.entry.source);
+	bool asks = point_stage(op) == POINT_ASKED;
+	if (asks)
+		op->word_count =
+			engine_mailbox_source_words(engine, op->point.entry.source, op->words);
 	lock_mail_release(&engine->mailbox->lock);
+	return asks;
 }
 
 /* ---- receives ---- */
@@ -289,12 +294,16 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].asking++;
 		point_set(op, POINT_ASKED);
+		if (!op->point.detached)
+			op->word_count =
+				engine_mailbox_source_words(engine, entry->source, op->words);
 	}
 	lock_mail_release(&mailbox->lock);
 }
 
 /* One that its source has taken back is thrown away on the way. */
-bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out)
+bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
+			 struct wait_word *words, int *count)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	int place, q;
@@ -310,6 +319,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 		engine_mailbox_take_unmet(peer, place, out);
 		discard(engine, peer, out, &peer->from->parcels[parcel - 1]);
 	}
+	*count = q < 0 ? engine_mailbox_source_words(engine, source, words) : 0;
 	lock_mail_release(&mailbox->lock);
 	return q >= 0;
 }

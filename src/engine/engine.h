@@ -309,7 +309,8 @@ uint32_t engine_point_pending(const struct engine *engine);
 /* After the group has failed: takes any detached one that is not over out of its list, for engine_abandon;
  * NULL: there is none. */
 struct engine_op *engine_point_leave(struct engine *engine);
-/* Whether some of a detached one is to be copied now. */
+/* Whether some of a detached one is to be copied now; or one is over, whoever took in what ended it, and has not been
+ * handed out. */
 bool engine_point_has_work(struct engine *engine);
 /* Whether a send waits for room. */
 static inline bool engine_point_is_queued(const struct engine_op *op)

@@ -257,7 +257,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		peer->queue_last = op;
 		point_set(op, POINT_QUEUED);
 	}
-	/* Nobody waits for himself: see mailbox_await_source. */
+	/* Nobody waits for himself: see mailbox_source_words. */
 	if (q == engine->team->rank)
 		engine_mailbox_arrive(engine, q);
 	lock_mail_release(&mailbox->lock);
@@ -383,11 +383,9 @@ void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *wo
 	transport_await(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
 }
 
-int engine_mailbox_await_source(struct engine *engine, int source, struct wait_word *words)
+int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	int count = 0;
-	lock_mail_acquire(&mailbox->lock);
 	for (int q = 0; q < engine->team->size; q++) {
 		if (source != MATCH_ANY && source != q)
 			continue;
@@ -398,6 +396,5 @@ int engine_mailbox_await_source(struct engine *engine, int source, struct wait_w
 			words[count].edge.record = WAIT_RECORD_OTHERS;
 		count++;
 	}
-	lock_mail_release(&mailbox->lock);
 	return count;
 }

@@ -21,6 +21,8 @@ struct mailbox_peer {
 	struct mail_box *to;   /* in its segment, from me */
 	struct mail_box *from; /* in mine, from it */
 	struct mail_out out;
+	/* Whoever waits for a message of this source awaits `in.next` as it was under the lock under which he saw that
+	 * there is none for him: so what others take in after that has reached it. */
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
 	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that were taken
@@ -55,7 +57,9 @@ struct engine_mailbox {
 	struct match_table asked LOCK_GUARDED(mail);
 	struct engine_op *active
 		LOCK_GUARDED(mail); /* detached, and somebody has to see how far they are */
-	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail); /* detached */
+	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops driving, or arms the
+	 * agent, looks here (engine_point_has_work). */
+	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
 	_Atomic uint32_t over_count;
 	_Atomic uint32_t pending; /* detached operations that are not over */
 	unsigned limit;           /* setting MESSAGES */
@@ -132,6 +136,9 @@ bool engine_mailbox_flush_peer(struct engine *engine, int peer) LOCK_REQUIRES(ma
 /* What to wait for until a message of this source may be there. */
 void engine_mailbox_source_word(struct engine *engine, int source, struct wait_word *word)
 	LOCK_REQUIRES(mail);
+/* The same of this source or any; returns how many words. */
+int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
+	LOCK_REQUIRES(mail);
 /* What to wait for until there may be room for those that are queued. */
 void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word *word)
 	LOCK_REQUIRES(mail);
@@ -143,20 +150,20 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op);
 /* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the send itself
  * still waits. */
 bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-/* Gives a new receive its place: it meets a message that is there, or is asked for. */
+/* Gives a new receive its place: it meets a message that is there, or is asked for; then op->words are what to wait
+ * for, unless it is detached, and may be over, and gone. */
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Takes in what has arrived from where this receive could get it. */
-void engine_mailbox_arrivals(struct engine *engine, const struct engine_op *op);
+/* Takes in what has arrived from where this receive could get it. True, with op->words: it has met nothing. */
+bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
 /* Whether an operation that has met nothing is now out of all lists. */
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
 /* The parcel of a send is over. */
 void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op);
 /* The send was taken back, and the receiver has not seen that yet; with its block, if it has one. */
 void engine_mailbox_parcel_adrift(struct engine *engine, struct engine_op *op);
-/* The oldest message that fits; false if there is none. */
-bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out);
-/* What to wait for until a message of this source (or any) may be there; returns how many words. */
-int engine_mailbox_await_source(struct engine *engine, int source, struct wait_word *words);
+/* The oldest message that fits; false if there is none, and words[*count] are what to wait for. */
+bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
+			 struct wait_word *words, int *count);
 
 /* ---- point.c ---- */
 

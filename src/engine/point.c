@@ -242,19 +242,14 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 
 static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 {
-	bool detached = op->point.detached;
-	if (point_stage(op) == POINT_NEW)
+	bool detached = op->point.detached, is_new = point_stage(op) == POINT_NEW;
+	if (is_new)
 		engine_mailbox_receive(engine, op);
-	else
-		engine_mailbox_arrivals(engine, op);
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
-	if (point_stage(op) == POINT_ASKED) {
-		op->word_count =
-			engine_mailbox_await_source(engine, op->point.entry.source, op->words);
+	if (is_new ? point_stage(op) == POINT_ASKED : engine_mailbox_asks(engine, op))
 		return ENGINE_BLOCKED;
-	}
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (point_stage(op) == POINT_MET)

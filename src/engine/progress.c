@@ -54,7 +54,7 @@ static void wake(struct engine *engine, uint64_t ranks)
 }
 
 /* Whether one of those that the caller waits for asks this source, or waits for room to this peer. What any source is
- * asked for is no need of this rank itself as long as there are others: see mailbox_await_source. */
+ * asked for is no need of this rank itself as long as there are others: see mailbox_source_words. */
 static bool own_asks(const struct engine *engine, const struct list *list, int q)
 {
 	bool other = q != engine->team->rank || engine->team->size == 1;
@@ -148,6 +148,7 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 		op = next;
 	}
 	lock_mail_acquire(&mailbox->lock);
+	more |= mailbox->active != NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
 	put_back(mailbox, kept);
 	while (over) {
 		struct engine_op *next = over->point.next;
@@ -278,8 +279,8 @@ const _Atomic uint64_t *engine_point_self_word(struct engine *engine)
 bool engine_point_has_work(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool work = false;
 	lock_mail_acquire(&mailbox->lock);
+	bool work = mailbox->over != NULL;
 	for (struct engine_op *op = mailbox->active; op && !work; op = op->point.next)
 		work = point_stage(op) == POINT_MET;
 	lock_mail_release(&mailbox->lock);
@@ -338,9 +339,6 @@ enum engine_progress engine_point_probe(struct engine *engine, int source, int t
 					struct mail_message *out, struct wait_word *words,
 					int *count)
 {
-	*count = 0;
-	if (engine_mailbox_peek(engine, source, tag, out))
-		return ENGINE_DONE;
-	*count = engine_mailbox_await_source(engine, source, words);
-	return ENGINE_BLOCKED;
+	return engine_mailbox_peek(engine, source, tag, out, words, count) ? ENGINE_DONE
+									     : ENGINE_BLOCKED;
 }

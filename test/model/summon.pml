@@ -2,8 +2,8 @@
  * Who sees to sends and receives that run beside the caller (src/group/points.c, agent.c), and how a peer
  * calls the agent when nobody does (wait_arm, wait_summon, wait_summons in src/base/wait.h). One thread of
  * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
- * then waits, or goes away. A third one takes in what has arrived, and copies nothing. The peer posts the
- * message and makes the room, in one order or the other, and needs the first to be seen to before it does
+ * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to
+ * nothing else: of a long message nothing is copied, a short one is over. The peer posts the message and makes the room, in one order or the other, and needs the first to be seen to before it does
  * the second; or it does not need the send, as one that is copied by the peer, and then it wants no agent.
  * A wait of a thread is a guard on the words it awaits: see doorbell.pml. What is done under the mailbox'
  * lock is one step.
@@ -11,7 +11,7 @@
  * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
  * the board says is true: while unpublished is 0, all threads are blocked or away, and none of the words
  * that are shown for the agent is there, the rank does nothing by itself. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -36,6 +36,12 @@ byte receive, send;
 #define IS_PENDING(stage) (stage != NONE && stage != OVER)
 #define RECEIVE_IS_READY (receive == ASKED && posted)
 #define SEND_IS_READY (send == QUEUED && room)
+/* Somebody has to go on, though no word will say so: engine_point_has_work. */
+#if MUTANT == 16 /* what another thread has taken in, and is over, is told to nobody */
+#define HAS_WORK (receive == MET)
+#else
+#define HAS_WORK (receive == MET || receive == DONE || send == DONE)
+#endif
 
 /* What points->lock guards. */
 bit driven, armed, eager, shown;
@@ -76,9 +82,9 @@ inline begun()
 	tells = driven;
 #endif
 #if MUTANT == 6 /* its bell may not ring for room */
-	mine = armed && receive != MET;
+	mine = armed && !HAS_WORK;
 #else
-	mine = armed && receive != MET && eager == (eager_count > 0);
+	mine = armed && !HAS_WORK && eager == (eager_count > 0);
 #endif
 	if
 	:: mine -> hide()
@@ -187,6 +193,9 @@ inline drive(u)
 		sweep(more);
 		gather(u);
 #endif
+#if MUTANT != 17 /* what another thread has taken in meanwhile, and is over, has no word either */
+		collect();
+#endif
 		if
 		:: atomic { IS_OVER(u) -> for_receive[u] = 0; for_send[u] = 0; news[u] = 0; break }
 		:: else
@@ -244,7 +253,13 @@ proctype user(bit u)
 /* Blocks in a call of its own, and takes in what has arrived for everybody: see run_blocking. */
 proctype other()
 {
-end:	atomic { RECEIVE_IS_READY && needs_send -> receive = MET }
+end:	atomic {
+		RECEIVE_IS_READY && needs_send ->
+		if
+		:: receive = MET
+		:: receive = DONE
+		fi
+	}
 }
 
 /* ---- the agent ---- */
@@ -303,8 +318,8 @@ proctype watch()
 #if MUTANT == 9 /* what another thread has taken in has no word that is there */
 		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY) ->
 #else
-		:: armed && !driven && receive == MET -> hide(); called = 1
-		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY || receive == MET) ->
+		:: armed && !driven && HAS_WORK -> hide(); called = 1
+		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY || HAS_WORK) ->
 #endif
 			unpublished = unpublished - !shown;
 			shown = 1;
@@ -357,7 +372,8 @@ proctype diagnosis()
 end:	atomic {
 		unpublished == 0 && IS_QUIET(0) && IS_QUIET(1) &&
 			!((shows_receive && posted) || (shows_send && room)) &&
-			(receive == MET || RECEIVE_IS_READY || (SEND_IS_READY && needs_send)) ->
+			(receive == MET || receive == DONE || RECEIVE_IS_READY ||
+			 (SEND_IS_READY && needs_send)) ->
 		assert(false)
 	}
 }

@@ -76,7 +76,7 @@ inline arm_and_look(ready)
 #if MUTANT == 1 /* what came before it was armed has called nobody */
 	ready = 0
 #else
-	ready = ready && (receive == MET || RECEIVE_IS_READY || SEND_IS_READY)
+	ready = ready && (HAS_WORK || RECEIVE_IS_READY || SEND_IS_READY)
 #endif
 }
 
