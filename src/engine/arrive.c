@@ -6,13 +6,30 @@
 
 /* ---- what arrives ---- */
 
+static bool has_parcel(const struct mail_message *message)
+{
+	return message->envelope.parcel > 0 && message->envelope.parcel <= MAIL_SLOTS;
+}
+
 /* The source has taken it back before it met anybody. */
 static void discard(struct engine *engine, struct mailbox_peer *peer,
-		    const struct mail_message *message, struct mail_parcel *parcel)
+		    const struct mail_message *message)
 {
-	wait_store(&parcel->over, transport_mail_word(parcel->generation, 0));
+	unsigned index = message->envelope.parcel - 1u;
+	transport_mail_parcel_over(peer->from, index, peer->from->parcels[index].generation);
 	transport_mail_take(peer->from, &peer->in, message);
 	transport_wake(engine->team, message->source);
+}
+
+/* Throws it away if its source has taken it back. */
+static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
+			      const struct mail_message *message)
+{
+	if (!has_parcel(message) ||
+	    !transport_mail_is_withdrawn(&peer->from->parcels[message->envelope.parcel - 1]))
+		return false;
+	discard(engine, peer, message);
+	return true;
 }
 
 static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status status)
@@ -113,12 +130,12 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
 	struct engine_point *point = &op->point;
 	point->parcel = NULL;
-	if (!message->envelope.parcel || message->envelope.parcel > MAIL_SLOTS)
+	if (!has_parcel(message))
 		return true;
 	struct mail_parcel *parcel = &peer->from->parcels[message->envelope.parcel - 1];
 	uint32_t generation = parcel->generation;
 	if (!transport_mail_meet(parcel, generation)) {
-		discard(engine, peer, message, parcel);
+		discard(engine, peer, message);
 		return false;
 	}
 	point->index = message->envelope.parcel - 1u;
@@ -179,6 +196,16 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 	engine_match_remove(&mailbox->asked, &op->point.entry);
 }
 
+/* Some of those that nobody has wanted so far may have been taken back. */
+static void purge(struct engine *engine, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < peer->unmet_count; i++)
+		if (!discard_withdrawn(engine, peer, &peer->unmet[i]))
+			peer->unmet[kept++] = peer->unmet[i];
+	peer->unmet_count = kept;
+}
+
 void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -197,6 +224,10 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 		} else if (peer->unmet_count < MAIL_SLOTS) {
 			peer->unmet[peer->unmet_count++] = message;
 		}
+	}
+	if (peer->in.passed) {
+		peer->in.passed = false;
+		purge(engine, peer);
 	}
 }
 
@@ -312,12 +343,9 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		*out = peer->unmet[place];
-		uint16_t parcel = out->envelope.parcel;
-		if (parcel == 0 || parcel > MAIL_SLOTS ||
-		    !transport_mail_is_withdrawn(&peer->from->parcels[parcel - 1]))
+		if (!discard_withdrawn(engine, peer, out))
 			break;
 		engine_mailbox_take_unmet(peer, place, out);
-		discard(engine, peer, out, &peer->from->parcels[parcel - 1]);
 	}
 	*count = q < 0 ? engine_mailbox_source_words(engine, source, words) : 0;
 	lock_mail_release(&mailbox->lock);
@@ -337,7 +365,7 @@ bool engine_point_give_back(struct engine *engine, void *block)
 				continue;
 			peer->held[i] = NULL;
 			peer->holds--;
-			wait_store(&parcel->over, transport_mail_word(parcel->generation, 0));
+			transport_mail_parcel_over(peer->from, i, parcel->generation);
 			transport_wake(engine->team, q);
 			found = true;
 		}

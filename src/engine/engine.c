@@ -231,6 +231,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
 		op->stage = ENGINE_STEPS;
 		op->point.parcel = NULL;
+		op->point.back = false;
 		op->point.plain = false;
 		op->point.unsafe = 0;
 		atomic_store_explicit(&op->point.stage, POINT_NEW, memory_order_relaxed);

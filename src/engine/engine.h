@@ -176,6 +176,8 @@ struct engine_point {
 	bool takes;    /* receive: into a block; call.recv is filled */
 	bool blocks;   /* the call blocks */
 
+	_Atomic bool back; /* a long send has been taken back; under that lock, and looked at without */
+
 	bool plain;  /* send: op->input_offset is an address */
 	bool posted; /* send: it has a parcel that the receiver knows */
 	/* Receive: ranks that would have waited for each other, had the messages been longer; 0: none. */

@@ -156,7 +156,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 		(void)status;
 		peer->blocks[i] = NULL;
 		peer->adrift &= ~(UINT64_C(1) << i);
-		transport_mail_parcel_free(&peer->out, i);
+		transport_mail_parcel_free(&peer->out, i, peer->out.generations[i]);
 	}
 }
 
@@ -171,6 +171,7 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 		return false;
 	if (!wants_parcel(op))
 		return true;
+	transport_mail_reclaim(peer->to, &peer->out, peer->adrift);
 	if (peer->adrift)
 		sweep(engine, peer);
 	return ~peer->out.parcels != 0;
@@ -297,24 +298,17 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 	return !queued;
 }
 
-void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op)
+void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
+	struct engine_point *point = &op->point;
 	lock_mail_acquire(&mailbox->lock);
-	transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, op->point.index);
-	op->point.parcel = NULL;
-	lock_mail_release(&mailbox->lock);
-}
-
-void engine_mailbox_parcel_adrift(struct engine *engine, struct engine_op *op)
-{
-	struct engine_mailbox *mailbox = engine->mailbox;
-	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	lock_mail_acquire(&mailbox->lock);
-	peer->adrift |= UINT64_C(1) << op->point.index;
-	peer->blocks[op->point.index] = op->input_block;
-	op->input_block = NULL;
-	op->point.parcel = NULL;
+	if (point->back)
+		op->status = LS_CANCELLED;
+	else
+		transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, point->index,
+					   point->generation);
+	point->parcel = NULL;
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -332,10 +326,44 @@ void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
 		peer->queue_last = before;
 }
 
+void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	op->status = LS_CANCELLED;
+	op->point.parcel = NULL;
+	engine_mailbox_is_over(mailbox, op);
+}
+
+/* The parcel is the receiver's until it has seen that: then a block of the send's is free, too. */
+static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct engine_point *point = &op->point;
+	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
+	if (!point->parcel || !transport_mail_withdraw(point->parcel, point->generation))
+		return false;
+	point->back = true;
+	peer->adrift |= UINT64_C(1) << point->index;
+	peer->blocks[point->index] = op->input_block;
+	op->input_block = NULL;
+	transport_mail_pass(peer->to, &peer->out);
+	if (op->call.peer == engine->team->rank)
+		engine_mailbox_arrive(engine, op->call.peer);
+	struct engine_op **at = &mailbox->active;
+	while (*at && *at != op)
+		at = &(*at)->point.next;
+	if (*at) {
+		*at = point->next;
+		engine_mailbox_end_back(mailbox, op);
+	}
+	return true;
+}
+
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool back = true;
+	bool back = true, was_sent = false;
+	int peer = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
 	switch (point_stage(op)) {
 	case POINT_QUEUED:
@@ -349,15 +377,15 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 		engine_mailbox_is_over(mailbox, op);
 		break;
 	case POINT_SENT:
-		/* Whoever advances it learns that it has been taken back. */
-		back = op->point.parcel &&
-		       transport_mail_withdraw(op->point.parcel, op->point.generation);
+		back = was_sent = withdraw(engine, op);
 		break;
 	default:
 		back = false;
 		break;
 	}
 	lock_mail_release(&mailbox->lock);
+	if (was_sent)
+		transport_summon(engine->team, peer);
 	return back;
 }
 
@@ -373,11 +401,10 @@ void engine_mailbox_source_word(struct engine *engine, int q, struct wait_word *
 void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *word)
 {
 	struct mailbox_peer *peer = &engine->mailbox->peers[q];
-	if (peer->out.posted - peer->out.seen < engine->mailbox->limit && peer->adrift) {
-		/* All parcels are in use, and some of them by blocks that were handed over. */
-		unsigned i = (unsigned)__builtin_ctzll(peer->adrift);
-		transport_await(engine->team, q, &peer->to->parcels[i].over,
-				transport_mail_word(peer->out.generations[i], 0), q, word);
+	if (peer->out.posted - peer->out.seen < engine->mailbox->limit) {
+		/* All parcels are in use. */
+		transport_await(engine->team, q, &peer->to->returned, peer->out.returned + 1, q,
+				word);
 		return;
 	}
 	transport_await(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);

@@ -26,7 +26,8 @@ struct mailbox_peer {
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
 	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that were taken
-	 * back. They are free once the receiver is done with them; then so is the block. */
+	 * back. They are free once the receiver is done with them; then so is the block. Of the others somebody may
+	 * find that they are free before their own operations do: so none is left in use because nobody drives. */
 	uint64_t adrift;
 	void *blocks[MAIL_SLOTS]; /* NULL: none */
 	/* Of the peer's parcels, blocks that were handed over to me and that I have not given back. */
@@ -55,8 +56,9 @@ struct mailbox_crossing {
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table asked LOCK_GUARDED(mail);
-	struct engine_op *active
-		LOCK_GUARDED(mail); /* detached, and somebody has to see how far they are */
+	/* Detached, and somebody has to see how far they are. Who goes on with them takes them out meanwhile, and looks
+	 * which have been taken back when he puts them in again; others are ended by whoever takes them back. */
+	struct engine_op *active LOCK_GUARDED(mail);
 	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops driving, or arms the
 	 * agent, looks here (engine_point_has_work). */
 	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
@@ -127,6 +129,9 @@ uint64_t engine_mailbox_unsafe_ranks(struct engine *engine, const struct mail_me
 	LOCK_REQUIRES(mail);
 /* A receive asks no longer. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
+/* It has been taken back, and nobody goes on with it: it is over. */
+void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail);
 /* A send waits for room no longer. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
 /* Takes in what has come from one source. */
@@ -155,12 +160,11 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
 /* Takes in what has arrived from where this receive could get it. True, with op->words: it has met nothing. */
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
-/* Whether an operation that has met nothing is now out of all lists. */
+/* Whether an operation that has met nothing is now out of all lists, or will be as soon as who goes on with it has seen
+ * that. */
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
-/* The parcel of a send is over. */
-void engine_mailbox_parcel_done(struct engine *engine, struct engine_op *op);
-/* The send was taken back, and the receiver has not seen that yet; with its block, if it has one. */
-void engine_mailbox_parcel_adrift(struct engine *engine, struct engine_op *op);
+/* A send is over, as its parcel is, or as it was taken back: op->status tells. */
+void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 /* The oldest message that fits; false if there is none, and words[*count] are what to wait for. */
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);

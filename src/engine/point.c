@@ -93,7 +93,7 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 	struct engine_point *point = &op->point;
 	uint64_t piece;
 	for (int i = 0; i < ENGINE_POINT_SLICE; i++) {
-		if (!transport_mail_claim(point->parcel, point->pieces, &piece))
+		if (!transport_mail_claim(point->parcel, point->generation, point->pieces, &piece))
 			return true;
 		bool whole = copy_piece(engine, op, all, piece);
 		point->mine++;
@@ -138,14 +138,6 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-/* It has been taken back: the parcel is the receiver's until it has seen that. */
-static enum engine_progress withdrawn(struct engine *engine, struct engine_op *op)
-{
-	engine_mailbox_parcel_adrift(engine, op);
-	op->status = LS_CANCELLED;
-	return ENGINE_DONE;
-}
-
 static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 {
 	struct mail_parcel *parcel = op->point.parcel;
@@ -153,11 +145,8 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		/* Before the other: the receiver is done with what was taken back, too. */
-		if (transport_mail_is_withdrawn(parcel))
-			return withdrawn(engine, op);
-		if (is_reached(&parcel->over, over)) {
-			engine_mailbox_parcel_done(engine, op);
+		if (op->point.back || is_reached(&parcel->over, over)) {
+			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
 			return ENGINE_DONE;
 		}
@@ -234,8 +223,10 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	/* The source closes the parcel when it gives up, and then takes its buffer back. */
 	if (transport_mail_is_closed(parcel))
 		return engine_fail(op, LS_ABORTED, -1);
-	wait_store(&parcel->over, transport_mail_word(point->generation, 0));
-	transport_wake(engine->team, point->message.source);
+	int from = point->message.source;
+	transport_mail_parcel_over(engine->mailbox->peers[from].from, point->index,
+				   point->generation);
+	transport_wake(engine->team, from);
 	point->parcel = NULL;
 	return ENGINE_DONE;
 }
@@ -310,7 +301,7 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	struct engine_point *point = &op->point;
 	bool source = op->call.kind == TRACE_SEND;
 	const _Atomic uint64_t *word = source ? &point->parcel->got : &point->parcel->gave;
-	uint64_t begun = transport_mail_close(point->parcel, point->pieces);
+	uint64_t begun = transport_mail_close(point->parcel, point->generation, point->pieces);
 	uint64_t theirs = begun > point->mine ? begun - point->mine : 0;
 	op->word_count = 0;
 	op->any = false;

@@ -119,8 +119,15 @@ static bool go_on(struct engine *engine, struct engine_op *op, struct list *list
 static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOCK_REQUIRES(mail)
 {
 	struct engine_op **at = &kept;
-	while (*at)
-		at = &(*at)->point.next;
+	while (*at) {
+		struct engine_op *op = *at;
+		if (op->point.back) {
+			*at = op->point.next;
+			engine_mailbox_end_back(mailbox, op);
+		} else {
+			at = &op->point.next;
+		}
+	}
 	*at = mailbox->active; /* those that have come meanwhile */
 	mailbox->active = kept;
 }
@@ -148,7 +155,8 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 		op = next;
 	}
 	lock_mail_acquire(&mailbox->lock);
-	more |= mailbox->active != NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
+	more |= mailbox->active !=
+		NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
 	put_back(mailbox, kept);
 	while (over) {
 		struct engine_op *next = over->point.next;
@@ -237,7 +245,7 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		return is_there(&word);
 	case POINT_SENT:
 		parcel = point->parcel;
-		if (!parcel || transport_mail_is_withdrawn(parcel))
+		if (!parcel || point->back)
 			return true;
 		transport_await(engine->team, op->call.peer, &parcel->over,
 				transport_mail_word(point->generation, 0), op->call.peer, &word);
@@ -340,5 +348,5 @@ enum engine_progress engine_point_probe(struct engine *engine, int source, int t
 					int *count)
 {
 	return engine_mailbox_peek(engine, source, tag, out, words, count) ? ENGINE_DONE
-									     : ENGINE_BLOCKED;
+									   : ENGINE_BLOCKED;
 }

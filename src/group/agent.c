@@ -52,17 +52,38 @@ static void arm(struct group_world *world) LOCK_REQUIRES(group)
 	wait_arm(bell_of(world), points->eager);
 }
 
-bool group_points_take(struct group_points *points)
+static bool take(struct group_points *points, bool asked)
 {
 	struct group_world *world =
 		(struct group_world *)(void *)((char *)points - offsetof(struct group_world, points));
 	lock_group_acquire(&points->lock);
-	bool mine = !points->driven;
-	points->driven = true;
-	if (mine)
+	bool mine = !points->driven && (asked || !atomic_load(&points->wanted));
+	if (mine) {
+		points->driven = true;
+		if (asked)
+			atomic_fetch_sub(&points->wanted, 1);
 		disarm(world);
+	}
 	lock_group_release(&points->lock);
 	return mine;
+}
+
+bool group_points_take(struct group_points *points)
+{
+	return take(points, false);
+}
+
+bool group_points_take_over(struct group_points *points)
+{
+	return take(points, true);
+}
+
+bool group_points_is_driven(struct group_points *points)
+{
+	lock_group_acquire(&points->lock);
+	bool driven = points->driven || atomic_load(&points->wanted);
+	lock_group_release(&points->lock);
+	return driven;
 }
 
 /* Whether something could go on now. */
@@ -168,7 +189,8 @@ static void drive(struct group_world *world)
 	/* It is on no board: see points.h. Before it is no longer armed, so that there is no moment in between. */
 	atomic_fetch_add(unpublished_of(world), 1);
 	if (group_points_take(points)) {
-		while (group_points_sweep(world) && !atomic_load(&points->stop))
+		while (group_points_sweep(world) && !atomic_load(&points->stop) &&
+		       !atomic_load(&points->wanted))
 			;
 		group_points_leave(world, false);
 	}

@@ -238,7 +238,7 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of them is over. */
+/* LS_OK when one of them is over, or somebody else wants to drive. */
 static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 		       const struct group_pause *pause, struct group_lone *lone, bool *more)
 {
@@ -257,7 +257,7 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 			status = drive_on(world, &drive, pause, lone, &waited);
 		if (drive.head)
 			group_op_let_go(drive.head);
-		if (over || status != LS_OK)
+		if (over || status != LS_OK || atomic_load(&world->points.wanted))
 			return status;
 		if (!waits)
 			continue;
@@ -317,14 +317,6 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 		leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
 }
 
-static bool is_driven(struct group_points *points)
-{
-	lock_group_acquire(&points->lock);
-	bool driven = points->driven;
-	lock_group_release(&points->lock);
-	return driven;
-}
-
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct group_lone *lone)
 {
@@ -356,7 +348,7 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	uint64_t seen = atomic_load(&mine->points);
 	ls_status status = LS_OK;
 	/* Whoever stops driving from here on sees that somebody rests. */
-	if (!is_any_over(ops, count) && is_driven(&world->points)) {
+	if (!is_any_over(ops, count) && group_points_is_driven(&world->points)) {
 		struct wait_word *word = &words[shown.count];
 		group_points_over_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;

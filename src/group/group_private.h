@@ -139,6 +139,9 @@ struct group_points {
 		LOCK_GUARDED(group); /* that want the agent */
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool eager LOCK_GUARDED(group); /* it is armed so */
+	/* Threads that ask for the right to drive, as they close a group. Raised before the news, so that who drives
+	 * and sleeps learns of it; lowered under the lock when one has it. */
+	_Atomic uint32_t wanted;
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct group_words to_show LOCK_GUARDED(group);
 	struct group_words driving; /* of the one who drives */

@@ -407,17 +407,17 @@ ls_status ls_cancel(ls_op *op)
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (group_points_take_back(op))
+	if (group_points_take_back(op)) {
+		atomic_store(&op->told, true);
 		return LS_OK;
+	}
 	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
 	    !engine_point_cancel(&group->engine, &op->engine))
 		return LS_PENDING;
 	group_points_collect(group);
-	if (atomic_load_explicit(&op->over, memory_order_acquire))
-		return LS_OK;
-	/* One that a peer has seen is over as soon as somebody drives. */
-	wait_thread_enter(&group->waiter);
-	ls_status status = group_points_await(&op, 1, &group_no_pause);
-	return status == LS_OK ? LS_OK : status;
+	/* Else another thread is just about it. */
+	group_points_await_told(op);
+	atomic_store(&op->told, true);
+	return LS_OK;
 }

@@ -269,21 +269,39 @@ bool group_points_take_back(struct ls_op *op)
 
 /* ---- a group is closed ---- */
 
-/* Whoever drives is inside a call on another group, or is the agent. */
-static void await_drive(struct group_world *world, struct waiter *quiet)
+/* Until something is over on this rank, which may be what the caller wants; unless `op` is over already, or, with NULL,
+ * nobody drives. He shows nothing, as other threads of this rank are busy with it and wait for nobody. */
+static void await_told(struct group_world *world, struct waiter *quiet, const struct ls_op *op)
 {
-	struct transport_area *mine = group_points_area(world);
-	while (!group_points_take(&world->points)) {
-		struct wait_word word;
-		int peer;
-		atomic_fetch_add(&world->points.resting, 1);
-		group_points_over_word(world, atomic_load(&mine->points) + 1, &word);
+	struct wait_word word;
+	atomic_fetch_add(&world->points.resting, 1);
+	group_points_over_word(world, atomic_load(&group_points_area(world)->points) + 1, &word);
+	if (op ? !group_op_is_over(op) : group_points_is_driven(&world->points)) {
 		struct wait_call call = {.words = &word,
 					 .count = 1,
 					 .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+		int peer;
 		ls_status status = wait_words(quiet, &call, &peer);
 		(void)status; /* it is tried again, whatever it was */
-		atomic_fetch_sub(&world->points.resting, 1);
+	}
+	atomic_fetch_sub(&world->points.resting, 1);
+}
+
+void group_points_await_told(const struct ls_op *op)
+{
+	while (!group_op_is_over(op))
+		await_told(op->group->world, &op->group->quiet, op);
+}
+
+/* Whoever drives is inside a call on another group, or is the agent; and may wait there for what only the caller does
+ * next. */
+static void take_over(struct group_world *world, struct waiter *quiet)
+{
+	struct group_points *points = &world->points;
+	atomic_fetch_add(&points->wanted, 1);
+	while (!group_points_take_over(points)) {
+		group_points_call_driver(world);
+		await_told(world, quiet, NULL);
 	}
 }
 
@@ -293,7 +311,7 @@ void group_points_close(ls_group *group)
 	ls_group *at = group;
 	if (!atomic_load(&group->has_points))
 		return;
-	await_drive(group->world, &group->quiet);
+	take_over(group->world, &group->quiet);
 	group_points_end_all(group);
 	if (!atomic_compare_exchange_strong(head, &at, group->next_points)) {
 		while (at->next_points != group)

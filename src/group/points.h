@@ -29,6 +29,8 @@ ls_status group_points_start(struct ls_op *op);
 void group_points_collect(ls_group *group);
 /* Blocks until one of `count` operations is over, or the pause: LS_PENDING; or LS_INTERRUPTED. */
 ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause);
+/* Blocks until one is over that another thread of this rank, which waits for nobody, is just going to tell so. */
+void group_points_await_told(const struct ls_op *op);
 /* Goes on with all as far as is possible at once, unless somebody else does. */
 void group_points_help(struct group_world *world);
 /* The same for one that is asked for, which fails its group if it can never be over. */
@@ -149,8 +151,13 @@ void group_points_over_word(const struct group_world *world, uint64_t value, str
 
 /* Makes the agent if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
 ls_status group_points_start_agent(struct group_world *world);
-/* Takes the right to drive; false if somebody has it. */
+/* Takes the right to drive; false if somebody has it, or wants it more. */
 bool group_points_take(struct group_points *points);
+/* The same of one who has asked for it: until he has it nobody else takes it, and who has it gives it up as soon as he
+ * has gone on with everything once. */
+bool group_points_take_over(struct group_points *points);
+/* Whether somebody has it, or has asked for it. */
+bool group_points_is_driven(struct group_points *points);
 /* Gives it back; the agent is armed if it is needed, and called at once if there is `more` to do. */
 void group_points_leave(struct group_world *world, bool more);
 /* Somebody else may drive, and sleep: he looks again, at what has begun, at deadlines and at causes. */

@@ -42,9 +42,29 @@ unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, 
 	return index;
 }
 
-void transport_mail_parcel_free(struct mail_out *out, unsigned index)
+void transport_mail_parcel_free(struct mail_out *out, unsigned index, uint32_t generation)
 {
-	out->parcels &= ~(UINT64_C(1) << index);
+	if (out->generations[index] == generation)
+		out->parcels &= ~(UINT64_C(1) << index);
+}
+
+void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept)
+{
+	if (~out->parcels)
+		return;
+	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
+	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
+		uint64_t over = atomic_load_explicit(&box->parcels[i].over, memory_order_acquire);
+		uint64_t mine = transport_mail_word(out->generations[i], 0);
+		if (!(kept >> i & 1) && (int64_t)(over - mine) >= 0)
+			out->parcels &= ~(UINT64_C(1) << i);
+	}
+}
+
+void transport_mail_pass(struct mail_box *box, struct mail_out *out)
+{
+	wait_store(&box->slots[out->next % MAIL_SLOTS].turn, out->next);
+	out->next++;
 }
 
 /* So that the next envelope is stored without first taking its line back from whoever looked at it. */
@@ -102,8 +122,10 @@ bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_m
 		if ((int64_t)(turn - in->next) < 0)
 			return false;
 		uint64_t position = in->next++;
-		if (atomic_load_explicit(&slot->held, memory_order_acquire) != position)
-			continue; /* passed over */
+		if (atomic_load_explicit(&slot->held, memory_order_acquire) != position) {
+			in->passed = true;
+			continue;
+		}
 		out->envelope = slot->envelope;
 		out->position = position;
 		out->slot = index;
@@ -142,9 +164,16 @@ void transport_mail_reset(struct mail_box *box)
 	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->told, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);
+	atomic_store_explicit(&box->returned, 0, memory_order_relaxed);
 }
 
 /* ---- parcels ---- */
+
+void transport_mail_parcel_over(struct mail_box *box, unsigned index, uint32_t generation)
+{
+	wait_store(&box->parcels[index].over, transport_mail_word(generation, 0));
+	atomic_fetch_add(&box->returned, 1);
+}
 
 bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation)
 {
@@ -160,19 +189,30 @@ bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation)
 					      transport_mail_word(generation, MAIL_CLOSED));
 }
 
-bool transport_mail_claim(struct mail_parcel *parcel, uint64_t pieces, uint64_t *piece)
+static bool is_of(uint64_t cursor, uint32_t generation)
+{
+	return cursor >> 32 == generation;
+}
+
+bool transport_mail_claim(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces,
+			  uint64_t *piece)
 {
 	uint64_t before = atomic_load_explicit(&parcel->cursor, memory_order_relaxed);
 	do {
 		*piece = before & MAIL_CLAIMS;
-		if (before & MAIL_CLOSED || *piece >= pieces)
+		if (before & MAIL_CLOSED || *piece >= pieces || !is_of(before, generation))
 			return false;
 	} while (!atomic_compare_exchange_weak(&parcel->cursor, &before, before + 1));
 	return true;
 }
 
-uint64_t transport_mail_close(struct mail_parcel *parcel, uint64_t pieces)
+uint64_t transport_mail_close(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces)
 {
-	uint64_t begun = atomic_fetch_or(&parcel->cursor, MAIL_CLOSED) & MAIL_CLAIMS;
+	uint64_t before = atomic_load_explicit(&parcel->cursor, memory_order_relaxed);
+	do {
+		if (!is_of(before, generation)) /* it was over, so nobody copies */
+			return 0;
+	} while (!atomic_compare_exchange_weak(&parcel->cursor, &before, before | MAIL_CLOSED));
+	uint64_t begun = before & MAIL_CLAIMS;
 	return begun < pieces ? begun : pieces; /* whatever the other wrote */
 }

@@ -4,7 +4,7 @@
  * long one are copied by whoever has time, and how both learn that it is over.
  *
  * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel: where the
- * bytes are, and who copies which piece of them. Models: test/model/mail.pml, test/model/parcel.pml. */
+ * bytes are, and who copies which piece of them. Models: test/model/mail.pml, parcel.pml, reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 
@@ -47,7 +47,8 @@ enum mail_flag {
  *   else fill, held = p, turn = p, ring      held == p: this is a message, else it was passed over
  *                                            when it is taken: freed = p, taken += 1, ring
  *
- * The first line is all that a short message needs, and the one that the owner looks at. */
+ * A source that has taken a message back passes over one more position, so that the owner looks, and throws away
+ * what was taken back. The first line is all that a short message needs, and the one that the owner looks at. */
 struct mail_slot {
 	_Alignas(64) _Atomic uint64_t turn; /* the source's: the newest position that came by here */
 	_Atomic uint64_t held; /* the source's: position of the message that lies here, or did last */
@@ -59,7 +60,8 @@ _Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers")
 _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
 
 /* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it only
- * grows: see mail_word.
+ * grows: see mail_word. Once `over` is reached the source may use the parcel again, though a thread of its own may
+ * not have seen that yet: so nothing of the cursor is changed but in one's own generation.
  *
  * The cursor is who has the message, and what is left to copy:
  *   0             nobody has met it; the source may still take it back     -> MAIL_CLOSED
@@ -93,6 +95,9 @@ struct mail_box {
 	_Atomic uint64_t told;
 	/* The source's: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
+	/* Parcels that are over so far, raised after `over` of each: who waits for a free one reads it before he looks at
+	 * all of them. */
+	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_parcel parcels[MAIL_SLOTS];
@@ -108,11 +113,12 @@ static inline uint64_t transport_mail_word(uint32_t generation, uint64_t pieces)
 
 /* What only the source knows, so that the owner cannot damage it. */
 struct mail_out {
-	uint64_t next;    /* position to be used next */
-	uint64_t posted;  /* messages */
-	uint64_t seen;    /* of `taken` */
-	uint64_t clear;   /* positions below this lie in slots that are surely free */
-	uint64_t parcels; /* bit i: parcel i is in use */
+	uint64_t next;     /* position to be used next */
+	uint64_t posted;   /* messages */
+	uint64_t seen;     /* of `taken` */
+	uint64_t returned; /* as it was before it was last looked for parcels that are over */
+	uint64_t clear;    /* positions below this lie in slots that are surely free */
+	uint64_t parcels;  /* bit i: parcel i is in use */
 	uint32_t generations[MAIL_SLOTS];
 };
 void transport_mail_out_init(struct mail_out *out);
@@ -123,12 +129,19 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 /* Takes a free parcel, which there is if there is room; fills it, and its generation. */
 unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
 				    bool plain, uint64_t bytes);
-/* The caller has learned that it is over, or has never posted it. */
-void transport_mail_parcel_free(struct mail_out *out, unsigned index);
+/* The caller has learned that its use `generation` is over, or has never posted it. If somebody has learned it before,
+ * nothing happens, also if it is used again. */
+void transport_mail_parcel_free(struct mail_out *out, unsigned index, uint32_t generation);
+/* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller looks afterwards. If
+ * still none is free, box->returned will change from out->returned. */
+void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept);
 /* There must be room. payload: if envelope->parcel is 0, `bytes` of it. The last store is that of `turn`,
  * sequentially consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
+
+/* A message that lies there has been taken back: the owner is to look. Then ring. */
+void transport_mail_pass(struct mail_box *box, struct mail_out *out);
 
 /* ---- the owner ---- */
 
@@ -143,6 +156,7 @@ struct mail_message {
 struct mail_in {
 	uint64_t next; /* position to be looked at next */
 	uint64_t taken;
+	bool passed; /* one was passed over: what lies there may have been taken back; the caller's to clear */
 };
 void transport_mail_in_init(struct mail_in *in);
 
@@ -190,12 +204,16 @@ static inline uint64_t transport_mail_pieces(uint64_t bytes)
 	return (bytes + piece - 1) / piece;
 }
 
+/* The owner will never touch the source's buffer again. Any thread of the owner, for each use once. The caller rings the
+ * source. */
+void transport_mail_parcel_over(struct mail_box *box, unsigned index, uint32_t generation);
 /* The owner meets it; false: the source has taken it back. */
 bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation);
 /* The source takes it back; false: too late. */
 bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation);
 /* Claims a piece, false: none is left. */
-bool transport_mail_claim(struct mail_parcel *parcel, uint64_t pieces, uint64_t *piece);
+bool transport_mail_claim(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces,
+			  uint64_t *piece);
 /* The source has taken it back; or one of both has closed it. */
 static inline bool transport_mail_is_withdrawn(const struct mail_parcel *parcel)
 {
@@ -207,6 +225,6 @@ static inline bool transport_mail_is_closed(const struct mail_parcel *parcel)
 	return atomic_load_explicit(&parcel->cursor, memory_order_acquire) & MAIL_CLOSED;
 }
 /* No piece is begun any more; returns how many have been. */
-uint64_t transport_mail_close(struct mail_parcel *parcel, uint64_t pieces);
+uint64_t transport_mail_close(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces);
 
 #endif

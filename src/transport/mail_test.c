@@ -135,22 +135,27 @@ static void test_parcels(void **state)
 		assert_true(transport_mail_meet(parcel, use));
 		assert_false(transport_mail_withdraw(parcel, use));
 		for (uint64_t i = 0; i < 4; i++) {
-			assert_true(transport_mail_claim(parcel, pieces, &piece));
+			assert_true(transport_mail_claim(parcel, use, pieces, &piece));
 			assert_int_equal(piece, i);
 		}
 		if (use == 1) {
-			assert_int_equal(transport_mail_close(parcel, pieces), 4);
-			assert_false(transport_mail_claim(parcel, pieces, &piece));
-			assert_int_equal(transport_mail_close(parcel, pieces), 4);
+			assert_int_equal(transport_mail_close(parcel, use, pieces), 4);
+			assert_false(transport_mail_claim(parcel, use, pieces, &piece));
+			assert_int_equal(transport_mail_close(parcel, use, pieces), 4);
 			assert_true(transport_mail_is_closed(parcel));
 			assert_false(transport_mail_is_withdrawn(parcel));
 		} else {
 			for (uint64_t i = 4; i < pieces; i++)
-				assert_true(transport_mail_claim(parcel, pieces, &piece));
-			assert_false(transport_mail_claim(parcel, pieces, &piece));
-			assert_int_equal(transport_mail_close(parcel, pieces), 10);
+				assert_true(transport_mail_claim(parcel, use, pieces, &piece));
+			assert_false(transport_mail_claim(parcel, use, pieces, &piece));
+			assert_int_equal(transport_mail_close(parcel, use, pieces), 10);
 		}
-		transport_mail_parcel_free(&ends->out, index);
+		/* Who is late does nothing to a use that is not his. */
+		assert_false(transport_mail_claim(parcel, use - 1, pieces, &piece));
+		assert_int_equal(transport_mail_close(parcel, use - 1, pieces), 0);
+		transport_mail_parcel_free(&ends->out, index, use - 1);
+		assert_int_equal(ends->out.parcels, 1);
+		transport_mail_parcel_free(&ends->out, index, use);
 	}
 	unsigned index = transport_mail_parcel_take(box, &ends->out, 4096, true, 1);
 	assert_true(transport_mail_withdraw(&box->parcels[index], 4));
@@ -158,6 +163,59 @@ static void test_parcels(void **state)
 	assert_false(transport_mail_meet(&box->parcels[index], 4));
 	/* One that is in use is not taken again. */
 	assert_int_equal(transport_mail_parcel_take(box, &ends->out, 0, false, 1), 1);
+}
+
+/* All are in use: any of them may be over first. */
+static void test_parcels_reclaimed(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_box *box = ends->box;
+	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
+		transport_mail_reclaim(box, &ends->out, 0);
+		assert_int_equal(transport_mail_parcel_take(box, &ends->out, 4096, false, 1), i);
+	}
+	for (uint32_t use = 1; use <= 3; use++)
+		for (unsigned i = MAIL_SLOTS; i-- > 0;) {
+			transport_mail_reclaim(box, &ends->out, 0);
+			assert_int_equal(ends->out.parcels, UINT64_MAX);
+			assert_int_equal(ends->out.returned, box->returned);
+			transport_mail_parcel_over(box, i, use);
+			assert_int_equal(box->returned, ends->out.returned + 1);
+			transport_mail_reclaim(box, &ends->out, UINT64_C(1) << i);
+			assert_int_equal(ends->out.parcels, UINT64_MAX);
+			transport_mail_reclaim(box, &ends->out, 0);
+			assert_int_equal(
+				transport_mail_parcel_take(box, &ends->out, 4096, false, 1), i);
+		}
+}
+
+/* The owner is to look, though there is nothing new: it learns so, and later messages come as before. */
+static void test_passes(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_box *box = ends->box;
+	struct mail_message message;
+	for (uint64_t turn = 0; turn < 1000; turn++) {
+		const _Atomic uint64_t *awaited = transport_mail_awaited(box, &ends->in);
+		uint64_t next = ends->in.next;
+		assert_true(*awaited < next);
+		for (uint64_t i = 0; i <= turn % 150; i++)
+			transport_mail_pass(box, &ends->out);
+		assert_true(*awaited >= next);
+		assert_false(ends->in.passed);
+		assert_false(transport_mail_look(box, &ends->in, &message));
+		assert_true(ends->in.passed);
+		ends->in.passed = false;
+		if (turn % 3)
+			continue;
+		assert_true(transport_mail_has_room(box, &ends->out, MAIL_SLOTS));
+		struct mail_envelope envelope = {.count = turn};
+		transport_mail_post(box, &ends->out, &envelope, NULL, 0);
+		assert_true(transport_mail_look(box, &ends->in, &message));
+		assert_int_equal(message.envelope.count, turn);
+		transport_mail_take(box, &ends->in, &message);
+		ends->in.passed = false;
+	}
 }
 
 /* Pieces cover any length, without gaps, in not too many and not too large ones. */
@@ -216,6 +274,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_parcels, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_parcels_reclaimed, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_passes, open_box, close_box),
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test_setup_teardown(test_threads, open_box, close_box),
 	};

@@ -9,10 +9,10 @@
  * Shown: a receive meets the oldest message of a source that fits it, and a message the receive that was
  * called first of those it fits; so messages of one source and tag are received in their order. Each is met
  * at most once, whole, and never after it was taken back. A slot is not filled again while its message lies
- * there. Nobody waits while there is something for him: in the end who waits for room has none, and of what
- * lies there nothing fits what is asked for. An atomic block touches at most one word that both sides see,
- * apart from those whose reader is ordered behind. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 */
+ * there. Nobody waits while there is something for him: in the end who waits for room has none, of what lies there
+ * nothing fits what is asked for, and what was taken back is gone if its source is asked for anything. An atomic
+ * block touches at most one word that both sides see, apart from those whose reader is ordered behind. */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -73,16 +73,44 @@ inline fill()
 	}
 }
 
+/* mailbox_take_back, and mail_pass. */
+inline take_back()
+{
+#if MUTANT == 14 /* the owner may look before there is anything to see */
+	turn[SLOT(0, at)] = at;
+#endif
+	atomic {
+		takes_back = 0;
+		if
+		:: cursor == NOBODYS -> cursor = CLOSED; back[ID(0, LONG)] = 1
+		:: else
+		fi
+	}
+	atomic {
+#if MUTANT != 13 && MUTANT != 14 /* else the owner does not learn that it is to look */
+		turn[SLOT(0, at)] = at;
+#endif
+		at++
+	}
+}
+
 proctype source(byte q; byte count)
 {
 	byte at = 1, clear = 1 + SLOTS, seen, slot, tries;
+	bit takes_back; /* the long message, at some time while that is possible; all under its lock is one process */
+	if
+	:: takes_back = q == 0
+	:: skip
+	fi;
+end_full:
 	do
-	:: sent[q] < count ->
+	:: takes_back && sent[q] >= LONG -> take_back()
+	:: sent[q] < count && (sent[q] - seen < SLOTS || taken[q] > seen) ->
 		/* mail_has_room */
-end_full:	if
+		if
 		:: sent[q] - seen < SLOTS
 		:: atomic {
-			sent[q] - seen == SLOTS && taken[q] > seen ->
+			sent[q] - seen == SLOTS ->
 			seen = taken[q];
 			if
 #if MUTANT == 1 /* as if all were taken in their order */
@@ -120,21 +148,8 @@ end_full:	if
 		turn[slot] = at;
 #endif
 		atomic { at++; sent[q]++; tries = 0; slot = 0 }
-	:: else -> break
+	:: sent[q] == count && !takes_back -> break
 	od
-}
-
-/* Takes the long message back at some time, or does not. */
-proctype thread_of_source()
-{
-	if
-	:: atomic {
-		sent[0] >= LONG && cursor == NOBODYS ->
-		cursor = CLOSED;
-		back[ID(0, LONG)] = 1
-	   }
-	:: skip
-	fi
 }
 
 /* ---- the owner ---- */
@@ -195,6 +210,25 @@ inline meet(r, q, m, slot)
 #endif
 }
 
+/* What has arrived and met nobody may have been taken back since. */
+inline purge(q)
+{
+	if
+#if MUTANT != 15 /* else it lies there until somebody wants it */
+	:: atomic {
+		passed && q == 0 && unmet[ID(0, LONG)] && cursor == CLOSED ->
+		unmet[ID(0, LONG)] = 0;
+		slot = place[ID(0, LONG)];
+		place[ID(0, LONG)] = 0;
+		m = LONG
+	   };
+	   take(0, slot)
+#endif
+	:: else
+	fi;
+	atomic { passed = 0; m = 0; slot = 0 }
+}
+
 /* mailbox_arrive */
 inline arrive(q)
 {
@@ -239,11 +273,12 @@ inline arrive(q)
 		:: found < RECEIVES -> meet(found, q, m, slot)
 		:: else -> atomic { unmet[ID(q, m)] = 1; place[ID(q, m)] = slot }
 		fi
-	   :: else
+	   :: else -> passed = q == 0 /* of the other nothing is taken back */
 	   fi;
 	   atomic { m = 0; slot = 0; found = 0; ok = 0 }
 	:: else -> break
-	od
+	od;
+	purge(q)
 }
 
 /* Receive r looks at what has arrived from source q and met nobody. */
@@ -333,7 +368,7 @@ inline receive(r)
 proctype owner()
 {
 	byte q, slot, m, found, i;
-	bit ok;
+	bit ok, passed;
 end_waits:
 	do
 	:: calls < RECEIVES -> receive(calls)
@@ -342,9 +377,12 @@ end_waits:
 	od
 }
 
+#define LIES(q, m) \
+	((lies[SLOT(q, 0)] && envelope[SLOT(q, 0)] == m) || (lies[SLOT(q, 1)] && envelope[SLOT(q, 1)] == m))
 #define ASKED(r) (asks[r] && FITS(r, q, tag[ID(q, m)]))
 
-/* All sources have sent everything, or have no room; what lies there, looked at or not, fits no receive. */
+/* All sources have sent everything, or have no room; what lies there, looked at or not, fits no receive; and was not taken
+ * back, if anything of its source is asked for. */
 inline check(count)
 {
 	assert(sent[q] == count || (lies[SLOT(q, 0)] && lies[SLOT(q, 1)]));
@@ -353,6 +391,7 @@ inline check(count)
 	:: m <= sent[q] ->
 		is_asked = !was_met[ID(q, m)] && !back[ID(q, m)] && (ASKED(0) || ASKED(1) || ASKED(2));
 		assert(!is_asked);
+		assert(!back[ID(q, m)] || !WANTED(q) || !LIES(q, m));
 		m++
 	:: else -> break
 	od
@@ -361,7 +400,7 @@ inline check(count)
 init {
 	byte q, m;
 	bit is_asked;
-	atomic { next[0] = 1; next[1] = 1; run source(0, MOST); run source(1, 1); run thread_of_source(); run owner() }
+	atomic { next[0] = 1; next[1] = 1; run source(0, MOST); run source(1, 1); run owner() }
 	timeout ->
 	d_step { q = 0; check(MOST); q = 1; check(1) }
 }

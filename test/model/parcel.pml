@@ -26,7 +26,6 @@
 #define CLOSED 8
 #define MET 4
 #define BEGUN(c) ((c) & 3)
-#define IS_WITHDRAWN ((cursor & (CLOSED | MET)) == CLOSED)
 
 /* In memory that both ranks see. */
 byte posted;
@@ -39,6 +38,7 @@ mtype = { NEW, QUEUED, SENT, ASKED, MEETS, OVER };
 mtype sending = NEW; /* stage of the send */
 byte sends;          /* which one: its generation */
 bit in_use, adrift;  /* the parcel */
+bit back;            /* the send was taken back */
 
 /* Private to the owner, likewise. */
 bit owner_lock;
@@ -154,20 +154,27 @@ inline withdraw()
 	}
 }
 
-/* mailbox_parcel_done, or mailbox_parcel_adrift */
-inline send_is_over(was_withdrawn)
+/* mailbox_sent */
+inline send_is_over()
 {
+#if MUTANT == 1 /* it may be taken back, and seen by the owner, in between */
+	withdrawn = back;
 	LOCK(source_lock);
+#else
+	LOCK(source_lock);
+	withdrawn = back;
+#endif
 	atomic {
 #if MUTANT == 7 /* free before the owner has seen that it was taken back */
 		in_use = 0;
 #else
-		in_use = was_withdrawn;
-		adrift = was_withdrawn;
+		in_use = withdrawn;
+		adrift = withdrawn;
 #endif
+		back = 0;
 		sending = OVER;
-		assert(taken_back[sends] == was_withdrawn);
-		assert(was_withdrawn || copied[sends] == 3);
+		assert(taken_back[sends] == withdrawn);
+		assert(withdrawn || copied[sends] == 3);
 		source_back[sends] = 1;
 		UNLOCK(source_lock)
 	}
@@ -178,18 +185,9 @@ inline see_to_send()
 {
 	do
 	::
-#if MUTANT == 1 /* the owner is done with what was taken back, too */
-		seen = over >= WORD(sends, 0);
-		withdrawn = !seen && IS_WITHDRAWN;
-#elif MUTANT == 2 /* it may be taken back, and seen by the owner, in between */
-		withdrawn = IS_WITHDRAWN;
-		seen = over >= WORD(sends, 0);
-#else
-		seen = over >= WORD(sends, 0);
-		withdrawn = IS_WITHDRAWN;
-#endif
+		seen = back || over >= WORD(sends, 0);
 		if
-		:: withdrawn || seen -> send_is_over(withdrawn); break
+		:: seen -> send_is_over(); break
 		:: else
 		fi;
 		if
@@ -200,7 +198,7 @@ inline see_to_send()
 #endif
 			copy_pieces(sends, gave, mine, piece, stop);
 			helped = 1
-		:: over >= WORD(sends, 0) || IS_WITHDRAWN
+		:: over >= WORD(sends, 0) || back
 		:: cause -> stop = 1
 		fi;
 		if
@@ -299,7 +297,13 @@ proctype thread_of_source()
 	   UNLOCK(source_lock)
 	:: atomic { !source_lock && sending == SENT && tries < 2 -> source_lock = 1; tries++ };
 	   withdraw();
+#if MUTANT == 2 /* the send may be found to be over, and not that it was taken back */
+	   UNLOCK(source_lock);
+	   back = taken_back[sends]
+#else
+	   back = taken_back[sends];
 	   UNLOCK(source_lock)
+#endif
 	:: break
 	od
 }

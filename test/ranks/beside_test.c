@@ -86,6 +86,65 @@ void beside_a_cancel(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* What the second takes back is not what the first waits for: it is over at once, and then does what the first waits
+ * for. */
+void beside_a_cancel_of_another(struct runner_rank *self)
+{
+	enum { LONG = 5000 };
+	static int32_t buffer[LONG];
+	ls_group *group = runner_open(self);
+	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct sleeper sleeper;
+	int32_t value = 0;
+	ls_op *op;
+	if (self->rank == 0) {
+		begin(&sleeper, group);
+		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
+		OK(ls_cancel(op));
+		GIVES(LS_CANCELLED, ls_test(op));
+		ls_op_free(op);
+		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &options, &op));
+		OK(ls_cancel(op));
+		GIVES(LS_CANCELLED, ls_test(op));
+		ls_op_free(op);
+		OK(ls_send(group, &value, 1, LS_INT32, 1, &options));
+		end(&sleeper, LS_OK);
+	} else {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &options));
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	ls_group_close(group);
+}
+
+/* The second closes a group, and then does what the first, which goes on with the messages of all groups, waits for. */
+void beside_a_close(struct runner_rank *self)
+{
+	enum { TIMES = 10 };
+	ls_group *world = runner_open(self), *group;
+	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct sleeper sleeper;
+	int32_t value = 0;
+	ls_op *op;
+	for (int i = 0; i < TIMES; i++) {
+		OK(ls_group_split(world, 0, 0, &group));
+		OK(ls_irecv(group, &value, 1, LS_INT32, 1 - self->rank, NULL, &op));
+		OK(ls_send(group, &value, 1, LS_INT32, 1 - self->rank, NULL));
+		OK(ls_wait(op, 0));
+		ls_op_free(op);
+		if (self->rank == 0) {
+			begin(&sleeper, world);
+			ls_group_close(group);
+			OK(ls_send(world, &value, 1, LS_INT32, 1, &options));
+			end(&sleeper, LS_OK);
+		} else {
+			OK(ls_recv(world, &value, 1, LS_INT32, 0, &options));
+			OK(ls_send(world, &value, 1, LS_INT32, 0, NULL));
+			ls_group_close(group);
+		}
+	}
+	ls_group_close(world);
+}
+
 /* The second has less time than the first. */
 static void limit(struct runner_rank *self, enum way way)
 {

@@ -43,9 +43,10 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 	blocks_change_hands, messages_go_on_by_themselves, messages_call_back,
 	messages_any_of_several;
 /* beside_test.c */
-runner_function beside_a_cancel, beside_a_limit, beside_a_limit_callback, beside_a_death,
-	beside_a_death_callback, beside_a_leaving, beside_who_has_left, beside_who_has_left_callback,
-	beside_an_abort, a_callback_of_a_rank_long_gone, a_callback_with_less_time;
+runner_function beside_a_cancel, beside_a_cancel_of_another, beside_a_close, beside_a_limit,
+	beside_a_limit_callback, beside_a_death, beside_a_death_callback, beside_a_leaving,
+	beside_who_has_left, beside_who_has_left_callback, beside_an_abort,
+	a_callback_of_a_rank_long_gone, a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
 	a_thread_that_received_is_not_told, rings_are_told, waited_sends_are_told,
@@ -60,6 +61,9 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_series_cycle,
 	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on,
 	in_series_before_collectives, in_series_taken_back_meanwhile;
+/* room_test.c */
+runner_function blocks_given_back_in_any_order, sends_that_nobody_goes_on_with,
+	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside;
 /* short_test.c */
 runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
 	short_handles_are_shared, short_ones_to_oneself;

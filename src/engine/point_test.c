@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Sends and receives of two ranks, step by step in one thread: what a rank waits for, and what it does for operations
+ * that nobody goes on with. */
+#include "test_engine.h"
+
+enum { LONG = 1000, MANY = 64 };
+
+static int open_pair(void **state)
+{
+	const struct settings settings = {.messages = MANY};
+	*state = party_open(2, &settings);
+	return 0;
+}
+
+static int close_pair(void **state)
+{
+	party_close(*state);
+	return 0;
+}
+
+struct message {
+	struct engine_op op;
+	struct engine_room room;
+	int32_t data[LONG];
+};
+
+static struct message *begin(struct unit *unit, enum trace_kind kind, uint64_t count, int tag,
+			     bool detached)
+{
+	struct message *message = calloc(1, sizeof *message);
+	assert_non_null(message);
+	message->op.call = (struct engine_call){.kind = kind,
+						.dtype = LS_INT32,
+						.count = count,
+						.peer = 1 - unit->rank,
+						.tag = tag,
+						.send = message->data,
+						.recv = message->data};
+	message->op.point.detached = detached;
+	engine_submit(&unit->engine, &message->op, &message->room);
+	return message;
+}
+
+static struct message *beside(struct unit *unit, enum trace_kind kind, uint64_t count, int tag)
+{
+	struct message *message = begin(unit, kind, count, tag, true);
+	assert_int_equal(engine_advance(&unit->engine, &message->op), ENGINE_BLOCKED);
+	return message;
+}
+
+static bool is_there(const struct wait_word *words, int count)
+{
+	struct wait_call call = {.words = words, .count = count, .any = true};
+	return wait_satisfied(&call);
+}
+
+/* Goes on with all; how many words there are to wait for. */
+static int sweep(struct unit *unit, struct wait_word *words)
+{
+	int count;
+	while (engine_point_progress(&unit->engine, NULL, 0, words, WAIT_EDGE_MAX, &count))
+		;
+	return count;
+}
+
+static void hand_out(struct unit *unit, struct message *message, ls_status status)
+{
+	assert_ptr_equal(engine_point_over(&unit->engine), &message->op);
+	assert_int_equal(message->op.status, status);
+	free(message);
+}
+
+/* Somebody else takes in what ends a detached one: no word tells, so it is work. */
+static void test_over_is_work(void **state)
+{
+	struct party *party = *state;
+	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct message *receive = beside(owner, TRACE_RECV, 1, 1);
+	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
+	assert_false(engine_point_has_work(&owner->engine));
+	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
+	struct message *send = begin(source, TRACE_SEND, 1, 1, false);
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_true(is_there(probe->op.words, probe->op.word_count));
+	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
+	assert_true(engine_point_has_work(&owner->engine));
+	hand_out(owner, receive, LS_OK);
+	assert_false(engine_point_has_work(&owner->engine));
+	free(probe);
+	free(send);
+}
+
+/* All parcels are in use, and nobody goes on with their sends: one more waits until any of them is over, and then goes. */
+static void test_parcels_of_others(void **state)
+{
+	struct party *party = *state;
+	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct message *sends[MANY], *receives[MANY];
+	struct wait_word words[WAIT_EDGE_MAX];
+	for (int i = 0; i < MANY; i++)
+		sends[i] = beside(source, TRACE_SEND, LONG, i);
+	struct message *last = begin(source, TRACE_SEND, LONG, MANY, false);
+	assert_int_equal(engine_advance(&source->engine, &last->op), ENGINE_BLOCKED);
+	for (int i = MANY - 1; i >= 0; i--) {
+		receives[i] = beside(owner, TRACE_RECV, LONG, i);
+		sweep(owner, words);
+		hand_out(owner, receives[i], LS_OK);
+		if (i == MANY - 1) {
+			/* First a place in the box, then a parcel. */
+			assert_true(is_there(last->op.words, last->op.word_count));
+			engine_advance(&source->engine, &last->op);
+			assert_int_equal(last->op.point.index, MANY - 1);
+			assert_false(is_there(last->op.words, last->op.word_count));
+		}
+	}
+	/* Those whose parcel another one has by now end all the same. */
+	struct message *receive = beside(owner, TRACE_RECV, LONG, MANY);
+	for (int i = 0; i < MANY; i++)
+		assert_false(engine_point_is_queued(&sends[i]->op));
+	sweep(source, words);
+	for (int i = 0; i < MANY; i++)
+		hand_out(source, sends[i], LS_OK);
+	assert_false(is_there(last->op.words, last->op.word_count));
+	sweep(owner, words);
+	hand_out(owner, receive, LS_OK);
+	assert_true(is_there(last->op.words, last->op.word_count));
+	assert_int_equal(engine_advance(&source->engine, &last->op), ENGINE_DONE);
+	free(last);
+}
+
+/* One that is taken back is over at once, and so is its place in the box as soon as its owner looks for anything else, at
+ * what it has seen before and what it has not. */
+static void test_taken_back(void **state)
+{
+	struct party *party = *state;
+	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct wait_word words[WAIT_EDGE_MAX];
+	struct message *receive = begin(owner, TRACE_RECV, LONG, MANY, false);
+	struct message *sends[MANY];
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < MANY; i++)
+			sends[i] = beside(source, TRACE_SEND, LONG, i);
+		struct message *queued = beside(source, TRACE_SEND, LONG, 0);
+		if (round != 1) /* it has seen them */
+			engine_advance(&owner->engine, &receive->op);
+		for (int i = 0; i < MANY; i++) {
+			assert_true(engine_point_cancel(&source->engine, &sends[i]->op));
+			assert_false(engine_point_cancel(&source->engine, &sends[i]->op));
+			hand_out(source, sends[i], LS_CANCELLED);
+		}
+		assert_true(is_there(receive->op.words, receive->op.word_count));
+		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+		assert_false(is_there(receive->op.words, receive->op.word_count));
+		sweep(source, words);
+		assert_false(engine_point_is_queued(&queued->op));
+		assert_true(engine_point_cancel(&source->engine, &queued->op));
+		hand_out(source, queued, LS_CANCELLED);
+	}
+	struct message *send = beside(source, TRACE_SEND, LONG, MANY);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	sweep(source, words);
+	hand_out(source, send, LS_OK);
+	free(receive);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_over_is_work, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_parcels_of_others, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * All 64 places of a box, or all its parcels, are in use: one more message goes as soon as any of them is free, whoever
+ * frees it, and in which order. */
+#include <sched.h>
+
+#include "process.h"
+#include "tests.h"
+#include "values.h"
+
+enum { PLACES = 64, LONG = 1000 };
+
+static struct ls_op_options tagged(int tag)
+{
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+}
+
+/* Rank 0 is about to block; rank 1 goes on once it sleeps. */
+static void say_who_blocks(struct runner_rank *self)
+{
+	atomic_store(&self->shared->words[0], (uint64_t)gettid());
+}
+
+static void await_its_sleep(struct runner_rank *self)
+{
+	uint64_t tid;
+	while ((tid = atomic_load(&self->shared->words[0])) == 0 || process_state((int)tid) != 'S')
+		sched_yield();
+	atomic_store(&self->shared->words[0], 0);
+}
+
+static void *take_block(ls_group *group)
+{
+	void *block;
+	OK(ls_recv_block(group, &block, LONG, LS_INT32, 0, NULL));
+	return block;
+}
+
+static void give_block(ls_group *group)
+{
+	void *block;
+	OK(ls_alloc(group, LONG * sizeof(int32_t), &block));
+	OK(ls_send_block(group, block, LONG, LS_INT32, 1, NULL));
+}
+
+void blocks_given_back_in_any_order(struct runner_rank *self)
+{
+	static const int orders[][3] = {{63, 0, 31}, {31, 63, 0}, {0, 1, 62}};
+	ls_group *group = runner_open(self);
+	void *blocks[PLACES];
+	for (int turn = 0; turn < 3; turn++) {
+		for (int i = 0; i < PLACES; i++)
+			if (self->rank == 0)
+				give_block(group);
+			else
+				blocks[i] = take_block(group);
+		for (int i = 0; i < 3; i++) {
+			if (self->rank == 0) {
+				say_who_blocks(self);
+				give_block(group);
+				continue;
+			}
+			int which = orders[turn][i];
+			await_its_sleep(self);
+			OK(ls_free(group, blocks[which]));
+			blocks[which] = take_block(group);
+		}
+		for (int i = 0; i < PLACES && self->rank == 1; i++)
+			OK(ls_free(group, blocks[i]));
+	}
+	ls_group_close(group);
+}
+
+/* Long sends beside the caller, whose thread blocks in one more: what is over of them is free all the same. */
+void sends_that_nobody_goes_on_with(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t *buffer = values_alloc(group, (PLACES + 1) * LONG * sizeof *buffer, false);
+	ls_op *ops[PLACES + 1];
+	if (self->rank == 0) {
+		values_fill(buffer, (PLACES + 1) * LONG, LS_INT32, LS_SUM, 0, 1);
+		for (int i = 0; i < PLACES; i++)
+			OK(ls_isend(group, buffer + i * LONG, LONG, LS_INT32, 1, NULL, &ops[i]));
+		say_who_blocks(self);
+		OK(ls_send(group, buffer + PLACES * LONG, LONG, LS_INT32, 1, NULL));
+	} else {
+		await_its_sleep(self);
+		for (int i = 0; i <= PLACES; i++)
+			OK(ls_irecv(group, buffer + i * LONG, LONG, LS_INT32, 0, NULL, &ops[i]));
+	}
+	for (int i = 0; i < PLACES + self->rank; i++) {
+		OK(ls_wait(ops[i], 0));
+		ls_op_free(ops[i]);
+	}
+	if (self->rank == 1)
+		values_check_from(buffer, (PLACES + 1) * LONG, LS_INT32, 0, 1);
+	values_free(group, buffer, false);
+	ls_group_close(group);
+}
+
+static void take_back_all(ls_group *group, const int32_t *buffer)
+{
+	struct ls_op_options unwanted = tagged(1);
+	ls_op *ops[PLACES];
+	for (int i = 0; i < PLACES; i++)
+		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, &unwanted, &ops[i]));
+	for (int i = 0; i < PLACES; i++) {
+		OK(ls_cancel(ops[i]));
+		ls_op_free(ops[i]);
+	}
+}
+
+/* Rank 1 has asked for something else before, in a call that blocks or beside it, or asks afterwards; what goes then is
+ * short, or long. */
+static void leave_room(struct runner_rank *self, bool beside)
+{
+	enum { TURNS = 8 };
+	ls_group *group = runner_open(self);
+	struct ls_op_options wanted = tagged(2), seen = tagged(3);
+	int32_t *buffer = values_alloc(group, LONG * sizeof *buffer, false);
+	for (int turn = 0; turn < TURNS; turn++) {
+		uint64_t count = turn & 1 ? LONG : 1;
+		bool before = turn & 2;
+		ls_op *op = NULL;
+		if (self->rank == 0) {
+			values_fill(buffer, count, LS_INT32, LS_SUM, 0, (unsigned)turn);
+			take_back_all(group, buffer);
+			if (before)
+				OK(ls_send(group, buffer, 0, LS_INT32, 1, &seen));
+			take_back_all(group, buffer);
+			OK(ls_send(group, buffer, count, LS_INT32, 1, &wanted));
+		} else {
+			if (before && beside)
+				OK(ls_irecv(group, buffer, count, LS_INT32, 0, &wanted, &op));
+			if (before)
+				OK(ls_recv(group, NULL, 0, LS_INT32, 0, &seen));
+			if (!op)
+				OK(ls_recv(group, buffer, count, LS_INT32, 0, &wanted));
+			else
+				OK(ls_wait(op, 0));
+			ls_op_free(op);
+			values_check_from(buffer, count, LS_INT32, 0, (unsigned)turn);
+		}
+		OK(ls_barrier(group, NULL));
+	}
+	values_free(group, buffer, false);
+	ls_group_close(group);
+}
+
+void what_was_taken_back_leaves_room(struct runner_rank *self)
+{
+	leave_room(self, false);
+}
+
+void what_was_taken_back_leaves_room_beside(struct runner_rank *self)
+{
+	leave_room(self, true);
+}
