@@ -5,10 +5,12 @@
 #include "wait.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -451,4 +453,18 @@ void wait_join(pthread_t thread)
 	int error = pthread_join(thread, NULL);
 	if (error)
 		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerror(error));
+}
+
+bool wait_is_endless(const char *line, uint64_t *shared)
+{
+	long call;
+	uint64_t operation, value, limit;
+	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, shared,
+		   &operation, &value, &limit) != 5 ||
+	    call != SYS_futex || limit != 0)
+		return false;
+	uint64_t command = operation & FUTEX_CMD_MASK;
+	if (operation & FUTEX_PRIVATE_FLAG)
+		*shared = 0;
+	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
 }

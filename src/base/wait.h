@@ -97,6 +97,11 @@ struct wait_board {
 	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
 	 * to a wait whose epoch is the same afterwards. */
 	_Atomic uint64_t pages_taken;
+	/* Of the rank's watch, which is no thread that might call; and of the main thread, which might at any time, whether it
+	 * has called or not: 1 + how often it had gone to sleep when it was seen to sleep where only other threads of
+	 * its process wake it. Others must not see where it sleeps, but how often it has gone to. 0: not known. */
+	_Atomic uint32_t watch_tid;
+	_Atomic uint64_t main_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };
 
@@ -229,6 +234,10 @@ LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int cou
 
 /* Whether `fd` can be written to, now or until the deadline. Says nothing: messages ask it. */
 bool wait_room(int fd, uint64_t deadline_ns);
+
+/* Of a thread's line in /proc/PID/task/TID/syscall: whether it sleeps, without a time limit, until another thread wakes it.
+ * *shared: the address of the word it sleeps on, if others may who share that memory; 0: only its process may. */
+bool wait_is_endless(const char *line, uint64_t *shared);
 
 /* Waits for a thread of this process to end. */
 void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;

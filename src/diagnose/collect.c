@@ -348,21 +348,24 @@ void diagnose_add_sites(const struct diagnose_source *sources, int count, struct
 	}
 }
 
-void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
-		      struct diagnose_job *job)
-{
+/* ---- all of it ---- */
+
+struct sources {
 	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
 	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
+};
+
+static void look(const struct sources *sources, struct diagnose_job *job)
+{
+	const struct trace_view *const *traces = sources->traces;
 	int size = job->size;
 	memset(job, 0, diagnose_job_bytes(size));
 	job->size = size;
 	for (int r = 0; r < size; r++) {
-		by_rank[r] = find_source(sources, count, r);
-		traces[r] = by_rank[r] ? by_rank[r]->trace : NULL;
 		job->ranks[r].rank = r;
 		job->ranks[r].signal = job->ranks[r].exit_code = -1;
-		if (by_rank[r])
-			look_at_rank(by_rank[r], &job->ranks[r]);
+		if (sources->by_rank[r])
+			look_at_rank(sources->by_rank[r], &job->ranks[r]);
 		if (traces[r] && !job->job)
 			job->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
 	}
@@ -372,8 +375,9 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
 			look_at_slots(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			look_at_words(by_rank, size, traces[r], &job->ranks[r].threads[i]);
-			look_at_end(by_rank, size, &job->ranks[r], &job->ranks[r].threads[i]);
+			struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			look_at_words(sources->by_rank, size, traces[r], thread);
+			look_at_end(sources->by_rank, size, &job->ranks[r], thread);
 		}
 	for (int r = 0; r < size; r++)
 		if (traces[r])
@@ -385,6 +389,54 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
 		diagnose_copy_groups_last(traces[r], &job->ranks[r]);
 	}
 	job->now_ns = clock_now_ns();
+}
+
+/* Ranks that are threads of one process: whose its other threads are, nobody knows. */
+static bool shares_process(const struct diagnose_job *job, int r)
+{
+	for (int q = 0; q < job->size; q++)
+		if (q != r && job->ranks[q].known && job->ranks[q].pid == job->ranks[r].pid)
+			return true;
+	return false;
+}
+
+/* What seems to be stuck is so only if the threads that no board shows have done nothing all the time. To look at those is
+ * slow, so it is done only then, around a second look at all else. */
+static void look_closely(const struct sources *sources, struct diagnose_job *job)
+{
+	struct diagnose_look before[DIAGNOSE_RANK_MAX];
+	uint64_t stuck = diagnose_find_stuck(job), seen = 0;
+	for (uint64_t left = stuck; left; left &= left - 1) {
+		int r = diagnose_lowest_rank(left);
+		if (shares_process(job, r))
+			continue;
+		before[r] = diagnose_look_threads(sources->by_rank[r]);
+		seen |= diagnose_bit(r);
+	}
+	if (!seen)
+		return;
+	look(sources, job);
+	uint64_t late =
+		diagnose_find_stuck(job) & ~stuck; /* whose threads have not been seen before */
+	for (int r = 0; r < job->size; r++) {
+		job->ranks[r].awake = late & diagnose_bit(r);
+		if (!(seen & diagnose_bit(r)))
+			continue;
+		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
+		job->ranks[r].awake = before[r].awake || after.awake || before[r].hash != after.hash;
+	}
+}
+
+void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
+		      struct diagnose_job *job)
+{
+	struct sources all;
+	for (int r = 0; r < job->size; r++) {
+		all.by_rank[r] = find_source(sources, count, r);
+		all.traces[r] = all.by_rank[r] ? all.by_rank[r]->trace : NULL;
+	}
+	look(&all, job);
+	look_closely(&all, job);
 	if (with_sites)
 		diagnose_add_sites(sources, count, job);
 }

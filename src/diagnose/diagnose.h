@@ -7,7 +7,8 @@
  * again. Same epochs, all conditions false, and every thread that ever called Lockstep in each rank of
  * the set blocked on the set: then nobody in it can store anything, so nothing can change. A thread
  * that is merely stopped or not yet scheduled has a condition that is already true, and a thread
- * whose call has a time limit of its own may go on by itself; neither is part of a proof. */
+ * whose call has a time limit of its own may go on by itself; neither is part of a proof. Nor is a rank whose main
+ * thread has made no call and may make one, or with another such thread that runs: see threads.c. */
 #ifndef DIAGNOSE_DIAGNOSE_H
 #define DIAGNOSE_DIAGNOSE_H
 
@@ -67,6 +68,7 @@ struct diagnose_group {
 struct diagnose_rank {
 	bool known; /* its trace could be read; if not, only rank, pid and process mean anything */
 	bool incomplete; /* more threads than slots: `threads` does not show all, so nothing is proved */
+	bool awake; /* a thread of its process that is not in `threads` may be about to call: the same */
 	int32_t rank, pid;
 	uint64_t start_ns; /* when its trace began (clock_now_ns); a process that is younger is another */
 	char host[TRACE_TEXT_BYTES];
@@ -140,6 +142,11 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 /* State of process `pid` from /proc; signal and exit code of a zombie. Writes the three fields of the
  * process, reads start_ns (0: any process of this number is the right one). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
+
+/* For the watch of a rank: the sleep of this process' main thread, as wait_board.main_sleep wants it. */
+uint64_t diagnose_main_sleep(void);
+/* Whether this thread of the rank is on its board, or is its watch. */
+bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid);
 
 /* How the process of this descriptor ended, if its parent has fetched that and the kernel tells (Linux 6.15 and later):
  * writes the three fields of the process. False: it is to be asked of /proc. */

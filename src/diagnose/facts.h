@@ -6,6 +6,8 @@
 #ifndef DIAGNOSE_FACTS_H
 #define DIAGNOSE_FACTS_H
 
+#include <sys/types.h>
+
 #include "diagnose/diagnose.h"
 
 static inline uint64_t diagnose_bit(int rank)
@@ -60,6 +62,22 @@ const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
 const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
 						   const struct trace_record *like, int other);
 
+/* ---- process.c ---- */
+
+/* Reads a small file that the kernel makes up, in one piece; its length, or -1. *mine (may be NULL): its owner is me, or
+ * I am root. */
+ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine);
+
+/* ---- threads.c ---- */
+
+/* What the threads of a rank's process do that are on no board of it. */
+struct diagnose_look {
+	bool awake;    /* one of them may act, or cannot be looked at */
+	uint64_t hash; /* the same as long as they are the same, and all sleep the same sleep */
+};
+/* The source has a trace. */
+struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);
+
 /* ---- collect_groups.c ---- */
 
 /* NULL: the rank is in no such group, as far as the job shows. */
@@ -109,6 +127,9 @@ struct diagnose_hop {
 
 /* Ranks that can never go on. */
 uint64_t diagnose_find_stuck(const struct diagnose_job *job);
+
+/* Of ranks that seem to wait for each other for ever those that have a thread, not seen to wait, which may still act. */
+uint64_t diagnose_find_unproved(const struct diagnose_job *job);
 
 /* One cycle of a proved deadlock, each hop's peer being the next one's rank; its length, 0: none. */
 int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops);

@@ -162,6 +162,8 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
 {
 	diagnose_write(writer, " (");
+	if (rank->known && (rank->awake || rank->incomplete))
+		diagnose_write(writer, "a thread that is not seen to wait may still act; ");
 	if (!rank->known) {
 		diagnose_write(writer, "its trace cannot be read");
 	} else if (!last) {

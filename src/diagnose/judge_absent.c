@@ -170,6 +170,17 @@ static void sort_out(const struct diagnose_job *job, uint64_t wanted,
 	}
 }
 
+/* Of them those that somebody waits for in this group. */
+static uint64_t needed(const struct diagnose_job *job, uint32_t group, uint64_t ranks)
+{
+	uint64_t needs = 0;
+	for (int r = 0; r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++)
+			if (diagnose_is_in(&job->ranks[r].threads[i], group))
+				needs |= diagnose_thread_needs(job, &job->ranks[r].threads[i]);
+	return needs & ranks;
+}
+
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			uint32_t group, uint64_t *stopped, uint64_t *elsewhere)
 {
@@ -190,4 +201,7 @@ void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_ne
 	if (needs->hint_rank >= 0)
 		sort_out(job, needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
 			 elsewhere);
+	/* Everybody is seen to wait, but that may not be all that they do. */
+	if (!*stopped && !*elsewhere)
+		*elsewhere = needed(job, group, diagnose_find_unproved(job));
 }

@@ -44,11 +44,12 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
+/* likely: it seems so, though not all of its threads are seen. */
+static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck, bool likely)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	bool blocked = false;
-	if (!rank->known || rank->incomplete || diagnose_is_gone(rank))
+	if (!rank->known || diagnose_is_gone(rank) || (!likely && (rank->incomplete || rank->awake)))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
@@ -69,7 +70,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck)
 	return blocked;
 }
 
-uint64_t diagnose_find_stuck(const struct diagnose_job *job)
+static uint64_t find_stuck(const struct diagnose_job *job, bool likely)
 {
 	uint64_t stuck = 0, before;
 	for (int r = 0; r < job->size; r++)
@@ -77,10 +78,24 @@ uint64_t diagnose_find_stuck(const struct diagnose_job *job)
 	do { /* each round but the last takes at least one rank away */
 		before = stuck;
 		for (int r = 0; r < job->size; r++)
-			if (!rank_is_stuck(job, r, stuck))
+			if (!rank_is_stuck(job, r, stuck, likely))
 				stuck &= ~diagnose_bit(r);
 	} while (stuck != before);
 	return stuck;
+}
+
+uint64_t diagnose_find_stuck(const struct diagnose_job *job)
+{
+	return find_stuck(job, false);
+}
+
+uint64_t diagnose_find_unproved(const struct diagnose_job *job)
+{
+	uint64_t likely = find_stuck(job, true), unproved = 0;
+	for (int r = 0; r < job->size; r++)
+		if (job->ranks[r].incomplete || job->ranks[r].awake)
+			unproved |= likely & diagnose_bit(r);
+	return unproved;
 }
 
 /* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it may be one of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What /proc tells of a process: whether it runs, sleeps, is stopped or dead, and how it ended as long
  * as its parent has not fetched that (a zombie); and what a descriptor of it tells from then on. */
-#include "diagnose/diagnose.h"
+#include "diagnose/facts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,9 +34,7 @@ struct stat_line {
 	bool may_look;
 };
 
-/* Reads a small file that the kernel makes up, in one piece; its length, or -1. *mine (may be NULL): its
- * owner is me, or I am root. */
-static ssize_t read_file(const char *path, char *text, size_t bytes, bool *mine)
+ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine)
 {
 	struct stat stat;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -99,7 +97,7 @@ static bool cgroup_says(const char *root, const char *path, const char *name, co
 	int length = snprintf(file, sizeof(file), "%s%.*s/%s", root, (int)strcspn(path, "\n"), path,
 			      name);
 	return length > 0 && (size_t)length < sizeof(file) &&
-	       read_file(file, text, sizeof(text), NULL) > 0 && strstr(text, word);
+	       diagnose_read_file(file, text, sizeof(text), NULL) > 0 && strstr(text, word);
 }
 
 /* A frozen process looks asleep; only its cgroup tells. Looks where systems have their cgroups: version
@@ -108,7 +106,7 @@ static bool is_frozen(int pid)
 {
 	char path[64], lines[STAT_BYTES];
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
-	if (read_file(path, lines, sizeof(lines), NULL) <= 0)
+	if (diagnose_read_file(path, lines, sizeof(lines), NULL) <= 0)
 		return false;
 	for (const char *line = lines; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
@@ -170,7 +168,7 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 	if (pid <= 0)
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	if (read_file(path, text, sizeof(text), &line.may_look) <= 0) {
+	if (diagnose_read_file(path, text, sizeof(text), &line.may_look) <= 0) {
 		/* /proc may be absent or hidden; only the kernel's own word counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)
 			rank->process = DIAGNOSE_DEAD;

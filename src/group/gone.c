@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Members that are dead or have left, and what can never be over without them. Who waits learns of it by his wait
  * (base/wait: missing_peer); who only asks, now and then, learns of it here. */
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "points.h"
 
@@ -90,6 +92,19 @@ static enum standing standing_of(const struct group_world *world, const struct w
 	return unclear || goes_on || !trace_shows_all(wait) ? ACTS : WAITS;
 }
 
+/* It may at any time, whether it has called before or not, unless it sleeps for another thread of the process. */
+static bool main_thread_may_call(const struct group_world *world)
+{
+	int pid = getpid();
+	if (trace_thread_id() == (uint32_t)pid)
+		return false;
+	for (int q = 0; q < world->size; q++)
+		if (q != world->rank && world->pids[q] == pid)
+			return false; /* it is no rank's own */
+	return !diagnose_is_on_board(&world->views[world->rank], (uint32_t)pid) &&
+	       diagnose_main_sleep() == 0;
+}
+
 static enum company company_of(const struct ls_group *group)
 {
 	const struct group_world *world = group->world;
@@ -118,7 +133,9 @@ static enum company company_of(const struct ls_group *group)
 		company = BLOCKED;
 	}
 	/* Threads that have found no slot. */
-	return count == WAIT_SLOT_MAX && atomic_load(&board->unpublished) ? FREE : company;
+	if (count == WAIT_SLOT_MAX && atomic_load(&board->unpublished))
+		return FREE;
+	return main_thread_may_call(world) ? FREE : company;
 }
 
 /* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove that neither goes

@@ -55,6 +55,13 @@ static int fill(const struct group_world *world, struct pollfd *fds, int *ranks)
 	return count;
 }
 
+/* What a proof has to know of a main thread that has made no call, and that only its own process can see. */
+static void note_main_thread(struct group_world *world)
+{
+	bool seen = diagnose_is_on_board(&world->views[world->rank], (uint32_t)getpid());
+	atomic_store(&world->trace.board->main_sleep, seen ? 0 : diagnose_main_sleep());
+}
+
 static void *watch_main(void *argument)
 {
 	struct group_world *world = argument;
@@ -62,6 +69,7 @@ static void *watch_main(void *argument)
 	struct pollfd fds[PLAN_SIZE_MAX + 1];
 	int ranks[PLAN_SIZE_MAX + 1];
 	message_set_rank(world->rank);
+	atomic_store(&world->trace.board->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
 		int count = fill(world, fds, ranks);
 		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
@@ -74,6 +82,7 @@ static void *watch_main(void *argument)
 		uint64_t pokes;
 		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
 		    !atomic_load(&watch->stop)) {
+			note_main_thread(world);
 			group_points_show(world);
 			group_look(world);
 		}

@@ -219,3 +219,36 @@ void the_main_thread_is_dormant(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(group);
 }
+
+static void *compute_and_send(void *argument)
+{
+	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	struct timespec now, end;
+	int32_t value = 0;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while (now.tv_sec <= end.tv_sec + LOOKS_MS / 1000);
+	OK(ls_send(argument, &value, 1, LS_INT32, 1, &first));
+	return NULL;
+}
+
+/* So may another one that has made no call yet, as long as it runs. */
+void a_thread_that_runs_may_call(struct runner_rank *self)
+{
+	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	int32_t value = 0;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, compute_and_send, group) == 0);
+		OK(ls_recv(group, &value, 1, LS_INT32, 1, NULL));
+		pthread_join(thread, NULL);
+	} else {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &first));
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Threads of a rank's process that are on no board, as they have made no call on the rank yet: whether one of them may be
+ * about to. What /proc tells of them is read before and after a snapshot, as the wait slots are: who has slept all the
+ * time between has done nothing. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "diagnose/facts.h"
+
+enum { FILE_BYTES = 4096, LINE_BYTES = 512 };
+
+struct sleeper {
+	char state; /* as in /proc/PID/stat */
+	uint64_t voluntary, involuntary;
+};
+
+static bool find_number(const char *text, const char *name, uint64_t *out)
+{
+	const char *at = strstr(text, name);
+	if (at)
+		*out = strtoull(at + strlen(name), NULL, 10);
+	return at != NULL;
+}
+
+/* False: it has ended, or must not be looked at. */
+static bool look_at_thread(int pid, int tid, struct sleeper *out)
+{
+	static const char name[] = "\nState:\t";
+	char path[64], text[FILE_BYTES];
+	snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
+	if (diagnose_read_file(path, text, sizeof text, NULL) <= 0)
+		return false;
+	const char *state = strstr(text, name);
+	if (!state)
+		return false;
+	out->state = state[strlen(name)];
+	return find_number(text, "\nvoluntary_ctxt_switches:", &out->voluntary) &&
+	       find_number(text, "\nnonvoluntary_ctxt_switches:", &out->involuntary);
+}
+
+/* ---- the main thread ---- */
+
+/* Whether no other process can wake who sleeps on this address. */
+static bool is_private(uint64_t address)
+{
+	char line[LINE_BYTES];
+	bool found = false;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	while (maps && !found && fgets(line, sizeof line, maps)) {
+		uint64_t first, end;
+		char rights[5];
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &first, &end, rights) == 3 &&
+		    first <= address && address < end)
+			found = rights[3] == 'p';
+	}
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+/* Joins of threads, locks and condition variables sleep so. */
+static bool is_endless(const char *line)
+{
+	uint64_t address;
+	return wait_is_endless(line, &address) && (address == 0 || is_private(address));
+}
+
+uint64_t diagnose_main_sleep(void)
+{
+	char path[64], text[LINE_BYTES];
+	struct sleeper before, after;
+	int pid = getpid();
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", pid);
+	if (!look_at_thread(pid, pid, &before) || before.state != 'S' ||
+	    diagnose_read_file(path, text, sizeof text, NULL) <= 0 || !is_endless(text) ||
+	    !look_at_thread(pid, pid, &after) || after.state != 'S' ||
+	    after.voluntary != before.voluntary)
+		return 0;
+	return after.voluntary + 1;
+}
+
+/* ---- all of them ---- */
+
+bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
+{
+	const struct wait_board *board = trace->board;
+	if (tid == atomic_load_explicit(&board->watch_tid, memory_order_relaxed))
+		return true;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		if (atomic_load_explicit(&board->slots[i].taken, memory_order_acquire) &&
+		    __atomic_load_n(&board->slots[i].body.tid, __ATOMIC_RELAXED) == tid)
+			return true;
+	return false;
+}
+
+/* Whether it may act: it runs or is about to. Of the main thread it must be known that it cannot. */
+static bool acts(const struct trace_view *trace, const struct sleeper *sleeper, bool is_main)
+{
+	if (is_main && sleeper->state != 'Z' && sleeper->state != 'X')
+		return sleeper->state != 'S' ||
+		       atomic_load_explicit(&trace->board->main_sleep, memory_order_acquire) !=
+			       sleeper->voluntary + 1;
+	return sleeper->state == 'R' || sleeper->state == 'D';
+}
+
+/* The order in which the threads are listed does not matter. */
+static uint64_t hash_of(uint32_t tid, const struct sleeper *sleeper)
+{
+	uint64_t hash = (tid ^ sleeper->voluntary << 32) * UINT64_C(0x9e3779b97f4a7c15);
+	return (hash ^ hash >> 29 ^ sleeper->involuntary) * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
+{
+	const struct trace_view *trace = source->trace;
+	struct diagnose_look look = {.awake = true};
+	char path[64];
+	int pid = __atomic_load_n(&trace->header->pid, __ATOMIC_RELAXED);
+	snprintf(path, sizeof path, "/proc/%d/task", pid);
+	/* As another process numbers it, it may be another one. */
+	bool same = pid > 0 && (source->pid <= 0 || source->pid == pid);
+	DIR *tasks = same ? opendir(path) : NULL;
+	if (!tasks) {
+		look.awake = !diagnose_is_on_board(trace, (uint32_t)pid);
+		return look;
+	}
+	look.awake = false;
+	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+		struct sleeper sleeper;
+		int tid = (int)strtol(entry->d_name, NULL, 10);
+		if (tid <= 0 || diagnose_is_on_board(trace, (uint32_t)tid))
+			continue;
+		if (look_at_thread(pid, tid, &sleeper)) {
+			look.awake |= acts(trace, &sleeper, tid == pid);
+			look.hash += hash_of((uint32_t)tid, &sleeper);
+		} else {
+			look.awake = true;
+		}
+	}
+	closedir(tasks);
+	return look;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Threads that are on no board: the main thread of this very process, seen by another one, and one that runs. */
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "diagnose/collect_fixture.h"
+
+static bool main_thread_is(char wanted)
+{
+	char path[64], text[512];
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
+	assert_true(diagnose_read_file(path, text, sizeof text, NULL) > 0);
+	const char *name_end = strrchr(text, ')');
+	return name_end && name_end[2] == wanted;
+}
+
+struct watcher {
+	sem_t *wakes; /* NULL: its end does */
+	uint64_t sleep;
+	bool endless; /* to be seen so */
+};
+
+/* Looks at the main thread once that sleeps. */
+static void *watch(void *argument)
+{
+	struct watcher *watcher = argument;
+	do {
+		while (!main_thread_is('S'))
+			sched_yield();
+		watcher->sleep = diagnose_main_sleep();
+	} while (watcher->endless && !watcher->sleep);
+	if (watcher->wakes)
+		assert_int_equal(sem_post(watcher->wakes), 0);
+	return NULL;
+}
+
+static void a_join(void **state)
+{
+	(void)state;
+	struct watcher watcher = {.endless = true};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+	pthread_join(thread, NULL);
+	assert_int_not_equal(watcher.sleep, 0);
+}
+
+/* On a semaphore: of this process, also with a limit; or one that other processes have, too. */
+static void semaphores(void **state)
+{
+	(void)state;
+	sem_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	for (int way = 0; way < 3; way++) {
+		sem_t own, *wakes = way == 2 ? shared : &own;
+		struct timespec end;
+		assert_int_equal(sem_init(wakes, way == 2, 0), 0);
+		struct watcher watcher = {.wakes = wakes, .endless = way == 0};
+		pthread_t thread;
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec += 100;
+		assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+		assert_int_equal(way == 1 ? sem_timedwait(wakes, &end) : sem_wait(wakes), 0);
+		pthread_join(thread, NULL);
+		assert_int_equal(watcher.sleep != 0, way == 0);
+		sem_destroy(wakes);
+	}
+	munmap(shared, sizeof *shared);
+}
+
+/* ---- all threads of a process ---- */
+
+struct looking {
+	struct world *world;
+	_Atomic int runs; /* 1: the other thread runs; 2: it is to end */
+};
+
+static void *run(void *argument)
+{
+	struct looking *looking = argument;
+	atomic_store(&looking->runs, 1);
+	while (atomic_load(&looking->runs) == 1)
+		;
+	return NULL;
+}
+
+static void *look_at_all(void *argument)
+{
+	struct looking *looking = argument;
+	struct world *world = looking->world;
+	struct wait_board *board = world->traces[0].board;
+	const struct diagnose_source *source = &world->sources[0];
+	pthread_t other;
+	atomic_store(&board->watch_tid, trace_thread_id());
+	/* Of the main thread nothing is known. */
+	assert_true(diagnose_look_threads(source).awake);
+	do
+		atomic_store(&board->main_sleep, diagnose_main_sleep());
+	while (atomic_load(&board->main_sleep) == 0);
+	struct diagnose_look first = diagnose_look_threads(source),
+			     second = diagnose_look_threads(source);
+	assert_false(first.awake);
+	assert_false(second.awake);
+	assert_int_equal(first.hash, second.hash);
+	/* It sleeps, but it is another sleep. */
+	atomic_fetch_sub(&board->main_sleep, 1);
+	assert_true(diagnose_look_threads(source).awake);
+	atomic_fetch_add(&board->main_sleep, 1);
+	/* Somebody runs. */
+	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
+	while (atomic_load(&looking->runs) != 1)
+		sched_yield();
+	assert_true(diagnose_look_threads(source).awake);
+	/* Who is on the board is none of these. */
+	struct wait_slot_body body = wait_for(0, 1);
+	body.tid = (uint32_t)getpid();
+	publish(world, 0, 0, &body);
+	atomic_store(&board->main_sleep, 0);
+	atomic_store(&looking->runs, 2);
+	pthread_join(other, NULL);
+	assert_false(diagnose_look_threads(source).awake);
+	/* A process that cannot be looked at is judged by its main thread alone. */
+	world->sources[0].pid = 1 << 30;
+	assert_false(diagnose_look_threads(source).awake);
+	atomic_store(&board->slots[0].taken, 0);
+	assert_true(diagnose_look_threads(source).awake);
+	return NULL;
+}
+
+static void threads_of_a_process(void **state)
+{
+	struct looking looking = {.world = *state};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, look_at_all, &looking), 0);
+	pthread_join(thread, NULL);
+}
+
+/* What is read of them makes the difference, if the ranks are processes. */
+static void a_ring_of_processes(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	publish_ring(world);
+	collect(world, 0);
+	assert_int_equal(diagnose_find_cycle(world->job, hops), SIZE); /* threads of one process */
+	world->sources[1].pid = 1 << 30;
+	collect(world, 0);
+	assert_true(world->job->ranks[1].awake);
+	assert_int_equal(diagnose_find_cycle(world->job, hops), 0);
+	/* Which is likely still. */
+	struct diagnose_verdict verdict;
+	diagnose_judge(world->job, NULL, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(verdict.blamed, 1);
+	char text[DIAGNOSE_TEXT_BYTES];
+	diagnose_headline(world->job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_join),
+		cmocka_unit_test(semaphores),
+		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
+		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
