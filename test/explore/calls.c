@@ -168,3 +168,22 @@ int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
 	CPU_SET_S(1, bytes, set);
 	return 0;
 }
+
+/* ---- sleep ---- */
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+	if (!scheduler_self)
+		return __real_nanosleep(time, left);
+	static const int never;
+	scheduler_point(PLACE, "is about to sleep");
+	scheduler_await(&never, 1, scheduler.now_ns + to_ns(time));
+	return 0;
+}
+
+int __wrap_usleep(unsigned us)
+{
+	struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = (long)(us % 1000000) * 1000};
+	return __wrap_nanosleep(&time, NULL);
+}

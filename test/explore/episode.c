@@ -90,6 +90,11 @@ static void draw_settings(void)
 
 /* ---- the ranks ---- */
 
+const char *subject_rendezvous(void)
+{
+	return run.rendezvous;
+}
+
 static void open_world(void *data)
 {
 	int rank = (int)(intptr_t)data;
@@ -106,6 +111,10 @@ static void open_world(void *data)
 static void rank_main(void *data)
 {
 	int rank = (int)(intptr_t)data;
+	if (run.plan.opens_itself) {
+		run.subject->run(rank, NULL);
+		return;
+	}
 	if (run.opener)
 		scheduler_join(scheduler_spawn(rank, "opener", open_world, data));
 	else
@@ -121,7 +130,8 @@ static void harness_main(void *data)
 	(void)data;
 	for (int r = 0; r < run.plan.ranks; r++)
 		threads[r] = scheduler_spawn(r, "main", rank_main, (void *)(intptr_t)r);
-	scheduler_await(&run.opened, run.plan.ranks, UINT64_MAX);
+	if (!run.plan.opens_itself)
+		scheduler_await(&run.opened, run.plan.ranks, UINT64_MAX);
 	scheduler_begin(run.policy, run.random);
 	scheduler_store(&run.go, 1);
 	for (int r = 0; r < run.plan.ranks; r++)
@@ -185,7 +195,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	run.opener = draw(4) == 0;
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());
-	episode->subject = run.subject->name;
+	snprintf(episode->name, sizeof episode->name, "%s %s", run.subject->name, run.plan.name);
 	episode->ranks = run.plan.ranks;
 	scheduler.coverage = episode->coverage;
 	scheduler.traced = episode->traced;

@@ -27,7 +27,7 @@ struct episode {
 	enum episode_outcome outcome;
 	uint64_t points;
 	int threads, ranks;
-	const char *subject;
+	char name[128];          /* of the program */
 	char text[EPISODE_TEXT]; /* why it is not fine */
 	unsigned char *coverage; /* shared by all; NULL: none */
 };

@@ -152,8 +152,8 @@ static void write_finding(const struct episode *episode)
 	snprintf(path, sizeof path, "%s/explore-%" PRIu64 ".txt", options.folder, episode->seed);
 	FILE *file = fopen(path, "we");
 	printf("\nseed %" PRIu64 ": %s, in '%s' with %d ranks after %" PRIu64 " points\n%s\n",
-	       episode->seed, episode_outcome_name(episode->outcome), episode->subject,
-	       episode->ranks, episode->points, episode->text);
+	       episode->seed, episode_outcome_name(episode->outcome), episode->name, episode->ranks,
+	       episode->points, episode->text);
 	if (!file) {
 		printf("explore: cannot write %s: %s\n", path, strerror(errno));
 		return;
@@ -201,6 +201,10 @@ static void work(int worker)
 		uint64_t found = atomic_fetch_add(&board->found, 1);
 		if (found < FINDINGS_MAX)
 			write_finding(episode);
+		else if (options.keep_going)
+			printf("seed %" PRIu64 ": %s, in '%s' after %" PRIu64 " points: %.*s\n",
+			       episode->seed, episode_outcome_name(episode->outcome), episode->name,
+			       episode->points, (int)strcspn(episode->text, "\n"), episode->text);
 		if (options.first || (found >= FINDINGS_MAX && !options.keep_going))
 			atomic_store(&board->next, options.schedules);
 		fflush(stdout);

@@ -110,10 +110,14 @@ static const char *split(const char *path, int *rank)
 	return path + at;
 }
 
-static int open_played(int rank, const char *rest)
+static int open_played(int rank, const char *rest, int flags)
 {
 	char name[PATH_BYTES];
 	int tid;
+	if (strncmp(rest, "fd/", 3) == 0 && !scheduler_is_killed(rank)) {
+		snprintf(name, sizeof name, "/proc/self/%s", rest);
+		return __real_open64(name, flags);
+	}
 	const struct thread *thread =
 		sscanf(rest, "task/%d/%127s", &tid, name) == 2 ? find_thread(rank, tid) : NULL;
 	if (strcmp(rest, "stat") == 0)
@@ -137,7 +141,7 @@ int __wrap_open64(const char *path, int flags, ...)
 	if (rank < 0 || strcmp(rest, "maps") == 0)
 		return __real_open64(path, flags, mode);
 	scheduler_point(PLACE, "looks at a process");
-	return open_played(rank, rest);
+	return open_played(rank, rest, flags);
 }
 
 /* ---- the folder of threads ---- */

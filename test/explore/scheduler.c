@@ -19,8 +19,7 @@ enum {
 	CHANGES_MAX = 6,   /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
-/* So long, in virtual time, nothing of the program has come to its end: whoever was to be told has not been. */
-static const uint64_t hang_ns = UINT64_C(1500000000);
+static const uint64_t patience_ns = UINT64_C(1500000000);
 
 struct scheduler scheduler;
 _Thread_local struct thread *scheduler_self;
@@ -142,7 +141,7 @@ static void wake_late(void)
 static bool is_stuck(void)
 {
 	return scheduler.policy != SCHEDULER_IN_TURN &&
-	       scheduler.now_ns - scheduler.progress_ns > hang_ns;
+	       scheduler.now_ns - scheduler.progress_ns > scheduler.patience_ns;
 }
 
 /* Nobody is ready: on to the next deadline. */
@@ -154,6 +153,11 @@ static void jump(void)
 	if (scheduler.now_ns < scheduler.next_deadline_ns)
 		scheduler.now_ns = scheduler.next_deadline_ns;
 	wake_late();
+}
+
+void scheduler_patience(uint64_t ns)
+{
+	scheduler.patience_ns = ns;
 }
 
 void scheduler_progress(void)
@@ -445,6 +449,7 @@ enum scheduler_end scheduler_run(scheduler_main *main, void *data)
 	static struct spawned spawned;
 	spawned = (struct spawned){main, data};
 	scheduler.now_ns = begin_ns;
+	scheduler.patience_ns = patience_ns;
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
 	if (pthread_key_create(&last_key, leave))
 		abort();

@@ -13,6 +13,8 @@ enum { SUBJECT_SETTINGS = 256 };
 /* What the seed has decided before any rank opens its group. */
 struct subject_plan {
 	int ranks;
+	char name[96];     /* which of its sort it is, in a word; may be empty */
+	bool opens_itself; /* `world` is NULL, and the schedule is drawn from the first call on */
 	char settings[SUBJECT_SETTINGS]; /* "NAME=VALUE NAME=VALUE…" for the environment, over those of the driver */
 };
 
@@ -28,6 +30,9 @@ struct subject {
 	/* Prints the program. */
 	void (*show)(void);
 };
+
+/* Where ranks that open their groups themselves meet. */
+const char *subject_rendezvous(void);
 
 extern const struct subject *const subjects[];
 extern const size_t subject_count;

@@ -5,6 +5,7 @@
 
 #include "subject.h"
 
-extern const struct subject subject_pairs, subject_programs, subject_planted, subject_killed;
+extern const struct subject subject_pairs, subject_programs, subject_planted, subject_killed,
+	subject_ranks;
 
 #endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The tests of test/ranks as programs: each is run as if its ranks were processes, under drawn schedules, opening
+ * and closing included. What stands here takes the place of their runner. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../ranks/runner.h"
+#include "scheduler.h"
+#include "subjects.h"
+
+enum { RANKS_MAX = 4 };
+
+static struct {
+	const struct runner_test *test;
+	int ranks, met, ended;
+	char name[96], rendezvous[64];
+	struct runner_shared shared;
+	struct runner_rank selves[RANKS_MAX];
+} drawn;
+
+/* These take too long one point at a time: many sizes, many messages, or a wait for real time. */
+static const char *const too_long[] = {
+	"shapes", "many",        "large",   "huge",   "long_",   "idle",      "thousand",
+	"random", "all_at_once", "measure", "signal", "handler", "interrupt", "slow",
+};
+
+static bool is_wanted(const struct runner_test *test)
+{
+	if (test->processes_only || test->killed || test->nightly || test->random ||
+	    test->ends != RUNNER_PASS)
+		return false;
+	for (size_t i = 0; i < sizeof too_long / sizeof too_long[0]; i++)
+		if (strstr(test->name, too_long[i]))
+			return false;
+	return (test->ranks & (RUNNER_RANKS(2) | RUNNER_RANKS(3) | RUNNER_RANKS(4))) != 0;
+}
+
+static uint64_t next(uint64_t *random, uint64_t limit)
+{
+	*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (*random >> 33) % limit;
+}
+
+static void draw(uint64_t seed, struct subject_plan *plan)
+{
+	const char *only = getenv("EXPLORE_TEST"); /* part of a name: for looking closer */
+	do {
+		drawn.test = &runner_tests[next(&seed, runner_test_count)];
+	} while (!is_wanted(drawn.test) || (only && !strstr(drawn.test->name, only)));
+	do {
+		drawn.ranks = 2 + (int)next(&seed, RANKS_MAX - 1);
+	} while (!(drawn.test->ranks >> drawn.ranks & 1));
+	plan->ranks = drawn.ranks;
+	plan->opens_itself = true;
+	snprintf(plan->settings, sizeof plan->settings, "LOCKSTEP_LOOK_MS=1000 %s",
+		 drawn.test->setting ? drawn.test->setting : "");
+	snprintf(drawn.name, sizeof drawn.name, "%s/%d", drawn.test->name, drawn.ranks);
+	memcpy(plan->name, drawn.name, sizeof plan->name);
+	for (int r = 0; r < drawn.ranks; r++)
+		drawn.selves[r] = (struct runner_rank){.rank = r,
+						       .size = drawn.ranks,
+						       .threads = true,
+						       .seed = seed,
+						       .name = drawn.name,
+						       .shared = &drawn.shared};
+}
+
+static void run(int rank, ls_group *world)
+{
+	(void)world;
+	drawn.selves[rank].rendezvous = subject_rendezvous();
+	scheduler_patience(UINT64_C(60000000000)); /* tests with time limits wait for them */
+	drawn.test->run(&drawn.selves[rank]);
+	drawn.ended++;
+}
+
+static void judge(void)
+{
+	if (drawn.ended != drawn.ranks)
+		scheduler_fail("%d ranks of %s have come to their end", drawn.ended, drawn.name);
+}
+
+static void show(void)
+{
+	printf("%s, with %s\n", drawn.name,
+	       drawn.test->setting ? drawn.test->setting : "no settings");
+}
+
+const struct subject subject_ranks = {
+	.name = "ranks", .weight = 1, .draw = draw, .run = run, .judge = judge, .show = show};
+
+/* ---- in place of runner.c ---- */
+
+ls_group *runner_open(const struct runner_rank *self)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .timeout_ms = RUNNER_TIMEOUT_MS,
+					   .rank = self->rank,
+					   .world_size = self->size,
+					   .rendezvous = self->rendezvous};
+	ls_group *group;
+	OK(ls_group_open(&options, &group));
+	return group;
+}
+
+void runner_meet(const struct runner_rank *self)
+{
+	int round = drawn.met / self->size + 1;
+	scheduler_store(&drawn.met, drawn.met + 1);
+	scheduler_await(&drawn.met, round * self->size, UINT64_MAX);
+	scheduler_progress();
+}
+
+void runner_ready(const struct runner_rank *self, ls_group *group)
+{
+	OK(ls_barrier(group, NULL));
+	runner_meet(self);
+}
+
+void runner_note(const struct runner_rank *self, const char *format, ...)
+{
+	(void)self, (void)format;
+}
+
+void runner_fail(const char *file, int line, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	scheduler_fail("%s: %s:%d: %s", drawn.name, file, line, text);
+}
+
+void runner_expect(const char *file, int line, const char *call, ls_status status,
+		   ls_status expected)
+{
+	scheduler_progress();
+	if (status != expected)
+		runner_fail(file, line, "%s is %s, not %s", call, ls_status_name(status),
+			    ls_status_name(expected));
+}
