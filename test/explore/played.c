@@ -190,7 +190,7 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 
 /* ---- who is at the other end of a socket ---- */
 
-enum { MEETINGS = 16, CALLERS = 256 };
+enum { MEETINGS = 256, CALLERS = 256 };
 
 /* An address at which a rank listens, and who has called there and has not been answered yet, in order. */
 struct meeting {
