@@ -40,13 +40,16 @@ const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank,
 	return NULL;
 }
 
-/* NULL: there is no such group, or no room, or it is there already. */
+/* NULL: there is no such group, or no room (*full), or it is there already. */
 static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
-					struct diagnose_rank *rank)
+					struct diagnose_rank *rank, bool *full)
 {
 	struct diagnose_group group = {0};
-	if (rank->group_count == DIAGNOSE_GROUP_MAX || diagnose_group_of(rank, id) ||
-	    !find_group(trace, id, &group))
+	*full = false;
+	if (diagnose_group_of(rank, id) || !find_group(trace, id, &group))
+		return NULL;
+	*full = rank->group_count == DIAGNOSE_GROUP_MAX;
+	if (*full)
 		return NULL;
 	rank->groups[rank->group_count] = group;
 	return &rank->groups[rank->group_count++];
@@ -54,7 +57,7 @@ static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t
 
 /* ---- before anything else ---- */
 
-enum { WANTED_MAX = DIAGNOSE_RANK_MAX };
+enum { WANTED_MAX = DIAGNOSE_RANK_MAX * WAIT_SLOT_MAX }; /* each thread waits in one */
 
 struct wanted {
 	int count;
@@ -88,10 +91,13 @@ void diagnose_copy_groups_first(const struct trace_view *const *traces, struct d
 			want_waiting(traces[r], &wanted);
 	for (int r = 0; r < job->size; r++)
 		for (int i = 0; traces[r] && i < wanted.count; i++) {
+			bool full;
 			struct diagnose_group *group =
-				add_group(traces[r], wanted.ids[i], &job->ranks[r]);
+				add_group(traces[r], wanted.ids[i], &job->ranks[r], &full);
 			if (group)
 				group->closed = group->state == TRACE_GROUP_CLOSED;
+			/* Whether a wait in it is about to end is not known. */
+			job->ranks[r].incomplete |= full;
 		}
 }
 
@@ -106,11 +112,12 @@ void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_r
 		now.closed = group->closed;
 		*group = now;
 	}
+	bool full;
 	for (uint32_t i = 0; i < rank->record_count; i++)
-		add_group(trace, rank->records[i].record.group, rank);
+		add_group(trace, rank->records[i].record.group, rank, &full);
 	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++)
 		add_group(trace, atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed),
-			  rank);
+			  rank, &full);
 }
 
 void diagnose_translate(const struct trace_view *trace, int size, struct diagnose_record *record)

@@ -24,7 +24,7 @@
 enum {
 	DIAGNOSE_RANK_MAX = 64,
 	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that are looked at */
-	DIAGNOSE_GROUP_MAX = 16,  /* groups of a rank that are looked at */
+	DIAGNOSE_GROUP_MAX = 64,  /* groups of a rank that are looked at */
 	DIAGNOSE_MESSAGE_MAX = 32,
 	DIAGNOSE_SITE_BYTES = 96,
 	DIAGNOSE_TEXT_BYTES = 2048,

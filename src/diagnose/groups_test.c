@@ -249,6 +249,25 @@ static void peers_are_translated(void **state)
 	assert_null(diagnose_find_group(world->job, 1077));
 }
 
+/* All groups that are waited in are looked at; of a rank that is in more of them than there is room for nothing is
+ * proved. */
+static void many_groups_are_waited_in(void **state)
+{
+	struct world *world = *state;
+	static const uint8_t members[] = {2, 0};
+	for (int i = 0; i < DIAGNOSE_GROUP_MAX + 1; i++) {
+		struct trace_membership membership = {
+			.id = 1000 + (uint32_t)i, .size = 2, .members = members};
+		struct wait_slot_body body = wait_for(1, 2);
+		trace_group_fill(&world->traces[0], 1 + i, &membership);
+		body.group = membership.id;
+		assert_false(collect(world, 0)->incomplete);
+		publish(world, i / WAIT_SLOT_MAX, i % WAIT_SLOT_MAX, &body);
+	}
+	assert_true(collect(world, 0)->incomplete);
+	assert_false(world->job->ranks[1].incomplete);
+}
+
 /* Whether a group has failed, or is being explained, is read where its members say. */
 static void how_a_wait_ends(void **state)
 {
@@ -317,6 +336,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(how_a_wait_ends, open_world, close_world),
 		cmocka_unit_test_setup_teardown(what_is_closed_late, open_world, close_world),
 		cmocka_unit_test_setup_teardown(peers_are_translated, open_world, close_world),
+		cmocka_unit_test_setup_teardown(many_groups_are_waited_in, open_world, close_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
