@@ -115,9 +115,13 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
 
 /* Leaves and frees the group. Local: it waits for nobody, and peers that still need this rank get
  * LS_PEER_LEFT. Frees all memory of ls_alloc, if it is the group of ls_group_open, which is closed last;
- * groups made from it that are still open are closed with it. No other thread may be inside a call on the group.
- * Says on standard error which messages nobody will receive any more; with the setting CHECK the group fails for that
- * with LS_ABORTED. NULL is allowed. */
+ * groups made from it that are still open are closed with it, and a warning names them. No other thread may be
+ * inside a call on the group. Says on standard error which messages nobody will receive any more; with the setting
+ * CHECK the group fails for that with LS_ABORTED. NULL is allowed.
+ * Collectives of this rank that other members have called differently, or one that it has called more or less often,
+ * are found here at the latest, though all calls have returned LS_OK: members that are still in the group get
+ * LS_MISMATCH or LS_PEER_LEFT; the others are told on standard error, and by the exit status of `lockstep run`. Who
+ * wants a status ends with ls_barrier. */
 LS_EXPORT void ls_group_close(ls_group *group);
 
 /* Closes the group with LS_ABORTED on all ranks; their blocked calls return at once. From any thread,

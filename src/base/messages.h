@@ -183,6 +183,9 @@ const struct message_help *message_help_find(const char *id);
 		"the group is closed while %ld operation%s under way: %s%s; %s given up"
 #define MESSAGE_GROUP_LOST \
 	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
+#define MESSAGE_GROUP_LEFT_OPEN                 \
+	"LS-GROUP-LEFT-OPEN", SETTING_LOG_WARN, \
+		"the group of all ranks is closed while %d other group%s open: %s%s"
 #define MESSAGE_GROUP_BUFFERED                                                                                      \
 	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                      \
 		"%s before %s (tag %d, received at %s): this goes well only because the messages are short enough " \
@@ -260,6 +263,10 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_RUN_WITNESS \
 	"LS-RUN-WITNESS", SETTING_LOG_WARN, "no memory to keep the state of the ranks"
 #define MESSAGE_RUN_FAILED "LS-RUN-FAILED", SETTING_LOG_ERROR, "%s"
+#define MESSAGE_RUN_AT_CLOSE                                                                        \
+	"LS-RUN-AT-CLOSE", SETTING_LOG_ERROR,                                                       \
+		"all ranks exited with 0, but when rank %d closed a group it found that something " \
+		"had gone wrong in it; its report stands above"
 #define MESSAGE_RUN_TIMEOUT "LS-RUN-TIMEOUT", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RUN_SNAPSHOT                  \
 	"LS-RUN-SNAPSHOT", SETTING_LOG_ERROR, \

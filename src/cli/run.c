@@ -260,7 +260,8 @@ const struct cli_command cli_run_command = {
 		"\n"
 		"exit status: 0 if all ranks returned 0, else that of the rank that failed first (128 +\n"
 		"the signal that ended it); 124 after --timeout; 126 if PROGRAM cannot be run, 127 if\n"
-		"there is none; 2 for a wrong command line; 1 if the job could not be started.\n"
+		"there is none; 2 for a wrong command line; 1 if the job could not be started, or if a\n"
+		"rank found only when it closed a group that something had gone wrong in it.\n"
 		"\n"
 		"After a failure the state of all ranks is kept in DIR or $TMPDIR or /tmp, for\n"
 		"lockstep diagnose FILE.\n",

@@ -137,6 +137,19 @@ static void end_text(const struct run_job *job, char *out, size_t bytes)
 	others_text(job, out, bytes);
 }
 
+/* A rank that has found out only when it closed a group, with no call to return it, that it had failed; -1: none. */
+static int find_unreturned(const struct run_job *job)
+{
+	struct trace_report report;
+
+	for (int rank = 0; job->view && rank < job->view->size; rank++)
+		if (job->view->ranks[rank].trace.header &&
+		    trace_read_report(&job->view->ranks[rank].trace, &report) &&
+		    atomic_load(&report.unreturned))
+			return rank;
+	return -1;
+}
+
 static void write_snapshot(struct run_job *job, const char *ended)
 {
 	char path[PATH_BYTES];
@@ -174,6 +187,19 @@ static void report_failure(struct run_job *job)
 		MESSAGE_SAY(MESSAGE_RUN_TIMEOUT, text);
 	else
 		MESSAGE_SAY(MESSAGE_RUN_FAILED, text);
+	write_snapshot(job, text);
+}
+
+/* All ranks have exited with 0. */
+static void report_unreturned(struct run_job *job, int rank)
+{
+	char text[CLI_ENDED_BYTES];
+
+	snprintf(text, sizeof text, "all ranks exited with 0, but something had gone wrong");
+	cli_watch_freeze(job);
+	if (job->report)
+		cli_report_explain(job->report);
+	MESSAGE_SAY(MESSAGE_RUN_AT_CLOSE, rank);
 	write_snapshot(job, text);
 }
 
@@ -225,9 +251,14 @@ static void write_trace(struct run_job *job, bool ended_well)
 int cli_end_report(struct run_job *job)
 {
 	int status = exit_status(job);
+	int unreturned = status == 0 ? find_unreturned(job) : -1;
 
 	if (status != 0)
 		report_failure(job);
+	if (unreturned >= 0) {
+		report_unreturned(job, unreturned);
+		status = CLI_FAILED;
+	}
 	if (job->trace_fd >= 0)
 		write_trace(job, status == 0);
 	if (job->phases)

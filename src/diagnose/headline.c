@@ -81,6 +81,12 @@ struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
 	if (part.since_ns && (!culprit || verdict->cause == DIAGNOSE_DEADLOCK ||
 			      verdict->cause == DIAGNOSE_MISMATCH))
 		return part;
+	/* Nobody has waited for it: it has left before a collective, after the one before that. */
+	if (culprit && verdict->cause == DIAGNOSE_LEFT && verdict->seq && !verdict->record) {
+		like = diagnose_collective_at(rank, verdict->group, verdict->seq - 1);
+		if (like)
+			return (struct diagnose_part){like, 0};
+	}
 	like = diagnose_newest_like(rank,
 				    culprit && witness_record(job, verdict)
 					    ? &witness_record(job, verdict)->record
@@ -97,6 +103,30 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 {
 	return a && b && diagnose_is_collective(&a->record) && a->record.kind == b->record.kind &&
 	       a->record.group == b->record.group && a->record.seq == b->record.seq;
+}
+
+/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it, or nothing: those who called it
+ * have gone on, as they needed nothing of who left. */
+static void write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
+			 const struct diagnose_verdict *verdict)
+{
+	const struct diagnose_record *first = NULL;
+	uint64_t callers = 0;
+	for (int r = 0; verdict->cause == DIAGNOSE_LEFT && verdict->seq && r < job->size; r++) {
+		const struct diagnose_record *record =
+			diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
+		if (!record || verdict->culprits & diagnose_bit(r))
+			continue;
+		callers |= diagnose_bit(r);
+		first = first ? first : record;
+	}
+	if (!first)
+		return;
+	diagnose_write(writer, " but ");
+	diagnose_write_ranks(writer, callers);
+	diagnose_write(writer, " called ");
+	diagnose_write_operation(writer, first);
+	diagnose_write_site(writer, first);
 }
 
 /* " while ranks 0 and 1 wait in all-reduce #58, called from a.c:10", or nothing. */
@@ -117,8 +147,10 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_jo
 		together |= diagnose_bit(r);
 		same_site &= !strcmp(record->site, other->site);
 	}
-	if (!together)
+	if (!together) {
+		write_called(writer, job, verdict);
 		return;
+	}
 	diagnose_write(writer, " while ");
 	diagnose_write_ranks(writer, together);
 	diagnose_write(writer, diagnose_count_ranks(together) == 1 ? " waits" : " wait");

@@ -375,12 +375,17 @@ static void leave(struct engine *engine, struct engine_op *op)
 	transport_wake_all(team);
 }
 
-/* Setting BLOCKING: until all have finished it. A rank in which it failed says so too, but only after the
- * cause was set. */
+/* Setting BLOCKING: until all have finished it, and it was the same on all, also on those that this rank needs
+ * nothing of. A rank in which it failed says so too, but only after the cause was set. */
 static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
+			return ENGINE_FAILED;
+	if (op->word_count > 0)
+		return ENGINE_BLOCKED;
 	for (int q = 0; q < team->size; q++) {
 		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
@@ -405,7 +410,9 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 	 * entered first and then look at the cause. So it waits for me, or I stop here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
-	return ENGINE_DONE;
+	/* Likewise one who closes the group: so he sees what I have entered, or I see that he does. */
+	const struct transport_area *mine = transport_member(engine->team, engine->team->rank);
+	return atomic_load(&mine->closing) ? engine_end_check(engine, op) : ENGINE_DONE;
 }
 
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)

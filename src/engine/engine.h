@@ -271,6 +271,22 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 
+/* ---- the end: see end.c ---- */
+
+/* What two members have not done alike. */
+struct engine_difference {
+	ls_status status; /* LS_MISMATCH; LS_PEER_LEFT: member `one` has closed the group after fewer than `other` */
+	int one, other; /* members */
+	uint64_t seq;   /* the collective that differs, or that is missing */
+};
+/* This rank closes the group, after `seq` collectives which are all over: says so to all members. */
+void engine_end_tell(struct engine *engine, uint64_t seq);
+/* And then looks for a member whose collectives differ, as far as they have come; true if there is one. gone: bit q
+ * set if peer q is dead, or has left; such a one counts only if it has told how it ended. This rank must not have
+ * left yet. */
+bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone,
+			struct engine_difference *out);
+
 /* ---- sends and receives: see mailbox.h ---- */
 
 /* A send of `bytes` that is over at once: true, it lies with the peer. Of a call that blocks, or not; record: its

@@ -35,6 +35,12 @@ static inline uint64_t engine_common_count(const struct engine_op *op)
 	return op->call.recv_counts ? 0 : op->call.count;
 }
 
+/* ---- end.c ---- */
+
+/* A collective that has just been published, once somebody has begun to close the group: whether those who do have
+ * called the same. */
+enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op);
+
 /* ---- window.c ---- */
 
 /* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are where the

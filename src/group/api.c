@@ -5,7 +5,7 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
-#include "group_private.h"
+#include "ending.h"
 
 static const uint8_t dtype_bytes[] = {
 #define X(name, value, bytes, text) [value] = bytes,
@@ -93,7 +93,10 @@ ls_status group_check(const char *call, ls_group *group)
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	group_gone_tell(group);
-	return group_cause_status(group);
+	ls_status status = group_cause_status(group);
+	if (status != LS_OK)
+		group_ending_note(group);
+	return status;
 }
 
 ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,

@@ -178,6 +178,7 @@ struct group_world {
 	struct group_watch watch;
 	struct group_points points;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
+	_Atomic uint64_t failures; /* groups that this rank knows to have failed, closed or not */
 	/* Every group object is in one of these. An object keeps its area in the segment for ever. */
 	struct lock_group lock;
 	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
@@ -201,7 +202,11 @@ struct ls_group {
 	uint32_t id, parent;       /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
-	_Atomic bool explains; /* a thread of mine has begun to work out the cause */
+	_Atomic bool explains;    /* a thread of mine has begun to work out the cause */
+	_Atomic bool has_failed;  /* it is counted in the world's failures */
+	uint64_t failures_before; /* these when it was opened */
+	uint64_t site; /* who made it: a call site, and a label's id, as in struct trace_record */
+	uint32_t label;
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
@@ -409,7 +414,8 @@ ls_status group_exchange(ls_group *parent, struct group_circle *circle, const vo
 
 /* Who is in a group, as all its members know it. */
 struct group_making {
-	uint32_t id, parent, timeout_ms;
+	uint32_t id, parent, timeout_ms, label;
+	uint64_t site;
 	int rank, size;
 	uint8_t members[PLAN_SIZE_MAX]; /* world ranks */
 	uint16_t areas[PLAN_SIZE_MAX];  /* that each has taken for it */

@@ -43,7 +43,8 @@ static void tell(ls_group *group, int from, int to, int count, const struct mail
 		return;
 	snprintf(reason, sizeof reason, "it closed the group, and nobody has received %s", text);
 	ls_status status = ls_group_abort(group, reason);
-	(void)status; /* the launcher learns it, and who is still in the group */
+	(void)status; /* who is still in the group learns it, and the launcher */
+	trace_report_unreturned(&group->world->trace, group->id);
 }
 
 void group_lost_tell(ls_group *group)

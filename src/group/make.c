@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "ending.h"
 #include "points.h"
 #include "tell.h"
 
@@ -180,6 +181,10 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	group->rank = making->rank;
 	group->size = making->size;
 	group->timeout_ms = making->timeout_ms;
+	group->site = making->site;
+	group->label = making->label;
+	group->failures_before = atomic_load(&world->failures);
+	atomic_store(&group->has_failed, false);
 	atomic_store(&group->explains, false);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	for (int q = 0; q < making->size; q++)
@@ -238,6 +243,10 @@ void group_leave(struct ls_group *group)
 	struct group_world *world = group->world;
 	end_operations(group);
 	group_lost_tell(group);
+	if (group->id == GROUP_WORLD_ID)
+		atomic_store(&world->trace.header->left_ns, clock_now_ns());
+	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
+	group_ending_compare(group);
 	lock_group_acquire(&world->lock);
 	struct ls_group **at = &world->open;
 	while (*at && *at != group)
@@ -246,9 +255,6 @@ void group_leave(struct ls_group *group)
 		*at = group->next;
 	lock_group_release(&world->lock);
 	_Atomic uint64_t *left = &transport_member(&group->team, group->rank)->left;
-	if (group->id == GROUP_WORLD_ID)
-		atomic_store(&world->trace.header->left_ns, clock_now_ns());
-	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
 	for (int q = 0; q < group->size; q++) {

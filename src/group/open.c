@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "engine/table.h"
+#include "ending.h"
 #include "points.h"
 
 /* Arguments of ls_group_open after defaults. */
@@ -316,10 +317,12 @@ void ls_group_close(ls_group *group)
 	if (world->fork_generation != fork_generation())
 		return; /* a child has no arena, no watch, and nothing of its own to give back */
 	bool all = group->id == GROUP_WORLD_ID;
-	if (all)
+	if (all) {
+		group_ending_say_open(world);
 		group_leave_all(world);
-	else if (group_cause_status(group) != LS_OK) /* the program knows, and the job goes on */
+	} else if (group_cause_status(group) != LS_OK) { /* the program knows, and the job goes on */
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
+	}
 	group_leave(group);
 	if (all)
 		world_close(world);

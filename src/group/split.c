@@ -237,6 +237,8 @@ static void begin(struct request *request, const char *call, ls_group *parent, e
 	request->members = 0;
 	request->short_of_memory = false;
 	request->making.size = 0;
+	request->making.site = (uint64_t)(uintptr_t)site;
+	request->making.label = 0;
 }
 
 ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
@@ -456,9 +458,11 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 		return group_bad(call, "ranks", parent->rank, "a list with the rank that calls");
 	uint32_t timeout_ms = options.timeout_ms;
 	options.timeout_ms = 0; /* that is the new group's, and not of the messages */
-	if (!options.label)
-		options.label = call;
 	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	if (options.label)
+		request.making.label = trace_label(&parent->world->trace, options.label);
+	else
+		options.label = call;
 	status = meet(&request, &list, &options);
 	if (status != LS_OK)
 		return status;

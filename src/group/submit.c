@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "group_private.h"
+#include "ending.h"
 
 const struct group_pause group_no_pause = {.at_ns = CLOCK_NEVER};
 
@@ -137,6 +137,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 {
 	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
 	ls_status status = group_op_fail(op, reason, peer, needs);
+	group_ending_note(op->group);
 	if (has_begun(op) && !retreat(op->group, &op->engine))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	trace_end(&op->group->world->trace, op->engine.record, status);

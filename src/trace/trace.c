@@ -198,6 +198,7 @@ static void write_report(struct trace_report *report, uint32_t group, ls_status 
 {
 	atomic_store_explicit(&report->status, 0, memory_order_release);
 	report->group = group;
+	atomic_store_explicit(&report->unreturned, 0, memory_order_relaxed);
 	report->blamed = blamed;
 	report->operation = operation;
 	snprintf(report->text, sizeof report->text, "%s", text);
@@ -215,6 +216,16 @@ void trace_report(struct trace *trace, uint32_t group, ls_status status, int bla
 		write_report(report, group, status, blamed, operation, text);
 	else if (status == LS_OK && mine)
 		atomic_store_explicit(&report->status, 0, memory_order_release);
+	lock_trace_release(&trace->lock);
+}
+
+void trace_report_unreturned(struct trace *trace, uint32_t group)
+{
+	struct trace_report *report = &trace->header->report;
+	lock_trace_acquire(&trace->lock);
+	if (atomic_load_explicit(&report->status, memory_order_relaxed) != 0 &&
+	    report->group == group)
+		atomic_store_explicit(&report->unreturned, 1, memory_order_release);
 	lock_trace_release(&trace->lock);
 }
 

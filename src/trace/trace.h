@@ -183,7 +183,8 @@ struct trace_report {
 	int32_t blamed;          /* a world rank, or -1 */
 	uint64_t operation;
 	uint32_t group; /* its id */
-	uint32_t reserved;
+	/* 1: found when the owner closed the group, so that no call of its own has returned it. */
+	_Atomic uint32_t unreturned;
 	char text[TRACE_REPORT_BYTES];
 };
 
@@ -298,6 +299,8 @@ uint32_t trace_label(struct trace *trace, const char *text);
  * concerns that one. */
 void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
 		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
+/* What is kept on the group, if anything is, has been returned by no call of the owner. */
+void trace_report_unreturned(struct trace *trace, uint32_t group) LOCK_AVOIDS(trace);
 
 /* Entry `at` < TRACE_GROUP_MAX of the table of groups, filled; nothing has been entered yet. The entry's last
  * group is closed. */

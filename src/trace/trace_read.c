@@ -293,6 +293,8 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 	out->blamed = __atomic_load_n(&report->blamed, __ATOMIC_RELAXED);
 	out->operation = read_once(&report->operation);
 	out->group = __atomic_load_n(&report->group, __ATOMIC_RELAXED);
+	atomic_init(&out->unreturned,
+		    atomic_load_explicit(&report->unreturned, memory_order_relaxed) == 1);
 	memcpy(out->text, report->text, sizeof(out->text));
 	out->text[sizeof(out->text) - 1] = '\0';
 	return true;

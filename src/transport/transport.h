@@ -115,6 +115,11 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t left;
 	/* Threads of the rank that sleep in this group: whoever leaves has to wake only them. */
 	_Atomic uint32_t asleep;
+	/* How the rank's collectives of the group ended, stored when it closes it and before `left`: 1 + how many
+	 * there were, 0 before; stored first, the `history` that one more would have had. */
+	_Atomic uint64_t ended, history;
+	/* Members that have stored theirs: raised by each of them, before it looks how far this rank has come. */
+	_Atomic uint64_t closing;
 	/* Used in member 0's area only, written by anybody: who works out the first cause (world rank + 1),
 	 * whose report holds (world rank + 1), when somebody last looked. */
 	_Alignas(64) _Atomic uint64_t claim;

@@ -2,12 +2,14 @@
  * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
  * one rank does something else: ranks_demo [--rounds N] [--linger] [--phases] [--messages] [--pairs] [FAULT RANK
  * ROUND]. Rounds count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,30 @@ static ls_status send_in_a_circle(ls_group *group)
 	ls_status status = ls_send(group, &value, 1, LS_FLOAT64, (rank + 1) % size, &options);
 	if (status == LS_OK)
 		status = ls_recv(group, &value, 1, LS_FLOAT64, (rank + size - 1) % size, &options);
+	return status;
+}
+
+/* All but `rank` give it something in a reduce, close the group and end; only then `rank` does. */
+static ls_status leave_out(ls_group *group, int rank, float *values)
+{
+	int64_t pid = getpid();
+	ls_status status = LS_OK;
+
+	if (ls_group_rank(group) != rank) {
+		status = ls_send(group, &pid, 1, LS_INT64, rank, NULL);
+		return status != LS_OK ? status
+				       : ls_reduce(group, values, values, 10, LS_FLOAT32, LS_SUM,
+						   rank, NULL);
+	}
+	for (int q = 0; status == LS_OK && q < ls_group_size(group); q++) {
+		if (q == rank)
+			continue;
+		status = ls_recv(group, &pid, 1, LS_INT64, q, NULL);
+		struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0),
+				     .events = POLLIN};
+		if (status == LS_OK && (end.fd < 0 || poll(&end, 1, -1) != 1))
+			exit(99);
+	}
 	return status;
 }
 
@@ -91,6 +117,8 @@ static ls_status one_round(ls_group *group, const struct plan *plan, uint64_t ro
 	if (plan->fault && plan->round == round) {
 		if (strcmp(plan->fault, "circle") == 0)
 			return receive_in_a_circle(group);
+		if (strcmp(plan->fault, "missing") == 0)
+			return leave_out(group, plan->rank, values);
 		if (plan->rank == ls_group_rank(group) &&
 		    misbehave(group, plan->fault, values, &status))
 			return status;
@@ -207,6 +235,8 @@ int main(int argc, char **argv)
 	if (plan.pairs && number < 2)
 		plan.fault = NULL;
 	int result = loop(pair, &plan);
+	if (pair != group && result == 0)
+		ls_group_close(pair);
 	ls_group_close(group);
 	return result;
 }

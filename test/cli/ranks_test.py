@@ -347,6 +347,21 @@ def test_mismatch():
     equal(found['verdict']['operation'], 6)
 
 
+def test_difference_that_no_call_returns():
+    """All ranks exit with 0: only the launcher can still say so."""
+    status, out, errors, found, text = fails('--rounds', 6, 'missing', 2, 6)
+    said = r'rank 2 finished after all-reduce #5 but ranks 0, 1 and 3 called reduce #6, called from ranks_demo.c:\d+'
+    equal((status, 'failed' in out), (1, False))
+    matches(r'(?m)^\[2\] ' + said, errors)
+    matches(r'all ranks exited with 0, but when rank 2 closed a group .* \[LS-RUN-AT-CLOSE\]', errors)
+    equal((errors.count('[LS-VERDICT]'), errors.count('LS-RUN-FAILED')), (1, 0))
+    verdict = found['verdict']
+    equal((verdict['published'], verdict['status'], verdict['blamed'], verdict['operation']),
+          (True, 'LS_PEER_LEFT', 2, 6))
+    matches('all ranks exited with 0, but something had gone wrong', found['ended'])
+    matches('failed with LS_PEER_LEFT:\n    ' + said, text)
+
+
 def test_circle():
     status, _, _, found, _ = fails('circle', 0, 6, ranks=3)
     equal((status, found['verdict']['status']), (1, 'LS_DEADLOCK'))

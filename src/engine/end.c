@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The last collectives of a group. Who looks at a peer's header finds what differs, but a rank that only gives looks
+ * at nobody's, and after the last collective nobody looks any more. So whoever closes a group says how many it ran,
+ * with a hash of them, and looks how far the others are; and whoever enters a collective, or closes the group in
+ * its turn, looks at those who have said so.
+ *
+ *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
+ *   enters:  entry                           look at my closing, then at ended of q
+ *
+ * All sequentially consistent, so of any two members the later one sees the other. Nobody has left before he has
+ * looked, and an area is made anew only once all have: what is looked at is of this group. Nobody waits. Model:
+ * test/model/ending.pml. */
+#include "engine_private.h"
+
+void engine_end_tell(struct engine *engine, uint64_t seq)
+{
+	const struct transport_team *team = engine->team;
+	struct transport_area *mine = transport_member(team, team->rank);
+	atomic_store(&mine->history, engine->history);
+	atomic_store(&mine->ended, seq + 1);
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank)
+			atomic_fetch_add(&transport_member(team, q)->closing, 1);
+}
+
+/* Collective `seq` as member `rank` has entered it; NULL: it has not, or its slot holds another one. */
+static const struct transport_entry *find_entry(const struct engine *engine, int rank, uint64_t seq)
+{
+	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
+	uint64_t signal = atomic_load(&entry->signal);
+	return seq > 0 && signal >= transport_signal(seq, 0) && signal < transport_signal(seq + 1, 0)
+		       ? entry
+		       : NULL;
+}
+
+static bool same_entry(const struct transport_entry *a, const struct transport_entry *b)
+{
+	return a->signature == b->signature && a->count == b->count && a->history == b->history;
+}
+
+/* Member `one` has closed the group after `seq` collectives with this history, and `other` has entered one more: so
+ * up to there they are alike, or not. */
+static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_t history,
+		     int other, struct engine_difference *out)
+{
+	const struct transport_entry *more = find_entry(engine, other, seq + 1);
+	bool alike = !more || more->history == history;
+	*out = (struct engine_difference){.status = alike ? LS_PEER_LEFT : LS_MISMATCH,
+					  .one = one,
+					  .other = other,
+					  .seq = alike ? seq + 1 : seq};
+}
+
+/* A peer that is still inside compares what it enters from now on by itself. So it is its newest collective that
+ * counts, if that is my last one or the one behind; it cannot have come further. */
+static bool differs(const struct engine *engine, uint64_t seq, int peer,
+		    struct engine_difference *out)
+{
+	int me = engine->team->rank;
+	const struct transport_area *area = transport_member(engine->team, peer);
+	uint64_t ended = atomic_load(&area->ended), history = atomic_load(&area->history);
+	bool alike = true;
+	if (ended && ended - 1 < seq) {
+		one_more(engine, peer, ended - 1, history, me, out);
+		return true;
+	}
+	if (ended ? ended - 1 > seq : find_entry(engine, peer, seq + 1) != NULL) {
+		one_more(engine, me, seq, engine->history, peer, out);
+		return true;
+	}
+	if (ended) {
+		alike = history == engine->history;
+	} else {
+		const struct transport_entry *last = find_entry(engine, peer, seq);
+		const struct transport_entry *mine = last ? find_entry(engine, me, seq) : NULL;
+		alike = !mine || same_entry(mine, last);
+	}
+	if (!alike)
+		*out = (struct engine_difference){
+			.status = LS_MISMATCH, .one = me, .other = peer, .seq = seq};
+	return !alike;
+}
+
+bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone,
+			struct engine_difference *out)
+{
+	bool found = false;
+	for (int q = 0; q < engine->team->size; q++) {
+		struct engine_difference other;
+		bool asked =
+			!(gone >> q & 1) || atomic_load(&transport_member(engine->team, q)->ended);
+		if (q == engine->team->rank || !asked || !differs(engine, seq, q, &other))
+			continue;
+		/* Of several what was called differently: who is missing may follow from it. */
+		if (!found || (out->status == LS_PEER_LEFT && other.status == LS_MISMATCH))
+			*out = other;
+		found = true;
+	}
+	return found;
+}
+
+enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op)
+{
+	const struct transport_team *team = engine->team;
+	op->word_count = 0;
+	for (int q = 0; q < team->size; q++) {
+		uint64_t ended =
+			q == team->rank ? 0 : atomic_load(&transport_member(team, q)->ended);
+		if (ended && ended - 1 < op->seq)
+			return engine_fail(op, LS_PEER_LEFT, q);
+		if (ended && engine_step_check(engine, op, q) == ENGINE_FAILED)
+			return ENGINE_FAILED;
+	}
+	return ENGINE_DONE;
+}
