@@ -3,6 +3,7 @@
 
 import re
 import socket
+import sys
 
 import processes
 import pytest
@@ -176,6 +177,26 @@ for batch in range(3):
     ) in first.text
     # Whether rank 0 waits already, or is about to, is a matter of moments.
     assert "rank 0: waiting, in all-reduce #4" in first.text or "rank 0: outside, last was" in first.text
+
+
+@pytest.mark.parametrize("end", ["", "dist.destroy_process_group()\n"], ids=["exit", "destroy"])
+def test_the_last_broadcast_has_another_root(tmp_path, end):
+    """Each rank takes itself for the root, sends, and needs nobody: only the end of the group can tell."""
+    script = Script(
+        tmp_path,
+        f"""group = dist.new_group([0, 1])
+dist.all_reduce(torch.ones(1), group=group)
+dist.all_reduce(torch.ones(1))
+dist.broadcast(torch.ones(3), src=rank)  # a
+{end}""",
+    )
+    ended = processes.run(
+        [processes.program("lockstep"), "run", "-n", "2", sys.executable, str(script.path)], TMPDIR=str(tmp_path)
+    )
+    assert ended.code != 0, ended.text
+    assert "ranks 0 and 1 called broadcast #2 with different roots: rank 0 has 0, rank 1 has 1" in ended.text
+    assert f"called from {script.place('a')}" in ended.text
+    assert "LS-GROUP-LEFT-OPEN" not in ended.text
 
 
 # ---- ranks do not meet ----
