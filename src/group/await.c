@@ -147,14 +147,13 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 				uint64_t gone, const struct ls_op **which, int *peer)
 {
 	enum engine_need least = ENGINE_NEEDS_GONE;
-	*which = head;
-	if (head)
-		return group_gone_need(head, gone, peer);
+	*which = NULL;
+	*peer = -1;
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
 			continue;
 		int whom;
-		const struct ls_op *face = group_points_face(ops[i]);
+		const struct ls_op *face = group_points_stand_in(ops[i], head);
 		enum engine_need need = group_op_is_point(face) ? group_gone_need(face, gone, &whom)
 								: ENGINE_NEEDS_NOBODY;
 		if (*which && need >= least)
@@ -204,7 +203,7 @@ static ls_status wait_driving(struct group_world *world, struct group_drive *dri
 	int count = drive->word_count + 1;
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
-		show(drive->head ? drive->head : first, first, pause, drive->words, count);
+		show(group_points_stand_in(first, drive->head), first, pause, drive->words, count);
 	shown.partial = drive->partial;
 	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
@@ -218,7 +217,8 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 			  const struct group_pause *pause, struct group_lone *lone,
 			  ls_status *waited)
 {
-	ls_group *group = (drive->head ? drive->head : first_of(drive->ops, drive->count))->group;
+	ls_group *group =
+		group_points_stand_in(first_of(drive->ops, drive->count), drive->head)->group;
 	uint64_t gone = is_gone(*waited) ? group_gone_look(group) : group_gone_members(group);
 	uint64_t soon = CLOCK_NEVER;
 	int peer;
@@ -287,7 +287,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 			 const struct group_pause *pause, struct shown *shown)
 {
 	lock_group_acquire(&points->lock);
-	const struct ls_op *head = points->first;
+	const struct ls_op *head = group_points_first_send(points);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
 		const struct engine_op *own = &head->engine;
@@ -304,7 +304,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 	return begun;
 }
 
-/* The same of the operations themselves. */
+/* The same of the operations themselves, none of which, or not the first, waits for its turn. */
 static void look_at_own(ls_op *const *ops, int count, const struct group_lone *lone,
 			struct shown *shown)
 {
@@ -313,6 +313,9 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 	ls_group *group = shown->group;
 	uint64_t gone = group_gone_members(group);
 	shown->count = own_words(group, own, group_drive_own(&drive, group, own), shown->words);
+	/* What others of them wait for is not among these. */
+	for (int i = 0; i < count; i++)
+		shown->partial |= ops[i] && group_points_waits_turn(ops[i]);
 	if (gone)
 		leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
 }
@@ -321,7 +324,7 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct group_lone *lone)
 {
 	struct group_world *world = first_of(ops, count)->group->world;
-	if (!world->points.serial && !is_any_over(ops, count) &&
+	if (!group_points_waits_turn(first_of(ops, count)) && !is_any_over(ops, count) &&
 	    fail_without(ops, count, NULL, gone, lone))
 		group_points_call_driver(world);
 }
@@ -338,8 +341,9 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	int peer;
 	if (gone) /* no wait would tell of who is left out of it */
 		judge_resting(ops, count, gone, lone);
-	bool has_head = world->points.serial && look_at_head(&world->points, first, pause, &shown);
-	if (!world->points.serial)
+	bool waits_turn = group_points_waits_turn(first);
+	bool has_head = waits_turn && look_at_head(&world->points, first, pause, &shown);
+	if (!waits_turn)
 		look_at_own(ops, count, lone, &shown);
 	/* With nothing to show it is about to go on, and then there is something else to show. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(GROUP_SLICE_MS);
@@ -388,21 +392,4 @@ ls_status group_points_await(struct ls_op *const *ops, int count, const struct g
 			return LS_PENDING;
 	}
 	return LS_OK;
-}
-
-void group_points_quiet(ls_group *group)
-{
-	struct group_points *points = &group->world->points;
-	for (;;) {
-		lock_group_acquire(&points->lock);
-		struct ls_op *op = points->last;
-		if (op)
-			group_op_hold(op);
-		lock_group_release(&points->lock);
-		if (!op)
-			return;
-		ls_status status = group_points_await(&op, 1, &group_no_pause);
-		(void)status; /* the caller learns of a failure by its own operation */
-		group_op_let_go(op);
-	}
 }

@@ -39,20 +39,32 @@ const struct ls_op *group_points_face(const struct ls_op *op)
 	return part ? part : op;
 }
 
+bool group_points_waits_turn(const struct ls_op *op)
+{
+	const struct ls_op *face = group_points_face(op);
+	return op->group->world->points.serial && !face->is_batch && group_op_is_point(face) &&
+	       !atomic_load_explicit(&face->begun, memory_order_acquire);
+}
+
+const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head)
+{
+	return head && group_points_waits_turn(op) ? head : group_points_face(op);
+}
+
 int group_drive_own(const struct group_drive *drive, const ls_group *group,
 		    const struct engine_op **own)
 {
+	bool has_head = false;
 	int count = 0;
-	if (drive->head && (drive->head->group != group || group_op_is_over(drive->head)))
-		return 0;
-	if (drive->head) {
-		own[0] = &drive->head->engine;
-		return 1;
-	}
 	for (int i = 0; i < drive->count; i++) {
 		const struct ls_op *op = drive->ops[i];
-		if (op && op->group == group && group_op_is_point(op) && !group_op_is_over(op))
-			own[count++] = &group_points_face(op)->engine;
+		if (!op || !group_op_is_point(op) || group_op_is_over(op))
+			continue;
+		op = group_points_stand_in(op, drive->head);
+		if (op->group != group || (op == drive->head && (has_head || group_op_is_over(op))))
+			continue;
+		has_head |= op == drive->head;
+		own[count++] = &op->engine;
 	}
 	return count;
 }
@@ -167,7 +179,7 @@ struct ls_op *group_points_head(struct group_points *points)
 	if (!points->serial)
 		return NULL;
 	lock_group_acquire(&points->lock);
-	struct ls_op *head = points->first;
+	struct ls_op *head = group_points_first_send(points);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
@@ -192,7 +204,7 @@ void group_points_poll(const struct ls_op *op)
 	}
 	bool more = group_points_sweep(world);
 	struct ls_op *head = group_op_is_over(op) ? NULL : group_points_head(&world->points);
-	if (!group_op_is_over(op) && group_gone_poll(head ? head : op))
+	if (!group_op_is_over(op) && group_gone_poll(head && group_points_waits_turn(op) ? head : op))
 		more = group_points_sweep(world);
 	if (head)
 		group_op_let_go(head);

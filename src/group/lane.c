@@ -288,8 +288,6 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 {
 	ls_group *group = op->group;
 	ls_status status;
-	if (group->world->points.serial)
-		group_points_quiet(group);
 	if (take_fast(&group->lane, &op->engine.seq)) {
 		group_op_open(op, options, site);
 		if (!group_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
@@ -317,8 +315,6 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 	ls_status status = group_progress_start(group);
 	if (status != LS_OK)
 		return status;
-	if (group->world->points.serial)
-		group_points_quiet(group);
 	enqueue(op, options, site);
 	if (small && take_drive(&group->lane, op))
 		drive(group, op, &group->waiter, &at_once); /* wakes the progress thread if need be */

@@ -112,6 +112,12 @@ void group_point_warn(ls_group *group, uint64_t ranks, int tag, uint64_t index, 
 
 /* ---- the two ways ---- */
 
+/* Setting P2P=serial: a send waits for those before it. */
+static bool is_in_turn(const ls_group *group, const struct call *call)
+{
+	return group->world->points.serial && call->engine.kind == TRACE_SEND;
+}
+
 /* False: it has to be made an operation. */
 static bool may_be_short(ls_group *group, const struct call *call,
 			 const struct ls_op_options *options, bool blocks, struct group_short *out)
@@ -125,7 +131,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				    .blocks = blocks ||
 					      (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
-	       !call->block && !options->callback && !group->world->points.serial;
+	       !call->block && !options->callback && !is_in_turn(group, call);
 }
 
 /* message: NULL if it cannot be a short one. */
@@ -232,7 +238,7 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	}
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
-	if (!group->world->points.serial)
+	if (!is_in_turn(group, call))
 		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
 	status = run_beside(group, call, &options, NULL, &op);

@@ -13,7 +13,15 @@ static struct ls_op *op_of(struct engine_op *engine)
 
 /* ---- the list ---- */
 
-/* True: the caller begins it. With P2P=serial only the first one has begun, or is about to; the others are begun
+struct ls_op *group_points_first_send(struct group_points *points)
+{
+	struct ls_op *op = points->first;
+	while (op && op->engine.call.kind != TRACE_SEND)
+		op = op->next;
+	return op;
+}
+
+/* True: the caller begins it. With P2P=serial only the first send has begun, or is about to; the others are begun
  * by group_points_begin_next. */
 static bool add(struct group_points *points, struct ls_op *op)
 {
@@ -30,7 +38,8 @@ static bool add(struct group_points *points, struct ls_op *op)
 	points->agent_count += op->wants_agent;
 	points->eager_count += op->wants_eager;
 	op->listed = true;
-	bool begins = !points->serial || points->first == op;
+	bool begins = !points->serial || op->engine.call.kind != TRACE_SEND ||
+		      group_points_first_send(points) == op;
 	op->claimed = begins;
 	lock_group_release(&points->lock);
 	return begins;
@@ -55,12 +64,12 @@ static void take_out(struct group_points *points, struct ls_op *op)
 	lock_group_release(&points->lock);
 }
 
-/* The first one of the group, NULL: of any, that nobody has begun, which from now on is the caller's to begin, or to
- * end; held. */
+/* The first one of the group that nobody has begun, NULL: the send whose turn it is. From now on it is the caller's to
+ * begin, or to end; held. */
 static struct ls_op *claim(struct group_points *points, const ls_group *group)
 {
 	lock_group_acquire(&points->lock);
-	struct ls_op *op = points->first;
+	struct ls_op *op = group ? points->first : group_points_first_send(points);
 	while (op && group && (op->group != group || op->claimed))
 		op = op->next;
 	if (op && op->claimed)
@@ -78,7 +87,8 @@ bool group_points_can_begin(struct group_points *points)
 	if (!points->serial)
 		return false;
 	lock_group_acquire(&points->lock);
-	bool can = points->first && !points->first->claimed;
+	const struct ls_op *op = group_points_first_send(points);
+	bool can = op && !op->claimed;
 	lock_group_release(&points->lock);
 	return can;
 }
@@ -146,11 +156,12 @@ static void finish(struct ls_op *op, ls_status status)
 	if (status == LS_OK)
 		group_point_deliver(op);
 	struct ls_op *batch = op->batch;
+	bool gives_turn = world->points.serial && op->engine.call.kind == TRACE_SEND;
 	group_op_tell(op, status);
 	if (batch)
 		group_batch_part_over(batch, status);
 	/* The next one's turn has come: who drives begins it, or the agent, which is armed eagerly if one waits. */
-	if (world->points.serial)
+	if (gives_turn)
 		atomic_fetch_add(&world->points.news, 1);
 	else if (atomic_load(&world->points.resting) == 0)
 		return;
@@ -199,8 +210,8 @@ static ls_status begin(struct ls_op *op)
 static void choose_agent(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	bool serial = op->group->world->points.serial;
-	op->wants_eager = serial || op->callback;
+	bool in_turn = op->group->world->points.serial && call->kind == TRACE_SEND;
+	op->wants_eager = in_turn || op->callback;
 	op->wants_agent = op->wants_eager || call->kind == TRACE_RECV;
 }
 

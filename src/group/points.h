@@ -43,8 +43,6 @@ struct ls_op *group_points_first(ls_group *group);
 void group_points_close(ls_group *group);
 /* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */
 void group_points_show(struct group_world *world);
-/* Setting P2P=serial: blocks until all that this rank has begun before is over. */
-void group_points_quiet(ls_group *group);
 
 /* ---- point.c ---- */
 
@@ -117,7 +115,7 @@ bool group_words_grow(struct group_words *words, int count);
 struct group_drive {
 	ls_op *const *ops;
 	int count;
-	/* Setting P2P=serial: the one that has begun, held. All others wait for it, so that it stands for them in each
+	/* Setting P2P=serial: the send that has begun, held. All others wait for it, so that it stands for them in each
 	 * wait. NULL: there is none, or it is just being begun. */
 	struct ls_op *head;
 	struct wait_word *words;  /* [word_max + GROUP_EXTRA_WORDS] */
@@ -136,6 +134,12 @@ int group_drive_own(const struct group_drive *drive, const ls_group *group,
 struct ls_op *group_points_head(struct group_points *points);
 /* The part of a batch that stands for it in a wait; else the operation itself. */
 const struct ls_op *group_points_face(const struct ls_op *op);
+/* Setting P2P=serial: whether it waits for its turn. */
+bool group_points_waits_turn(const struct ls_op *op);
+/* That face, or the head if it waits for its turn; with NULL the face in any case. */
+const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head);
+/* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
+struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
 /* One with a callback that cannot be over without the members of the set `gone`, *peer as in group_gone_need; NULL:
  * there is none. */
 struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);

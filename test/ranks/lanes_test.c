@@ -242,10 +242,10 @@ void unanswered_waited_long(struct runner_rank *self)
 	unanswered(self, WAITED, LONG, LIMIT_MS);
 }
 
-/* For a setting under which everything waits for everything: the test sees it. */
+/* For a setting under which sends wait for each other: the test sees it. */
 void unanswered_in_series(struct runner_rank *self)
 {
-	unanswered(self, HANDLES, SHORT, SERIAL_LIMIT_MS);
+	unanswered(self, HANDLES, LONG, SERIAL_LIMIT_MS);
 }
 
 /* ---- nothing is made for a pair ---- */

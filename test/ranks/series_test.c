@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Under LOCKSTEP_P2P=serial: one message of a rank at a time, in the order of its calls, whoever begins it. */
+ * Under LOCKSTEP_P2P=serial: one send of a rank at a time, in the order of its calls, whoever begins it. A long one that
+ * nobody receives holds up those behind it, and nothing else. */
 #include <sched.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "values.h"
 
 enum { TURNS = 60, WINDOW = 8, SHORT = 5, LONG = 100000 };
+static int32_t held[LONG]; /* by all that send it, and never changed */
 
 static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag, bool sends)
 {
@@ -85,21 +87,24 @@ void in_series_taken_back(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	struct ls_op_options options = {.size = sizeof options, .tag = 2};
 	struct ls_message message = {.size = sizeof message};
-	int32_t value = 5, got[2] = {0, 0};
+	int32_t value = 5, got = 0;
 	if (self->rank == 0) {
-		ls_op *first = start(group, &got[0], 1, 1, 1, false);
+		ls_op *first = start(group, held, LONG, 1, 1, true);
 		ls_op *waits = start(group, &value, 1, 1, 2, true);
-		ls_op *last = start(group, &got[1], 1, 1, 3, false);
+		ls_op *last = start(group, &value, 1, 1, 3, true);
 		OK(ls_cancel(waits));
 		GIVES(LS_PENDING, ls_cancel(waits));
 		finish(waits, LS_CANCELLED);
+		finish(start(group, &got, 1, 1, 4, false), LS_OK); /* which waits for no turn */
+		CHECK(got == 5);
 		GIVES(LS_PENDING, ls_test(last));
 		OK(ls_cancel(first)); /* which has begun */
 		finish(first, LS_CANCELLED);
 		finish(last, LS_OK);
-		CHECK(got[0] == 0 && got[1] == 5);
 	} else {
-		finish(start(group, &value, 1, 0, 3, true), LS_OK);
+		finish(start(group, &value, 1, 0, 4, true), LS_OK);
+		finish(start(group, &got, 1, 0, 3, false), LS_OK);
+		CHECK(got == 5);
 	}
 	OK(ls_barrier(group, NULL));
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &options, &message));
@@ -114,17 +119,17 @@ void in_series_ended(struct runner_rank *self)
 	int32_t *buffer = values_alloc(world, LONG * 4, true), value = 0;
 	OK(ls_group_split(world, 0, 0, &group));
 	if (self->rank == 0) {
-		ls_op *first = start(group, buffer, LONG, 1, 1, false);
+		value = 5;
+		ls_op *first = start(group, buffer, LONG, 1, 1, true);
 		ls_op *second = start(group, buffer, LONG, 1, 1, true);
-		ls_op *other = start(world, &value, 1, 1, 1, false);
+		ls_op *other = start(world, &value, 1, 1, 1, true);
 		OK(ls_group_abort(group, "no longer needed"));
 		finish(second, LS_ABORTED);
 		finish(first, LS_ABORTED);
 		finish(other, LS_OK);
-		CHECK(value == 5);
 	} else {
-		value = 5;
-		finish(start(world, &value, 1, 0, 1, true), LS_OK);
+		finish(start(world, &value, 1, 0, 1, false), LS_OK);
+		CHECK(value == 5);
 		GIVES(LS_ABORTED, ls_recv(group, buffer, LONG, LS_INT32, 0, NULL));
 	}
 	ls_group_close(group);
@@ -164,18 +169,17 @@ static void finish_beside(struct waiting *waiting, ls_status status)
 	ls_op_free(waiting->op);
 }
 
-/* All receive before they send. Two threads wait: one for the receive and one for a send that has not begun, whichever is
- * first; or both for sends, and nobody for the receive. */
+/* All send before they receive. Two threads wait: one for the send that has begun and one for another, whichever is
+ * first; or both for others, and nobody for the first. */
 void in_series_cycle(struct runner_rank *self)
 {
-	int next = (self->rank + 1) % self->size,
-	    before = (self->rank + self->size - 1) % self->size;
+	int next = (self->rank + 1) % self->size;
 	for (int turn = 0; turn < 3; turn++) {
 		ls_group *group = runner_open(self);
 		int32_t values[3] = {1, 2, 3};
 		struct waiting beside;
 		struct ls_failure failure = {.size = sizeof failure};
-		ls_op *ops[3] = {start(group, &values[0], 1, before, 1, false),
+		ls_op *ops[3] = {start(group, held, LONG, next, 1, true),
 				 start(group, &values[1], 1, next, 1, true),
 				 start(group, &values[2], 1, next, 1, true)};
 		int first = turn == 0 ? 0 : 1, second = turn == 1 ? 0 : turn == 0 ? 1 : 2;
@@ -184,8 +188,7 @@ void in_series_cycle(struct runner_rank *self)
 		finish_beside(&beside, LS_DEADLOCK);
 		finish(ops[3 - first - second], LS_DEADLOCK);
 		OK(ls_group_failure(group, &failure));
-		CHECK_THAT(strstr(failure.text, "receive #1") &&
-				   strstr(failure.text, "series_test.c"),
+		CHECK_THAT(strstr(failure.text, "send #1") && strstr(failure.text, "series_test.c"),
 			   "%s", failure.text);
 		ls_group_close(group);
 		runner_meet(self);
@@ -200,13 +203,13 @@ void in_series_cycle_through_groups(struct runner_rank *self)
 	int32_t values[4] = {0, 1, 2, 3};
 	struct waiting beside;
 	OK(ls_group_split(world, 0, 0, &group));
-	ls_op *receive = start(group, &values[0], 1, other, 1, false);
+	ls_op *first = start(group, held, LONG, other, 1, true);
 	ls_op *sends[2] = {start(world, &values[1], 1, other, 1, true),
 			   start(world, &values[2], 1, other, 2, true)};
 	wait_beside(&beside, sends[0]);
 	finish(sends[1], LS_OK);
 	finish_beside(&beside, LS_OK);
-	finish(receive, LS_DEADLOCK);
+	finish(first, LS_DEADLOCK);
 	finish(start(world, &values[3], 1, other, 2, false), LS_OK);
 	CHECK(values[3] == 2);
 	ls_group_close(group);
@@ -221,12 +224,12 @@ void in_series_behind_a_limit(struct runner_rank *self)
 	int other = 1 - self->rank;
 	int32_t values[3] = {0, 1, 2};
 	struct waiting beside;
-	ls_op *receive;
-	OK(ls_irecv(group, &values[0], 1, LS_INT32, other, &options, &receive));
+	ls_op *first;
+	OK(ls_isend(group, held, LONG, LS_INT32, other, &options, &first));
 	wait_beside(&beside, start(group, &values[1], 1, other, 1, true));
 	finish(start(group, &values[2], 1, other, 1, true), LS_TIMED_OUT);
 	finish_beside(&beside, LS_TIMED_OUT);
-	finish(receive, LS_TIMED_OUT);
+	finish(first, LS_TIMED_OUT);
 	ls_group_close(group);
 }
 
@@ -238,13 +241,13 @@ void in_series_goes_on(struct runner_rank *self)
 	int other = 1 - self->rank;
 	int32_t values[3] = {0, 1, 2}, got[2];
 	struct waiting beside[2];
-	ls_op *receive = start(group, &values[0], 1, other, 1, false);
+	ls_op *first = start(group, held, LONG, other, 1, true);
 	for (int i = 0; i < 2; i++)
 		wait_beside(&beside[i], start(group, &values[1 + i], 1, other, 2 + i, true));
 	for (int i = 0; i < GLANCES; i++)
-		GIVES(LS_PENDING, ls_wait(receive, GLANCE_MS));
-	OK(ls_cancel(receive));
-	finish(receive, LS_CANCELLED);
+		GIVES(LS_PENDING, ls_wait(first, GLANCE_MS));
+	OK(ls_cancel(first));
+	finish(first, LS_CANCELLED);
 	for (int i = 0; i < 2; i++)
 		finish_beside(&beside[i], LS_OK);
 	for (int i = 0; i < 2; i++)
@@ -254,27 +257,33 @@ void in_series_goes_on(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A collective, blocking or not, is begun when all messages that its rank has begun before are over; so two ranks that
- * differ in that wait for each other. */
+/* A receive holds up no send, no other receive and no collective, blocking or not; nor does a send a collective. */
 void in_series_before_collectives(struct runner_rank *self)
 {
+	ls_group *group = runner_open(self);
 	for (int turn = 0; turn < 2; turn++) {
-		ls_group *group = runner_open(self);
-		int32_t value = 5, sum = 0;
+		int32_t value = 5, got = 0, sum = 1;
+		int other = 1 - self->rank;
 		ls_op *collective = NULL;
 		struct ls_op_options beside = {.size = sizeof beside, .op = &collective};
-		ls_op *message = self->rank == 0 ? start(group, &value, 1, 1, 1, false) : NULL;
-		ls_status status = ls_allreduce(group, &sum, &sum, 1, LS_INT32, LS_SUM,
-						turn == 0 ? NULL : &beside);
-		if (status == LS_OK && collective)
-			status = ls_wait(collective, 0);
-		GIVES(LS_DEADLOCK, status);
+		ls_op *receive = start(group, &got, 1, other, 1, false);
+		ls_op *send = start(group, held, LONG, other, 2, true);
+		OK(ls_allreduce(group, &sum, &sum, 1, LS_INT32, LS_SUM, turn == 0 ? NULL : &beside));
+		if (collective)
+			OK(ls_wait(collective, 0));
 		ls_op_free(collective);
-		if (message)
-			finish(message, LS_DEADLOCK);
-		ls_group_close(group);
-		runner_meet(self);
+		CHECK(sum == 2);
+		GIVES(LS_PENDING, ls_test(receive));
+		GIVES(LS_PENDING, ls_test(send));
+		OK(ls_barrier(group, NULL));
+		OK(ls_cancel(send));
+		finish(send, LS_CANCELLED);
+		OK(ls_send(group, &value, 1, LS_INT32, other,
+			   &(struct ls_op_options){.size = sizeof beside, .tag = 1}));
+		finish(receive, LS_OK);
+		CHECK(got == 5);
 	}
+	ls_group_close(group);
 }
 
 struct helper {
@@ -308,7 +317,7 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 	_Atomic uint64_t *words = self->shared->words;
 	struct helper helper = {.op = NULL};
 	pthread_t thread;
-	int32_t value = 5, got = 0;
+	int32_t value = 5, got = 0, *into = values_alloc(group, LONG * 4, true);
 	if (self->rank == 0)
 		CHECK(pthread_create(&thread, NULL, help, &helper) == 0);
 	for (uint64_t turn = 0; turn < MEANWHILE; turn++) {
@@ -316,14 +325,14 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 			while (atomic_load(&words[0]) <= turn)
 				sched_yield();
 			atomic_store(&words[3], turn + 1);
-			finish(start(group, &value, 1, 0, 1, true), LS_OK);
+			finish(start(group, into, LONG, 0, 1, false), LS_OK);
 			while (atomic_load(&words[1]) <= turn)
 				sched_yield();
 			if (atomic_load(&words[2]))
 				finish(start(group, &got, 1, 0, (int)turn + 2, false), LS_OK);
 			continue;
 		}
-		ls_op *first = start(group, &got, 1, 1, 1, false);
+		ls_op *first = start(group, held, LONG, 1, 1, true);
 		ls_op *second = start(group, &value, 1, 1, (int)turn + 2, true);
 		atomic_store(&helper.op, first);
 		atomic_store(&words[0], turn + 1);
@@ -350,5 +359,6 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 	struct ls_op_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &any, &message));
 	runner_meet(self); /* alone it could not come any more */
+	values_free(group, into, true);
 	ls_group_close(group);
 }
