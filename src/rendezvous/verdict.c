@@ -139,6 +139,13 @@ static void seat_guest(struct rendezvous_server *server, struct server_guest *gu
 	(void)rendezvous_send(seat->fd, &welcome, sizeof welcome, -1);
 }
 
+/* Each rank watches the others by their process ids, which mean something else in another namespace. */
+static bool same_pid_space(const struct wire_hello *hello)
+{
+	uint32_t mine = rendezvous_pid_space();
+	return mine == 0 || hello->pid_space == 0 || hello->pid_space == mine;
+}
+
 static void judge_hello(struct rendezvous_server *server, struct server_guest *guest,
 			const struct wire_hello *hello)
 {
@@ -152,6 +159,16 @@ static void judge_hello(struct rendezvous_server *server, struct server_guest *g
 		rendezvous_text_add(text, " at %s for %d: give all processes the same WORLD_SIZE",
 				    server->where, server->place.world_size);
 		rendezvous_fail(server, LS_WRONG_WORLD_SIZE);
+	} else if (hello->head.pid == 0 || !same_pid_space(hello)) {
+		rendezvous_text_add(text, "rank %d and ", rank);
+		rendezvous_text_holder(text, server->holder, getpid());
+		rendezvous_text_add(text,
+				    " at %s are in different PID namespaces, where neither sees "
+				    "whether the other lives: start all ranks, and lockstep run if "
+				    "there is one, in the same (without unshare --pid; all in one "
+				    "container, or each with --pid=host)",
+				    server->where);
+		rendezvous_fail(server, LS_UNSUPPORTED);
 	} else if (server->seats[rank].came) {
 		rendezvous_text_add(text,
 				    "two processes at %s say that they are rank %d of %d, pid %d and "
@@ -232,8 +249,8 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest
 
 	if (!is_of_this_user(server, guest, &hello->uid, &pid, &peer))
 		return;
-	if (pid > 0)
-		hello->head.pid = pid;
+	if (!server->place.tcp)
+		hello->head.pid = pid; /* 0: of a process that cannot be seen from here */
 	if (server->state != SERVER_MEETING)
 		tell_latecomer(server, guest, hello->head.rank);
 	else

@@ -32,10 +32,10 @@ def free_port():
 class Rank:
     """One process; value: what it adds to the sum."""
 
-    def __init__(self, value=0, **variables):
+    def __init__(self, value=0, under=(), **variables):
         variables = {k: v for k, v in variables.items() if v is not None}
         self.limit_ms = variables.setdefault("LOCKSTEP_OPEN_TIMEOUT_MS", LONG_MS)
-        self.process = subprocess.Popen([START, str(value)], env=environment(**variables), text=True,
+        self.process = subprocess.Popen([*under, START, str(value)], env=environment(**variables), text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.pid = self.process.pid
         self.text = ""
@@ -296,6 +296,20 @@ def test_other_hosts():
                 "use 127.0.0.1", MASTER_ADDR=address)
     refused("LS_UNSUPPORTED", "WORLD_SIZE is 4, but only LOCAL_WORLD_SIZE=2 ranks are on this host.*--nnodes=1", WORLD_SIZE=4,
             LOCAL_WORLD_SIZE=2, TORCHELASTIC_USE_AGENT_STORE="True")
+
+
+def test_other_pid_namespaces():
+    """A rank, or rank 0, which serves, or both, each in one of its own: all are told so at once."""
+    can = ["unshare", "--user", "--map-current-user"] if os.geteuid() else ["unshare"]
+    can += ["--pid", "--fork"]
+    if subprocess.run([*can, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+        print("# skipped: this system does not allow PID namespaces")
+        return
+    for apart in ([1], [0], [0, 1, 2]):
+        port = free_port()
+        ranks = [by_hand(port, r, 3, under=can if r in apart else []) for r in range(3)]
+        for rank in ranks:
+            expect(rank, "LS_UNSUPPORTED", r"rank \d and rank 0 \(pid \d+\) at tcp:\S+ are in different PID namespaces.*without unshare --pid")
 
 
 def main():
