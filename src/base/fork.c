@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 static _Atomic uint32_t generation;
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
@@ -25,4 +26,10 @@ uint32_t fork_generation(void)
 {
 	pthread_once(&registered, register_handler);
 	return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+uint32_t fork_pid_space(void)
+{
+	struct stat status;
+	return stat("/proc/self/ns/pid", &status) == 0 ? (uint32_t)status.st_ino : 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 
 enum {
 	SCAN_MAX = 1024,     /* places of the ring, from the newest back, that are looked at */
@@ -30,6 +31,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 	rank->exit_code = source->exit_code;
 	rank->process = source->process;
 	rank->known = trace != NULL;
+	bool foreign = false;
 	if (trace) {
 		const struct trace_header *header = trace->header;
 		if (rank->pid <= 0)
@@ -39,9 +41,12 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		copy_text(rank->program, sizeof(rank->program), header->program);
 		rank->left_ns = atomic_load_explicit(&header->left_ns, memory_order_acquire);
 		rank->left = rank->left_ns != 0;
+		uint32_t space = __atomic_load_n(&header->pid_space, __ATOMIC_RELAXED);
+		foreign = space != 0 && space != fork_pid_space();
 	}
+	/* In another PID namespace the number is another process', and says nothing of this one. */
 	if (rank->process == DIAGNOSE_UNKNOWN)
-		diagnose_look_process(rank->pid, rank);
+		diagnose_look_process(foreign ? 0 : rank->pid, rank);
 }
 
 /* ---- then: the slots, the words, the slots again ---- */

@@ -2,6 +2,8 @@
  * Snapshots of real traces: what is copied, and when a word counts as satisfied. */
 #include "diagnose/collect_fixture.h"
 
+#include <limits.h>
+
 static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
 {
 	struct trace_begin begin = {.seq = seq,
@@ -322,6 +324,18 @@ static void random_bytes(void **state)
 	}
 }
 
+/* What has the number of a rank of another PID namespace is another process: here none at all. */
+static void rank_of_another_namespace(void **state)
+{
+	struct world *world = *state;
+	world->sources[1].process = DIAGNOSE_UNKNOWN;
+	world->sources[1].pid = INT_MAX;
+	assert_int_equal(collect(world, 1)->process, DIAGNOSE_DEAD);
+	world->traces[1].header->pid_space ^= 1;
+	assert_int_equal(collect(world, 1)->process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(collect(world, 1)->signal, -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -331,7 +345,7 @@ int main(void)
 		TEST(which_records),         TEST(a_certain_record),
 		TEST(a_record_without_room), TEST(words),
 		TEST(word_of_no_peer),       TEST(slots),
-		TEST(random_bytes),
+		TEST(random_bytes),          TEST(rank_of_another_namespace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

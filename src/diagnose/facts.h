@@ -68,6 +68,9 @@ const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *r
  * I am root. */
 ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine);
 
+/* Whether /proc speaks of processes as those of this PID namespace (0: of mine) number them; it may be another's. */
+bool diagnose_has_proc(uint32_t pid_space);
+
 /* ---- threads.c ---- */
 
 /* What the threads of a rank's process do that are on no board of it. */

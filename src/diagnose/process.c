@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fork.h"
+
 enum {
 	STAT_BYTES = 2048,
 	PATH_BYTES = 4096,
@@ -158,6 +160,14 @@ bool diagnose_look_end(int pidfd, struct diagnose_source *source)
 	return true;
 }
 
+bool diagnose_has_proc(uint32_t pid_space)
+{
+	char link[32] = "";
+	ssize_t length = readlink("/proc/self", link, sizeof(link) - 1);
+	return length > 0 && strtol(link, NULL, 10) == (long)getpid() &&
+	       (pid_space == 0 || pid_space == fork_pid_space());
+}
+
 void diagnose_look_process(int pid, struct diagnose_rank *rank)
 {
 	char path[64], text[STAT_BYTES];
@@ -168,8 +178,9 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 	if (pid <= 0)
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	if (diagnose_read_file(path, text, sizeof(text), &line.may_look) <= 0) {
-		/* /proc may be absent or hidden; only the kernel's own word counts. */
+	if (!diagnose_has_proc(0) ||
+	    diagnose_read_file(path, text, sizeof(text), &line.may_look) <= 0) {
+		/* /proc may be absent, hidden, or another namespace's; only the kernel's own word counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)
 			rank->process = DIAGNOSE_DEAD;
 		return;

@@ -259,6 +259,40 @@ static void no_process(void **state)
 	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_DEAD); /* above any pid_max */
 }
 
+/* In a PID namespace of its own, without a /proc of its own, process 1 is not what /proc says of 1. */
+static void other_namespace(void **state)
+{
+	(void)state;
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (unshare(CLONE_NEWPID) != 0)
+			_exit(100);
+		pid_t first = fork();
+		if (first == 0) {
+			pid_t child = fork();
+			if (child == 0)
+				_exit(0);
+			if (child != 2 || waitpid(child, NULL, 0) != child)
+				_exit(1);
+			/* Outside there is a process 2 on every system. */
+			_exit(look(child, 0)->process == DIAGNOSE_DEAD &&
+					      look(1, 0)->process == DIAGNOSE_UNKNOWN
+				      ? 0
+				      : 2);
+		}
+		int status;
+		_exit(first > 0 && waitpid(first, &status, 0) == first && WIFEXITED(status)
+			      ? WEXITSTATUS(status)
+			      : 3);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 100)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +305,7 @@ int main(void)
 		cmocka_unit_test(frozen),
 		cmocka_unit_test(number_of_another_process),
 		cmocka_unit_test(no_process),
+		cmocka_unit_test(other_namespace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,7 +122,8 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	int pid = __atomic_load_n(&trace->header->pid, __ATOMIC_RELAXED);
 	snprintf(path, sizeof path, "/proc/%d/task", pid);
 	/* As another process numbers it, it may be another one. */
-	bool same = pid > 0 && (source->pid <= 0 || source->pid == pid);
+	bool same = pid > 0 && (source->pid <= 0 || source->pid == pid) &&
+		    diagnose_has_proc(trace->header->pid_space);
 	DIR *tasks = same ? opendir(path) : NULL;
 	if (!tasks) {
 		look.awake = !diagnose_is_on_board(trace, (uint32_t)pid);

@@ -62,9 +62,6 @@ enum rendezvous_peer {
  * not yet been accepted there is nobody. Does not block. */
 enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out);
 
-/* Which PID namespace this process is in: a number that is the same in all processes of one; 0: unknown. */
-uint32_t rendezvous_pid_space(void);
-
 /* ---- client.c ---- */
 
 struct rendezvous_client {

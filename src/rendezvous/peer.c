@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/meet.h"
@@ -109,10 +108,4 @@ enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &length) == 0 && length == sizeof *out
 		       ? RENDEZVOUS_PEER_KNOWN
 		       : RENDEZVOUS_PEER_GONE;
-}
-
-uint32_t rendezvous_pid_space(void)
-{
-	struct stat status;
-	return stat("/proc/self/ns/pid", &status) == 0 ? (uint32_t)status.st_ino : 0;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "rendezvous/server.h"
 
 /* An answer without a table fits into the empty buffer of any socket, so one try is enough. */
@@ -142,7 +143,7 @@ static void seat_guest(struct rendezvous_server *server, struct server_guest *gu
 /* Each rank watches the others by their process ids, which mean something else in another namespace. */
 static bool same_pid_space(const struct wire_hello *hello)
 {
-	uint32_t mine = rendezvous_pid_space();
+	uint32_t mine = fork_pid_space();
 	return mine == 0 || hello->pid_space == 0 || hello->pid_space == mine;
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Parsers and writers of the structs in wire.h. Every byte from a socket passes through here before
  * anything else looks at it. */
-#include "rendezvous/meet.h"
+#include "rendezvous/wire.h"
 
 #include <limits.h>
 #include <string.h>
 
 #include <lockstep/lockstep.h>
+
+#include "base/fork.h"
 
 static const char magic[WIRE_MAGIC_BYTES] = "LSRDV";
 
@@ -55,7 +57,7 @@ void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place
 	out->world_size = place->world_size;
 	out->uid = me->uid;
 	out->remaining_ms = remaining_ms;
-	out->pid_space = rendezvous_pid_space();
+	out->pid_space = fork_pid_space();
 	out->flags = self->trace_fd >= 0 && !place->tcp ? WIRE_FLAG_TRACE : 0;
 	rendezvous_copy_printable(out->host, sizeof out->host, me->host, sizeof me->host);
 	rendezvous_copy_printable(out->address, sizeof out->address, me->address,

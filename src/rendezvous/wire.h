@@ -45,7 +45,7 @@ struct wire_hello {
 	uint32_t uid;
 	uint64_t remaining_ms; /* until this rank gives up; the meeting ends with its most impatient rank */
 	uint32_t flags;
-	uint32_t pid_space; /* rendezvous_pid_space */
+	uint32_t pid_space; /* fork_pid_space */
 	char host[RENDEZVOUS_HOST_BYTES];
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 };

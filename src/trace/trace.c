@@ -131,6 +131,7 @@ static void fill_header(struct trace_header *header, const struct trace_options 
 	header->world_size = options->world_size;
 	header->pid = getpid();
 	header->uid = getuid();
+	header->pid_space = fork_pid_space();
 	header->start_ns = clock_now_ns();
 	struct timespec wall = {0};
 	if (clock_gettime(CLOCK_REALTIME, &wall) == 0)

@@ -22,7 +22,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 4,
+	TRACE_VERSION = 5,
 	TRACE_GROUP_MAX = 513, /* as many as a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the group of all ranks, whose entry is the first */
@@ -198,6 +198,8 @@ struct trace_header {
 	int32_t world_size;
 	int32_t pid;
 	uint32_t uid;
+	uint32_t pid_space; /* in which `pid` is a number: fork_pid_space */
+	uint32_t reserved;
 	uint64_t start_ns;      /* clock_now_ns at open */
 	uint64_t start_epoch_s; /* wall clock */
 	struct clock_rate rate;
