@@ -67,6 +67,13 @@ static struct thread *find_thread(int rank, int tid)
 	return NULL;
 }
 
+static int open_thread_stat(const struct thread *thread)
+{
+	char text[64];
+	snprintf(text, sizeof text, "%d (rank) %c 0\n", played_tid(thread), state_of(thread));
+	return open_text(text);
+}
+
 static int open_status(const struct thread *thread)
 {
 	char text[256];
@@ -95,6 +102,15 @@ static int open_syscall(const struct thread *thread)
 
 /* ---- by name ---- */
 
+static const struct thread *find_tid(int tid)
+{
+	for (int i = 0; i < scheduler.count; i++)
+		if (scheduler.threads[i].state != THREAD_DONE &&
+		    played_tid(&scheduler.threads[i]) == tid)
+			return &scheduler.threads[i];
+	return NULL;
+}
+
 /* Of "/proc/PID/REST" or "/proc/self/REST": the rank, and what is left. */
 static const char *split(const char *path, int *rank)
 {
@@ -122,6 +138,8 @@ static int open_played(int rank, const char *rest, int flags)
 		sscanf(rest, "task/%d/%127s", &tid, name) == 2 ? find_thread(rank, tid) : NULL;
 	if (strcmp(rest, "stat") == 0)
 		return open_stat(rank);
+	if (thread && strcmp(name, "stat") == 0)
+		return open_thread_stat(thread);
 	if (thread && strcmp(name, "status") == 0)
 		return open_status(thread);
 	if (thread && strcmp(name, "syscall") == 0)
@@ -142,6 +160,24 @@ int __wrap_open64(const char *path, int flags, ...)
 		return __real_open64(path, flags, mode);
 	scheduler_point(PLACE, "looks at a process");
 	return open_played(rank, rest, flags);
+}
+
+FILE *__real_fopen64(const char *path, const char *mode);
+FILE *__wrap_fopen64(const char *path, const char *mode)
+{
+	int rank = SCHEDULER_NOBODY;
+	const char *rest = scheduler_self ? split(path, &rank) : path;
+	int tid = 0, at = 0;
+	const struct thread *thread = NULL;
+	if (rank < 0 && scheduler_self && sscanf(path, "/proc/%d/stat%n", &tid, &at) == 1 && at)
+		thread = find_tid(tid);
+	if (thread)
+		return fdopen(open_thread_stat(thread), mode);
+	if (rank < 0 || strcmp(rest, "maps") == 0)
+		return __real_fopen64(path, mode);
+	scheduler_point(PLACE, "looks at a process");
+	int fd = open_played(rank, rest, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? NULL : fdopen(fd, mode);
 }
 
 /* ---- the folder of threads ---- */

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum {
-	SCHEDULER_THREADS = 128, /* managed threads of one process, ever */
+	SCHEDULER_THREADS = 512, /* managed threads of one process, ever */
 	SCHEDULER_RANKS = 8,
 	SCHEDULER_NOBODY = -1, /* in place of a rank: the harness itself */
 };
