@@ -280,6 +280,7 @@ struct program_expectation {
 	uint32_t statuses;          /* bit s: status s may close a group */
 	uint8_t groups;             /* bit g: which may be closed so */
 	int blamed;                 /* the rank that must be named, -1: none or any */
+	bool may_blame_nobody;      /* as too few had come to tell who differs from the others */
 	bool may_end_quietly;       /* no call need fail, if the report was printed */
 	struct program_stuck stuck; /* halves that must fail */
 	/* Halves of which at least one label must stand in the report. */

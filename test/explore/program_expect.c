@@ -42,6 +42,17 @@ static void add_halves(const struct program *program, int e, struct program_stuc
 			set->any = set->at[lane][e] = true;
 }
 
+/* Its own calls of the plant; all, if it makes none. */
+static void add_culprit(const struct program *program, int group, struct program_stuck *set)
+{
+	int lane = program_collector(&program->groups[group], program->culprit);
+	for (int e = program->plant_event; e < program->event_count; e++)
+		if (!(program->events[e].halves[lane].otherwise & PROGRAM_ABSENT))
+			set->any = set->at[lane][e] = true;
+	if (!set->any)
+		add_halves(program, program->plant_event, set);
+}
+
 /* Nobody of several can be told from the others when there are only two. */
 static int minority(const struct program *program, int group)
 {
@@ -58,13 +69,13 @@ static void expect_collective(const struct program *program, struct program_expe
 			 kind == OPERATION_BARRIER;
 	out->statuses = bit(LS_MISMATCH);
 	out->blamed = minority(program, group);
-	add_halves(program, first, &out->named);
+	out->may_blame_nobody = true;
+	add_culprit(program, group, &out->named);
 	switch ((enum program_plant)program->plant) {
 	case PROGRAM_PLANT_ODD_COLLECTIVE:
 	case PROGRAM_PLANT_SKIPPED:
 	case PROGRAM_PLANT_IN_OTHER_ORDER:
 		add_halves(program, last, &out->stuck);
-		add_halves(program, last, &out->named);
 		break;
 	case PROGRAM_PLANT_ODD_LAST:
 		out->may_end_quietly = true;
@@ -78,7 +89,7 @@ static void expect_collective(const struct program *program, struct program_expe
 	default: /* called twice */
 		out->statuses |= bit(LS_PEER_LEFT);
 		out->may_end_quietly = !everybody;
-		out->blamed = -1;
+		out->blamed = -1; /* those that left, maybe one by one */
 		if (everybody)
 			out->stuck.any = out->stuck.at[program_collector(
 				&program->groups[group], program->culprit)][first] = true;

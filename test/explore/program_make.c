@@ -121,9 +121,12 @@ static void draw_burst(struct draw *draw)
 	event->halves[from].lag = (uint8_t)draw_below(draw, 8);
 }
 
+/* Not beside a death: then it depends on the schedule for whom one waits that takes any. */
 static void draw_server(struct draw *draw)
 {
 	int group = draw_open_group(draw), to = draw_lane(draw, group);
+	if (draw->program->plant == PROGRAM_PLANT_KILLED)
+		return;
 	int repeat = 1 + (int)draw_below(draw, 3);
 	unsigned senders = 0;
 	for (int i = 1 + (int)draw_below(draw, 5); i > 0; i--) {

@@ -3,6 +3,7 @@
  * whom, with which tag, and the how-manieth of these it is; so does whatever follows. */
 #include "schedule_run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "generator.h"
@@ -423,4 +424,63 @@ void schedule_run_end(struct schedule_run *run, ls_status failure)
 	for (int i = 0; i < run->program->count; i++)
 		if (run->slots[i].buffer)
 			values_free(run->group, run->slots[i].buffer, run->slots[i].plain);
+}
+
+/* ---- the report ---- */
+
+/* The first line, such as "rank 0 waits for rank 1 (…), rank 1 waits for itself". */
+static int read_hops(const char *text, struct schedule_hop *hops)
+{
+	static const char waits[] = " waits for ";
+	int count = 0;
+	const char *end = text + strcspn(text, "\n");
+	for (const char *at = text; (at = strstr(at, waits)) != NULL && at < end;
+	     at += strlen(waits)) {
+		const char *rank = at, *peer = at + strlen(waits);
+		while (rank > text && rank[-1] >= '0' && rank[-1] <= '9')
+			rank--;
+		if (count == SCHEDULE_RANKS)
+			return -1;
+		struct schedule_hop *hop = &hops[count++];
+		if (sscanf(rank, "%d", &hop->rank) != 1)
+			return -1;
+		hop->peer = hop->rank;
+		if (!strncmp(peer, "any rank", 8))
+			hop->peer = -1;
+		else if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
+			return -1;
+	}
+	/* It goes round: who waits for any rank waits for the next one, too. */
+	for (int i = 0; i < count; i++)
+		if (hops[i].peer < 0)
+			hops[i].peer = hops[(i + 1) % count].rank;
+	return count;
+}
+
+/* Whether what came out is one of the ends that the matcher has found. Ranks that are not in the cycle may have
+ * been told of it before they came to where they would be stuck. */
+static bool fits(const struct schedule_run *run, const struct schedule_end *end,
+		 const struct schedule_hop *hops, int count)
+{
+	int me = run->self->rank;
+	if (!schedule_is_cycle(end, hops, count) || run->at > end->at[me])
+		return false;
+	for (int i = 0; i < count; i++)
+		if (hops[i].rank == me && run->at != end->at[me])
+			return false;
+	for (int i = 0; i < run->program->count; i++)
+		if (run->slots[i].over && !(end->over[me] >> i & 1))
+			return false;
+	return true;
+}
+
+bool schedule_run_fits(const struct schedule_run *run, const struct schedule_verdict *verdict,
+		       const char *report)
+{
+	struct schedule_hop hops[SCHEDULE_RANKS];
+	int count = read_hops(report, hops);
+	bool fitting = false;
+	for (int e = 0; e < verdict->end_count && count > 0; e++)
+		fitting |= fits(run, &verdict->ends[e], hops, count);
+	return fitting;
 }

@@ -35,5 +35,9 @@ void schedule_run_begin(struct schedule_run *run, const struct runner_rank *self
 void schedule_run_check(const struct schedule_run *run, const struct schedule_end *end);
 /* Gives handles and buffers back; waits for what is under way, which must end with LS_OK or `failure`. */
 void schedule_run_end(struct schedule_run *run, ls_status failure);
+/* Whether where it was stopped, and what the report of a deadlock says, fit one of the ends that the matcher has
+ * found. */
+bool schedule_run_fits(const struct schedule_run *run, const struct schedule_verdict *verdict,
+		       const char *report);
 
 #endif

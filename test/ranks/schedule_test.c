@@ -50,63 +50,13 @@ static void close_group(struct world *world)
 
 /* ---- the report ---- */
 
-/* The first line, such as "rank 0 waits for rank 1 (…), rank 1 waits for itself". */
-static int read_hops(const char *text, struct schedule_hop *hops)
-{
-	static const char waits[] = " waits for ";
-	int count = 0;
-	const char *end = text + strcspn(text, "\n");
-	for (const char *at = text; (at = strstr(at, waits)) != NULL && at < end;
-	     at += strlen(waits)) {
-		const char *rank = at, *peer = at + strlen(waits);
-		while (rank > text && rank[-1] >= '0' && rank[-1] <= '9')
-			rank--;
-		if (count == SCHEDULE_RANKS)
-			return -1;
-		struct schedule_hop *hop = &hops[count++];
-		if (sscanf(rank, "%d", &hop->rank) != 1)
-			return -1;
-		hop->peer = hop->rank;
-		if (!strncmp(peer, "any rank", 8))
-			hop->peer = -1;
-		else if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
-			return -1;
-	}
-	/* It goes round: who waits for any rank waits for the next one, too. */
-	for (int i = 0; i < count; i++)
-		if (hops[i].peer < 0)
-			hops[i].peer = hops[(i + 1) % count].rank;
-	return count;
-}
-
-/* Whether what came out is one of the ends that the matcher has found. Ranks that are not in the cycle may have
- * been told of it before they came to where they would be stuck. */
-static bool fits(const struct schedule_run *run, const struct schedule_end *end,
-		 const struct schedule_hop *hops, int count)
-{
-	int me = run->self->rank;
-	if (!schedule_is_cycle(end, hops, count) || run->at > end->at[me])
-		return false;
-	for (int i = 0; i < count; i++)
-		if (hops[i].rank == me && run->at != end->at[me])
-			return false;
-	for (int i = 0; i < run->program->count; i++)
-		if (run->slots[i].over && !(end->over[me] >> i & 1))
-			return false;
-	return true;
-}
-
 static void check_report(const struct world *world)
 {
-	struct schedule_hop hops[SCHEDULE_RANKS];
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(world->group, &failure));
 	CHECK_THAT(failure.status == LS_DEADLOCK, "the group says %s",
 		   ls_status_name(failure.status));
-	int count = read_hops(failure.text, hops);
-	bool fitting = false;
-	for (int e = 0; e < world->verdict.end_count && count > 0; e++)
-		fitting |= fits(&world->run, &world->verdict.ends[e], hops, count);
+	bool fitting = schedule_run_fits(&world->run, &world->verdict, failure.text);
 	const struct schedule_end *end = &world->verdict.ends[0];
 	CHECK_THAT(fitting, "stopped at %d, to be stuck at %d waiting for %x; the report: %s",
 		   world->run.at, end->at[world->self->rank], end->waits[world->self->rank],
