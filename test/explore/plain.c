@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "program_private.h"
 #include "scheduler.h"
 
 enum { SLICE_NS = 1000000, SECOND_NS = 1000000000, SAID_BYTES = 65536, FAILED = 3 };
@@ -82,14 +83,13 @@ bool scheduler_await(const int *word, int value, uint64_t until_ns)
 	return there;
 }
 
-/* Two may have added to it: the later value stays. */
-void scheduler_store(int *word, int value)
+int word_add(int *word, int more)
 {
 	pthread_mutex_lock(&lock);
-	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) < value)
-		__atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+	int value = __atomic_add_fetch(word, more, __ATOMIC_SEQ_CST);
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
+	return value;
 }
 
 void scheduler_progress(void)

@@ -15,13 +15,9 @@ static inline int word_read(const int *word)
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* Words only grow, and who awaits one is woken. */
-static inline int word_add(int *word, int more)
-{
-	int value = __atomic_add_fetch(word, more, __ATOMIC_SEQ_CST);
-	scheduler_store(word, value);
-	return value;
-}
+/* Words only grow, and who awaits one is woken; he may free it at once. Of whoever runs the program: under the
+ * scheduler nobody else runs meanwhile, on real threads it takes a lock. */
+int word_add(int *word, int more);
 
 /* Memory for messages, each of `stride` bytes with a guard behind it. */
 struct memory_piece {

@@ -4,12 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "program_private.h"
 #include "scheduler.h"
 #include "subjects.h"
 
 static struct program program;
 static struct program_run *run;
+
+int word_add(int *word, int more)
+{
+	scheduler_store(word, *word + more);
+	return *word;
+}
 
 static void draw_program(uint64_t seed, const struct program_taste *taste, struct subject_plan *plan)
 {
