@@ -88,11 +88,12 @@ static ls_status first_refusal(const ls_group *group, const struct offer *offers
 	return LS_OK;
 }
 
+/* Its own, too: a message to itself is found as one of any other rank. */
 static ls_status map_offers(ls_group *group, const struct offer *offers)
 {
 	ls_status status = LS_OK;
 	for (int q = 0; q < group->size && status == LS_OK; q++)
-		if (q != group->rank && offers[q].fresh)
+		if (offers[q].fresh)
 			status = memory_view_add(&group->team.seats[q].link->arena,
 						 group->team.seats[q].world, &offers[q].name);
 	return status;

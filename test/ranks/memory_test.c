@@ -113,6 +113,65 @@ void register_shared_memory(struct runner_rank *self)
 	munmap(memory, BYTES);
 }
 
+/* A long message to oneself, begun in either order. */
+static void to_oneself(ls_group *group, unsigned char *from, unsigned char *to, bool asks_first)
+{
+	int self = ls_group_rank(group);
+	unsigned char mark = (unsigned char)(from[0] + 1);
+	ls_op *op;
+	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	memset(from, mark, COUNT);
+	memset(to, mark + 1, COUNT);
+	if (asks_first) {
+		OK(ls_recv(group, to, COUNT, LS_UINT8, self, &options));
+		OK(ls_send(group, from, COUNT, LS_UINT8, self, NULL));
+	} else {
+		OK(ls_send(group, from, COUNT, LS_UINT8, self, &options));
+		OK(ls_recv(group, to, COUNT, LS_UINT8, self, NULL));
+	}
+	OK(ls_wait(op, 0));
+	ls_op_free(op);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(from[i] == mark && to[i] == mark);
+}
+
+/* From each sort of memory to each. */
+void registered_memory_to_oneself(struct runner_rank *self)
+{
+	enum { PLAIN, BLOCK, REGISTERED, SORTS };
+	ls_group *group = runner_open(self);
+	unsigned char *memory[SORTS][2];
+	int fd;
+	memory[REGISTERED][0] = map_memfd(&fd, BYTES);
+	memory[REGISTERED][1] = memory[REGISTERED][0] + BYTES / 2;
+	OK(ls_register(group, memory[REGISTERED][0], BYTES, fd, 0));
+	for (int i = 0; i < 2; i++) {
+		void *block;
+		OK(ls_alloc(group, COUNT, &block));
+		memory[BLOCK][i] = block;
+		memory[PLAIN][i] = calloc(1, COUNT);
+		CHECK(memory[PLAIN][i]);
+	}
+	for (int way = 0; way < 2 * SORTS * SORTS; way++)
+		to_oneself(group, memory[way / 2 / SORTS][0], memory[way / 2 % SORTS][1], way % 2);
+	sum_in(group, memory[REGISTERED][0]);
+	/* It is handed over to oneself as to anybody else. */
+	struct ls_op_options options = {.size = sizeof options};
+	void *got;
+	memset(memory[BLOCK][0], 'b', COUNT);
+	OK(ls_send_block(group, memory[BLOCK][0], COUNT, LS_UINT8, self->rank, &options));
+	OK(ls_recv_block(group, &got, COUNT, LS_UINT8, self->rank, &options));
+	CHECK(((unsigned char *)got)[0] == 'b' && ((unsigned char *)got)[COUNT - 1] == 'b');
+	OK(ls_free(group, got));
+	OK(ls_free(group, memory[BLOCK][1]));
+	for (int i = 0; i < 2; i++)
+		free(memory[PLAIN][i]);
+	OK(ls_deregister(group, memory[REGISTERED][0]));
+	to_oneself(group, memory[REGISTERED][0], memory[REGISTERED][1], true);
+	ls_group_close(group);
+	CHECK(munmap(memory[REGISTERED][0], BYTES) == 0 && close(fd) == 0);
+}
+
 /* A rank that has nothing takes part; one that is wrong spoils it for all, and nothing else. */
 void register_together_or_not(struct runner_rank *self)
 {

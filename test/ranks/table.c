@@ -89,6 +89,9 @@ const struct runner_test runner_tests[] = {
 	TEST(root_runs_ahead, FEW),
 
 	SETTING(register_shared_memory, "never_remote", "REMOTE=off", FEW),
+	TEST(registered_memory_to_oneself, R(1) | FEW),
+	SETTING(registered_memory_to_oneself, "never_remote", "REMOTE=off", R(1) | FEW),
+	SETTING(registered_memory_to_oneself, "always_remote", "REMOTE=always", R(1) | FEW),
 	TEST(register_together_or_not, R(1) | FEW),
 	TEST(registered_memory_is_gone, FEW),
 	SETTING(registered_memory_is_gone, "never_remote", "REMOTE=off", FEW),
