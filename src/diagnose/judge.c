@@ -293,7 +293,9 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	const struct diagnose_job *job = inquiry->job;
 	const struct diagnose_needs *needs = &inquiry->needs;
 	const struct diagnose_record *record = needs->hint_record;
-	bool mutual = out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH;
+	/* With nobody else those that are blamed wait for each other, though not all that they do is seen. */
+	bool mutual =
+		out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH || !out->waiting;
 	uint64_t all = out->waiting | (mutual ? out->culprits : 0);
 	uint32_t group = out->cause == DIAGNOSE_DEADLOCK ? 0 : inquiry->group;
 	int rank = -1;

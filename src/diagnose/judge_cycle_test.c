@@ -311,6 +311,19 @@ static void begins_at_the_lowest_rank(void **state)
 	free(job);
 }
 
+/* Not all threads of a rank are seen, so it is no proof; but how long they have waited is known. */
+static void unproved_since(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
+	job->ranks[0].awake = job->ranks[1].awake = true;
+	job->ranks[1].threads[0].wait.since_ns += test_second;
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_int_equal(got.since_ns, test_now - 2 * test_second);
+	assert_int_equal(got.witness, 0);
+	check(job, DIAGNOSE_ELSEWHERE, 3, 0);
+}
+
 static void waits_for_any(void **state)
 {
 	(void)state;
@@ -387,6 +400,7 @@ int main(void)
 		cmocka_unit_test(two_cycles),
 		cmocka_unit_test(chain_into_a_cycle),
 		cmocka_unit_test(begins_at_the_lowest_rank),
+		cmocka_unit_test(unproved_since),
 		cmocka_unit_test(waits_for_any),
 		cmocka_unit_test(long_chain_unravels),
 		cmocka_unit_test(dead_rank_goes_before_the_cycle),

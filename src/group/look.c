@@ -152,7 +152,8 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 				     .group = group->id,
 				     .seq = verdict->seq};
 	uint64_t now = clock_now_ns();
-	uint64_t waited_ms = verdict->since_ns < now ? (now - verdict->since_ns) / 1000000 : 0;
+	bool known = verdict->since_ns > 0 && verdict->since_ns < now;
+	uint64_t waited_ms = known ? (now - verdict->since_ns) / 1000000 : 0;
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_DEADLOCK:
