@@ -418,10 +418,11 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
-	if (op->status != LS_OK)
-		return ENGINE_FAILED;
+	/* Another thread may be about to end it: its stage tells when its status may be read. */
 	if (!engine_is_collective(op->call.kind))
 		return engine_point_advance(engine, op);
+	if (op->status != LS_OK)
+		return ENGINE_FAILED;
 	if (op->stage == ENGINE_ENTER) {
 		progress = enter(engine, op);
 		if (progress != ENGINE_DONE)
