@@ -83,16 +83,18 @@ void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *o
 
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
+	bool detached = op->point.detached;
 	point_set(op, POINT_OVER);
-	if (op->point.detached)
+	if (detached)
 		engine_mailbox_hand_out(mailbox, op);
 }
 
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_point_stage stage) LOCK_REQUIRES(mail)
 {
+	bool detached = op->point.detached;
 	point_set(op, stage);
-	if (!op->point.detached)
+	if (!detached)
 		return;
 	/* Behind the others, as those were begun earlier. */
 	struct engine_op **at = &mailbox->active;

@@ -93,13 +93,14 @@ static inline void point_set(struct engine_op *op, enum engine_point_stage stage
 
 /* ---- under the lock ---- */
 
-/* Nobody has to see to it any more. It may be gone as soon as the lock is. */
+/* Nobody has to see to it any more. A detached one may be gone as soon as the lock is; one that blocks its caller, who
+ * looks at its stage without the lock, at once. */
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* A detached one has failed, and its peer may still touch its buffer: its stage tells engine_point_abandon. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* From now on its parcel tells how far it is. */
+/* From now on its parcel tells how far it is. One that blocks its caller may be gone at once, too. */
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_point_stage stage) LOCK_REQUIRES(mail);
 /* A new operation, and the thread that made it. */
