@@ -19,7 +19,9 @@ enum {
 	CHANGES_MAX = 6,   /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
-static const uint64_t patience_ns = UINT64_C(1500000000);
+/* How long nothing may come to its end, and how many points: a proof wants two looks at all ranks, of up to 70,000 points
+ * each, by one watch while the others look, too; and the looks before may have been too early. */
+static const uint64_t patience_ns = UINT64_C(1500000000), patience_points = 2000000;
 
 struct scheduler scheduler;
 _Thread_local struct thread *scheduler_self;
@@ -55,6 +57,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 	scheduler.said[0] = 0;
 	scheduler.switch_odds = 1u << (1 + below(6));
 	scheduler.tick_ns = UINT64_C(20) << below(8);
+	scheduler.patience_ns = patience_ns + scheduler.tick_ns * patience_points;
 	/* How long a program is cannot be known: of these lengths one is near. */
 	uint64_t length = UINT64_C(500) << below(6);
 	scheduler.change_count = policy == SCHEDULER_PRIORITY ? (int)below(CHANGES_MAX + 1) : 0;
@@ -449,7 +452,6 @@ enum scheduler_end scheduler_run(scheduler_main *main, void *data)
 	static struct spawned spawned;
 	spawned = (struct spawned){main, data};
 	scheduler.now_ns = begin_ns;
-	scheduler.patience_ns = patience_ns;
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
 	if (pthread_key_create(&last_key, leave))
 		abort();
