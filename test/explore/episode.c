@@ -160,6 +160,17 @@ static void explain(void)
 		add_text("what was said:\n%s", scheduler_said());
 }
 
+static void keep_program(void)
+{
+	FILE *file = run.subject->shrink
+			     ? fmemopen(run.episode->program, sizeof run.episode->program - 1, "w")
+			     : NULL;
+	if (!file)
+		return;
+	run.subject->show(file);
+	fclose(file);
+}
+
 static void crashed(int signal)
 {
 	static volatile sig_atomic_t again;
@@ -168,6 +179,7 @@ static void crashed(int signal)
 		again = 1;
 		add_text("signal %s\n", strsignal(signal));
 		explain();
+		keep_program();
 	}
 	_exit(0);
 }
@@ -197,15 +209,18 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 		 (int)__real_getpid());
 	snprintf(episode->name, sizeof episode->name, "%s %s", run.subject->name, run.plan.name);
 	episode->ranks = run.plan.ranks;
+	episode->subject = run.subject;
 	scheduler.coverage = episode->coverage;
 	scheduler.traced = episode->traced;
 	if (episode->traced)
-		run.subject->show();
+		run.subject->show(stdout);
 	episode->outcome = outcomes[scheduler_run(harness_main, NULL)];
 	episode->points = scheduler_points();
 	episode->threads = scheduler.count;
-	if (episode->outcome != EPISODE_FINE)
+	if (episode->outcome != EPISODE_FINE) {
 		explain();
+		keep_program();
+	}
 	fflush(stdout);
 	_exit(0);
 }
@@ -215,6 +230,7 @@ void episode_run(struct episode *episode, const char *only)
 	episode->outcome = EPISODE_CRASHED;
 	episode->text[0] = 0;
 	episode->points = 0;
+	episode->program[0] = 0;
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0)

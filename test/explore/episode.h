@@ -27,9 +27,11 @@ struct episode {
 	enum episode_outcome outcome;
 	uint64_t points;
 	int threads, ranks;
-	char name[128];          /* of the program */
-	char text[EPISODE_TEXT]; /* why it is not fine */
-	unsigned char *coverage; /* shared by all; NULL: none */
+	const struct subject *subject;
+	char name[128];                 /* of the program */
+	char program[EPISODE_TEXT / 2]; /* of one that failed and can be made smaller; else empty */
+	char text[EPISODE_TEXT];        /* why it is not fine */
+	unsigned char *coverage;        /* shared by all; NULL: none */
 };
 
 /* Runs the schedule of episode->seed in a new process, and waits for its end. only: a subject's name, or NULL. */

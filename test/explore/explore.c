@@ -28,6 +28,8 @@ enum {
 	FINDINGS_MAX = 10, /* shown and kept */
 	REPLAY_BYTES = 4096,
 	TELL_MS = 20000,
+	SHRUNK_MAX = 2, /* findings that are made smaller */
+	SHRINK_SEEDS = 20,
 };
 
 struct options {
@@ -146,24 +148,87 @@ static uint64_t build_number(void)
 	return hash;
 }
 
-static void write_finding(const struct episode *episode)
+static const char *path_of(uint64_t seed, const char *ending)
 {
-	char path[512];
-	snprintf(path, sizeof path, "%s/explore-%" PRIu64 ".txt", options.folder, episode->seed);
+	static char path[512];
+	snprintf(path, sizeof path, "%s/explore-%" PRIu64 "%s", options.folder, seed, ending);
+	return path;
+}
+
+static FILE *open_to_write(const char *path)
+{
 	FILE *file = fopen(path, "we");
-	printf("\nseed %" PRIu64 ": %s, in '%s' with %d ranks after %" PRIu64 " points\n%s\n",
-	       episode->seed, episode_outcome_name(episode->outcome), episode->name, episode->ranks,
-	       episode->points, episode->text);
-	if (!file) {
+	if (!file)
 		printf("explore: cannot write %s: %s\n", path, strerror(errno));
+	return file;
+}
+
+/* What replay reads, and then what a person does. `program`: the file of a program that was made smaller, or "-". */
+static void write_replay(const char *path, const struct episode *episode, const char *only,
+			 const char *program)
+{
+	FILE *file = open_to_write(path);
+	if (!file)
 		return;
-	}
 	fprintf(file,
-		"lockstep explore 1\nbuild %016" PRIx64 "\nseed %" PRIu64 "\nonly %s\n\n%s\n%s\n",
-		build_number(), episode->seed, options.only ? options.only : "-",
+		"lockstep explore 1\nbuild %016" PRIx64 "\nseed %" PRIu64
+		"\nonly %s\nprogram %s\n\n%s\n%s\n",
+		build_number(), episode->seed, only ? only : "-", program,
 		episode_outcome_name(episode->outcome), episode->text);
 	fclose(file);
 	printf("to see it step by step: make explore REPLAY=%s\n", path);
+}
+
+/* A smaller program meets another schedule under the same seed, so each attempt has several seeds. */
+struct shrinking {
+	struct episode *episode;
+	const char *only;
+	uint64_t seed, failing;
+};
+
+static bool fails_again(void *data)
+{
+	struct shrinking *shrinking = data;
+	for (uint64_t i = 0; i < SHRINK_SEEDS; i++) {
+		shrinking->episode->seed = shrinking->seed + i;
+		episode_run(shrinking->episode, shrinking->only);
+		if (shrinking->episode->outcome != EPISODE_FINE) {
+			shrinking->failing = shrinking->episode->seed;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void shrink_finding(struct episode *episode)
+{
+	const struct subject *subject = episode->subject;
+	struct shrinking shrinking = {episode, subject->name, episode->seed, episode->seed};
+	char path[512];
+	snprintf(path, sizeof path, "%s", path_of(episode->seed, ".program"));
+	FILE *file = open_to_write(path);
+	if (!file)
+		return;
+	fputs(episode->program, file);
+	fclose(file);
+	setenv("EXPLORE_PROGRAM", path, 1);
+	subject->shrink(path, fails_again, &shrinking);
+	if (fails_again(&shrinking)) {
+		printf("\nthe same, made smaller: %s\n%s\n%s\n", path, episode->program,
+		       episode->text);
+		write_replay(path_of(shrinking.seed, "-small.txt"), episode, subject->name, path);
+	}
+	unsetenv("EXPLORE_PROGRAM");
+}
+
+static void write_finding(struct episode *episode, bool shrinks)
+{
+	printf("\nseed %" PRIu64 ": %s, in '%s' with %d ranks after %" PRIu64 " points\n%s\n",
+	       episode->seed, episode_outcome_name(episode->outcome), episode->name, episode->ranks,
+	       episode->points, episode->text);
+	write_replay(path_of(episode->seed, ".txt"), episode, options.only, "-");
+	if (shrinks && episode->program[0])
+		shrink_finding(episode);
 }
 
 /* ---- workers ---- */
@@ -200,7 +265,7 @@ static void work(int worker)
 			continue;
 		uint64_t found = atomic_fetch_add(&board->found, 1);
 		if (found < FINDINGS_MAX)
-			write_finding(episode);
+			write_finding(episode, found < SHRUNK_MAX && !options.first);
 		else if (options.keep_going)
 			printf("seed %" PRIu64 ": %s, in '%s' after %" PRIu64 " points: %.*s\n",
 			       episode->seed, episode_outcome_name(episode->outcome), episode->name,
@@ -277,16 +342,18 @@ static int explore(void)
 
 static int replay(void)
 {
-	static char only[128];
+	static char only[128], program[512];
 	char text[REPLAY_BYTES] = {0};
 	uint64_t build, seed;
 	FILE *file = fopen(options.replay, "re");
 	size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-	if (!file || !bytes)
+	if (file)
+		fclose(file);
+	if (!bytes)
 		refuse("cannot read", options.replay);
-	fclose(file);
-	if (sscanf(text, "lockstep explore 1 build %" SCNx64 " seed %" SCNu64 " only %127s", &build,
-		   &seed, only) != 3)
+	if (sscanf(text,
+		   "lockstep explore 1 build %" SCNx64 " seed %" SCNu64 " only %127s program %511s",
+		   &build, &seed, only, program) != 4)
 		refuse("no finding of this program:", options.replay);
 	if (build != build_number()) {
 		fprintf(stderr,
@@ -295,6 +362,8 @@ static int replay(void)
 			options.replay);
 		return 2;
 	}
+	if (strcmp(program, "-") != 0)
+		setenv("EXPLORE_PROGRAM", program, 1);
 	struct episode *episode = share(sizeof *episode);
 	episode->seed = seed;
 	episode->traced = true;

@@ -180,14 +180,15 @@ static void judge(void)
 		scheduler_fail("something was said of a program that is well");
 }
 
-static void show(void)
+static void show(FILE *file)
 {
 	static const char *const ways[] = {"blocks", "waits", "polls", "calls back", "probes"};
-	printf("%d pairs, %d rounds, %d elements\n", drawn.pairs, drawn.rounds, (int)drawn.count);
+	fprintf(file, "%d pairs, %d rounds, %d elements\n", drawn.pairs, drawn.rounds,
+		(int)drawn.count);
 	for (int r = 0; r < RANKS; r++)
 		for (int i = 0; i < drawn.pairs; i++)
-			printf("rank %d, pair %d: send %s, receive %s\n", r, i,
-			       ways[drawn.sides[r][i].send], ways[drawn.sides[r][i].receive]);
+			fprintf(file, "rank %d, pair %d: send %s, receive %s\n", r, i,
+				ways[drawn.sides[r][i].send], ways[drawn.sides[r][i].receive]);
 }
 
 const struct subject subject_pairs = {

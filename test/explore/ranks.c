@@ -105,10 +105,10 @@ static void judge(void)
 		scheduler_fail("%d ranks of %s have come to their end", drawn.ended, drawn.name);
 }
 
-static void show(void)
+static void show(FILE *file)
 {
-	printf("%s, with %s\n", drawn.name,
-	       drawn.test->setting ? drawn.test->setting : "no settings");
+	fprintf(file, "%s, with %s\n", drawn.name,
+		drawn.test->setting ? drawn.test->setting : "no settings");
 }
 
 const struct subject subject_ranks = {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { SUBJECT_SETTINGS = 256 };
 
@@ -28,7 +29,11 @@ struct subject {
 	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what had to. */
 	void (*judge)(void);
 	/* Prints the program. */
-	void (*show)(void);
+	void (*show)(FILE *file);
+	/* NULL, or: makes the program in the file `path`, as `show` has written it, smaller as long as it fails. Each
+	 * attempt stands there when `fails` is called, and the last one that fails afterwards. draw takes the program
+	 * from the file that EXPLORE_PROGRAM names, if it is set. */
+	void (*shrink)(const char *path, bool (*fails)(void *data), void *data);
 };
 
 /* Where ranks that open their groups themselves meet. */

@@ -80,9 +80,44 @@ static void judge(void)
 		scheduler_fail("%s", why);
 }
 
-static void show(void)
+static void show(FILE *file)
 {
-	program_print(&program, stdout);
+	program_print(&program, file);
+}
+
+struct attempt {
+	const char *path;
+	bool (*fails)(void *data);
+	void *data;
+};
+
+static bool write_program(const char *path, const struct program *small)
+{
+	FILE *file = fopen(path, "we");
+	if (!file)
+		return false;
+	program_print(small, file);
+	return fclose(file) == 0;
+}
+
+static bool still_fails(void *data, const struct program *small)
+{
+	const struct attempt *attempt = data;
+	return write_program(attempt->path, small) && attempt->fails(attempt->data);
+}
+
+static void shrink(const char *path, bool (*fails)(void *data), void *data)
+{
+	enum { TRIES = 200 };
+	struct attempt attempt = {path, fails, data};
+	FILE *file = fopen(path, "re");
+	const char *why = file ? program_read(file, &program) : "it cannot be opened";
+	if (file)
+		fclose(file);
+	if (why)
+		return;
+	program_shrink(&program, still_fails, &attempt, TRIES);
+	write_program(path, &program);
 }
 
 const struct subject subject_programs = {.name = "programs",
@@ -90,16 +125,19 @@ const struct subject subject_programs = {.name = "programs",
 					 .draw = draw_healthy,
 					 .run = run_rank,
 					 .judge = judge,
-					 .show = show};
+					 .show = show,
+					 .shrink = shrink};
 const struct subject subject_planted = {.name = "planted",
 					.weight = 4,
 					.draw = draw_planted,
 					.run = run_rank,
 					.judge = judge,
-					.show = show};
+					.show = show,
+					.shrink = shrink};
 const struct subject subject_killed = {.name = "killed",
 				       .weight = 1,
 				       .draw = draw_killed,
 				       .run = run_rank,
 				       .judge = judge,
-				       .show = show};
+				       .show = show,
+				       .shrink = shrink};

@@ -63,13 +63,13 @@ static void judge(void)
 		scheduler_fail("something was said of a schedule that is well");
 }
 
-static void show(void)
+static void show(FILE *file)
 {
 	char text[TEXT_BYTES];
-	printf("it %s\n", verdict.outcome == SCHEDULE_DEADLOCKS ? "deadlocks" : "ends");
+	fprintf(file, "it %s\n", verdict.outcome == SCHEDULE_DEADLOCKS ? "deadlocks" : "ends");
 	for (int r = 0; r < schedule.ranks; r++) {
 		schedule_text(&schedule.programs[r], text, sizeof text);
-		printf("rank %d: %s\n", r, text);
+		fprintf(file, "rank %d: %s\n", r, text);
 	}
 }
 
