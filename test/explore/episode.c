@@ -79,7 +79,7 @@ static void draw_settings(void)
 	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
 	static const char *const spins[] = {"0", "1", "20"};
 	/* A look reads them all, one point a word. */
-	static const char *const records[] = {"16", "64", "64", "256"};
+	static const char *const records[] = {"256", "256", "256", "1024"};
 	setenv("LOCKSTEP_ARENA_BYTES", "64M", 1);
 	setenv("LOCKSTEP_LOOK_MS", "10", 1);
 	setenv("LOCKSTEP_PATIENCE_MS", "100000", 1);
