@@ -78,14 +78,11 @@ static void draw_settings(void)
 {
 	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
 	static const char *const spins[] = {"0", "1", "20"};
-	/* A look reads them all, one point a word. */
-	static const char *const records[] = {"256", "256", "256", "1024"};
 	setenv("LOCKSTEP_ARENA_BYTES", "64M", 1);
 	setenv("LOCKSTEP_LOOK_MS", "10", 1);
 	setenv("LOCKSTEP_PATIENCE_MS", "100000", 1);
 	setenv("LOCKSTEP_WAIT", waits[draw(4)], 1);
 	setenv("LOCKSTEP_SPIN_US", spins[draw(3)], 1);
-	setenv("LOCKSTEP_TRACE_RECORDS", records[draw(4)], 1);
 	put_settings(run.plan.settings);
 }
 
