@@ -64,7 +64,8 @@ void scheduler_kill(int rank, int signal);
 void scheduler_kill_at(int rank, uint64_t points, int signal);
 bool scheduler_is_killed(int rank);
 
-/* So long, in virtual time, nothing of the program may come to its end before that is a hang; at first so long that proofs are made in that time. */
+/* So long, in virtual time, nothing of the program may come to its end before that is a hang; at first as long as proofs
+ * may take. */
 void scheduler_patience(uint64_t ns);
 /* Something of the program has come to its end, so what recurs is no hang. */
 void scheduler_progress(void);
