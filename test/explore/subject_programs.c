@@ -46,7 +46,7 @@ static void draw_program(uint64_t seed, const struct program_taste *taste, struc
 
 static void draw_healthy(uint64_t seed, struct subject_plan *plan)
 {
-	struct program_taste taste = {.events = 6 + (int)(seed >> 40) % 10};
+	struct program_taste taste = {.events = 6 + (int)(seed >> 40) % 10, .registers = true};
 	draw_program(seed, &taste, plan);
 }
 
