@@ -18,9 +18,9 @@
 #include "scheduler.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLOWNESS = 10 };
+enum { SLOWNESS = 10, PROGRAMS = 100 };
 #else
-enum { SLOWNESS = 1 };
+enum { SLOWNESS = 1, PROGRAMS = 300 };
 #endif
 
 enum { OUTPUT_BYTES = 16384, LIMIT_MS = 20000, TIMEOUT_MS = 10000, SHRINKS = 400, AGAIN = 3 };
@@ -195,7 +195,7 @@ static int run_file(const struct options *options)
 
 static void read_options(int argc, char **argv, struct options *options)
 {
-	*options = (struct options){.seed = 1, .programs = 300 / SLOWNESS, .plants = true};
+	*options = (struct options){.seed = 1, .programs = PROGRAMS, .plants = true};
 	for (int i = 1; i < argc; i++) {
 		bool more = i + 1 < argc;
 		if (strcmp(argv[i], "--shrink") == 0) {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
 	SCHEDULER_THREADS = 512, /* managed threads of one process, ever */
@@ -75,6 +76,17 @@ uint64_t scheduler_points(void);
 
 /* What the library has written to standard error since scheduler_begin. */
 const char *scheduler_said(void);
+/* Whether what was said is nothing but messages of one line with this id. */
+static inline bool scheduler_is_only(const char *said, const char *id)
+{
+	for (const char *line = said; *line;) {
+		size_t length = strcspn(line, "\n");
+		if (!memmem(line, length, id, strlen(id)))
+			return false;
+		line += length + (line[length] == '\n');
+	}
+	return true;
+}
 
 /* Ends scheduler_run with SCHEDULER_CRASHED and this text. */
 void scheduler_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -47,19 +47,6 @@ static void run(int rank, ls_group *world)
 	ended++;
 }
 
-/* Whether nothing was said but that it went well by chance: one line each. */
-static bool says_only_buffered(void)
-{
-	static const char id[] = "LS-GROUP-BUFFERED";
-	for (const char *line = scheduler_said(); *line;) {
-		size_t length = strcspn(line, "\n");
-		if (!memmem(line, length, id, sizeof id - 1))
-			return false;
-		line += length + (line[length] == '\n');
-	}
-	return true;
-}
-
 /* Whether it ends well, too, if no message is buffered. */
 static bool ends_unbuffered(void)
 {
@@ -84,7 +71,8 @@ static void judge(void)
 			scheduler_fail("rank %d stopped at %d; the report: %s", r, runs[r].at,
 				       failures[r].text);
 	/* That something was sent and is not received may be said. */
-	if (!deadlocks && !verdict.leftover && !says_only_buffered())
+	if (!deadlocks && !verdict.leftover &&
+	    !scheduler_is_only(scheduler_said(), "LS-GROUP-BUFFERED"))
 		scheduler_fail("something was said of a schedule that is well: %s",
 			       scheduler_said());
 	if (strstr(scheduler_said(), "LS-GROUP-BUFFERED") && ends_unbuffered())
