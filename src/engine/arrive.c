@@ -339,6 +339,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	struct engine_mailbox *mailbox = engine->mailbox;
 	int place, q;
 	lock_mail_acquire(&mailbox->lock);
+	engine_mailbox_note_thread(mailbox); /* it is about to receive */
 	arrive_from(engine, source);
 	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];

@@ -225,6 +225,34 @@ void a_thread_that_received_is_not_told(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+static void *probe_in_thread(void *argument)
+{
+	struct ls_op_options options = with_tag(9);
+	struct ls_message message = {.size = sizeof message};
+	GIVES(LS_PENDING, ls_iprobe(argument, LS_ANY_SOURCE, &options, &message));
+	return NULL;
+}
+
+/* Rank 0's other thread has done nothing but look for messages, which it may be about to receive. */
+void a_thread_that_probed_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	pthread_t thread;
+	caught_begin(&caught);
+	if (self->rank == 0) {
+		CHECK(pthread_create(&thread, NULL, probe_in_thread, group) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	runner_meet(self);
+	send_one(group, 1, 1 - self->rank, 3);
+	runner_meet(self);
+	receive_one(group, 1 - self->rank, 3);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
 static void isend_one(ls_group *group, int to, int tag, bool waits)
 {
 	struct ls_op_options options = with_tag(tag);

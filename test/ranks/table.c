@@ -211,6 +211,7 @@ const struct runner_test runner_tests[] = {
 	TEST(what_is_in_order_is_not_told, R(2), .processes_only = true),
 	TEST(several_threads_are_not_told, R(2), .processes_only = true),
 	TEST(a_thread_that_received_is_not_told, R(2), .processes_only = true),
+	TEST(a_thread_that_probed_is_not_told, R(2), .processes_only = true),
 	TEST(rings_are_told, R(1) | R(2) | R(3) | R(4), .processes_only = true),
 	TEST(waited_sends_are_told, R(1) | R(2) | R(3), .processes_only = true),
 	TEST(rings_in_order_are_not_told, R(2) | R(3), .processes_only = true),
