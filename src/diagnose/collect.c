@@ -405,12 +405,32 @@ static bool shares_process(const struct diagnose_job *job, int r)
 	return false;
 }
 
-/* What seems to be stuck is so only if the threads that no board shows have done nothing all the time. To look at those is
- * slow, so it is done only then, around a second look at all else. */
+static void set_asleep(struct diagnose_rank *rank, uint32_t slots)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		struct diagnose_thread *thread = &rank->threads[i];
+		thread->asleep = thread->wait.state == WAIT_OUTSIDE && thread->stable &&
+				 (slots >> thread->slot & 1);
+	}
+}
+
+/* Those that are stuck if all threads sleep that are outside. */
+static uint64_t find_likely(struct diagnose_job *job)
+{
+	for (int r = 0; r < job->size; r++)
+		set_asleep(&job->ranks[r], UINT32_MAX);
+	uint64_t likely = diagnose_find_stuck(job);
+	for (int r = 0; r < job->size; r++)
+		set_asleep(&job->ranks[r], 0);
+	return likely;
+}
+
+/* What seems to be stuck is so only if the threads that no board shows in a wait have done nothing all the time. To look at
+ * those is slow, so it is done only then, around a second look at all else. */
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
 	struct diagnose_look before[DIAGNOSE_RANK_MAX];
-	uint64_t stuck = diagnose_find_stuck(job), seen = 0;
+	uint64_t stuck = find_likely(job), seen = 0;
 	for (uint64_t left = stuck; left; left &= left - 1) {
 		int r = diagnose_lowest_rank(left);
 		if (shares_process(job, r))
@@ -421,14 +441,15 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 	if (!seen)
 		return;
 	look(sources, job);
-	uint64_t late =
-		diagnose_find_stuck(job) & ~stuck; /* whose threads have not been seen before */
+	uint64_t late = find_likely(job) & ~stuck; /* whose threads have not been seen before */
 	for (int r = 0; r < job->size; r++) {
 		job->ranks[r].awake = late & diagnose_bit(r);
 		if (!(seen & diagnose_bit(r)))
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
 		job->ranks[r].awake = before[r].awake || after.awake || before[r].hash != after.hash;
+		if (before[r].rest == after.rest)
+			set_asleep(&job->ranks[r], before[r].outside & after.outside);
 	}
 }
 

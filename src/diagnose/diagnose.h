@@ -50,6 +50,7 @@ struct diagnose_thread {
 	struct wait_slot_body wait;
 	uint32_t slot, epoch; /* where on the board, and which wait: the sequence lock's value */
 	bool stable; /* the same wait in the first and in the second look, and its group had not failed */
+	bool asleep; /* outside, and only a thread of its process that waits could wake it, or one like it */
 	uint32_t explainer; /* 1 + rank that was about to end the wait, by closing its group; 0: none */
 	uint64_t satisfied; /* bit i: edge i's condition held in between (or could not be evaluated) */
 };
@@ -145,6 +146,8 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank);
 
 /* For the watch of a rank: the sleep of this process' main thread, as wait_board.main_sleep wants it. */
 uint64_t diagnose_main_sleep(void);
+/* The same for wait_board.rest_sleep, without the calling thread; also for others who ask about their own rank. */
+uint64_t diagnose_rest_sleep(const struct trace_view *trace);
 /* Whether this thread of the rank is on its board, or is its watch. */
 bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid);
 

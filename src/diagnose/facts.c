@@ -40,7 +40,7 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 	    !memchr(rank->program, 0, sizeof(rank->program)))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
-		if (!is_flag(&rank->threads[i].stable) ||
+		if (!is_flag(&rank->threads[i].stable) || !is_flag(&rank->threads[i].asleep) ||
 		    rank->threads[i].wait.edge_count > WAIT_EDGE_MAX)
 			return false;
 	for (uint32_t i = 0; i < rank->record_count; i++)

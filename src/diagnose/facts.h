@@ -73,10 +73,14 @@ bool diagnose_has_proc(uint32_t pid_space);
 
 /* ---- threads.c ---- */
 
-/* What the threads of a rank's process do that are on no board of it. */
+/* What the threads of a rank's process do that are in no wait on its board. */
 struct diagnose_look {
-	bool awake;    /* one of them may act, or cannot be looked at */
-	uint64_t hash; /* the same as long as they are the same, and all sleep the same sleep */
+	bool awake;    /* one that is on no board may act, or cannot be looked at */
+	uint64_t hash; /* of these: the same as long as they are the same, and all sleep the same sleep */
+	/* Slots of those that are outside: bit i. All of them sleep, like those on no board, where only each other and those in
+	 * a wait can wake them, as the rank's watch has seen; 0: that is not known. */
+	uint32_t outside;
+	uint64_t rest; /* as hash, of those on no board and those outside */
 };
 /* The source has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);

@@ -44,17 +44,47 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
+/* Whether what such a thread waits for, for itself or for others, can only come from ranks that do nothing any more: words
+ * of others may be those of a call whose callback wakes a thread that sleeps outside. */
+static bool is_cut_off(const struct diagnose_job *job, int r, const struct diagnose_thread *thread,
+		       uint64_t stuck)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	uint64_t silent = stuck | diagnose_gone_from(job, TRACE_GROUP_WORLD);
+	for (uint32_t i = 0; i < wait->edge_count && wait->state == WAIT_ANY_WORD; i++) {
+		const struct wait_edge *edge = &wait->edges[i];
+		bool mine =
+			edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
+		if (edge->record == WAIT_RECORD_OTHERS && !mine &&
+		    !(silent & diagnose_bit(edge->peer)))
+			return false;
+	}
+	return true;
+}
+
+/* Whether a thread is outside and asleep. */
+static bool has_sleeper(const struct diagnose_rank *rank)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].wait.state == WAIT_OUTSIDE && rank->threads[i].asleep)
+			return true;
+	return false;
+}
+
 /* likely: it seems so, though not all of its threads are seen. */
 static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck, bool likely)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
-	bool blocked = false;
+	bool blocked = false, sleeper = has_sleeper(rank);
 	if (!rank->known || diagnose_is_gone(rank) || (!likely && (rank->incomplete || rank->awake)))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (thread->wait.state == WAIT_UNUSED)
+		if (thread->wait.state == WAIT_UNUSED ||
+		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
 			continue;
+		if (sleeper && !is_cut_off(job, r, thread, stuck))
+			return false;
 		if (diagnose_is_agent(thread)) {
 			if (!thread->stable || thread->satisfied)
 				return false;

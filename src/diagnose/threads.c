@@ -69,32 +69,56 @@ static bool is_endless(const char *line)
 	return wait_is_endless(line, &address) && (address == 0 || is_private(address));
 }
 
-uint64_t diagnose_main_sleep(void)
+/* Whether a thread of this process sleeps such a sleep. */
+static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 {
 	char path[64], text[LINE_BYTES];
-	struct sleeper before, after;
+	struct sleeper before;
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
+	return look_at_thread(pid, tid, &before) && before.state == 'S' &&
+	       diagnose_read_file(path, text, sizeof text, NULL) > 0 && is_endless(text) &&
+	       look_at_thread(pid, tid, out) && out->state == 'S' &&
+	       out->voluntary == before.voluntary;
+}
+
+uint64_t diagnose_main_sleep(void)
+{
+	struct sleeper sleeper;
 	int pid = getpid();
-	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", pid);
-	if (!look_at_thread(pid, pid, &before) || before.state != 'S' ||
-	    diagnose_read_file(path, text, sizeof text, NULL) <= 0 || !is_endless(text) ||
-	    !look_at_thread(pid, pid, &after) || after.state != 'S' ||
-	    after.voluntary != before.voluntary)
-		return 0;
-	return after.voluntary + 1;
+	return sleeps_endlessly(pid, pid, &sleeper) ? sleeper.voluntary + 1 : 0;
 }
 
 /* ---- all of them ---- */
 
-bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
+/* Its slot, NULL: it has none. */
+static const struct wait_slot *find_slot(const struct wait_board *board, uint32_t tid)
 {
-	const struct wait_board *board = trace->board;
-	if (tid == atomic_load_explicit(&board->watch_tid, memory_order_relaxed))
-		return true;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		if (atomic_load_explicit(&board->slots[i].taken, memory_order_acquire) &&
 		    __atomic_load_n(&board->slots[i].body.tid, __ATOMIC_RELAXED) == tid)
-			return true;
-	return false;
+			return &board->slots[i];
+	return NULL;
+}
+
+static bool is_watch(const struct wait_board *board, uint32_t tid)
+{
+	return tid == atomic_load_explicit(&board->watch_tid, memory_order_relaxed);
+}
+
+bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
+{
+	return is_watch(trace->board, tid) || find_slot(trace->board, tid);
+}
+
+/* Whether a thread is one of the rest: those of the process that are in no wait on the board. The library's own are seen
+ * by other means: the agent calls somebody back only where the board shows what for. */
+static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struct wait_slot *slot)
+{
+	if (is_watch(board, tid) ||
+	    tid == atomic_load_explicit(&board->agent_tid, memory_order_relaxed))
+		return false;
+	uint32_t state = slot ? __atomic_load_n(&slot->body.state, __ATOMIC_RELAXED) : WAIT_OUTSIDE;
+	return state != WAIT_WORDS && state != WAIT_ANY_WORD;
 }
 
 /* Whether it may act: it runs or is about to. Of the main thread it must be known that it cannot. */
@@ -112,6 +136,45 @@ static uint64_t hash_of(uint32_t tid, const struct sleeper *sleeper)
 {
 	uint64_t hash = (tid ^ sleeper->voluntary << 32) * UINT64_C(0x9e3779b97f4a7c15);
 	return (hash ^ hash >> 29 ^ sleeper->involuntary) * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+/* 0 is none. */
+static uint64_t rest_sleep_of(uint64_t hash)
+{
+	return hash | 1;
+}
+
+uint64_t diagnose_rest_sleep(const struct trace_view *trace)
+{
+	const struct wait_board *board = trace->board;
+	int pid = getpid(), self = (int)trace_thread_id();
+	uint64_t hash = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	bool all = tasks != NULL;
+	for (const struct dirent *entry; all && (entry = readdir(tasks)) != NULL;) {
+		struct sleeper sleeper;
+		int tid = (int)strtol(entry->d_name, NULL, 10);
+		if (tid <= 0 || tid == self ||
+		    !is_of_rest(board, (uint32_t)tid, find_slot(board, (uint32_t)tid)))
+			continue;
+		all = sleeps_endlessly(pid, tid, &sleeper);
+		if (all)
+			hash += hash_of((uint32_t)tid, &sleeper);
+	}
+	if (tasks)
+		closedir(tasks);
+	return all ? rest_sleep_of(hash) : 0;
+}
+
+static void look_at_rest(const struct wait_board *board, uint32_t tid, uint64_t hash,
+			 struct diagnose_look *look)
+{
+	const struct wait_slot *slot = find_slot(board, tid);
+	if (!is_of_rest(board, tid, slot))
+		return;
+	look->rest += hash;
+	if (slot)
+		look->outside |= UINT32_C(1) << (slot - board->slots);
 }
 
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
@@ -133,15 +196,20 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		if (tid <= 0 || diagnose_is_on_board(trace, (uint32_t)tid))
+		if (tid <= 0 || is_watch(trace->board, (uint32_t)tid))
 			continue;
-		if (look_at_thread(pid, tid, &sleeper)) {
-			look.awake |= acts(trace, &sleeper, tid == pid);
-			look.hash += hash_of((uint32_t)tid, &sleeper);
-		} else {
-			look.awake = true;
-		}
+		bool seen = look_at_thread(pid, tid, &sleeper);
+		bool sleeps = seen && sleeper.state == 'S';
+		uint64_t hash = seen ? hash_of((uint32_t)tid, &sleeper) : 0;
+		look_at_rest(trace->board, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3, &look);
+		if (diagnose_is_on_board(trace, (uint32_t)tid))
+			continue;
+		look.awake |= !seen || acts(trace, &sleeper, tid == pid);
+		look.hash += hash;
 	}
 	closedir(tasks);
+	if (rest_sleep_of(look.rest) !=
+	    atomic_load_explicit(&trace->board->rest_sleep, memory_order_acquire))
+		look.outside = 0;
 	return look;
 }

@@ -123,6 +123,23 @@ static void *look_at_all(void *argument)
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	assert_false(diagnose_look_threads(source).awake);
+	/* The main thread sleeps outside, until this one ends, as its own process can see. */
+	body.state = WAIT_OUTSIDE;
+	publish(world, 0, 0, &body);
+	do
+		atomic_store(&board->rest_sleep, diagnose_rest_sleep(source->trace));
+	while (atomic_load(&board->rest_sleep) == 0);
+	assert_int_equal(diagnose_look_threads(source).outside, 1);
+	atomic_fetch_add(&board->rest_sleep, 2);
+	assert_int_equal(diagnose_look_threads(source).outside, 0);
+	/* Somebody runs who may wake it. */
+	atomic_store(&looking->runs, 0);
+	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
+	while (atomic_load(&looking->runs) != 1)
+		sched_yield();
+	assert_int_equal(diagnose_rest_sleep(source->trace), 0);
+	atomic_store(&looking->runs, 2);
+	pthread_join(other, NULL);
 	/* A process that cannot be looked at is judged by its main thread alone. */
 	world->sources[0].pid = 1 << 30;
 	assert_false(diagnose_look_threads(source).awake);

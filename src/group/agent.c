@@ -217,6 +217,7 @@ static void *agent_main(void *argument)
 	struct group_points *points = &world->points;
 	struct wait_bell *bell = bell_of(world);
 	message_set_rank(world->rank);
+	atomic_store(&world->trace.board->agent_tid, trace_thread_id());
 	for (;;) {
 		uint32_t seen = atomic_load(&bell->summons);
 		if (atomic_load(&points->stop))

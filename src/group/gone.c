@@ -105,7 +105,8 @@ static bool main_thread_may_call(const struct group_world *world)
 	       diagnose_main_sleep() == 0;
 }
 
-static enum company company_of(const struct ls_group *group)
+/* asleep: those are who are outside. */
+static enum company look_for_company(const struct ls_group *group, bool asleep)
 {
 	const struct group_world *world = group->world;
 	const struct wait_board *board = world->trace.board;
@@ -122,6 +123,8 @@ static enum company company_of(const struct ls_group *group)
 			return FREE; /* it is just being written */
 		if (wait.tid == trace_thread_id() || wait.state == WAIT_UNUSED)
 			continue;
+		if (wait.state == WAIT_OUTSIDE && asleep)
+			continue;
 		bool waits = wait.state == WAIT_WORDS || wait.state == WAIT_ANY_WORD;
 		enum standing standing = waits ? standing_of(world, &wait) : ACTS;
 		if (standing == ACTS || !trace_slot_is(view, i, epoch))
@@ -136,6 +139,31 @@ static enum company company_of(const struct ls_group *group)
 	if (count == WAIT_SLOT_MAX && atomic_load(&board->unpublished))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : company;
+}
+
+/* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and wake who sleeps outside. */
+static bool has_callbacks(struct group_world *world)
+{
+	struct group_points *points = &world->points;
+	lock_group_acquire(&points->lock);
+	bool has = points->eager_count > 0;
+	lock_group_release(&points->lock);
+	return has || atomic_load(&world->trace.board->unpublished) != 0;
+}
+
+/* Who is outside may call, unless all such sleep where only each other can wake them, and those who wait: then they have
+ * slept as long as it was looked at the others. */
+static enum company company_of(const struct ls_group *group)
+{
+	struct group_world *world = group->world;
+	const struct trace_view *view = &world->views[world->rank];
+	enum company company = look_for_company(group, false);
+	if (company != FREE || has_callbacks(world))
+		return company;
+	uint64_t sleep = diagnose_rest_sleep(view);
+	if (sleep)
+		company = look_for_company(group, true);
+	return sleep && diagnose_rest_sleep(view) == sleep ? company : FREE;
 }
 
 /* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove that neither goes

@@ -55,11 +55,14 @@ static int fill(const struct group_world *world, struct pollfd *fds, int *ranks)
 	return count;
 }
 
-/* What a proof has to know of a main thread that has made no call, and that only its own process can see. */
-static void note_main_thread(struct group_world *world)
+/* What a proof has to know of threads that are in no wait, and that only their own process can see. */
+static void note_sleepers(struct group_world *world)
 {
-	bool seen = diagnose_is_on_board(&world->views[world->rank], (uint32_t)getpid());
-	atomic_store(&world->trace.board->main_sleep, seen ? 0 : diagnose_main_sleep());
+	struct wait_board *board = world->trace.board;
+	const struct trace_view *view = &world->views[world->rank];
+	bool seen = diagnose_is_on_board(view, (uint32_t)getpid());
+	atomic_store(&board->main_sleep, seen ? 0 : diagnose_main_sleep());
+	atomic_store(&board->rest_sleep, diagnose_rest_sleep(view));
 }
 
 static void *watch_main(void *argument)
@@ -82,7 +85,7 @@ static void *watch_main(void *argument)
 		uint64_t pokes;
 		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
 		    !atomic_load(&watch->stop)) {
-			note_main_thread(world);
+			note_sleepers(world);
 			group_points_show(world);
 			group_look(world);
 		}

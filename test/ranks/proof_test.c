@@ -252,3 +252,134 @@ void a_thread_that_runs_may_call(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(group);
 }
+
+/* ---- threads that have called before ---- */
+
+/* It is outside, and can only be woken by the end of a thread that waits for rank 1. */
+void who_joins_is_dormant(struct runner_rank *self)
+{
+	int32_t value;
+	ls_group *group = runner_open(self);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_DEADLOCK};
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
+		pthread_join(thread, NULL);
+	} else {
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+static void *ask_any(void *argument)
+{
+	const struct asking *asking = argument;
+	int32_t value;
+	GIVES(asking->status, ls_recv(asking->group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL));
+	return NULL;
+}
+
+/* So nobody but the others could send. */
+void who_joins_sends_nothing(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_PEER_LEFT};
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, ask_any, &asking) == 0);
+		pthread_join(thread, NULL);
+	}
+	ls_group_close(group);
+}
+
+static void *wake_late(void *wakes)
+{
+	outlast_looks();
+	CHECK(sem_post(wakes) == 0);
+	return NULL;
+}
+
+static void wake(void *wakes, ls_status status)
+{
+	OK(status);
+	CHECK(sem_post(wakes) == 0);
+}
+
+static void await_post(sem_t *wakes)
+{
+	while (sem_wait(wakes) != 0)
+		;
+}
+
+/* Rank 1 waits for what the main thread of rank 0 sends when it has been woken: by a thread that makes no call, or by a
+ * callback when rank 2 has sent. Another thread of rank 0 waits for rank 1. */
+static void wake_main_thread(struct runner_rank *self, bool by_callback)
+{
+	struct ls_op_options first = {.size = sizeof first, .tag = 2},
+			     other = {.size = sizeof other};
+	int32_t value = 0, told;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_OK};
+		pthread_t thread, waker;
+		sem_t wakes;
+		CHECK(sem_init(&wakes, 0, 0) == 0);
+		other = (struct ls_op_options){
+			.size = sizeof other, .tag = 3, .callback = wake, .callback_data = &wakes};
+		if (by_callback)
+			OK(ls_recv(group, &told, 1, LS_INT32, 2, &other));
+		else
+			CHECK(pthread_create(&waker, NULL, wake_late, &wakes) == 0);
+		CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
+		await_post(&wakes);
+		OK(ls_send(group, &value, 1, LS_INT32, 1, &first));
+		pthread_join(thread, NULL);
+		if (!by_callback)
+			pthread_join(waker, NULL);
+		sem_destroy(&wakes);
+	} else if (self->rank == 1) {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &first));
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	} else if (by_callback) {
+		other.tag = 3;
+		outlast_looks();
+		OK(ls_send(group, &value, 1, LS_INT32, 0, &other));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+void who_sleeps_may_be_woken(struct runner_rank *self)
+{
+	wake_main_thread(self, false);
+}
+
+void who_sleeps_may_be_called_back(struct runner_rank *self)
+{
+	wake_main_thread(self, true);
+}
+
+/* The only one left; the main thread is woken late, and sends to it. */
+void who_is_woken_sends_to_any(struct runner_rank *self)
+{
+	int32_t value = 0;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		struct asking asking = {group, LS_OK};
+		pthread_t thread, waker;
+		sem_t wakes;
+		CHECK(sem_init(&wakes, 0, 0) == 0);
+		CHECK(pthread_create(&thread, NULL, ask_any, &asking) == 0);
+		CHECK(pthread_create(&waker, NULL, wake_late, &wakes) == 0);
+		await_post(&wakes);
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+		pthread_join(thread, NULL);
+		pthread_join(waker, NULL);
+		sem_destroy(&wakes);
+	}
+	ls_group_close(group);
+}
