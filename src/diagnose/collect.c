@@ -216,8 +216,9 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 			   struct selection *out)
 {
 	uint64_t newest = atomic_load_explicit(&trace->header->newest, memory_order_acquire);
-	uint64_t collectives[COLLECTIVE_MAX], others[DIAGNOSE_RECORD_MAX];
-	int collective_count = 0, other_count = 0;
+	uint64_t collectives[COLLECTIVE_MAX], running[DIAGNOSE_RECORD_MAX],
+		others[DIAGNOSE_RECORD_MAX];
+	int collective_count = 0, running_count = 0, other_count = 0;
 	struct trace_record record;
 	uint32_t step;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
@@ -228,8 +229,8 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 		/* By place and not by index: a running record keeps its place, however old it is. */
 		if (!trace_read_at(trace, (newest - i) & (trace->ring_records - 1), &record, &step))
 			continue;
-		if (record.state == TRACE_RUNNING)
-			select_record(out, record.index);
+		if (record.state == TRACE_RUNNING && running_count < DIAGNOSE_RECORD_MAX)
+			running[running_count++] = record.index;
 		if (diagnose_is_collective(&record) && collective_count < COLLECTIVE_MAX)
 			collectives[collective_count++] = record.index;
 		if (other_count < DIAGNOSE_RECORD_MAX)
@@ -237,6 +238,9 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 	}
 	for (int i = 0; i < collective_count; i++)
 		select_record(out, collectives[i]);
+	/* Of messages beside the caller there may be more than there is room for. */
+	for (int i = 0; i < running_count; i++)
+		select_record(out, running[i]);
 	for (int i = 0; i < other_count; i++)
 		select_record(out, others[i]);
 }

@@ -121,6 +121,19 @@ static void records(void **state)
 	assert_string_equal(rank->records[1].site, "train.py:42");
 }
 
+/* Messages beside the caller, however many, leave room for the newest collectives. */
+static void which_of_many_that_run(void **state)
+{
+	struct world *world = *state;
+	uint64_t collective = call(world, 0, TRACE_BARRIER, 1);
+	trace_end(&world->traces[0], collective, LS_OK);
+	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX + 8; i++)
+		call(world, 0, TRACE_SEND, i);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+	assert_non_null(diagnose_record_at(rank, collective));
+}
+
 /* Of many records: the running ones however old, the newest collectives, the newest of all. */
 static void which_records(void **state)
 {
@@ -340,12 +353,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-		TEST(header_and_process),    TEST(sources_that_are_missing),
-		TEST(groups_and_leaving),    TEST(records),
-		TEST(which_records),         TEST(a_certain_record),
-		TEST(a_record_without_room), TEST(words),
-		TEST(word_of_no_peer),       TEST(slots),
-		TEST(random_bytes),          TEST(rank_of_another_namespace),
+		TEST(header_and_process),
+		TEST(sources_that_are_missing),
+		TEST(groups_and_leaving),
+		TEST(records),
+		TEST(which_records),
+		TEST(which_of_many_that_run),
+		TEST(a_certain_record),
+		TEST(a_record_without_room),
+		TEST(words),
+		TEST(word_of_no_peer),
+		TEST(slots),
+		TEST(random_bytes),
+		TEST(rank_of_another_namespace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
