@@ -83,8 +83,8 @@ struct diagnose_rank {
 	/* That of all ranks, those in which threads of any rank wait, and others as far as there is room. */
 	struct diagnose_group groups[DIAGNOSE_GROUP_MAX];
 	struct diagnose_thread threads[WAIT_SLOT_MAX];
-	/* Newest first. All that still run (of the ring's newest 1024 places, and those a thread waits
-	 * in), the newest collectives, and whatever else is newest, as far as there is room. */
+	/* Newest first. Those that a thread waits in, the newest collectives, all others that still run (of the ring's
+	 * newest 1024 places), and whatever else is newest, as far as there is room. */
 	struct diagnose_record records[DIAGNOSE_RECORD_MAX];
 };
 
@@ -196,6 +196,7 @@ struct diagnose_hint {
 	int peer; /* whom it saw, -1 */
 	uint32_t group;
 	uint64_t seq; /* operation */
+	bool collective; /* seq is that of one; else it may also be that of a message */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
 	uint64_t cycle;   /* LS_DEADLOCK: the ranks it has seen to wait for each other */

@@ -37,6 +37,29 @@ static void hint_of_a_gone_peer(void **state)
 	test_verdict(job, &hint, want);
 }
 
+/* Rank 0 has done a broadcast which rank 1 left out before it left; a receive that it took back had the same number. */
+static void hint_of_a_collective(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(2);
+	struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 0, 1);
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct trace_record receive = test_point(TRACE_RECV, 1, 7);
+	receive.seq = 58;
+	test_done(job, 0, test_broadcast(58, 0), 2, "site.c:1");
+	struct diagnose_record *taken_back = test_done(job, 0, receive, 1, "site.c:2");
+	taken_back->record.state = TRACE_FAILED;
+	taken_back->record.status = LS_CANCELLED;
+	test_done(job, 1, test_broadcast(57, 0), 2, "site.c:1");
+	job->ranks[1].left = true;
+	hint.collective = true;
+	struct diagnose_verdict verdict = test_judge(job, &hint);
+	diagnose_headline(job, &verdict, text, sizeof text);
+	assert_string_equal(text, "rank 1 finished after broadcast #57 but rank 0 called "
+				  "broadcast #58, called from site.c:1");
+	free(job);
+}
+
 /* Rank 0 was killed while all were opening, and with it rank 2's ls_group_open failed; rank 1's had just returned. */
 static void hint_of_a_victim(void **state)
 {
@@ -178,6 +201,7 @@ static void hint_of_a_rank_that_is_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hint_of_a_collective),
 		cmocka_unit_test(hint_of_a_gone_peer),
 		cmocka_unit_test(hint_of_a_victim),
 		cmocka_unit_test(hint_of_an_onlooker),

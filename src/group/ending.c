@@ -31,7 +31,8 @@ static void raise_difference(struct ls_group *group, const struct engine_differe
 		.rank = group_world_rank(group, missing ? found->other : found->one),
 		.peer = group_world_rank(group, missing ? found->one : found->other),
 		.group = group->id,
-		.seq = found->seq};
+		.seq = found->seq,
+		.collective = true};
 	ls_status status = group_cause_raise(group, &hint, true);
 	(void)status; /* of those who are inside: a close has none */
 	trace_report_unreturned(&group->world->trace, group->id);
