@@ -45,6 +45,7 @@ static struct program_event *draw_half_message(struct draw *draw, int group, int
 	return event;
 }
 
+/* A send that is not received keeps its place: where others would want that for good a receive is left alone instead. */
 static void draw_dropped(struct draw *draw, bool sends)
 {
 	int group = draw_open_group(draw), waits = draw_member(draw, group);
@@ -52,6 +53,13 @@ static void draw_dropped(struct draw *draw, bool sends)
 	int from = draw_lane_of(draw, sends ? waits : ends);
 	int to = draw_lane_of(draw, sends ? ends : waits);
 	draw->program->culprit = (uint8_t)ends;
+	if (sends && !draw_places(draw, group, from, to, 1)) {
+		int lane = from;
+		draw->program->plant = PROGRAM_PLANT_DROPPED_SEND;
+		sends = false;
+		from = to;
+		to = lane;
+	}
 	draw_half_message(draw, group, from, to, sends);
 }
 
