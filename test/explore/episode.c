@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -182,6 +183,17 @@ static void crashed(int signal)
 	_exit(0);
 }
 
+/* A file: to a pipe or a terminal the library writes by a descriptor of its own, and nobody would keep what it says. */
+static void keep_what_is_said(void)
+{
+	int fd = memfd_create("said", MFD_CLOEXEC);
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) {
+		perror("explore: no file for what is said");
+		_exit(2);
+	}
+	close(fd);
+}
+
 _Noreturn static void child_main(struct episode *episode, const char *only)
 {
 	static const enum episode_outcome outcomes[] = {
@@ -192,6 +204,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	};
 	struct sigaction action = {.sa_handler = crashed, .sa_flags = (int)SA_RESETHAND};
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	keep_what_is_said();
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
 	sigaction(SIGABRT, &action, NULL);
