@@ -51,7 +51,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message, 5,000 kills, 1,000,000 looks, a minute of each fuzzer
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message, 5,000 kills, 1,000,000 looks, a minute of each fuzzer, what drawn schedules find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
@@ -62,6 +62,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
+	@$(MAKE) --no-print-directory explore-mutants
 
 explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
 	@tools/setup check
@@ -70,6 +71,11 @@ explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPL
 	@$(TESTED)/test/explore/explore --folder $(TESTED)/test/explore \
 		$(if $(REPLAY),--replay '$(REPLAY)') $(if $(SEED),--seed '$(SEED)') \
 		$(if $(SCHEDULES),--schedules '$(SCHEDULES)') $(if $(ONLY),--only '$(ONLY)')
+
+explore-mutants: ## breaks the library in one place after the other, and tells after how many schedules that is found; hours. ONLY=, SCHEDULES=
+	@tools/setup check
+	@test/explore/mutants.py $(if $(SCHEDULES),--schedules '$(SCHEDULES)') \
+		$(if $(ONLY),--only '$(ONLY)',--write-doc)
 
 bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
@@ -112,6 +118,6 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore asan tsan nightly bench bench-torch \
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore explore-mutants asan tsan nightly bench bench-torch \
 	campaign-torch install format tidy clean release \
 	release-tests
