@@ -56,7 +56,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 	scheduler.said_bytes = 0;
 	scheduler.said[0] = 0;
 	scheduler.switch_odds = 1u << (1 + below(6));
-	scheduler.tick_ns = UINT64_C(20) << below(6);
+	scheduler.tick_ns = UINT64_C(20) << below(9);
 	scheduler.patience_ns = patience_ns + scheduler.tick_ns * patience_points;
 	/* How long a program is cannot be known: of these lengths one is near. */
 	uint64_t length = UINT64_C(500) << below(6);
