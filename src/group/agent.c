@@ -134,11 +134,18 @@ void group_points_call_driver(struct group_world *world)
 	call_resting(world);
 }
 
-/* Whether it would sleep past a deadline that nobody else looks at. */
+/* When it has to look by itself. */
+static uint64_t next_look_ns(const struct group_points *points) LOCK_REQUIRES(group)
+{
+	return points->lone_until_ns < points->next_deadline_ns ? points->lone_until_ns
+								: points->next_deadline_ns;
+}
+
+/* Whether it would sleep past what nobody else looks at. */
 static bool agent_is_late(const struct group_points *points) LOCK_REQUIRES(group)
 {
 	return atomic_load(&points->there) && !points->driven &&
-	       points->next_deadline_ns < points->agent_until_ns;
+	       next_look_ns(points) < points->agent_until_ns;
 }
 
 void group_points_leave(struct group_world *world, bool more)
@@ -203,7 +210,7 @@ static uint64_t choose_sleep(struct group_points *points)
 {
 	uint64_t now = clock_now_ns();
 	lock_group_acquire(&points->lock);
-	uint64_t until = points->driven ? CLOCK_NEVER : points->next_deadline_ns;
+	uint64_t until = points->driven ? CLOCK_NEVER : next_look_ns(points);
 	if (points->agent_until_ns > now && points->agent_until_ns < until)
 		until = points->agent_until_ns;
 	points->agent_until_ns = until;
@@ -254,7 +261,7 @@ void group_points_init(struct group_world *world)
 	struct group_points *points = &world->points;
 	lock_group_init(&points->lock);
 	lock_group_acquire(&points->lock);
-	points->next_deadline_ns = points->agent_until_ns = CLOCK_NEVER;
+	points->next_deadline_ns = points->agent_until_ns = points->lone_until_ns = CLOCK_NEVER;
 	group_words_init(&points->to_show);
 	lock_group_release(&points->lock);
 	group_words_init(&points->driving);

@@ -175,7 +175,7 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	if (need == ENGINE_NEEDS_NOBODY)
 		lone->slice_ns = 0;
 	if (need == ENGINE_NEEDS_NOBODY ||
-	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(which->group, lone)))
+	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(which, gone, lone)))
 		return false;
 	ls_status status = group_gone_fail(which, gone, peer);
 	(void)status; /* the next sweep ends everything of the group with it */

@@ -75,12 +75,18 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 {
 	struct group_points *points = &group->world->points;
 	struct ls_op *needing = NULL;
+	bool lone, again = false;
 	lock_group_acquire(&points->lock);
 	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
-	     op = op->next)
-		if (op->group == group && op->callback && atomic_load(&op->begun) &&
-		    group_gone_need(op, gone, peer) != ENGINE_NEEDS_NOBODY)
+	     op = op->next) {
+		if (op->group != group || !op->callback || !atomic_load(&op->begun))
+			continue;
+		if (group_gone_is_lost(op, gone, peer, &lone))
 			needing = op;
+		again |= lone;
+	}
+	if (again && points->lone_until_ns == CLOCK_NEVER)
+		points->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
 	lock_group_release(&points->lock);
 	return needing;
 }
@@ -135,6 +141,7 @@ static void sweep_deadlines(struct group_world *world)
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&points->lock);
+	points->lone_until_ns = CLOCK_NEVER; /* who is swept after this tells */
 	if (points->first && points->next_deadline_ns <= now) {
 		for (struct ls_op *op = points->first; op; op = op->next) {
 			if (op->deadline_ns <= now && !late)

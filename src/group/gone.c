@@ -105,8 +105,8 @@ static bool main_thread_may_call(const struct group_world *world)
 	       diagnose_main_sleep() == 0;
 }
 
-/* asleep: those are who are outside. */
-static enum company look_for_company(const struct ls_group *group, bool asleep)
+/* Of those but thread `tid`, 0: of all. asleep: those are who are outside. */
+static enum company look_for_company(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct group_world *world = group->world;
 	const struct wait_board *board = world->trace.board;
@@ -121,7 +121,7 @@ static enum company look_for_company(const struct ls_group *group, bool asleep)
 		count++;
 		if (!trace_read_slot(view, i, &wait, &epoch))
 			return FREE; /* it is just being written */
-		if (wait.tid == trace_thread_id() || wait.state == WAIT_UNUSED)
+		if (wait.tid == tid || wait.state == WAIT_UNUSED)
 			continue;
 		if (wait.state == WAIT_OUTSIDE && asleep)
 			continue;
@@ -141,6 +141,24 @@ static enum company look_for_company(const struct ls_group *group, bool asleep)
 	return main_thread_may_call(world) ? FREE : company;
 }
 
+/* Raised whenever a thread of this rank begins to wait, no longer does, comes or ends. */
+static uint64_t sum_epochs(const struct wait_board *board)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		sum += atomic_load(&board->slots[i].epoch);
+	return sum;
+}
+
+/* One that was seen to wait may have been woken by one that then ended: what was seen holds if nothing has changed. */
+static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
+{
+	const struct wait_board *board = group->world->trace.board;
+	uint64_t before = sum_epochs(board);
+	enum company company = look_for_company(group, tid, asleep);
+	return sum_epochs(board) == before ? company : FREE;
+}
+
 /* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and wake who sleeps outside. */
 static bool has_callbacks(struct group_world *world)
 {
@@ -151,32 +169,38 @@ static bool has_callbacks(struct group_world *world)
 	return has || atomic_load(&world->trace.board->unpublished) != 0;
 }
 
-/* Who is outside may call, unless all such sleep where only each other can wake them, and those who wait: then they have
- * slept as long as it was looked at the others. */
-static enum company company_of(const struct ls_group *group)
+/* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless all such sleep where only
+ * each other can wake them, and those who wait: then they have slept as long as it was looked at the others. */
+static enum company company_of(const struct ls_group *group, uint32_t tid)
 {
 	struct group_world *world = group->world;
 	const struct trace_view *view = &world->views[world->rank];
-	enum company company = look_for_company(group, false);
-	if (company != FREE || has_callbacks(world))
+	enum company company = look_around(group, tid, false);
+	if (company != FREE || tid == 0 || has_callbacks(world))
 		return company;
 	uint64_t sleep = diagnose_rest_sleep(view);
 	if (sleep)
-		company = look_for_company(group, true);
+		company = look_around(group, tid, true);
 	return sleep && diagnose_rest_sleep(view) == sleep ? company : FREE;
 }
 
 /* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove that neither goes
  * on; which is asked when a wait has lasted for look_ns. */
-bool group_lone_goes_on(const struct ls_group *group, struct group_lone *lone)
+static uint64_t choose_slice(const struct ls_group *group, const struct group_lone *lone)
 {
-	enum company company = company_of(group);
+	enum company company = company_of(group, trace_thread_id());
 	uint64_t look_ns = group->waiter.look_ns;
 	if (company == NOBODY || (company == BLOCKED && !lone->slice_ns))
-		lone->slice_ns = 0;
-	else
-		lone->slice_ns = company == BLOCKED ? 2 * look_ns : look_ns;
-	return lone->slice_ns != 0;
+		return 0;
+	return company == BLOCKED ? 2 * look_ns : look_ns;
+}
+
+/* Who has ended, or blocks, may have sent it just before: so what it needs is looked at last. */
+bool group_lone_goes_on(const struct ls_op *op, uint64_t gone, struct group_lone *lone)
+{
+	int peer;
+	lone->slice_ns = choose_slice(op->group, lone);
+	return lone->slice_ns != 0 || group_gone_need(op, gone, &peer) != ENGINE_NEEDS_SELF;
 }
 
 uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns)
@@ -201,7 +225,17 @@ static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
 	struct group_lone lone = {0};
 	enum engine_need need = group_gone_need(op, gone, peer);
 	return need == ENGINE_NEEDS_GONE ||
-	       (need == ENGINE_NEEDS_SELF && !group_lone_goes_on(op->group, &lone));
+	       (need == ENGINE_NEEDS_SELF && !group_lone_goes_on(op, gone, &lone));
+}
+
+bool group_gone_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone)
+{
+	enum engine_need need = group_gone_need(op, gone, peer);
+	int again;
+	*lone = need == ENGINE_NEEDS_SELF &&
+		(company_of(op->group, 0) != NOBODY ||
+		 group_gone_need(op, gone, &again) != ENGINE_NEEDS_SELF);
+	return need != ENGINE_NEEDS_NOBODY && !*lone;
 }
 
 bool group_gone_poll(const struct ls_op *op)

@@ -150,6 +150,7 @@ struct group_points {
 	bool serial;
 	_Atomic bool stop;
 	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
+	uint64_t lone_until_ns LOCK_GUARDED(group);  /* …at what only threads of this rank may send */
 	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
 	uint64_t gone_told; /* the watch's: members of all groups that were gone, and groups that had failed, at its last
 			     * look */
@@ -316,13 +317,10 @@ struct group_lone {
 	ls_status status;
 	int peer;
 };
-/* Whether it does, once engine_point_need says that it needs this rank itself. */
-bool group_lone_goes_on(const struct ls_group *group, struct group_lone *lone);
+/* Whether it does, or what it waits for has come, once group_gone_need says that it needs this rank itself. */
+bool group_lone_goes_on(const struct ls_op *op, uint64_t gone, struct group_lone *lone);
 uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns);
 
-/* One that is asked for, or a part of it, has not been over since who is gone went: true, the group has failed, if it
- * never will be. */
-bool group_gone_poll(const struct ls_op *op);
 /* A probe has found nothing: LS_PENDING, or why there never will be anything. `gone` as it was before. */
 ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint64_t gone,
 			   const struct ls_op_options *options, const void *site);

@@ -140,9 +140,18 @@ bool group_points_waits_turn(const struct ls_op *op);
 const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head);
 /* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
 struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
-/* One with a callback that cannot be over without the members of the set `gone`, *peer as in group_gone_need; NULL:
- * there is none. */
+/* One with a callback that can never be over without the members of the set `gone`, *peer as in group_gone_need; NULL:
+ * there is none. The agent looks again at what may be. */
 struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);
+
+/* ---- gone.c ---- */
+
+/* Of one that nobody waits for: whether it can never be over. *lone: it may be, by a thread of this rank that has called
+ * Lockstep, so it is asked again. */
+bool group_gone_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone);
+/* One that is asked for, or a part of it, has not been over since who is gone went: true, the group has failed, if it
+ * never will be. */
+bool group_gone_poll(const struct ls_op *op);
 
 /* ---- await.c ---- */
 

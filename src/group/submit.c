@@ -248,7 +248,8 @@ static bool goes_on(struct ls_op *op, struct group_lone *lone, ls_status *waited
 	int whom;
 	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
 		return false;
-	enum engine_need need = group_gone_need(op, group_gone_look(op->group), &whom);
+	uint64_t members = group_gone_look(op->group);
+	enum engine_need need = group_gone_need(op, members, &whom);
 	if (need == ENGINE_NEEDS_NOBODY)
 		lone->slice_ns = 0;
 	if (gone) {
@@ -256,7 +257,7 @@ static bool goes_on(struct ls_op *op, struct group_lone *lone, ls_status *waited
 		lone->peer = *peer;
 	}
 	if (need == ENGINE_NEEDS_NOBODY ||
-	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(op->group, lone)))
+	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(op, members, lone)))
 		return true;
 	*waited = lone->status;
 	*peer = lone->peer;

@@ -6,7 +6,12 @@
 #include "message_ways.h"
 #include "tests.h"
 
-enum { LONELY_MS = 400 * RUNNER_SLOWNESS, WAYS = 4 };
+enum {
+	LONELY_MS = 400 * RUNNER_SLOWNESS,
+	PROBES = 3,
+	WAYS, /* in which the thread waits in Lockstep, and so sends nothing itself */
+	WITH_CALLBACK = WAYS,
+};
 
 /* The other thread. */
 struct other {
@@ -67,9 +72,9 @@ static void *end_late(void *argument)
 static ls_status receive(ls_group *group, int way, int32_t *value)
 {
 	struct message message = {.group = group, .buffer = value, .count = 1, .peer = LS_ANY_SOURCE};
-	static const enum way ways[] = {BLOCKING, HANDLE, BATCH};
+	static const enum way ways[] = {[0] = BLOCKING, HANDLE, BATCH, [WITH_CALLBACK] = CALLBACK};
 	struct ls_message found = {.size = sizeof found};
-	if (way < WAYS - 1)
+	if (way != PROBES)
 		return message_pass(&message, ways[way], 0);
 	ls_status status = ls_probe(group, LS_ANY_SOURCE, NULL, &found);
 	return status == LS_OK ? ls_recv(group, value, 1, LS_INT32, LS_ANY_SOURCE, NULL) : status;
@@ -79,7 +84,8 @@ static ls_status receive(ls_group *group, int way, int32_t *value)
 static void receive_alone(struct runner_rank *self, void *(*run)(void *), ls_status status,
 			  ls_status others)
 {
-	for (int way = 0; way < WAYS; way++) {
+	int ways = status == LS_OK ? WITH_CALLBACK + 1 : WAYS;
+	for (int way = 0; way < ways; way++) {
 		ls_group *group = runner_open(self);
 		struct other other = {.group = group, .status = others};
 		int32_t value = 0;
