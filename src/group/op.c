@@ -216,6 +216,15 @@ static ls_status await_points(ls_op *const *ops, int count, const struct group_p
 	return group_points_await(ops, count, &group_no_pause);
 }
 
+/* A wait that comes back now and then is looked at after whole look intervals since its beginning, which are most often so
+ * many turns, too. A look has to see one and the same wait twice, so these times are not the ends of turns, but lie soon
+ * after their beginnings. */
+static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
+{
+	uint64_t turn_ns = UINT64_C(1000000) * GROUP_SIGNALS_MS;
+	return now_ns + turn_ns - (now_ns - since_ns + turn_ns / 5) % turn_ns;
+}
+
 struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 {
 	struct group_pause pause = group_no_pause;
@@ -223,10 +232,10 @@ struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 		pause.at_ns = clock_deadline_ns(timeout_ms);
 	} else if (op->group->world->resumes) {
 		uint64_t now = clock_now_ns(), none = 0;
-		pause.at_ns = clock_deadline_ns(GROUP_SIGNALS_MS);
 		pause.returns = true;
 		pause.since_ns =
 			atomic_compare_exchange_strong(&op->waited_ns, &none, now) ? now : none;
+		pause.at_ns = end_of_turn(pause.since_ns, now);
 	}
 	return pause;
 }
