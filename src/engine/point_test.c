@@ -90,6 +90,34 @@ static void test_over_is_work(void **state)
 	free(send);
 }
 
+/* What a probe asks for is taken in by another call, after it has looked; then its source goes. */
+static void test_probe_of_who_is_gone(void **state)
+{
+	struct party *party = *state;
+	struct unit *source = &party->units[0], *owner = &party->units[1];
+	int peer;
+	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
+	struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
+	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
+	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(peer, 0);
+	struct message *send = begin(source, TRACE_SEND, 1, 2, false);
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer),
+			 ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_point_need(&owner->engine, &receive->op, 1, &peer),
+			 ENGINE_NEEDS_GONE);
+	probe->op.call.peer = -1; /* any source */
+	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer),
+			 ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_DONE);
+	assert_true(engine_point_cancel(&owner->engine, &receive->op));
+	free(probe);
+	free(receive);
+	free(send);
+}
+
 /* All parcels are in use, and nobody goes on with their sends: one more waits until any of them is over, and then goes. */
 static void test_parcels_of_others(void **state)
 {
@@ -168,6 +196,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_over_is_work, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_probe_of_who_is_gone, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_parcels_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
 	};

@@ -207,14 +207,26 @@ bool engine_point_is_ready(struct engine *engine)
 	return list.found || engine_point_has_work(engine);
 }
 
+/* What a probe asks for may have been taken in by somebody else since it has looked. */
+static bool is_unmet(const struct engine *engine, int source, int tag) LOCK_REQUIRES(mail)
+{
+	for (int q = 0; q < engine->team->size; q++)
+		if ((source == MATCH_ANY || source == q) &&
+		    engine_mailbox_find_unmet(&engine->mailbox->peers[q], tag) >= 0)
+			return true;
+	return false;
+}
+
 /* A receive or probe that has met nothing. */
-static enum engine_need need_of_source(struct engine *engine, int source, uint64_t gone)
+static enum engine_need need_of_source(struct engine *engine, int source, int tag, uint64_t gone)
 	LOCK_REQUIRES(mail)
 {
 	int size = engine->team->size;
 	uint64_t self = UINT64_C(1) << engine->team->rank;
 	uint64_t others = ~UINT64_C(0) >> (64 - size) & ~self;
 	struct wait_word word;
+	if (is_unmet(engine, source, tag))
+		return ENGINE_NEEDS_NOBODY;
 	if (source != MATCH_ANY) {
 		engine_mailbox_source_word(engine, source, &word);
 		return gone >> source & 1 && !is_there(&word) ? ENGINE_NEEDS_GONE
@@ -268,7 +280,7 @@ enum engine_need engine_point_need(struct engine *engine, const struct engine_op
 	enum engine_point_stage stage = op->call.kind == TRACE_PROBE ? POINT_ASKED : point_stage(op);
 	*peer = op->call.peer;
 	if (stage == POINT_ASKED)
-		need = need_of_source(engine, *peer, gone);
+		need = need_of_source(engine, *peer, op->call.tag, gone);
 	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
 		need = ENGINE_NEEDS_GONE;
 	lock_mail_release(&engine->mailbox->lock);
