@@ -40,6 +40,7 @@ static const char *const left_out[] = {
 	"timeout",
 	"lone_",
 	"timelines",
+	"_limit",
 	"unanswered",
 	"left_calls",
 	"ddp_ready",
