@@ -282,7 +282,8 @@ static void root_waits_for_all(struct unit *unit)
 		engine_submit(&unit->engine, &op, &unit->room);
 		if (engine_advance(&unit->engine, &op) == ENGINE_BLOCKED) {
 			MUST(op.word_count == 1);
-			MUST(op.words[0].word == &transport_member(&unit->link->team, 1)->finished);
+			/* First for what rank 1 calls, so as to compare it, and then for its end. */
+			MUST(op.words[0].edge.peer == 1);
 			atomic_store(&root_is_blocked, true);
 			MUST(unit_finish(unit, &op) == LS_OK);
 		} else {
