@@ -384,8 +384,9 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	for (int q = 0; q < team->size; q++)
 		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
 			return ENGINE_FAILED;
+	/* One who has given up before it entered never will. */
 	if (op->word_count > 0)
-		return ENGINE_BLOCKED;
+		return engine_has_failed(engine) ? engine_fail(op, LS_ABORTED, -1) : ENGINE_BLOCKED;
 	for (int q = 0; q < team->size; q++) {
 		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
