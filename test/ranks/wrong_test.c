@@ -324,8 +324,7 @@ void wrong_calls_are_found(struct runner_rank *self)
 {
 	static const char *const said[] = {
 		"ls_send: dst is 7, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
-		"ls_wait: op is 0, but must be a handle of an operation that has not been freed, called "
-		"from wrong_test.c:",
+		"ls_wait: op is 0, but must be a handle of an operation that has not been freed",
 		"ls_reduce: root is -1, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
 		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
 		"ls_group_open: out is 0, but must be not NULL, called from wrong_test.c:",
