@@ -80,7 +80,9 @@ dist.destroy_process_group()
 """,
     )
     first, second = script.run()
-    assert second == (0, "")
+    assert second.code == 0
+    # Whoever sees it first reports it, and both may.
+    assert second.text == "" or "rank 1 finished after barrier #1 while rank 0 waits in all-reduce #2" in second.text
     assert first.code == 1
     assert (
         f"lockstep.PeerLeft: rank 1 finished after barrier #1 while rank 0 waits in all-reduce #2, "

@@ -52,8 +52,8 @@ static void test_ready_later(void **state)
 	struct fixture fixture;
 	struct wait_slot_body slot;
 	fixture_init(&fixture);
-	struct polling polling = {.fixture = &fixture,
-				  .fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN}};
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct polling polling = {.fixture = &fixture, .fd = {.fd = fd, .events = POLLIN}};
 	assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
 	EVENTUALLY(find_slot(fixture.shared, WAIT_FDS, &slot));
 	assert_int_equal(slot.edge_count, 1);
@@ -61,12 +61,12 @@ static void test_ready_later(void **state)
 	assert_int_equal(slot.edges[0].segment, WAIT_SEGMENT_NONE);
 	assert_int_equal(slot.may_leave, 1);
 	assert_false(polling.done);
-	assert_int_equal(eventfd_write(polling.fd.fd, 1), 0);
+	assert_int_equal(eventfd_write(fd, 1), 0);
 	wait_join(polling.thread);
 	assert_int_equal(polling.status, LS_OK);
 	assert_int_equal(polling.fd.revents, POLLIN);
 	assert_false(find_slot(fixture.shared, WAIT_FDS, &slot));
-	close(polling.fd.fd);
+	close(fd);
 	fixture_fini(&fixture);
 }
 
@@ -111,8 +111,8 @@ static ls_status poll_under_signals(bool restart, bool resumes)
 	fixture_init(&fixture);
 	fixture.waiter.resumes = resumes;
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
-	struct polling polling = {.fixture = &fixture,
-				  .fd = {.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN}};
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct polling polling = {.fixture = &fixture, .fd = {.fd = fd, .events = POLLIN}};
 	handled = 0;
 	assert_int_equal(pthread_create(&polling.thread, NULL, poll_run, &polling), 0);
 	EVENTUALLY(find_slot(fixture.shared, WAIT_FDS, &slot));
@@ -123,10 +123,10 @@ static ls_status poll_under_signals(bool restart, bool resumes)
 		/* Handlers are not held back. */
 		EVENTUALLY(handled > before || polling.done);
 	}
-	assert_int_equal(eventfd_write(polling.fd.fd, 1), 0);
+	assert_int_equal(eventfd_write(fd, 1), 0);
 	wait_join(polling.thread);
 	assert_true(handled > 0);
-	close(polling.fd.fd);
+	close(fd);
 	fixture_fini(&fixture);
 	return polling.status;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Threads that are on no board: the main thread of this very process, seen by another one, and one that runs. */
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -148,8 +149,22 @@ static void *look_at_all(void *argument)
 	return NULL;
 }
 
+static int count_threads(void)
+{
+	int count = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	assert_non_null(tasks);
+	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+		count += entry->d_name[0] != '.';
+	closedir(tasks);
+	return count;
+}
+
 static void threads_of_a_process(void **state)
 {
+	/* The thread sanitizer has one of its own that wakes by itself, so nothing can be said of the others. */
+	if (count_threads() > 1)
+		skip();
 	struct looking looking = {.world = *state};
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, look_at_all, &looking), 0);

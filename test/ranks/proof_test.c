@@ -74,7 +74,7 @@ void deadlock_behind_many_sends(struct runner_rank *self)
 
 static void take_all(ls_group *group, int count)
 {
-	static int32_t values[LONG];
+	int32_t values[LONG]; /* of this rank: others may receive beside it */
 	struct ls_op_options options = {.size = sizeof options, .tag = 1};
 	for (int i = 0; i < count; i++)
 		OK(ls_recv(group, values, LONG, LS_INT32, 0, &options));
