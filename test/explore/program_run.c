@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "program_private.h"
 #include "scheduler.h"
@@ -116,20 +117,17 @@ void lane_over(struct lane_run *lane, int event, ls_status status)
 
 /* ---- a lane ---- */
 
-/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. */
+/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. It may be another rank's, so
+ * this sleep is none that only its own process ends. */
 static void stay_away(struct lane_run *lane, int event)
 {
 	enum { SLICE_NS = 1000000 };
-	const struct program *program = lane->run->program;
-	const struct program_event *of = &program->events[event];
+	const struct program_event *of = &lane->run->program->events[event];
 	int other = of->from == lane->number ? of->to : of->from;
 	const int *over = &lane->run->over[other][event];
-	if (program->plant != PROGRAM_PLANT_KILLED)
-		scheduler_await(over, 1, UINT64_MAX);
-	else
-		while (!scheduler_is_killed(program_rank_of(other)) &&
-		       !scheduler_await(over, 1, scheduler_now_ns() + SLICE_NS))
-			;
+	while (!scheduler_is_killed(program_rank_of(other)) &&
+	       !scheduler_await(over, 1, scheduler_now_ns() + SLICE_NS))
+		;
 }
 
 static void give_up(struct lane_run *lane, int event)
@@ -225,20 +223,27 @@ static void run_event(struct lane_run *lane, int event)
 	lane->halves++;
 }
 
-/* A thread is taken into account once it has made a call: no thread of a rank waits before all have. */
+/* A thread is taken into account once it has made a call: no thread of a rank waits before all have. The main thread is
+ * in any case, so it may come later than all. */
 static void come_in(struct lane_run *lane)
 {
-	enum { TAG_NOBODY = 9999 };
+	enum { TAG_NOBODY = 9999, LATE_US_MAX = 40000 };
 	struct program_run *run = lane->run;
 	struct ls_op_options options = {.size = sizeof options, .tag = TAG_NOBODY};
 	struct ls_message message = {.size = sizeof message};
+	uint64_t random = run->program->seed >> 7;
+	bool is_main = lane->number % PROGRAM_THREADS == 0;
+	if (is_main && random % 4 == (uint64_t)lane->rank)
+		usleep((useconds_t)(random >> 2) % LATE_US_MAX);
 	ls_status status = ls_iprobe(lane_group(lane, 0), lane->rank, &options, &message);
 	/* Others may have begun, and failed, before this thread comes. */
 	bool may_fail = run->program->plant != PROGRAM_PLANT_NONE;
 	if (status != LS_PENDING && (status == LS_OK || !may_fail))
 		lane_fail(lane, 0, "a probe before anything else gives %s", ls_status_name(status));
+	if (is_main)
+		return;
 	word_add(&run->came[lane->rank], 1);
-	scheduler_await(&run->came[lane->rank], run->program->threads[lane->rank], UINT64_MAX);
+	scheduler_await(&run->came[lane->rank], run->program->threads[lane->rank] - 1, UINT64_MAX);
 }
 
 static void run_lane(void *data)
