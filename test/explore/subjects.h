@@ -5,7 +5,7 @@
 
 #include "subject.h"
 
-extern const struct subject subject_pairs, subject_programs, subject_planted, subject_killed,
-	subject_ranks, subject_schedules;
+extern const struct subject subject_pairs, subject_endings, subject_programs, subject_planted,
+	subject_killed, subject_ranks, subject_schedules;
 
 #endif
