@@ -48,6 +48,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 		drawn.error = OTHER_KIND;
 	if (drawn.error == OTHER_COUNT && call->kind == BARRIER)
 		drawn.error = LEFT_OUT;
+	plan->is_well = drawn.error == NONE;
 }
 
 static ls_status run_call(ls_group *group, const struct call *call)

@@ -17,6 +17,9 @@
 
 pid_t __real_getpid(void);
 
+/* Of programs that are well: no sleep of theirs is longer, and nothing of them takes longer. */
+static const uint64_t idle_ns = UINT64_C(1000000000), patience_ns = UINT64_C(5000000000);
+
 /* Of the process that runs an episode. */
 static struct {
 	struct episode *episode;
@@ -26,6 +29,7 @@ static struct {
 	uint64_t random;
 	char rendezvous[64];
 	bool opener;
+	bool looks; /* waits look for their causes early */
 	int opened, go;
 	ls_group *worlds[SCHEDULER_RANKS];
 } run;
@@ -80,7 +84,7 @@ static void draw_settings(void)
 	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
 	static const char *const spins[] = {"0", "1", "20"};
 	setenv("LOCKSTEP_ARENA_BYTES", "64M", 1);
-	setenv("LOCKSTEP_LOOK_MS", "10", 1);
+	setenv("LOCKSTEP_LOOK_MS", run.looks ? "10" : "10000", 1);
 	setenv("LOCKSTEP_PATIENCE_MS", "100000", 1);
 	setenv("LOCKSTEP_WAIT", waits[draw(4)], 1);
 	setenv("LOCKSTEP_SPIN_US", spins[draw(3)], 1);
@@ -132,6 +136,11 @@ static void harness_main(void *data)
 	if (!run.plan.opens_itself)
 		scheduler_await(&run.opened, run.plan.ranks, UINT64_MAX);
 	scheduler_begin(run.policy, run.random);
+	/* Without a look a wake-up that is missed is a hang, and not a delay. */
+	if (!run.looks) {
+		scheduler_idle(idle_ns);
+		scheduler_patience(patience_ns);
+	}
 	scheduler_store(&run.go, 1);
 	for (int r = 0; r < run.plan.ranks; r++)
 		scheduler_join(threads[r]);
@@ -214,6 +223,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	run.subject = choose_subject(only);
 	run.policy = draw(2) ? SCHEDULER_WALK : SCHEDULER_PRIORITY;
 	run.subject->draw(draw(UINT64_MAX), &run.plan);
+	run.looks = !run.plan.is_well || draw(2);
 	draw_settings();
 	run.opener = draw(4) == 0;
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",

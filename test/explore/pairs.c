@@ -40,6 +40,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 {
 	static const uint64_t counts[] = {1, 2, 100, COUNT_MAX};
 	plan->ranks = RANKS;
+	plan->is_well = true;
 	drawn.pairs = 2 + (int)next(&seed, PAIRS_MAX - 1);
 	drawn.rounds = 1 + (int)next(&seed, ROUNDS_MAX);
 	drawn.count = counts[next(&seed, 4)];

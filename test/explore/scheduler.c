@@ -53,6 +53,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 	scheduler.points = 0;
 	scheduler.points_max = policy == SCHEDULER_IN_TURN ? POINTS_SETUP : POINTS_MAX;
 	scheduler.progress_ns = scheduler.now_ns;
+	scheduler.idle_ns = SCHEDULER_NEVER;
 	scheduler.said_bytes = 0;
 	scheduler.said[0] = 0;
 	scheduler.switch_odds = 1u << (1 + below(6));
@@ -153,6 +154,9 @@ static void jump(void)
 	find_next_deadline();
 	if (scheduler.next_deadline_ns == SCHEDULER_NEVER || is_stuck())
 		scheduler_stop(SCHEDULER_HANG);
+	if (scheduler.now_ns < scheduler.next_deadline_ns &&
+	    scheduler.next_deadline_ns - scheduler.now_ns > scheduler.idle_ns)
+		scheduler_stop(SCHEDULER_HANG);
 	if (scheduler.now_ns < scheduler.next_deadline_ns)
 		scheduler.now_ns = scheduler.next_deadline_ns;
 	wake_late();
@@ -161,6 +165,11 @@ static void jump(void)
 void scheduler_patience(uint64_t ns)
 {
 	scheduler.patience_ns = ns;
+}
+
+void scheduler_idle(uint64_t ns)
+{
+	scheduler.idle_ns = ns;
 }
 
 void scheduler_progress(void)

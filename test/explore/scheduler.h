@@ -68,6 +68,9 @@ bool scheduler_is_killed(int rank);
 /* So long, in virtual time, nothing of the program may come to its end before that is a hang; at first as long as proofs
  * may take. */
 void scheduler_patience(uint64_t ns);
+/* From here on time jumps at most so far at once, and a further jump is a hang: nobody is ready, and nobody will be but
+ * who looks once in a while whether he has missed something. */
+void scheduler_idle(uint64_t ns);
 /* Something of the program has come to its end, so what recurs is no hang. */
 void scheduler_progress(void);
 

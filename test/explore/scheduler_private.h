@@ -75,6 +75,7 @@ struct scheduler {
 	struct thread *current;
 	uint64_t now_ns, tick_ns, next_deadline_ns;
 	uint64_t patience_ns;
+	uint64_t idle_ns; /* the furthest that time may jump at once */
 	uint64_t progress_ns; /* virtual time of the last scheduler_progress */
 	uint64_t points, points_max;
 	enum scheduler_policy policy;

@@ -48,6 +48,7 @@ static void draw_healthy(uint64_t seed, struct subject_plan *plan)
 {
 	struct program_taste taste = {.events = 6 + (int)(seed >> 40) % 10, .registers = true};
 	draw_program(seed, &taste, plan);
+	plan->is_well = true;
 }
 
 static void draw_planted(uint64_t seed, struct subject_plan *plan)

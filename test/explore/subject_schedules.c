@@ -23,6 +23,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	int limit = seed >> 20 & 1 ? 64 : 4;
 	plan->ranks = 2 + (int)((seed >> 33) % 3);
 	schedule_make(seed, plan->ranks, limit, &schedule, &verdict);
+	plan->is_well = verdict.outcome != SCHEDULE_DEADLOCKS;
 	snprintf(plan->settings, sizeof plan->settings, "LOCKSTEP_MESSAGES=%d", limit);
 }
 
