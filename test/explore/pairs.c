@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Threads of two ranks that talk in pairs, each with a tag of its own, to and fro: none needs another pair, so all
  * come to their end. Each has its way to send and to receive. Or rank 1 has one thread for all of its pairs, one after
- * the other, and the main thread of rank 0, with which it begins, comes when all others have waited for long: they wait
- * in a circle, but for that thread. */
+ * the other, so those of rank 0 wait for each other; and the main thread of rank 0, with which it begins, may come when
+ * all others have waited for long: they wait in a circle, but for that thread. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,8 +46,10 @@ static uint64_t next(uint64_t *random, uint64_t limit)
 }
 
 /* All wait for each other, and nobody looks all the time while the main thread is away. */
-static void wait_in_a_row(void)
+static void come_late(uint64_t *seed)
 {
+	drawn.late_us = LATE_US * next(seed, LATE_TIMES);
+	drawn.joins = drawn.pairs > 2 && next(seed, 2);
 	drawn.count = COUNT_MAX;
 	for (int i = 0; i < RANKS * drawn.pairs; i++) {
 		struct side *side = &drawn.sides[i / drawn.pairs][i % drawn.pairs];
@@ -71,10 +73,8 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 							  .send = (enum way)next(&seed, PROBES),
 							  .receive = (enum way)next(&seed, WAYS)};
 	drawn.in_a_row = next(&seed, 3) == 0;
-	if (drawn.in_a_row)
-		wait_in_a_row();
-	drawn.late_us = drawn.in_a_row ? LATE_US * next(&seed, LATE_TIMES) : 0;
-	drawn.joins = drawn.in_a_row && drawn.pairs > 2 && next(&seed, 2);
+	if (drawn.in_a_row && next(&seed, 2))
+		come_late(&seed);
 }
 
 static void must(ls_status status, const char *what)

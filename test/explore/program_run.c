@@ -233,6 +233,9 @@ static void come_in(struct lane_run *lane)
 	struct ls_message message = {.size = sizeof message};
 	uint64_t random = run->program->seed >> 7;
 	bool is_main = lane->number % PROGRAM_THREADS == 0;
+	int others = run->program->threads[lane->rank] - 1;
+	if (is_main)
+		scheduler_await(&run->came[lane->rank], others, UINT64_MAX);
 	if (is_main && random % 4 == (uint64_t)lane->rank)
 		usleep((useconds_t)(random >> 2) % LATE_US_MAX);
 	ls_status status = ls_iprobe(lane_group(lane, 0), lane->rank, &options, &message);
@@ -243,7 +246,7 @@ static void come_in(struct lane_run *lane)
 	if (is_main)
 		return;
 	word_add(&run->came[lane->rank], 1);
-	scheduler_await(&run->came[lane->rank], run->program->threads[lane->rank] - 1, UINT64_MAX);
+	scheduler_await(&run->came[lane->rank], others, UINT64_MAX);
 }
 
 static void run_lane(void *data)

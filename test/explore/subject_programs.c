@@ -46,7 +46,8 @@ static void draw_program(uint64_t seed, const struct program_taste *taste, struc
 
 static void draw_healthy(uint64_t seed, struct subject_plan *plan)
 {
-	struct program_taste taste = {.events = 6 + (int)(seed >> 40) % 10, .registers = true};
+	struct program_taste taste = {
+		.events = 6 + (int)(seed >> 40) % 10, .looks = true, .registers = true};
 	draw_program(seed, &taste, plan);
 	plan->is_well = true;
 }
@@ -70,7 +71,12 @@ static void draw_killed(uint64_t seed, struct subject_plan *plan)
 
 static void run_rank(int rank, ls_group *world)
 {
+	bool looks = rank == 0 && program.looks;
+	int looker = looks ? scheduler_spawn(SCHEDULER_NOBODY, "diagnose", program_run_looks, run)
+			   : SCHEDULER_NOBODY;
 	program_run_rank(run, rank, &world);
+	if (looks)
+		scheduler_join(looker);
 	ls_group_close(world);
 }
 
