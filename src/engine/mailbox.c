@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/messages.h"
 
@@ -137,8 +138,11 @@ void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 {
 	uint32_t tid = trace_thread_id();
-	if (!mailbox->tid)
+	/* Beside any other thread the main one may call at any time: ls_send(3). */
+	if (!mailbox->tid) {
 		mailbox->tid = tid;
+		mailbox->mixed = tid != (uint32_t)getpid();
+	}
 	mailbox->mixed |= mailbox->tid != tid;
 }
 

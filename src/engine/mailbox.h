@@ -66,7 +66,7 @@ struct engine_mailbox {
 	_Atomic uint32_t pending; /* detached operations that are not over */
 	unsigned limit;           /* setting MESSAGES */
 	uint32_t tid;             /* the one thread that has sent and received so far */
-	bool mixed;               /* there is more than one */
+	bool mixed;               /* there may be more than one */
 	int turn;                 /* whose message any source takes next, if several have some */
 	uint32_t receives;        /* of any source, begun so far */
 	struct mailbox_crossing crossing;

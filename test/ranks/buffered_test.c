@@ -253,6 +253,32 @@ void a_thread_that_probed_is_not_told(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+static void *send_in_thread(void *argument)
+{
+	send_one(argument, 1, 1, 3);
+	return NULL;
+}
+
+/* The main thread of rank 0 receives what rank 1 sends first, so both could wait for it. */
+void a_thread_beside_the_main_one_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	pthread_t thread;
+	caught_begin(&caught);
+	if (self->rank == 0) {
+		CHECK(pthread_create(&thread, NULL, send_in_thread, group) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	} else {
+		send_one(group, 1, 0, 9);
+	}
+	runner_meet(self);
+	receive_one(group, 1 - self->rank, self->rank == 0 ? 9 : 3);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
 static void isend_one(ls_group *group, int to, int tag, bool waits)
 {
 	struct ls_op_options options = with_tag(tag);

@@ -208,6 +208,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_callback_of_a_rank_long_gone, R(3), .processes_only = true),
 	TEST(a_callback_with_less_time, R(2), .processes_only = true),
 	TEST(both_send_first_is_told, R(2), .processes_only = true),
+	TEST(a_thread_beside_the_main_one_is_not_told, R(2), .processes_only = true),
 	TEST(what_is_in_order_is_not_told, R(2), .processes_only = true),
 	TEST(several_threads_are_not_told, R(2), .processes_only = true),
 	TEST(a_thread_that_received_is_not_told, R(2), .processes_only = true),

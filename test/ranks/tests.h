@@ -49,8 +49,9 @@ runner_function beside_a_cancel, beside_a_cancel_of_another, beside_a_close, bes
 	a_callback_of_a_rank_long_gone, a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
-	a_thread_that_received_is_not_told, a_thread_that_probed_is_not_told, rings_are_told,
-	waited_sends_are_told, rings_in_order_are_not_told;
+	a_thread_beside_the_main_one_is_not_told, a_thread_that_received_is_not_told,
+	a_thread_that_probed_is_not_told, rings_are_told, waited_sends_are_told,
+	rings_in_order_are_not_told;
 /* huge_test.c */
 runner_function huge_messages;
 /* lanes_test.c */
