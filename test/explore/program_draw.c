@@ -97,7 +97,9 @@ static ls_reduce_op draw_reduce_op(struct draw *draw, ls_dtype dtype)
 
 void draw_operation(struct draw *draw, struct program_event *event, bool barriers)
 {
-	static const uint16_t counts[] = {0, 1, 1, 2, 3, 8, 8, 50, 300};
+	static const uint32_t counts[] = {0, 1, 1, 2, 3, 8, 8, 50, 300};
+	/* In more than one message of a channel, and in more than one fragment. */
+	static const uint32_t large[] = {3000, 3000, 3000, 70000};
 	int size = draw->program->groups[event->group].size;
 	do
 		event->operation = (uint8_t)draw_below(draw, OPERATION_EXCHANGE);
@@ -108,7 +110,9 @@ void draw_operation(struct draw *draw, struct program_event *event, bool barrier
 		event->op = (uint8_t)draw_reduce_op(draw, (ls_dtype)event->dtype);
 	if (facts.rooted)
 		event->root = (uint8_t)draw_below(draw, (uint32_t)size);
-	event->bytes = counts[draw_below(draw, sizeof counts / sizeof *counts)];
+	event->bytes = draw_one_in(draw, 16)
+			       ? large[draw_below(draw, sizeof large / sizeof *large)]
+			       : counts[draw_below(draw, sizeof counts / sizeof *counts)];
 }
 
 void draw_collective_halves(struct draw *draw, struct program_event *event)

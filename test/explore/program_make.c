@@ -160,7 +160,7 @@ static void draw_blocks(struct draw *draw)
 	int group = draw_open_group(draw), from = draw_lane(draw, group),
 	    to = draw_lane(draw, group);
 	int *kept = &draw->blocks[program_rank_of(from)][program_rank_of(to)];
-	int repeat = 2 + (int)draw_below(draw, 80);
+	int repeat = draw_one_in(draw, 2) ? 66 : 2 + (int)draw_below(draw, 80);
 	if (from == to || *kept > 0 || !draw_places_alone(draw, group, from, to, repeat))
 		return;
 	struct program_event *event = draw_event(draw, PROGRAM_BLOCKS, group);
@@ -251,7 +251,7 @@ void draw_healthy_event(struct draw *draw)
 		draw_server(draw);
 	else if (choice < 75)
 		draw_burst(draw);
-	else if (choice < 77)
+	else if (choice < 78)
 		draw_blocks(draw);
 	else if (choice < 81)
 		draw_cancel(draw, true);
@@ -277,8 +277,8 @@ void program_draw_world(uint64_t seed, struct program_world *world)
 		.messages = 64,
 		.serial = generator_below(&generator, 16) == 0,
 		.blocking = generator_below(&generator, 16) == 0};
-	if (generator_below(&generator, 4) == 0)
-		world->messages = (uint8_t)(1 + generator_below(&generator, 8));
+	if (generator_below(&generator, 3) == 0)
+		world->messages = (uint8_t)(1 + generator_below(&generator, 4));
 }
 
 static void draw_shape(struct draw *draw, const struct program_world *world)

@@ -383,7 +383,9 @@ void blocks_run(struct lane_run *lane, int event)
 	struct half_run *half = half_new(lane, event, lane->number == of->to);
 	uint64_t generator = generator_mix(lane->run->program->seed, (uint64_t)event);
 	void *kept[KEPT_MAX];
-	int count = 0, most = 1 + of->halves[lane->number].choice % KEPT_MAX;
+	/* With all of them kept the sender waits for one to be given back. */
+	uint8_t choice = of->halves[lane->number].choice;
+	int count = 0, most = choice & 1 ? KEPT_MAX : 1 + choice / 2 % KEPT_MAX;
 	open_buffers(lane, half);
 	for (int i = 0; i < of->repeat && half->status == LS_OK; i++) {
 		struct call call = call_of(lane, half, 0);

@@ -73,6 +73,18 @@ static bool drop_groups(struct shrink *shrink)
 	return any;
 }
 
+/* A group of a group becomes one of the world. */
+static bool lift_groups(struct shrink *shrink)
+{
+	bool any = false;
+	for (int g = shrink->program->group_count - 1; g > 0; g--) {
+		struct program smaller = *shrink->program;
+		smaller.groups[g].parent = 0;
+		any |= shrink->program->groups[g].parent && keeps(shrink, &smaller);
+	}
+	return any;
+}
+
 /* The last thread of a rank with all that it takes part in. */
 static bool drop_threads(struct shrink *shrink)
 {
@@ -248,9 +260,9 @@ static bool drop_looks(struct shrink *shrink)
 int program_shrink(struct program *program, program_fails *fails, void *data, int tries)
 {
 	struct shrink shrink = {.program = program, .fails = fails, .data = data, .left = tries};
-	bool (*const ways[])(struct shrink *) = {drop_looks,      drop_events,    drop_groups,
-						 drop_threads,    drop_ranks,     drop_events,
-						 simplify_halves, simplify_events};
+	bool (*const ways[])(struct shrink *) = {drop_looks,  drop_events,     drop_groups,
+						 lift_groups, drop_threads,    drop_ranks,
+						 drop_events, simplify_halves, simplify_events};
 	for (bool any = true; any && shrink.left > 0;) {
 		any = false;
 		for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
