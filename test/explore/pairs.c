@@ -5,7 +5,6 @@
  * all others have waited for long: they wait in a circle, but for that thread. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "scheduler.h"
 #include "subjects.h"
@@ -184,6 +183,13 @@ static void side_main(void *data)
 	}
 }
 
+/* Beside the library. */
+static void compute(uint64_t us)
+{
+	static const int never;
+	scheduler_await(&never, 1, scheduler_now_ns() + 1000 * us);
+}
+
 /* The last thread of rank 0, which its main thread waits for: so it has to be known before it sleeps. */
 static void joined_main(void *data)
 {
@@ -192,7 +198,7 @@ static void joined_main(void *data)
 	struct ls_message message = {.size = sizeof message};
 	if (ls_iprobe(drawn.worlds[0], 1 - side->rank, &options, &message) != LS_PENDING)
 		scheduler_fail("a probe finds what nobody has sent");
-	usleep(LATE_US);
+	compute(LATE_US);
 	scheduler_store(&drawn.joined, 1);
 	side_main(side);
 }
@@ -209,7 +215,7 @@ static void run_all_at_once(int rank)
 	if (joins)
 		scheduler_await(&drawn.joined, 1, UINT64_MAX);
 	if (rank == 0 && drawn.late_us)
-		usleep((useconds_t)drawn.late_us);
+		compute(drawn.late_us);
 	side_main(&drawn.sides[rank][0]);
 	for (int i = 1; i < drawn.pairs; i++)
 		scheduler_join(threads[i]);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "program_private.h"
 #include "scheduler.h"
@@ -227,7 +226,8 @@ static void run_event(struct lane_run *lane, int event)
  * in any case, so it may come later than all. */
 static void come_in(struct lane_run *lane)
 {
-	enum { TAG_NOBODY = 9999, LATE_US_MAX = 40000 };
+	enum { TAG_NOBODY = 9999, LATE_NS_MAX = 40000000 };
+	static const int never;
 	struct program_run *run = lane->run;
 	struct ls_op_options options = {.size = sizeof options, .tag = TAG_NOBODY};
 	struct ls_message message = {.size = sizeof message};
@@ -237,7 +237,7 @@ static void come_in(struct lane_run *lane)
 	if (is_main)
 		scheduler_await(&run->came[lane->rank], others, UINT64_MAX);
 	if (is_main && random % 4 == (uint64_t)lane->rank)
-		usleep((useconds_t)(random >> 2) % LATE_US_MAX);
+		scheduler_await(&never, 1, scheduler_now_ns() + (random >> 2) % LATE_NS_MAX);
 	ls_status status = ls_iprobe(lane_group(lane, 0), lane->rank, &options, &message);
 	/* Others may have begun, and failed, before this thread comes. */
 	bool may_fail = run->program->plant != PROGRAM_PLANT_NONE;
