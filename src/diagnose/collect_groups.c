@@ -3,23 +3,26 @@
  * whoever had closed it by then cannot store one any more. The numbers of collectives come last. */
 #include <string.h>
 
+#include "base/seqlock.h"
 #include "diagnose/facts.h"
+
+/* Acquire: the last look at the id stays behind them. */
+#define GET(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 
 /* False if the entry is not used, or was changed meanwhile. */
 static bool copy_group(const struct trace_group *from, struct diagnose_group *to)
 {
 	to->id = atomic_load_explicit(&from->id, memory_order_acquire);
-	to->parent = __atomic_load_n(&from->parent, __ATOMIC_RELAXED);
-	to->size = __atomic_load_n(&from->size, __ATOMIC_RELAXED);
-	to->state = atomic_load_explicit(&from->state, memory_order_relaxed);
-	to->first_area = __atomic_load_n(&from->first_area, __ATOMIC_RELAXED);
-	to->claim_offset = __atomic_load_n(&from->claim_offset, __ATOMIC_RELAXED);
-	to->cause_offset = __atomic_load_n(&from->cause_offset, __ATOMIC_RELAXED);
-	to->rank = __atomic_load_n(&from->rank, __ATOMIC_RELAXED);
-	to->entered = atomic_load_explicit(&from->entered, memory_order_relaxed);
-	to->finished = atomic_load_explicit(&from->finished, memory_order_relaxed);
-	memcpy(to->members, from->members, sizeof(to->members));
-	atomic_thread_fence(memory_order_acquire);
+	to->parent = GET(from->parent);
+	to->size = GET(from->size);
+	to->state = atomic_load_explicit(&from->state, memory_order_acquire);
+	to->first_area = GET(from->first_area);
+	to->claim_offset = GET(from->claim_offset);
+	to->cause_offset = GET(from->cause_offset);
+	to->rank = GET(from->rank);
+	to->entered = atomic_load_explicit(&from->entered, memory_order_acquire);
+	to->finished = atomic_load_explicit(&from->finished, memory_order_acquire);
+	seqlock_load(to->members, from->members, sizeof to->members);
 	return to->id && atomic_load_explicit(&from->id, memory_order_relaxed) == to->id;
 }
 

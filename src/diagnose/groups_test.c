@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Jobs with several groups: a verdict is on one, whatever has become of the others; a cycle may go through
  * some; ranks are told as those of the world, and operations with their group. */
+#include <pthread.h>
+#include <sched.h>
+
 #include "diagnose/collect_fixture.h"
 #include "diagnose/job_fixture.h"
 
@@ -324,6 +327,78 @@ static void what_is_closed_late(void **state)
 	assert_false(diagnose_has_left(rank, 56));
 }
 
+/* ---- an entry that is used again meanwhile ---- */
+
+struct filling {
+	struct trace *trace;
+	_Atomic int looks; /* -1: no more */
+};
+
+static void *fill_again(void *argument)
+{
+	struct filling *filling = argument;
+	int looks = 0;
+	for (uint32_t id = 2; looks >= 0; id++) {
+		uint8_t members[TRACE_MEMBER_MAX];
+		memset(members, (int)(id & 63), sizeof members);
+		trace_group_fill(filling->trace, 3,
+				 &(struct trace_membership){.id = id,
+							    .parent = id,
+							    .size = TRACE_MEMBER_MAX,
+							    .first_area = id,
+							    .rank = (int32_t)id,
+							    .claim_offset = id,
+							    .cause_offset = id,
+							    .members = members});
+		/* The next one while somebody looks. */
+		while (atomic_load(&filling->looks) == looks)
+			sched_yield();
+		looks = atomic_load(&filling->looks);
+	}
+	return NULL;
+}
+
+static void is_one(const struct diagnose_group *group)
+{
+	assert_int_equal(group->parent, group->id);
+	assert_int_equal(group->first_area, group->id);
+	assert_int_equal(group->rank, group->id);
+	assert_int_equal(group->claim_offset, group->id);
+	assert_int_equal(group->cause_offset, group->id);
+	assert_int_equal(group->members[0], group->id & 63);
+	assert_int_equal(group->members[TRACE_MEMBER_MAX - 1], group->id & 63);
+}
+
+/* What is copied is of one group. */
+static void one_after_the_other(void **state)
+{
+	enum { DIFFERENT = 1000 };
+	struct world *world = *state;
+	struct diagnose_rank *rank = &world->job->ranks[0];
+	struct filling filling = {.trace = &world->traces[0]};
+	struct trace_header *header = filling.trace->header;
+	struct trace_view view; /* where the writer has it, as the thread sanitizer goes by addresses */
+	const char *why;
+	pthread_t writer;
+	uint32_t last = 0;
+	assert_true(trace_check(header, header->total_bytes, &view, &why));
+	assert_int_equal(pthread_create(&writer, NULL, fill_again, &filling), 0);
+	for (int seen = 0; seen < DIFFERENT;) {
+		memset(rank, 0, sizeof *rank);
+		atomic_fetch_add(&filling.looks, 1);
+		diagnose_copy_groups_last(&view, rank);
+		for (uint32_t i = 0; i < rank->group_count; i++) {
+			if (rank->groups[i].id == TRACE_GROUP_WORLD)
+				continue;
+			seen += rank->groups[i].id != last;
+			last = rank->groups[i].id;
+			is_one(&rank->groups[i]);
+		}
+	}
+	atomic_store(&filling.looks, -1);
+	pthread_join(writer, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +410,7 @@ int main(void)
 		cmocka_unit_test(only_members_are_missing),
 		cmocka_unit_test_setup_teardown(how_a_wait_ends, open_world, close_world),
 		cmocka_unit_test_setup_teardown(what_is_closed_late, open_world, close_world),
+		cmocka_unit_test_setup_teardown(one_after_the_other, open_world, close_world),
 		cmocka_unit_test_setup_teardown(peers_are_translated, open_world, close_world),
 		cmocka_unit_test_setup_teardown(many_groups_are_waited_in, open_world, close_world),
 	};

@@ -437,23 +437,31 @@ uint32_t trace_label(struct trace *trace, const char *text)
 	return label;
 }
 
+_Static_assert(offsetof(struct trace_group, members) % 8 == 0 && TRACE_MEMBER_MAX % 8 == 0,
+	       "members are copied in words");
+
+/* Release: whoever sees one of these also sees that the entry had no id before. */
+#define PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
+
 struct trace_group *trace_group_fill(struct trace *trace, int at,
 				     const struct trace_membership *membership)
 {
 	struct trace_group *entry = &trace->groups[at];
 	uint32_t size = membership->size < TRACE_MEMBER_MAX ? membership->size : TRACE_MEMBER_MAX;
+	uint8_t members[TRACE_MEMBER_MAX] = {0};
+	memcpy(members, membership->members, size);
 	/* Whoever reads the same id before and after has read one group's. */
 	atomic_store(&entry->id, 0);
-	entry->size = membership->size;
-	entry->rank = membership->rank;
-	atomic_store_explicit(&entry->state, TRACE_GROUP_OPEN, memory_order_relaxed);
-	entry->parent = membership->parent;
-	entry->first_area = membership->first_area;
-	entry->claim_offset = membership->claim_offset;
-	entry->cause_offset = membership->cause_offset;
-	atomic_store_explicit(&entry->entered, 0, memory_order_relaxed);
-	atomic_store_explicit(&entry->finished, 0, memory_order_relaxed);
-	memcpy(entry->members, membership->members, size);
+	PUT(entry->size, membership->size);
+	PUT(entry->rank, membership->rank);
+	atomic_store_explicit(&entry->state, TRACE_GROUP_OPEN, memory_order_release);
+	PUT(entry->parent, membership->parent);
+	PUT(entry->first_area, membership->first_area);
+	PUT(entry->claim_offset, membership->claim_offset);
+	PUT(entry->cause_offset, membership->cause_offset);
+	atomic_store_explicit(&entry->entered, 0, memory_order_release);
+	atomic_store_explicit(&entry->finished, 0, memory_order_release);
+	seqlock_store(entry->members, members, sizeof members);
 	atomic_store_explicit(&entry->id, membership->id, memory_order_release);
 	return entry;
 }
