@@ -137,7 +137,26 @@ static void end_text(const struct run_job *job, char *out, size_t bytes)
 	others_text(job, out, bytes);
 }
 
-/* A rank that has found out only when it closed a group, with no call to return it, that it had failed; -1: none. */
+/* Whether an operation of some rank has ended with what `report` tells. */
+static bool is_returned(const struct cli_view *view, const struct trace_report *report)
+{
+	for (int rank = 0; rank < view->size; rank++) {
+		const struct trace_view *trace = &view->ranks[rank].trace;
+		for (uint64_t at = 0; trace->header && at < trace->ring_records; at++) {
+			struct trace_record record;
+			uint32_t step;
+			if (trace_read_at(trace, at, &record, &step) &&
+			    record.state == TRACE_FAILED && record.group == report->group &&
+			    record.status == atomic_load(&report->status))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* A rank that has found out only when it closed a group, with no call to return it, that it had failed; -1: none. A
+ * difference spoils the data of those who closed it before. But who merely left early has done so to those who wait:
+ * if a call has told them, and they exit with 0, they know what to do. */
 static int find_unreturned(const struct run_job *job)
 {
 	struct trace_report report;
@@ -145,7 +164,8 @@ static int find_unreturned(const struct run_job *job)
 	for (int rank = 0; job->view && rank < job->view->size; rank++)
 		if (job->view->ranks[rank].trace.header &&
 		    trace_read_report(&job->view->ranks[rank].trace, &report) &&
-		    atomic_load(&report.unreturned))
+		    atomic_load(&report.unreturned) &&
+		    !(atomic_load(&report.status) == LS_PEER_LEFT && is_returned(job->view, &report)))
 			return rank;
 	return -1;
 }

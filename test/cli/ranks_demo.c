@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
- * one rank does something else: ranks_demo [--rounds N] [--linger] [--phases] [--messages] [--pairs] [FAULT RANK
- * ROUND]. Rounds count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
+ * one rank does something else: ranks_demo [--rounds N] [--linger] [--handles] [--phases] [--messages] [--pairs]
+ * [FAULT RANK ROUND]. Rounds count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -20,6 +20,7 @@ enum { COUNT = 1000 };
 struct plan {
 	uint64_t rounds; /* 0: no end */
 	bool linger;     /* after a failure stay with the group open */
+	bool handles;    /* a failure is all right: exit with 0 */
 	bool phases;     /* data/image, in data, then backward, in which the round is */
 	bool messages;   /* before each round one to the next rank, with the tag 7 */
 	bool pairs; /* in a group of two neighbours, of which the odd one comes first; RANK is that there */
@@ -84,7 +85,9 @@ static void start_workers(void)
 /* True if the round is over with it. */
 static bool misbehave(ls_group *group, const char *fault, float *values, ls_status *status)
 {
-	if (strcmp(fault, "leave") == 0) {
+	if (strcmp(fault, "stop-leave") == 0)
+		raise(SIGSTOP);
+	if (strcmp(fault, "leave") == 0 || strcmp(fault, "stop-leave") == 0) {
 		ls_group_close(group);
 		exit(0);
 	}
@@ -176,7 +179,7 @@ static int loop(ls_group *group, const struct plan *plan)
 		status = plan->phases ? one_round_in_phases(group, plan, round, values)
 				      : one_round(group, plan, round, values);
 		if (status != LS_OK)
-			return fail(status, plan->linger);
+			return fail(status, plan->linger) && !plan->handles;
 		if ((round & (round - 1)) == 0)
 			printf("round %llu\n", (unsigned long long)round);
 	}
@@ -191,6 +194,8 @@ static void read_arguments(int argc, char **argv, struct plan *out)
 	for (; next < argc && argv[next][0] == '-'; next++) {
 		if (strcmp(argv[next], "--linger") == 0)
 			out->linger = true;
+		else if (strcmp(argv[next], "--handles") == 0)
+			out->handles = true;
 		else if (strcmp(argv[next], "--phases") == 0)
 			out->phases = true;
 		else if (strcmp(argv[next], "--messages") == 0)
