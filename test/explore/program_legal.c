@@ -135,6 +135,11 @@ static const char *check_shape(const struct program *program)
 	return NULL;
 }
 
+static bool is_sent(const struct program_event *event, int lane)
+{
+	return !(event->halves[lane].otherwise & (PROGRAM_ABSENT | PROGRAM_AWAY));
+}
+
 static const char *check_ends(struct check *check, const struct program_event *event)
 {
 	const struct program *program = check->program;
@@ -145,8 +150,7 @@ static const char *check_ends(struct check *check, const struct program_event *e
 	    (event->kind != PROGRAM_MESSAGE || event->repeat > 1 || program->world.serial ||
 	     event->halves[event->from].form == PROGRAM_BLOCKING))
 		return "a lane that sends to itself";
-	bool receives = event->kind == PROGRAM_CANCEL_RECV;
-	if (!receives)
+	if (event->kind != PROGRAM_CANCEL_RECV && is_sent(event, event->from))
 		count_messages(check, group, event->from, event->to, event->repeat);
 	if (event->kind == PROGRAM_CANCEL_SEND && event->bytes <= PROGRAM_SHORT)
 		return "a short send cannot be taken back";
@@ -178,7 +182,8 @@ static const char *check_server(struct check *check, const struct program_event 
 		if (event->senders >> lane & 1) {
 			if (!is_member(check, event->group, lane))
 				return "the senders to a server";
-			count_messages(check, event->group, lane, event->to, event->repeat);
+			if (is_sent(event, lane))
+				count_messages(check, event->group, lane, event->to, event->repeat);
 		}
 	return NULL;
 }
@@ -283,7 +288,7 @@ const char *program_is_legal(const struct program *program)
 	check.open[0] = true;
 	for (int e = 0; e < program->event_count && !why; e++)
 		why = check_event(&check, e);
-	if (!why && program->plant == PROGRAM_PLANT_NONE)
+	if (!why)
 		why = check_places(&check);
 	if (why || program->plant != PROGRAM_PLANT_NONE)
 		return why;

@@ -50,17 +50,11 @@ static void draw_dropped(struct draw *draw, bool sends)
 {
 	int group = draw_open_group(draw), waits = draw_member(draw, group);
 	int ends = draw_other(draw, group, waits);
-	int from = draw_lane_of(draw, sends ? waits : ends);
-	int to = draw_lane_of(draw, sends ? ends : waits);
+	int lane = draw_lane_of(draw, waits), other = draw_lane_of(draw, ends);
+	sends = sends && draw_places(draw, group, lane, other, 1);
+	draw->program->plant = sends ? PROGRAM_PLANT_DROPPED_RECV : PROGRAM_PLANT_DROPPED_SEND;
 	draw->program->culprit = (uint8_t)ends;
-	if (sends && !draw_places(draw, group, from, to, 1)) {
-		int lane = from;
-		draw->program->plant = PROGRAM_PLANT_DROPPED_SEND;
-		sends = false;
-		from = to;
-		to = lane;
-	}
-	draw_half_message(draw, group, from, to, sends);
+	draw_half_message(draw, group, sends ? lane : other, sends ? other : lane, sends);
 }
 
 /* ---- collectives ---- */
@@ -153,6 +147,11 @@ static void draw_odd_message(struct draw *draw)
 {
 	int group = draw_open_group(draw), from = draw_lane(draw, group);
 	int to = draw_lane_of(draw, draw_other(draw, group, program_rank_of(from)));
+	/* It keeps its place until it is received, and others may be needed for that. */
+	if (!draw_places(draw, group, from, to, 1)) {
+		draw_dropped(draw, false);
+		return;
+	}
 	struct program_event *event = draw_half_message(draw, group, from, to, draw_one_in(draw, 2));
 	draw_half(draw, &event->halves[from], stuck_forms, sizeof stuck_forms);
 	draw_half(draw, &event->halves[to], stuck_forms, sizeof stuck_forms);
@@ -198,12 +197,13 @@ static void draw_edge(struct draw *draw, int rank, int other)
 		event->halves[program_collector(of, other)].otherwise = PROGRAM_ABSENT;
 		return;
 	}
-	bool sends = draw_one_in(draw, 2);
+	int repeat = draw_one_in(draw, 2) ? 1 : 2 + (int)draw_below(draw, 70);
+	bool sends = draw_one_in(draw, 2) && draw_places(draw, group, lane, peer, repeat);
 	struct program_event *event =
 		draw_half_message(draw, group, sends ? lane : peer, sends ? peer : lane, sends);
-	if (!sends || !draw_one_in(draw, 2))
+	if (!sends || repeat == 1)
 		return;
-	event->repeat = (uint16_t)(2 + draw_below(draw, 70));
+	event->repeat = (uint16_t)repeat;
 	draw_half(draw, &event->halves[lane], beside_forms, sizeof beside_forms);
 }
 
@@ -250,7 +250,7 @@ static void draw_time_limit(struct draw *draw)
 {
 	int group = draw_open_group(draw), from = draw_lane(draw, group);
 	int to = draw_lane_of(draw, draw_other(draw, group, program_rank_of(from)));
-	bool sends = draw_one_in(draw, 2);
+	bool sends = draw_one_in(draw, 2) && draw_places(draw, group, from, to, 1);
 	struct program_event *event = draw_half_message(draw, group, from, to, sends);
 	event->halves[sends ? from : to].timeout_ms = (uint16_t)(20 + draw_below(draw, 100));
 	event->halves[sends ? to : from].otherwise = PROGRAM_AWAY;
