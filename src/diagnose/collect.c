@@ -285,14 +285,30 @@ static void copy_records(const struct trace_view *trace, int size, struct diagno
 			rank->record_count++;
 }
 
-/* The place of a record that nobody will miss: the oldest that is over and of no collective; -1: there is none. */
+static bool is_waited_in(const struct diagnose_rank *rank, const struct diagnose_record *record)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
+		    rank->threads[i].wait.record == record->record.index)
+			return true;
+	return false;
+}
+
+/* The place of a message that nobody will miss: the oldest that is over, else the oldest that runs beside its caller; -1:
+ * there is none. */
 static int dispensable(const struct diagnose_rank *rank)
 {
-	int i = (int)rank->record_count - 1;
-	while (i >= 0 && (rank->records[i].record.state == TRACE_RUNNING ||
-			  diagnose_is_collective(&rank->records[i].record)))
-		i--;
-	return i;
+	int running = -1;
+	for (int i = (int)rank->record_count - 1; i >= 0; i--) {
+		const struct diagnose_record *record = &rank->records[i];
+		if (diagnose_is_collective(&record->record))
+			continue;
+		if (record->record.state != TRACE_RUNNING)
+			return i;
+		if (running < 0 && !is_waited_in(rank, record))
+			running = i;
+	}
+	return running;
 }
 
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,

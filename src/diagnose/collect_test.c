@@ -197,14 +197,34 @@ static void a_certain_record(void **state)
 	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
 }
 
-/* Where all that a rank is shown with runs, or is of collectives, nothing is dropped. */
+/* Where all that a rank is shown with runs, it takes the place of a message that no thread waits in. */
+static void a_record_among_many_that_run(void **state)
+{
+	struct world *world = *state;
+	struct wait_slot_body body = wait_for(0, 1);
+	uint64_t wanted = call(world, 0, TRACE_RECV, 1), first = call(world, 0, TRACE_RECV, 2);
+	for (uint64_t i = 3; i <= DIAGNOSE_RECORD_MAX + 1; i++)
+		call(world, 0, TRACE_RECV, i);
+	body.record = first;
+	publish(world, 0, 0, &body);
+	struct diagnose_rank *rank = collect(world, 0);
+	assert_null(diagnose_record_at(rank, wanted));
+	assert_int_equal(diagnose_add_record(&world->sources[0], (uint32_t)wanted, world->job),
+			 wanted);
+	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
+	assert_non_null(diagnose_record_at(rank, wanted));
+	assert_non_null(diagnose_record_at(rank, first));
+	assert_null(diagnose_record_at(rank, first + 1));
+}
+
+/* Where all are of collectives nothing is dropped. */
 static void a_record_without_room(void **state)
 {
 	struct world *world = *state;
 	uint64_t wanted = call(world, 0, TRACE_SEND, 1);
 	trace_end(&world->traces[0], wanted, LS_OK);
 	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX; i++)
-		call(world, 0, TRACE_RECV, i);
+		call(world, 0, TRACE_BARRIER, i);
 	struct diagnose_rank *rank = collect(world, 0);
 	assert_int_equal(diagnose_add_record(&world->sources[0], (uint32_t)wanted, world->job), 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
@@ -353,19 +373,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-		TEST(header_and_process),
-		TEST(sources_that_are_missing),
-		TEST(groups_and_leaving),
-		TEST(records),
-		TEST(which_records),
-		TEST(which_of_many_that_run),
-		TEST(a_certain_record),
-		TEST(a_record_without_room),
-		TEST(words),
-		TEST(word_of_no_peer),
-		TEST(slots),
-		TEST(random_bytes),
-		TEST(rank_of_another_namespace),
+		TEST(header_and_process),    TEST(sources_that_are_missing),
+		TEST(groups_and_leaving),    TEST(records),
+		TEST(which_records),         TEST(which_of_many_that_run),
+		TEST(a_certain_record),      TEST(a_record_among_many_that_run),
+		TEST(a_record_without_room), TEST(words),
+		TEST(word_of_no_peer),       TEST(slots),
+		TEST(random_bytes),          TEST(rank_of_another_namespace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

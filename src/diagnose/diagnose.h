@@ -137,7 +137,7 @@ void diagnose_collect(const struct diagnose_source *sources, int count, bool wit
  * its time: only once something is to be reported. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
 /* Adds the record of `source` whose index has these lowest bits, which may come from a peer, in place of the
- * oldest that says least if there is no room. Returns its index, 0: it is not in the ring. */
+ * oldest that says least if there is no room. Returns its index, 0: it is not in the ring, or all others say more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 			     struct diagnose_job *job);
 /* State of process `pid` from /proc; signal and exit code of a zombie. Writes the three fields of the

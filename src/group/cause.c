@@ -160,11 +160,13 @@ static bool wants_others(const struct diagnose_hint *hint, bool collective)
 		hint->status == LS_PEER_LEFT);
 }
 
-/* The send that a receive differs from may be older than all that the snapshot has of its rank. */
+/* What has failed, and the send that a receive differs from, may be older than all that the snapshot has of their ranks. */
 static void judge(const struct group_world *world, const struct diagnose_hint *given,
 		  struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
+	if (hint.record)
+		group_look_add_record(world, hint.rank, (uint32_t)hint.record, job);
 	if (hint.met.known)
 		hint.met.record =
 			group_look_add_record(world, hint.peer, (uint32_t)hint.met.record, job);

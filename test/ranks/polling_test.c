@@ -185,6 +185,28 @@ void polled_behind_one_that_left(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* The one that is asked for is named, however many have been begun after it. */
+void polled_before_many_that_run(struct runner_rank *self)
+{
+	enum { MANY = 100 };
+	static int32_t values[MANY];
+	ls_group *group = runner_open(self);
+	struct ls_op_options options = {.size = sizeof options, .label = "the first of many"};
+	struct asking asking = {.group = group, .peer = 1};
+	ls_op *ops[MANY];
+	runner_ready(self, group);
+	for (int i = 0; self->rank == 0 && i < MANY; i++)
+		OK(ls_irecv(group, &values[i], 1, LS_INT32, 1, i ? NULL : &options, &ops[i]));
+	runner_meet(self);
+	if (self->rank == 0) {
+		GIVES(LS_PEER_LEFT, ask(&asking, ops[0]));
+		message_is_closed(group, LS_PEER_LEFT, 1, options.label);
+		for (int i = 1; i < MANY; i++)
+			ls_op_free(ops[i]);
+	}
+	ls_group_close(group);
+}
+
 /* What was sent before is there, whoever has gone since; and the other ranks are. */
 void polled_what_was_sent_before(struct runner_rank *self)
 {

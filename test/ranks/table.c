@@ -418,6 +418,7 @@ const struct runner_test runner_tests[] = {
 	TEST(probed_one_that_died, FEW, .killed = 2, .processes_only = true),
 	TEST(probed_when_all_are_gone, R(3), .killed = 4, .processes_only = true),
 	SETTING(polled_behind_one_that_left, "one_at_a_time", "P2P=serial", R(3)),
+	TEST(polled_before_many_that_run, R(2)),
 	TEST(polled_what_was_sent_before, R(3)),
 	TEST(sends_that_are_lost_are_told, R(3) | R(4)),
 	TEST(lone_receive_of_a_thread, R(2) | R(3)),

@@ -142,8 +142,8 @@ runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died
 	polled_send_to_one_that_left, polled_send_to_one_that_died, polled_batch_of_one_that_left,
 	polled_batch_to_one_that_died, polled_receive_when_all_left,
 	polled_receive_when_all_are_gone, probed_one_that_left, probed_one_that_died,
-	probed_when_all_are_gone, polled_behind_one_that_left, polled_what_was_sent_before,
-	sends_that_are_lost_are_told;
+	probed_when_all_are_gone, polled_behind_one_that_left, polled_before_many_that_run,
+	polled_what_was_sent_before, sends_that_are_lost_are_told;
 /* proof_test.c */
 runner_function deadlock_behind_many_sends, any_of_many_goes_on,
 	any_source_is_stuck_without_who_left, the_main_thread_may_call, the_main_thread_is_dormant,
