@@ -144,26 +144,6 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	return true;
 }
 
-/* Both ranks sent before they received, by calls that block: had these messages been longer, each would have
- * waited for the other. The other had begun fewer receives than I had made such sends, so at least one of mine was
- * met by none; and so was its own. Where several threads send and receive nothing can be said. */
-bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_message *message)
-{
-	const struct engine_mailbox *mailbox = engine->mailbox;
-	const struct mailbox_peer *peer = &mailbox->peers[message->source];
-	return !mailbox->mixed && message->envelope.flags & MAIL_BLOCKS &&
-	       (int32_t)(peer->sends - message->envelope.receives) > 0;
-}
-
-uint64_t engine_mailbox_unsafe_ranks(struct engine *engine, const struct mail_message *message)
-	LOCK_REQUIRES(mail)
-{
-	uint64_t ring = engine_mailbox_crossed(engine, message);
-	if (!ring && engine_mailbox_is_unsafe(engine, message))
-		ring = UINT64_C(1) << message->source | UINT64_C(1) << engine->team->rank;
-	return ring;
-}
-
 /* The receive, which is in no list any more, gets this message, which it has claimed. */
 static void meet(struct engine *engine, struct engine_op *op, const struct mail_message *message)
 	LOCK_REQUIRES(mail)
@@ -172,7 +152,7 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
 	op->point.message = *message;
-	op->point.unsafe = op->point.blocks ? engine_mailbox_unsafe_ranks(engine, message) : 0;
+	op->point.unsafe = op->point.blocks ? engine_mailbox_crossed(engine, message) : 0;
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
@@ -314,10 +294,6 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
-	if (entry->source == MATCH_ANY)
-		mailbox->receives++;
-	else
-		mailbox->peers[entry->source].receives++;
 	/* What has arrived already belongs to those who have asked before. */
 	arrive_from(engine, entry->source);
 	if (!meet_unmet(engine, op)) {

@@ -3,19 +3,40 @@
  * would have waited for ever. Each tells in shared memory which message it had sent before it received which; whoever
  * receives last sees all the others, sequentially consistent, and finds itself at the end of the chain.
  *
- *   box of the source -> dest: `crossed` = message `position` of this box had been sent, and waited for, before the source
- *   began the call that received message `taken` of rank `from`
+ *   box of the source -> dest: `crossed` = the `run` messages of this box up to `position` had been sent, each waited
+ *   for, before the source began the call that received message `taken` of rank `from`
  *
- * So only what was surely so is found; what was told of is forgotten with the next one. */
+ * So only what was surely so is found, as long as one thread of each of these ranks had done all that; what was told of
+ * is forgotten with the next one. */
 #include "engine/mailbox.h"
 
-enum { POSITION_BITS = 29, RANK_BITS = 6, OFTEN = 256, RARELY = 1024 };
+enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
 
-static uint64_t pack(uint64_t position, int from, uint64_t taken)
+/* What `crossed` says; run is 0 where nothing has been told. */
+struct crossed {
+	uint64_t position, run, taken;
+	int from;
+};
+
+static uint64_t pack(const struct crossed *told)
 {
-	return (position & position_mask) << (POSITION_BITS + RANK_BITS) |
-	       (uint64_t)from << POSITION_BITS | (taken & position_mask);
+	return told->run << (2 * POSITION_BITS + RANK_BITS) |
+	       (told->position & position_mask) << (POSITION_BITS + RANK_BITS) |
+	       (uint64_t)told->from << POSITION_BITS | (told->taken & position_mask);
+}
+
+static struct crossed unpack(uint64_t word)
+{
+	return (struct crossed){.run = word >> (2 * POSITION_BITS + RANK_BITS),
+				.position = word >> (POSITION_BITS + RANK_BITS) & position_mask,
+				.from = (int)(word >> POSITION_BITS & (PLAN_SIZE_MAX - 1)),
+				.taken = word & position_mask};
+}
+
+static bool has_sent(const struct crossed *told, uint64_t position)
+{
+	return ((told->position - position) & position_mask) < told->run;
 }
 
 static uint64_t waited_sends(const struct engine *engine)
@@ -23,16 +44,22 @@ static uint64_t waited_sends(const struct engine *engine)
 	return atomic_load_explicit(&engine->waited_sends, memory_order_relaxed);
 }
 
-void engine_mailbox_note_sent(struct engine *engine, int dest, bool blocks)
+void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_crossing *crossing = &mailbox->crossing;
-	uint64_t position = mailbox->peers[dest].out.next - 1; /* just posted */
-	if (blocks) {
+	struct mailbox_peer *peer = &mailbox->peers[dest];
+	uint64_t position = peer->out.next - 1; /* just posted */
+	if (how != MAILBOX_WAITED) {
+		peer->waited_from = 0;
+	} else {
+		peer->waited_from = peer->waited_from ? peer->waited_from : position;
+		uint64_t run = position - peer->waited_from + 1;
 		crossing->to = dest;
 		crossing->position = position;
-		crossing->beside = false;
-	} else {
+		crossing->run = run < RUN_MAX ? (uint32_t)run : RUN_MAX;
+	}
+	if (how == MAILBOX_BEGUN) {
 		/* One was waited for twice: then nothing is sure any more. */
 		crossing->unsure |= waited_sends(engine) > crossing->begun;
 		crossing->begun++;
@@ -51,7 +78,7 @@ static void note_waited(struct engine *engine)
 	crossing->seen = crossing->begun;
 	crossing->to = crossing->begun_to;
 	crossing->position = crossing->begun_position;
-	crossing->beside = true;
+	crossing->run = 1;
 }
 
 /* A look costs a cache line of each rank: at first always, and then now and then; each rank of a ring at the same. */
@@ -64,27 +91,31 @@ static bool has_turn(struct mailbox_crossing *crossing)
 uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 {
 	const struct transport_team *team = engine->team;
-	struct mailbox_crossing *crossing = &engine->mailbox->crossing;
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_crossing *crossing = &mailbox->crossing;
 	note_waited(engine);
-	int to = crossing->to, from = message->source, dest = team->rank;
-	uint64_t taken = message->position & position_mask, ring = 0;
+	int to = crossing->to, dest = team->rank;
+	struct crossed mine = {.position = crossing->position & position_mask,
+			       .run = crossing->run,
+			       .from = message->source,
+			       .taken = message->position & position_mask};
+	struct crossed told = mine;
+	uint64_t ring = 0;
 	crossing->to = -1;
-	/* Of two ranks and calls that block the envelopes tell: engine_mailbox_is_unsafe. */
-	if (to < 0 || engine->mailbox->mixed || (to == from && !crossing->beside) ||
-	    !has_turn(crossing))
+	if (to < 0 || mailbox->mixed || !has_turn(crossing))
 		return 0;
-	atomic_store(&engine->mailbox->peers[to].to->crossed, pack(crossing->position, from, taken));
-	for (int i = 0; i < team->size && from < team->size; i++) {
+	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
+	for (int i = 0; i < team->size && told.from < team->size; i++) {
+		int from = told.from;
 		ring |= UINT64_C(1) << from;
 		if (from == team->rank)
-			return dest == to && taken == (crossing->position & position_mask) ? ring
-											   : 0;
-		uint64_t told = atomic_load(&transport_mail(team, dest, from)->crossed);
-		if (told >> (POSITION_BITS + RANK_BITS) != taken)
+			return dest == to && has_sent(&mine, told.taken) ? ring : 0;
+		struct crossed next =
+			unpack(atomic_load(&transport_mail(team, dest, from)->crossed));
+		if (!has_sent(&next, told.taken))
 			return 0;
 		dest = from;
-		from = (int)(told >> POSITION_BITS & (PLAN_SIZE_MAX - 1));
-		taken = told & position_mask;
+		told = next;
 	}
 	return 0;
 }

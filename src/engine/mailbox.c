@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/messages.h"
 
@@ -32,7 +31,7 @@ void engine_mailbox_begin(struct engine *engine)
 {
 	const struct transport_team *team = engine->team;
 	struct engine_mailbox *mailbox = engine->mailbox;
-	mailbox->tid = mailbox->receives = 0;
+	mailbox->tid = 0;
 	mailbox->mixed = false;
 	mailbox->crossing = (struct mailbox_crossing){.to = -1};
 	atomic_store_explicit(&engine->waited_sends, 0, memory_order_relaxed);
@@ -44,7 +43,8 @@ void engine_mailbox_begin(struct engine *engine)
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
-		peer->asking = peer->receives = peer->sends = peer->unmet_count = 0;
+		peer->asking = peer->unmet_count = 0;
+		peer->waited_from = 0;
 		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
 			memset(peer->blocks, 0, sizeof peer->blocks);
 		if (peer->holds)
@@ -138,11 +138,8 @@ void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 {
 	uint32_t tid = trace_thread_id();
-	/* Beside any other thread the main one may call at any time: ls_send(3). */
-	if (!mailbox->tid) {
+	if (!mailbox->tid)
 		mailbox->tid = tid;
-		mailbox->mixed = tid != (uint32_t)getpid();
-	}
 	mailbox->mixed |= mailbox->tid != tid;
 }
 
@@ -195,18 +192,13 @@ static void take_parcel(struct mailbox_peer *peer, struct engine_op *op)
 	point->mine = 0;
 }
 
-struct mail_envelope engine_mailbox_envelope(const struct engine_mailbox *mailbox,
-					     const struct mailbox_peer *peer,
-					     const struct engine_call *call, uint64_t record,
-					     bool blocks) LOCK_REQUIRES(mail)
+struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record)
 {
 	return (struct mail_envelope){
 		.count = call->count,
 		.tag = call->tag,
 		.record = (uint32_t)record,
-		.receives = peer->receives + mailbox->receives,
 		.dtype = (uint8_t)call->dtype,
-		.flags = blocks && !mailbox->mixed ? MAIL_BLOCKS : 0,
 	};
 }
 
@@ -221,8 +213,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool parcel = wants_parcel(op);
-	struct mail_envelope envelope =
-		engine_mailbox_envelope(mailbox, peer, &op->call, op->record, waits(op));
+	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
 	if (parcel) {
 		take_parcel(peer, op);
 		envelope.parcel = (uint16_t)(op->point.index + 1);
@@ -230,8 +221,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	if (op->point.gives)
 		envelope.flags |= MAIL_GIVEN;
 	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
-	if (waits(op))
-		engine_mailbox_note_sent(engine, op->call.peer, true);
+	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
 	if (op->point.gives) {
 		peer->adrift |= UINT64_C(1) << op->point.index;
 		peer->blocks[op->point.index] = (void *)(uintptr_t)op->call.send;
@@ -250,7 +240,6 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
-	peer->sends += waits(op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
 	bool summons = !posted || wants_parcel(op);
 	if (posted) {

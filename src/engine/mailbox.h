@@ -32,20 +32,19 @@ struct mailbox_peer {
 	void *blocks[MAIL_SLOTS]; /* NULL: none */
 	/* Of the peer's parcels, blocks that were handed over to me and that I have not given back. */
 	void *held[MAIL_SLOTS];
-	uint32_t holds;    /* how many these are */
-	uint32_t asking;   /* receives that wait for this source and no other */
-	uint32_t receives; /* receives from this source, begun so far */
-	uint32_t sends;    /* to it, by calls that block, so far */
+	uint64_t waited_from; /* all messages to it from this position on were waited for; 0: not the last one */
+	uint32_t holds;  /* how many these are */
+	uint32_t asking; /* receives that wait for this source and no other */
 	uint32_t unmet_count;
 	struct mail_message unmet[MAIL_SLOTS]; /* arrived, wanted by nobody yet; in their order */
 };
 
 /* Of the one thread: see crossed.c. */
 struct mailbox_crossing {
-	/* The last send that it has waited for since its last receive that blocked; -1: none. `beside`: begun by ls_isend. */
+	/* The last send that it has waited for since its last receive that blocked; -1: none. */
 	int to;
-	bool beside;
-	bool unsure; /* how many of those begun beside the caller were waited for */
+	uint32_t run; /* so many up to it, of those to the same rank, were waited for */
+	bool unsure;  /* how many of those begun beside the caller were waited for */
 	uint64_t position;
 	/* Short sends begun beside the caller: how many, how many when all had been waited for, and the last one. */
 	uint64_t begun, seen, begun_position;
@@ -66,9 +65,8 @@ struct engine_mailbox {
 	_Atomic uint32_t pending; /* detached operations that are not over */
 	unsigned limit;           /* setting MESSAGES */
 	uint32_t tid;             /* the one thread that has sent and received so far */
-	bool mixed;               /* there may be more than one */
+	bool mixed;               /* there is more than one */
 	int turn;                 /* whose message any source takes next, if several have some */
-	uint32_t receives;        /* of any source, begun so far */
 	struct mailbox_crossing crossing;
 	struct mailbox_peer peers[];
 };
@@ -107,26 +105,22 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
 /* What a new message to this peer says of itself while its payload is in its slot. */
-struct mail_envelope engine_mailbox_envelope(const struct engine_mailbox *mailbox,
-					     const struct mailbox_peer *peer,
-					     const struct engine_call *call, uint64_t record,
-					     bool blocks) LOCK_REQUIRES(mail);
+struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
 /* The place of the oldest message that fits among those of one source that have arrived, or -1; and takes it out. */
 int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
-/* Whether its sender and this rank, which receives it by a call that blocks, would each wait for the other had the
- * messages been long. */
-bool engine_mailbox_is_unsafe(const struct engine *engine, const struct mail_message *message)
+/* How a message has been sent that has just been posted. */
+enum mailbox_sent {
+	MAILBOX_WAITED, /* by a call that would have waited for the receiver, however long the message */
+	MAILBOX_BEGUN, /* a short one, by a call that gives a handle */
+	MAILBOX_BESIDE,
+};
+void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 	LOCK_REQUIRES(mail);
-/* A message has just been posted by a call that blocks, or by one that gives a handle. */
-void engine_mailbox_note_sent(struct engine *engine, int dest, bool blocks) LOCK_REQUIRES(mail);
-/* The same of more than two ranks, of messages whose handles were waited for, and of a rank with itself: the ranks of the
- * ring, 0: there is none. For each message that a call which blocks has received from one source. */
+/* The ranks that would all have waited for each other, had their messages been long; 0: there are none. For each message
+ * that a call which blocks has received. */
 uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
-	LOCK_REQUIRES(mail);
-/* Both: the ranks that would wait for each other; 0: none. */
-uint64_t engine_mailbox_unsafe_ranks(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* A receive asks no longer. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);

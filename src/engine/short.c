@@ -20,11 +20,10 @@ bool engine_point_send_short(struct engine *engine, const struct engine_call *ca
 		    transport_mail_has_room(peer->to, &peer->out, mailbox->limit);
 	if (goes) {
 		engine_mailbox_note_thread(mailbox);
-		peer->sends += blocks;
-		struct mail_envelope envelope =
-			engine_mailbox_envelope(mailbox, peer, call, record, blocks);
+		struct mail_envelope envelope = engine_mailbox_envelope(call, record);
 		transport_mail_post(peer->to, &peer->out, &envelope, call->send, bytes);
-		engine_mailbox_note_sent(engine, call->peer, blocks);
+		engine_mailbox_note_sent(engine, call->peer,
+					 blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
@@ -74,8 +73,7 @@ bool engine_point_receive_short(struct engine *engine, const struct engine_call 
 	bool there = find(engine, call, out);
 	if (there) {
 		engine_mailbox_note_thread(mailbox);
-		peer->receives++;
-		*unsafe = blocks ? engine_mailbox_unsafe_ranks(engine, out) : 0;
+		*unsafe = blocks ? engine_mailbox_crossed(engine, out) : 0;
 		if (bytes)
 			memcpy(call->recv, transport_mail_payload(peer->from, out, bytes), bytes);
 		transport_mail_take(peer->from, &peer->in, out);

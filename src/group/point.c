@@ -96,11 +96,14 @@ void group_point_deliver(const struct ls_op *op)
 		*op->block = op->engine.call.recv;
 }
 
-void group_point_warn(ls_group *group, uint64_t ranks, int tag, uint64_t index, const void *site)
+void group_point_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
+	uint64_t ranks = 0;
 	if (!group_first_time(group, site))
 		return;
+	for (; members; members &= members - 1)
+		ranks |= UINT64_C(1) << group_world_rank(group, __builtin_ctzll(members));
 	struct trace_record record;
 	uint32_t step;
 	const struct trace_view *view = &group->world->views[group->world->rank];

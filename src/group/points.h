@@ -53,9 +53,9 @@ void group_point_deliver(const struct ls_op *op);
 uint64_t group_point_number(ls_group *group, const struct engine_call *call);
 /* Tells the caller of a receive what it has met. */
 void group_point_fill(struct ls_message *out, const struct mail_message *met);
-/* Says once for each call site that a receive was safe only because messages were short, which these ranks have each
+/* Says once for each call site that a receive was safe only because messages were short, which these members have each
  * sent before they received. */
-void group_point_warn(ls_group *group, uint64_t ranks, int tag, uint64_t record, const void *site);
+void group_point_warn(ls_group *group, uint64_t members, int tag, uint64_t record, const void *site);
 
 /* ---- short.c ---- */
 

@@ -16,7 +16,7 @@ void group_describe(const struct ls_op *op, char *out, size_t bytes);
 void group_tell_dropped(struct ls_op *op, const void *site);
 /* The group is closed while so many are under way; `text` is filled with what the first of them is. */
 void group_tell_pending(ls_group *group, long count, char *text, size_t bytes);
-/* These ranks have each sent before they received. */
+/* These ranks of the world have each sent before they received. */
 void group_tell_buffered(uint64_t ranks, int tag, const char *where);
 /* So many handles were not freed, the newest of which is this; NULL: it is not known. */
 void group_tell_left(const struct ls_op *newest, long count);

@@ -27,15 +27,12 @@ struct mail_envelope {
 	uint64_t count;
 	int32_t tag;
 	uint32_t record; /* of the send, in the source's trace: its lowest bits */
-	/* Receives from the owner that the source had begun when it sent this: see engine/arrive.c. */
-	uint32_t receives;
 	uint16_t parcel; /* 1 + its index; 0: the payload is in the slot */
 	uint8_t dtype;
 	uint8_t flags; /* enum mail_flag */
 };
 enum mail_flag {
-	MAIL_BLOCKS = 1, /* sent by a call that blocks */
-	MAIL_GIVEN = 2,  /* the window is a block that belongs to whoever receives it */
+	MAIL_GIVEN = 1, /* the window is a block that belongs to whoever receives it */
 };
 
 /* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message still

@@ -33,19 +33,28 @@ static void receive_one(ls_group *group, int from, int tag)
 	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
 }
 
-/* Both send, and when both have sent, both receive; at two places. */
+/* Both send, and when both have sent, both receive, by turns the one and the other last; at two places. */
 static void both_send_first(struct runner_rank *self, ls_group *group, int turns)
 {
 	struct ls_op_options three = with_tag(3), four = with_tag(4);
 	int other = 1 - self->rank;
 	for (int i = 0; i < turns; i++) {
+		bool last = i % 2 == self->rank;
 		int32_t value;
 		send_one(group, i, other, 3);
 		runner_meet(self);
+		if (last)
+			runner_meet(self);
 		OK(ls_recv(group, &value, 1, LS_INT32, other, &three));
+		if (!last)
+			runner_meet(self);
 		send_one(group, i, other, 4);
 		runner_meet(self);
+		if (last)
+			runner_meet(self);
 		OK(ls_recv(group, &value, 1, LS_INT32, other, &four));
+		if (!last)
+			runner_meet(self);
 	}
 }
 
@@ -277,6 +286,75 @@ void a_thread_beside_the_main_one_is_not_told(struct runner_rank *self)
 	const char *text = caught_end(&caught);
 	CHECK_THAT(!*text, "this was said: %s", text);
 	ls_group_close(group);
+}
+
+/* Nobody has heard of rank 0's other thread yet when rank 1 receives; what rank 1 has sent is for it. */
+void a_thread_that_comes_later_is_not_told(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	pthread_t thread;
+	caught_begin(&caught);
+	send_one(group, 1, 1 - self->rank, self->rank == 0 ? 3 : 9);
+	runner_meet(self);
+	if (self->rank == 1)
+		receive_one(group, 0, 3);
+	runner_meet(self);
+	if (self->rank == 0) {
+		CHECK(pthread_create(&thread, NULL, receive_in_thread, group) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	const char *text = caught_end(&caught);
+	CHECK_THAT(!*text, "this was said: %s", text);
+	ls_group_close(group);
+}
+
+/* Both send several, and then receive as many. Rank 0 is the last that receives its first. */
+void both_send_several_first_is_told(struct runner_rank *self)
+{
+	enum { SEVERAL = 5 };
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	caught_begin(&caught);
+	for (int i = 0; i < SEVERAL; i++)
+		send_one(group, i, 1 - self->rank, 3);
+	runner_meet(self);
+	if (self->rank == 0)
+		runner_meet(self);
+	for (int i = 0; i < SEVERAL; i++)
+		receive_one(group, 1 - self->rank, 3);
+	if (self->rank == 1)
+		runner_meet(self);
+	const char *text = caught_end(&caught);
+	if (self->rank == 0)
+		SAYS(text, "ranks 0 and 1 both send to each other before they receive (tag 3, ");
+	ls_group_close(group);
+}
+
+/* Whatever ranks they are of the group, they are named as everywhere else. */
+void both_send_first_in_a_group_is_told(struct runner_rank *self)
+{
+	static const int ranks[] = {1, 2};
+	ls_group *world = runner_open(self), *group = NULL;
+	struct caught caught;
+	if (self->rank > 0)
+		OK(ls_group_from_ranks(world, ranks, 2, &group));
+	else
+		GIVES(LS_NOT_MEMBER, ls_group_from_ranks(world, ranks, 2, &group));
+	caught_begin(&caught);
+	if (group)
+		send_one(group, 1, 1 - ls_group_rank(group), 3);
+	runner_meet(self);
+	if (self->rank == 1)
+		receive_one(group, 1, 3);
+	runner_meet(self);
+	if (self->rank == 2)
+		receive_one(group, 0, 3);
+	const char *text = caught_end(&caught);
+	if (self->rank == 2)
+		SAYS(text, "ranks 1 and 2 both send to each other before they receive (tag 3, ");
+	ls_group_close(group);
+	ls_group_close(world);
 }
 
 static void isend_one(ls_group *group, int to, int tag, bool waits)
