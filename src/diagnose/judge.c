@@ -176,10 +176,28 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return length != 0;
 }
 
+/* Whom the hint's operation waits for, and whom they wait for in turn; without one, or where it is not known, all. */
+static uint64_t hint_reaches(const struct inquiry *inquiry)
+{
+	const struct diagnose_needs *needs = &inquiry->needs;
+	uint64_t reached = needs->hint_needs, before;
+	if (!reached)
+		return UINT64_MAX;
+	do {
+		before = reached;
+		for (int r = 0; r < inquiry->job->size; r++)
+			if (before & diagnose_bit(r))
+				reached |= needs->of[r];
+	} while (reached != before);
+	return reached;
+}
+
 static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t stopped, elsewhere;
+	uint64_t stopped, elsewhere, reached = hint_reaches(inquiry);
 	diagnose_find_away(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
+	stopped &= reached;
+	elsewhere &= reached;
 	out->cause = stopped     ? DIAGNOSE_IS_STOPPED
 		     : elsewhere ? DIAGNOSE_ELSEWHERE
 				 : DIAGNOSE_HEALTHY;

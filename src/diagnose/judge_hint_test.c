@@ -162,6 +162,37 @@ static void time_out_reads_the_group_table(void **state)
 	free(job);
 }
 
+/* Somebody else waits for the rank that gave up, which is no reason why it had to; nobody is seen to be. */
+static void time_out_is_not_what_others_wait_for(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
+	char text[DIAGNOSE_TEXT_BYTES];
+	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
+	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
+	test_wait(job, 2, diagnose_bit(0));
+	job->ranks[1].threads[0].stable = false; /* it goes on */
+	hint.seq = 1;
+	hint.needs = diagnose_bit(1);
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_TIMED_OUT);
+	assert_int_equal(got.culprits, 0);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_string_equal(text,
+			    "rank 0 timed out in receive #1 from rank 1 (tag 7) after 2.0 s, called "
+			    "from a.c:1; no rank is known to be dead, stopped or elsewhere");
+	/* Rank 1 waits for rank 2, which is. */
+	test_call(job, 1, test_point(TRACE_RECV, 2, 9), 2, "a.c:3");
+	test_wait(job, 1, diagnose_bit(2));
+	job->ranks[1].threads[0].stable = true;
+	job->ranks[2].threads[0].wait.state = WAIT_OUTSIDE;
+	got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprits, diagnose_bit(2));
+	free(job);
+}
+
 static void hint_of_an_abort(void **state)
 {
 	(void)state;
@@ -208,6 +239,7 @@ int main(void)
 		cmocka_unit_test(hint_of_one_stopped_inside),
 		cmocka_unit_test(hint_of_a_time_out),
 		cmocka_unit_test(time_out_reads_the_group_table),
+		cmocka_unit_test(time_out_is_not_what_others_wait_for),
 		cmocka_unit_test(hint_of_an_abort),
 		cmocka_unit_test(hint_of_a_rank_that_is_not),
 	};
