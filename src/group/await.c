@@ -329,6 +329,23 @@ static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct gr
 		group_points_call_driver(world);
 }
 
+/* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them, which another thread may be
+ * about, or nobody drives. */
+static void await_end(struct group_world *world, ls_op *const *ops, int count)
+{
+	struct wait_word word;
+	struct wait_call call = {
+		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+	atomic_fetch_add(&world->points.resting, 1);
+	group_points_over_word(world, atomic_load(&group_points_area(world)->points) + 1, &word);
+	if (!is_any_over(ops, count) && group_points_is_driven(&world->points)) {
+		int peer;
+		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
+		(void)status; /* it is looked at again, whatever it was */
+	}
+	atomic_fetch_sub(&world->points.resting, 1);
+}
+
 /* Somebody else drives. */
 static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		      const struct group_pause *pause, struct group_lone *lone)
@@ -361,6 +378,7 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
 	}
 	atomic_fetch_sub(&world->points.resting, 1);
+	bool failed = group_cause_status(shown.group) != LS_OK;
 	if (has_head)
 		group_release(shown.group);
 	/* Who drives looks for what he waits for himself, and his group may be another. */
@@ -368,6 +386,8 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		judge_resting(ops, count, group_gone_look(first->group), lone);
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		group_points_call_driver(world);
+	if (failed)
+		await_end(world, ops, count);
 	return status;
 }
 
