@@ -393,6 +393,9 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "timed out in ");
 	diagnose_write_operation(writer, record);
 	if (verdict->cause != DIAGNOSE_TIMED_OUT) {
+		/* Who is to blame for his own time-out is not among those of whom it is told where they wait. */
+		if (verdict->witness >= 0 && verdict->culprits & diagnose_bit(verdict->witness))
+			diagnose_write_site(writer, record);
 		diagnose_write(writer, ": ");
 		return;
 	}

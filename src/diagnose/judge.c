@@ -176,8 +176,9 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return length != 0;
 }
 
-/* Whom the hint's operation waits for, and whom they wait for in turn; without one, or where it is not known, all. */
-static uint64_t hint_reaches(const struct inquiry *inquiry)
+/* Whom the hint's operation waits for, and whom they wait for in turn, unless they are away themselves; without one, or
+ * where it is not known, all. */
+static uint64_t hint_reaches(const struct inquiry *inquiry, uint64_t away)
 {
 	const struct diagnose_needs *needs = &inquiry->needs;
 	uint64_t reached = needs->hint_needs, before;
@@ -186,7 +187,7 @@ static uint64_t hint_reaches(const struct inquiry *inquiry)
 	do {
 		before = reached;
 		for (int r = 0; r < inquiry->job->size; r++)
-			if (before & diagnose_bit(r))
+			if (before & ~away & diagnose_bit(r))
 				reached |= needs->of[r];
 	} while (reached != before);
 	return reached;
@@ -194,8 +195,9 @@ static uint64_t hint_reaches(const struct inquiry *inquiry)
 
 static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t stopped, elsewhere, reached = hint_reaches(inquiry);
+	uint64_t stopped, elsewhere;
 	diagnose_find_away(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
+	uint64_t reached = hint_reaches(inquiry, stopped | elsewhere);
 	stopped &= reached;
 	elsewhere &= reached;
 	out->cause = stopped     ? DIAGNOSE_IS_STOPPED

@@ -190,6 +190,20 @@ static void time_out_is_not_what_others_wait_for(void **state)
 	got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprits, diagnose_bit(2));
+	/* It waits in a second thread, for rank 0, and is away with the first. */
+	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
+	test_wait_on(job, 2, test_thread(job, 2, 77), diagnose_bit(0));
+	test_done(job, 2, test_point(TRACE_SEND, 1, 5), 1, "a.c:4");
+	got = test_judge(job, &hint);
+	assert_int_equal(got.culprits, diagnose_bit(2));
+	/* It waits for another thread of the one that gave up. */
+	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
+	test_wait(job, 2, diagnose_bit(0));
+	got = test_judge(job, &hint);
+	assert_int_equal(got.culprits, diagnose_bit(0));
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_non_null(strstr(text, "rank 0 timed out in receive #1 from rank 1 (tag 7), called from "
+				     "a.c:1: rank 0 is elsewhere"));
 	free(job);
 }
 
