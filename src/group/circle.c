@@ -2,23 +2,12 @@
  * An all-gather among some ranks of a group, by messages, so that the others need not take part. */
 #include <string.h>
 
-#include "group_private.h"
+#include "meet.h"
 
 struct exchange {
 	ls_op *sends[PLAN_SIZE_MAX],
 		*receives[PLAN_SIZE_MAX]; /* by place in the circle; NULL: none */
 };
-
-static ls_status wait_for(ls_op **op)
-{
-	ls_status status;
-	do
-		status = ls_wait(*op, 0);
-	while (status == LS_PENDING); /* a signal */
-	ls_op_free(*op);
-	*op = NULL;
-	return status;
-}
 
 static ls_status start(ls_group *parent, const struct group_circle *circle, const void *mine,
 		       void *all, size_t bytes, struct exchange *exchange)
@@ -40,41 +29,22 @@ static ls_status start(ls_group *parent, const struct group_circle *circle, cons
 	return status;
 }
 
-/* Those that are left are not wanted any more. */
-static void give_up(struct exchange *exchange, int count)
-{
-	for (int i = 0; i < count; i++) {
-		ls_op **both[] = {&exchange->sends[i], &exchange->receives[i]};
-		for (int j = 0; j < 2; j++) {
-			if (!*both[j])
-				continue;
-			ls_status status = ls_cancel(*both[j]);
-			status = wait_for(both[j]);
-			(void)status; /* taken back, or too late for that: in any case over */
-		}
-	}
-}
-
-ls_status group_exchange(ls_group *parent, struct group_circle *circle, const void *mine, void *all,
-			 size_t bytes)
+ls_status group_exchange(ls_group *parent, const struct group_circle *circle, const void *mine,
+			 void *all, size_t bytes)
 {
 	struct exchange exchange;
 	memset(&exchange, 0, sizeof exchange);
 	ls_status status = start(parent, circle, mine, all, bytes, &exchange);
-	for (int i = 0; i < circle->count && status == LS_OK; i++) {
-		if (!exchange.receives[i])
-			continue;
-		status = wait_for(&exchange.receives[i]);
-		const char *other = (const char *)all + (size_t)circle->ranks[i] * bytes;
-		if (status == LS_OK && circle->agrees && !circle->agrees(mine, other)) {
-			circle->other = circle->ranks[i];
-			status = LS_DIFFERENT;
-		}
-	}
+	for (int i = 0; i < circle->count && status == LS_OK; i++)
+		if (exchange.receives[i])
+			status = group_op_finish(&exchange.receives[i]);
 	/* They are short, and need nobody but room. */
 	for (int i = 0; i < circle->count && status == LS_OK; i++)
 		if (exchange.sends[i])
-			status = wait_for(&exchange.sends[i]);
-	give_up(&exchange, circle->count);
+			status = group_op_finish(&exchange.sends[i]);
+	for (int i = 0; i < circle->count; i++) {
+		(void)group_op_take_back(&exchange.sends[i]);
+		(void)group_op_take_back(&exchange.receives[i]);
+	}
 	return status;
 }

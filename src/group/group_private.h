@@ -386,27 +386,17 @@ void group_op_forget(struct ls_op *op);
 struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms);
 /* Waits for *op, of the user, as ls_wait would: LS_PENDING, or its status, and then *op has been given back and is NULL. */
 ls_status group_op_await(struct ls_op **op);
+/* The same, and signals do not end it. */
+ls_status group_op_finish(ls_op **op);
+/* A send or a receive, NULL: none, is given back without having happened: LS_CANCELLED; or, too late for that, as by
+ * group_op_finish. */
+ls_status group_op_take_back(ls_op **op);
 /* One holder more, and less. */
 void group_op_hold(struct ls_op *op);
 void group_op_let_go(struct ls_op *op);
 void group_pool_init(struct group_pool *pool);
 /* Says how many handles have not been freed, and frees them. */
 void group_pool_fini(struct group_pool *pool);
-
-/* ---- circle.c: some ranks among themselves ---- */
-
-struct group_circle {
-	const uint8_t *ranks; /* of the parent, with my own */
-	int count;
-	const struct ls_op_options *options;                 /* of the messages */
-	bool (*agrees)(const void *mine, const void *other); /* NULL: whatever it is */
-	int other;                                           /* who does not agree */
-};
-
-/* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. LS_DIFFERENT as soon as one does not
- * agree; else what messages end with. */
-ls_status group_exchange(ls_group *parent, struct group_circle *circle, const void *mine, void *all,
-			 size_t bytes);
 
 /* ---- make.c: group objects ---- */
 
@@ -424,6 +414,8 @@ struct group_making {
 struct ls_group *group_take(struct group_world *world);
 /* Gives one back that was never filled, and that nobody else knows of. */
 void group_give(struct ls_group *group);
+/* One that was never filled: whoever was offered it sees by `left` of its area that it is offered no more. */
+void group_retract(struct ls_group *group);
 /* One that was never filled, but that others may take for a member's: they learn that it has left, and it is
  * not used again. */
 void group_burn(struct ls_group *group);

@@ -112,6 +112,12 @@ struct transport_area *group_own_area(const struct ls_group *group)
 	return transport_area_at(transport->segment, transport->size, group->area);
 }
 
+void group_retract(struct ls_group *group)
+{
+	_Atomic uint64_t *left = &group_own_area(group)->left;
+	atomic_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
+}
+
 void group_burn(struct ls_group *group)
 {
 	struct group_world *world = group->world;

@@ -391,3 +391,21 @@ ls_status group_op_await(struct ls_op **op)
 	*op = NULL;
 	return status;
 }
+
+ls_status group_op_finish(ls_op **op)
+{
+	ls_status status;
+	do
+		status = group_op_await(op);
+	while (*op); /* a signal */
+	return status;
+}
+
+ls_status group_op_take_back(ls_op **op)
+{
+	if (!*op)
+		return LS_CANCELLED;
+	ls_status status = ls_cancel(*op);
+	(void)status; /* if it is too late, it ends by itself */
+	return group_op_finish(op);
+}

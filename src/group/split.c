@@ -6,20 +6,11 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "group_private.h"
+#include "meet.h"
 
 #define HERE __builtin_return_address(0)
 
-/* What one rank tells. So little that it fits into the header line of an entry. */
-struct offer {
-	uint64_t what; /* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
-	uint32_t id;     /* of the group, should this rank be its first member */
-	uint32_t left;   /* as in struct group_making */
-	uint16_t area;   /* 0: none */
-	uint8_t members; /* for how many its memory is enough */
-	bool reports;    /* whether it has memory for reports */
-};
-_Static_assert(sizeof(struct offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
+_Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
 
 /* In place of `what`: wants to be in no group; was called with wrong arguments. */
 #define NONE (UINT64_C(0xffffffff) << 32)
@@ -33,7 +24,7 @@ struct request {
 	const void *site;
 	struct group_circle *circle; /* NULL: all ranks of the parent take part */
 	struct ls_group *mine;       /* NULL: not asked to be a member, or there is no room */
-	struct offer offers[PLAN_SIZE_MAX];
+	struct group_offer offers[PLAN_SIZE_MAX];
 	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
 	bool short_of_memory;
 	struct group_making making; /* size 0: this rank is in none */
@@ -74,10 +65,10 @@ static void give_back(struct request *request)
 	request->mine = NULL;
 }
 
-static struct offer make_offer(struct request *request, uint64_t what, bool joins)
+static struct group_offer make_offer(struct request *request, uint64_t what, bool joins)
 {
 	struct group_world *world = request->parent->world;
-	struct offer mine = {.what = what};
+	struct group_offer mine = {.what = what};
 	if (joins)
 		request->mine = group_take(world);
 	if (request->mine) {
@@ -102,7 +93,7 @@ static ls_status tell_all(struct request *request, const void *mine, void *all, 
  * group, with an area of mine. */
 static ls_status tell(struct request *request, uint64_t what, bool joins)
 {
-	struct offer mine = make_offer(request, what, joins);
+	struct group_offer mine = make_offer(request, what, joins);
 	ls_status status = tell_all(request, &mine, request->offers, sizeof mine);
 	if (status != LS_OK && request->mine)
 		group_burn(request->mine);
@@ -142,7 +133,7 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 	struct group_making *making = &request->making;
 	int place = -1;
 	for (int i = 0; i < count; i++) {
-		const struct offer *offer = &request->offers[ranks[i]];
+		const struct group_offer *offer = &request->offers[ranks[i]];
 		request->members |= UINT64_C(1) << ranks[i];
 		request->short_of_memory |= offer->members < count || (i == 0 && !offer->reports);
 		if (ranks[i] == parent->rank)
@@ -156,7 +147,7 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 	making->rank = place;
 	making->size = count;
 	for (int i = 0; i < count; i++) {
-		const struct offer *offer = &request->offers[ranks[i]];
+		const struct group_offer *offer = &request->offers[ranks[i]];
 		making->members[i] = (uint8_t)parent->team.seats[ranks[i]].world;
 		making->areas[i] = offer->area;
 		making->stays[i] = offer->left;
@@ -274,14 +265,8 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 
 /* ---- a list of ranks ---- */
 
-struct list {
-	uint64_t site;
-	int32_t count;
-	uint8_t ranks[PLAN_SIZE_MAX];
-};
-
 static bool is_list(const char *call, const ls_group *parent, const int *ranks, int count,
-		    struct list *out)
+		    struct group_list *out)
 {
 	uint64_t seen = 0;
 	char right[64];
@@ -306,7 +291,7 @@ static bool is_list(const char *call, const ls_group *parent, const int *ranks, 
 	return true;
 }
 
-static uint64_t hash_list(const struct list *list)
+static uint64_t hash_list(const struct group_list *list)
 {
 	uint64_t wide[PLAN_SIZE_MAX];
 	for (int i = 0; i < list->count; i++)
@@ -314,7 +299,7 @@ static uint64_t hash_list(const struct list *list)
 	return engine_shape(wide, list->count) >> 1; /* never NONE or WRONG */
 }
 
-static bool has_rank(const struct list *list, int rank)
+static bool has_rank(const struct group_list *list, int rank)
 {
 	for (int i = 0; i < list->count; i++)
 		if (list->ranks[i] == rank)
@@ -323,8 +308,8 @@ static bool has_rank(const struct list *list, int rank)
 }
 
 /* "rank 2 gave 0, 1, 3 (called from a.c:10)" */
-static void describe(const struct ls_group *parent, const struct list *list, int rank, char *out,
-		     size_t bytes)
+static void describe(const struct ls_group *parent, const struct group_list *list, int rank,
+		     char *out, size_t bytes)
 {
 	char site[DIAGNOSE_SITE_BYTES] = "";
 	const struct trace_view *view = group_view(parent, rank);
@@ -340,10 +325,10 @@ static void describe(const struct ls_group *parent, const struct list *list, int
 }
 
 /* All ranks tell their lists, and say which two differ. */
-static ls_status differ(struct request *request, const struct list *mine)
+static ls_status differ(struct request *request, const struct group_list *mine)
 {
 	const struct ls_group *parent = request->parent;
-	struct list all[PLAN_SIZE_MAX];
+	struct group_list all[PLAN_SIZE_MAX];
 	char one[512], two[512];
 	int other = 1;
 	ls_status status =
@@ -370,7 +355,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 {
 	const char *call = "ls_group_from_ranks";
 	struct request request;
-	struct list list = {.site = (uintptr_t)HERE};
+	struct group_list list = {.site = (uintptr_t)HERE};
 	if (!out)
 		return group_bad(call, "out", 0, "not NULL");
 	*out = NULL;
@@ -397,43 +382,28 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 
 /* ---- a list of ranks who come together by themselves ---- */
 
-/* What each of them tells the others. */
-struct card {
-	struct offer offer;
-	struct list list;
-};
-
-static bool is_same_list(const void *mine, const void *other)
-{
-	const struct card *a = mine, *b = other;
-	return a->offer.what == b->offer.what;
-}
-
 /* All of the list have told their offers, or this rank has heard of another list. */
-static ls_status meet(struct request *request, const struct list *list,
+static ls_status meet(struct request *request, const struct group_list *list,
 		      const struct ls_op_options *options)
 {
-	struct card mine = {.list = *list}, all[PLAN_SIZE_MAX];
-	struct group_circle circle = {.ranks = list->ranks,
-				      .count = list->count,
-				      .options = options,
-				      .agrees = is_same_list};
+	struct ls_group *parent = request->parent;
+	struct group_meeting meeting = {.parent = parent, .options = options};
 	char one[512], two[512];
-	mine.offer = make_offer(request, hash_list(list), true);
-	memset(all, 0, sizeof all);
-	ls_status status = group_exchange(request->parent, &circle, &mine, all, sizeof mine);
+	meeting.mine.list = *list;
+	meeting.mine.offer = make_offer(request, hash_list(list), true);
+	meeting.mine.serial = next_id(parent->world);
+	meeting.offered = request->mine;
+	ls_status status = group_meet(&meeting);
 	if (status == LS_DIFFERENT) {
-		const struct ls_group *parent = request->parent;
 		describe(parent, list, parent->rank, one, sizeof one);
-		describe(parent, &all[circle.other].list, circle.other, two, sizeof two);
+		describe(parent, &meeting.other.list, meeting.differs, two, sizeof two);
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
 		give_back(request);
 	} else if (status != LS_OK && request->mine) {
 		group_burn(request->mine); /* others may have its area */
 		request->mine = NULL;
 	}
-	for (int q = 0; q < request->parent->size; q++)
-		request->offers[q] = all[q].offer;
+	memcpy(request->offers, meeting.offers, sizeof request->offers);
 	return status;
 }
 
@@ -443,7 +413,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	const char *call = "ls_group_from_members";
 	struct request request;
 	struct ls_op_options options;
-	struct list list = {.site = (uintptr_t)HERE};
+	struct group_list list = {.site = (uintptr_t)HERE};
 	if (!out)
 		return group_bad(call, "out", 0, "not NULL");
 	*out = NULL;

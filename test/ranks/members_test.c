@@ -94,3 +94,98 @@ void a_member_that_does_not_come(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(world);
 }
+
+/* ---- again, after LS_DIFFERENT ---- */
+
+/* The list of all, as it is meant: rotated, so that any rank can be its first member. */
+static void make_list(int *list, int size, int first)
+{
+	for (int i = 0; i < size; i++)
+		list[i] = (first + i) % size;
+}
+
+/* Until the lists are alike; returns how often they were not. */
+static int make_at_last(ls_group *parent, const int *list, int count, ls_group **out)
+{
+	ls_status status;
+	int refused = -1;
+	do {
+		status = make(parent, list, count, out);
+		refused++;
+	} while (status == LS_DIFFERENT && refused < 1000);
+	OK(status);
+	return refused;
+}
+
+/* What it has made is one group of all, with no message left in it or in its parent. */
+static void is_whole(ls_group *world, ls_group *group, const struct runner_rank *self)
+{
+	is_of(group, self->rank, (INT64_C(1) << self->size) - 1);
+	ls_group_close(group);
+	OK(ls_barrier(world, NULL));
+}
+
+/* Of any two, the first gives the list of all and the second another; both are told, and the others hear of it, if at
+ * all, by what would be left. Then all give the same. */
+void members_retry_after_a_pause(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int all[RUNNER_RANKS_MAX];
+	for (int one = 0; one < self->size; one++)
+		for (int other = 0; other < self->size; other++) {
+			int few[] = {other, one};
+			if (one == other)
+				continue;
+			make_list(all, self->size, one);
+			for (int twice = 0; twice < 2; twice++) {
+				if (self->rank == one)
+					GIVES(LS_DIFFERENT, make(world, all, self->size, &group));
+				if (self->rank == other)
+					GIVES(LS_DIFFERENT, make(world, few, 2, &group));
+			}
+			OK(ls_barrier(world, NULL));
+			OK(make(world, all, self->size, &group));
+			is_whole(world, group, self);
+		}
+	ls_group_close(world);
+}
+
+/* One gives other lists first, of all or of two; whoever hears of it tries again at once. */
+void members_retry_at_once(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int all[RUNNER_RANKS_MAX], wrong[RUNNER_RANKS_MAX];
+	for (int i = 0; i < AGAIN / 3; i++) {
+		int odd = i % self->size,
+		    next = (odd + 1 + i / self->size % (self->size - 1)) % self->size;
+		int few[] = {odd, next};
+		make_list(all, self->size, i / 2 % self->size);
+		make_list(wrong, self->size, (i / 2 + 1) % self->size);
+		if (self->rank == odd && i % 3 != 1)
+			GIVES(LS_DIFFERENT, make(world, wrong, self->size, &group));
+		if (self->rank == odd && i % 3 != 0)
+			GIVES(LS_DIFFERENT, make(world, few, 2, &group));
+		int refused = make_at_last(world, all, self->size, &group);
+		CHECK_THAT(refused <= 2, "%d refused, with %d called for", refused, 2);
+		is_whole(world, group, self);
+	}
+	ls_group_close(world);
+}
+
+/* All begin with lists of their own, and come to one at different times. */
+void members_retry_until_all_agree(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int list[RUNNER_RANKS_MAX];
+	for (int i = 0; i < AGAIN / 10; i++) {
+		ls_status status = LS_DIFFERENT;
+		for (int first = self->rank; status == LS_DIFFERENT;
+		     first = first > 0 ? first - 1 : 0) {
+			make_list(list, self->size, first);
+			status = make(world, list, self->size, &group);
+		}
+		OK(status);
+		is_whole(world, group, self);
+	}
+	ls_group_close(world);
+}

@@ -8,8 +8,13 @@
 /* runner_test.c */
 runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status,
 	runner_one_rank_crashes, runner_one_rank_hangs, runner_nobody_dies;
+/* members_end_test.c */
+runner_function members_lose_one, members_are_aborted, members_wait_in_vain,
+	members_go_on_after_signals, members_are_interrupted, members_differ_often,
+	members_differ_and_leave, members_of_two_threads;
 /* members_test.c */
 runner_function members_make_their_group, members_make_many_groups, members_lists_that_differ,
+	members_retry_after_a_pause, members_retry_at_once, members_retry_until_all_agree,
 	a_member_that_does_not_come;
 /* resume_test.c */
 runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,

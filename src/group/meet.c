@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How the ranks of a list come together by messages, if all of them have given the same list, and part if they have
+ * not; each as often as it likes. The protocol is told below; model: test/model/meet.pml. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "meet.h"
+
+/* Each call has a serial, a list and an offer: its card. Every note carries the card of its sender's call, and is too
+ * long for a slot: it is received while that call goes on, or taken back. So nothing is left behind. Each rank has at
+ * most one note under way to each other one.
+ *
+ *   I enter                         I tell my card to all of my list.
+ *   A new card comes                I hold it in place of that rank's last one, and forget what I have confirmed.
+ *   I hold a card of everybody      I confirm, to all, the set of serials that I hold.
+ *   All have confirmed my set       LS_OK
+ *   A card with another list comes  LS_DIFFERENT. I take back what I have told, and tell that rank my card once more,
+ *                                   as a refusal. I retract my offer, and receive what has been told to me meanwhile.
+ *
+ * Who refuses waits until the other one has received the refusal. It does not wait for one that has retracted its offer,
+ * as that one knows already. The one tells, and then looks whether the other one has retracted; the other one retracts,
+ * and then looks for what was told. So no refusal is missed by both. What is received at the end is thrown away. It may
+ * be a card of the sender's next call; that card comes again, with the confirmation.
+ *
+ * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is enough that of those
+ * who have confirmed a set none gets LS_DIFFERENT before a member does that has not confirmed it. Suppose that X is the
+ * first to do so. X holds a card of each member, with X's own list. The other list has come from a member Y, in a later
+ * call than that in the set. So that earlier call of Y has ended.
+ *   - With LS_DIFFERENT: Y was before X, so Y had not confirmed the set.
+ *   - With LS_OK: Y had confirmed the set, and X does not listen to Y any more once it has heard that.
+ * This leaves out that one set may follow another with some of the same cards; the model goes through all of it. */
+struct note {
+	struct group_card card;
+	uint64_t confirmed; /* a hash of the set, 0: none */
+	bool refuses;       /* its sender has got LS_DIFFERENT, and needs no refusal */
+	unsigned char rest[80];
+};
+_Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
+
+/* One that is stopped neither receives nor retracts; nor does one that has confirmed a set together with an earlier call
+ * of mine, until the others of that set say something new. */
+enum { REFUSE_AT_MOST_MS = 1000 };
+
+/* Another rank of the list. */
+struct seat {
+	int rank;
+	uint32_t serial;       /* of the card that I hold, 0: of none */
+	uint64_t confirmed;    /* by this rank, 0: nothing */
+	ls_op *send, *receive; /* NULL: none */
+	struct note in;
+};
+
+struct table {
+	struct group_meeting *meeting;
+	struct ls_op_options options; /* of the messages */
+	int count;
+	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
+	struct note note;   /* what I tell; not changed while a send of it is under way */
+	struct seat seats[PLAN_SIZE_MAX];
+};
+
+/* ---- one note ---- */
+
+static ls_status tell(struct table *table, struct seat *seat)
+{
+	return ls_isend(table->meeting->parent, &table->note, sizeof table->note, LS_UINT8,
+			seat->rank, &table->options, &seat->send);
+}
+
+static ls_status tell_all(struct table *table)
+{
+	ls_status status = LS_OK;
+	for (int i = 0; i < table->count && status == LS_OK; i++)
+		status = tell(table, &table->seats[i]);
+	return status;
+}
+
+static ls_status take_back_all(struct table *table)
+{
+	ls_status status = LS_CANCELLED;
+	for (int i = 0; i < table->count && (status == LS_OK || status == LS_CANCELLED); i++)
+		status = group_op_take_back(&table->seats[i].send);
+	return status == LS_CANCELLED ? LS_OK : status;
+}
+
+static ls_status listen(struct table *table, struct seat *seat)
+{
+	if (seat->receive)
+		return LS_OK;
+	return ls_irecv(table->meeting->parent, &seat->in, sizeof seat->in, LS_UINT8, seat->rank,
+			&table->options, &seat->receive);
+}
+
+/* seat->in has come. */
+static ls_status take_in(struct table *table, struct seat *seat)
+{
+	struct group_meeting *meeting = table->meeting;
+	const struct note *note = &seat->in;
+	if (note->card.serial != seat->serial)
+		table->confirmed = 0;
+	seat->serial = note->card.serial;
+	seat->confirmed = note->confirmed;
+	meeting->offers[seat->rank] = note->card.offer;
+	if (note->card.offer.what == meeting->mine.offer.what)
+		return LS_OK;
+	meeting->differs = seat->rank;
+	meeting->other = note->card;
+	return LS_DIFFERENT;
+}
+
+/* ---- all of them ---- */
+
+/* Takes in all that has come. Listens to all but those who have confirmed what I have: they may get LS_OK, and what
+ * they say next is not for this call. */
+static ls_status hear(struct table *table)
+{
+	ls_status status = LS_OK;
+	for (int i = 0; i < table->count && status == LS_OK; i++) {
+		struct seat *seat = &table->seats[i];
+		while (status == LS_OK &&
+		       (!table->confirmed || seat->confirmed != table->confirmed)) {
+			status = listen(table, seat);
+			if (status != LS_OK || !group_op_is_over(seat->receive))
+				break;
+			status = group_op_finish(&seat->receive);
+			if (status == LS_OK)
+				status = take_in(table, seat);
+		}
+	}
+	return status;
+}
+
+/* Of the set of all cards; 0: not all are there. */
+static uint64_t hash_of(const struct table *table)
+{
+	const struct group_meeting *meeting = table->meeting;
+	const struct group_list *list = &meeting->mine.list;
+	uint64_t serials[PLAN_SIZE_MAX];
+	for (int i = 0, s = 0; i < list->count; i++) {
+		bool me = list->ranks[i] == meeting->parent->rank;
+		serials[i] = me ? meeting->mine.serial : table->seats[s++].serial;
+		if (!serials[i])
+			return 0;
+	}
+	return engine_shape(serials, list->count) | 1;
+}
+
+/* To those who have confirmed the set, before they can have my confirmation. LS_PENDING: one has said something else
+ * just now. */
+static ls_status stop_listening(struct table *table, uint64_t set)
+{
+	for (int i = 0; i < table->count; i++) {
+		struct seat *seat = &table->seats[i];
+		if (seat->confirmed != set)
+			continue;
+		ls_status status = group_op_take_back(&seat->receive);
+		if (status == LS_OK)
+			status = take_in(table, seat);
+		if (status != LS_CANCELLED)
+			return status == LS_OK ? LS_PENDING : status;
+	}
+	return LS_OK;
+}
+
+static ls_status confirm(struct table *table, uint64_t set)
+{
+	ls_status status = stop_listening(table, set);
+	if (status != LS_OK)
+		return status == LS_PENDING ? LS_OK : status;
+	status = take_back_all(table);
+	table->note.confirmed = table->confirmed = set;
+	return status == LS_OK ? tell_all(table) : status;
+}
+
+static bool is_agreed(const struct table *table)
+{
+	for (int i = 0; i < table->count; i++)
+		if (table->seats[i].confirmed != table->confirmed)
+			return false;
+	return table->confirmed != 0;
+}
+
+/* Until one of those that are behind says something, as it is they who are waited for. If one of them can say nothing any
+ * more, then for that one alone: so the wait fails. */
+static ls_status wait_for_some(struct table *table)
+{
+	uint64_t gone = group_gone_members(table->meeting->parent);
+	ls_op *behind[PLAN_SIZE_MAX];
+	int count = 0, index;
+	for (int i = 0; i < table->count; i++) {
+		struct seat *seat = &table->seats[i];
+		if (table->confirmed ? seat->confirmed == table->confirmed : seat->serial != 0)
+			continue;
+		if (gone >> seat->rank & 1) {
+			behind[0] = seat->receive;
+			count = 1;
+			break;
+		}
+		behind[count++] = seat->receive;
+	}
+	ls_status status = ls_wait_any(behind, count, 0, &index);
+	return status == LS_PENDING ? LS_OK : status;
+}
+
+static ls_status agree(struct table *table)
+{
+	ls_status status = tell_all(table);
+	while (status == LS_OK) {
+		status = hear(table);
+		if (status != LS_OK)
+			break;
+		uint64_t set = table->confirmed ? 0 : hash_of(table);
+		if (set)
+			status = confirm(table, set);
+		else if (is_agreed(table))
+			break;
+		else
+			status = wait_for_some(table);
+	}
+	/* Each needs my confirmation, and waits for it. */
+	for (int i = 0; i < table->count && status == LS_OK; i++)
+		if (table->seats[i].send)
+			status = group_op_finish(&table->seats[i].send);
+	return status;
+}
+
+/* ---- LS_DIFFERENT ---- */
+
+/* False also if that cannot be known. */
+static bool has_retracted(const struct table *table, const struct seat *seat)
+{
+	const struct ls_group *parent = table->meeting->parent;
+	const struct group_offer *offer = &table->meeting->other.offer;
+	if (offer->area == 0 || offer->area >= TRANSPORT_AREAS)
+		return false;
+	const struct transport_area *area = transport_area_at(
+		parent->team.seats[seat->rank].link->segment, parent->world->size, offer->area);
+	return (uint32_t)atomic_load(&area->left) != offer->left;
+}
+
+/* To have to wait for it is no reason to fail. */
+static ls_status refuse(struct table *table, struct seat *seat)
+{
+	if (seat->in.refuses)
+		return LS_OK;
+	table->note.refuses = true;
+	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
+	ls_status status = tell(table, seat);
+	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody waits. */
+	if (status == LS_OK && has_retracted(table, seat))
+		status = group_op_take_back(&seat->send);
+	return status == LS_CANCELLED ? LS_OK : status;
+}
+
+static ls_status wait_until_refused(struct seat *seat)
+{
+	uint64_t deadline_ns = clock_deadline_ns(REFUSE_AT_MOST_MS);
+	ls_status status = LS_PENDING;
+	while (status == LS_PENDING && clock_now_ns() < deadline_ns)
+		status = ls_wait(seat->send, REFUSE_AT_MOST_MS);
+	return status == LS_PENDING ? LS_OK : status;
+}
+
+/* Those who have told it may wait for that. */
+static void receive_what_is_there(struct table *table)
+{
+	for (int i = 0; i < table->count; i++) {
+		struct seat *seat = &table->seats[i];
+		(void)group_op_take_back(&seat->receive);
+		if (listen(table, seat) == LS_OK)
+			(void)group_op_take_back(&seat->receive);
+	}
+}
+
+static ls_status part(struct table *table)
+{
+	struct seat *other = table->seats;
+	while (other->rank != table->meeting->differs)
+		other++;
+	ls_status status = take_back_all(table);
+	if (status == LS_OK)
+		status = refuse(table, other);
+	if (table->meeting->offered)
+		group_retract(table->meeting->offered);
+	receive_what_is_there(table);
+	if (status == LS_OK && other->send)
+		status = wait_until_refused(other);
+	return status == LS_OK ? LS_DIFFERENT : status;
+}
+
+/* ---- */
+
+static void sit_down(struct table *table, struct group_meeting *meeting)
+{
+	const struct group_list *list = &meeting->mine.list;
+	memset(table, 0, sizeof *table);
+	table->meeting = meeting;
+	table->options = *meeting->options;
+	table->note.card = meeting->mine;
+	for (int i = 0; i < list->count; i++)
+		if (list->ranks[i] != meeting->parent->rank)
+			table->seats[table->count++] = (struct seat){.rank = list->ranks[i]};
+	meeting->offers[meeting->parent->rank] = meeting->mine.offer;
+}
+
+ls_status group_meet(struct group_meeting *meeting)
+{
+	struct table table;
+	sit_down(&table, meeting);
+	ls_status status = agree(&table);
+	if (status == LS_DIFFERENT)
+		status = part(&table);
+	for (int i = 0; i < table.count; i++) {
+		(void)group_op_take_back(&table.seats[i].send);
+		(void)group_op_take_back(&table.seats[i].receive);
+	}
+	return status;
+}
