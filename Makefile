@@ -51,7 +51,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message, 5,000 kills, 1,000,000 looks, a minute of each fuzzer, what drawn schedules find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, 4 GiB in one message, 5,000 kills, 1,000,000 looks, a minute of each fuzzer, 1,000,000 drawn schedules, what these find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
@@ -62,6 +62,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
+	@test/reliability.py schedules $(MAKE) --no-print-directory explore SCHEDULES=1000000 SEED="$$(date +%s)"
 	@$(MAKE) --no-print-directory explore-mutants
 
 explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
