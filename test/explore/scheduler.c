@@ -172,6 +172,12 @@ void scheduler_idle(uint64_t ns)
 	scheduler.idle_ns = ns;
 }
 
+void scheduler_slow_time(uint64_t ns)
+{
+	if (scheduler.tick_ns > ns)
+		scheduler.tick_ns = ns;
+}
+
 void scheduler_progress(void)
 {
 	scheduler.progress_ns = scheduler.now_ns;

@@ -71,6 +71,8 @@ void scheduler_patience(uint64_t ns);
 /* From here on time jumps at most so far at once, and a further jump is a hang: nobody is ready, and nobody will be but
  * who looks once in a while whether he has missed something. */
 void scheduler_idle(uint64_t ns);
+/* No more virtual time than this passes at a point from here on. */
+void scheduler_slow_time(uint64_t ns);
 /* Something of the program has come to its end, so what recurs is no hang. */
 void scheduler_progress(void);
 
