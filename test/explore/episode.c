@@ -78,16 +78,19 @@ static void put_settings(char *settings)
 	}
 }
 
-/* How waits begin, and how much the recorder keeps, must make no difference to what comes out. */
+/* How waits begin, and which plans collectives have, must make no difference to what comes out. */
 static void draw_settings(void)
 {
 	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
 	static const char *const spins[] = {"0", "1", "20"};
+	static const char *const algorithms[] = {"auto", "auto",     "auto", "direct",  "pull",
+						 "ring", "doubling", "tree", "pairwise"};
 	setenv("LOCKSTEP_ARENA_BYTES", "64M", 1);
 	setenv("LOCKSTEP_LOOK_MS", run.looks ? "10" : "10000", 1);
 	setenv("LOCKSTEP_PATIENCE_MS", "100000", 1);
 	setenv("LOCKSTEP_WAIT", waits[draw(4)], 1);
 	setenv("LOCKSTEP_SPIN_US", spins[draw(3)], 1);
+	setenv("LOCKSTEP_ALGORITHM", algorithms[draw(sizeof algorithms / sizeof *algorithms)], 1);
 	put_settings(run.plan.settings);
 }
 
