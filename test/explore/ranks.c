@@ -78,7 +78,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	} while (!(drawn.test->ranks >> drawn.ranks & 1));
 	plan->ranks = drawn.ranks;
 	plan->opens_itself = true;
-	snprintf(plan->settings, sizeof plan->settings, "LOCKSTEP_LOOK_MS=1000 %s",
+	snprintf(plan->settings, sizeof plan->settings, "LOCKSTEP_LOOK_MS=1000 LOCKSTEP_ALGORITHM=auto %s",
 		 drawn.test->setting ? drawn.test->setting : "");
 	snprintf(drawn.name, sizeof drawn.name, "%s/%d", drawn.test->name, drawn.ranks);
 	memcpy(plan->name, drawn.name, sizeof plan->name);
