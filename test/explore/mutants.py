@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc]: breaks the
+"""test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc] [--again]: breaks the
 library in one place after the other, in a copy of the tree, and tells after how many schedules `explore` finds it.
 Ends with "N passed, N failed": a mutant passes if it is found, or if a reason stands beside it in mutants.txt. What the
-unbroken library fails in is not counted, and each such schedule is a failure."""
+unbroken library fails in is not counted, and each such schedule is a failure. What was found out of the same sources
+before is not tried again, so that a run may be stopped and goes on, but with --again."""
 
 import argparse
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -31,8 +34,9 @@ FOLDERS = ("base", "transport", "engine", "group")
 class Mutant:
     """Places of one file: each old text, which stands there once, becomes a new one."""
 
-    def __init__(self, name, path, changes, reason="", subject=""):
-        self.name, self.path, self.changes, self.reason, self.subject = name, path, changes, reason, subject
+    def __init__(self, name, path, changes, fields):
+        self.name, self.path, self.changes = name, path, changes
+        self.reason, self.subject, self.past = (fields.get(key, "") for key in ("reason", "subject", "past"))
 
     def apply(self, text):
         for old, new in self.changes:
@@ -45,8 +49,8 @@ class Mutant:
 class TakenOut(Mutant):
     """A call that is taken out. Known by its file, its function and its number in it."""
 
-    def __init__(self, name, kind, path, line, code, reason="", subject=""):
-        super().__init__(name, path, [(code, "")], reason, subject)
+    def __init__(self, name, kind, path, line, code, fields):
+        super().__init__(name, path, [(code, "")], fields)
         self.kind, self.line = kind, line
 
     def apply(self, text):
@@ -58,8 +62,9 @@ class TakenOut(Mutant):
 
 def read_table():
     """mutants.txt: blocks of "name: …", "file: …", "reason: …" (a mutant that need not be found, and why), "subject: …"
-    (the sort of programs that finds it, if it is not to be all of them), then for each place the old lines behind "<<<",
-    the new ones behind "===", and ">>>". A block without lines is of one of the calls that are taken out."""
+    (the sort of programs that finds it, if it is not to be all of them), "past: …" (what was seen of it when it was a
+    defect), then for each place the old lines behind "<<<", the new ones behind "===", and ">>>". A block without lines
+    is of one of the calls that are taken out."""
     mutants, of_calls = [], {}
     with open(TABLE, encoding="utf-8") as file:
         text = "\n".join(line for line in file.read().split("\n") if not line.startswith("# "))
@@ -68,8 +73,7 @@ def read_table():
         fields = dict(line.split(": ", 1) for line in head.split("\n"))
         changes = re.findall(r"^<<<\n(.*?)\n===\n(.*?)\n?>>>$", block, flags=re.M | re.S)
         if changes:
-            mutants.append(Mutant(fields["name"], fields["file"], changes, fields.get("reason", ""),
-                                  fields.get("subject", "")))
+            mutants.append(Mutant(fields["name"], fields["file"], changes, fields))
         else:
             of_calls[fields["name"]] = fields
     return mutants, of_calls
@@ -95,9 +99,7 @@ def find_calls(of_calls):
                         continue
                     counts[kind, function] = counts.get((kind, function), 0) + 1
                     title = f"{folder}/{name[:-2]} {function} {kind} {counts[kind, function]}"
-                    fields = of_calls.pop(title, {})
-                    found.append(TakenOut(title, kind, path, number, call.group(2), fields.get("reason", ""),
-                                          fields.get("subject", "")))
+                    found.append(TakenOut(title, kind, path, number, call.group(2), of_calls.pop(title, {})))
     if of_calls:
         sys.exit(f"mutants: there are no such calls: {', '.join(of_calls)}")
     return found
@@ -165,6 +167,34 @@ def try_mutant(tree, mutant, options, known):
             file.write(text)
 
 
+class Kept:
+    """What was found out so far, in a file: {key: [count, what]}. A key has all that it depends on."""
+
+    def __init__(self, folder, options):
+        self.path = os.path.join(folder, "found.json")
+        self.found = {}
+        if not options.again and os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                self.found = json.load(file)
+        digest = hashlib.sha256(f"{options.seed} {options.schedules}".encode())
+        for place in ("include", "src", "test/explore", "test/ranks"):
+            for at, _, names in sorted(os.walk(os.path.join(ROOT, place))):
+                for name in sorted(name for name in names if name.endswith((".c", ".h", ".def"))):
+                    with open(os.path.join(at, name), "rb") as file:
+                        digest.update(f"{at[len(ROOT):]}/{name}".encode() + file.read())
+        self.sources = digest.hexdigest()
+
+    def get(self, name, what, work):
+        """work(), unless its result is known."""
+        key = hashlib.sha256(f"{self.sources} {name} {what}".encode()).hexdigest()
+        if key not in self.found:
+            self.found[key] = work()
+            with open(self.path + ".new", "w", encoding="utf-8") as file:
+                json.dump(self.found, file)
+            os.replace(self.path + ".new", self.path)
+        return self.found[key]
+
+
 def median(counts):
     return sorted(counts)[len(counts) // 2] if counts else "none"
 
@@ -177,9 +207,10 @@ def write_doc(rows, options):
     begin, end = (f"<!-- {word}: mutants, written by make explore-mutants -->\n" for word in ("begin", "end"))
     table = f"Of at most {options.schedules:,} schedules each, from seed {options.seed}:\n\n"
     table += "| what is broken | found after so many schedules |\n|---|---|\n"
-    for mutant, count, what in rows:
+    for mutant, count, what in sorted(rows, key=lambda row: not row[0].past):
         if not isinstance(mutant, TakenOut):
-            table += f"| {mutant.name} | {count or 'not: ' + what} |\n"
+            past = f" (once a defect: {mutant.past})" if mutant.past else ""
+            table += f"| {mutant.name}{past} | {count or 'not: ' + what} |\n"
     for kind in TAKEN_OUT:
         counts = [count for mutant, count, _ in rows if isinstance(mutant, TakenOut) and mutant.kind == kind]
         found = [count for count in counts if count]
@@ -192,12 +223,13 @@ def write_doc(rows, options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--schedules", type=int, default=10000)
+    parser.add_argument("--schedules", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--folder", default=os.path.join(ROOT, "build/mutants"))
     parser.add_argument("--write-doc", action="store_true")
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     mutants, reasons = read_table()
     mutants = [m for m in mutants + find_calls(reasons) if options.only in m.name]
@@ -209,15 +241,17 @@ def main():
     built, output = build(tree)
     if not built:
         sys.exit(f"mutants: the build failed\n{output}")
-    known = {}
+    known, kept = {}, Kept(options.folder, options)
     for subject in sorted({mutant.subject for mutant in mutants}):
-        known[subject] = explore(tree, subject, options.seed, options.schedules, "--all")
+        known[subject] = kept.get("", subject, lambda subject=subject: explore(tree, subject, options.seed,
+                                                                               options.schedules, "--all"))
         for seed, what in known[subject]:
             print(f"NOT OK: the unbroken library fails at seed {seed} of {subject or 'all sorts'}: {what}", flush=True)
     passed, failed, rows = 0, sum(map(len, known.values())), []
     for number, mutant in enumerate(mutants):
         begin = time.monotonic()
-        count, what = try_mutant(tree, mutant, options, known[mutant.subject])
+        count, what = kept.get(mutant.name, [mutant.changes, mutant.subject],
+                               lambda mutant=mutant: try_mutant(tree, mutant, options, known[mutant.subject]))
         good = bool(count or mutant.reason)
         passed += good
         failed += not good

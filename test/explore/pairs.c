@@ -57,6 +57,16 @@ static void come_late(uint64_t *seed)
 	}
 }
 
+/* What the first thread of rank 0 is to be called back for is taken in by the others, which wait and go on waiting. */
+static void take_in_for_another(void)
+{
+	drawn.count = 1;
+	drawn.rounds = ROUNDS_MAX;
+	drawn.sides[0][0].receive = CALLS_BACK;
+	for (int i = 1; i < drawn.pairs; i++)
+		drawn.sides[0][i].receive = BLOCKS;
+}
+
 static void draw(uint64_t seed, struct subject_plan *plan)
 {
 	static const uint64_t counts[] = {1, 2, 100, COUNT_MAX};
@@ -74,6 +84,8 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	drawn.in_a_row = next(&seed, 3) == 0;
 	if (drawn.in_a_row && next(&seed, 2))
 		come_late(&seed);
+	else if (drawn.in_a_row && next(&seed, 2))
+		take_in_for_another();
 }
 
 static void must(ls_status status, const char *what)
