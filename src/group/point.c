@@ -145,7 +145,6 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	struct ls_op op;
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
-	wait_thread_enter(waiter);
 	group_op_prepare(&op, group, &call->engine);
 	op.engine.seq = group_point_number(group, &call->engine);
 	op.engine.point.gives = call->gives;

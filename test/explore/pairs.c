@@ -207,13 +207,24 @@ static void look(int rank)
 		scheduler_fail("a probe finds what nobody has sent");
 }
 
+/* A collective that blocks, or one of several buffers. */
+static void meet(ls_group *world)
+{
+	int32_t in[2] = {1, 2}, out[2];
+	struct ls_buffers both[] = {{&in[0], &out[0], 1}, {&in[1], &out[1], 1}};
+	if (drawn.pairs > 2)
+		must(ls_allreduce_many(world, both, 2, LS_INT32, LS_SUM, NULL), "ls_allreduce_many");
+	else
+		must(ls_barrier(world, NULL), "ls_barrier");
+}
+
 static void side_main(void *data)
 {
 	struct side *side = data;
 	int count = (int)drawn.count;
 	bool pauses = side->rank == 0 && side->pair == 1 && drawn.pauses;
 	if (side->pair == 1 && drawn.pauses == MEETS)
-		must(ls_barrier(drawn.worlds[side->rank], NULL), "ls_barrier");
+		meet(drawn.worlds[side->rank]);
 	if (pauses && drawn.pauses == LOOKS)
 		look(side->rank);
 	if (pauses && drawn.pauses != SENDS)
