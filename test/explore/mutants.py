@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc] [--again]: breaks the
+"""test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc] [--again]
+[--minutes N]: breaks the
 library in one place after the other, in a copy of the tree, and tells after how many schedules `explore` finds it.
 Ends with "N passed, N failed": a mutant passes if it is found, or if a reason stands beside it in mutants.txt. What the
 unbroken library fails in is not counted, and each such schedule is a failure. What was found out of the same sources
-before is not tried again, so that a run may be stopped and goes on, but with --again."""
+before is not tried again, so that a run may be stopped and goes on, but with --again. --minutes: begins no other one after
+so long; those that are left are failures."""
 
 import argparse
 import hashlib
@@ -184,9 +186,11 @@ class Kept:
                         digest.update(f"{at[len(ROOT):]}/{name}".encode() + file.read())
         self.sources = digest.hexdigest()
 
-    def get(self, name, what, work):
-        """work(), unless its result is known."""
+    def get(self, name, what, work, until=float("inf")):
+        """work(), unless its result is known; None if it is too late for that."""
         key = hashlib.sha256(f"{self.sources} {name} {what}".encode()).hexdigest()
+        if key not in self.found and time.monotonic() > until:
+            return None
         if key not in self.found:
             self.found[key] = work()
             with open(self.path + ".new", "w", encoding="utf-8") as file:
@@ -207,15 +211,18 @@ def write_doc(rows, options):
     begin, end = (f"<!-- {word}: mutants, written by make explore-mutants -->\n" for word in ("begin", "end"))
     table = f"Of at most {options.schedules:,} schedules each, from seed {options.seed}:\n\n"
     table += "| what is broken | found after so many schedules |\n|---|---|\n"
-    for mutant, count, what in sorted(rows, key=lambda row: not row[0].past):
+    for mutant, count, what in rows:
         if not isinstance(mutant, TakenOut):
             past = f" (once a defect: {mutant.past})" if mutant.past else ""
             table += f"| {mutant.name}{past} | {count or 'not: ' + what} |\n"
     for kind in TAKEN_OUT:
-        counts = [count for mutant, count, _ in rows if isinstance(mutant, TakenOut) and mutant.kind == kind]
-        found = [count for count in counts if count]
-        table += f"| one of {len(counts)} calls taken out ({kind}) | {len(found)} are found, half of them after {median(found)}; "
-        table += "why the others need not be stands in `test/explore/mutants.txt` |\n"
+        of_kind = [row for row in rows if isinstance(row[0], TakenOut) and row[0].kind == kind]
+        found = [count for _, count, _ in of_kind if count]
+        missed = [mutant for mutant, count, _ in of_kind if count == 0]
+        table += f"| one of {len(of_kind)} calls taken out ({kind}) | {len(found)} are found, half of them after {median(found)}; "
+        table += f"for {sum(bool(mutant.reason) for mutant in missed)} a reason stands in `test/explore/mutants.txt`; "
+        table += f"{sum(not mutant.reason for mutant in missed)} are not found, "
+        table += f"{sum(count is None for _, count, _ in of_kind)} were not tried |\n"
     head, _, rest = text.partition(begin)
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{head}{begin}\n{table}\n{end}{rest.partition(end)[2]}")
@@ -230,6 +237,7 @@ def main():
     parser.add_argument("--folder", default=os.path.join(ROOT, "build/mutants"))
     parser.add_argument("--write-doc", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--minutes", type=float, default=1e9)
     options = parser.parse_args()
     mutants, reasons = read_table()
     mutants = [m for m in mutants + find_calls(reasons) if options.only in m.name]
@@ -248,16 +256,19 @@ def main():
         for seed, what in known[subject]:
             print(f"NOT OK: the unbroken library fails at seed {seed} of {subject or 'all sorts'}: {what}", flush=True)
     passed, failed, rows = 0, sum(map(len, known.values())), []
+    until = time.monotonic() + 60 * options.minutes
+    mutants.sort(key=lambda mutant: not mutant.past)
     for number, mutant in enumerate(mutants):
         begin = time.monotonic()
-        count, what = kept.get(mutant.name, [mutant.changes, mutant.subject],
-                               lambda mutant=mutant: try_mutant(tree, mutant, options, known[mutant.subject]))
-        good = bool(count or mutant.reason)
+        found = kept.get(mutant.name, [mutant.changes, mutant.subject],
+                         lambda mutant=mutant: try_mutant(tree, mutant, options, known[mutant.subject]), until)
+        count, what = found or (None, "not tried")
+        good = bool(count or (found and mutant.reason))
         passed += good
         failed += not good
-        rows.append((mutant, count, mutant.reason or what))
+        rows.append((mutant, count, found and mutant.reason or what))
         print(f"{number + 1}/{len(mutants)} {'ok' if good else 'NOT OK'}: {mutant.name}: "
-              f"{f'found after {count} schedules: {what}' if count else mutant.reason or what}"
+              f"{f'found after {count} schedules: {what}' if count else rows[-1][2]}"
               f" ({time.monotonic() - begin:.0f} s)", flush=True)
     if options.write_doc:
         write_doc(rows, options)
