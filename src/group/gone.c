@@ -54,8 +54,9 @@ ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer)
 /* What they are about, as far as they have ever called Lockstep. */
 enum company {
 	NOBODY,
-	BLOCKED, /* each waits in this group, whose other members are gone */
-	FREE,    /* some thread may still call */
+	BLOCKED,       /* each waits in this group, whose other members are gone */
+	BLOCKED_ON_US, /* …and some for this rank, whom the asking thread may serve just now */
+	FREE,          /* some thread may still call */
 };
 
 static bool is_there(const struct group_world *world, const struct wait_edge *edge)
@@ -68,6 +69,7 @@ static bool is_there(const struct group_world *world, const struct wait_edge *ed
 
 enum standing {
 	WAITS, /* for sure: who rests and has nothing to show of his own is about to go on */
+	WAITS_FOR_US,
 	ACTS,
 	IS_AGENT, /* no thread that waits: see group_points_show */
 };
@@ -76,12 +78,14 @@ static enum standing standing_of(const struct group_world *world, const struct w
 {
 	struct wait_edge edges[WAIT_EDGE_MAX];
 	bool any = wait->state == WAIT_ANY_WORD, own = false, goes_on = !any, unclear = false;
+	bool for_us = false;
 	int count;
 	for (int page = 0;
 	     (count = trace_read_words(&world->views[world->rank], wait, page, edges)) > 0; page++)
 		for (int i = 0; i < count; i++) {
 			const struct wait_edge *edge = &edges[i];
 			own |= edge->record != WAIT_RECORD_OTHERS;
+			for_us |= edge->peer == world->rank;
 			if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
 				unclear = true;
 			else if (is_there(world, edge) == any)
@@ -89,7 +93,9 @@ static enum standing standing_of(const struct group_world *world, const struct w
 		}
 	if (any && !own && trace_shows_all(wait))
 		return IS_AGENT;
-	return unclear || goes_on || !trace_shows_all(wait) ? ACTS : WAITS;
+	if (unclear || goes_on || !trace_shows_all(wait))
+		return ACTS;
+	return for_us ? WAITS_FOR_US : WAITS;
 }
 
 /* It may at any time, whether it has called before or not, unless it sleeps for another thread of the process. */
@@ -133,7 +139,8 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 			continue;
 		if (wait.group != group->id)
 			return FREE;
-		company = BLOCKED;
+		if (company != BLOCKED_ON_US)
+			company = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
 	/* Threads that have found no slot. */
 	if (count == WAIT_SLOT_MAX && atomic_load(&board->unpublished))
@@ -192,7 +199,7 @@ static uint64_t choose_slice(const struct ls_group *group, const struct group_lo
 	uint64_t look_ns = group->waiter.look_ns;
 	if (company == NOBODY || (company == BLOCKED && !lone->slice_ns))
 		return 0;
-	return company == BLOCKED ? 2 * look_ns : look_ns;
+	return company == FREE ? look_ns : 2 * look_ns;
 }
 
 /* Who has ended, or blocks, may have sent it just before: so what it needs is looked at last. */
