@@ -9,6 +9,7 @@ before is not tried again, so that a run may be stopped and goes on, but with --
 so long; those that are left are failures."""
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -114,6 +115,7 @@ def run(command, **options):
 
 def copy_tree(folder):
     tree = os.path.join(folder, "tree")
+    os.makedirs(folder, exist_ok=True)
     if os.path.exists(tree):
         shutil.rmtree(tree)
     for place in ("src", "include", "test", "examples", "doc", "tools", "python"):
@@ -124,6 +126,9 @@ def copy_tree(folder):
     done = run(["meson", "setup", os.path.join(tree, "build")], cwd=tree, env={**os.environ, "CC": "gcc"})
     if done.returncode:
         sys.exit(f"mutants: meson setup failed\n{done.stdout}")
+    built, output = build(tree)
+    if not built:
+        sys.exit(f"mutants: the build failed\n{output}")
     return tree
 
 
@@ -245,13 +250,11 @@ def main():
         for mutant in mutants:
             print(mutant.name + (f" (need not be found: {mutant.reason})" if mutant.reason else ""))
         return 0
-    tree = copy_tree(options.folder)
-    built, output = build(tree)
-    if not built:
-        sys.exit(f"mutants: the build failed\n{output}")
+    # Only if something has to be tried.
+    tree = functools.lru_cache(maxsize=None)(lambda: copy_tree(options.folder))
     known, kept = {}, Kept(options.folder, options)
     for subject in sorted({mutant.subject for mutant in mutants}):
-        known[subject] = kept.get("", subject, lambda subject=subject: explore(tree, subject, options.seed,
+        known[subject] = kept.get("", subject, lambda subject=subject: explore(tree(), subject, options.seed,
                                                                                options.schedules, "--all"))
         for seed, what in known[subject]:
             print(f"NOT OK: the unbroken library fails at seed {seed} of {subject or 'all sorts'}: {what}", flush=True)
@@ -261,7 +264,7 @@ def main():
     for number, mutant in enumerate(mutants):
         begin = time.monotonic()
         found = kept.get(mutant.name, [mutant.changes, mutant.subject],
-                         lambda mutant=mutant: try_mutant(tree, mutant, options, known[mutant.subject]), until)
+                         lambda mutant=mutant: try_mutant(tree(), mutant, options, known[mutant.subject]), until)
         count, what = found or (None, "not tried")
         good = bool(count or (found and mutant.reason))
         passed += good
