@@ -60,14 +60,15 @@ static void come_late(uint64_t *seed)
 	}
 }
 
-/* What the first thread of rank 0 is to be called back for is taken in by the others, which wait and go on waiting. */
-static void take_in_for_another(void)
+/* What the first thread of rank 0 is to be called back for, or looks for as they do, is taken in by the others, which wait
+ * and go on waiting. */
+static void take_in_for_another(bool probes)
 {
 	drawn.count = 1;
 	drawn.rounds = ROUNDS_MAX;
-	drawn.sides[0][0].receive = CALLS_BACK;
+	drawn.sides[0][0].receive = probes ? PROBES : CALLS_BACK;
 	for (int i = 1; i < drawn.pairs; i++)
-		drawn.sides[0][i].receive = BLOCKS;
+		drawn.sides[0][i].receive = probes ? PROBES : BLOCKS;
 }
 
 static void pause_behind(enum first first)
@@ -100,7 +101,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	if (drawn.in_a_row && next(&seed, 2))
 		come_late(&seed);
 	else if (drawn.in_a_row && next(&seed, 2))
-		take_in_for_another();
+		take_in_for_another(next(&seed, 3) == 0);
 	else if (drawn.in_a_row)
 		pause_behind((enum first)next(&seed, FIRSTS));
 }
