@@ -217,9 +217,11 @@ def write_doc(rows, options):
     table = f"Of at most {options.schedules:,} schedules each, from seed {options.seed}:\n\n"
     table += "| what is broken | found after so many schedules |\n|---|---|\n"
     for mutant, count, what in rows:
-        if not isinstance(mutant, TakenOut):
+        if not isinstance(mutant, TakenOut) and count is not None:
             past = f" (once a defect: {mutant.past})" if mutant.past else ""
             table += f"| {mutant.name}{past} | {count or 'not: ' + what} |\n"
+    left = sum(count is None and not isinstance(mutant, TakenOut) for mutant, count, _ in rows)
+    table += f"| {left} others that have a name | were not tried |\n" if left else ""
     for kind in TAKEN_OUT:
         of_kind = [row for row in rows if isinstance(row[0], TakenOut) and row[0].kind == kind]
         found = [count for _, count, _ in of_kind if count]
