@@ -358,11 +358,12 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool back = true, was_sent = false;
-	int peer = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
+	/* That of a receive of any source changes when it meets a message. */
+	int peer = op->call.peer;
 	switch (point_stage(op)) {
 	case POINT_QUEUED:
-		engine_mailbox_unqueue(&mailbox->peers[op->call.peer], op);
+		engine_mailbox_unqueue(&mailbox->peers[peer], op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
