@@ -224,6 +224,31 @@ const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank 
 	return NULL;
 }
 
+static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t group)
+{
+	uint64_t entered = 0;
+	for (uint32_t i = 0; i < rank->group_count; i++)
+		if (rank->groups[i].id == group)
+			entered = rank->groups[i].entered;
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->group == group && diagnose_is_collective(record) && record->seq > entered)
+			entered = record->seq;
+	}
+	return entered;
+}
+
+uint64_t diagnose_absent_from(const struct diagnose_job *job, int rank,
+			      const struct diagnose_record *record)
+{
+	uint64_t absent = 0;
+	for (int r = 0; r < job->size; r++)
+		if (r != rank && (!record->members || (record->members & diagnose_bit(r))) &&
+		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
+			absent |= diagnose_bit(r);
+	return absent;
+}
+
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank)
 {
 	return rank && rank->record_count ? &rank->records[0] : NULL;

@@ -56,6 +56,9 @@ bool diagnose_is_point(const struct trace_record *record); /* send or recv */
 const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index);
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
 						     uint32_t group, uint64_t seq);
+/* Other members of its group that have not entered the collective `record` of this rank. */
+uint64_t diagnose_absent_from(const struct diagnose_job *job, int rank,
+			      const struct diagnose_record *record);
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
 /* The newest record of the same sort as `like` (collective of the group, or between the same two ranks,
  * `other` being who has `like`). */
@@ -75,7 +78,7 @@ bool diagnose_has_proc(uint32_t pid_space);
 
 /* What the threads of a rank's process do that are in no wait on its board. */
 struct diagnose_look {
-	bool awake;    /* one that is on no board may act, or cannot be looked at */
+	bool awake; /* one that is on no board may act, or cannot be looked at */
 	uint64_t hash; /* of these: the same as long as they are the same, and all sleep the same sleep */
 	/* Slots of those that are outside: bit i. All of them sleep, like those on no board, where only each other and those in
 	 * a wait can wake them, as the rank's watch has seen; 0: that is not known. */

@@ -3,32 +3,13 @@
  * leads to a rank; one that waits itself only passes the blame on, along its own edges. */
 #include "diagnose/facts.h"
 
-static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t group)
-{
-	uint64_t entered = 0;
-	for (uint32_t i = 0; i < rank->group_count; i++)
-		if (rank->groups[i].id == group)
-			entered = rank->groups[i].entered;
-	for (uint32_t i = 0; i < rank->record_count; i++) {
-		const struct trace_record *record = &rank->records[i].record;
-		if (record->group == group && diagnose_is_collective(record) && record->seq > entered)
-			entered = record->seq;
-	}
-	return entered;
-}
-
 /* Whom an operation that has been given up must have waited for, as far as others' traces tell. */
 static uint64_t needs_of_record(const struct diagnose_job *job, int rank,
 				const struct diagnose_record *record)
 {
-	uint64_t needs = 0;
 	if (diagnose_is_point(&record->record))
 		return record->record.peer < job->size ? diagnose_bit(record->record.peer) : 0;
-	for (int r = 0; r < job->size; r++)
-		if (r != rank && (!record->members || (record->members & diagnose_bit(r))) &&
-		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
-			needs |= diagnose_bit(r);
-	return needs;
+	return diagnose_absent_from(job, rank, record);
 }
 
 static const struct diagnose_record *find_hint_record(const struct diagnose_rank *rank,

@@ -128,13 +128,29 @@ uint64_t diagnose_find_unproved(const struct diagnose_job *job)
 	return unproved;
 }
 
+/* Of those whom a thread waits for. In a collective to which all give something, others that are in it only wait as well:
+ * whom they all wait for is who has not come. */
+static uint64_t reduce_needs(const struct diagnose_job *job, int r,
+			     const struct diagnose_thread *thread, uint64_t stuck)
+{
+	uint64_t needs = diagnose_thread_needs(job, thread) & stuck;
+	const struct diagnose_record *record =
+		diagnose_record_at(&job->ranks[r], thread->wait.record);
+	if (!needs || !record || !diagnose_is_collective(&record->record))
+		return needs;
+	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
+	uint64_t absent =
+		facts.rooted || facts.own_counts ? 0 : diagnose_absent_from(job, r, record) & stuck;
+	return absent & needs ? absent & needs : absent ? absent : needs;
+}
+
 /* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it may be one of
  * several. */
 static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint64_t stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		uint64_t needs = diagnose_thread_needs(job, &rank->threads[i]) & stuck;
+		uint64_t needs = reduce_needs(job, r, &rank->threads[i], stuck);
 		if (needs & ~diagnose_bit(r))
 			needs &= ~diagnose_bit(r);
 		if (needs)

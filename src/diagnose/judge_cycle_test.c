@@ -43,6 +43,24 @@ static void rings(void **state)
 	}
 }
 
+/* Ranks in one barrier wait for each other's words, but what they all wait for is the rank that has not come; of a
+ * broadcast only the root. */
+static void the_one_that_has_not_come(void **state)
+{
+	(void)state;
+	for (int rooted = 0; rooted < 2; rooted++) {
+		struct diagnose_job *job = test_job(3);
+		struct trace_record op = rooted ? test_broadcast(1, 1) : test_barrier(1);
+		for (int r = 0; r < 2; r++) {
+			test_call(job, r, op, 1, "train.c:7");
+			test_wait(job, r, diagnose_bit(1 - r));
+		}
+		test_call(job, 2, test_point(TRACE_RECV, 0, 7), 1, "train.c:9");
+		test_wait(job, 2, diagnose_bit(0));
+		check(job, DIAGNOSE_DEADLOCK, rooted ? 3 : 5, rooted ? 4 : 2);
+	}
+}
+
 /* Each thing that alone breaks the proof, on each rank of a ring of three in turn. */
 static void breaks(void (*break_it)(struct diagnose_job *job, int r))
 {
@@ -389,6 +407,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rings),
+		cmocka_unit_test(the_one_that_has_not_come),
 		cmocka_unit_test(any_source_without_those_that_are_gone),
 		cmocka_unit_test(a_cycle_that_was_seen),
 		cmocka_unit_test(followers),
