@@ -117,16 +117,6 @@ static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdic
 	return true;
 }
 
-/* Of ranks that are gone those that went first: whose own last operation had not failed already. */
-static uint64_t first_gone(const struct diagnose_job *job, uint64_t gone)
-{
-	uint64_t first = gone;
-	for (int r = 0; r < job->size; r++)
-		if (diagnose_has_failed(&job->ranks[r]))
-			first &= ~diagnose_bit(r);
-	return first ? first : gone;
-}
-
 static uint64_t left_ranks(const struct inquiry *inquiry)
 {
 	const struct diagnose_job *job = inquiry->job;
@@ -137,10 +127,39 @@ static uint64_t left_ranks(const struct inquiry *inquiry)
 	return left;
 }
 
+/* Whether the last operation of one of these failed for another reason than a death. */
+static bool has_own_reason(const struct diagnose_job *job, uint64_t ranks)
+{
+	for (; ranks; ranks &= ranks - 1) {
+		const struct diagnose_rank *rank = &job->ranks[diagnose_lowest_rank(ranks)];
+		const struct diagnose_record *last = diagnose_newest(rank);
+		if (!diagnose_has_failed(rank) || !last || last->record.status != LS_PEER_DIED)
+			return true;
+	}
+	return false;
+}
+
+/* Of ranks that are gone those that went first: whose own last operation had not failed already. If a death has made them
+ * all go, as when some members of a new group have it and others do not, then it is the dead members of the group. */
+static uint64_t first_gone(const struct inquiry *inquiry, uint64_t gone)
+{
+	const struct diagnose_job *job = inquiry->job;
+	uint64_t failed = 0, members = diagnose_members(job, inquiry->group);
+	for (int r = 0; r < job->size; r++)
+		if (diagnose_has_failed(&job->ranks[r]))
+			failed |= diagnose_bit(r);
+	uint64_t dead = diagnose_gone_from(job, inquiry->group) & ~left_ranks(inquiry) & ~failed;
+	if (members)
+		dead &= members;
+	if (gone & ~failed)
+		return gone & ~failed;
+	return gone && dead && !has_own_reason(job, gone) ? dead : gone;
+}
+
 static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	uint64_t gone = first_gone(
-		inquiry->job, diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group));
+		inquiry, diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group));
 	uint64_t dead = gone & ~left_ranks(inquiry);
 	if (!gone)
 		return false;
@@ -227,8 +246,8 @@ static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause
 	uint64_t left = left_ranks(inquiry);
 	uint64_t gone = diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group);
 	gone &= cause == DIAGNOSE_DIED ? ~left : left;
-	gone = first_gone(inquiry->job, gone | hint_peer(inquiry));
-	out->cause = cause;
+	gone = first_gone(inquiry, gone | hint_peer(inquiry));
+	out->cause = gone & ~left & ~hint_peer(inquiry) ? DIAGNOSE_DIED : cause;
 	out->culprits = gone;
 	if (gone & hint_peer(inquiry))
 		out->blamed = inquiry->hint->peer;
@@ -359,7 +378,8 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 		if (hint->note)
 			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
 	}
-	out->status = hint ? hint->status : status_of_cause(out->cause);
+	bool died = out->cause == DIAGNOSE_DIED && hint && hint->status == LS_PEER_LEFT;
+	out->status = hint && !died ? hint->status : status_of_cause(out->cause);
 	if (out->cause == DIAGNOSE_HEALTHY)
 		return;
 	find_waiting(&inquiry, out);

@@ -37,6 +37,28 @@ static void hint_of_a_gone_peer(void **state)
 	test_verdict(job, &hint, want);
 }
 
+/* Rank 2 has left, as its own part in making the group failed: because rank 0 had died, or for another reason. */
+static void hint_of_who_left_for_a_death(void **state)
+{
+	(void)state;
+	static const ls_status why[] = {LS_PEER_DIED, LS_ABORTED, LS_OK};
+	for (size_t i = 0; i < sizeof why / sizeof why[0]; i++) {
+		struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 1, 2);
+		struct diagnose_job *job = given_up(3, diagnose_bit(2) | diagnose_bit(0));
+		struct diagnose_record *last = test_done(job, 2, test_barrier(57), 1, "site.c:2");
+		last->record.state = why[i] == LS_OK ? TRACE_DONE : TRACE_FAILED;
+		last->record.status = (uint16_t)why[i];
+		job->ranks[2].left = true;
+		job->ranks[0].process = DIAGNOSE_DEAD;
+		struct diagnose_verdict verdict = test_judge(job, &hint);
+		bool died = why[i] == LS_PEER_DIED;
+		assert_int_equal(verdict.cause, died ? DIAGNOSE_DIED : DIAGNOSE_LEFT);
+		assert_int_equal(verdict.status, died ? LS_PEER_DIED : LS_PEER_LEFT);
+		assert_int_equal(verdict.blamed, died ? 0 : 2);
+		free(job);
+	}
+}
+
 /* Rank 0 has done a broadcast which rank 1 left out before it left; a receive that it took back had the same number. */
 static void hint_of_a_collective(void **state)
 {
@@ -248,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hint_of_a_collective),
 		cmocka_unit_test(hint_of_a_gone_peer),
+		cmocka_unit_test(hint_of_who_left_for_a_death),
 		cmocka_unit_test(hint_of_a_victim),
 		cmocka_unit_test(hint_of_an_onlooker),
 		cmocka_unit_test(hint_of_one_stopped_inside),
