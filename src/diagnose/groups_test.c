@@ -161,6 +161,47 @@ static void a_cycle_through_two(void **state)
 	free(job);
 }
 
+/* Ranks 0 and 1 wait for each other in one group, each beside a thread that called last and is away; rank 2 waits for
+ * rank 0 in another. */
+static void those_that_wait_are_blamed(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	for (int r = 0; r < 2; r++) {
+		test_call(job, r, test_point(TRACE_RECV, 1 - r, 7), 2 + (unsigned)r, "a.c:1");
+		wait_in(job, r, &job->ranks[r].threads[0], FIRST, 3, diagnose_bit(1 - r));
+		test_done(job, r, test_point(TRACE_SEND, 1 - r, 8), 1, "a.c:2");
+		in_group(job, r, FIRST, 3)->record.tid = test_thread(job, r, 77)->wait.tid;
+	}
+	test_call(job, 2, test_barrier(1), 5, "b.c:1");
+	wait_in(job, 2, &job->ranks[2].threads[0], SECOND, 5, diagnose_bit(0));
+	struct diagnose_verdict got = ask(job, FIRST);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprits, 3);
+	assert_int_equal(got.waiting, diagnose_bit(2));
+	assert_int_equal(got.since_ns, test_now - 3 * test_second);
+	assert_int_equal(got.witness, 1);
+	free(job);
+}
+
+/* Ranks 0 and 1 seem to be stuck; in the second group only who is dead has waited for one of them. */
+static void the_dead_wait_for_nobody(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	for (int r = 0; r < 3; r++) {
+		test_call(job, r, test_point(TRACE_RECV, r == 0, 7), 2, "a.c:1");
+		wait_in(job, r, &job->ranks[r].threads[0], r < 2 ? FIRST : SECOND, 7,
+			diagnose_bit(r == 0));
+		job->ranks[r].awake = true;
+	}
+	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
+	job->ranks[2].process = DIAGNOSE_DEAD;
+	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_HEALTHY);
+	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_ELSEWHERE);
+	free(job);
+}
+
 /* Of a cycle one group is about to be closed by a rank that lives: who waits there will go on. */
 static void a_wait_about_to_end(void **state)
 {
@@ -407,6 +448,8 @@ int main(void)
 		cmocka_unit_test(one_group_is_left),
 		cmocka_unit_test(a_cycle_through_two),
 		cmocka_unit_test(a_wait_about_to_end),
+		cmocka_unit_test(those_that_wait_are_blamed),
+		cmocka_unit_test(the_dead_wait_for_nobody),
 		cmocka_unit_test(only_members_are_missing),
 		cmocka_unit_test_setup_teardown(how_a_wait_ends, open_world, close_world),
 		cmocka_unit_test_setup_teardown(what_is_closed_late, open_world, close_world),

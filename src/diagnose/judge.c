@@ -340,6 +340,10 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	int rank = -1;
 	const struct diagnose_thread *longest =
 		find_longest(job, group, all, out->culprits | out->waiting, &rank);
+	if (!longest) { /* in this group only those wait that are blamed themselves */
+		all = out->culprits;
+		longest = find_longest(job, group, all, all | out->waiting, &rank);
+	}
 	out->since_ns = longest ? longest->wait.since_ns : 0;
 	if (record) {
 		out->witness = needs->hint_rank;

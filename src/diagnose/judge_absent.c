@@ -157,10 +157,14 @@ static void sort_out(const struct diagnose_job *job, uint64_t wanted,
 static uint64_t needed(const struct diagnose_job *job, uint32_t group, uint64_t ranks)
 {
 	uint64_t needs = 0;
-	for (int r = 0; r < job->size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++)
-			if (diagnose_is_in(&job->ranks[r].threads[i], group))
-				needs |= diagnose_thread_needs(job, &job->ranks[r].threads[i]);
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		if (diagnose_is_gone(rank))
+			continue;
+		for (uint32_t i = 0; i < rank->thread_count; i++)
+			if (diagnose_is_in(&rank->threads[i], group))
+				needs |= diagnose_thread_needs(job, &rank->threads[i]);
+	}
 	return needs & ranks;
 }
 
