@@ -53,7 +53,7 @@ static void sleep_until_work(struct group_progress *progress, uint64_t seen)
  * is on the board, the board says that it does not show all threads:
  *   unpublished counts this thread == (seen == CALLED)
  * Called while it is on the board it may be blocked in an operation, which the board shows, or be about to
- * leave: then it stays and looks once more. */
+ * leave: then it stays there. */
 enum { AWAY, CALLED, ON_BOARD, CALLED_ON_BOARD };
 
 static void call_up(ls_group *group)
@@ -77,14 +77,12 @@ static void answer(ls_group *group)
 		atomic_fetch_sub(&group->world->trace.board->unpublished, 1);
 }
 
-/* False if it has been called since it answered. */
-static bool go_away(ls_group *group)
+/* Called since it answered it stays, and does not sleep: who calls raises `work` after that. */
+static void go_away(ls_group *group)
 {
 	int state = ON_BOARD;
-	if (!atomic_compare_exchange_strong(&group->progress.seen, &state, AWAY))
-		return false;
-	wait_thread_leave(&group->waiter);
-	return true;
+	if (atomic_compare_exchange_strong(&group->progress.seen, &state, AWAY))
+		wait_thread_leave(&group->waiter);
 }
 
 static void *progress_main(void *argument)
@@ -96,8 +94,7 @@ static void *progress_main(void *argument)
 		uint64_t seen = atomic_load(&progress->work);
 		answer(group);
 		group_lane_drive(group);
-		if (!go_away(group))
-			continue;
+		go_away(group);
 		if (atomic_load(&progress->stop) && group_lane_queued(group) == 0)
 			return NULL;
 		sleep_until_work(progress, seen);
