@@ -91,10 +91,11 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 	return needing;
 }
 
-static void fail_needing(ls_group *group, uint64_t gone)
+static void fail_needing(ls_group *group)
 {
 	int peer = -1;
-	struct ls_op *needing = group_points_needing(group, gone, &peer);
+	uint64_t gone = group_gone_members(group);
+	struct ls_op *needing = gone ? group_points_needing(group, gone, &peer) : NULL;
 	if (!needing)
 		return;
 	ls_status status = group_gone_fail(needing, gone, peer);
@@ -119,7 +120,6 @@ static void sweep_group(struct group_drive *drive, ls_group *group)
 	const struct engine_op *own[GROUP_ANY_MAX];
 	if (group_points_pending(group) == 0)
 		return;
-	uint64_t gone = group_gone_members(group); /* before what they have sent is taken in */
 	int count = group_drive_own(drive, group, own), words = 0;
 	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
 	drive->more |=
@@ -128,8 +128,8 @@ static void sweep_group(struct group_drive *drive, ls_group *group)
 	drive->word_count += words;
 	group_points_collect(group);
 	drive->more |= is_outdated(drive, group, own, count);
-	if (gone && group_cause_status(group) == LS_OK)
-		fail_needing(group, gone);
+	if (group_cause_status(group) == LS_OK)
+		fail_needing(group);
 	if (group_cause_status(group) != LS_OK)
 		group_points_end_all(group);
 }

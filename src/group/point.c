@@ -367,11 +367,11 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
-	uint64_t gone = group_gone_members(group); /* before what they have sent is taken in */
 	enum engine_progress progress =
 		engine_point_probe(&group->engine, src, options.tag, &met, words, &count);
 	group_points_collect(group);
 	if (progress != ENGINE_DONE) {
+		uint64_t gone = group_gone_members(group);
 		call.engine.tag = options.tag;
 		return gone ? group_gone_probe(group, &call.engine, gone, &options, call.site)
 			    : LS_PENDING;
