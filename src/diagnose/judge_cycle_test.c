@@ -173,6 +173,41 @@ static void followers(void **state)
 	breaks(add_follower_that_may_leave);
 }
 
+/* What the rank would see to by itself, next to the thread that is in the ring. */
+static struct diagnose_thread *add_agent(struct diagnose_job *job, int r)
+{
+	struct diagnose_thread *thread = test_thread(job, r, 777);
+	thread->wait.state = WAIT_ANY_WORD;
+	thread->wait.edge_count = 1;
+	thread->wait.edges[0] = (struct wait_edge){.owner = r,
+						   .peer = (r + 1) % 3,
+						   .segment = WAIT_SEGMENT_LINK,
+						   .record = WAIT_RECORD_OTHERS};
+	return thread;
+}
+static void add_agent_with_something_to_do(struct diagnose_job *job, int r)
+{
+	add_agent(job, r)->satisfied = 1;
+}
+static void add_agent_that_moves(struct diagnose_job *job, int r)
+{
+	add_agent(job, r)->stable = false;
+}
+
+static void agents(void **state)
+{
+	(void)state;
+	for (int r = 0; r < 3; r++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_job *job = full_ring(3);
+		add_agent(job, r);
+		assert_int_equal(diagnose_find_cycle(job, hops), 3);
+		free(job);
+	}
+	breaks(add_agent_with_something_to_do);
+	breaks(add_agent_that_moves);
+}
+
 static void make_any_with_a_way_out(struct diagnose_job *job, int r)
 {
 	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
@@ -411,6 +446,7 @@ int main(void)
 		cmocka_unit_test(any_source_without_those_that_are_gone),
 		cmocka_unit_test(a_cycle_that_was_seen),
 		cmocka_unit_test(followers),
+		cmocka_unit_test(agents),
 		cmocka_unit_test(no_deadlocks),
 		cmocka_unit_test(stopped_before_its_wake_up),
 		cmocka_unit_test(slots_without_a_thread_do_not_count),

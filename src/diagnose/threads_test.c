@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -193,6 +194,110 @@ static void a_ring_of_processes(void **state)
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
+/* ---- between the two looks ---- */
+
+/* A thread that is on no board, and sleeps but for the moment in which a certain word is read: so it is seen asleep by
+ * both looks. A look reads the words of rank 0 first and those of rank 2 last. */
+static struct {
+	void *pages[SIZE]; /* the segments of the ranks */
+	size_t page_bytes;
+	pthread_t thread;
+	sem_t wakes;
+	_Atomic int tid, woken;
+	_Atomic bool wakes_between, ends;
+} napping;
+
+static void *nap(void *argument)
+{
+	(void)argument;
+	atomic_store(&napping.tid, (int)trace_thread_id());
+	while (!atomic_load(&napping.ends)) {
+		while (sem_wait(&napping.wakes) != 0)
+			;
+		atomic_fetch_add(&napping.woken, 1);
+	}
+	return NULL;
+}
+
+static bool sleeps(int tid)
+{
+	char path[64], text[512];
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+	const char *name_end =
+		diagnose_read_file(path, text, sizeof text, NULL) > 0 ? strrchr(text, ')') : NULL;
+	return name_end && name_end[2] == 'S';
+}
+
+static void await_sleep(void)
+{
+	while (atomic_load(&napping.tid) == 0 || !sleeps(atomic_load(&napping.tid)))
+		sched_yield();
+}
+
+/* A word is read: the last one of the first look, or the first one of the second. */
+static void read_what_is_hidden(int number, siginfo_t *info, void *context)
+{
+	(void)number, (void)context;
+	if (info->si_addr != napping.pages[0]) {
+		mprotect(napping.pages[2], napping.page_bytes, PROT_READ | PROT_WRITE);
+		mprotect(napping.pages[0], napping.page_bytes, PROT_NONE);
+		return;
+	}
+	mprotect(napping.pages[0], napping.page_bytes, PROT_READ | PROT_WRITE);
+	if (!atomic_load(&napping.wakes_between))
+		return;
+	int woken = atomic_load(&napping.woken);
+	sem_post(&napping.wakes);
+	while (atomic_load(&napping.woken) == woken)
+		sched_yield();
+	await_sleep();
+}
+
+/* Of rank 0 this process is looked at, of the others nothing can be. */
+static void publish_processes(struct world *world)
+{
+	napping.page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	for (int r = 0; r < SIZE; r++) {
+		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
+		napping.pages[r] = mmap(NULL, napping.page_bytes, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_ptr_not_equal(napping.pages[r], MAP_FAILED);
+		body.tid = (uint32_t)getpid();
+		publish(world, r, 0, &body);
+		world->sources[r].segment = napping.pages[r];
+		world->sources[r].segment_bytes = napping.page_bytes;
+		world->sources[r].pid = r == 0 ? getpid() : (1 << 30) + r;
+	}
+}
+
+static void between_the_looks(void **state)
+{
+	struct world *world = *state;
+	struct sigaction action = {.sa_sigaction = read_what_is_hidden, .sa_flags = SA_SIGINFO},
+			 before;
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	if (count_threads() > 1)
+		skip();
+	publish_processes(world);
+	assert_int_equal(sem_init(&napping.wakes, 0, 0), 0);
+	assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+	assert_int_equal(pthread_create(&napping.thread, NULL, nap, NULL), 0);
+	await_sleep();
+	for (int wakes = 0; wakes < 2; wakes++) {
+		atomic_store(&napping.wakes_between, wakes);
+		assert_int_equal(mprotect(napping.pages[2], napping.page_bytes, PROT_NONE), 0);
+		assert_int_equal(collect(world, 0)->awake, wakes);
+		assert_int_equal(atomic_load(&napping.woken), wakes);
+		assert_int_equal(diagnose_find_cycle(world->job, hops), wakes ? 0 : SIZE);
+	}
+	atomic_store(&napping.ends, true);
+	sem_post(&napping.wakes);
+	pthread_join(napping.thread, NULL);
+	sigaction(SIGSEGV, &before, NULL);
+	for (int r = 0; r < SIZE; r++)
+		munmap(napping.pages[r], napping.page_bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +305,7 @@ int main(void)
 		cmocka_unit_test(semaphores),
 		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
 		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
+		cmocka_unit_test_setup_teardown(between_the_looks, open_world, close_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

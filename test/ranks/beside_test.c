@@ -90,7 +90,7 @@ void beside_a_cancel(struct runner_rank *self)
  * for. */
 void beside_a_cancel_of_another(struct runner_rank *self)
 {
-	enum { LONG = 5000 };
+	enum { LONG = 5000, TIMES = 20 };
 	static int32_t buffer[LONG];
 	ls_group *group = runner_open(self);
 	struct ls_op_options options = {.size = sizeof options, .tag = 2};
@@ -99,10 +99,12 @@ void beside_a_cancel_of_another(struct runner_rank *self)
 	ls_op *op;
 	if (self->rank == 0) {
 		begin(&sleeper, group);
-		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
-		OK(ls_cancel(op));
-		GIVES(LS_CANCELLED, ls_test(op));
-		ls_op_free(op);
+		for (int i = 0; i < TIMES; i++) {
+			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
+			OK(ls_cancel(op));
+			GIVES(LS_CANCELLED, ls_test(op));
+			ls_op_free(op);
+		}
 		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &options, &op));
 		OK(ls_cancel(op));
 		GIVES(LS_CANCELLED, ls_test(op));

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "caught.h"
@@ -164,6 +165,14 @@ void signals_end_no_wait(struct runner_rank *self)
 
 /* ---- deadlocks ---- */
 
+/* Between two turns they are seen to wait for nobody. */
+static void names_both(ls_group *group)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(strstr(failure.text, "ranks 0 and 1 wait for each other"), "%s", failure.text);
+}
+
 /* Who waits in short turns is proved to wait as if in one. */
 void a_resumed_deadlock_is_proved(struct runner_rank *self)
 {
@@ -174,6 +183,7 @@ void a_resumed_deadlock_is_proved(struct runner_rank *self)
 	OK(ls_irecv(group, &value, 1, LS_INT32, 1 - self->rank, NULL, &op));
 	GIVES(LS_DEADLOCK, wait_again(op, &returns));
 	CHECK(atomic_load(&returns) > 0);
+	names_both(group);
 	runner_meet(self);
 	ls_group_close(group);
 }
@@ -190,6 +200,7 @@ void a_resumed_collective_is_proved(struct runner_rank *self)
 	ls_status status = self->rank == 0 ? ls_barrier(group, &asked)
 					   : ls_irecv(group, &value, 1, LS_INT32, 0, &asked, &op);
 	GIVES(LS_DEADLOCK, await_left(status, op, &returns));
+	names_both(group);
 	runner_meet(self);
 	ls_group_close(group);
 }

@@ -257,6 +257,47 @@ void in_series_goes_on(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* With LOOK_MS=10. All of rank 0 wait for rank 1, and rank 1 for them: but one of them also for a send that waits for its
+ * turn, behind one that rank 2 takes late. */
+void in_series_any_goes_on(struct runner_rank *self)
+{
+	enum { GLANCES = 30, GLANCE_MS = 10 };
+	ls_group *group = runner_open(self);
+	int32_t value = 5, got[3], *into = values_alloc(group, LONG * 4, true);
+	struct waiting beside;
+	int which;
+	if (self->rank == 0) {
+		ls_op *first = start(group, held, LONG, 2, 1, true);
+		ls_op *ops[2] = {start(group, &got[0], 1, 1, 2, false),
+				 start(group, &value, 1, 1, 3, true)};
+		wait_beside(&beside, start(group, &got[1], 1, 1, 4, false));
+		for (int i = 0; i < 3; i++) /* from then on the other one drives */
+			GIVES(LS_PENDING, ls_wait(ops[0], GLANCE_MS));
+		OK(ls_wait_any(ops, 2, 0, &which));
+		CHECK(which == 1);
+		ls_op_free(ops[1]);
+		finish(start(group, &value, 1, 1, 5, true), LS_OK);
+		finish_beside(&beside, LS_OK);
+		finish(ops[0], LS_OK);
+		finish(first, LS_OK);
+	} else if (self->rank == 1) {
+		finish(start(group, &got[2], 1, 0, 5, false), LS_OK);
+		finish(start(group, &value, 1, 0, 2, true), LS_OK);
+		finish(start(group, &value, 1, 0, 4, true), LS_OK);
+		finish(start(group, &got[2], 1, 0, 3, false), LS_OK);
+	} else {
+		ls_op *never = start(group, &got[2], 1, 0, 6, false);
+		for (int i = 0; i < GLANCES; i++)
+			GIVES(LS_PENDING, ls_wait(never, GLANCE_MS));
+		OK(ls_cancel(never));
+		finish(never, LS_CANCELLED);
+		finish(start(group, into, LONG, 0, 1, false), LS_OK);
+	}
+	OK(ls_barrier(group, NULL));
+	values_free(group, into, true);
+	ls_group_close(group);
+}
+
 /* A receive holds up no send, no other receive and no collective, blocking or not; nor does a send a collective. */
 void in_series_before_collectives(struct runner_rank *self)
 {
