@@ -41,6 +41,7 @@ int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void 
 		return __real_pthread_create(id, attributes, main, argument);
 	scheduler_point(PLACE, "makes a thread");
 	struct thread *thread = scheduler_add(self->rank, "library", main, argument);
+	thread->of_library = true;
 	int error = __real_pthread_create(id, attributes, scheduler_thread_main, thread);
 	thread->id = *id;
 	return error;

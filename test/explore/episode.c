@@ -229,6 +229,8 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	run.looks = !run.plan.is_well || draw(2);
 	draw_settings();
 	run.opener = draw(4) == 0;
+	/* As where ranks share a process: what the library does beside its callers is told by the boards alone. */
+	scheduler.hides = !run.plan.opens_itself && draw(2);
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());
 	snprintf(episode->name, sizeof episode->name, "%s %s", run.subject->name, run.plan.name);

@@ -230,7 +230,8 @@ struct dirent *__wrap_readdir64(DIR *played)
 	struct folder *folder = (struct folder *)played;
 	for (; folder->next < scheduler.count; folder->next++) {
 		const struct thread *thread = &scheduler.threads[folder->next];
-		if (thread->rank != folder->rank || thread->state == THREAD_DONE)
+		if (thread->rank != folder->rank || thread->state == THREAD_DONE ||
+		    (scheduler.hides && thread->of_library))
 			continue;
 		snprintf(folder->entry.d_name, sizeof folder->entry.d_name, "%d",
 			 played_tid(thread));

@@ -43,6 +43,7 @@ struct thread_key {
 struct thread {
 	int number, rank;
 	const char *name;
+	bool of_library; /* not of the program */
 	pthread_t id;
 	void *(*main)(void *);
 	void *argument;
@@ -75,7 +76,7 @@ struct scheduler {
 	struct thread *current;
 	uint64_t now_ns, tick_ns, next_deadline_ns;
 	uint64_t patience_ns;
-	uint64_t idle_ns; /* the furthest that time may jump at once */
+	uint64_t idle_ns;     /* the furthest that time may jump at once */
 	uint64_t progress_ns; /* virtual time of the last scheduler_progress */
 	uint64_t points, points_max;
 	enum scheduler_policy policy;
@@ -96,6 +97,7 @@ struct scheduler {
 	/* One byte for each byte of the program's text: 1 where a point has been; of the driver, NULL: none. */
 	unsigned char *coverage;
 	bool traced; /* every switch is printed */
+	bool hides;  /* /proc does not show the threads of the library */
 };
 
 extern struct scheduler scheduler;
