@@ -53,7 +53,7 @@ static void sleep_until_work(struct group_progress *progress, uint64_t seen)
  * is on the board, the board says that it does not show all threads:
  *   unpublished counts this thread == (seen == CALLED)
  * Called while it is on the board it may be blocked in an operation, which the board shows, or be about to
- * leave: then it stays there. */
+ * leave: then it stays there. Model: test/model/progress.pml. */
 enum { AWAY, CALLED, ON_BOARD, CALLED_ON_BOARD };
 
 static void call_up(ls_group *group)

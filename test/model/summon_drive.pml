@@ -17,7 +17,7 @@
 inline hide()
 {
 	if
-	:: shown -> shown = 0; shows_receive = 0; shows_send = 0; unpublished++
+	:: shown -> shown = 0; shows_receive = 0; shows_send = 0; unpublished = unpublished + COUNTED
 	:: else
 	fi
 }
@@ -32,7 +32,7 @@ inline disarm()
 		armed = 0;
 		eager = 0;
 		bits = 0;
-		unpublished--
+		unpublished = unpublished - COUNTED
 	:: else
 	fi
 }
@@ -40,7 +40,7 @@ inline disarm()
 inline arm()
 {
 	if
-	:: !armed -> unpublished++; armed = 1
+	:: !armed -> unpublished = unpublished + COUNTED; armed = 1
 	:: else
 	fi;
 	eager = eager_count > 0;
