@@ -195,21 +195,29 @@ def children(pid):
     return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+LATE_S = 0.6
+
+
 def test_paused(count):
     """A rank that is stopped for half a second and goes on is no reason for a verdict."""
     def one(i):
         size = 2 + i % 4
-        process = start([LOCKSTEP, "run", "-n", str(size), "--", TRAIN, "--epochs", "60"])
-        read_until(process, r"epoch  \d")
-        victim = children(process.pid)[i % size]
-        os.kill(victim, signal.SIGSTOP)
-        await_state(victim, "T")
-        # The length of the pause is what is tested, so it is measured and not awaited.
-        until = time.monotonic() + 0.5
-        select.select([], [], [], max(0, until - time.monotonic()))
-        os.kill(victim, signal.SIGCONT)
-        code, output = finish(process)
-        need(code == 0 and "LS-" not in output and "test accuracy" in output, f"run {i}: exit {code}", output)
+        pause_s = LATE_S
+        while pause_s >= LATE_S:  # of this script, for want of a processor: that pause was another one
+            process = start([LOCKSTEP, "run", "-n", str(size), "--", TRAIN, "--epochs", "60"])
+            read_until(process, r"epoch  \d")
+            victim = children(process.pid)[i % size]
+            begin = time.monotonic()
+            os.kill(victim, signal.SIGSTOP)
+            await_state(victim, "T")
+            # The length of the pause is what is tested, so it is measured and not awaited.
+            until = time.monotonic() + 0.5
+            select.select([], [], [], max(0, until - time.monotonic()))
+            os.kill(victim, signal.SIGCONT)
+            pause_s = time.monotonic() - begin
+            code, output = finish(process)
+            need(code == 0 and "test accuracy" in output, f"run {i}: exit {code}", output)
+        need("LS-" not in output, f"run {i}: after {pause_s:.2f} s", output)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(count)))
 
