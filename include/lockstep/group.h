@@ -101,9 +101,9 @@ struct ls_op_options; /* op.h */
  * other receive of theirs may take meanwhile. Of the options tag and label are used, and
  * timeout_ms for the operations of the new group (0: the time limit of `parent`). LS_BAD_ARGUMENT:
  * this rank is not in its own list. LS_DIFFERENT: the list of another member, that this rank has heard of, is not the
- * same; that member is told as well, and no group is made with this call of either. Both leave `parent` open and no
- * message behind. After LS_DIFFERENT the call may be made again at once, with the same tag: once all of a list give it,
- * all have the group, also those that have waited meanwhile. */
+ * same; no group is made with this call. That member is told as well if it listens within a second, else once this rank
+ * calls again. Both leave `parent` open and no message behind. After LS_DIFFERENT the call may be made again at once,
+ * with the same tag: once all of a list give it, all have the group, also those that have waited meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,
 						     ls_group **out);

@@ -226,7 +226,7 @@ def write_doc(rows, options):
         of_kind = [row for row in rows if isinstance(row[0], TakenOut) and row[0].kind == kind]
         found = [count for _, count, _ in of_kind if count]
         missed = [mutant for mutant, count, _ in of_kind if count == 0]
-        table += f"| one of {len(of_kind)} calls taken out ({kind}) | {len(found)} are found, half of them after {median(found)}; "
+        table += f"| one of {len(of_kind)} calls taken out ({kind}) | {len(found)} are found{f', half of them after {median(found)}' if found else ''}; "
         table += f"for {sum(bool(mutant.reason) for mutant in missed)} a reason stands in `test/explore/mutants.txt`; "
         table += f"{sum(not mutant.reason for mutant in missed)} are not found, "
         table += f"{sum(count is None for _, count, _ in of_kind)} were not tried |\n"

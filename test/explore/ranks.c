@@ -120,18 +120,6 @@ const struct subject subject_ranks = {
 
 /* ---- in place of runner.c ---- */
 
-ls_group *runner_open(const struct runner_rank *self)
-{
-	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = RUNNER_TIMEOUT_MS,
-					   .rank = self->rank,
-					   .world_size = self->size,
-					   .rendezvous = self->rendezvous};
-	ls_group *group;
-	OK(ls_group_open(&options, &group));
-	return group;
-}
-
 void runner_meet(const struct runner_rank *self)
 {
 	int round = drawn.met / self->size + 1;

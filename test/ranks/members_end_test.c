@@ -183,14 +183,7 @@ static ls_status make_among_signals(struct runner_rank *self, ls_group *world, l
 
 void members_go_on_after_signals(struct runner_rank *self)
 {
-	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = RUNNER_TIMEOUT_MS,
-					   .rank = self->rank,
-					   .world_size = self->size,
-					   .resume_after_signals = 1,
-					   .rendezvous = self->rendezvous};
-	ls_group *world, *group;
-	OK(ls_group_open(&options, &world));
+	ls_group *world = runner_open_resuming(self), *group;
 	OK(make_among_signals(self, world, &group));
 	works(group);
 	ls_group_close(group);

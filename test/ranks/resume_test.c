@@ -22,19 +22,6 @@ static void count(int number)
 	atomic_fetch_add(handled, 1);
 }
 
-static ls_group *open_resuming(const struct runner_rank *self)
-{
-	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = RUNNER_TIMEOUT_MS,
-					   .rank = self->rank,
-					   .world_size = self->size,
-					   .resume_after_signals = 1,
-					   .rendezvous = self->rendezvous};
-	ls_group *group;
-	OK(ls_group_open(&options, &group));
-	return group;
-}
-
 /* Until it is over; then the handle is given back. */
 static ls_status wait_again(ls_op *op, _Atomic uint64_t *returns)
 {
@@ -142,7 +129,7 @@ static void come_late(ls_group *group, int which, int32_t *value, _Atomic uint64
 void signals_end_no_wait(struct runner_rank *self)
 {
 	struct sigaction action = {.sa_handler = count};
-	ls_group *world = open_resuming(self), *group;
+	ls_group *world = runner_open_resuming(self), *group;
 	int32_t *value = malloc(LONG * sizeof *value);
 	CHECK(value && sigaction(SIGUSR1, &action, NULL) == 0);
 	OK(ls_group_split(world, 0, self->rank, &group));
@@ -176,7 +163,7 @@ static void names_both(ls_group *group)
 /* Who waits in short turns is proved to wait as if in one. */
 void a_resumed_deadlock_is_proved(struct runner_rank *self)
 {
-	ls_group *group = open_resuming(self);
+	ls_group *group = runner_open_resuming(self);
 	_Atomic uint64_t returns = 0;
 	int32_t value = 0;
 	ls_op *op;
@@ -191,7 +178,7 @@ void a_resumed_deadlock_is_proved(struct runner_rank *self)
 /* One in a collective, which its progress thread has gone on with meanwhile, the other in a receive. */
 void a_resumed_collective_is_proved(struct runner_rank *self)
 {
-	ls_group *group = open_resuming(self);
+	ls_group *group = runner_open_resuming(self);
 	_Atomic uint64_t returns = 0;
 	int32_t value = 0;
 	ls_op *op;
@@ -260,7 +247,7 @@ static void come_for_all(ls_group *group, int32_t (*values)[BEHIND * MANY])
 /* The other rank comes only once the wait has ended without it, by itself, and what is left goes on by itself. */
 void left_calls_keep_the_order(struct runner_rank *self)
 {
-	ls_group *group = open_resuming(self);
+	ls_group *group = runner_open_resuming(self);
 	int32_t(*values)[BEHIND * MANY] = malloc(BEHIND * sizeof *values);
 	CHECK(values);
 	int in_time = 0;
@@ -294,7 +281,7 @@ void left_calls_keep_the_order(struct runner_rank *self)
 /* It has returned before it could begin, as what was called before is not over; its list of counts is the caller's. */
 void left_calls_keep_their_counts(struct runner_rank *self)
 {
-	ls_group *group = open_resuming(self);
+	ls_group *group = runner_open_resuming(self);
 	int32_t first = 1, values[] = {1, 2, 3}, sums[2] = {0};
 	uint64_t counts[] = {1, 2}, mine = counts[self->rank];
 	ls_op *before, *op;

@@ -100,19 +100,6 @@ void runner_expect(const char *file, int line, const char *call, ls_status statu
 			    ls_status_name(expected));
 }
 
-ls_group *runner_open(const struct runner_rank *self)
-{
-	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = RUNNER_TIMEOUT_MS,
-					   .rank = self->rank,
-					   .world_size = self->size,
-					   .rendezvous = self->rendezvous};
-	ls_group *group;
-	OK(ls_group_open(&options, &group));
-	CHECK(ls_group_rank(group) == self->rank && ls_group_size(group) == self->size);
-	return group;
-}
-
 void runner_meet(const struct runner_rank *self)
 {
 	int result = pthread_barrier_wait(&self->shared->meeting);

@@ -77,6 +77,8 @@ extern const size_t runner_test_count;
 
 /* Opens the group of all ranks of this test. */
 ls_group *runner_open(const struct runner_rank *self);
+/* The same, and signals do not end its waits. */
+ls_group *runner_open_resuming(const struct runner_rank *self);
 /* Waits, beside the library, until all ranks are here. */
 void runner_meet(const struct runner_rank *self);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot end it. */

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The group of all ranks of a test, for whichever runner calls it. */
+#include "runner.h"
+
+static ls_group *open_group(const struct runner_rank *self, bool resumes)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .timeout_ms = RUNNER_TIMEOUT_MS,
+					   .rank = self->rank,
+					   .world_size = self->size,
+					   .resume_after_signals = resumes,
+					   .rendezvous = self->rendezvous};
+	ls_group *group;
+	OK(ls_group_open(&options, &group));
+	CHECK(ls_group_rank(group) == self->rank && ls_group_size(group) == self->size);
+	return group;
+}
+
+ls_group *runner_open(const struct runner_rank *self)
+{
+	return open_group(self, false);
+}
+
+ls_group *runner_open_resuming(const struct runner_rank *self)
+{
+	return open_group(self, true);
+}
