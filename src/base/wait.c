@@ -266,13 +266,12 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
 	for (;;) {
 		uint32_t ring = atomic_load_explicit(&bell->ring, memory_order_seq_cst); /* 2 */
-		if (is_over(waiter, call, &status, peer))                                /* 3 */
-			break;
+		/* Before the look, which so sees all that has come in time. */
 		uint64_t now = clock_now_ns();
+		if (is_over(waiter, call, &status, peer)) /* 3 */
+			break;
 		if (interrupted || now >= call->deadline_ns) {
-			status = wait_satisfied(call) ? LS_OK
-				 : interrupted        ? LS_INTERRUPTED
-						      : LS_TIMED_OUT;
+			status = interrupted ? LS_INTERRUPTED : LS_TIMED_OUT;
 			break;
 		}
 		if (now >= look_ns) {

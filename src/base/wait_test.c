@@ -3,6 +3,7 @@
  * wake-up is lost. Descriptors, signals and slots: wait_fds_test.c, wait_signal_test.c,
  * wait_slot_test.c. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -235,6 +236,36 @@ static void test_who_is_named(void **state)
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_TIMED_OUT);
 }
 
+/* What a peer does while it is looked at: when it is read whether it has ended, which is on a page of its own. */
+static struct {
+	struct fixture *fixture;
+	_Atomic uint32_t *dead;
+} meanwhile;
+
+static void leave_and_end(int number)
+{
+	if (mprotect(meanwhile.dead, sizeof *meanwhile.dead, PROT_READ | PROT_WRITE) != 0)
+		abort();
+	wait_store(&meanwhile.fixture->shared->left[0], number != 0);
+	atomic_store(meanwhile.dead, 1);
+}
+
+static void test_leaves_meanwhile(void **state)
+{
+	struct fixture *fixture = *state;
+	struct sigaction action = {.sa_handler = leave_and_end, .sa_flags = (int)SA_RESETHAND};
+	int peer;
+	void *page = mmap(NULL, sizeof(uint32_t), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(page, MAP_FAILED);
+	meanwhile.fixture = fixture;
+	fixture->peers[0].dead = meanwhile.dead = page;
+	assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
+	assert_int_equal(wait_now(fixture, 1, false, &peer), LS_PEER_LEFT);
+	assert_int_equal(peer, 0);
+	assert_int_equal(atomic_load(meanwhile.dead), 1);
+	assert_int_equal(munmap(page, sizeof(uint32_t)), 0);
+}
+
 static void test_any(void **state)
 {
 	struct fixture *fixture = *state;
@@ -443,6 +474,7 @@ int main(void)
 		TEST(test_peer_died),
 		TEST(test_peer_left),
 		TEST(test_who_is_named),
+		TEST(test_leaves_meanwhile),
 		TEST(test_any),
 		TEST(test_leaving_again),
 		TEST(test_cause_of_a_group),
