@@ -323,10 +323,10 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct group_lone *lone)
 {
-	struct group_world *world = first_of(ops, count)->group->world;
-	if (!group_points_waits_turn(first_of(ops, count)) && !is_any_over(ops, count) &&
-	    fail_without(ops, count, NULL, gone, lone))
-		group_points_call_driver(world);
+	if (group_points_waits_turn(first_of(ops, count)) || is_any_over(ops, count))
+		return;
+	bool failed = fail_without(ops, count, NULL, gone, lone);
+	(void)failed; /* the next wait ends with that, and then who drives is called */
 }
 
 /* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them, which another thread may be

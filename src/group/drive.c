@@ -195,12 +195,6 @@ struct ls_op *group_points_head(struct group_points *points)
 	return head;
 }
 
-void group_points_help(struct group_world *world)
-{
-	if (group_points_take(&world->points))
-		group_points_leave(world, group_points_sweep(world));
-}
-
 void group_points_poll(const struct ls_op *op)
 {
 	struct group_world *world = op->group->world;

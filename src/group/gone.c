@@ -303,6 +303,6 @@ void group_gone_tell(ls_group *group)
 	ls_status status = group_gone_fail(op, gone, peer);
 	(void)status; /* the caller's own call learns it */
 	group_op_let_go(op);
-	group_points_help(group->world);
+	/* If nobody drives, whoever asks for one of them ends it. */
 	group_points_call_driver(group->world);
 }

@@ -313,15 +313,9 @@ static bool has_points(ls_op *const *ops, int count)
 /* Until one is over, or the pause. With messages among them the collectives are left to the progress thread. */
 static void await_any(ls_op *const *ops, int count, const struct group_pause *pause)
 {
-	ls_op *earliest = find_earliest(ops, count);
-	ls_status status = LS_OK;
-	if (!has_points(ops, count)) {
-		status = group_lane_await(earliest, pause);
-	} else {
-		if (earliest)
-			group_progress_wake(earliest->group);
-		status = await_points(ops, count, pause);
-	}
+	ls_status status = has_points(ops, count)
+				   ? await_points(ops, count, pause)
+				   : group_lane_await(find_earliest(ops, count), pause);
 	(void)status; /* whoever asks each of them learns it */
 }
 
