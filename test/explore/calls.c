@@ -4,6 +4,7 @@
 #include "scheduler_private.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -78,7 +79,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 	if (!scheduler_self)
 		return __real_pthread_mutex_unlock(mutex);
 	int error = __real_pthread_mutex_unlock(mutex);
-	scheduler_wake(WAITS_MUTEX, (struct thread_key){.at = (uintptr_t)mutex});
+	scheduler_wake(WAITS_MUTEX, (struct thread_key){.at = (uintptr_t)mutex}, INT_MAX);
 	scheduler_point(PLACE, "has unlocked");
 	return error;
 }
@@ -127,7 +128,7 @@ long __wrap_syscall(long number, ...)
 	case SYS_futex:
 		if ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAKE) {
 			scheduler_point(PLACE, "wakes");
-			return scheduler_wake(WAITS_FUTEX, files_key((const void *)a[0]));
+			return scheduler_wake(WAITS_FUTEX, files_key((const void *)a[0]), (int)a[2]);
 		}
 		return futex_wait((const void *)a[0], (uint32_t)a[2], (const void *)a[3]);
 	case SYS_pidfd_open:

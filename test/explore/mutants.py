@@ -27,7 +27,7 @@ TABLE = os.path.join(HERE, "mutants.txt")
 # them are other lines: those begin in the first column.
 TAKEN_OUT = {
     "wake-up": r"wait_ring|wait_summon|wait_call_thread|wait_arm|futex_wake|poke|transport_wake|transport_wake_all|transport_summon"
-    r"|wake|wake_all|group_progress_wake|group_points_call_driver|call_resting|group_points_arm|group_points_help|want_eager",
+    r"|wake|wake_all|group_progress_wake|group_points_call_driver|call_resting|group_points_arm|want_eager",
     "entry": r"wait_thread_enter|wait_thread_leave|wait_show|wait_slot_publish|wait_slot_clear|show|hide|disarm|answer|call_up",
 }
 PATTERNS = {kind: re.compile(rf"^(\t+)((?:{names})\([^;]*\);)$") for kind, names in TAKEN_OUT.items()}
@@ -39,7 +39,8 @@ class Mutant:
 
     def __init__(self, name, path, changes, fields):
         self.name, self.path, self.changes = name, path, changes
-        self.reason, self.subject, self.past = (fields.get(key, "") for key in ("reason", "subject", "past"))
+        self.reason, self.past = fields.get("reason", ""), fields.get("past", "")
+        self.where = fields.get("subject", ""), fields.get("test", "")
 
     def apply(self, text):
         for old, new in self.changes:
@@ -65,8 +66,8 @@ class TakenOut(Mutant):
 
 def read_table():
     """mutants.txt: blocks of "name: …", "file: …", "reason: …" (a mutant that need not be found, and why), "subject: …"
-    (the sort of programs that finds it, if it is not to be all of them), "past: …" (what was seen of it when it was a
-    defect), then for each place the old lines behind "<<<", the new ones behind "===", and ">>>". A block without lines
+    (the sort of programs that finds it, if it is not to be all of them), "test: …" (of `ranks`: what the names of the
+    tests have in them), "past: …" (what was seen of it when it was a defect), then for each place the old lines behind "<<<", the new ones behind "===", and ">>>". A block without lines
     is of one of the calls that are taken out."""
     mutants, of_calls = [], {}
     with open(TABLE, encoding="utf-8") as file:
@@ -137,10 +138,12 @@ def build(tree):
     return done.returncode == 0, done.stdout
 
 
-def explore(tree, subject, seed, schedules, how):
+def explore(tree, where, seed, schedules, how):
     """[(seed, what was found)]"""
+    subject, test = where
     done = run([os.path.join(tree, "build/test/explore/explore"), "--seed", str(seed), "--schedules", str(schedules),
-                how, "--folder", tree] + (["--only", subject] if subject else []))
+                how, "--folder", tree] + (["--only", subject] if subject else []),
+               env={**os.environ, "EXPLORE_TEST": test})
     hits = [(int(number), what) for number, what in re.findall(r"^seed (\d+): (.*)$", done.stdout, re.M)]
     return sorted(hits) or ([(seed, f"explore ended with {done.returncode}")] if done.returncode else [])
 
@@ -150,7 +153,7 @@ def find(tree, mutant, options, known):
     seed, end = options.seed, options.seed + options.schedules
     while seed < end:
         count = min(500, end - seed)
-        hits = explore(tree, mutant.subject, seed, count, "--first")
+        hits = explore(tree, mutant.where, seed, count, "--first")
         new = [hit for hit in hits if hit[0] not in {number for number, _ in known}]
         if new:
             return new[0][0] - options.seed + 1, new[0][1]
@@ -255,18 +258,19 @@ def main():
     # Only if something has to be tried.
     tree = functools.lru_cache(maxsize=None)(lambda: copy_tree(options.folder))
     known, kept = {}, Kept(options.folder, options)
-    for subject in sorted({mutant.subject for mutant in mutants}):
-        known[subject] = kept.get("", subject, lambda subject=subject: explore(tree(), subject, options.seed,
-                                                                               options.schedules, "--all"))
-        for seed, what in known[subject]:
-            print(f"NOT OK: the unbroken library fails at seed {seed} of {subject or 'all sorts'}: {what}", flush=True)
+    for where in sorted({mutant.where for mutant in mutants}):
+        known[where] = kept.get("", where, lambda where=where: explore(tree(), where, options.seed, options.schedules,
+                                                                       "--all"))
+        for seed, what in known[where]:
+            print(f"NOT OK: the unbroken library fails at seed {seed} of {' '.join(where) or 'all sorts'}: {what}",
+                  flush=True)
     passed, failed, rows = 0, sum(map(len, known.values())), []
     until = time.monotonic() + 60 * options.minutes
     mutants.sort(key=lambda mutant: not mutant.past)
     for number, mutant in enumerate(mutants):
         begin = time.monotonic()
-        found = kept.get(mutant.name, [mutant.changes, mutant.subject],
-                         lambda mutant=mutant: try_mutant(tree(), mutant, options, known[mutant.subject]), until)
+        found = kept.get(mutant.name, [mutant.changes, mutant.where],
+                         lambda mutant=mutant: try_mutant(tree(), mutant, options, known[mutant.where]), until)
         count, what = found or (None, "not tried")
         good = bool(count or (found and mutant.reason))
         passed += good

@@ -4,6 +4,7 @@
 #include "played.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -119,7 +120,7 @@ void scheduler_kill(int rank, int signal)
 		if (thread->rank != rank || thread->state == THREAD_DONE)
 			continue;
 		thread->state = THREAD_KILLED;
-		scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)i});
+		scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)i}, INT_MAX);
 	}
 	end_process(rank, signal);
 	if (self->rank == rank)

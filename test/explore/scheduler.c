@@ -344,10 +344,10 @@ bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t dead
 	return self->woken;
 }
 
-int scheduler_wake(enum thread_wait wait, struct thread_key key)
+int scheduler_wake(enum thread_wait wait, struct thread_key key, int max)
 {
 	int count = 0;
-	for (int i = 0; i < scheduler.count; i++) {
+	for (int i = 0; i < scheduler.count && count < max; i++) {
 		struct thread *thread = &scheduler.threads[i];
 		if (thread->state != THREAD_BLOCKED || thread->wait != wait ||
 		    thread->key.file != key.file || thread->key.at != key.at)
@@ -374,7 +374,7 @@ bool scheduler_await(const int *word, int value, uint64_t until_ns)
 void scheduler_store(int *word, int value)
 {
 	*word = value;
-	scheduler_wake(WAITS_WORD, (struct thread_key){.at = (uintptr_t)word});
+	scheduler_wake(WAITS_WORD, (struct thread_key){.at = (uintptr_t)word}, INT_MAX);
 }
 
 /* ---- threads ---- */
@@ -390,7 +390,7 @@ static void leave(void *argument)
 		return;
 	}
 	self->state = THREAD_DONE;
-	scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)self->number});
+	scheduler_wake(WAITS_THREAD, (struct thread_key){.at = (uint64_t)self->number}, INT_MAX);
 	scheduler_self = NULL;
 	scheduler_hand_over(self, scheduler_choose(NULL));
 }

@@ -113,8 +113,8 @@ void scheduler_relax(const void *place, const char *what);
 /* It cannot go on until scheduler_wake, or the deadline: false. */
 bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t deadline_ns,
 		     const char *what);
-/* All that wait so for this key; how many. */
-int scheduler_wake(enum thread_wait wait, struct thread_key key);
+/* Those that wait so for this key, at most `max`; how many. */
+int scheduler_wake(enum thread_wait wait, struct thread_key key, int max);
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument);
 /* The body of every managed thread. */
 void *scheduler_thread_main(void *thread);
