@@ -282,6 +282,55 @@ void beside_an_abort(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* The second only asks, for what goes on in another group, which rank 1 leaves; before it asks for a send, another call
+ * has told of that. */
+static void only_asks(struct runner_rank *self, bool sends)
+{
+	enum { LONG = 5000 };
+	static int32_t buffer[LONG];
+	ls_group *world = runner_open(self), *group;
+	struct sleeper sleeper;
+	int32_t value = 7;
+	ls_op *op;
+	OK(ls_group_split(world, 0, self->rank, &group));
+	if (self->rank == 1) {
+		runner_meet(self);
+		ls_group_close(group);
+		runner_meet(self);
+		runner_meet(self);
+		OK(ls_send(world, &value, 1, LS_INT32, 0, NULL));
+	} else {
+		ls_status status = LS_PENDING;
+		if (sends)
+			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
+		else
+			OK(ls_irecv(group, &value, 1, LS_INT32, 1, NULL, &op));
+		begin(&sleeper, world);
+		runner_meet(self);
+		runner_meet(self);
+		if (sends)
+			GIVES(LS_PEER_LEFT, ls_barrier(group, NULL));
+		while (status == LS_PENDING)
+			status = ls_test(op);
+		CHECK(status == LS_PEER_LEFT);
+		ls_op_free(op);
+		runner_meet(self);
+		end(&sleeper, LS_OK);
+		ls_group_close(group);
+	}
+	ls_group_close(world);
+}
+
+void beside_who_only_asks(struct runner_rank *self)
+{
+	only_asks(self, false);
+}
+
+void beside_a_send_that_is_lost(struct runner_rank *self)
+{
+	only_asks(self, true);
+}
+
 /* Nobody waits, but one callback is still to come when another call is made; the agent sleeps. */
 static void *wait_for_callback(ls_group *group, int32_t *value, _Atomic int *kept)
 {
@@ -320,6 +369,23 @@ void a_callback_of_a_rank_long_gone(struct runner_rank *self)
 	}
 	message_is_closed(group, LS_PEER_LEFT, 2, "rank 2");
 	ls_group_close(group);
+}
+
+/* It is told of a rank that goes meanwhile, and whose process has not ended. */
+void a_callback_of_a_rank_that_leaves(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	_Atomic int kept = LS_PENDING;
+	int32_t values[2];
+	if (self->rank == 0)
+		wait_for_callback(group, values, &kept);
+	runner_meet(self);
+	if (self->rank == 0) {
+		await_callback(&kept, LS_PEER_LEFT);
+		message_is_closed(group, LS_PEER_LEFT, 1, "rank 1");
+	}
+	ls_group_close(group);
+	runner_meet(self);
 }
 
 /* It has less time than the other. */

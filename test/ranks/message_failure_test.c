@@ -291,6 +291,25 @@ void all_leave_a_receive_of_any(struct runner_rank *self)
 	peer_leaves(self, ANY, false);
 }
 
+/* Each sends one message, and leaves at once: rank 0 gets them all, in each way to wait. */
+void all_send_and_leave(struct runner_rank *self)
+{
+	static const enum way ways[] = {BLOCKING, HANDLE, BATCH, CALLBACK};
+	for (int i = 0; i < 12; i++) {
+		ls_group *group = runner_open(self);
+		int32_t value = self->rank;
+		struct message message = {
+			.group = group, .buffer = &value, .count = 1, .peer = LS_ANY_SOURCE};
+		runner_ready(self, group);
+		if (self->rank != 0)
+			OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+		for (int q = 1; self->rank == 0 && q < self->size; q++)
+			OK(message_pass(&message, ways[i % 4], 0));
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
 void peer_leaves_a_send(struct runner_rank *self)
 {
 	peer_leaves(self, BLOCKING, true);

@@ -155,3 +155,31 @@ void what_was_taken_back_leaves_room_beside(struct runner_rank *self)
 {
 	leave_room(self, true);
 }
+
+/* Setting MESSAGES=1: one that is taken back makes room for the next, though its receiver calls nothing. */
+void what_was_taken_back_makes_room(struct runner_rank *self)
+{
+	enum { BYTES = 5000, TURNS = 20 };
+	static unsigned char buffer[BYTES];
+	ls_group *group = runner_open(self);
+	struct ls_op_options wanted = {.size = sizeof wanted, .tag = 2};
+	int32_t value = 7;
+	ls_op *first, *second;
+	for (int turn = 0; turn < TURNS; turn++) {
+		if (self->rank == 1)
+			OK(ls_irecv(group, &value, 1, LS_INT32, 0, &wanted, &second));
+		runner_meet(self);
+		if (self->rank == 0) {
+			OK(ls_isend(group, buffer, BYTES, LS_UINT8, 1, NULL, &first));
+			OK(ls_isend(group, &value, 1, LS_INT32, 1, &wanted, &second));
+			OK(ls_cancel(first));
+			OK(ls_wait(second, 0));
+			ls_op_free(first);
+		}
+		runner_meet(self);
+		if (self->rank == 1)
+			OK(ls_wait(second, 0));
+		ls_op_free(second);
+	}
+	ls_group_close(group);
+}

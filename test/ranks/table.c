@@ -21,6 +21,13 @@
 		.name = #function "_" suffix, .run = function, .setting = "LOCKSTEP_" assignment, \
 		.ranks = __VA_ARGS__                                                              \
 	}
+/* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
+#define UNLOOKED(function, ...)                                                            \
+	{                                                                                  \
+		.name = #function "_unlooked", .run = function,                            \
+		.setting = "LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", .limit_ms = 5000, \
+		.ranks = __VA_ARGS__                                                       \
+	}
 
 const struct runner_test runner_tests[] = {
 	TEST(runner_all_ranks_run, ALL),
@@ -114,6 +121,7 @@ const struct runner_test runner_tests[] = {
 	 .setting = "LOCKSTEP_REMOTE=always"},
 
 	TEST(plain_memory_in_fragments, FEW),
+	UNLOOKED(plain_memory_in_fragments, FEW),
 	{.name = "plain_memory_read_and_in_fragments",
 	 .run = plain_memory_read_and_in_fragments,
 	 .ranks = FEW,
@@ -145,6 +153,7 @@ const struct runner_test runner_tests[] = {
 	TEST(messages_go_on_by_themselves, R(2)),
 	TEST(messages_call_back, R(2)),
 	TEST(messages_any_of_several, R(2)),
+	UNLOOKED(messages_any_of_several, R(2)),
 	TEST(all_pairs_exchange, FEW | R(8)),
 	TEST(lanes_do_not_wait, FEW),
 	TEST(unanswered_in_threads, R(3)),
@@ -189,16 +198,15 @@ const struct runner_test runner_tests[] = {
 	 .run = short_ones_wake,
 	 .ranks = R(2),
 	 .setting = "LOCKSTEP_WAIT=sleep LOCKSTEP_LOOK_MS=10000 LOCKSTEP_MESSAGES=1"},
-	{.name = "short_ones_to_oneself",
-	 .run = short_ones_to_oneself,
-	 .ranks = R(1) | R(2),
-	 .setting = "LOCKSTEP_WAIT=sleep LOCKSTEP_LOOK_MS=10000"},
+	UNLOOKED(short_ones_to_oneself, R(1) | R(2)),
 	TEST(short_handles_are_shared, R(2), .processes_only = true),
 	TEST(blocks_given_back_in_any_order, R(2)),
 	TEST(sends_that_nobody_goes_on_with, R(2)),
 	TEST(what_was_taken_back_leaves_room, R(2)),
 	TEST(what_was_taken_back_leaves_room_beside, R(2)),
+	SETTING(what_was_taken_back_makes_room, "for_one", "MESSAGES=1", R(2)),
 	TEST(beside_a_cancel, R(2)),
+	UNLOOKED(beside_a_cancel, R(2)),
 	TEST(beside_a_cancel_of_another, R(2)),
 	TEST(beside_a_close, R(2)),
 	TEST(beside_a_limit, R(2)),
@@ -206,10 +214,15 @@ const struct runner_test runner_tests[] = {
 	TEST(beside_a_death, R(3), .killed = 4, .processes_only = true),
 	TEST(beside_a_death_callback, R(3), .killed = 4, .processes_only = true),
 	TEST(beside_a_leaving, R(3)),
+	UNLOOKED(beside_a_leaving, R(3)),
 	TEST(beside_who_has_left, R(3)),
 	TEST(beside_who_has_left_callback, R(3)),
 	TEST(beside_an_abort, R(2)),
+	UNLOOKED(beside_an_abort, R(2)),
+	UNLOOKED(beside_who_only_asks, R(2)),
+	UNLOOKED(beside_a_send_that_is_lost, R(2)),
 	TEST(a_callback_of_a_rank_long_gone, R(3), .processes_only = true),
+	TEST(a_callback_of_a_rank_that_leaves, R(2), .processes_only = true),
 	TEST(a_callback_with_less_time, R(2), .processes_only = true),
 	TEST(both_send_first_is_told, R(2), .processes_only = true),
 	TEST(a_thread_beside_the_main_one_is_not_told, R(2), .processes_only = true),
@@ -319,6 +332,7 @@ const struct runner_test runner_tests[] = {
 	TEST(async_wait_has_a_limit, FEW),
 	TEST(async_does_not_hold_messages, FEW),
 	TEST(async_many_waiters, R(2) | R(3)),
+	UNLOOKED(async_many_waiters, R(2)),
 	TEST(many_buffers_in_one_call, R(1) | R(2) | R(3)),
 	TEST(more_buffers_than_handles, R(1) | R(2)),
 	TEST(async_ends_when_a_rank_dies, FEW, .killed = 2, .processes_only = true),
@@ -377,6 +391,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_rank_that_left_is_named, FEW),
 	TEST(a_rank_may_leave_when_done, R(3)),
 	TEST(a_rank_that_died_is_named, FEW, .killed = 2, .processes_only = true),
+	UNLOOKED(a_rank_that_died_is_named, FEW, .killed = 2, .processes_only = true),
 	TEST(a_rank_whose_end_was_fetched_is_named, R(1), .processes_only = true),
 	TEST(mismatch_count, FEW),
 	TEST(mismatch_dtype, FEW),
@@ -405,10 +420,12 @@ const struct runner_test runner_tests[] = {
 	TEST(room_of_a_rank_that_left, R(2) | R(3)),
 	TEST(room_of_a_rank_that_left_handle, R(2) | R(3)),
 	TEST(peer_leaves_a_receive, FEW),
+	UNLOOKED(peer_leaves_a_receive, FEW),
 	TEST(peer_leaves_a_receive_handle, FEW),
 	TEST(peer_leaves_a_receive_callback, FEW),
 	TEST(peer_leaves_a_batch, FEW),
 	TEST(all_leave_a_receive_of_any, FEW),
+	TEST(all_send_and_leave, R(2) | R(3)),
 	TEST(peer_leaves_a_send, FEW),
 	TEST(peer_leaves_a_send_handle, FEW),
 	TEST(peer_leaves_a_send_callback, FEW),

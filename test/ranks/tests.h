@@ -50,8 +50,9 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 /* beside_test.c */
 runner_function beside_a_cancel, beside_a_cancel_of_another, beside_a_close, beside_a_limit,
 	beside_a_limit_callback, beside_a_death, beside_a_death_callback, beside_a_leaving,
-	beside_who_has_left, beside_who_has_left_callback, beside_an_abort,
-	a_callback_of_a_rank_long_gone, a_callback_with_less_time;
+	beside_who_has_left, beside_who_has_left_callback, beside_an_abort, beside_who_only_asks,
+	beside_a_send_that_is_lost, a_callback_of_a_rank_long_gone,
+	a_callback_of_a_rank_that_leaves, a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
 	a_thread_beside_the_main_one_is_not_told, a_thread_that_received_is_not_told,
@@ -70,7 +71,8 @@ runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_se
 	in_series_any_goes_on, in_series_before_collectives, in_series_taken_back_meanwhile;
 /* room_test.c */
 runner_function blocks_given_back_in_any_order, sends_that_nobody_goes_on_with,
-	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside;
+	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside,
+	what_was_taken_back_makes_room;
 /* short_test.c */
 runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
 	short_handles_are_shared, short_ones_to_oneself;
@@ -82,7 +84,7 @@ runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	receiver_dies_in_a_message_callback, room_of_a_dead_rank, room_of_a_dead_rank_handle,
 	room_of_a_dead_rank_callback, room_of_a_rank_that_left, room_of_a_rank_that_left_handle,
 	peer_leaves_a_receive, peer_leaves_a_receive_handle, peer_leaves_a_receive_callback,
-	peer_leaves_a_batch, all_leave_a_receive_of_any, peer_leaves_a_send,
+	peer_leaves_a_batch, all_leave_a_receive_of_any, all_send_and_leave, peer_leaves_a_send,
 	peer_leaves_a_send_handle, peer_leaves_a_send_callback, cancel_what_left;
 /* message_end_test.c */
 runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
