@@ -180,9 +180,13 @@ proctype starter() {
 	byte a, b, x;
 	bool mine, more;
 	enqueue(a);
+#ifndef MUTANT_QUEUES_WITHOUT_WAKING
 	work++;
+#endif
 	enqueue(b);
+#ifndef MUTANT_QUEUES_WITHOUT_WAKING
 	work++;
+#endif
 	if
 	:: over[a]
 	:: take_drive(mine);

@@ -11,7 +11,7 @@
  * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
  * the board says is true: while unpublished is 0, all threads are blocked or away, and none of the words
  * that are shown for the agent is there, the rank does nothing by itself. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -92,7 +92,9 @@ inline begun()
 	mine = armed && !HAS_WORK && eager == (eager_count > 0);
 #endif
 	if
+#if MUTANT != 20 /* what was shown is not all that the armed agent wakes for any more */
 	:: mine -> hide()
+#endif
 	:: else
 	fi;
 	UNLOCKED
@@ -215,17 +217,30 @@ inline drive(u)
 /* rest: until the one who drives has something to say. */
 inline rest(u)
 {
+#if MUTANT == 22 /* who stops driving in between sees nobody rest */
+	if
+	:: !IS_OVER(u) && driven -> resting++; points[u] = SEEN; sleep(u)
+	:: else -> resting++
+	fi;
+#else
 	resting++;
+#if MUTANT != 19
 	points[u] = SEEN;
+#endif
 	if
 	:: IS_OVER(u)
 #if MUTANT != 15 /* who drove may just have left, and seen nobody rest */
 	:: !IS_OVER(u) && !driven
-	:: !IS_OVER(u) && driven -> sleep(u)
+	:: !IS_OVER(u) && driven ->
+#if MUTANT == 19 /* what has happened in between is not seen */
+		points[u] = SEEN;
+#endif
+		sleep(u)
 #else
 	:: else -> sleep(u)
 #endif
 	fi;
+#endif
 	atomic { resting--; points[u] = 0 }
 }
 
@@ -328,8 +343,10 @@ proctype watch()
 #endif
 			unpublished = unpublished - COUNTED * !shown;
 			shown = 1;
+#if MUTANT != 21 /* it counts the agent out, and shows nothing for it */
 			shows_receive = receive == ASKED;
 			shows_send = send == QUEUED
+#endif
 		:: else -> hide()
 		fi;
 	   UNLOCKED
