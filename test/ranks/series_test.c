@@ -78,6 +78,7 @@ void in_series_by_turns(struct runner_rank *self)
 	}
 	atomic_store(&prober.stop, true);
 	CHECK(pthread_join(thread, NULL) == 0);
+	runner_meet(self); /* nobody leaves before all have stopped to probe */
 	ls_group_close(group);
 }
 
