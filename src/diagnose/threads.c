@@ -166,6 +166,25 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 	return all ? rest_sleep_of(hash) : 0;
 }
 
+bool diagnose_newcomer_runs(const struct trace_view *trace)
+{
+	int pid = getpid(), self = (int)trace_thread_id();
+	bool runs = false;
+	DIR *tasks = opendir("/proc/self/task");
+	for (const struct dirent *entry; tasks && !runs && (entry = readdir(tasks)) != NULL;) {
+		struct sleeper sleeper;
+		int tid = (int)strtol(entry->d_name, NULL, 10);
+		if (tid <= 0 || tid == self || diagnose_is_on_board(trace, (uint32_t)tid) ||
+		    !is_of_rest(trace->board, (uint32_t)tid, NULL))
+			continue;
+		runs = look_at_thread(pid, tid, &sleeper) &&
+		       (sleeper.state == 'R' || sleeper.state == 'D');
+	}
+	if (tasks)
+		closedir(tasks);
+	return runs;
+}
+
 static void look_at_rest(const struct wait_board *board, uint32_t tid, uint64_t hash,
 			 struct diagnose_look *look)
 {

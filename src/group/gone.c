@@ -51,7 +51,7 @@ ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer)
 
 /* ---- this rank's other threads ---- */
 
-/* What they are about, as far as they have ever called Lockstep. */
+/* What they are about: those that have ever called Lockstep, and those that run. */
 enum company {
 	NOBODY,
 	BLOCKED,       /* each waits in this group, whose other members are gone */
@@ -157,13 +157,16 @@ static uint64_t sum_epochs(const struct wait_board *board)
 	return sum;
 }
 
-/* One that was seen to wait may have been woken by one that then ended: what was seen holds if nothing has changed. */
+/* One that was seen to wait may have been woken by one that then ended, and one that runs may make its first call: what
+ * was seen holds if nothing has changed. */
 static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
-	const struct wait_board *board = group->world->trace.board;
-	uint64_t before = sum_epochs(board);
+	const struct group_world *world = group->world;
+	uint64_t before = sum_epochs(world->trace.board);
 	enum company company = look_for_company(group, tid, asleep);
-	return sum_epochs(board) == before ? company : FREE;
+	if (company == FREE || diagnose_newcomer_runs(&world->views[world->rank]))
+		return FREE;
+	return sum_epochs(world->trace.board) == before ? company : FREE;
 }
 
 /* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and wake who sleeps outside. */

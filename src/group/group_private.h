@@ -310,7 +310,7 @@ enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *pee
 ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer);
 
 /* A receive or probe of any source when all other members are gone: it goes on as long as another thread of this rank
- * that has called Lockstep may still send it. */
+ * that has called Lockstep, or runs, may still send it. */
 struct group_lone {
 	uint64_t slice_ns; /* after which it is asked again; 0: others are there, or it does not go on */
 	/* Of a call that blocks: how its wait for the others ended. */

@@ -145,8 +145,8 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);
 
 /* ---- gone.c ---- */
 
-/* Of one that nobody waits for: whether it can never be over. *lone: it may be, by a thread of this rank that has called
- * Lockstep, so it is asked again. */
+/* Of one that nobody waits for: whether it can never be over. *lone: it may be, by another thread of this
+ * rank, so it is asked again. */
 bool group_gone_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone);
 /* One that is asked for, or a part of it, has not been over since who is gone went: true, the group has failed, if it
  * never will be. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A receive or probe of any source when all other ranks have left: it ends, unless another thread of the rank that has
- * called Lockstep may still send to it. */
+ * called Lockstep, or runs, may still send to it. */
 #include <time.h>
 
 #include "message_ways.h"
@@ -16,7 +16,7 @@ enum {
 /* The other thread. */
 struct other {
 	ls_group *group;
-	_Atomic bool known, goes; /* it has called; it may do what it is there for */
+	_Atomic bool known, goes; /* it is there; it may do what it is there for */
 	ls_status status;         /* of its own receive */
 	pthread_t thread;
 };
@@ -28,12 +28,9 @@ static uint64_t now_ms(void)
 	return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
 }
 
-/* Becomes known, and then is elsewhere while the first thread looks what has become of all. */
-static void be_known(struct other *other)
+/* Computes while the first thread looks what has become of all. */
+static void be_elsewhere(struct other *other)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = 99};
-	struct ls_message found = {.size = sizeof found};
-	GIVES(LS_PENDING, ls_iprobe(other->group, 0, &options, &found));
 	atomic_store(&other->known, true);
 	while (!atomic_load(&other->goes))
 		sched_yield();
@@ -42,11 +39,30 @@ static void be_known(struct other *other)
 		sched_yield();
 }
 
+/* Has called before. */
+static void be_known(struct other *other)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = 99};
+	struct ls_message found = {.size = sizeof found};
+	GIVES(LS_PENDING, ls_iprobe(other->group, 0, &options, &found));
+	be_elsewhere(other);
+}
+
 static void *send_late(void *argument)
 {
 	struct other *other = argument;
 	int32_t value = 7;
 	be_known(other);
+	OK(ls_send(other->group, &value, 1, LS_INT32, 0, NULL));
+	return NULL;
+}
+
+/* Its first call. */
+static void *send_first(void *argument)
+{
+	struct other *other = argument;
+	int32_t value = 7;
+	be_elsewhere(other);
 	OK(ls_send(other->group, &value, 1, LS_INT32, 0, NULL));
 	return NULL;
 }
@@ -111,6 +127,11 @@ static void receive_alone(struct runner_rank *self, void *(*run)(void *), ls_sta
 void lone_receive_of_a_thread(struct runner_rank *self)
 {
 	receive_alone(self, send_late, LS_OK, LS_OK);
+}
+
+void lone_receive_of_a_newcomer(struct runner_rank *self)
+{
+	receive_alone(self, send_first, LS_OK, LS_OK);
 }
 
 void lone_receive_blocks_both(struct runner_rank *self)

@@ -440,6 +440,7 @@ const struct runner_test runner_tests[] = {
 	TEST(polled_what_was_sent_before, R(3)),
 	TEST(sends_that_are_lost_are_told, R(3) | R(4)),
 	TEST(lone_receive_of_a_thread, R(2) | R(3)),
+	TEST(lone_receive_of_a_newcomer, R(2) | R(3)),
 	TEST(lone_receive_blocks_both, R(2)),
 	TEST(lone_receive_and_no_more_threads, R(2)),
 	TEST(lone_receive_is_alone, R(2) | R(3)),
