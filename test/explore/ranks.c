@@ -48,6 +48,8 @@ static const char *const left_out[] = {
 	"of_every_kind",
 	"more_buffers",
 	"looked_for_early",
+	"in_series_goes_on",
+	"any_goes_on",
 	"aborts_in_any_order",
 };
 

@@ -50,10 +50,10 @@ static void await_rest(void)
 	}
 }
 
-static void begin(struct sleeper *sleeper, ls_group *group)
+static void begin(struct sleeper *sleeper, ls_group *group, void *(*run)(void *))
 {
 	*sleeper = (struct sleeper){.group = group};
-	CHECK(pthread_create(&sleeper->thread, NULL, sleep_in_wait, sleeper) == 0);
+	CHECK(pthread_create(&sleeper->thread, NULL, run, sleeper) == 0);
 	while (!atomic_load(&sleeper->tid) || process_state(atomic_load(&sleeper->tid)) != 'S')
 		sched_yield();
 }
@@ -72,13 +72,59 @@ static struct message second(ls_group *group, int32_t *value, int peer)
 	return (struct message){.group = group, .buffer = value, .count = 1, .peer = peer, .tag = 2};
 }
 
+/* A message that comes late, or a collective that the rank's progress thread goes on with. */
+static void *sleep_for_either(void *argument)
+{
+	enum { LONG = 3000 };
+	static int64_t values[LONG];
+	struct sleeper *sleeper = argument;
+	ls_op *ops[2];
+	struct ls_op_options options = {.size = sizeof options, .op = &ops[1]};
+	int which = -1;
+	OK(ls_irecv(sleeper->group, &sleeper->value, 1, LS_INT32, 1, NULL, &ops[0]));
+	OK(ls_allreduce(sleeper->group, values, values, LONG, LS_INT64, LS_SUM, &options));
+	atomic_store(&sleeper->tid, gettid());
+	sleeper->status = ls_wait_any(ops, 2, 0, &which);
+	CHECK(which == 1);
+	ls_op_free(ops[1]);
+	sleeper->op = ops[0];
+	return NULL;
+}
+
+void beside_a_collective(struct runner_rank *self)
+{
+	enum { LONG = 3000, TURNS = 8 };
+	static int64_t values[LONG];
+	ls_group *group = runner_open(self);
+	for (int turn = 0; turn < TURNS; turn++) {
+		struct sleeper sleeper;
+		int32_t value = 0;
+		if (self->rank == 0)
+			begin(&sleeper, group, sleep_for_either);
+		runner_meet(self);
+		if (self->rank != 0)
+			OK(ls_allreduce(group, values, values, LONG, LS_INT64, LS_SUM, NULL));
+		else
+			pthread_join(sleeper.thread, NULL);
+		OK(ls_barrier(group, NULL));
+		if (self->rank == 1)
+			OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+		if (self->rank != 0)
+			continue;
+		OK(sleeper.status);
+		OK(ls_wait(sleeper.op, 0));
+		ls_op_free(sleeper.op);
+	}
+	ls_group_close(group);
+}
+
 /* Taken back by one thread while the other waits for it. */
 void beside_a_cancel(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct sleeper sleeper;
 	if (self->rank == 0) {
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		OK(ls_cancel(sleeper.op));
 		end(&sleeper, LS_CANCELLED);
 	}
@@ -98,7 +144,7 @@ void beside_a_cancel_of_another(struct runner_rank *self)
 	int32_t value = 0;
 	ls_op *op;
 	if (self->rank == 0) {
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		for (int i = 0; i < TIMES; i++) {
 			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
 			OK(ls_cancel(op));
@@ -134,7 +180,7 @@ void beside_a_close(struct runner_rank *self)
 		OK(ls_wait(op, 0));
 		ls_op_free(op);
 		if (self->rank == 0) {
-			begin(&sleeper, world);
+			begin(&sleeper, world, sleep_in_wait);
 			ls_group_close(group);
 			OK(ls_send(world, &value, 1, LS_INT32, 1, &options));
 			end(&sleeper, LS_OK);
@@ -155,7 +201,7 @@ static void limit(struct runner_rank *self, enum way way)
 	int32_t value;
 	if (self->rank == 0) {
 		struct message message = second(group, &value, 1);
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		GIVES(LS_TIMED_OUT, message_pass(&message, way, LIMIT_MS));
 		end(&sleeper, LS_TIMED_OUT);
 	}
@@ -184,7 +230,7 @@ static void peer_goes(struct runner_rank *self, enum way way, ls_status status)
 	runner_ready(self, group);
 	if (self->rank == 0) {
 		struct message message = second(group, &value, last);
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		atomic_store(&self->shared->words[0], 1);
 		GIVES(status, message_pass(&message, way, 0));
 		end(&sleeper, status);
@@ -232,7 +278,7 @@ static void peer_has_gone(struct runner_rank *self, enum way way)
 	}
 	if (self->rank == 0) {
 		struct message message = second(group, &value, last);
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		while (atomic_load(&self->shared->words[0]) == 0)
 			sched_yield();
 		GIVES(LS_PEER_LEFT, message_pass(&message, way, 0));
@@ -263,7 +309,7 @@ void beside_an_abort(struct runner_rank *self)
 	OK(ls_group_split(group, 0, self->rank, &other));
 	if (self->rank == 0) {
 		struct message message = second(other, &value, 1);
-		begin(&sleeper, group);
+		begin(&sleeper, group, sleep_in_wait);
 		atomic_store(&self->shared->words[0], 1);
 		GIVES(LS_ABORTED, message_pass(&message, HANDLE, 0));
 		atomic_store(&self->shared->words[1], 1);
@@ -305,7 +351,7 @@ static void only_asks(struct runner_rank *self, bool sends)
 			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
 		else
 			OK(ls_irecv(group, &value, 1, LS_INT32, 1, NULL, &op));
-		begin(&sleeper, world);
+		begin(&sleeper, world, sleep_in_wait);
 		runner_meet(self);
 		runner_meet(self);
 		if (sends)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "message_ways.h"
+#include "process.h"
 #include "tests.h"
 #include "values.h"
 
@@ -305,6 +306,52 @@ void all_send_and_leave(struct runner_rank *self)
 			OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
 		for (int q = 1; self->rank == 0 && q < self->size; q++)
 			OK(message_pass(&message, ways[i % 4], 0));
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+struct feeder {
+	ls_group *group;
+	int32_t value;
+	_Atomic int tid;
+};
+
+/* What comes from rank 1, which then leaves, it passes on to another thread of its own rank. */
+static void *pass_on(void *argument)
+{
+	struct feeder *feeder = argument;
+	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	atomic_store(&feeder->tid, gettid());
+	OK(ls_recv(feeder->group, &feeder->value, 1, LS_INT32, 1, &first));
+	OK(ls_send(feeder->group, &feeder->value, 1, LS_INT32, 0, NULL));
+	return NULL;
+}
+
+/* One thread of rank 0 waits for any rank, and all the others have left: the last message of one of them is for another
+ * thread of rank 0, which is still about to do what the first waits for. */
+void what_came_last_is_passed_on(struct runner_rank *self)
+{
+	for (int i = 0; i < 12; i++) {
+		ls_group *group = runner_open(self);
+		struct ls_op_options first = {.size = sizeof first, .tag = 2};
+		struct feeder feeder = {.group = group};
+		int32_t value = 7, got = 0;
+		pthread_t thread;
+		runner_ready(self, group);
+		if (self->rank == 0)
+			CHECK(pthread_create(&thread, NULL, pass_on, &feeder) == 0);
+		while (self->rank == 0 && (!atomic_load(&feeder.tid) ||
+					   process_state(atomic_load(&feeder.tid)) != 'S'))
+			sched_yield();
+		runner_meet(self);
+		if (self->rank == 1)
+			OK(ls_send(group, &value, 1, LS_INT32, 0, &first));
+		if (self->rank == 0) {
+			OK(ls_recv(group, &got, 1, LS_INT32, LS_ANY_SOURCE, NULL));
+			CHECK(got == value);
+			pthread_join(thread, NULL);
+		}
 		ls_group_close(group);
 		runner_meet(self);
 	}

@@ -118,6 +118,33 @@ void any_of_many_goes_on(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* ---- beside what could go on ---- */
+
+/* A message has come for rank 0 that nobody there waits for, so nobody takes it in; then all wait for each other. */
+void deadlock_beside_a_message(struct runner_rank *self)
+{
+	int32_t value = 1, got = 0;
+	ls_op *op = NULL;
+	ls_group *group = runner_open(self), *two[2];
+	OK(ls_group_split(group, 0, 0, &two[0]));
+	OK(ls_group_split(group, 0, 0, &two[1]));
+	if (self->rank == 0)
+		OK(ls_irecv(group, &got, 1, LS_INT32, 1, NULL, &op));
+	runner_meet(self);
+	if (self->rank == 1)
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	GIVES(LS_DEADLOCK, ls_barrier(two[self->rank == 0], NULL));
+	if (self->rank == 0) {
+		OK(ls_wait(op, 0));
+		CHECK(got == value);
+		ls_op_free(op);
+	}
+	runner_meet(self);
+	ls_group_close(two[0]);
+	ls_group_close(two[1]);
+	ls_group_close(group);
+}
+
 /* ---- some are gone, some are stuck ---- */
 
 /* The last rank sends once, and leaves. */

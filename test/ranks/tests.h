@@ -48,10 +48,10 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 	blocks_change_hands, messages_go_on_by_themselves, messages_call_back,
 	messages_any_of_several;
 /* beside_test.c */
-runner_function beside_a_cancel, beside_a_cancel_of_another, beside_a_close, beside_a_limit,
-	beside_a_limit_callback, beside_a_death, beside_a_death_callback, beside_a_leaving,
-	beside_who_has_left, beside_who_has_left_callback, beside_an_abort, beside_who_only_asks,
-	beside_a_send_that_is_lost, a_callback_of_a_rank_long_gone,
+runner_function beside_a_collective, beside_a_cancel, beside_a_cancel_of_another, beside_a_close,
+	beside_a_limit, beside_a_limit_callback, beside_a_death, beside_a_death_callback,
+	beside_a_leaving, beside_who_has_left, beside_who_has_left_callback, beside_an_abort,
+	beside_who_only_asks, beside_a_send_that_is_lost, a_callback_of_a_rank_long_gone,
 	a_callback_of_a_rank_that_leaves, a_callback_with_less_time;
 /* buffered_test.c */
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
@@ -84,8 +84,9 @@ runner_function sender_dies_in_a_message, sender_dies_in_a_message_handle,
 	receiver_dies_in_a_message_callback, room_of_a_dead_rank, room_of_a_dead_rank_handle,
 	room_of_a_dead_rank_callback, room_of_a_rank_that_left, room_of_a_rank_that_left_handle,
 	peer_leaves_a_receive, peer_leaves_a_receive_handle, peer_leaves_a_receive_callback,
-	peer_leaves_a_batch, all_leave_a_receive_of_any, all_send_and_leave, peer_leaves_a_send,
-	peer_leaves_a_send_handle, peer_leaves_a_send_callback, cancel_what_left;
+	peer_leaves_a_batch, all_leave_a_receive_of_any, all_send_and_leave,
+	what_came_last_is_passed_on, peer_leaves_a_send, peer_leaves_a_send_handle,
+	peer_leaves_a_send_callback, cancel_what_left;
 /* message_end_test.c */
 runner_function timeout_of_a_receive_handle, timeout_of_a_receive_callback,
 	timeout_of_a_receive_batch, timeout_of_a_send_handle, timeout_of_a_send_callback,
@@ -153,7 +154,7 @@ runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died
 	probed_when_all_are_gone, polled_behind_one_that_left, polled_before_many_that_run,
 	polled_what_was_sent_before, sends_that_are_lost_are_told;
 /* proof_test.c */
-runner_function deadlock_behind_many_sends, any_of_many_goes_on,
+runner_function deadlock_behind_many_sends, any_of_many_goes_on, deadlock_beside_a_message,
 	any_source_is_stuck_without_who_left, the_main_thread_may_call, the_main_thread_is_dormant,
 	who_joins_is_dormant, who_joins_sends_nothing, who_sleeps_may_be_woken,
 	who_sleeps_may_be_called_back, who_is_woken_sends_to_any, a_thread_that_runs_may_call;
