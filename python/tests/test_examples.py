@@ -154,3 +154,22 @@ def test_usual_scripts_of_launchers(script, launcher):
 
 def test_a_pipeline_of_three():
     check_difference(run("torchrun", "pipeline.py", ranks=3))
+
+
+# ---- restart ----
+
+MEETINGS = {"standalone": ["--standalone"], "static": ["--master-port"], "c10d": ["--rdzv-backend", "c10d", "--rdzv-endpoint"]}
+
+
+@pytest.mark.parametrize(
+    "meeting, fault",
+    [("standalone", "killed"), ("standalone", "raises"), ("standalone", "stopped"), ("static", "killed"), ("c10d", "raises")],
+)
+def test_the_second_life_trains_on(tmp_path, meeting, fault):
+    place = {"standalone": [], "static": [str(processes.free_port())], "c10d": [f"127.0.0.1:{processes.free_port()}"]}
+    script = [os.path.join(EXAMPLES, "restart.py"), str(tmp_path / "kept.pt"), "--fault", fault]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *MEETINGS[meeting], *place[meeting]]
+    limits = ["--nproc-per-node", "2", "--max-restarts", "1", "--shutdown-timeout", "5"]
+    ended = processes.run([*torchrun, *limits, *script])
+    assert "life 0 begins at step 0" in ended.text and "life 1 begins at step 10" in ended.text, ended.text
+    check_difference(ended)

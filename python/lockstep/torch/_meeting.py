@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How the ranks of a process group find each other: through the store that torch.distributed gives them.
 
-    lockstep/N/rank/R    how many processes have claimed rank R; N counts the meetings through this store
+    lockstep/N/rank/R    how many processes have claimed rank R
     lockstep/N/here/R    its pid
     lockstep/N/wrong     why they cannot meet: who finds it out tells all
     lockstep/N/meeting   from rank 0, when all are here: where
+
+N counts the meetings through this store, and before that the lives of the job: a launcher that starts all processes anew
+keeps its store, with what the dead have written there.
 
 Who waits long says for whom. C would do that as well, but not before all are known to be here.
 """
@@ -72,11 +75,12 @@ class _Waiting:
         self.timeout_ms = timeout_ms
         self.begin = time.monotonic()
         self.told = False
+        self.life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.number = 0
         self.look_s = max(_LOOK_S, _LOOK_OF_RANK_S * size)
 
     def key(self, name):
-        return f"lockstep/{self.number}/{name}"
+        return f"lockstep/{self.life}.{self.number}/{name}"
 
     def claim(self):
         """This process is the rank, in the first meeting in which it has not been that before."""
