@@ -64,7 +64,7 @@ struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
 	ls_status status; /* LS_OK while the group is open */
 	int32_t rank; /* the rank of the group that is to blame, -1 if there is no single one in it */
-	uint32_t reserved;
+	int32_t pid;        /* its process, as this process numbers it; 0: none, or not known */
 	uint64_t operation; /* number of the operation that could not go on, from 1; 0 if none */
 	/* The report, several lines, no terminal colours, NUL-terminated. Its ranks are those of ls_group_open. */
 	char text[2048];

@@ -12,6 +12,7 @@ from lockstep._library import ABORTED, C, OP_OPTIONS_BYTES, OK, PENDING, Failure
 
 # Behind a report of the library, which names what C programs set.
 _IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
+culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
 SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
@@ -148,11 +149,16 @@ class Communicator:
 
     # ---- errors ----
 
+    def _failure(self):
+        """As C tells it; with no group of OK."""
+        failure = Failure(size=ctypes.sizeof(Failure), rank=-1)
+        if self._group is not None:
+            C.ls_group_failure(self._group, ctypes.byref(failure))
+        return failure
+
     def failure(self):
         """Why the group is closed: (status, rank, operation, report)."""
-        failure = Failure(size=ctypes.sizeof(Failure))
-        if self._group is None or C.ls_group_failure(self._group, ctypes.byref(failure)) != OK:
-            return OK, -1, 0, ""
+        failure = self._failure()
         report = _sites.explain(failure.text.decode(errors="replace"))
         return failure.status, failure.rank, failure.operation, report
 
@@ -242,6 +248,7 @@ class Communicator:
             time.sleep(0.001)
         if self.pump is not None:
             self.pump.stop()
+        culprits.add(self._failure().pid)
         group, self._group = self._group, None
         C.ls_group_close(group)
 

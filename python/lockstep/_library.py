@@ -29,7 +29,7 @@ class Failure(ctypes.Structure):
         ("size", c_uint32),
         ("status", c_int),
         ("rank", c_int32),
-        ("reserved", c_uint32),
+        ("pid", c_int32),
         ("operation", c_uint64),
         ("text", c_char * 2048),
     ]

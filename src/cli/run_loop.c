@@ -166,14 +166,14 @@ static void note_failure(struct run_job *job, int rank, bool same_round)
 		job->first = rank;
 }
 
-/* Better than that guess is what the survivors saw: a rank that failed because of another has published
- * which one before it ended, and by then the other's end can be found, too. */
+/* Better than that guess is what the survivors saw: a rank that failed because of another has published which one
+ * before it ended. The other's end may be found later, as one that raises an exception says so before it ends. */
 static void note_cause(struct run_job *job)
 {
 	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;
 
 	if (blamed >= 0 && blamed < job->started && job->ranks[blamed].ended &&
-	    failed(&job->ranks[blamed]))
+	    failed(&job->ranks[blamed]) && !job->ranks[blamed].told)
 		job->first = blamed;
 }
 
@@ -203,11 +203,12 @@ static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t 
 		if (failed(rank))
 			note_failure(job, i, !had_failed);
 	}
-	if (job->first >= 0 && !had_failed) {
+	if (job->first < 0)
+		return;
+	if (!had_failed)
 		cli_watch_collect(job);
-		note_cause(job);
-		enter(job, RUN_GRACE, now_ns);
-	}
+	note_cause(job);
+	enter(job, RUN_GRACE, now_ns);
 }
 
 /* ---- the loop ---- */

@@ -97,6 +97,7 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out)
 	const struct transport_report *report = published(group, cause);
 	out->status = group_cause_status(group);
 	out->rank = -1;
+	out->pid = 0;
 	out->operation = 0;
 	out->text[0] = '\0';
 	if (!report)
@@ -105,6 +106,8 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out)
 			       sizeof out->text == TRACE_REPORT_BYTES,
 		       "a report fits");
 	out->rank = group_rank_of(group, report->blamed);
+	if (report->blamed >= 0 && report->blamed < group->world->size)
+		out->pid = group->world->pids[report->blamed];
 	out->operation = report->operation;
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';

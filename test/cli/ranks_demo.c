@@ -85,15 +85,18 @@ static void start_workers(void)
 /* True if the round is over with it. */
 static bool misbehave(ls_group *group, const char *fault, float *values, ls_status *status)
 {
-	if (strcmp(fault, "stop-leave") == 0)
+	if (strncmp(fault, "stop-", 5) == 0)
 		raise(SIGSTOP);
 	if (strcmp(fault, "leave") == 0 || strcmp(fault, "stop-leave") == 0) {
 		ls_group_close(group);
 		exit(0);
 	}
-	if (strcmp(fault, "stop-exit") == 0)
+	if (strcmp(fault, "stop-abort-exit") == 0) {
+		*status = ls_group_abort(group, "its data ran out");
 		raise(SIGSTOP);
-	if (strcmp(fault, "exit") == 0 || strcmp(fault, "stop-exit") == 0)
+	}
+	if (strcmp(fault, "exit") == 0 || strcmp(fault, "stop-exit") == 0 ||
+	    strcmp(fault, "stop-abort-exit") == 0)
 		_exit(7);
 	if (strcmp(fault, "kill") == 0)
 		raise(SIGKILL);

@@ -336,6 +336,20 @@ def test_first_failure_among_ends_found_at_once():
         matches(r'rank 1 \(pid \d+\) exited with 7; ranks 0, 2 then exited with 1', errors)
 
 
+def test_who_is_blamed_may_end_last():
+    with demo('stop-abort-exit', 1, 6, ranks=3) as job:
+        job.expect(*lines('round 4', ranks=3))
+        ranks = job.ranks()
+        until(lambda: state(ranks[1]) == 'T', 'rank 1 to stop')
+        os.kill(ranks[1], signal.SIGCONT)
+        until(lambda: is_gone(ranks[0]) and is_gone(ranks[2]), 'the others to end')
+        until(lambda: state(ranks[1]) == 'T', 'rank 1 to stop again')
+        os.kill(ranks[1], signal.SIGCONT)
+        status, _, errors = job.end()
+        equal(status, 7, errors)
+        matches(r'rank 1 \(pid \d+\) exited with 7; ranks 0, 2 then exited with 1', errors)
+
+
 def test_rank_that_leaves():
     status, _, errors, found, _ = fails('leave', 2, 6)
     equal((status, found['verdict']['status'], found['verdict']['blamed']), (1, 'LS_PEER_LEFT', 2))

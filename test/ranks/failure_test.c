@@ -32,6 +32,8 @@ static void is_closed(ls_group *group, ls_status status, int blamed, struct ls_f
 		   ls_status_name(failure->status), ls_status_name(status));
 	CHECK_THAT(failure->rank == blamed, "rank %d is blamed, not %d: %s", failure->rank, blamed,
 		   failure->text);
+	CHECK((failure->pid > 0) == (blamed >= 0));
+	CHECK(blamed != ls_group_rank(group) || failure->pid == getpid());
 	CHECK(memchr(failure->text, '\0', sizeof failure->text) && strlen(failure->text) > 0);
 	GIVES(status, ls_barrier(group, NULL));
 	GIVES(status, ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, NULL));

@@ -4,10 +4,17 @@
 import atexit
 import multiprocessing.util
 import os
+import select
 import sys
+import time
 import weakref
 
 from lockstep import _sites
+from lockstep._communicator import culprits
+
+# A launcher says of the process that ends first why the job has failed. So one that ends because of another one outlives
+# it, for at most so long; and then until the launcher, which may look every tenth of a second, has seen that one.
+_OUTLIVE_S, _NOTICE_S = 3.0, 0.3
 
 _open = weakref.WeakSet()
 _watched = 0  # the process whose end is watched
@@ -39,10 +46,19 @@ def _remember(previous):
     return hook
 
 
+def _ending():
+    """The exception that ends the program, None. Processes of multiprocessing end with it still on its way."""
+    return _failed or sys.exc_info()[1]
+
+
+def _is_interrupted():
+    """By Ctrl-C, which all processes get."""
+    return isinstance(_ending(), KeyboardInterrupt)
+
+
 def _reason():
-    """What ends the program before its time; None: nothing. Processes of multiprocessing end with the exception still
-    on its way."""
-    error = _failed or sys.exc_info()[1]
+    """What ends the program before its time; None: nothing."""
+    error = _ending()
     if isinstance(error, SystemExit):
         if not error.code:
             return None
@@ -50,6 +66,23 @@ def _reason():
             return f"it ends with code {error.code}"
         error = error.__context__
     return _describe(error) if error is not None else None
+
+
+def _outlive(pids):
+    """Returns when these processes have ended, and their launcher can know it."""
+    end = time.monotonic() + _OUTLIVE_S
+    for pid in pids - {0, os.getpid()}:
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:  # it has ended, and somebody knows it
+            continue
+        try:
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            poll.poll(max(0, end - time.monotonic()) * 1e3)
+            time.sleep(max(0, min(_NOTICE_S, end - time.monotonic())))
+        finally:
+            os.close(process)
 
 
 def _leave():
@@ -68,6 +101,9 @@ def _leave():
                 file=sys.stderr,
             )
         communicator.close("the program ended with operations of its own under way")
+    if reason is not None and not _is_interrupted():
+        _outlive(culprits)
+        culprits.clear()  # this is called twice, if the process is none of multiprocessing
 
 
 def watch():

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whom launchers name when one rank raises an exception: that one, not those that were told of it."""
+
+import re
+import sys
+
+import pytest
+
+import processes
+
+BACKENDS = ["lockstep", "gloo"]
+SCRIPT = """
+import os, sys, time
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+import lockstep.torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+def work(rank, size, backend):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
+    dist.init_process_group(backend)
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("no such image")
+    dist.all_reduce(torch.ones(3))
+    dist.barrier()
+    dist.destroy_process_group()
+
+def launched():
+    work(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2])
+
+if __name__ == "__main__":
+    if sys.argv[1] == "spawn":
+        mp.spawn(work, (3, sys.argv[2]), nprocs=3)
+    elif sys.argv[1] == "record":
+        record(launched)()
+    else:
+        launched()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_spawn_shows_the_exception(script, backend):
+    command = [sys.executable, script, "spawn", backend]
+    ended = processes.run(command, MASTER_ADDR="127.0.0.1", MASTER_PORT=processes.free_port())
+    assert ended.code == 1, ended.text
+    shown = ended.text[ended.text.index("ProcessRaisedException") :]
+    assert "Process 1 terminated with the following error" in shown, ended.text
+    assert "ValueError: no such image" in shown, ended.text
+
+
+@pytest.mark.parametrize("how", ["plain", "record"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_torchrun_finds_the_root_cause(script, backend, how):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
+    ended = processes.run([*command, "--master-port", str(processes.free_port()), script, how, backend])
+    assert ended.code == 1, ended.text
+    cause = ended.text[ended.text.index("Root Cause") :]
+    assert re.search(r"rank +: 1 ", cause), ended.text
+    assert ("ValueError: no such image" in cause) == (how == "record"), ended.text
+
+
+def test_lockstep_run_names_it(script):
+    program = processes.program("lockstep")
+    if program is None:
+        pytest.skip("the program lockstep is neither beside the library nor in PATH")
+    ended = processes.run([program, "run", "-n", "3", sys.executable, script, "plain", "lockstep"])
+    assert ended.code == 1, ended.text
+    assert re.search(r"rank 1 \(pid \d+\) exited with 1; ranks 0, 2 .*\[LS-RUN-FAILED\]", ended.text), ended.text
