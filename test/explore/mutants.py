@@ -253,6 +253,8 @@ def main():
     mutants = [m for m in mutants + find_calls(reasons) if options.only in m.name]
     if options.list:
         for mutant in mutants:
+            with open(os.path.join(ROOT, mutant.path), encoding="utf-8") as file:
+                mutant.apply(file.read())  # or it is said that its place is no longer there
             print(mutant.name + (f" (need not be found: {mutant.reason})" if mutant.reason else ""))
         return 0
     # Only if something has to be tried.
