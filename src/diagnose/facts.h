@@ -209,9 +209,10 @@ void diagnose_write_ellipsis(struct diagnose_writer *writer);
 /* ---- hints.c ---- */
 
 /* Lines on messages that nearly fit what is waited for, or lie in its way, and on receives that took what is missed;
- * nothing if there are none. */
-void diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
-			  const struct diagnose_verdict *verdict);
+ * nothing if there are none. Returns which. */
+enum { DIAGNOSE_HINT_NEARLY = 1, DIAGNOSE_HINT_TAKEN = 2, DIAGNOSE_HINT_IN_THE_WAY = 4 };
+unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
+			      const struct diagnose_verdict *verdict);
 
 /* ---- headline.c, headline_mismatch.c ---- */
 

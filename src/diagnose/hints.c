@@ -127,16 +127,19 @@ static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_job
 	return true;
 }
 
-static bool hint_receive(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-			 const struct diagnose_verdict *verdict, const struct trace_record *asked)
+static unsigned hint_receive(struct diagnose_writer *writer, const struct diagnose_job *job,
+			     int rank, const struct diagnose_verdict *verdict,
+			     const struct trace_record *asked)
 {
-	return hint_message(writer, job, rank, asked) ||
-	       (verdict->cause != DIAGNOSE_DIED && hint_taken(writer, job, rank, asked));
+	if (hint_message(writer, job, rank, asked))
+		return DIAGNOSE_HINT_NEARLY;
+	bool taken = verdict->cause != DIAGNOSE_DIED && hint_taken(writer, job, rank, asked);
+	return taken ? DIAGNOSE_HINT_TAKEN : 0;
 }
 
 /* A send that waits for room stands behind messages that nobody receives. */
-static bool hint_send(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-		      const struct trace_record *record)
+static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
+			  const struct trace_record *record)
 {
 	int to = record->peer;
 	for (int i = 0; i < job->message_count; i++) {
@@ -149,26 +152,30 @@ static bool hint_send(struct diagnose_writer *writer, const struct diagnose_job 
 			       "receives, the oldest is ",
 			       message->total, message->total == 1 ? "" : "s", rank, to);
 		write_message(writer, job, message);
-		return true;
+		return DIAGNOSE_HINT_IN_THE_WAY;
 	}
-	return false;
+	return 0;
 }
 
-void diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
-			  const struct diagnose_verdict *verdict)
+unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
+			      const struct diagnose_verdict *verdict)
 {
 	uint64_t ranks = verdict->culprits | verdict->waiting;
+	unsigned hints = 0;
 	int count = 0;
 	if (verdict->cause == DIAGNOSE_MISMATCH)
-		return;
+		return 0;
 	for (int r = 0; r < job->size && count < HINT_MAX; r++) {
 		if (!(ranks & diagnose_bit(r)))
 			continue;
 		const struct diagnose_record *part = diagnose_part_of(job, verdict, r).record;
 		if (!part || !diagnose_is_point(&part->record) || (part->record.state == TRACE_DONE))
 			continue;
-		count += part->record.kind == TRACE_SEND
-				 ? hint_send(writer, job, r, &part->record)
-				 : hint_receive(writer, job, r, verdict, &part->record);
+		unsigned hint = part->record.kind == TRACE_SEND
+					? hint_send(writer, job, r, &part->record)
+					: hint_receive(writer, job, r, verdict, &part->record);
+		count += hint != 0;
+		hints |= hint;
 	}
+	return hints;
 }

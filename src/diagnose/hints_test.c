@@ -195,6 +195,57 @@ static void advice_on_deadlocks(void **state)
 	check(to_itself(TRACE_SEND), "\nA rank that sends to itself must not block in the send");
 }
 
+/* Where a message nearly fits, is gone to another, or lies in the way, the order of the calls is right. */
+static void advice_on_messages_in_deadlocks(void **state)
+{
+	(void)state;
+	struct trace_record send = test_point(TRACE_SEND, 1, 7),
+			    receive = test_point(TRACE_RECV, 0, 7);
+	struct diagnose_job *job = two(test_point(TRACE_RECV, 1, 7), receive);
+	job->ranks[1].records[0].record.group = TEST_GROUP;
+	lies_there(job, 0, 8);
+	check(job, "\nLet each receive ask for what was sent: compare its group, source and tag");
+	job = test_job(2);
+	test_done(job, 1, test_point(TRACE_RECV, 0, 7), 3, "any.c:4")->record.wildcards =
+		TRACE_ANY_SOURCE;
+	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
+	test_wait(job, 0, 2);
+	test_call(job, 1, receive, 2, "b.c:2");
+	test_wait(job, 1, 1);
+	check(job, "\nLet each receive meet a send of its own");
+	job = two(send, test_point(TRACE_SEND, 0, 7));
+	lies_there(job, 0, 8);
+	check(job, "\nLet the rank that they are sent to receive the messages that are in the way.");
+}
+
+/* Of who is late: while it may still come, and once the time limit is over. */
+static void advice_on_who_is_late(void **state)
+{
+	(void)state;
+	static const enum diagnose_process processes[] = {DIAGNOSE_STOPPED, DIAGNOSE_SLEEPING};
+	static const char *const before[] = {"\nLet it go on with `kill -CONT 102`",
+					     "\nIf it is only slow, all is well"};
+	static const char *const after[] = {"\nFind out who stopped it",
+					    "\nIf the operation may take so long, raise"};
+	for (int i = 0; i < 2; i++) {
+		char report[DIAGNOSE_TEXT_BYTES];
+		struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+		job->ranks[2].process = processes[i];
+		check_says(job, before[i], true);
+		check_says(job, after[i], false);
+		struct diagnose_hint hint = {.status = LS_TIMED_OUT,
+					     .rank = 0,
+					     .peer = -1,
+					     .group = TEST_GROUP,
+					     .seq = 58};
+		struct diagnose_verdict verdict = test_judge(job, &hint);
+		diagnose_text(job, &verdict, report, sizeof(report));
+		if (!strstr(report, after[i]) || strstr(report, before[i]))
+			fail_msg("not '%s' in\n%s", after[i], report);
+		free(job);
+	}
+}
+
 /* What stays open has no number. */
 static void names_of_calls(void **state)
 {
@@ -231,6 +282,8 @@ int main(void)
 		cmocka_unit_test(what_another_receive_took),
 		cmocka_unit_test(advice_on_who_has_left),
 		cmocka_unit_test(advice_on_deadlocks),
+		cmocka_unit_test(advice_on_messages_in_deadlocks),
+		cmocka_unit_test(advice_on_who_is_late),
 		cmocka_unit_test(names_of_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,33 @@ static void write_time_limit(struct diagnose_writer *writer)
 			       "or the call's timeout_ms.");
 }
 
+static void write_stopped_advice(struct diagnose_writer *writer, const struct report *report)
+{
+	if (report->verdict->timed_out) {
+		diagnose_write(writer, "\nFind out who stopped it, such as a debugger or a batch "
+				       "system that suspends jobs. If it may be\nstopped for so "
+				       "long, raise LOCKSTEP_TIMEOUT_MS or the call's timeout_ms.");
+		return;
+	}
+	diagnose_write(writer, "\nLet it go on with `kill -CONT ");
+	write_pid(writer, report);
+	diagnose_write(writer, "`, or leave the debugger that holds it.");
+}
+
+static void write_elsewhere_advice(struct diagnose_writer *writer, const struct report *report)
+{
+	if (report->verdict->timed_out) {
+		write_time_limit(writer);
+		return;
+	}
+	diagnose_write(writer, "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
+			       "be raised. Else see what it\ndoes: `gdb -p ");
+	write_pid(writer, report);
+	diagnose_write(writer, "` or `py-spy dump --pid ");
+	write_pid(writer, report);
+	diagnose_write(writer, "`.");
+}
+
 /* Somebody has closed the group in which others still need it. */
 static void write_left_advice(struct diagnose_writer *writer, const struct report *report)
 {
@@ -256,7 +283,9 @@ static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 	return calls;
 }
 
-static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report)
+/* `hints`: what has been said of messages before. */
+static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report,
+				  unsigned hints)
 {
 	bool itself;
 	unsigned calls = calls_of_cycle(report->job, &itself);
@@ -269,6 +298,18 @@ static void write_deadlock_advice(struct diagnose_writer *writer, const struct r
 		diagnose_write(writer,
 			       "\nA rank that sends to itself must not block in the send: begin "
 			       "it with ls_isend, receive, and\nthen wait for it.");
+	else if (hints & DIAGNOSE_HINT_NEARLY)
+		diagnose_write(writer,
+			       "\nLet each receive ask for what was sent: compare its group, "
+			       "source and tag with those of the\nmessage that is not received.");
+	else if (hints & DIAGNOSE_HINT_TAKEN)
+		diagnose_write(writer,
+			       "\nLet each receive meet a send of its own: a receive of any "
+			       "source or any tag takes whatever\ncomes first, so name them, or "
+			       "send once for each receive.");
+	else if (hints & DIAGNOSE_HINT_IN_THE_WAY)
+		diagnose_write(writer, "\nLet the rank that they are sent to receive the messages "
+				       "that are in the way.");
 	else if (calls == CYCLE_COLLECTIVE)
 		diagnose_write(writer,
 			       "\nLet ranks that are in several of these groups make their calls "
@@ -282,7 +323,7 @@ static void write_deadlock_advice(struct diagnose_writer *writer, const struct r
 				       "instance let it send before it receives.");
 }
 
-static void write_advice(struct diagnose_writer *writer, const struct report *report)
+static void write_advice(struct diagnose_writer *writer, const struct report *report, unsigned hints)
 {
 	switch (report->verdict->cause) {
 	case DIAGNOSE_MISMATCH:
@@ -310,29 +351,13 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		write_left_advice(writer, report);
 		break;
 	case DIAGNOSE_DEADLOCK:
-		write_deadlock_advice(writer, report);
+		write_deadlock_advice(writer, report, hints);
 		break;
 	case DIAGNOSE_IS_STOPPED:
-		if (report->verdict->status == LS_TIMED_OUT) {
-			write_time_limit(writer);
-			break;
-		}
-		diagnose_write(writer, "\nLet it go on with `kill -CONT ");
-		write_pid(writer, report);
-		diagnose_write(writer, "`, or leave the debugger that holds it.");
+		write_stopped_advice(writer, report);
 		break;
 	case DIAGNOSE_ELSEWHERE:
-		if (report->verdict->status == LS_TIMED_OUT) {
-			write_time_limit(writer);
-			break;
-		}
-		diagnose_write(writer,
-			       "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
-			       "be raised. Else see what it\ndoes: `gdb -p ");
-		write_pid(writer, report);
-		diagnose_write(writer, "` or `py-spy dump --pid ");
-		write_pid(writer, report);
-		diagnose_write(writer, "`.");
+		write_elsewhere_advice(writer, report);
 		break;
 	case DIAGNOSE_TIMED_OUT:
 		write_time_limit(writer);
@@ -386,8 +411,8 @@ void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict
 		return;
 	add_ranks(&report);
 	diagnose_writer_init(&advice, text, sizeof(text));
-	diagnose_write_hints(&advice, job, verdict);
-	write_advice(&advice, &report);
+	unsigned hints = diagnose_write_hints(&advice, job, verdict);
+	write_advice(&advice, &report, hints);
 	if (writer.used + advice.used >= bytes)
 		return;
 	write_lines(&writer, &report, advice.used);
