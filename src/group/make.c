@@ -235,8 +235,11 @@ static void end_operations(ls_group *group)
 		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
 		group_tell_pending(group, pending, text, sizeof text);
 		snprintf(reason, sizeof reason, "it closed the group with %s under way", text);
+		bool sound = group_cause_status(group) == LS_OK;
 		ls_status status = ls_group_abort(group, reason);
-		(void)status; /* it has failed already, or it fails now */
+		(void)status; /* it has failed already, or it fails now, and maybe nobody is in a call */
+		if (sound)
+			trace_report_unreturned(&group->world->trace, group->id);
 	}
 	group_points_close(group);
 	group_progress_stop(group);

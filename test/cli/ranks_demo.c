@@ -50,18 +50,24 @@ static ls_status send_in_a_circle(ls_group *group)
 	return status;
 }
 
-/* All but `rank` give it something in a reduce, close the group and end; only then `rank` does. */
-static ls_status leave_out(ls_group *group, int rank, float *values)
+/* All but `rank` close the group and end; only then `rank` does. They have given it something in a reduce, or, with
+ * `pending`, it leaves a receive under way. */
+static ls_status leave_out(ls_group *group, int rank, float *values, bool pending)
 {
+	static int64_t never;
+	struct ls_op_options options = {.size = sizeof options, .tag = 9};
 	int64_t pid = getpid();
+	ls_op *op;
 	ls_status status = LS_OK;
 
 	if (ls_group_rank(group) != rank) {
 		status = ls_send(group, &pid, 1, LS_INT64, rank, NULL);
-		return status != LS_OK ? status
-				       : ls_reduce(group, values, values, 10, LS_FLOAT32, LS_SUM,
-						   rank, NULL);
+		return status != LS_OK || pending ? status
+						  : ls_reduce(group, values, values, 10, LS_FLOAT32,
+							      LS_SUM, rank, NULL);
 	}
+	if (pending)
+		status = ls_irecv(group, &never, 1, LS_INT64, rank, &options, &op);
 	for (int q = 0; status == LS_OK && q < ls_group_size(group); q++) {
 		if (q == rank)
 			continue;
@@ -123,8 +129,9 @@ static ls_status one_round(ls_group *group, const struct plan *plan, uint64_t ro
 	if (plan->fault && plan->round == round) {
 		if (strcmp(plan->fault, "circle") == 0)
 			return receive_in_a_circle(group);
-		if (strcmp(plan->fault, "missing") == 0)
-			return leave_out(group, plan->rank, values);
+		bool pending = strcmp(plan->fault, "pending") == 0;
+		if (pending || strcmp(plan->fault, "missing") == 0)
+			return leave_out(group, plan->rank, values, pending);
 		if (plan->rank == ls_group_rank(group) &&
 		    misbehave(group, plan->fault, values, &status))
 			return status;
