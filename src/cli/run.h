@@ -179,6 +179,7 @@ struct run_job {
 	bool killed;    /* by a second SIGINT */
 	int interrupts; /* SIGINTs so far */
 	int forwarded;  /* the last signal that asks to end and was passed on, 0: none */
+	bool hurried;   /* a signal that asks to end has come */
 	int signal_fd, signal_poll;
 	struct rendezvous_server *server;
 	bool met; /* all ranks have come to it */

@@ -56,14 +56,23 @@ static void enter(struct run_job *job, enum run_phase phase, uint64_t now_ns)
 		tell_all(job, SIGKILL, true);
 }
 
+static bool is_over(const struct run_job *job)
+{
+	return job->ended == job->started && cli_output_ended(&job->output) &&
+	       cli_output_written(&job->output);
+}
+
 static void pass_phases(struct run_job *job, uint64_t now_ns)
 {
-	if (job->phase == RUN_NORMAL && now_ns >= job->timeout_ns && job->ended < job->started) {
+	if (job->phase == RUN_NORMAL && now_ns >= job->timeout_ns && !is_over(job)) {
 		job->timed_out = true;
 		enter(job, RUN_TERM, now_ns);
 	}
-	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors. */
-	if (job->phase == RUN_NORMAL && job->ended == job->started && !cli_output_ended(&job->output))
+	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors; so does who is to read what they
+	 * have written, once somebody wants an end. */
+	bool waits = !cli_output_ended(&job->output) ||
+		     (job->hurried && !cli_output_written(&job->output));
+	if (job->phase == RUN_NORMAL && job->ended == job->started && waits)
 		enter(job, RUN_GRACE, now_ns);
 	if (now_ns < job->phase_end_ns)
 		return;
@@ -80,7 +89,11 @@ static void pass_phases(struct run_job *job, uint64_t now_ns)
 		/* Held by a process that has left the rank's group and is not ours to end. */
 		if (job->ended == job->started)
 			cli_output_close(&job->output);
-		job->phase_end_ns = CLOCK_NEVER;
+		/* Somebody wants an end, and nobody reads: again and again, as more may come. */
+		bool drops = job->timed_out || job->hurried;
+		if (drops)
+			cli_output_drop(&job->output);
+		job->phase_end_ns = drops ? now_ns + RUN_DRAIN_MS * UINT64_C(1000000) : CLOCK_NEVER;
 		break;
 	}
 }
@@ -123,6 +136,7 @@ static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
 	}
 	if (job->first < 0)
 		job->forwarded = number;
+	job->hurried = true;
 	cli_watch_freeze(job);
 	tell_all(job, number, is_for_groups(number));
 }
@@ -216,12 +230,6 @@ static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t 
 void cli_loop_kill(struct run_job *job)
 {
 	enter(job, RUN_KILL, clock_now_ns());
-}
-
-static bool is_over(const struct run_job *job)
-{
-	return job->ended == job->started && cli_output_ended(&job->output) &&
-	       cli_output_written(&job->output);
 }
 
 static void fill_poll(struct run_job *job, struct run_poll *set)

@@ -99,6 +99,30 @@ def test_reader_that_leaves():
         equal(job.end()[0], 128 + signal.SIGPIPE)
 
 
+def unread(*options):
+    """A launcher that cannot write all that its rank says, and its standard error, which nobody reads."""
+    reader, writer = os.pipe()
+    code = 'head -c 100000 /dev/zero | tr "\\0" x >&2; echo over'
+    command = [program(), 'run', '-n', '1', *options, 'sh', '-c', code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, text=True)
+    os.close(writer)
+    equal(process.stdout.readline(), '[0] over\n')
+    return process, reader
+
+
+def test_who_reads_nothing_holds_up_no_time_limit():
+    process, reader = unread('--timeout', '0.5')
+    equal(process.wait(60), 124)
+    os.close(reader)
+
+
+def test_who_reads_nothing_holds_up_no_signal():
+    process, reader = unread()
+    process.send_signal(signal.SIGTERM)
+    equal(process.wait(60), 0)
+    os.close(reader)
+
+
 def test_log_dir():
     with tempfile.TemporaryDirectory() as place:
         logs = os.path.join(place, 'new')
