@@ -351,6 +351,27 @@ static void *help(void *argument)
 	return NULL;
 }
 
+/* The first is taken back, which begins the next one, though rank 0 waits for something else from then on. */
+void in_series_turn_beside_a_barrier(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t value = 5, got = 0;
+	ls_op *next = NULL;
+	if (self->rank == 0) {
+		ls_op *first = start(group, held, LONG, 1, 1, true);
+		next = start(group, &value, 1, 1, 2, true);
+		OK(ls_cancel(first));
+		finish(first, LS_CANCELLED);
+	} else {
+		finish(start(group, &got, 1, 0, 2, false), LS_OK);
+		CHECK(got == value);
+	}
+	OK(ls_barrier(group, NULL));
+	if (next)
+		finish(next, LS_OK);
+	ls_group_close(group);
+}
+
 /* A send is taken back at the moment at which its turn comes: either it goes, or nobody ever sees it. */
 void in_series_taken_back_meanwhile(struct runner_rank *self)
 {

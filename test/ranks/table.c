@@ -162,6 +162,8 @@ const struct runner_test runner_tests[] = {
 	SETTING(unanswered_in_series, "fails", "P2P=serial", R(3), .ends = RUNNER_FAIL),
 	SETTING(in_series_by_turns, "one_at_a_time", "P2P=serial", R(2) | R(3) | R(4)),
 	SETTING(in_series_taken_back, "one_at_a_time", "P2P=serial", R(2)),
+	SETTING(in_series_turn_beside_a_barrier, "unlooked",
+		"P2P=serial LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", R(2), .limit_ms = 5000),
 	SETTING(in_series_taken_back_meanwhile, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_ended, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_cycle, "one_at_a_time", "P2P=serial", R(2) | R(3)),
