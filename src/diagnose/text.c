@@ -47,7 +47,9 @@ static const char *role_of(const struct report *report, int r, const struct diag
 	}
 	if (verdict->timed_out && r == verdict->witness)
 		return "timed out";
-	if (part->since_ns || (verdict->waiting & diagnose_bit(r)))
+	/* Who waited when it was found may have what it waited for by the time of the report. */
+	bool done = part->record && part->record->record.state == TRACE_DONE;
+	if (part->since_ns || (!done && (verdict->waiting & diagnose_bit(r))))
 		return "waiting";
 	if (report->job->ranks[r].left)
 		return "left";

@@ -228,6 +228,21 @@ static void whole_report(void **state)
 	free(job);
 }
 
+/* Between the look that found it and the report. */
+static void waits_no_more(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	job->ranks[1].thread_count = 0;
+	job->ranks[1].records[0].record.state = TRACE_DONE;
+	diagnose_text(job, &verdict, text, sizeof(text));
+	assert_non_null(strstr(text, "\n  rank 0: waiting, in all-reduce #58"));
+	assert_non_null(strstr(text, "\n  rank 1: outside, last was all-reduce #58"));
+	free(job);
+}
+
 /* Whatever the room: never beyond it, always a string, and each line whole or not there. */
 static void little_room(void **state)
 {
@@ -351,6 +366,7 @@ int main(void)
 		cmocka_unit_test(deadlocks),
 		cmocka_unit_test(with_hints),
 		cmocka_unit_test(whole_report),
+		cmocka_unit_test(waits_no_more),
 		cmocka_unit_test(little_room),
 		cmocka_unit_test(too_many_lines),
 		cmocka_unit_test(numbers),
