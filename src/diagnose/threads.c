@@ -121,14 +121,21 @@ static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struc
 	return state != WAIT_WORDS && state != WAIT_ANY_WORD;
 }
 
-/* Whether it may act: it runs or is about to. Of the main thread it must be known that it cannot. */
+/* Whether it runs, or goes on with whatever it was about by itself: also once it is no longer stopped or traced. */
+static bool may_run(const struct sleeper *sleeper)
+{
+	return sleeper->state != 'S' && sleeper->state != 'I' && sleeper->state != 'Z' &&
+	       sleeper->state != 'X';
+}
+
+/* Of the main thread it must be known that it cannot act. */
 static bool acts(const struct trace_view *trace, const struct sleeper *sleeper, bool is_main)
 {
 	if (is_main && sleeper->state != 'Z' && sleeper->state != 'X')
 		return sleeper->state != 'S' ||
 		       atomic_load_explicit(&trace->board->main_sleep, memory_order_acquire) !=
 			       sleeper->voluntary + 1;
-	return sleeper->state == 'R' || sleeper->state == 'D';
+	return may_run(sleeper);
 }
 
 /* The order in which the threads are listed does not matter. */
@@ -177,8 +184,7 @@ bool diagnose_newcomer_runs(const struct trace_view *trace)
 		if (tid <= 0 || tid == self || diagnose_is_on_board(trace, (uint32_t)tid) ||
 		    !is_of_rest(trace->board, (uint32_t)tid, NULL))
 			continue;
-		runs = look_at_thread(pid, tid, &sleeper) &&
-		       (sleeper.state == 'R' || sleeper.state == 'D');
+		runs = look_at_thread(pid, tid, &sleeper) && may_run(&sleeper);
 	}
 	if (tasks)
 		closedir(tasks);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "diagnose/collect_fixture.h"
@@ -90,6 +91,24 @@ static void *run(void *argument)
 	return NULL;
 }
 
+static int count_threads(void)
+{
+	int count = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	assert_non_null(tasks);
+	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+		count += entry->d_name[0] != '.';
+	closedir(tasks);
+	return count;
+}
+
+/* Who has been joined may still be listed, and run. */
+static void await_end(void)
+{
+	while (count_threads() > 2)
+		sched_yield();
+}
+
 static void *look_at_all(void *argument)
 {
 	struct looking *looking = argument;
@@ -124,6 +143,7 @@ static void *look_at_all(void *argument)
 	atomic_store(&board->main_sleep, 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
+	await_end();
 	assert_false(diagnose_look_threads(source).awake);
 	/* The main thread sleeps outside, until this one ends, as its own process can see. */
 	body.state = WAIT_OUTSIDE;
@@ -150,17 +170,6 @@ static void *look_at_all(void *argument)
 	return NULL;
 }
 
-static int count_threads(void)
-{
-	int count = 0;
-	DIR *tasks = opendir("/proc/self/task");
-	assert_non_null(tasks);
-	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;)
-		count += entry->d_name[0] != '.';
-	closedir(tasks);
-	return count;
-}
-
 static void threads_of_a_process(void **state)
 {
 	/* The thread sanitizer has one of its own that wakes by itself, so nothing can be said of the others. */
@@ -170,6 +179,39 @@ static void threads_of_a_process(void **state)
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, look_at_all, &looking), 0);
 	pthread_join(thread, NULL);
+}
+
+/* Of a process of its own, whose main thread waits: the other one would run, but for SIGSTOP. */
+static void who_is_stopped(void **state)
+{
+	struct world *world = *state;
+	struct wait_slot_body body = wait_for(0, 1);
+	if (count_threads() > 1)
+		skip();
+	struct looking *looking = mmap(NULL, sizeof *looking, PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(looking, MAP_FAILED);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		pthread_t thread;
+		if (pthread_create(&thread, NULL, run, looking) == 0)
+			pthread_join(thread, NULL);
+		_exit(0);
+	}
+	while (atomic_load(&looking->runs) != 1)
+		sched_yield();
+	body.tid = (uint32_t)child;
+	publish(world, 0, 0, &body);
+	world->traces[0].header->pid = child;
+	world->sources[0].pid = child;
+	assert_int_equal(kill(child, SIGSTOP), 0);
+	assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+	bool awake = diagnose_look_threads(&world->sources[0]).awake;
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_true(awake);
+	munmap(looking, sizeof *looking);
 }
 
 /* What is read of them makes the difference, if the ranks are processes. */
@@ -304,6 +346,7 @@ int main(void)
 		cmocka_unit_test(a_join),
 		cmocka_unit_test(semaphores),
 		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
+		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
 		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
 		cmocka_unit_test_setup_teardown(between_the_looks, open_world, close_world),
 	};
