@@ -150,8 +150,8 @@ uint64_t diagnose_main_sleep(void);
 uint64_t diagnose_rest_sleep(const struct trace_view *trace);
 /* Whether this thread of the rank is on its board, or is its watch. */
 bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid);
-/* Whether a thread of this process that is on no board, but for the calling one, runs: it may be about to make its first
- * call. */
+/* Whether a thread of this process that is on no board, but for the calling one, runs, or is stopped meanwhile, or cannot
+ * be seen now: it may be about to make its first call. */
 bool diagnose_newcomer_runs(const struct trace_view *trace);
 
 /* How the process of this descriptor ended, if its parent has fetched that and the kernel tells (Linux 6.15 and later):

@@ -3,6 +3,7 @@
  * about to. What /proc tells of them is read before and after a snapshot, as the wait slots are: who has slept all the
  * time between has done nothing. */
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +27,24 @@ static bool find_number(const char *text, const char *name, uint64_t *out)
 	return at != NULL;
 }
 
-/* False: it has ended, or must not be looked at. */
+/* Whether the last call on /proc failed for good: what it asked for has ended, or /proc is not there, or shows it to
+ * nobody like us. Where that is so it always was, and a proof goes without what it hides, or there would be none. Any
+ * other failure, such as for want of a descriptor, says nothing of who runs. */
+static bool has_nothing_to_see(void)
+{
+	return errno == ENOENT || errno == ESRCH || errno == EACCES || errno == EPERM;
+}
+
+/* False: it has ended, or cannot be looked at; errno tells. */
 static bool look_at_thread(int pid, int tid, struct sleeper *out)
 {
 	static const char name[] = "\nState:\t";
 	char path[64], text[FILE_BYTES];
 	snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
+	errno = 0;
 	if (diagnose_read_file(path, text, sizeof text, NULL) <= 0)
 		return false;
+	errno = EIO;
 	const char *state = strstr(text, name);
 	if (!state)
 		return false;
@@ -176,15 +187,16 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 bool diagnose_newcomer_runs(const struct trace_view *trace)
 {
 	int pid = getpid(), self = (int)trace_thread_id();
-	bool runs = false;
 	DIR *tasks = opendir("/proc/self/task");
+	bool runs = !tasks && !has_nothing_to_see();
 	for (const struct dirent *entry; tasks && !runs && (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
 		if (tid <= 0 || tid == self || diagnose_is_on_board(trace, (uint32_t)tid) ||
 		    !is_of_rest(trace->board, (uint32_t)tid, NULL))
 			continue;
-		runs = look_at_thread(pid, tid, &sleeper) && may_run(&sleeper);
+		runs = look_at_thread(pid, tid, &sleeper) ? may_run(&sleeper)
+							  : !has_nothing_to_see();
 	}
 	if (tasks)
 		closedir(tasks);
@@ -214,7 +226,8 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		    diagnose_has_proc(trace->header->pid_space);
 	DIR *tasks = same ? opendir(path) : NULL;
 	if (!tasks) {
-		look.awake = !diagnose_is_on_board(trace, (uint32_t)pid);
+		look.awake = (same && !has_nothing_to_see()) ||
+			     !diagnose_is_on_board(trace, (uint32_t)pid);
 		return look;
 	}
 	look.awake = false;

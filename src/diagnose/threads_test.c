@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -214,6 +215,41 @@ static void who_is_stopped(void **state)
 	munmap(looking, sizeof *looking);
 }
 
+/* ---- what cannot be seen ---- */
+
+static void limit_descriptors(rlim_t limit, struct rlimit *before)
+{
+	struct rlimit now;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+	if (before)
+		*before = now;
+	now.rlim_cur = limit;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+}
+
+/* All threads are on the board, and so none acts; but without a descriptor nobody knows. */
+static void no_descriptor_left(void **state)
+{
+	struct world *world = *state;
+	struct wait_slot_body body = wait_for(0, 1);
+	struct rlimit before;
+	if (count_threads() > 1)
+		skip();
+	body.tid = (uint32_t)getpid();
+	publish(world, 0, 0, &body);
+	assert_false(diagnose_look_threads(&world->sources[0]).awake);
+	assert_false(diagnose_newcomer_runs(&world->views[0]));
+	int lowest = dup(STDOUT_FILENO);
+	assert_true(lowest >= 0);
+	close(lowest);
+	limit_descriptors((rlim_t)lowest, &before);
+	bool awake = diagnose_look_threads(&world->sources[0]).awake;
+	bool runs = diagnose_newcomer_runs(&world->views[0]);
+	limit_descriptors(before.rlim_cur, NULL);
+	assert_true(awake);
+	assert_true(runs);
+}
+
 /* What is read of them makes the difference, if the ranks are processes. */
 static void a_ring_of_processes(void **state)
 {
@@ -347,6 +383,7 @@ int main(void)
 		cmocka_unit_test(semaphores),
 		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
 		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
+		cmocka_unit_test_setup_teardown(no_descriptor_left, open_world, close_world),
 		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
 		cmocka_unit_test_setup_teardown(between_the_looks, open_world, close_world),
 	};
