@@ -103,8 +103,18 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 	return (int64_t)(value - edge->value) >= 0;
 }
 
+/* Notes whom a word of others' operations needs. */
+static void note_others(struct diagnose_thread *thread, const struct wait_edge *edge, int r)
+{
+	bool mine = edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
+	if (edge->record != WAIT_RECORD_OTHERS || mine)
+		return;
+	thread->others |= diagnose_bit(edge->peer);
+	thread->others_unclear |= diagnose_bit(edge->peer) == 0;
+}
+
 /* One entry stands for all words of the same peer and operation with the same answer, and for those of others whoever
- * their peer is: more than the judge asks for is not lost. False: there is no room. */
+ * their peer is, as these have been noted: more than the judge asks for is not lost. False: there is no room. */
 static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
 {
 	struct wait_slot_body *wait = &thread->wait;
@@ -124,9 +134,10 @@ static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, b
 }
 
 /* A wait with more words than a slot has: all are looked at, and summed up. If they are not all shown it says nothing. */
-static void look_at_many(const struct diagnose_source *const *by_rank, int size,
-			 const struct trace_view *trace, struct diagnose_thread *thread)
+static void look_at_many(const struct diagnose_source *const *by_rank, int size, int r,
+			 struct diagnose_thread *thread)
 {
+	const struct trace_view *trace = by_rank[r]->trace;
 	struct wait_slot_body whole = thread->wait;
 	struct wait_edge edges[WAIT_EDGE_MAX];
 	int count;
@@ -134,24 +145,30 @@ static void look_at_many(const struct diagnose_source *const *by_rank, int size,
 	thread->wait.edge_count = 0;
 	thread->stable &= trace_shows_all(&whole);
 	for (int page = 0; (count = trace_read_words(trace, &whole, page, edges)) > 0; page++)
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
+			note_others(thread, &edges[i], r);
 			if (!keep(thread, &edges[i], word_is_satisfied(by_rank, size, &edges[i])))
 				thread->stable = false;
+		}
 }
 
-static void look_at_words(const struct diagnose_source *const *by_rank, int size,
-			  const struct trace_view *trace, struct diagnose_thread *thread)
+static void look_at_words(const struct diagnose_source *const *by_rank, int size, int r,
+			  struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
+	thread->others = 0;
+	thread->others_unclear = false;
 	if (wait->further > 0) {
-		look_at_many(by_rank, size, trace, thread);
+		look_at_many(by_rank, size, r, thread);
 		return;
 	}
 	thread->satisfied = 0;
-	for (uint32_t i = 0; i < wait->edge_count; i++)
+	for (uint32_t i = 0; i < wait->edge_count; i++) {
+		note_others(thread, &wait->edges[i], r);
 		if ((wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD) ||
 		    word_is_satisfied(by_rank, size, &wait->edges[i]))
 			thread->satisfied |= UINT64_C(1) << i;
+	}
 }
 
 /* Whether the thread's wait is about to end because its group does: it has failed, or somebody is explaining
@@ -338,22 +355,7 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 	return index;
 }
 
-/* ---- call sites ---- */
-
-static void add_sites(const struct trace_view *trace, struct diagnose_rank *rank)
-{
-	for (uint32_t i = 0; i < rank->record_count; i++) {
-		struct diagnose_record *record = &rank->records[i];
-		uint32_t j = 0; /* a loop calls from one place: each place is looked up once */
-		while (j < i && (rank->records[j].record.site != record->record.site ||
-				 rank->records[j].record.label != record->record.label))
-			j++;
-		if (j < i)
-			memcpy(record->site, rank->records[j].site, sizeof(record->site));
-		else
-			trace_site(trace, &record->record, record->site, sizeof(record->site));
-	}
-}
+/* ---- all of it ---- */
 
 static const struct diagnose_source *find_source(const struct diagnose_source *sources, int count,
 						 int rank)
@@ -363,17 +365,6 @@ static const struct diagnose_source *find_source(const struct diagnose_source *s
 			return &sources[i];
 	return NULL;
 }
-
-void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job)
-{
-	for (int r = 0; r < job->size; r++) {
-		const struct diagnose_source *source = find_source(sources, count, r);
-		if (source && source->trace)
-			add_sites(source->trace, &job->ranks[r]);
-	}
-}
-
-/* ---- all of it ---- */
 
 struct sources {
 	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
@@ -401,7 +392,7 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 	for (int r = 0; r < size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			struct diagnose_thread *thread = &job->ranks[r].threads[i];
-			look_at_words(sources->by_rank, size, traces[r], thread);
+			look_at_words(sources->by_rank, size, r, thread);
 			look_at_end(sources->by_rank, size, &job->ranks[r], thread);
 		}
 	for (int r = 0; r < size; r++)

@@ -198,6 +198,20 @@ static void more_words_than_a_slot_has(void **state)
 	collect(world, 0);
 	assert_int_equal(diagnose_thread_needs(world->job, thread),
 			 2); /* the others' is another one */
+	/* Whom those of others need is seen of all of them, also of the last one. */
+	assert_int_equal(thread->others, 1 << 2);
+	assert_false(thread->others_unclear);
+	publish_many(world, 1, 5);
+	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].peer = 2;
+	collect(world, 0);
+	assert_int_equal(thread->others, 1 << 1 | 1 << 2);
+	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].peer = -1; /* its own threads */
+	collect(world, 0);
+	assert_int_equal(thread->others, 1 << 1);
+	assert_false(thread->others_unclear);
+	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].owner = 1;
+	collect(world, 0);
+	assert_true(thread->others_unclear);
 	/* The very last one is there. */
 	publish_many(world, 1, 0);
 	collect(world, 0);

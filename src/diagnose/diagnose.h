@@ -53,6 +53,10 @@ struct diagnose_thread {
 	bool asleep; /* outside, and only a thread of its process that waits could wake it, or one like it */
 	uint32_t explainer; /* 1 + rank that was about to end the wait, by closing its group; 0: none */
 	uint64_t satisfied; /* bit i: edge i's condition held in between (or could not be evaluated) */
+	/* Of all words of others' operations, also of those that `wait` has no room for: the peers that have to make them true,
+	 * a word of which nobody else than this rank's threads has to being left out. */
+	uint64_t others;
+	bool others_unclear; /* of some of them it is not known who has to */
 };
 
 /* As struct trace_group. */
@@ -198,7 +202,7 @@ struct diagnose_hint {
 	int rank; /* who saw it; ranks are those of the world */
 	int peer; /* whom it saw, -1 */
 	uint32_t group;
-	uint64_t seq; /* operation */
+	uint64_t seq;    /* operation */
 	bool collective; /* seq is that of one; else it may also be that of a message */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */

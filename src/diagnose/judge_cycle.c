@@ -46,20 +46,12 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 
 /* Whether what such a thread waits for, for itself or for others, can only come from ranks that do nothing any more: words
  * of others may be those of a call whose callback wakes a thread that sleeps outside. */
-static bool is_cut_off(const struct diagnose_job *job, int r, const struct diagnose_thread *thread,
+static bool is_cut_off(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		       uint64_t stuck)
 {
-	const struct wait_slot_body *wait = &thread->wait;
 	uint64_t silent = stuck | diagnose_gone_from(job, TRACE_GROUP_WORLD);
-	for (uint32_t i = 0; i < wait->edge_count && wait->state == WAIT_ANY_WORD; i++) {
-		const struct wait_edge *edge = &wait->edges[i];
-		bool mine =
-			edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
-		if (edge->record == WAIT_RECORD_OTHERS && !mine &&
-		    !(silent & diagnose_bit(edge->peer)))
-			return false;
-	}
-	return true;
+	return thread->wait.state != WAIT_ANY_WORD ||
+	       (!thread->others_unclear && !(thread->others & ~silent));
 }
 
 /* Whether a thread is outside and asleep. */
@@ -83,7 +75,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 		if (thread->wait.state == WAIT_UNUSED ||
 		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
 			continue;
-		if (sleeper && !is_cut_off(job, r, thread, stuck))
+		if (sleeper && !is_cut_off(job, thread, stuck))
 			return false;
 		if (diagnose_is_agent(thread)) {
 			if (!thread->stable || thread->satisfied)

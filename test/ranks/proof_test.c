@@ -389,6 +389,55 @@ void who_sleeps_may_be_called_back(struct runner_rank *self)
 	wake_main_thread(self, true);
 }
 
+static void *wait_for_first(void *argument)
+{
+	OK(ls_wait(*(ls_op **)argument, 0));
+	return NULL;
+}
+
+/* So may one whose callback is behind more words than any table has: a thread waits for the first of many sends to rank
+ * 1, which receives none of them before the main thread has sent. */
+void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
+{
+	enum { SENDS = 50 }; /* of two words each */
+	struct ls_op_options first = {.size = sizeof first, .tag = 2},
+			     other = {.size = sizeof other, .tag = 3},
+			     last = {.size = sizeof last, .tag = 4};
+	int32_t value = 0, told;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		pthread_t thread;
+		sem_t wakes;
+		ls_op *op;
+		CHECK(sem_init(&wakes, 0, 0) == 0);
+		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &last, &op));
+		other.callback = wake;
+		other.callback_data = &wakes;
+		OK(ls_recv(group, &told, 1, LS_INT32, 2, &other));
+		ls_op **ops = begin_sends(group, 1, SENDS);
+		CHECK(pthread_create(&thread, NULL, wait_for_first, &ops[0]) == 0);
+		await_post(&wakes);
+		OK(ls_send(group, &value, 1, LS_INT32, 1, &first));
+		pthread_join(thread, NULL);
+		for (int i = 0; i < SENDS; i++)
+			OK(ls_wait(ops[i], 0));
+		OK(ls_wait(op, 0));
+		end_sends(ops, SENDS);
+		ls_op_free(op);
+		sem_destroy(&wakes);
+	} else if (self->rank == 1) {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, &first));
+		take_all(group, SENDS);
+		OK(ls_send(group, &value, 1, LS_INT32, 0, &last));
+	} else {
+		outlast_looks();
+		OK(ls_send(group, &value, 1, LS_INT32, 0, &other));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
 /* The only one left; the main thread is woken late, and sends to it. */
 void who_is_woken_sends_to_any(struct runner_rank *self)
 {

@@ -450,6 +450,7 @@ const struct runner_test runner_tests[] = {
 	TEST(who_joins_sends_nothing, R(2) | R(3), .processes_only = true),
 	TEST(who_sleeps_may_be_woken, R(2), .processes_only = true),
 	TEST(who_sleeps_may_be_called_back, R(3), .processes_only = true),
+	TEST(who_sleeps_may_be_called_back_behind_many, R(3), .processes_only = true),
 	TEST(who_is_woken_sends_to_any, R(2), .processes_only = true),
 	TEST(a_thread_that_runs_may_call, R(2), .processes_only = true),
 	TEST(timeout_of_a_receive_handle, R(2)),
