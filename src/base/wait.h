@@ -94,6 +94,8 @@ struct wait_board {
 	/* Not zero: some thread has called in and found no slot, so the board does not show all
 	 * threads and proves nothing about this rank. */
 	_Alignas(64) _Atomic uint32_t unpublished;
+	/* Those of them that are threads without a slot, which may come back from wherever they are. */
+	_Atomic uint32_t slotless;
 	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
 	 * to a wait whose epoch is the same afterwards. */
 	_Atomic uint64_t pages_taken;

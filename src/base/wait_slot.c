@@ -36,6 +36,19 @@ static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int key_error;
 
+/* At any time: slotless <= unpublished. */
+static void count_slotless(struct wait_board *board)
+{
+	atomic_fetch_add(&board->unpublished, 1);
+	atomic_fetch_add(&board->slotless, 1);
+}
+
+static void uncount_slotless(struct wait_board *board)
+{
+	atomic_fetch_sub(&board->slotless, 1);
+	atomic_fetch_sub(&board->unpublished, 1);
+}
+
 static void roster_drop(struct wait_roster *roster)
 {
 	lock_trace_acquire(&roster->lock);
@@ -137,7 +150,7 @@ static void leave(struct seat *seat, uint32_t tid)
 		if (board && seat->slot)
 			free_slot(board, seat->slot);
 		else if (board)
-			atomic_fetch_sub(&board->unpublished, 1);
+			uncount_slotless(board);
 		lock_trace_release(&roster->lock);
 		roster_drop(roster);
 	}
@@ -195,7 +208,7 @@ static struct seat *new_seat(struct wait_roster *roster, uint32_t tid)
 	roster->references++;
 	take_slot(seat);
 	if (!seat->slot)
-		atomic_fetch_add(&roster->board->unpublished, 1);
+		count_slotless(roster->board);
 	lock_trace_release(&roster->lock);
 	return seat;
 }
@@ -231,7 +244,7 @@ static struct seat *find_seat(const struct waiter *waiter)
 	struct seat *seat = roster ? sit(roster) : NULL;
 	/* Nobody takes this back: better no proof than a wrong one. */
 	if (!seat)
-		atomic_fetch_add(&waiter->board->unpublished, 1);
+		count_slotless(waiter->board);
 	return seat;
 }
 
@@ -301,7 +314,7 @@ void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
 		lock_trace_acquire(&seat->roster->lock);
 		take_slot(seat);
 		if (seat->slot)
-			atomic_fetch_sub(&seat->roster->board->unpublished, 1);
+			uncount_slotless(seat->roster->board);
 		lock_trace_release(&seat->roster->lock);
 	}
 	if (!seat->slot)

@@ -169,6 +169,7 @@ static void test_more_threads_than_slots(void **state)
 	call.deadline_ns = 1;
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	assert_int_equal(fixture.shared->board.unpublished, 2);
+	assert_int_equal(fixture.shared->board.slotless, 2);
 	visitor_end(&extra);
 	assert_int_equal(fixture.shared->board.unpublished, 1);
 	/* A slot that has become free is taken when the thread next sleeps. */
@@ -177,6 +178,7 @@ static void test_more_threads_than_slots(void **state)
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX);
 	assert_int_equal(fixture.shared->board.unpublished, 0);
+	assert_int_equal(fixture.shared->board.slotless, 0);
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		if (i != 5)
 			visitor_end(&visitors[i]);

@@ -118,13 +118,11 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 	const struct wait_board *board = world->trace.board;
 	const struct trace_view *view = &world->views[world->rank];
 	enum company company = NOBODY;
-	int count = 0;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot_body wait;
 		uint32_t epoch;
 		if (!atomic_load_explicit(&board->slots[i].taken, memory_order_acquire))
 			continue;
-		count++;
 		if (!trace_read_slot(view, i, &wait, &epoch))
 			return FREE; /* it is just being written */
 		if (wait.tid == tid || wait.state == WAIT_UNUSED)
@@ -142,8 +140,8 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 		if (company != BLOCKED_ON_US)
 			company = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
-	/* Threads that have found no slot. */
-	if (count == WAIT_SLOT_MAX && atomic_load(&board->unpublished))
+	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the epochs. */
+	if (atomic_load(&board->slotless))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : company;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A receive or probe of any source when all other ranks have left: it ends, unless another thread of the rank that has
  * called Lockstep, or runs, may still send to it. */
+#include <semaphore.h>
 #include <time.h>
 
+#include "base/wait.h"
 #include "message_ways.h"
 #include "tests.h"
 
@@ -147,4 +149,81 @@ void lone_receive_and_no_more_threads(struct runner_rank *self)
 void lone_receive_is_alone(struct runner_rank *self)
 {
 	receive_alone(self, NULL, LS_PEER_LEFT, LS_OK);
+}
+
+/* ---- more threads than slots ---- */
+
+struct crowd {
+	ls_group *group;
+	sem_t here, go; /* each of those that fill the board is there; it may end */
+};
+
+static void probe(ls_group *group)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = 99};
+	struct ls_message found = {.size = sizeof found};
+	GIVES(LS_PENDING, ls_iprobe(group, 0, &options, &found));
+}
+
+static void await_post(sem_t *semaphore)
+{
+	while (sem_wait(semaphore) != 0)
+		;
+}
+
+static void *fill_slot(void *argument)
+{
+	struct crowd *crowd = argument;
+	probe(crowd->group);
+	sem_post(&crowd->here);
+	await_post(&crowd->go);
+	return NULL;
+}
+
+/* Sleeps, and then sends. */
+static void *send_without_a_slot(void *argument)
+{
+	struct crowd *crowd = argument;
+	struct timespec end;
+	sem_t never;
+	int32_t value = 7;
+	probe(crowd->group);
+	sem_post(&crowd->here);
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 1 + LONELY_MS / 1000;
+	CHECK(sem_init(&never, 0, 0) == 0);
+	CHECK(sem_timedwait(&never, &end) != 0);
+	sem_destroy(&never);
+	OK(ls_send(crowd->group, &value, 1, LS_INT32, 0, NULL));
+	return NULL;
+}
+
+/* It made its first call when all slots were taken, and has none although they are free by now. */
+void lone_receive_of_one_without_a_slot(struct runner_rank *self)
+{
+	enum { OTHERS = WAIT_SLOT_MAX - 1 };
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		struct crowd crowd = {.group = group};
+		pthread_t threads[OTHERS], last;
+		int32_t value = 0;
+		CHECK(sem_init(&crowd.here, 0, 0) == 0 && sem_init(&crowd.go, 0, 0) == 0);
+		for (int i = 0; i < OTHERS; i++) {
+			CHECK(pthread_create(&threads[i], NULL, fill_slot, &crowd) == 0);
+			await_post(&crowd.here);
+		}
+		CHECK(pthread_create(&last, NULL, send_without_a_slot, &crowd) == 0);
+		await_post(&crowd.here);
+		for (int i = 0; i < OTHERS; i++)
+			sem_post(&crowd.go);
+		for (int i = 0; i < OTHERS; i++)
+			pthread_join(threads[i], NULL);
+		OK(ls_recv(group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL));
+		CHECK(value == 7);
+		pthread_join(last, NULL);
+		sem_destroy(&crowd.here);
+		sem_destroy(&crowd.go);
+	}
+	ls_group_close(group);
 }

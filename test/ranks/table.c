@@ -439,6 +439,7 @@ const struct runner_test runner_tests[] = {
 	TEST(lone_receive_of_a_newcomer, R(2) | R(3)),
 	TEST(lone_receive_blocks_both, R(2)),
 	TEST(lone_receive_and_no_more_threads, R(2)),
+	TEST(lone_receive_of_one_without_a_slot, R(2)),
 	TEST(lone_receive_is_alone, R(2) | R(3)),
 	TEST(deadlock_behind_many_sends, R(2) | R(3)),
 	TEST(any_of_many_goes_on, R(3)),

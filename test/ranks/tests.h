@@ -162,6 +162,6 @@ runner_function deadlock_behind_many_sends, any_of_many_goes_on, deadlock_beside
 	who_is_woken_sends_to_any, a_thread_that_runs_may_call;
 /* lone_test.c */
 runner_function lone_receive_of_a_thread, lone_receive_of_a_newcomer, lone_receive_blocks_both,
-	lone_receive_and_no_more_threads, lone_receive_is_alone;
+	lone_receive_and_no_more_threads, lone_receive_is_alone, lone_receive_of_one_without_a_slot;
 
 #endif
