@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum { FILE_BYTES = 4096, LINE_BYTES = 512 };
 struct sleeper {
 	char state; /* as in /proc/PID/stat */
 	uint64_t voluntary, involuntary;
+	bool handles; /* see may_handle */
 };
 
 static bool find_number(const char *text, const char *name, uint64_t *out)
@@ -25,6 +27,35 @@ static bool find_number(const char *text, const char *name, uint64_t *out)
 	if (at)
 		*out = strtoull(at + strlen(name), NULL, 10);
 	return at != NULL;
+}
+
+/* Of the signals 1 to 64: those whose handlers nobody waits for. The thread itself causes the synchronous ones, two are
+ * the C library's own, and many a program catches SIGINT and SIGCHLD whatever it does, as Python and its loaders do. */
+static uint64_t unawaited_signals(void)
+{
+	static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL, SIGABRT, SIGTRAP,
+				      SIGSYS,  SIGINT, SIGCHLD, 32,     33};
+	uint64_t set = 0;
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		set |= UINT64_C(1) << (numbers[i] - 1);
+	return set;
+}
+
+static bool find_set(const char *text, const char *name, uint64_t *out)
+{
+	const char *at = strstr(text, name);
+	if (at)
+		*out = strtoull(at + strlen(name), NULL, 16);
+	return at != NULL;
+}
+
+/* Whether a signal may make this thread run a handler, which may wake any of the process; also if that is not known. */
+static bool may_handle(const char *status)
+{
+	uint64_t caught, blocked;
+	return !find_set(status, "\nSigBlk:\t", &blocked) ||
+	       !find_set(status, "\nSigCgt:\t", &caught) ||
+	       (caught & ~blocked & ~unawaited_signals()) != 0;
 }
 
 /* Whether the last call on /proc failed for good: what it asked for has ended, or /proc is not there, or shows it to
@@ -49,6 +80,7 @@ static bool look_at_thread(int pid, int tid, struct sleeper *out)
 	if (!state)
 		return false;
 	out->state = state[strlen(name)];
+	out->handles = may_handle(text);
 	return find_number(text, "\nvoluntary_ctxt_switches:", &out->voluntary) &&
 	       find_number(text, "\nnonvoluntary_ctxt_switches:", &out->involuntary);
 }
@@ -86,9 +118,9 @@ static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 	char path[64], text[LINE_BYTES];
 	struct sleeper before;
 	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
-	return look_at_thread(pid, tid, &before) && before.state == 'S' &&
+	return look_at_thread(pid, tid, &before) && before.state == 'S' && !before.handles &&
 	       diagnose_read_file(path, text, sizeof text, NULL) > 0 && is_endless(text) &&
-	       look_at_thread(pid, tid, out) && out->state == 'S' &&
+	       look_at_thread(pid, tid, out) && out->state == 'S' && !out->handles &&
 	       out->voluntary == before.voluntary;
 }
 

@@ -76,6 +76,36 @@ static void semaphores(void **state)
 	munmap(shared, sizeof *shared);
 }
 
+static void handle(int number)
+{
+	(void)number;
+}
+
+static void *look_once(void *sleep)
+{
+	while (!main_thread_is('S'))
+		sched_yield();
+	*(uint64_t *)sleep = diagnose_main_sleep();
+	return NULL;
+}
+
+/* What a signal's handler may wake does not sleep for other threads alone. */
+static void handlers(void **state)
+{
+	(void)state;
+	struct sigaction action = {.sa_handler = handle}, before;
+	uint64_t sleep = 0;
+	pthread_t thread;
+	assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+	assert_int_equal(pthread_create(&thread, NULL, look_once, &sleep), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(sleep, 0);
+	assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+	assert_int_equal(sigaction(SIGINT, &action, &before), 0);
+	a_join(state);
+	assert_int_equal(sigaction(SIGINT, &before, NULL), 0);
+}
+
 /* ---- all threads of a process ---- */
 
 struct looking {
@@ -381,6 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_join),
 		cmocka_unit_test(semaphores),
+		cmocka_unit_test(handlers),
 		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
 		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
 		cmocka_unit_test_setup_teardown(no_descriptor_left, open_world, close_world),

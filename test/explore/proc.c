@@ -78,7 +78,7 @@ static int open_status(const struct thread *thread)
 {
 	char text[256];
 	snprintf(text, sizeof text,
-		 "Name:\trank\nState:\t%c (played)\nvoluntary_ctxt_switches:\t%llu\n"
+		 "Name:\trank\nState:\t%c (played)\nSigBlk:\t0\nSigCgt:\t0\nvoluntary_ctxt_switches:\t%llu\n"
 		 "nonvoluntary_ctxt_switches:\t0\n",
 		 state_of(thread), (unsigned long long)thread->sleeps);
 	return open_text(text);
