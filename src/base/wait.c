@@ -41,11 +41,12 @@ bool wait_satisfied(const struct wait_call *call)
 }
 
 /* LS_OK while the peer is there. `dead` is read first: who left and then ended has left. */
-static ls_status peer_state(const struct waiter *waiter, int peer)
+static ls_status peer_state(const struct waiter *waiter, const struct wait_word *word)
 {
+	int peer = word->edge.peer;
 	if (peer < 0 || peer >= waiter->peer_count)
 		return LS_OK;
-	const struct wait_peer *state = &waiter->peers[peer];
+	const struct wait_peer *state = &(word->peers ? word->peers : waiter->peers)[peer];
 	bool dead = wait_peer_is_dead(state);
 	bool left = wait_peer_has_left(state);
 	return left ? LS_PEER_LEFT : dead ? LS_PEER_DIED : LS_OK;
@@ -61,7 +62,7 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 		if ((int64_t)(now - word->edge.value) >= 0 ||
 		    word->edge.record == WAIT_RECORD_OTHERS)
 			continue;
-		ls_status state = peer_state(waiter, word->edge.peer);
+		ls_status state = peer_state(waiter, word);
 		if (call->any && state == LS_OK)
 			return LS_OK;
 		if (state == LS_PEER_DIED && worst != LS_PEER_DIED) {

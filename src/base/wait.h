@@ -132,6 +132,9 @@ struct wait_peer {
 /* One awaited word: where this process sees it, and how others find it. */
 struct wait_word {
 	const _Atomic uint64_t *word;
+	/* Of the group that the word is of, as a wait may be for words of several: by world rank, as many as the waiter
+	 * has. NULL: those of the waiter. */
+	const struct wait_peer *peers;
 	struct wait_edge edge;
 };
 

@@ -122,13 +122,32 @@ static bool has_own(const struct wait_word *words, int count)
 	return false;
 }
 
-/* Nothing of what is waited for can come from them any more; with `self` it may come from this rank's other
- * threads. */
-static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
+/* Of a wait that shows an operation of this group: a diagnosis takes who has left it for somebody who does nothing any
+ * more, but in another group he may. */
+static bool misleads(const ls_group *group, const struct wait_word *words, int count)
 {
+	for (int i = 0; i < count; i++) {
+		const struct wait_word *word = &words[i];
+		if (word->peers != group->peers && word->edge.peer >= 0 &&
+		    word->edge.record != WAIT_RECORD_OTHERS &&
+		    group_rank_of(group, word->edge.peer) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* Nothing of what is waited for in the group can come from its members that are gone any more; with `self` it may come
+ * from this rank's other threads. */
+static void leave_out(ls_group *group, bool self, struct wait_word *words, int count)
+{
+	uint64_t gone = group_gone_members(group);
+	if (!gone)
+		return;
 	const _Atomic uint64_t *mine = self ? engine_point_self_word(&group->engine) : NULL;
 	for (int i = 0; i < count; i++) {
 		struct wait_edge *edge = &words[i].edge;
+		if (words[i].peers != group->peers)
+			continue;
 		int q = edge->peer < 0 ? -1 : group_rank_of(group, edge->peer);
 		if (words[i].word == mine)
 			edge->record = 0;
@@ -142,9 +161,17 @@ static bool is_gone(ls_status status)
 	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
 }
 
+/* Without those that are gone from its own group, which may be another than that of others. */
+static enum engine_need need_of_one(const struct ls_op *op, int *peer)
+{
+	uint64_t gone = group_op_is_point(op) ? group_gone_members(op->group) : 0;
+	*peer = -1;
+	return gone ? group_gone_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
+}
+
 /* What the first of them to be over needs, and which one that is. */
 static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
-				uint64_t gone, const struct ls_op **which, int *peer)
+				const struct ls_op **which, int *peer)
 {
 	enum engine_need least = ENGINE_NEEDS_GONE;
 	*which = NULL;
@@ -154,8 +181,7 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 			continue;
 		int whom;
 		const struct ls_op *face = group_points_stand_in(ops[i], head);
-		enum engine_need need = group_op_is_point(face) ? group_gone_need(face, gone, &whom)
-								: ENGINE_NEEDS_NOBODY;
+		enum engine_need need = need_of_one(face, &whom);
 		if (*which && need >= least)
 			continue;
 		*which = face;
@@ -165,17 +191,19 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 	return least;
 }
 
-/* The operations are not over. True: without those that are gone they never will be, and the group has failed. */
-static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head, uint64_t gone,
+/* The operations are not over. True: without those that are gone they never will be, and a group has failed. */
+static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 			 struct group_lone *lone)
 {
 	const struct ls_op *which;
 	int peer;
-	enum engine_need need = need_of(ops, count, head, gone, &which, &peer);
-	if (need == ENGINE_NEEDS_NOBODY)
+	enum engine_need need = need_of(ops, count, head, &which, &peer);
+	if (need == ENGINE_NEEDS_NOBODY) {
 		lone->slice_ns = 0;
-	if (need == ENGINE_NEEDS_NOBODY ||
-	    (need == ENGINE_NEEDS_SELF && group_lone_goes_on(which, gone, lone)))
+		return false;
+	}
+	uint64_t gone = group_gone_members(which->group);
+	if (need == ENGINE_NEEDS_SELF && group_lone_goes_on(which, gone, lone))
 		return false;
 	ls_status status = group_gone_fail(which, gone, peer);
 	(void)status; /* the next sweep ends everything of the group with it */
@@ -204,7 +232,7 @@ static ls_status wait_driving(struct group_world *world, struct group_drive *dri
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
 		show(group_points_stand_in(first, drive->head), first, pause, drive->words, count);
-	shown.partial = drive->partial;
+	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
 	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
 	atomic_fetch_sub(&points->resting, 1);
@@ -217,13 +245,18 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 			  const struct group_pause *pause, struct group_lone *lone,
 			  ls_status *waited)
 {
-	ls_group *group =
-		group_points_stand_in(first_of(drive->ops, drive->count), drive->head)->group;
-	uint64_t gone = is_gone(*waited) ? group_gone_look(group) : group_gone_members(group);
+	/* All of them are of one group, and what stands for those that wait for their turn may be of another. */
+	ls_group *group = first_of(drive->ops, drive->count)->group;
+	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
 	int peer;
+	if (is_gone(*waited)) {
+		group_gone_look(group);
+		if (other)
+			group_gone_look(other);
+	}
 	*waited = LS_OK;
-	if (gone && fail_without(drive->ops, drive->count, drive->head, gone, lone))
+	if (fail_without(drive->ops, drive->count, drive->head, lone))
 		return LS_OK;
 	drive->partial = drive->word_count > drive->word_max;
 	if (drive->partial) {
@@ -232,8 +265,9 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
 		drive->word_count = drive->word_max;
 	}
-	if (gone)
-		leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
+	leave_out(group, lone->slice_ns != 0, drive->words, drive->word_count);
+	if (other)
+		leave_out(other, false, drive->words, drive->word_count);
 	*waited = wait_driving(world, drive, pause, group_lone_until(lone, soon), &peer);
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
@@ -277,8 +311,10 @@ static int own_words(ls_group *group, const struct engine_op *const *own, int ow
 	if (own_count > 0)
 		call.count =
 			engine_point_words(&group->engine, own, own_count, words, GROUP_OWN_WORDS);
-	/* More there cannot be. */
-	return wait_satisfied(&call) || call.count > GROUP_OWN_WORDS ? 0 : call.count;
+	if (wait_satisfied(&call) || call.count > GROUP_OWN_WORDS) /* more there cannot be */
+		return 0;
+	group_words_of(group, words, call.count);
+	return call.count;
 }
 
 /* Of several groups: the head's may be another than that of the operations. It is there as long as the head is in
@@ -292,12 +328,8 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 	if (begun) {
 		const struct engine_op *own = &head->engine;
 		ls_group *group = head->group;
-		uint64_t gone = group_gone_members(group);
-		int peer;
 		*shown = show(head, first, pause, shown->words,
 			      own_words(group, &own, 1, shown->words));
-		if (gone && group_gone_need(head, gone, &peer) == ENGINE_NEEDS_SELF)
-			leave_out(group, gone, true, shown->words, shown->count);
 		atomic_fetch_add(&group->holders, 1);
 	}
 	lock_group_release(&points->lock);
@@ -311,21 +343,19 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 	const struct engine_op *own[GROUP_ANY_MAX];
 	struct group_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
-	uint64_t gone = group_gone_members(group);
 	shown->count = own_words(group, own, group_drive_own(&drive, group, own), shown->words);
 	/* What others of them wait for is not among these. */
 	for (int i = 0; i < count; i++)
 		shown->partial |= ops[i] && group_points_waits_turn(ops[i]);
-	if (gone)
-		leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
+	leave_out(group, lone->slice_ns != 0, shown->words, shown->count);
 }
 
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
-static void judge_resting(ls_op *const *ops, int count, uint64_t gone, struct group_lone *lone)
+static void judge_resting(ls_op *const *ops, int count, struct group_lone *lone)
 {
 	if (group_points_waits_turn(first_of(ops, count)) || is_any_over(ops, count))
 		return;
-	bool failed = fail_without(ops, count, NULL, gone, lone);
+	bool failed = fail_without(ops, count, NULL, lone);
 	(void)failed; /* the next wait ends with that, and then who drives is called */
 }
 
@@ -354,10 +384,8 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	struct wait_word words[GROUP_OWN_WORDS + GROUP_EXTRA_WORDS];
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
-	uint64_t gone = group_gone_members(first->group);
 	int peer;
-	if (gone) /* no wait would tell of who is left out of it */
-		judge_resting(ops, count, gone, lone);
+	judge_resting(ops, count, lone); /* no wait would tell of who is left out of it */
 	bool waits_turn = group_points_waits_turn(first);
 	bool has_head = waits_turn && look_at_head(&world->points, first, pause, &shown);
 	if (!waits_turn)
@@ -382,8 +410,10 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	if (has_head)
 		group_release(shown.group);
 	/* Who drives looks for what he waits for himself, and his group may be another. */
-	if (is_gone(status) || lone->slice_ns)
-		judge_resting(ops, count, group_gone_look(first->group), lone);
+	if (is_gone(status) || lone->slice_ns) {
+		group_gone_look(first->group);
+		judge_resting(ops, count, lone);
+	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		group_points_call_driver(world);
 	if (failed)

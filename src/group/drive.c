@@ -30,6 +30,12 @@ bool group_words_grow(struct group_words *words, int count)
 	return true;
 }
 
+void group_words_of(const ls_group *group, struct wait_word *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		words[i].peers = group->peers;
+}
+
 /* What a batch waits for is any part of it that is not over, as it waits for all. */
 const struct ls_op *group_points_face(const struct ls_op *op)
 {
@@ -125,6 +131,7 @@ static void sweep_group(struct group_drive *drive, ls_group *group)
 	drive->more |=
 		engine_point_progress(&group->engine, own, count,
 				      room ? drive->words + drive->word_count : NULL, room, &words);
+	group_words_of(group, drive->words + drive->word_count, words < room ? words : room);
 	drive->word_count += words;
 	group_points_collect(group);
 	drive->more |= is_outdated(drive, group, own, count);

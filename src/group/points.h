@@ -109,6 +109,8 @@ void group_words_init(struct group_words *words);
 void group_words_fini(struct group_words *words);
 /* Makes room for so many; what was there is lost. False without memory: then all is as before. */
 bool group_words_grow(struct group_words *words, int count);
+/* They are words of this group: its members are whom they wait for. */
+void group_words_of(const ls_group *group, struct wait_word *words, int count);
 
 /* What the one who drives waits for, and whom. */
 struct group_drive {

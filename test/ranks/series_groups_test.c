@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Under LOCKSTEP_P2P=serial: sends that wait for their turn behind one of another group, whose members are others, or other
+ * ones of whom are gone. */
+#include "tests.h"
+#include "values.h"
+
+enum { LONG = 100000 };
+static int32_t held[LONG]; /* by all that send it, and never changed */
+
+static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag, bool sends)
+{
+	struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	ls_op *op;
+	if (sends)
+		OK(ls_isend(group, buffer, count, LS_INT32, peer, &options, &op));
+	else
+		OK(ls_irecv(group, buffer, count, LS_INT32, peer, &options, &op));
+	return op;
+}
+
+static void finish(ls_op *op, ls_status status)
+{
+	GIVES(status, ls_wait(op, 0));
+	ls_op_free(op);
+}
+
+/* Rank 0 waits for a send that waits for its turn behind one in another group, and for a receive. The two groups number
+ * their members differently. */
+static ls_op *begin_behind(ls_group *before, ls_group *group, int32_t *value, ls_op **ops)
+{
+	int sender = 1, receiver = 2;
+	CHECK(ls_group_rank(group) == 0 && ls_group_rank(before) == 0);
+	ls_op *first = start(before, held, LONG, ls_group_size(before) - 1, 1, true);
+	ops[0] = start(group, held, LONG, receiver, 1, true);
+	ops[1] = start(group, value, 1, sender, 2, false);
+	return first;
+}
+
+static void receive_behind(ls_group *before, ls_group *group)
+{
+	int32_t *into = values_alloc(group, LONG * 4, true);
+	finish(start(before, into, LONG, 0, 1, false), LS_OK);
+	finish(start(group, into, LONG, 0, 1, false), LS_OK);
+	values_free(group, into, true);
+}
+
+/* Who is to send has left the group; its number is that of the receiver in the other one, who comes late. */
+void in_series_any_behind_another_group(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group, *before = NULL;
+	int32_t value = 0, which;
+	OK(ls_group_split(world, 0, 0, &group));
+	GIVES(self->rank == 1 ? LS_NOT_MEMBER : LS_OK,
+	      ls_group_split(world, self->rank == 1 ? -1 : 0, 0, &before));
+	runner_ready(self, group);
+	if (self->rank == 1)
+		ls_group_close(group);
+	runner_meet(self);
+	if (self->rank == 0) {
+		ls_op *ops[2], *first = begin_behind(before, group, &value, ops);
+		/* Both orders: of which it is looked at first. */
+		ls_op *turned[2] = {ops[1], ops[0]};
+		ls_status status = ls_wait_any(turned, 2, 200, &which);
+		CHECK_THAT(status == LS_PENDING, "%s", ls_status_name(status));
+		GIVES(LS_PENDING, ls_wait_any(ops, 2, 200, &which));
+		finish(start(world, &value, 1, 2, 3, false), LS_OK);
+		OK(ls_wait_any(turned, 2, 0, &which));
+		CHECK(which == 1);
+		OK(ls_cancel(ops[1]));
+		finish(ops[1], LS_CANCELLED);
+		ls_op_free(ops[0]);
+		finish(first, LS_OK);
+	} else if (self->rank == 2) {
+		struct ls_op_options late = {.size = sizeof late, .tag = 3};
+		ls_op *never = start(world, &value, 1, 1, 4, false);
+		GIVES(LS_PENDING, ls_wait(never, 500));
+		OK(ls_cancel(never));
+		finish(never, LS_CANCELLED);
+		value = 1;
+		OK(ls_send(world, &value, 1, LS_INT32, 0, &late));
+		receive_behind(before, group);
+	}
+	if (self->rank != 1)
+		ls_group_close(group);
+	ls_group_close(before);
+	runner_meet(self);
+	ls_group_close(world);
+}
+
+/* With LOOK_MS=10. Who is to send has left the other group alone, and is all that the two others wait for. */
+void in_series_any_of_one_that_left_another(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group, *before;
+	struct ls_op_options late = {.size = sizeof late, .tag = 2};
+	int32_t value = 0, which;
+	OK(ls_group_split(world, 0, 0, &group));
+	OK(ls_group_split(world, 0, 0, &before));
+	runner_ready(self, before);
+	if (self->rank == 1) {
+		ls_group_close(before);
+		before = NULL;
+	}
+	runner_meet(self);
+	if (self->rank == 0) {
+		ls_op *ops[2], *first = begin_behind(before, group, &value, ops);
+		OK(ls_wait_any(ops, 2, 0, &which));
+		CHECK(which == 1 && value == 5);
+		ls_op_free(ops[1]);
+		value = 6;
+		OK(ls_barrier(world, NULL));
+		finish(first, LS_OK);
+		finish(ops[0], LS_OK);
+	} else {
+		ls_op *never = start(world, &value, 1, 3 - self->rank, 4, false);
+		if (self->rank == 1) {
+			GIVES(LS_PENDING, ls_wait(never, 500));
+			value = 5;
+			OK(ls_send(group, &value, 1, LS_INT32, 0, &late));
+		}
+		OK(ls_cancel(never));
+		finish(never, LS_CANCELLED);
+		OK(ls_barrier(world, NULL));
+		if (self->rank == 2)
+			receive_behind(before, group);
+	}
+	runner_meet(self);
+	ls_group_close(before);
+	ls_group_close(group);
+	ls_group_close(world);
+}
