@@ -162,11 +162,34 @@ static bool is_gone(ls_status status)
 }
 
 /* Without those that are gone from its own group, which may be another than that of others. */
-static enum engine_need need_of_one(const struct ls_op *op, int *peer)
+static enum engine_need need_alone(const struct ls_op *op, int *peer)
 {
 	uint64_t gone = group_op_is_point(op) ? group_gone_members(op->group) : 0;
 	*peer = -1;
 	return gone ? group_gone_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
+}
+
+/* Who waits for a part of a batch waits for all of them. *which: the part that needs most. */
+static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
+{
+	const struct ls_op *batch = op->is_batch ? op : op->batch;
+	enum engine_need most = ENGINE_NEEDS_NOBODY;
+	*which = op;
+	*peer = -1;
+	if (!group_gone_members(op->group))
+		return most;
+	for (const struct ls_op *part = batch ? batch->next_part : op; part;
+	     part = batch ? part->next_part : NULL) {
+		int whom;
+		enum engine_need need =
+			group_op_is_over(part) ? ENGINE_NEEDS_NOBODY : need_alone(part, &whom);
+		if (need <= most)
+			continue;
+		*which = part;
+		*peer = whom;
+		most = need;
+	}
+	return most;
 }
 
 /* What the first of them to be over needs, and which one that is. */
@@ -179,12 +202,17 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
 			continue;
+		const struct ls_op *one;
 		int whom;
-		const struct ls_op *face = group_points_stand_in(ops[i], head);
-		enum engine_need need = need_of_one(face, &whom);
+		enum engine_need need = need_of_one(ops[i], &one, &whom);
+		/* One that waits for its turn needs what the head needs, too. */
+		if (need == ENGINE_NEEDS_NOBODY && head && group_points_waits_turn(ops[i])) {
+			one = head;
+			need = need_alone(head, &whom);
+		}
 		if (*which && need >= least)
 			continue;
-		*which = face;
+		*which = one;
 		*peer = whom;
 		least = need;
 	}

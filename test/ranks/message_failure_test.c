@@ -287,6 +287,30 @@ void peer_leaves_a_batch(struct runner_rank *self)
 	peer_leaves(self, BATCH, false);
 }
 
+/* Rank 1 leaves while rank 0 waits for a batch of a message from it and of one from rank 2, which comes only when that
+ * is over; the part that needs rank 1 is the first one, or the last one. */
+void peer_leaves_a_part_of_a_batch(struct runner_rank *self)
+{
+	for (int first = 1; first <= 2; first++) {
+		ls_group *group = runner_open(self);
+		int32_t values[2];
+		runner_ready(self, group);
+		if (self->rank == 0) {
+			OK(ls_batch_begin(group));
+			OK(ls_recv(group, &values[0], 1, LS_INT32, first, NULL));
+			OK(ls_recv(group, &values[1], 1, LS_INT32, 3 - first, NULL));
+			GIVES(LS_PEER_LEFT, ls_batch_end(group, NULL));
+			message_is_closed(group, LS_PEER_LEFT, 1, "message_failure_test.c");
+		}
+		if (self->rank == 1)
+			ls_group_close(group);
+		runner_meet(self);
+		if (self->rank != 1)
+			ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
 void all_leave_a_receive_of_any(struct runner_rank *self)
 {
 	peer_leaves(self, ANY, false);

@@ -416,6 +416,7 @@ const struct runner_test runner_tests[] = {
 	TEST(peer_leaves_a_receive_handle, FEW),
 	TEST(peer_leaves_a_receive_callback, FEW),
 	TEST(peer_leaves_a_batch, FEW),
+	TEST(peer_leaves_a_part_of_a_batch, R(3)),
 	TEST(all_leave_a_receive_of_any, FEW),
 	TEST(all_send_and_leave, R(2) | R(3)),
 	TEST(what_came_last_is_passed_on, R(2) | R(3)),
