@@ -381,7 +381,7 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, struct group_lone *lone)
 {
-	if (group_points_waits_turn(first_of(ops, count)) || is_any_over(ops, count))
+	if (is_any_over(ops, count))
 		return;
 	bool failed = fail_without(ops, count, NULL, lone);
 	(void)failed; /* the next wait ends with that, and then who drives is called */

@@ -212,7 +212,8 @@ void group_points_poll(const struct ls_op *op)
 	}
 	bool more = group_points_sweep(world);
 	struct ls_op *head = group_op_is_over(op) ? NULL : group_points_head(&world->points);
-	if (!group_op_is_over(op) && group_gone_poll(head && group_points_waits_turn(op) ? head : op))
+	bool behind = head && group_points_waits_turn(op);
+	if (!group_op_is_over(op) && (group_gone_poll(op) || (behind && group_gone_poll(head))))
 		more = group_points_sweep(world);
 	if (head)
 		group_op_let_go(head);

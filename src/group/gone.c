@@ -219,8 +219,22 @@ uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns)
 
 /* ---- for who only asks ---- */
 
+/* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has begun, whoever is gone. */
+static bool is_long_and_waits(const struct ls_op *op)
+{
+	const struct engine_call *call = &op->engine.call;
+	if (call->kind != TRACE_SEND || !op->pooled || !group_points_waits_turn(op))
+		return false;
+	return op->engine.point.gives ||
+	       call->count * ls_dtype_bytes(call->dtype) > MAIL_INLINE_BYTES;
+}
+
 enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *peer)
 {
+	if (is_long_and_waits(op)) {
+		*peer = op->engine.call.peer;
+		return gone >> *peer & 1 ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
+	}
 	enum engine_need need = engine_point_need(&op->group->engine, &op->engine, gone, peer);
 	if (need == ENGINE_NEEDS_SELF)
 		*peer = -1;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Under LOCKSTEP_P2P=serial: sends that wait for their turn behind one of another group, whose members are others, or other
  * ones of whom are gone. */
+#include <sched.h>
+
 #include "tests.h"
 #include "values.h"
 
@@ -126,5 +128,41 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(before);
 	ls_group_close(group);
+	ls_group_close(world);
+}
+
+/* Rank 0 waits for a send to rank 1, which leaves its group, behind one that the last rank takes only afterwards. */
+void in_series_behind_and_left(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	int32_t *into = values_alloc(world, LONG * 4, true);
+	int last = self->size - 1;
+	OK(ls_group_split(world, 0, 0, &group));
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		ls_op *first = start(world, held, LONG, last, 1, true);
+		ls_op *waits = start(group, held, LONG, 1, 1, true);
+		bool polls = self->turn % 2;
+		ls_status status = LS_PENDING;
+		atomic_store(&self->shared->words[0], 1);
+		while (polls && status == LS_PENDING)
+			status = ls_test(waits);
+		GIVES(LS_PEER_LEFT, ls_wait(waits, 0));
+		ls_op_free(waits);
+		GIVES(LS_PENDING, ls_test(first));
+		atomic_store(&self->shared->words[1], 1);
+		finish(first, LS_OK);
+	}
+	while (atomic_load(&self->shared->words[self->rank == last]) == 0)
+		sched_yield();
+	if (self->rank == 1)
+		ls_group_close(group);
+	if (self->rank == last)
+		finish(start(world, into, LONG, 0, 1, false), LS_OK);
+	runner_meet(self);
+	OK(ls_barrier(world, NULL));
+	if (self->rank != 1)
+		ls_group_close(group);
+	values_free(world, into, true);
 	ls_group_close(world);
 }

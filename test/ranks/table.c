@@ -172,6 +172,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(in_series_any_behind_another_group, "one_at_a_time", "P2P=serial", R(3)),
 	SETTING(in_series_any_of_one_that_left_another, "one_at_a_time",
 		"P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
+	SETTING(in_series_behind_and_left, "one_at_a_time", "P2P=serial", R(3)),
 	{.name = "in_series_goes_on_one_at_a_time",
 	 .run = in_series_goes_on,
 	 .ranks = R(2),

@@ -71,7 +71,8 @@ runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_se
 	in_series_any_goes_on, in_series_before_collectives, in_series_turn_beside_a_barrier,
 	in_series_taken_back_meanwhile;
 /* series_groups_test.c */
-runner_function in_series_any_behind_another_group, in_series_any_of_one_that_left_another;
+runner_function in_series_any_behind_another_group, in_series_any_of_one_that_left_another,
+	in_series_behind_and_left;
 /* room_test.c */
 runner_function blocks_given_back_in_any_order, sends_that_nobody_goes_on_with,
 	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside,
