@@ -419,6 +419,7 @@ ls_status ls_cancel(ls_op *op)
 		atomic_store(&op->told, true);
 		return LS_OK;
 	}
+	group_points_await_begun(op);
 	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
 	    !engine_point_cancel(&group->engine, &op->engine))

@@ -304,6 +304,24 @@ void group_points_await_told(const struct ls_op *op)
 		await_told(op->group->world, &op->group->quiet, op);
 }
 
+/* Setting P2P=serial: whether another thread has claimed it, and has not handed it to a peer yet. */
+static bool is_being_begun(const struct ls_op *op)
+{
+	struct group_points *points = &op->group->world->points;
+	if (!points->serial)
+		return false;
+	lock_group_acquire(&points->lock);
+	bool being = op->listed && op->claimed && atomic_load(&op->engine.point.stage) == POINT_NEW;
+	lock_group_release(&points->lock);
+	return being;
+}
+
+void group_points_await_begun(const struct ls_op *op)
+{
+	while (is_being_begun(op))
+		await_told(op->group->world, &op->group->quiet, op);
+}
+
 /* Whoever drives is inside a call on another group, or is the agent; and may wait there for what only the caller does
  * next. */
 static void take_over(struct group_world *world, struct waiter *quiet)

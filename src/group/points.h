@@ -31,6 +31,8 @@ void group_points_collect(ls_group *group);
 ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause);
 /* Blocks until one is over that another thread of this rank, which waits for nobody, is just going to tell so. */
 void group_points_await_told(const struct ls_op *op);
+/* The same until one has begun, or is over, that another thread has been about to begin. */
+void group_points_await_begun(const struct ls_op *op);
 /* Goes on with all as far as is possible at once, unless somebody else does; for one that is asked for, which fails its
  * group if it can never be over. */
 void group_points_poll(const struct ls_op *op);

@@ -49,6 +49,7 @@ static const char *const left_out[] = {
 	"more_buffers",
 	"looked_for_early",
 	"in_series_goes_on",
+	"in_series_taken_back_by_threads",
 	"any_goes_on",
 	"aborts_in_any_order",
 };

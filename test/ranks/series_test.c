@@ -425,3 +425,36 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 	values_free(group, into, true);
 	ls_group_close(group);
 }
+
+/* A send that nobody receives is taken back while another thread, which takes back the one before it, begins it. */
+void in_series_taken_back_by_threads(struct runner_rank *self)
+{
+	enum { TIMES = 4000 / RUNNER_SLOWNESS, COUNT = 100 };
+	ls_group *group = runner_open(self);
+	struct helper helper = {.op = NULL};
+	pthread_t thread;
+	if (self->rank == 0)
+		CHECK(pthread_create(&thread, NULL, help, &helper) == 0);
+	for (int i = 0; self->rank == 0 && i < TIMES; i++) {
+		ls_op *first = start(group, held, COUNT, 1, 1, true);
+		ls_op *second = start(group, held, COUNT, 1, 1, true);
+		ls_op *third = start(group, held, COUNT, 1, 1, true);
+		atomic_store(&helper.op, third);
+		OK(ls_cancel(first));
+		for (int looks = i % 64 * 8; looks > 0; looks--)
+			atomic_load(&helper.busy);
+		OK(ls_cancel(second));
+		atomic_store(&helper.op, NULL);
+		while (atomic_load(&helper.busy))
+			sched_yield();
+		OK(ls_cancel(third));
+		finish(first, LS_CANCELLED);
+		finish(second, LS_CANCELLED);
+		finish(third, LS_CANCELLED);
+	}
+	atomic_store(&helper.stop, true);
+	if (self->rank == 0)
+		CHECK(pthread_join(thread, NULL) == 0);
+	runner_meet(self);
+	ls_group_close(group);
+}

@@ -165,6 +165,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(in_series_turn_beside_a_barrier, "unlooked",
 		"P2P=serial LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", R(2), .limit_ms = 5000),
 	SETTING(in_series_taken_back_meanwhile, "one_at_a_time", "P2P=serial", R(2)),
+	SETTING(in_series_taken_back_by_threads, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_ended, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_cycle, "one_at_a_time", "P2P=serial", R(2) | R(3)),
 	SETTING(in_series_cycle_through_groups, "one_at_a_time", "P2P=serial", R(2)),
