@@ -202,7 +202,7 @@ struct diagnose_hint {
 	int rank; /* who saw it; ranks are those of the world */
 	int peer; /* whom it saw, -1 */
 	uint32_t group;
-	uint64_t seq;    /* operation */
+	uint64_t seq; /* operation */
 	bool collective; /* seq is that of one; else it may also be that of a message */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
