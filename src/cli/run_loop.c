@@ -62,9 +62,16 @@ static bool is_over(const struct run_job *job)
 	       cli_output_written(&job->output);
 }
 
+/* Whether --timeout still counts: a rank that has failed ends the job as well, and has its reason. */
+static bool is_limited(const struct run_job *job)
+{
+	return job->phase == RUN_NORMAL || (job->phase == RUN_GRACE && job->first < 0);
+}
+
 static void pass_phases(struct run_job *job, uint64_t now_ns)
 {
-	if (job->phase == RUN_NORMAL && now_ns >= job->timeout_ns && !is_over(job)) {
+	bool drops;
+	if (is_limited(job) && now_ns >= job->timeout_ns && !is_over(job)) {
 		job->timed_out = true;
 		enter(job, RUN_TERM, now_ns);
 	}
@@ -86,14 +93,14 @@ static void pass_phases(struct run_job *job, uint64_t now_ns)
 		enter(job, RUN_KILL, now_ns);
 		break;
 	case RUN_KILL:
-		/* Held by a process that has left the rank's group and is not ours to end. */
-		if (job->ended == job->started)
+		drops = job->timed_out || job->hurried;
+		/* Held by a process that has left the rank's group and is not ours to end. But while nobody reads what was
+		 * written before, they may hold more of that. */
+		if (job->ended == job->started && (drops || cli_output_written(&job->output)))
 			cli_output_close(&job->output);
-		/* Somebody wants an end, and nobody reads: again and again, as more may come. */
-		bool drops = job->timed_out || job->hurried;
-		if (drops)
+		if (drops) /* somebody wants an end */
 			cli_output_drop(&job->output);
-		job->phase_end_ns = drops ? now_ns + RUN_DRAIN_MS * UINT64_C(1000000) : CLOCK_NEVER;
+		job->phase_end_ns = now_ns + RUN_DRAIN_MS * UINT64_C(1000000);
 		break;
 	}
 }
@@ -253,7 +260,7 @@ static uint64_t next_deadline(const struct run_job *job)
 {
 	uint64_t deadline_ns = cli_watch_deadline(job);
 
-	if (job->phase == RUN_NORMAL && job->timeout_ns < deadline_ns)
+	if (is_limited(job) && job->timeout_ns < deadline_ns)
 		deadline_ns = job->timeout_ns;
 	if (job->phase != RUN_NORMAL && job->phase_end_ns < deadline_ns)
 		deadline_ns = job->phase_end_ns;

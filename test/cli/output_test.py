@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import Job, environment, equal, lockstep, main, matches, program, python, read, until
+from harness import Job, environment, equal, is_gone, lockstep, main, matches, program, python, read, until
 
 def test_prefixes():
     code = 'echo out; echo err >&2; printf end'
@@ -102,11 +102,12 @@ def test_reader_that_leaves():
 def unread(*options):
     """A launcher that cannot write all that its rank says, and its standard error, which nobody reads."""
     reader, writer = os.pipe()
-    code = 'head -c 100000 /dev/zero | tr "\\0" x >&2; echo over'
+    code = 'head -c 100000 /dev/zero | tr "\\0" x >&2; echo over $$'
     command = [program(), 'run', '-n', '1', *options, 'sh', '-c', code]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, text=True)
     os.close(writer)
-    equal(process.stdout.readline(), '[0] over\n')
+    rank = int(process.stdout.readline().removeprefix('[0] over '))
+    until(lambda: is_gone(rank), 'the rank to end')
     return process, reader
 
 
