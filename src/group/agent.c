@@ -86,8 +86,8 @@ bool group_points_is_driven(struct group_points *points)
 	return driven;
 }
 
-/* Whether something could go on now. */
-static bool is_ready(struct group_world *world)
+/* Whether something could go on now. Under the list's lock, and nobody drives: no group leaves the list meanwhile. */
+static bool is_ready(struct group_world *world) LOCK_REQUIRES(group)
 {
 	if (group_points_can_begin(&world->points))
 		return true;
@@ -114,8 +114,9 @@ static bool arm_and_look(struct group_world *world)
 	bool arms = !points->driven && points->agent_count > 0;
 	if (arms)
 		arm(world);
+	bool ready = arms && is_ready(world);
 	lock_group_release(&points->lock);
-	return arms && is_ready(world);
+	return ready;
 }
 
 /* A thread that waits for the one that drives may have to take over, or he to look again. */

@@ -82,7 +82,6 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 	struct group_points *points = &group->world->points;
 	struct ls_op *needing = NULL;
 	bool lone, again = false;
-	lock_group_acquire(&points->lock);
 	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
 	     op = op->next) {
 		if (op->group != group || !op->callback || !atomic_load(&op->begun))
@@ -93,7 +92,6 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 	}
 	if (again && points->lone_until_ns == CLOCK_NEVER)
 		points->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
-	lock_group_release(&points->lock);
 	return needing;
 }
 
@@ -101,7 +99,12 @@ static void fail_needing(ls_group *group)
 {
 	int peer = -1;
 	uint64_t gone = group_gone_members(group);
-	struct ls_op *needing = gone ? group_points_needing(group, gone, &peer) : NULL;
+	struct group_points *points = &group->world->points;
+	if (!gone)
+		return;
+	lock_group_acquire(&points->lock);
+	struct ls_op *needing = group_points_needing(group, gone, &peer);
+	lock_group_release(&points->lock);
 	if (!needing)
 		return;
 	ls_status status = group_gone_fail(needing, gone, peer);

@@ -86,11 +86,8 @@ bool group_points_can_begin(struct group_points *points)
 {
 	if (!points->serial)
 		return false;
-	lock_group_acquire(&points->lock);
 	const struct ls_op *op = group_points_first_send(points);
-	bool can = op && !op->claimed;
-	lock_group_release(&points->lock);
-	return can;
+	return op && !op->claimed;
 }
 
 /* One that waits for room goes on when some is made, so each ring is a call for the agent. */

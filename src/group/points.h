@@ -95,8 +95,8 @@ void group_points_end_all(ls_group *group);
 bool group_points_begin_next(struct group_world *world);
 /* Ends one, cancelled, that it would have begun some time; false if it has, or somebody has ended it. */
 bool group_points_take_back(struct ls_op *op);
-/* Whether there is one that it would begin. */
-bool group_points_can_begin(struct group_points *points);
+/* Under the list's lock: whether there is one that it would begin. */
+bool group_points_can_begin(struct group_points *points) LOCK_REQUIRES(group);
 
 /* ---- drive.c ---- */
 
@@ -143,9 +143,9 @@ bool group_points_waits_turn(const struct ls_op *op);
 const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head);
 /* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
 struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
-/* One with a callback that can never be over without the members of the set `gone`, *peer as in group_gone_need; NULL:
- * there is none. The agent looks again at what may be. */
-struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer);
+/* Under the list's lock: one with a callback that can never be over without the members of the set `gone`, *peer as in
+ * group_gone_need; NULL: there is none. The agent looks again at what may be. */
+struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer) LOCK_REQUIRES(group);
 
 /* ---- gone.c ---- */
 
