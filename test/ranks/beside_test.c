@@ -76,7 +76,7 @@ static struct message second(ls_group *group, int32_t *value, int peer)
 static void *sleep_for_either(void *argument)
 {
 	enum { LONG = 3000 };
-	static int64_t values[LONG];
+	int64_t values[LONG] = {0};
 	struct sleeper *sleeper = argument;
 	ls_op *ops[2];
 	struct ls_op_options options = {.size = sizeof options, .op = &ops[1]};
@@ -94,7 +94,7 @@ static void *sleep_for_either(void *argument)
 void beside_a_collective(struct runner_rank *self)
 {
 	enum { LONG = 3000, TURNS = 8 };
-	static int64_t values[LONG];
+	int64_t values[LONG] = {0};
 	ls_group *group = runner_open(self);
 	for (int turn = 0; turn < TURNS; turn++) {
 		struct sleeper sleeper;
