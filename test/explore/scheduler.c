@@ -15,7 +15,7 @@
 enum {
 	POINTS_MAX = 3000000,
 	POINTS_SETUP = 500000000,
-	SPIN_POINTS = 150, /* so many in a row, while others are ready, are a loop that polls */
+	SPIN_POINTS = 150, /* so many without a sleep, while others are ready, are a loop that polls */
 	CHANGES_MAX = 6,   /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
@@ -232,7 +232,6 @@ void scheduler_hand_over(struct thread *self, struct thread *to)
 		return;
 	if (scheduler.traced)
 		describe_switch(to);
-	to->in_a_row = 0;
 	give_turn(to);
 	if (self->state == THREAD_KILLED)
 		park();
@@ -333,6 +332,7 @@ bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t dead
 	self->deadline_ns = deadline_ns;
 	self->doing = what;
 	self->woken = false;
+	self->in_a_row = 0;
 	self->sleeps++;
 	self->state = THREAD_BLOCKED;
 	if (deadline_ns < scheduler.next_deadline_ns)

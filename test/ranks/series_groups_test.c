@@ -75,7 +75,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 	} else if (self->rank == 2) {
 		struct ls_op_options late = {.size = sizeof late, .tag = 3};
 		ls_op *never = start(world, &value, 1, 1, 4, false);
-		GIVES(LS_PENDING, ls_wait(never, 500));
+		GIVES(LS_PENDING, ls_wait(never, 200));
 		OK(ls_cancel(never));
 		finish(never, LS_CANCELLED);
 		value = 1;
@@ -115,7 +115,7 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 	} else {
 		ls_op *never = start(world, &value, 1, 3 - self->rank, 4, false);
 		if (self->rank == 1) {
-			GIVES(LS_PENDING, ls_wait(never, 500));
+			GIVES(LS_PENDING, ls_wait(never, 200));
 			value = 5;
 			OK(ls_send(group, &value, 1, LS_INT32, 0, &late));
 		}
@@ -144,19 +144,20 @@ void in_series_behind_and_left(struct runner_rank *self)
 		ls_op *waits = start(group, held, LONG, 1, 1, true);
 		bool polls = self->turn % 2;
 		ls_status status = LS_PENDING;
-		atomic_store(&self->shared->words[0], 1);
+		runner_meet(self);
 		while (polls && status == LS_PENDING)
 			status = ls_test(waits);
 		GIVES(LS_PEER_LEFT, ls_wait(waits, 0));
 		ls_op_free(waits);
 		GIVES(LS_PENDING, ls_test(first));
-		atomic_store(&self->shared->words[1], 1);
+		runner_meet(self);
 		finish(first, LS_OK);
+	} else {
+		runner_meet(self);
+		if (self->rank == 1)
+			ls_group_close(group);
+		runner_meet(self);
 	}
-	while (atomic_load(&self->shared->words[self->rank == last]) == 0)
-		sched_yield();
-	if (self->rank == 1)
-		ls_group_close(group);
 	if (self->rank == last)
 		finish(start(world, into, LONG, 0, 1, false), LS_OK);
 	runner_meet(self);
