@@ -23,8 +23,9 @@ demo: release ## train on handwritten digits with 4 ranks
 	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/train_digits
 
 demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow, …
+	@$(BUILD)/examples/train_digits --fault='$(FAULT)' --help >/dev/null
 	@LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000 $(BUILD)/lockstep run -n $(RANKS) \
-		$(BUILD)/examples/train_digits --fault=$(FAULT) || true
+		$(BUILD)/examples/train_digits --fault='$(FAULT)' || true
 
 demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
 	@tools/setup-torch
@@ -32,7 +33,7 @@ demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep 
 
 demo-torch-hang: ## the same with a fault: FAULT=leave, killed, stopped, operation, shape, slow
 	@tools/setup-torch
-	@build/venv/bin/python examples/torch/train_gpt.py --fault $(FAULT) || true
+	@build/venv/bin/python examples/torch/train_gpt.py --fault '$(FAULT)' || [ $$? != 2 ]
 
 check: ## all tests with gcc, clang and the sanitizers; ends with "N passed, N failed"
 	@tools/setup check

@@ -3,7 +3,6 @@
 #include "fault.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const names[] = {
@@ -22,11 +21,11 @@ int fault_from(const char *name)
 	return -1;
 }
 
-void fault_print_names(void)
+void fault_print_names(FILE *out)
 {
 	for (int i = 0; i < NAMES; i++)
-		fprintf(stderr, "%s%s", i ? ", " : "", names[i]);
-	fprintf(stderr, "\n");
+		fprintf(out, "%s%s", i ? ", " : "", names[i]);
+	fprintf(out, "\n");
 }
 
 /* Computes until somebody ends the process. */

@@ -6,6 +6,7 @@
 #include <lockstep/lockstep.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "mlp.h"
 
@@ -23,9 +24,9 @@ enum fault_kind {
 	FAULT_CYCLE, /* every rank receives from its neighbour before it sends */
 };
 
-/* The kind of that name ("leave", "killed", …); -1 for none. Prints the names to `list` if not NULL. */
+/* The kind of that name ("leave", "killed", …); -1: there is none. */
 int fault_from(const char *name);
-void fault_print_names(void);
+void fault_print_names(FILE *out);
 
 /* Faults that replace the all-reduce of the gradients on the faulty rank, or happen before it; `*done` is
  * set if the step's all-reduce has been replaced. `buffer` has `count` elements, as many as there are

@@ -21,7 +21,7 @@ struct options {
 	int epochs, batch;
 	uint64_t seed;
 	enum fault_kind fault;
-	int fault_rank, fault_step;
+	int fault_rank, fault_step; /* fault_rank -1: 2, or the last of fewer */
 };
 
 struct training {
@@ -224,13 +224,13 @@ static bool train(struct training *t)
 	return true;
 }
 
-static void usage(void)
+static void usage(FILE *out)
 {
-	fprintf(stderr, "usage: train_digits [--data FILE] [--epochs N] [--batch N] [--seed N]\n"
-			"                    [--losses FILE] [--fault KIND [--fault-rank R] "
-			"[--fault-step S]]\n"
-			"kinds of faults: ");
-	fault_print_names();
+	fprintf(out, "usage: train_digits [--data FILE] [--epochs N] [--batch N] [--seed N]\n"
+		     "                    [--losses FILE] [--fault KIND [--fault-rank R] "
+		     "[--fault-step S]]\n"
+		     "kinds of faults: ");
+	fault_print_names(out);
 }
 
 static bool read_number(const char *text, long low, long high, long *out)
@@ -240,6 +240,7 @@ static bool read_number(const char *text, long low, long high, long *out)
 	return end != text && *end == '\0' && *out >= low && *out <= high;
 }
 
+/* Exits after --help, which refuses what is wrong before it, as any run does. */
 static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {
@@ -248,9 +249,9 @@ static bool read_options(int argc, char **argv, struct options *o)
 		{"help", 0, NULL, 'h'}, {"fault-rank", 1, NULL, 'r'}, {"fault-step", 1, NULL, 't'},
 		{NULL, 0, NULL, 0},
 	};
-	int c, kind;
+	int c, kind, at = 0;
 	long n = 0;
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "", longs, &at)) != -1) {
 		bool ok = true;
 		switch (c) {
 		case 'd':
@@ -284,11 +285,15 @@ static bool read_options(int argc, char **argv, struct options *o)
 			ok = kind >= 0;
 			o->fault = ok ? (enum fault_kind)kind : FAULT_NONE;
 			break;
+		case 'h':
+			usage(stdout);
+			exit(0);
 		default:
 			return false;
 		}
 		if (!ok) {
-			fprintf(stderr, "train_digits: '%s' is not allowed here\n", optarg);
+			fprintf(stderr, "train_digits: --%s cannot be '%s'\n", longs[at].name,
+				optarg);
 			return false;
 		}
 	}
@@ -301,16 +306,18 @@ int main(int argc, char **argv)
 					 .epochs = 20,
 					 .batch = 64,
 					 .seed = 7,
-					 .fault_rank = 2,
+					 .fault_rank = -1,
 					 .fault_step = 43}};
 	if (!read_options(argc, argv, &t.options)) {
-		usage();
+		usage(stderr);
 		return 2;
 	}
 	if (ls_group_open(NULL, &t.group) != LS_OK)
 		return 1;
 	t.rank = ls_group_rank(t.group);
 	t.size = ls_group_size(t.group);
+	if (t.options.fault_rank < 0)
+		t.options.fault_rank = t.size > 2 ? 2 : t.size - 1;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	bool ok = train(&t);
 	if (t.losses)

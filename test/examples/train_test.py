@@ -65,4 +65,27 @@ def test_float32_same_losses():
         assert difference <= 1e-5, difference
 
 
+def test_faults_are_known_by_name():
+    """make demo-hang asks before it starts ranks, whose failures are what it is to show."""
+    def ask(fault):
+        done = subprocess.run([TRAIN, f"--fault={fault}", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+    code, out, err = ask("nonsense")
+    assert code == 2 and not out, (code, out)
+    assert err.startswith("train_digits: --fault cannot be 'nonsense'\n"), err
+    known = re.search("kinds of faults: (.*)", err)[1].split(", ")
+    assert {"leave", "killed", "cycle"} <= set(known), err
+    for fault in known:
+        code, out, err = ask(fault)
+        assert code == 0 and out.startswith("usage: ") and not err, (fault, code, err)
+
+
+def test_a_fault_needs_no_third_rank():
+    done = subprocess.run([LOCKSTEP, "run", "-n", "2", "--", TRAIN, "--fault", "leave", "--fault-step", "3"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    assert done.returncode != 0, done.stdout
+    assert "rank 1 finished" in done.stdout, done.stdout
+
+
 outcome.main(globals())
