@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,9 @@ static ls_status open_logs(struct run_output *output, const char *directory)
 			const char *why;
 			int fd = cli_create(place, name, true, 0666, &why);
 			if (fd < 0) {
-				MESSAGE_SAY(MESSAGE_RUN_LOG, name, why);
+				char path[PATH_MAX];
+				snprintf(path, sizeof path, "%s/%s", directory, name);
+				MESSAGE_SAY(MESSAGE_RUN_LOG, path, why);
 				close(place);
 				return LS_SYSTEM;
 			}
@@ -242,7 +245,9 @@ static void write_log(struct run_stream *stream, const char *data, size_t bytes)
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written < 0) {
-			MESSAGE_SAY(MESSAGE_RUN_LOG, "the log of a rank", strerror(errno));
+			char what[32];
+			snprintf(what, sizeof what, "the log of rank %d", stream->rank);
+			MESSAGE_SAY(MESSAGE_RUN_LOG, what, strerror(errno));
 			close_fd(&stream->log_fd);
 			return;
 		}
