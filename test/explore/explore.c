@@ -55,13 +55,15 @@ _Noreturn static void refuse(const char *what, const char *value)
 {
 	fprintf(stderr,
 		"explore: %s '%s'\n"
-		"usage: explore [--seed N] [--schedules N] [--workers N] [--only NAME] [--folder DIR]\n"
+		"usage: make explore [SEED=N] [SCHEDULES=N] [ONLY=NAME] [REPLAY=FILE], or by itself:\n"
+		"       explore [--seed N] [--schedules N] [--workers N] [--only NAME] [--folder DIR]\n"
 		"               [--all | --first] [--list] [--replay FILE]\n"
 		"--all: goes on after %d findings; --first: stops at one; --folder: where they are written\n",
 		what, value, FINDINGS_MAX);
 	exit(2);
 }
 
+/* `name`: as make explore calls it, and as the program does. */
 static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most)
 {
 	char *end;
@@ -89,7 +91,11 @@ static void check_only(const char *name)
 	for (size_t i = 0; i < subject_count; i++)
 		if (strcmp(subjects[i]->name, name) == 0)
 			return;
-	refuse("no sort of programs is called", name);
+	fprintf(stderr, "explore: ONLY (--only) cannot be '%s'; the sorts of programs are", name);
+	for (size_t i = 0; i < subject_count; i++)
+		fprintf(stderr, "%s%s", i ? ", " : " ", subjects[i]->name);
+	fprintf(stderr, "\n");
+	exit(2);
 }
 
 static void read_options(int argc, char **argv)
@@ -105,9 +111,11 @@ static void read_options(int argc, char **argv)
 		else if (!value)
 			refuse("not understood or without a value:", name);
 		else if (strcmp(name, "--seed") == 0)
-			options.seed = number(name, value, 0, UINT64_MAX), i++;
+			options.seed = number("SEED (--seed)", value, 0, UINT64_MAX), i++;
 		else if (strcmp(name, "--schedules") == 0)
-			options.schedules = number(name, value, 1, UINT64_C(1) << 40), i++;
+			options.schedules =
+				number("SCHEDULES (--schedules)", value, 1, UINT64_C(1) << 40),
+			i++;
 		else if (strcmp(name, "--workers") == 0)
 			options.workers = (int)number(name, value, 1, WORKERS_MAX), i++;
 		else if (strcmp(name, "--only") == 0)
@@ -367,15 +375,23 @@ static int replay(void)
 	char text[REPLAY_BYTES] = {0};
 	uint64_t build, seed;
 	FILE *file = fopen(options.replay, "re");
+	errno = file ? 0 : errno;
 	size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-	if (file)
-		fclose(file);
-	if (!bytes)
-		refuse("cannot read", options.replay);
+	if (!file || (!bytes && errno)) {
+		fprintf(stderr, "explore: REPLAY (--replay): cannot read '%s': %s\n",
+			options.replay, strerror(errno));
+		return 2;
+	}
+	fclose(file);
 	if (sscanf(text,
 		   "lockstep explore 1 build %" SCNx64 " seed %" SCNu64 " only %127s program %511s",
-		   &build, &seed, only, program) != 4)
-		refuse("no finding of this program:", options.replay);
+		   &build, &seed, only, program) != 4) {
+		fprintf(stderr,
+			"explore: REPLAY (--replay): '%s' is no finding. What make explore finds it "
+			"keeps in %s/explore-SEED.txt\n",
+			options.replay, options.folder);
+		return 2;
+	}
 	if (build != build_number()) {
 		fprintf(stderr,
 			"explore: %s was found by another build, in which its seed means something else.\n"

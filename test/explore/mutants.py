@@ -251,6 +251,8 @@ def main():
     options = parser.parse_args()
     mutants, reasons = read_table()
     mutants = [m for m in mutants + find_calls(reasons) if options.only in m.name]
+    if not mutants:
+        parser.error(f"ONLY (--only): no place has '{options.only}' in its name; test/explore/mutants.py --list names all")
     if options.list:
         for mutant in mutants:
             with open(os.path.join(ROOT, mutant.path), encoding="utf-8") as file:
