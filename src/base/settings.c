@@ -224,8 +224,9 @@ static bool is_known(const char *name, size_t length)
 	return false;
 }
 
-static void warn_of_unknown(char *const *environment)
+void settings_warn_of_unknown(char *const *environment)
 {
+	environment = or_own(environment);
 	for (size_t i = 0; environment && environment[i]; i++) {
 		const char *name = environment[i];
 		size_t length = strcspn(name, "=");
@@ -271,8 +272,6 @@ ls_status settings_read(char *const *environment, struct settings *out)
 		}
 		*(uint64_t *)field_of(out, &table[i]) = value;
 	}
-	if (out->log >= SETTING_LOG_WARN)
-		warn_of_unknown(environment);
 	if (usable)
 		return LS_OK;
 	memset(out, 0, sizeof(*out));

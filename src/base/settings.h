@@ -78,9 +78,12 @@ struct settings_line {
 
 /* Fills *out from `environment` (NULL: the process'). A variable that is empty counts as not set.
  * A value that cannot be used ends in LS_BAD_ARGUMENT, with a message that names variable, value
- * and what is allowed. A LOCKSTEP_ variable that is no setting gives a warning with the nearest
- * name. */
+ * and what is allowed. */
 LS_CHECKED ls_status settings_read(char *const *environment, struct settings *out);
+
+/* A warning for each LOCKSTEP_ variable that is no setting, with the nearest name. The processes of a job have most often
+ * one environment, so rank 0 asks for them, and no other. */
+void settings_warn_of_unknown(char *const *environment);
 
 /* Fills *out. A number that cannot be parsed or cannot be is LS_BAD_ARGUMENT, with a message. The
  * strings point into the environment. */

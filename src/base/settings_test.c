@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "capture.h"
+#include "messages.h"
 #include "settings.h"
 
 #define ENVIRONMENT(...) ((char *const[]){__VA_ARGS__, NULL})
@@ -25,6 +26,13 @@ static ls_status read_saying(char *const *environment, struct settings *out, str
 	ls_status status = settings_read(environment, out);
 	capture_end(capture);
 	return status;
+}
+
+static void warn_saying(char *const *environment, struct capture *capture)
+{
+	capture_begin(capture);
+	settings_warn_of_unknown(environment);
+	capture_end(capture);
 }
 
 static void test_defaults(void **state)
@@ -158,12 +166,17 @@ static void test_did_you_mean(void **state)
 		struct capture capture;
 		assert_int_equal(read_saying(ENVIRONMENT(cases[i][0]), &settings, &capture), LS_OK);
 		assert_int_equal(settings.timeout_ms, 600000);
+		assert_string_equal(capture.text, "");
+		warn_saying(ENVIRONMENT(cases[i][0]), &capture);
 		assert_non_null(strstr(capture.text, cases[i][1]));
 	}
-	struct settings settings;
 	struct capture capture;
-	char *const quiet[] = {"LOCKSTEP_NONE=1", "LOCKSTEP_LOG=error", "LOCKSTEPX=1", NULL};
-	assert_int_equal(read_saying(quiet, &settings, &capture), LS_OK);
+	warn_saying(ENVIRONMENT("LOCKSTEP_LOG=debug", "LOCKSTEP_RENDEZVOUS=x", "LOCKSTEPX=1"),
+		    &capture);
+	assert_string_equal(capture.text, "");
+	message_set_level(SETTING_LOG_ERROR);
+	warn_saying(ENVIRONMENT("LOCKSTEP_NONE=1"), &capture);
+	message_set_level(SETTING_LOG_WARN);
 	assert_string_equal(capture.text, "");
 }
 

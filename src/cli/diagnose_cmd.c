@@ -110,6 +110,7 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 	if (settings_read(NULL, &settings) != LS_OK)
 		return CLI_USAGE;
 	message_set_level((enum setting_log)settings.log);
+	settings_warn_of_unknown(NULL);
 	output.patience_ms = settings.patience_ms;
 
 	if (output.as_json) {

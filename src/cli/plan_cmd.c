@@ -454,6 +454,8 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 	if (settings_read(NULL, &settings) != LS_OK ||
 	    engine_table_read(settings.table, &table) != LS_OK)
 		return CLI_USAGE;
+	message_set_level((enum setting_log)settings.log);
+	settings_warn_of_unknown(NULL);
 	if (words.table) {
 		print_table(&table, &settings);
 		return CLI_OK;

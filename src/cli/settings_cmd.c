@@ -77,6 +77,7 @@ static int settings_main(const struct cli_command *self, int argc, char **argv)
 
 	/* Says what cannot be used, and what is no setting. */
 	struct settings settings;
+	settings_warn_of_unknown(NULL);
 	return settings_read(NULL, &settings) == LS_OK ? CLI_OK : CLI_FAILED;
 }
 

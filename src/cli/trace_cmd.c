@@ -213,6 +213,7 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 	if (settings_read(NULL, &settings) != LS_OK)
 		return CLI_USAGE;
 	message_set_level((enum setting_log)settings.log);
+	settings_warn_of_unknown(NULL);
 	if (choices.name[0])
 		named = cli_named(choices.name);
 	timeline = named.file ? read_file(choices.name, choices.last_ns, &status)

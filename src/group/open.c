@@ -49,7 +49,10 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->deadline_ns = clock_deadline_ns(open_ms);
 	out->timeout_ms = all.timeout_ms ? all.timeout_ms : (uint32_t)out->settings.timeout_ms;
 	out->resumes = all.resume_after_signals != 0;
-	return rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
+	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
+	if (status == LS_OK && out->place.rank == 0)
+		settings_warn_of_unknown(NULL);
+	return status;
 }
 
 /* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
