@@ -192,7 +192,7 @@ const struct message_help *message_help_find(const char *id);
 		"to be buffered; %s"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
-		"the handle of %s was freed, but nobody has asked how it ended"
+		"the handle of %s was freed (ls_op_free%s), but nobody has asked how it ended"
 #define MESSAGE_GROUP_PART \
 	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
 #define MESSAGE_GROUP_LISTS                                                        \

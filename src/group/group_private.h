@@ -61,11 +61,12 @@ struct ls_op {
 	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
 	_Atomic uint64_t waited_ns; /* when somebody first waited for it who comes back now and then */
 	_Atomic bool told;          /* somebody has been told how it ended */
-	/* Of a shared one: how often somebody has been told, and how often it was freed. asked >= freed as long as each is
-	 * asked for before it is freed. */
-	_Atomic uint64_t asked, freed;
-	_Atomic uint32_t over;      /* 1 + status once it is over; nobody runs it any more */
-	uint64_t *counts;           /* of the pool: room for two lists, kept for the next user */
+	/* Of a shared one: how often it was given out, how often somebody has been told, and how often it was freed. The
+	 * first may miss some where threads race, the others not: at least given - freed are not freed; asked >= freed as
+	 * long as each is asked for before it is freed. newest: the record for which it was given out last. */
+	_Atomic uint64_t given, asked, freed, newest;
+	_Atomic uint32_t over; /* 1 + status once it is over; nobody runs it any more */
+	uint64_t *counts;      /* of the pool: room for two lists, kept for the next user */
 	/* Of sends and receives. */
 	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
 	void **block;                          /* where the caller wants the block; NULL: none */
@@ -151,7 +152,7 @@ struct group_points {
 	bool serial;
 	_Atomic bool stop;
 	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
-	uint64_t lone_until_ns LOCK_GUARDED(group);  /* …at what only threads of this rank may send */
+	uint64_t lone_until_ns LOCK_GUARDED(group); /* …at what only threads of this rank may send */
 	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
 	uint64_t gone_told; /* the watch's: members of all groups that were gone, and groups that had failed, at its last
 			     * look */
@@ -398,6 +399,8 @@ void group_op_let_go(struct ls_op *op);
 void group_pool_init(struct group_pool *pool);
 /* Says how many handles have not been freed, and frees them. */
 void group_pool_fini(struct group_pool *pool);
+/* Says so of handles that were not freed, as the group is closed. */
+void group_op_tell_left(ls_group *group);
 
 /* ---- make.c: group objects ---- */
 

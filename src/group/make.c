@@ -243,6 +243,7 @@ static void end_operations(ls_group *group)
 	}
 	group_points_close(group);
 	group_progress_stop(group);
+	group_op_tell_left(group);
 	group_pool_fini(&group->pool);
 	group_lane_fini(&group->lane);
 }

@@ -140,15 +140,30 @@ static const struct ls_op *find_left(struct group_pool *pool) LOCK_REQUIRES(grou
 	return newest;
 }
 
-void group_pool_fini(struct group_pool *pool)
+/* Of a shared handle: how many are not freed. */
+static long count_left(const struct ls_op *shared)
 {
+	int64_t left = (int64_t)(atomic_load(&shared->given) - atomic_load(&shared->freed));
+	return left > 0 ? (long)left : 0;
+}
+
+void group_op_tell_left(ls_group *group)
+{
+	struct group_pool *pool = &group->pool;
 	long handles = atomic_load(&pool->handles);
+	long sent = count_left(&group->sent), received = count_left(&group->received);
+	const struct ls_op *newest = sent ? &group->sent : &group->received;
 	if (handles > 0) {
 		lock_group_acquire(&pool->lock);
-		const struct ls_op *newest = find_left(pool);
+		newest = find_left(pool);
 		lock_group_release(&pool->lock);
-		group_tell_left(newest, handles);
 	}
+	if (handles + sent + received > 0)
+		group_tell_left(newest, handles + sent + received);
+}
+
+void group_pool_fini(struct group_pool *pool)
+{
 	/* Nobody else is in a call on the group any more, but the lock is what makes that visible. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
@@ -346,12 +361,10 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	return status;
 }
 
-/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked for. The count of
- * those freed may miss some where threads race, that of the asked must not. */
+/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked for. */
 static void free_shared(struct ls_op *op, const void *site)
 {
-	uint64_t freed = atomic_load_explicit(&op->freed, memory_order_relaxed) + 1;
-	atomic_store_explicit(&op->freed, freed, memory_order_relaxed);
+	uint64_t freed = atomic_fetch_add_explicit(&op->freed, 1, memory_order_relaxed) + 1;
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
 	atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);

@@ -121,16 +121,19 @@ static bool is_in_turn(const ls_group *group, const struct call *call)
 	return group->world->points.serial && call->engine.kind == TRACE_SEND;
 }
 
-/* False: it has to be made an operation. */
+/* False: it has to be made an operation. asked: for a handle. */
 static bool may_be_short(ls_group *group, const struct call *call,
-			 const struct ls_op_options *options, bool blocks, struct group_short *out)
+			 const struct ls_op_options *options, bool blocks, bool asked,
+			 struct group_short *out)
 {
 	const struct engine_call *engine = &call->engine;
+	struct ls_op *handle = engine->kind == TRACE_SEND ? &group->sent : &group->received;
 	*out = (struct group_short){.group = group,
 				    .call = engine,
 				    .bytes = engine->count * ls_dtype_bytes(engine->dtype),
 				    .options = options,
 				    .site = call->site,
+				    .handle = asked && !options->awaited ? handle : NULL,
 				    .blocks = blocks ||
 					      (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
@@ -202,13 +205,12 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 /* Whether it is over already. Of one with a handle that handle is one for all that were over at once. */
 static bool run_short(const struct group_short *message, ls_op **out)
 {
-	ls_group *group = message->group;
 	bool sends = message->call->kind == TRACE_SEND;
 	bool over = sends ? group_short_send(message) : group_short_receive(message);
 	/* What it took in may have been for others. */
-	group_points_collect(group);
+	group_points_collect(message->group);
 	if (over && out)
-		*out = sends ? &group->sent : &group->received;
+		*out = message->handle;
 	return over;
 }
 
@@ -228,12 +230,9 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	struct ls_op *batch = out || options.callback ? NULL : group_batch_find(group);
 	bool blocks = !out && !options.callback && !batch;
 	struct group_short message;
-	bool is_short = may_be_short(group, call, &options, blocks, &message);
-	if (is_short && run_short(&message, out)) {
-		if (options.awaited && out)
-			*out = NULL;
+	bool is_short = may_be_short(group, call, &options, blocks, out != NULL, &message);
+	if (is_short && run_short(&message, out))
 		return LS_OK;
-	}
 	if (out || options.callback) {
 		status = run_beside(group, call, &options, NULL, out);
 		return status == LS_OK && options.awaited && out ? group_op_await(out) : status;

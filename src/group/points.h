@@ -66,7 +66,8 @@ struct group_short {
 	uint64_t bytes;
 	const struct ls_op_options *options;
 	const void *site;
-	bool blocks; /* the call that makes it */
+	bool blocks;          /* the call that makes it */
+	struct ls_op *handle; /* that it is given if it is over at once; NULL: none */
 };
 
 /* Fills the two handles. */

@@ -29,6 +29,12 @@ static void record(const struct group_short *message, uint64_t index, int tag)
 						message->options->label, message->site);
 	begin.tag = tag;
 	trace_add(&group->world->trace, index, &begin);
+	struct ls_op *handle = message->handle;
+	if (!handle)
+		return;
+	uint64_t given = atomic_load_explicit(&handle->given, memory_order_relaxed);
+	atomic_store_explicit(&handle->given, given + 1, memory_order_relaxed);
+	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
 }
 
 /* It is recorded once it is posted: before, that would come between each message and its answer, which then takes a

@@ -19,27 +19,49 @@ bool group_first_time(ls_group *group, const void *site)
 	return false;
 }
 
+/* False: it is no longer on record. */
+static bool read_record(const ls_group *group, uint64_t index, struct diagnose_record *out)
+{
+	const struct trace_view *view = &group->world->views[group->world->rank];
+	uint32_t step;
+	if (!view->header || !trace_read(view, index, &out->record, &step))
+		return false;
+	trace_site(view, &out->record, out->site, sizeof out->site);
+	if (out->record.peer >= 0)
+		out->record.peer = group_world_rank(group, out->record.peer);
+	return true;
+}
+
+static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
+{
+	struct diagnose_record record = {.members = group_members(op->group)};
+	bool known = read_record(op->group, atomic_load(&op->newest), &record);
+	int used = snprintf(out, bytes, "a %s that was over at once%s",
+			    trace_kind_name(op->engine.call.kind), known ? ", such as " : "");
+	if (known && used >= 0 && (size_t)used < bytes)
+		diagnose_operation_text(&record, out + used, bytes - (size_t)used);
+}
+
 void group_describe(const struct ls_op *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
-	const struct trace_view *view = &group->world->views[group->world->rank];
 	const struct engine_call *call = &op->engine.call;
 	struct diagnose_record record = {.members = group_members(group)};
-	uint32_t step;
 	if (op->is_batch) {
 		snprintf(out, bytes, "a batch");
 		return;
 	}
-	if (view->header && trace_read(view, op->engine.record, &record.record, &step))
-		trace_site(view, &record.record, record.site, sizeof record.site);
-	else /* the ring has gone on */
-		record.record = (struct trace_record){.kind = (uint16_t)call->kind,
-						      .seq = op->engine.seq,
-						      .group = group->id,
-						      .peer = call->peer,
-						      .tag = call->tag};
-	if (record.record.peer >= 0)
-		record.record.peer = group_world_rank(group, record.record.peer);
+	if (op->shared) {
+		describe_shared(op, out, bytes);
+		return;
+	}
+	if (!read_record(group, op->engine.record, &record)) /* the ring has gone on */
+		record.record = (struct trace_record){
+			.kind = (uint16_t)call->kind,
+			.seq = op->engine.seq,
+			.group = group->id,
+			.peer = call->peer < 0 ? call->peer : group_world_rank(group, call->peer),
+			.tag = call->tag};
 	diagnose_operation_text(&record, out, bytes);
 }
 
@@ -48,14 +70,9 @@ void group_tell_dropped(struct ls_op *op, const void *site)
 	char text[GROUP_DESCRIBED_BYTES], from[TRACE_CALLED_BYTES];
 	if (!group_first_time(op->group, site))
 		return;
-	if (op->shared) {
-		trace_called_at(site, from, sizeof from);
-		snprintf(text, sizeof text, "a %s that was over at once (ls_op_free%s)",
-			 trace_kind_name(op->engine.call.kind), from);
-	} else {
-		group_describe(op, text, sizeof text);
-	}
-	MESSAGE_SAY(MESSAGE_GROUP_DROPPED, text);
+	group_describe(op, text, sizeof text);
+	trace_called_at(site, from, sizeof from);
+	MESSAGE_SAY(MESSAGE_GROUP_DROPPED, text, from);
 }
 
 /* ", and 2 more", nothing for one. */

@@ -10,7 +10,8 @@
 enum { GROUP_DESCRIBED_BYTES = 320 };
 /* True once for each place in the program, and never after many places. */
 bool group_first_time(ls_group *group, const void *site);
-/* "send #1 to rank 0 (tag 7), called from a.c:10" */
+/* "send #1 to rank 0 (tag 7), called from a.c:10"; of a shared handle, of which it is not known whose it is: "a send that
+ * was over at once, such as send #1 …" */
 void group_describe(const struct ls_op *op, char *out, size_t bytes);
 /* It was freed, there, before anybody had asked how it ended. */
 void group_tell_dropped(struct ls_op *op, const void *site);
@@ -18,7 +19,7 @@ void group_tell_dropped(struct ls_op *op, const void *site);
 void group_tell_pending(ls_group *group, long count, char *text, size_t bytes);
 /* These ranks of the world have each sent before they received. */
 void group_tell_buffered(uint64_t ranks, int tag, const char *where);
-/* So many handles were not freed, the newest of which is this; NULL: it is not known. */
+/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not known. */
 void group_tell_left(const struct ls_op *newest, long count);
 
 /* ---- lost.c ---- */

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What a job says of its settings: settings_test.py LOCKSTEP RANKS_DEMO."""
 import os
@@ -27,7 +28,6 @@ def test_misspelt_setting_is_said_once_a_job():
     equal([rank.returncode for rank in ranks], [0, 0])
     matches('^lockstep: LOCKSTEP_TIEMOUT_MS is no setting', said[0])
     equal(said[1], '')
-
 
 
 if __name__ == '__main__':
