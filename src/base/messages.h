@@ -74,9 +74,9 @@ const struct message_help *message_help_find(const char *id);
 		"but in blocks too small, %zu were taken from failed operations"
 #define MESSAGE_MEMORY_NO_BLOCK                  \
 	"LS-MEMORY-NO-BLOCK", SETTING_LOG_ERROR, \
-		"ls_free: %p is not the start of a block of this group"
+		"ls_free: %p is not the start of a block of this group%s"
 #define MESSAGE_MEMORY_FREED_TWICE \
-	"LS-MEMORY-FREED-TWICE", SETTING_LOG_ERROR, "ls_free: the block at %p was freed already"
+	"LS-MEMORY-FREED-TWICE", SETTING_LOG_ERROR, "ls_free: the block at %p was freed already%s"
 #define MESSAGE_MEMORY_DETACH                  \
 	"LS-MEMORY-DETACH", SETTING_LOG_ERROR, \
 		"cannot take %zu bytes of a failed operation at %p away from the other ranks: %s"

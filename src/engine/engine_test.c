@@ -185,7 +185,7 @@ static void give_back(struct unit *unit, struct memory_of *memory)
 {
 	for (int i = 0; i < 2; i++) {
 		free(memory->plain[i]);
-		MUST(memory_free(&unit->link->memory, memory->mapped[i]) == LS_OK);
+		MUST(memory_free(&unit->link->memory, memory->mapped[i], NULL) == LS_OK);
 	}
 }
 

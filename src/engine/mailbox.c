@@ -155,7 +155,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
 		/* Of a block that is not mine nothing is freed; a message has said so. */
-		ls_status status = memory_free(engine->memory, peer->blocks[i]);
+		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
 		(void)status;
 		peer->blocks[i] = NULL;
 		peer->adrift &= ~(UINT64_C(1) << i);

@@ -50,7 +50,7 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 static void release_payload(struct engine *engine, struct engine_op *op, bool lost)
 {
 	/* As in window.c. */
-	ls_status status = lost ? LS_OK : memory_free(engine->memory, op->input_block);
+	ls_status status = lost ? LS_OK : memory_free(engine->memory, op->input_block, trace_called);
 	(void)status;
 	op->input_block = NULL;
 }

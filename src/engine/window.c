@@ -226,7 +226,7 @@ static void release_block(struct engine *engine, void **block, bool lost)
 {
 	if (!*block)
 		return;
-	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block);
+	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block, trace_called);
 	(void)status; /* nothing better can be done; the memory's own message has been printed */
 	*block = NULL;
 }

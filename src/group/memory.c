@@ -33,7 +33,7 @@ ls_status ls_free(ls_group *group, void *block)
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
 	if (!mine && engine_point_give_back(&group->engine, block))
 		return LS_OK;
-	return memory_free(memory, block);
+	return memory_free(memory, block, trace_called);
 }
 
 /* What a rank tells the others. */

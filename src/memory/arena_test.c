@@ -212,8 +212,8 @@ static void detached_memory_is_the_owners_alone(void **state)
 	memory_stats(&memory, &stats);
 	assert_int_equal(stats.live, 0);
 	assert_int_equal(stats.detached, 10 * PAGE);
-	assert_int_equal(memory_free(&memory, here), LS_OK);
-	assert_int_equal(memory_free(&memory, here), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_free(&memory, here, NULL), LS_OK);
+	assert_int_equal(memory_free(&memory, here, NULL), LS_BAD_ARGUMENT);
 	unsigned char *next_there, *next = alloc(&memory, &peer, 10 * PAGE, &next_there);
 	assert_ptr_not_equal(next, here);
 	close_both(&memory, &peer);
@@ -249,7 +249,7 @@ static void only_memory_in_use_is_detached(void **state)
 	unsigned char *there, *here = alloc(&memory, &peer, PAGE, &there);
 	unsigned char *freed = alloc(&memory, &peer, PAGE, &there);
 	int on_stack;
-	assert_int_equal(memory_free(&memory, freed), LS_OK);
+	assert_int_equal(memory_free(&memory, freed, NULL), LS_OK);
 	assert_int_equal(memory_detach(&memory, &on_stack, 4), LS_BAD_ARGUMENT);
 	assert_int_equal(memory_detach(&memory, freed, 4), LS_BAD_ARGUMENT);
 	assert_int_equal(memory_detach(&memory, here, 2 * PAGE), LS_BAD_ARGUMENT);
@@ -317,7 +317,7 @@ static void detach_beside_writers(void **state)
 			assert_int_equal(atomic_load(&words[i * WORDS + WORDS - 1]), own.rounds);
 		}
 		assert_memory_equal(seen, again, sizeof(seen));
-		assert_int_equal(memory_free(&memory, here), LS_OK);
+		assert_int_equal(memory_free(&memory, here, NULL), LS_OK);
 	}
 	close_both(&memory, &peer);
 }

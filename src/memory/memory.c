@@ -12,6 +12,8 @@
 #include "base/messages.h"
 #include "memory/arena.h"
 
+enum { CALLED_BYTES = 160 };
+
 enum block_state {
 	BLOCK_NONE = 0, /* no block starts at this page */
 	BLOCK_LIVE,
@@ -211,7 +213,19 @@ bool memory_is_block(struct memory *memory, const void *address, size_t bytes)
 	return fits;
 }
 
-ls_status memory_free(struct memory *memory, void *address)
+/* Of a block in this state that was to be freed. */
+static void say_wrong(const void *address, unsigned state, void (*called)(char *out, size_t bytes))
+{
+	char from[CALLED_BYTES] = "";
+	if (called)
+		called(from, sizeof from);
+	if (state == BLOCK_NONE)
+		MESSAGE_SAY(MESSAGE_MEMORY_NO_BLOCK, address, from);
+	else
+		MESSAGE_SAY(MESSAGE_MEMORY_FREED_TWICE, address, from);
+}
+
+ls_status memory_free(struct memory *memory, void *address, void (*called)(char *out, size_t bytes))
 {
 	if (!address || memory_in_child(memory))
 		return LS_OK;
@@ -235,10 +249,7 @@ ls_status memory_free(struct memory *memory, void *address)
 
 	if (state == BLOCK_LIVE || state == BLOCK_DETACHED)
 		return LS_OK;
-	if (state == BLOCK_NONE)
-		MESSAGE_SAY(MESSAGE_MEMORY_NO_BLOCK, address);
-	else
-		MESSAGE_SAY(MESSAGE_MEMORY_FREED_TWICE, address);
+	say_wrong(address, state, called);
 	return LS_BAD_ARGUMENT;
 }
 

@@ -69,7 +69,9 @@ static inline bool memory_in_child(const struct memory *memory)
 /* As ls_alloc; *out is NULL on failure. A hit costs one lock and a list pop. */
 LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
-LS_CHECKED ls_status memory_free(struct memory *memory, void *block) LOCK_AVOIDS(memory);
+/* called: writes ", called from PLACE" or nothing, for the message that says what is wrong; NULL: nothing. */
+LS_CHECKED ls_status memory_free(struct memory *memory, void *block,
+				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS(memory);
 
 /* Whether this is a live block that holds so many bytes. */
 bool memory_is_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);

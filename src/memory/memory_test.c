@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,15 +37,21 @@ static void *alloc(struct memory *memory, size_t bytes)
 	return block;
 }
 
-/* What is refused is also said, once, under its id. */
+static void say_place(char *out, size_t bytes)
+{
+	snprintf(out, bytes, ", called from here");
+}
+
+/* What is refused is also said, once, under its id, with the place. */
 static void expect_refusal(struct memory *memory, void *block, const char *id)
 {
 	struct capture capture;
 	capture_begin(&capture);
-	ls_status status = memory_free(memory, block);
+	ls_status status = memory_free(memory, block, say_place);
 	const char *text = capture_end(&capture);
 	assert_int_equal(status, LS_BAD_ARGUMENT);
 	assert_non_null(strstr(text, id));
+	assert_non_null(strstr(text, ", called from here ["));
 	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
@@ -113,7 +120,7 @@ static void blocks_are_aligned_and_apart(void **state)
 		asked += sizes[i] < 4096 ? 4096 : sizes[i];
 	assert_true(stats.live >= asked && stats.live <= asked + asked / 4 + COUNT * 4096);
 	for (int i = 0; i < COUNT; i++)
-		assert_int_equal(memory_free(&memory, blocks[i]), LS_OK);
+		assert_int_equal(memory_free(&memory, blocks[i], NULL), LS_OK);
 	assert_true(memory_is_valid(&memory));
 	assert_int_equal(stats_of(&memory).live, 0);
 	memory_fini(&memory);
@@ -129,7 +136,7 @@ static void freed_blocks_come_back_warm(void **state)
 	unsigned char *first = alloc(&memory, 300000), *other = alloc(&memory, 300000);
 	assert_ptr_not_equal(first, other);
 	first[299999] = 42;
-	assert_int_equal(memory_free(&memory, first), LS_OK);
+	assert_int_equal(memory_free(&memory, first, NULL), LS_OK);
 	unsigned char *again = alloc(&memory, 299000); /* of the same class */
 	assert_ptr_equal(again, first);
 	assert_int_equal(again[299999], 42);
@@ -143,7 +150,7 @@ static void freed_blocks_come_back_warm(void **state)
 		if (step == 0)
 			carved = stats_of(&memory).carved;
 		for (int i = 0; i < 3; i++)
-			assert_int_equal(memory_free(&memory, blocks[i]), LS_OK);
+			assert_int_equal(memory_free(&memory, blocks[i], NULL), LS_OK);
 	}
 	assert_int_equal(stats_of(&memory).carved, carved);
 	assert_true(memory_is_valid(&memory));
@@ -157,7 +164,7 @@ static void wrong_and_double_frees_are_refused(void **state)
 	open_arena(&memory, 16 * MIB);
 	unsigned char *block = alloc(&memory, 20000);
 	int on_stack = 0;
-	assert_int_equal(memory_free(&memory, NULL), LS_OK);
+	assert_int_equal(memory_free(&memory, NULL, NULL), LS_OK);
 	expect_refusal(&memory, &on_stack, "LS-MEMORY-NO-BLOCK");
 	expect_refusal(&memory, block + 64, "LS-MEMORY-NO-BLOCK");
 	expect_refusal(&memory, block + 4096, "LS-MEMORY-NO-BLOCK");
@@ -165,7 +172,7 @@ static void wrong_and_double_frees_are_refused(void **state)
 	expect_refusal(&memory, memory.base - 4096, "LS-MEMORY-NO-BLOCK");
 	expect_refusal(&memory, memory.base + memory.bytes, "LS-MEMORY-NO-BLOCK");
 	assert_true(memory_is_valid(&memory));
-	assert_int_equal(memory_free(&memory, block), LS_OK);
+	assert_int_equal(memory_free(&memory, block, NULL), LS_OK);
 	expect_refusal(&memory, block, "LS-MEMORY-FREED-TWICE");
 	assert_true(memory_is_valid(&memory));
 	/* Not in the list twice. */
@@ -188,10 +195,10 @@ static void small_arena_runs_out(void **state)
 	expect_exhaustion(&memory, 1, "of its 4096 KiB, 4096 are in use");
 	assert_true(memory_is_valid(&memory));
 	/* With nothing of its size left, a larger block serves; and comes back as what it was. */
-	assert_int_equal(memory_free(&memory, blocks[2]), LS_OK);
+	assert_int_equal(memory_free(&memory, blocks[2], NULL), LS_OK);
 	assert_ptr_equal(alloc(&memory, 100), blocks[2]);
 	expect_exhaustion(&memory, 1, "the arena is full");
-	assert_int_equal(memory_free(&memory, blocks[2]), LS_OK);
+	assert_int_equal(memory_free(&memory, blocks[2], NULL), LS_OK);
 	assert_ptr_equal(alloc(&memory, MIB), blocks[2]);
 	assert_true(memory_is_valid(&memory));
 	memory_fini(&memory);
@@ -226,7 +233,7 @@ static int use_in_child(struct memory *memory, unsigned char *block)
 		return 1;
 	if (memory_alloc(memory, 100, &out) != LS_FORKED || out)
 		return 2;
-	if (memory_free(memory, block) != LS_OK || memory_free(memory, block) != LS_OK)
+	if (memory_free(memory, block, NULL) != LS_OK || memory_free(memory, block, NULL) != LS_OK)
 		return 3;
 	if (memory_detach(memory, block, 100) != LS_FORKED)
 		return 4;
@@ -278,7 +285,7 @@ static void forked_child_has_no_arena(void **state)
 	assert_int_not_equal(status, 0);
 	assert_int_equal(block[0], 7);
 	assert_false(memory_in_child(&memory));
-	assert_int_equal(memory_free(&memory, block), LS_OK);
+	assert_int_equal(memory_free(&memory, block, NULL), LS_OK);
 	assert_true(memory_is_valid(&memory));
 	memory_fini(&memory);
 }
@@ -321,7 +328,7 @@ static void *work(void *context)
 			worker->failures += block[0] != mark || block[held[slot].words - 1] != mark;
 			if (worker->check && random >> 20 & 1 && random % 7 == 0)
 				worker->failures += memory_detach(worker->memory, block, 8) != LS_OK;
-			worker->failures += memory_free(worker->memory, block) != LS_OK;
+			worker->failures += memory_free(worker->memory, block, NULL) != LS_OK;
 			held[slot].block = NULL;
 			continue;
 		}
@@ -338,7 +345,7 @@ static void *work(void *context)
 			worker->failures += !memory_is_valid(worker->memory);
 	}
 	for (int i = 0; i < SLOTS; i++)
-		worker->failures += memory_free(worker->memory, held[i].block) != LS_OK;
+		worker->failures += memory_free(worker->memory, held[i].block, NULL) != LS_OK;
 	return NULL;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "caught.h"
 #include "operation.h"
 #include "process.h"
 #include "tests.h"
@@ -86,6 +87,22 @@ void alloc_and_free(struct runner_rank *self)
 	GIVES(LS_BAD_ARGUMENT, ls_alloc(group, 10, NULL));
 	GIVES(LS_BAD_ARGUMENT, ls_alloc(NULL, 10, &block));
 	reduce_something(self, group, 0);
+	ls_group_close(group);
+}
+
+void wrong_frees_name_the_place(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct caught caught;
+	void *block;
+	OK(ls_alloc(group, 10, &block));
+	OK(ls_free(group, block));
+	caught_begin(&caught);
+	GIVES(LS_BAD_ARGUMENT, ls_free(group, &block));
+	GIVES(LS_BAD_ARGUMENT, ls_free(group, block));
+	const char *text = caught_end(&caught);
+	SAYS(text, "is not the start of a block of this group, called from life_test.c:");
+	SAYS(text, "was freed already, called from life_test.c:");
 	ls_group_close(group);
 }
 

@@ -234,6 +234,7 @@ const struct runner_test runner_tests[] = {
 	TEST(rings_in_order_are_not_told, R(2) | R(3), .processes_only = true),
 	TEST(short_handles_dropped_are_told, R(1), .processes_only = true),
 	TEST(short_handles_left_are_counted, R(1), .processes_only = true),
+	TEST(wrong_frees_name_the_place, R(1), .processes_only = true),
 	TEST(closed_with_a_collective, R(2), .processes_only = true),
 	TEST(wrong_calls_are_found, R(1), .processes_only = true),
 	TEST(lost_messages_are_told, R(2), .processes_only = true),
