@@ -80,9 +80,8 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 	look_at_unpublished(trace, rank);
 }
 
-/* NULL: it cannot be read. */
-static const _Atomic uint64_t *find_word(const struct diagnose_source *const *by_rank, int size,
-					 int owner, uint64_t offset)
+const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
+					   int owner, uint64_t offset)
 {
 	if (owner < 0 || owner >= size || !by_rank[owner])
 		return NULL;
@@ -96,7 +95,7 @@ static const _Atomic uint64_t *find_word(const struct diagnose_source *const *by
 static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int size,
 			      const struct wait_edge *edge)
 {
-	const _Atomic uint64_t *word = find_word(by_rank, size, edge->owner, edge->offset);
+	const _Atomic uint64_t *word = diagnose_find_word(by_rank, size, edge->owner, edge->offset);
 	if (edge->segment != WAIT_SEGMENT_LINK || edge->peer < -1 || edge->peer >= size || !word)
 		return true; /* cannot be evaluated, so it proves nothing */
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
@@ -180,8 +179,10 @@ static void look_at_end(const struct diagnose_source *const *by_rank, int size,
 	if (!group || group->cause_offset == 0)
 		return;
 	int owner = group->members[0];
-	const _Atomic uint64_t *claim = find_word(by_rank, size, owner, group->claim_offset);
-	const _Atomic uint64_t *cause = find_word(by_rank, size, owner, group->cause_offset);
+	const _Atomic uint64_t *claim =
+		diagnose_find_word(by_rank, size, owner, group->claim_offset);
+	const _Atomic uint64_t *cause =
+		diagnose_find_word(by_rank, size, owner, group->cause_offset);
 	if (!claim || !cause)
 		return;
 	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
@@ -371,6 +372,15 @@ struct sources {
 	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
 };
 
+/* Ranks that are threads of one process: whose its other threads are, nobody knows. */
+static bool shares_process(const struct diagnose_job *job, int r)
+{
+	for (int q = 0; q < job->size; q++)
+		if (q != r && job->ranks[q].known && job->ranks[q].pid == job->ranks[r].pid)
+			return true;
+	return false;
+}
+
 static void look(const struct sources *sources, struct diagnose_job *job)
 {
 	const struct trace_view *const *traces = sources->traces;
@@ -389,6 +399,7 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 	for (int r = 0; r < size; r++)
 		if (traces[r])
 			look_at_slots(traces[r], &job->ranks[r]);
+	diagnose_look_at_callbacks(sources->by_rank, job);
 	for (int r = 0; r < size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			struct diagnose_thread *thread = &job->ranks[r].threads[i];
@@ -404,16 +415,9 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 		copy_records(traces[r], size, &job->ranks[r]);
 		diagnose_copy_groups_last(traces[r], &job->ranks[r]);
 	}
+	for (int r = 0; r < size; r++)
+		job->ranks[r].idle = shares_process(job, r);
 	job->now_ns = clock_now_ns();
-}
-
-/* Ranks that are threads of one process: whose its other threads are, nobody knows. */
-static bool shares_process(const struct diagnose_job *job, int r)
-{
-	for (int q = 0; q < job->size; q++)
-		if (q != r && job->ranks[q].known && job->ranks[q].pid == job->ranks[r].pid)
-			return true;
-	return false;
 }
 
 static void set_asleep(struct diagnose_rank *rank, uint32_t slots)
@@ -459,6 +463,7 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
 		job->ranks[r].awake = before[r].awake || after.awake || before[r].hash != after.hash;
+		job->ranks[r].idle = before[r].idle || after.idle;
 		if (before[r].rest == after.rest)
 			set_asleep(&job->ranks[r], before[r].outside & after.outside);
 	}

@@ -7,8 +7,9 @@
  * again. Same epochs, all conditions false, and every thread that ever called Lockstep in each rank of
  * the set blocked on the set: then nobody in it can store anything, so nothing can change. A thread
  * that is merely stopped or not yet scheduled has a condition that is already true, and a thread
- * whose call has a time limit of its own may go on by itself; neither is part of a proof. Nor is a rank whose main
- * thread has made no call and may make one, or with another such thread that runs: see threads.c. */
+ * whose call has a time limit of its own, or another message of its group under way that has, may go on by itself;
+ * neither is part of a proof. Nor is a rank whose main thread has made no call and may make one, or with another such
+ * thread that runs: see threads.c; or one that a callback may wake: see collect_callbacks.c. */
 #ifndef DIAGNOSE_DIAGNOSE_H
 #define DIAGNOSE_DIAGNOSE_H
 
@@ -74,6 +75,9 @@ struct diagnose_rank {
 	bool known; /* its trace could be read; if not, only rank, pid and process mean anything */
 	bool incomplete; /* more threads than slots: `threads` does not show all, so nothing is proved */
 	bool awake; /* a thread of its process that is not in `threads` may be about to call: the same */
+	/* A thread of its process may sleep in no wait, so that a callback may wake it; there are messages under way that
+	 * have one; and one of these may come by itself: there is a time limit, or the group fails, or who is needed is gone. */
+	bool idle, has_callbacks, calls_back;
 	int32_t rank, pid;
 	uint64_t start_ns; /* when its trace began (clock_now_ns); a process that is younger is another */
 	char host[TRACE_TEXT_BYTES];
@@ -202,7 +206,7 @@ struct diagnose_hint {
 	int rank; /* who saw it; ranks are those of the world */
 	int peer; /* whom it saw, -1 */
 	uint32_t group;
-	uint64_t seq; /* operation */
+	uint64_t seq;    /* operation */
 	bool collective; /* seq is that of one; else it may also be that of a message */
 	uint64_t record; /* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */

@@ -84,9 +84,22 @@ struct diagnose_look {
 	 * a wait can wake them, as the rank's watch has seen; 0: that is not known. */
 	uint32_t outside;
 	uint64_t rest; /* as hash, of those on no board and those outside */
+	bool idle;     /* there is one of these, or it is not known */
 };
 /* The source has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);
+
+/* ---- collect.c ---- */
+
+/* A word of the segment of rank `owner`; NULL: it cannot be read. */
+const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
+					   int owner, uint64_t offset);
+
+/* ---- collect_callbacks.c ---- */
+
+/* Of all ranks, once it is known who is gone, after the first look at the slots and before any other. */
+void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
+				struct diagnose_job *job);
 
 /* ---- collect_groups.c ---- */
 

@@ -45,7 +45,7 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 }
 
 /* Whether what such a thread waits for, for itself or for others, can only come from ranks that do nothing any more: words
- * of others may be those of a call whose callback wakes a thread that sleeps outside. */
+ * of others may be those of a call with a callback. */
 static bool is_cut_off(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		       uint64_t stuck)
 {
@@ -67,15 +67,18 @@ static bool has_sleeper(const struct diagnose_rank *rank)
 static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck, bool likely)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
-	bool blocked = false, sleeper = has_sleeper(rank);
+	bool blocked = false;
+	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
 	if (!rank->known || diagnose_is_gone(rank) || (!likely && (rank->incomplete || rank->awake)))
+		return false;
+	if (may_wake && rank->calls_back)
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
 		if (thread->wait.state == WAIT_UNUSED ||
 		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
 			continue;
-		if (sleeper && !is_cut_off(job, thread, stuck))
+		if (may_wake && !is_cut_off(job, thread, stuck))
 			return false;
 		if (diagnose_is_agent(thread)) {
 			if (!thread->stable || thread->satisfied)

@@ -241,6 +241,7 @@ static void look_at_rest(const struct wait_board *board, uint32_t tid, uint64_t 
 	const struct wait_slot *slot = find_slot(board, tid);
 	if (!is_of_rest(board, tid, slot))
 		return;
+	look->idle = true;
 	look->rest += hash;
 	if (slot)
 		look->outside |= UINT32_C(1) << (slot - board->slots);
@@ -249,7 +250,7 @@ static void look_at_rest(const struct wait_board *board, uint32_t tid, uint64_t 
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 {
 	const struct trace_view *trace = source->trace;
-	struct diagnose_look look = {.awake = true};
+	struct diagnose_look look = {.awake = true, .idle = true};
 	char path[64];
 	int pid = __atomic_load_n(&trace->header->pid, __ATOMIC_RELAXED);
 	snprintf(path, sizeof path, "/proc/%d/task", pid);
@@ -262,7 +263,7 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 			     !diagnose_is_on_board(trace, (uint32_t)pid);
 		return look;
 	}
-	look.awake = false;
+	look.awake = look.idle = false;
 	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);

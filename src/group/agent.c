@@ -100,7 +100,8 @@ static bool is_ready(struct group_world *world) LOCK_REQUIRES(group)
 		/* Who leaves looks whether the agent is armed, and calls it. */
 		uint64_t gone = group_gone_members(group);
 		int peer;
-		if (gone && group_points_needing(group, gone, &peer))
+		bool again;
+		if (gone && group_points_needing(group, gone, &peer, &again))
 			return true;
 	}
 	return false;

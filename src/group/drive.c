@@ -77,20 +77,21 @@ int group_drive_own(const struct group_drive *drive, const ls_group *group,
 
 /* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone. Others are found
  * to by whoever waits for them; until then they may be taken back. */
-struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
+struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 {
 	struct group_points *points = &group->world->points;
 	struct ls_op *needing = NULL;
-	bool lone, again = false;
+	bool lone;
+	*again = false;
 	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
 	     op = op->next) {
 		if (op->group != group || !op->callback || !atomic_load(&op->begun))
 			continue;
 		if (group_gone_is_lost(op, gone, peer, &lone))
 			needing = op;
-		again |= lone;
+		*again |= lone;
 	}
-	if (again && points->lone_until_ns == CLOCK_NEVER)
+	if (*again && points->lone_until_ns == CLOCK_NEVER)
 		points->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
 	return needing;
 }
@@ -98,15 +99,18 @@ struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer)
 static void fail_needing(ls_group *group)
 {
 	int peer = -1;
+	bool again;
 	uint64_t gone = group_gone_members(group);
 	struct group_points *points = &group->world->points;
 	if (!gone)
 		return;
 	lock_group_acquire(&points->lock);
-	struct ls_op *needing = group_points_needing(group, gone, &peer);
+	struct ls_op *needing = group_points_needing(group, gone, &peer, &again);
 	lock_group_release(&points->lock);
-	if (!needing)
+	if (!needing) {
+		atomic_store(&group->entry->spared, again ? 0 : gone);
 		return;
+	}
 	ls_status status = group_gone_fail(needing, gone, peer);
 	(void)status; /* everything of the group ends with it */
 }

@@ -21,10 +21,29 @@ struct ls_op *group_points_first_send(struct group_points *points)
 	return op;
 }
 
+/* What a proof has to know of those beside their callers: see struct trace_group. */
+static void count_in(const struct ls_op *op)
+{
+	struct trace_group *entry = op->group->entry;
+	if (op->callback)
+		atomic_fetch_add(&entry->callbacks, 1);
+	if (op->may_leave)
+		atomic_fetch_add(&entry->limits, 1);
+}
+
+static void count_out(struct trace_group *entry, bool calls, bool limited)
+{
+	if (calls)
+		atomic_fetch_sub(&entry->callbacks, 1);
+	if (limited)
+		atomic_fetch_sub(&entry->limits, 1);
+}
+
 /* True: the caller begins it. With P2P=serial only the first send has begun, or is about to; the others are begun
  * by group_points_begin_next. */
 static bool add(struct group_points *points, struct ls_op *op)
 {
+	count_in(op);
 	lock_group_acquire(&points->lock);
 	op->next = NULL;
 	op->before = points->last;
@@ -154,7 +173,10 @@ static void finish(struct ls_op *op, ls_status status)
 		group_point_deliver(op);
 	struct ls_op *batch = op->batch;
 	bool gives_turn = world->points.serial && op->engine.call.kind == TRACE_SEND;
+	bool calls = op->callback, limited = op->may_leave;
+	struct trace_group *entry = op->group->entry;
 	group_op_tell(op, status);
+	count_out(entry, calls, limited);
 	if (batch)
 		group_batch_part_over(batch, status);
 	/* The next one's turn has come: who drives begins it, or the agent, which is armed eagerly if one waits. */
@@ -228,10 +250,12 @@ ls_status group_points_start(struct ls_op *op)
 	ls_status status = LS_OK;
 	if (add(points, op)) {
 		status = begin(op);
-		if (status != LS_OK)
+		if (status != LS_OK) {
 			take_out(points, op);
-		else
+			count_out(group->entry, op->callback, op->may_leave);
+		} else {
 			group_points_collect(group);
+		}
 		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
 		    engine_point_is_queued(&op->engine) &&
 		    group_points_start_agent(group->world) == LS_OK)

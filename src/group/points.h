@@ -145,8 +145,9 @@ const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct l
 /* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
 struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
 /* Under the list's lock: one with a callback that can never be over without the members of the set `gone`, *peer as in
- * group_gone_need; NULL: there is none. The agent looks again at what may be. */
-struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer) LOCK_REQUIRES(group);
+ * group_gone_need; NULL: there is none. *again: the agent looks again at one that may be such. */
+struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
+	LOCK_REQUIRES(group);
 
 /* ---- gone.c ---- */
 

@@ -461,6 +461,9 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 	PUT(entry->cause_offset, membership->cause_offset);
 	atomic_store_explicit(&entry->entered, 0, memory_order_release);
 	atomic_store_explicit(&entry->finished, 0, memory_order_release);
+	atomic_store(&entry->callbacks, 0);
+	atomic_store(&entry->limits, 0);
+	atomic_store(&entry->spared, 0);
 	seqlock_store(entry->members, members, sizeof members);
 	atomic_store_explicit(&entry->id, membership->id, memory_order_release);
 	return entry;

@@ -22,7 +22,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 6,
+	TRACE_VERSION = 7,
 	TRACE_GROUP_MAX = 513, /* as many as a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the group of all ranks, whose entry is the first */
@@ -131,6 +131,11 @@ struct trace_group {
 	/* Collectives entered and finished: entered - 1 <= finished <= entered. */
 	_Atomic uint64_t entered;
 	_Atomic uint64_t finished;
+	/* Sends and receives beside their callers that are under way: how many have a callback, which has not returned, and
+	 * how many a time limit of their own. Raised before anybody else finds the operation. */
+	_Atomic uint32_t callbacks, limits;
+	/* Members, bit q: rank q of the group, without whom none of those with a callback is stuck, though they are gone. */
+	_Atomic uint64_t spared;
 	uint8_t members[TRACE_MEMBER_MAX]; /* world ranks, in the order of the group */
 };
 enum trace_group_state { TRACE_GROUP_OPEN = 1, TRACE_GROUP_CLOSED = 2, TRACE_GROUP_FAILED = 3 };

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What may end in a rank without a word that is awaited: messages beside their callers have time limits, and end with their
+ * group or for want of who is gone. Each callback that comes so may wake a thread that sleeps outside. Collectives are
+ * seen of the thread that runs them, which is in a wait. */
+#include "base/seqlock.h"
+#include "diagnose/facts.h"
+
+static bool is_gone(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
+		    int q, uint32_t id)
+{
+	const struct trace_view *trace = by_rank[q] ? by_rank[q]->trace : NULL;
+	if (diagnose_is_gone(&job->ranks[q]))
+		return true;
+	for (int i = 0; trace && i < TRACE_GROUP_MAX; i++)
+		if (atomic_load_explicit(&trace->groups[i].id, memory_order_acquire) == id)
+			return atomic_load(&trace->groups[i].state) == TRACE_GROUP_CLOSED;
+	return false;
+}
+
+/* Members that are gone, of which the rank has not found yet that no callback needs them. */
+static bool has_unspared(const struct diagnose_job *job,
+			 const struct diagnose_source *const *by_rank,
+			 const struct trace_group *group, uint32_t id)
+{
+	uint64_t spared = atomic_load(&group->spared);
+	uint32_t size = __atomic_load_n(&group->size, __ATOMIC_ACQUIRE);
+	uint8_t members[TRACE_MEMBER_MAX];
+	seqlock_load(members, group->members, sizeof members);
+	for (uint32_t i = 0; i < size && i < TRACE_MEMBER_MAX; i++)
+		if (!(spared >> i & 1) &&
+		    (members[i] >= job->size || is_gone(job, by_rank, members[i], id)))
+			return true;
+	return false;
+}
+
+/* It has failed, or somebody is about to say why. */
+static bool is_ending(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
+		      const struct trace_group *group)
+{
+	uint64_t claim_at = __atomic_load_n(&group->claim_offset, __ATOMIC_ACQUIRE);
+	uint64_t cause_at = __atomic_load_n(&group->cause_offset, __ATOMIC_ACQUIRE);
+	int owner = __atomic_load_n(&group->members[0], __ATOMIC_ACQUIRE);
+	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, job->size, owner, claim_at);
+	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, job->size, owner, cause_at);
+	if (cause_at == 0 || !claim || !cause)
+		return false; /* that it fails is not seen of those who wait in it either */
+	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
+	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
+		return true;
+	if (holder == 0 || holder > (uint32_t)job->size)
+		return false;
+	enum diagnose_process process = job->ranks[holder - 1].process;
+	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
+}
+
+/* Whoever waits in a group may go on when a message of it beside him is late. */
+static void set_limited(struct diagnose_rank *rank, uint32_t id)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].wait.group == id)
+			rank->threads[i].wait.may_leave = 1;
+}
+
+void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
+				struct diagnose_job *job)
+{
+	for (int r = 0; r < job->size; r++) {
+		const struct trace_view *trace = by_rank[r] ? by_rank[r]->trace : NULL;
+		struct diagnose_rank *rank = &job->ranks[r];
+		for (int i = 0; trace && i < TRACE_GROUP_MAX; i++) {
+			const struct trace_group *group = &trace->groups[i];
+			uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
+			bool limited = atomic_load(&group->limits) != 0;
+			if (id && limited)
+				set_limited(rank, id);
+			if (!id || atomic_load(&group->callbacks) == 0)
+				continue;
+			rank->has_callbacks = true;
+			rank->calls_back |= limited || is_ending(job, by_rank, group) ||
+					    has_unspared(job, by_rank, group, id);
+		}
+	}
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What ends by itself beside the waits of a rank: three ranks that wait for each other in a ring, and what rank 0 has under
+ * way besides. */
+#include "diagnose/collect_fixture.h"
+
+enum { OTHER = 7, CLAIM = 8, CAUSE = 9 }; /* a group, and words of the segment of rank 0 */
+
+/* The group that is waited in, and another one. */
+static void publish_groups(struct world *world)
+{
+	uint8_t members[SIZE] = {0, 1, 2};
+	publish_ring(world);
+	for (int r = 0; r < SIZE; r++) {
+		struct trace_membership membership = {.id = GROUP,
+						      .size = SIZE,
+						      .rank = r,
+						      .claim_offset = CLAIM * 8,
+						      .cause_offset = CAUSE * 8,
+						      .members = members};
+		trace_group_fill(&world->traces[r], 0, &membership);
+		membership.id = OTHER;
+		trace_group_fill(&world->traces[r], 1, &membership);
+	}
+}
+
+static void none_or_some(void **state)
+{
+	struct world *world = *state;
+	struct trace_group *other;
+	publish_groups(world);
+	other = &world->traces[0].groups[1];
+	assert_false(collect(world, 0)->has_callbacks);
+	assert_false(collect(world, 0)->calls_back);
+	atomic_store(&other->callbacks, 1);
+	assert_true(collect(world, 0)->has_callbacks);
+	assert_false(collect(world, 0)->calls_back);
+	assert_false(world->job->ranks[1].has_callbacks);
+	/* Of a group that is closed nothing is under way. */
+	atomic_store(&other->id, 0);
+	assert_false(collect(world, 0)->has_callbacks);
+}
+
+static void time_limits(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	publish_groups(world);
+	atomic_store(&world->traces[0].groups[1].limits, 1);
+	assert_false(collect(world, 0)->calls_back);
+	assert_int_equal(diagnose_find_cycle(world->job, hops), SIZE);
+	atomic_store(&world->traces[0].groups[1].callbacks, 1);
+	assert_true(collect(world, 0)->calls_back);
+	/* The group that is waited in ends with it. */
+	atomic_store(&world->traces[0].groups[1].callbacks, 0);
+	atomic_store(&world->traces[0].groups[0].limits, 1);
+	collect(world, 0);
+	assert_int_equal(diagnose_find_cycle(world->job, hops), 0);
+}
+
+static void a_group_that_ends(void **state)
+{
+	struct world *world = *state;
+	publish_groups(world);
+	atomic_store(&world->traces[0].groups[1].callbacks, 1);
+	world->segments[0][CAUSE] = 1;
+	assert_true(collect(world, 0)->calls_back);
+	world->segments[0][CAUSE] = 0;
+	/* Somebody works out why; unless he can do nothing more. */
+	world->segments[0][CLAIM] = 3;
+	assert_true(collect(world, 0)->calls_back);
+	world->sources[2].process = DIAGNOSE_STOPPED;
+	assert_false(collect(world, 0)->calls_back);
+	world->sources[2].process = DIAGNOSE_SLEEPING;
+	world->segments[0][CLAIM] = SIZE + 1;
+	assert_false(collect(world, 0)->calls_back);
+}
+
+static void members_that_are_gone(void **state)
+{
+	struct world *world = *state;
+	struct trace_group *other;
+	publish_groups(world);
+	other = &world->traces[0].groups[1];
+	atomic_store(&other->callbacks, 1);
+	atomic_store(&world->traces[1].groups[1].state, TRACE_GROUP_CLOSED);
+	assert_true(collect(world, 0)->calls_back);
+	atomic_store(&other->spared, 1 << 1);
+	assert_false(collect(world, 0)->calls_back);
+	world->sources[2].process = DIAGNOSE_DEAD;
+	assert_true(collect(world, 0)->calls_back);
+	atomic_store(&other->spared, 1 << 1 | 1 << 2);
+	assert_false(collect(world, 0)->calls_back);
+	/* What a rank writes is not trusted. */
+	other->members[1] = 200;
+	atomic_store(&other->spared, 1 << 2);
+	assert_true(collect(world, 0)->calls_back);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+		TEST(none_or_some),
+		TEST(time_limits),
+		TEST(a_group_that_ends),
+		TEST(members_that_are_gone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Deadlocks of ranks that have callbacks under way: three ranks in a ring, and what each of them in turn has besides. */
+#include "diagnose/job_fixture.h"
+
+/* What the rank would see to by itself, for others of these ranks. */
+static void add_agent(struct diagnose_job *job, int r, uint64_t others)
+{
+	struct diagnose_thread *thread = test_thread(job, r, 778);
+	thread->wait.state = WAIT_ANY_WORD;
+	thread->wait.edge_count = 1;
+	thread->wait.edges[0] = (struct wait_edge){.owner = r,
+						   .peer = (r + 1) % 3,
+						   .segment = WAIT_SEGMENT_LINK,
+						   .record = WAIT_RECORD_OTHERS};
+	thread->others = others;
+}
+
+/* What may come by a callback, and whom it may wake. */
+static void set_callbacks(struct diagnose_job *job, int r, bool idle, bool calls_back)
+{
+	job->ranks[r].has_callbacks = true;
+	job->ranks[r].idle = idle;
+	job->ranks[r].calls_back = calls_back;
+}
+static void add_call_by_itself(struct diagnose_job *job, int r)
+{
+	set_callbacks(job, r, true, true);
+}
+static void add_call_for_a_sleeper(struct diagnose_job *job, int r)
+{
+	set_callbacks(job, r, false, true);
+	test_thread(job, r, 777)->asleep = true;
+}
+static void add_call_from_outside_the_ring(struct diagnose_job *job, int r)
+{
+	set_callbacks(job, r, true, false);
+	add_agent(job, r, UINT64_C(1) << 9);
+}
+static void add_call_for_nobody(struct diagnose_job *job, int r)
+{
+	set_callbacks(job, r, false, true);
+}
+static void add_call_from_the_ring(struct diagnose_job *job, int r)
+{
+	set_callbacks(job, r, true, false);
+	add_agent(job, r, 7);
+}
+static void add_others_without_callbacks(struct diagnose_job *job, int r)
+{
+	test_thread(job, r, 777)->asleep = true;
+	add_agent(job, r, UINT64_C(1) << 9);
+}
+
+static void check(void (*add)(struct diagnose_job *job, int r), int length)
+{
+	static const int peers[] = {1, 2, 0};
+	for (int r = 0; r < 3; r++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_job *job = test_ring(3, peers);
+		add(job, r);
+		assert_int_equal(diagnose_find_cycle(job, hops), length);
+		free(job);
+	}
+}
+
+static void what_may_come(void **state)
+{
+	(void)state;
+	check(add_call_by_itself, 0);
+	check(add_call_for_a_sleeper, 0);
+	check(add_call_from_outside_the_ring, 0);
+}
+
+static void what_cannot(void **state)
+{
+	(void)state;
+	check(add_call_for_nobody, 3);
+	check(add_call_from_the_ring, 3);
+	check(add_others_without_callbacks, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_may_come),
+		cmocka_unit_test(what_cannot),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * No deadlock, as something beside the waits ends by itself: a message with a time limit of its own, or one that needs who
+ * has left. Its callback wakes a thread, or its group ends and with it another wait. */
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "tests.h"
+
+enum {
+	LIMIT_MS = 1000 * RUNNER_SLOWNESS, /* some looks of 200 ms fall into this time */
+};
+
+struct called {
+	sem_t wakes;
+	ls_status status;
+};
+
+static void wake(void *data, ls_status status)
+{
+	struct called *called = data;
+	called->status = status;
+	CHECK(sem_post(&called->wakes) == 0);
+}
+
+struct asking {
+	ls_group *group;
+	bool beside; /* it waits for a handle, and so for all that is under way */
+};
+
+static void *ask_of_rank_1(void *argument)
+{
+	const struct asking *asking = argument;
+	int32_t value;
+	ls_op *op = NULL;
+	if (!asking->beside) {
+		OK(ls_recv(asking->group, &value, 1, LS_INT32, 1, NULL));
+		return NULL;
+	}
+	OK(ls_irecv(asking->group, &value, 1, LS_INT32, 1, NULL, &op));
+	OK(ls_wait(op, 0));
+	ls_op_free(op);
+	return NULL;
+}
+
+/* Sleeps until the callback of a receive of another group has come, and then sends what the others wait for; a thread
+ * waits for rank 1 meanwhile. */
+static void wait_for_call(ls_group *group, ls_group *other, uint32_t limit_ms, bool beside,
+			  ls_status expected)
+{
+	struct called called = {.status = LS_OK};
+	struct asking asking = {.group = group, .beside = beside};
+	struct ls_op_options options = {.size = sizeof options,
+					.timeout_ms = limit_ms,
+					.callback = wake,
+					.callback_data = &called};
+	int32_t value = 0, never;
+	pthread_t thread;
+	CHECK(sem_init(&called.wakes, 0, 0) == 0);
+	OK(ls_recv(other, &never, 1, LS_INT32, 1, &options));
+	CHECK(pthread_create(&thread, NULL, ask_of_rank_1, &asking) == 0);
+	while (sem_wait(&called.wakes) != 0)
+		;
+	CHECK(called.status == expected);
+	for (int q = 1; q < ls_group_size(group); q++)
+		OK(ls_send(group, &value, 1, LS_INT32, q, NULL));
+	pthread_join(thread, NULL);
+	sem_destroy(&called.wakes);
+}
+
+void who_sleeps_may_be_called_back_in_time(struct runner_rank *self)
+{
+	int32_t value = 0;
+	for (int beside = 0; beside < 2; beside++) {
+		ls_group *group = runner_open(self), *other;
+		OK(ls_group_split(group, 0, 0, &other));
+		runner_ready(self, group);
+		if (self->rank == 0) {
+			wait_for_call(group, other, LIMIT_MS, beside, LS_TIMED_OUT);
+		} else {
+			OK(ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+			OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+		}
+		runner_meet(self);
+		ls_group_close(other);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+/* The others look for the cause of their waits whenever they like: also just when rank 1 has left. */
+void who_sleeps_may_be_called_back_by_who_leaves(struct runner_rank *self)
+{
+	int32_t value = 0;
+	ls_group *group = runner_open(self), *other;
+	OK(ls_group_split(group, 0, 0, &other));
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		wait_for_call(group, other, 0, true, LS_PEER_LEFT);
+	} else {
+		sem_t never;
+		struct timespec end;
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec++;
+		CHECK(sem_init(&never, 0, 0) == 0);
+		if (self->rank == 1) {
+			CHECK(sem_timedwait(&never, &end) != 0);
+			ls_group_close(other);
+		}
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+		if (self->rank == 1)
+			OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+		sem_destroy(&never);
+	}
+	runner_meet(self);
+	if (self->rank != 1)
+		ls_group_close(other);
+	ls_group_close(group);
+}
+
+struct stuck {
+	ls_group *group;
+	sem_t wakes;
+};
+
+static void fails(void *data, ls_status status)
+{
+	struct stuck *stuck = data;
+	CHECK(status == LS_DEADLOCK);
+	CHECK(sem_post(&stuck->wakes) == 0);
+}
+
+static void *is_stuck(void *argument)
+{
+	const struct stuck *stuck = argument;
+	int32_t value;
+	GIVES(LS_DEADLOCK, ls_recv(stuck->group, &value, 1, LS_INT32, 1, NULL));
+	return NULL;
+}
+
+/* Nor does a callback come for want of rank 2, if that is not whom it needs. */
+void who_sleeps_is_stuck_without_who_left(struct runner_rank *self)
+{
+	int32_t value;
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		struct stuck stuck = {.group = group};
+		struct ls_op_options options = {
+			.size = sizeof options, .tag = 1, .callback = fails, .callback_data = &stuck};
+		pthread_t thread;
+		CHECK(sem_init(&stuck.wakes, 0, 0) == 0);
+		OK(ls_recv(group, &value, 1, LS_INT32, 1, &options));
+		CHECK(pthread_create(&thread, NULL, is_stuck, &stuck) == 0);
+		while (sem_wait(&stuck.wakes) != 0)
+			;
+		pthread_join(thread, NULL);
+		sem_destroy(&stuck.wakes);
+	} else if (self->rank == 1) {
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	ls_group_close(group);
+}
+
+/* Rank 0 is asked for something by rank 1, whom it asks in a group that ends in time. */
+void who_waits_goes_on_when_another_is_late(struct runner_rank *self)
+{
+	struct ls_op_options late = {.size = sizeof late, .tag = 1, .timeout_ms = LIMIT_MS};
+	int32_t value = 0, never;
+	ls_group *group = runner_open(self), *other;
+	OK(ls_group_split(group, 0, 0, &other));
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		ls_op *op;
+		OK(ls_irecv(other, &never, 1, LS_INT32, 1, &late, &op));
+		GIVES(LS_TIMED_OUT, ls_recv(other, &value, 1, LS_INT32, 1, NULL));
+		GIVES(LS_TIMED_OUT, ls_wait(op, 0));
+		ls_op_free(op);
+		OK(ls_send(group, &value, 1, LS_INT32, 1, NULL));
+	} else {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(other);
+	ls_group_close(group);
+}
