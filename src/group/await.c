@@ -137,10 +137,10 @@ static bool misleads(const ls_group *group, const struct wait_word *words, int c
 }
 
 /* Nothing of what is waited for in the group can come from its members that are gone any more; with `self` it may come
- * from this rank's other threads. */
-static void leave_out(ls_group *group, bool self, struct wait_word *words, int count)
+ * from this rank's other threads. The wait does not end with those that are left out, so the set must have been there when
+ * it was last asked whether anything can be over without them. */
+static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
 {
-	uint64_t gone = group_gone_members(group);
 	if (!gone)
 		return;
 	const _Atomic uint64_t *mine = self ? engine_point_self_word(&group->engine) : NULL;
@@ -284,6 +284,8 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 			group_gone_look(other);
 	}
 	*waited = LS_OK;
+	uint64_t gone = group_gone_members(group);
+	uint64_t gone_of_other = other ? group_gone_members(other) : 0;
 	if (fail_without(drive->ops, drive->count, drive->head, lone))
 		return LS_OK;
 	drive->partial = drive->word_count > drive->word_max;
@@ -293,9 +295,9 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
 		drive->word_count = drive->word_max;
 	}
-	leave_out(group, lone->slice_ns != 0, drive->words, drive->word_count);
+	leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
 	if (other)
-		leave_out(other, false, drive->words, drive->word_count);
+		leave_out(other, gone_of_other, false, drive->words, drive->word_count);
 	*waited = wait_driving(world, drive, pause, group_lone_until(lone, soon), &peer);
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
@@ -365,7 +367,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 }
 
 /* The same of the operations themselves, none of which, or not the first, waits for its turn. */
-static void look_at_own(ls_op *const *ops, int count, const struct group_lone *lone,
+static void look_at_own(ls_op *const *ops, int count, uint64_t gone, const struct group_lone *lone,
 			struct shown *shown)
 {
 	const struct engine_op *own[GROUP_ANY_MAX];
@@ -375,7 +377,7 @@ static void look_at_own(ls_op *const *ops, int count, const struct group_lone *l
 	/* What others of them wait for is not among these. */
 	for (int i = 0; i < count; i++)
 		shown->partial |= ops[i] && group_points_waits_turn(ops[i]);
-	leave_out(group, lone->slice_ns != 0, shown->words, shown->count);
+	leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
 }
 
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
@@ -413,11 +415,12 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
 	int peer;
-	judge_resting(ops, count, lone); /* no wait would tell of who is left out of it */
+	uint64_t gone = group_gone_members(first->group);
+	judge_resting(ops, count, lone);
 	bool waits_turn = group_points_waits_turn(first);
 	bool has_head = waits_turn && look_at_head(&world->points, first, pause, &shown);
 	if (!waits_turn)
-		look_at_own(ops, count, lone, &shown);
+		look_at_own(ops, count, gone, lone, &shown);
 	/* With nothing to show it is about to go on, and then there is something else to show. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(GROUP_SLICE_MS);
 	soon = group_lone_until(lone, soon);
