@@ -75,7 +75,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 	} else if (self->rank == 2) {
 		struct ls_op_options late = {.size = sizeof late, .tag = 3};
 		ls_op *never = start(world, &value, 1, 1, 4, false);
-		GIVES(LS_PENDING, ls_wait(never, 200));
+		GIVES(LS_PENDING, ls_wait(never, 500));
 		OK(ls_cancel(never));
 		finish(never, LS_CANCELLED);
 		value = 1;
