@@ -39,7 +39,8 @@ struct ls_op_options {
 	 * operation does: LS_PENDING. Else *op is NULL, and the status is that of the operation. For languages whose
 	 * signal handlers run between calls, in groups opened with resume_after_signals. Not with `callback`. */
 	uint32_t awaited;
-	/* Named in reports in place of the C call site, e.g. "train.py:42". Copied. NULL: none. */
+	/* Named in reports in place of the C call site, e.g. "train.py:42", and in messages about wrong arguments in
+	 * place of the function. Copied. NULL: none. */
 	const char *label;
 	/* Device stream; NULL, as only host memory is supported. */
 	void *stream;

@@ -117,6 +117,46 @@ train_step()
         assert "call it on all ranks, or the unwrapped one, model.module, on one" in flat(ended)
 
 
+def test_a_root_that_is_not_there(tmp_path):
+    """Each rank is told by itself, and nothing of the group has failed."""
+    script = Script(
+        tmp_path,
+        """try:
+    dist.broadcast(torch.ones(1), 7)  # a
+except ValueError as error:
+    print(error)
+dist.barrier()
+dist.destroy_process_group()
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 0
+        assert f"{script.place('a')}: root is 7, but must be a rank of this group, 0 to 1" in ended.text
+        assert "ls_broadcast" not in ended.text
+
+
+def test_new_groups_of_different_ranks(tmp_path):
+    """Both see both lines, in Python; who has made the longer one with them is told why it comes to nothing."""
+    script = Script(
+        tmp_path,
+        """if rank == 0:
+    dist.new_group([0, 1])  # a
+else:
+    dist.new_group([0, 1, 2])  # b
+""",
+    )
+    *two, third = script.run(ranks=(0, 1, 2))
+    lists = (f"rank 0 gave 0, 1 (called from {script.place('a')})", f"rank 1 gave 0, 1, 2 (called from {script.place('b')})")
+    for rank, ended in enumerate(two):
+        assert ended.code == 1
+        assert f"lockstep.Different: {script.place('ab'[rank])}: ranks make different groups here: " in ended.text
+        assert all(text in ended.text for text in lists)
+    assert third.code == 1
+    assert "aborted the group: Different at train.py" in third.text
+    for ended in (*two, third):
+        assert "libffi" not in ended.text and "ls_group_from_members:" not in ended.text
+
+
 def test_uneven_batches_and_then_the_end(tmp_path):
     script = Script(
         tmp_path,

@@ -106,6 +106,11 @@ ls_status group_begin(const char *call, ls_group *group, const struct ls_op_opti
 	return status == LS_OK ? group_check(call, group) : status;
 }
 
+const char *group_caller(const char *call, const struct ls_op_options *options)
+{
+	return options->label ? options->label : call;
+}
+
 struct trace *group_trace(ls_group *group)
 {
 	return &group->world->trace;

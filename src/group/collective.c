@@ -104,7 +104,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 	struct ls_op_options options;
 	ls_status status = group_begin(call, group, given, &options);
 	if (status == LS_OK)
-		status = group_check_collective(call, group, engine);
+		status = group_check_collective(group_caller(call, &options), group, engine);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
@@ -175,8 +175,10 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 {
 	struct ls_op_options options;
 	ls_status status = group_begin(call, group, given, &options);
-	if (status == LS_OK)
-		status = check_many(call, group, common, buffers, count);
+	if (status != LS_OK)
+		return status;
+	call = group_caller(call, &options);
+	status = check_many(call, group, common, buffers, count);
 	if (status != LS_OK)
 		return status;
 	if ((options.op || options.callback) && count > GROUP_POOL_OPS * GROUP_POOL_BLOCKS)

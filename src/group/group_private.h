@@ -249,6 +249,9 @@ ls_status group_check(const char *call, ls_group *group);
  * NULL if this fails. */
 ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
+/* What messages about the arguments of a call begin with: its label, if it has one, as that stands for its place in
+ * programs of other languages, whose users know neither the function nor who called it in C. */
+const char *group_caller(const char *call, const struct ls_op_options *options);
 ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
 /* count elements fit into memory. */
 ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);

@@ -18,6 +18,7 @@ struct group_offer {
 };
 struct group_list {
 	uint64_t site;
+	uint32_t label; /* as in struct trace_record */
 	int32_t count;
 	uint8_t ranks[PLAN_SIZE_MAX];
 };

@@ -22,12 +22,14 @@ struct call {
 
 /* ---- checks ---- */
 
-static ls_status check_peer(const struct call *call, const ls_group *group)
+static ls_status check_peer(const struct call *call, const ls_group *group,
+			    const struct ls_op_options *options)
 {
 	bool sends = call->engine.kind == TRACE_SEND;
 	if (!sends && call->engine.peer == LS_ANY_SOURCE)
 		return LS_OK;
-	return group_check_rank(call->name, sends ? "dst" : "src", group, call->engine.peer);
+	return group_check_rank(group_caller(call->name, options), sends ? "dst" : "src", group,
+				call->engine.peer);
 }
 
 /* A wildcard is a tag for those who receive, and for nobody else. */
@@ -55,15 +57,16 @@ static ls_status check(const struct call *call, const ls_group *group,
 {
 	const struct engine_call *engine = &call->engine;
 	const struct ls_message *message = options->message;
-	ls_status status = group_check_count(call->name, engine->dtype, engine->count);
+	const char *name = group_caller(call->name, options);
+	ls_status status = group_check_count(name, engine->dtype, engine->count);
 	if (status == LS_OK)
-		status = check_peer(call, group);
+		status = check_peer(call, group, options);
 	if (status == LS_OK && engine->count > 0 && !call->buffer && !call->block)
-		status = group_bad(call->name, "buffer", 0, "a buffer");
+		status = group_bad(name, "buffer", 0, "a buffer");
 	if (status == LS_OK && message && engine->kind == TRACE_SEND)
-		status = group_bad(call->name, "options->message", 1, "NULL for a send");
+		status = group_bad(name, "options->message", 1, "NULL for a send");
 	if (status == LS_OK && message && message->size < sizeof message->size)
-		status = group_bad(call->name, "options->message->size", message->size,
+		status = group_bad(name, "options->message->size", message->size,
 				   "sizeof(struct ls_message)");
 	return status;
 }
@@ -346,7 +349,7 @@ static ls_status check_probe(const struct call *call, ls_group *group,
 {
 	ls_status status = begin(call, group, given, options);
 	if (status == LS_OK)
-		status = check_peer(call, group);
+		status = check_peer(call, group, options);
 	if (status == LS_OK && (!out || out->size < sizeof out->size))
 		status = group_bad(call->name, out ? "out->size" : "out", out ? out->size : 0,
 				   "sizeof(struct ls_message)");

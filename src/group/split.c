@@ -313,7 +313,7 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 {
 	char site[DIAGNOSE_SITE_BYTES] = "";
 	const struct trace_view *view = group_view(parent, rank);
-	const struct trace_record record = {.site = list->site};
+	const struct trace_record record = {.site = list->site, .label = list->label};
 	int used = snprintf(out, bytes, "rank %d gave", rank);
 	for (int i = 0; i < list->count && i < PLAN_SIZE_MAX && (size_t)used < bytes; i++)
 		used += snprintf(out + used, bytes - (size_t)used, "%s %u", i ? "," : "",
@@ -420,6 +420,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	ls_status status = group_begin(call, parent, given, &options);
 	if (status != LS_OK)
 		return status;
+	call = group_caller(call, &options);
 	if (options.op || options.callback)
 		return group_bad(call, "options->op", 1, "NULL, and no callback");
 	if (!is_list(call, parent, ranks, count, &list))
@@ -431,8 +432,8 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
 	if (options.label)
 		request.making.label = trace_label(&parent->world->trace, options.label);
-	else
-		options.label = call;
+	options.label = call;
+	list.label = request.making.label;
 	status = meet(&request, &list, &options);
 	if (status != LS_OK)
 		return status;

@@ -69,9 +69,9 @@ void members_lists_that_differ(struct runner_rank *self)
 		ls_status status = make(world, list, 3 - self->rank, &group);
 		const char *text = caught_end(&caught);
 		CHECK_THAT(status == LS_DIFFERENT && !group, "%s", ls_status_name(status));
-		SAYS(text, "rank 0 gave 0, 1, 2 (called from members_test.c:");
-		SAYS(text, "rank 1 gave 0, 1 (called from members_test.c:");
-		SAYS(text, "ls_group_from_members");
+		SAYS(text, "rank 0 gave 0, 1, 2 (called from here)");
+		SAYS(text, "rank 1 gave 0, 1 (called from here)");
+		SAYS(text, "here: ranks make different groups");
 	} else {
 		GIVES(LS_BAD_ARGUMENT, make(world, list, 2, &group));
 		CHECK(!group);

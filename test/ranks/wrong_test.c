@@ -328,8 +328,13 @@ void wrong_calls_are_found(struct runner_rank *self)
 		"ls_reduce: root is -1, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
 		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
 		"ls_group_open: out is 0, but must be not NULL, called from wrong_test.c:",
+		"train.py:42: root is -1, but must be",
+		"train.py:42: src is 7, but must be",
+		"train.py:42: ranks is 9, but must be",
 	};
-	ls_group *group = runner_open(self);
+	ls_group *group = runner_open(self), *none;
+	struct ls_op_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
+	const int ranks[] = {9};
 	struct caught caught;
 	int32_t value = 0;
 	caught_begin(&caught);
@@ -338,6 +343,9 @@ void wrong_calls_are_found(struct runner_rank *self)
 	GIVES(LS_BAD_ARGUMENT, ls_reduce(group, &value, &value, 1, LS_INT32, LS_SUM, -1, NULL));
 	GIVES(LS_BAD_ARGUMENT, ls_phase_end(group, "x"));
 	GIVES(LS_BAD_ARGUMENT, ls_group_open(NULL, NULL));
+	GIVES(LS_BAD_ARGUMENT, ls_broadcast(group, &value, &value, 1, LS_INT32, -1, &labelled));
+	GIVES(LS_BAD_ARGUMENT, ls_recv(group, &value, 1, LS_INT32, 7, &labelled));
+	GIVES(LS_BAD_ARGUMENT, ls_group_from_members(group, ranks, 1, &labelled, &none));
 	caught_end(&caught);
 	for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
 		SAYS(caught.text, said[i]);
