@@ -366,7 +366,8 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, "rank %d ", verdict->blamed);
 	else
 		diagnose_write(writer, "a rank ");
-	diagnose_write(writer, verdict->status == LS_ABORTED       ? "aborted the group"
+	diagnose_write(writer, verdict->closes                     ? "closed the group"
+			       : verdict->status == LS_ABORTED     ? "aborted the group"
 			       : verdict->status == LS_INTERRUPTED ? "was interrupted by a signal"
 								   : "failed");
 	/* An abort belongs to no operation: the record is that of a rank which was in one. */
@@ -378,7 +379,7 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 	if (verdict->status != LS_ABORTED && verdict->status != LS_INTERRUPTED)
 		diagnose_write(writer, ": %s", ls_status_text(verdict->status));
 	if (verdict->note[0]) {
-		diagnose_write(writer, ": ");
+		diagnose_write(writer, verdict->closes ? " " : ": ");
 		diagnose_write_foreign(writer, verdict->note);
 	}
 }

@@ -379,6 +379,7 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 		judge_all(&inquiry, out);
 	} else {
 		judge_hinted(&inquiry, out);
+		out->closes = hint->closes;
 		if (hint->note)
 			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
 	}

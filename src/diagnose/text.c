@@ -40,7 +40,9 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		case DIAGNOSE_ELSEWHERE:
 			return "elsewhere";
 		case DIAGNOSE_WAS_ABORTED:
-			return verdict->status == LS_INTERRUPTED ? "interrupted" : "aborted";
+			return verdict->closes                     ? "left"
+			       : verdict->status == LS_INTERRUPTED ? "interrupted"
+								   : "aborted";
 		default:
 			break;
 		}

@@ -196,6 +196,9 @@ static void with_hints(void **state)
 	hint = (struct diagnose_hint){
 		.status = LS_ABORTED, .rank = 1, .peer = -1, .note = "loss is \033[31mNaN"};
 	check(test_job(3), &hint, "rank 1 aborted the group: loss is ?[31mNaN");
+	hint.closes = true;
+	hint.note = "with send #3 under way";
+	check(test_job(3), &hint, "rank 1 closed the group with send #3 under way");
 	check(test_job(2), NULL, "no rank waits for one that does not come");
 }
 

@@ -133,20 +133,35 @@ int group_world_rank(const ls_group *group, int rank)
 	return rank >= 0 && rank < group->size ? group->team.seats[rank].world : -1;
 }
 
+/* closes: as in struct diagnose_hint. */
+static void end_group(ls_group *group, const char *note, bool closes)
+{
+	struct diagnose_hint hint = {.status = LS_ABORTED,
+				     .rank = group->world->rank,
+				     .peer = -1,
+				     .group = group->id,
+				     .seq = atomic_load(&group->entry->entered),
+				     .note = note,
+				     .closes = closes};
+	group_cause_abort(group, &hint);
+}
+
 ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
 		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
-	struct diagnose_hint hint = {.status = LS_ABORTED,
-				     .rank = group->world->rank,
-				     .peer = -1,
-				     .group = group->id,
-				     .seq = atomic_load(&group->entry->entered),
-				     .note = reason};
-	group_cause_abort(group, &hint);
+	end_group(group, reason, false);
 	return LS_OK;
+}
+
+void group_close_failing(ls_group *group, const char *why)
+{
+	bool sound = group_cause_status(group) == LS_OK;
+	end_group(group, why, true);
+	if (sound)
+		trace_report_unreturned(&group->world->trace, group->id);
 }
 
 ls_status ls_group_failure(ls_group *group, struct ls_failure *out)

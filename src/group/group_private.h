@@ -239,6 +239,9 @@ struct ls_group {
 
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
+/* "Rank 1 closed the group WHY", with which it fails for all who are still in it, if it has not failed before; then the
+ * launcher learns of it, too. */
+void group_close_failing(ls_group *group, const char *why);
 
 /* Whether this is a child that was forked from the process which opened the group. */
 bool group_is_forked(const ls_group *group);

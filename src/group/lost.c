@@ -41,10 +41,9 @@ static void tell(ls_group *group, int from, int to, int count, const struct mail
 	MESSAGE_SAY(MESSAGE_GROUP_LOST, group_world_rank(group, to), text, more);
 	if (!group->world->settings.check || group_cause_status(group) != LS_OK)
 		return;
-	snprintf(reason, sizeof reason, "it closed the group, and nobody has received %s", text);
-	ls_status status = ls_group_abort(group, reason);
-	(void)status; /* who is still in the group learns it, and the launcher */
-	trace_report_unreturned(&group->world->trace, group->id);
+	snprintf(reason, sizeof reason,
+		 "and nobody has received %s; with LOCKSTEP_CHECK=1 that is an error", text);
+	group_close_failing(group, reason);
 }
 
 void group_lost_tell(ls_group *group)

@@ -234,12 +234,8 @@ static void end_operations(ls_group *group)
 	if (pending > 0) {
 		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
 		group_tell_pending(group, pending, text, sizeof text);
-		snprintf(reason, sizeof reason, "it closed the group with %s under way", text);
-		bool sound = group_cause_status(group) == LS_OK;
-		ls_status status = ls_group_abort(group, reason);
-		(void)status; /* it has failed already, or it fails now, and maybe nobody is in a call */
-		if (sound)
-			trace_report_unreturned(&group->world->trace, group->id);
+		snprintf(reason, sizeof reason, "with %s under way", text);
+		group_close_failing(group, reason);
 	}
 	group_points_close(group);
 	group_progress_stop(group);

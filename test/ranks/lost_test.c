@@ -157,7 +157,10 @@ void lost_messages_are_an_error(struct runner_rank *self)
 		GIVES(LS_ABORTED, ls_barrier(group, NULL));
 		struct ls_failure failure = {.size = sizeof failure};
 		OK(ls_group_failure(group, &failure));
-		SAYS(failure.text, "nobody has received send #1 of 1 int32 from rank 0 to rank 1");
+		SAYS(failure.text,
+		     "rank 1 closed the group and nobody has received send #1 of 1 int32 "
+		     "from rank 0 to rank 1 (tag 4), called from lost_test.c:");
+		SAYS(failure.text, "; with LOCKSTEP_CHECK=1 that is an error\n");
 		CHECK(failure.rank == 1);
 	} else {
 		runner_meet(self);
