@@ -52,10 +52,17 @@ static ls_status peer_state(const struct waiter *waiter, const struct wait_word 
 	return left ? LS_PEER_LEFT : dead ? LS_PEER_DIED : LS_OK;
 }
 
+/* 0: it suffices alone. */
+static uint64_t choice_bit(const struct wait_edge *edge)
+{
+	return edge->choice ? UINT64_C(1) << (edge->choice - 1) % WAIT_CHOICE_MAX : 0;
+}
+
 /* LS_OK while the peers that are still needed are there: with `any` one is enough. */
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;
+	uint64_t choices = 0, ruled_out = 0;
 	for (int i = 0; i < call->count; i++) {
 		const struct wait_word *word = &call->words[i];
 		uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
@@ -63,8 +70,11 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 		    word->edge.record == WAIT_RECORD_OTHERS)
 			continue;
 		ls_status state = peer_state(waiter, word);
-		if (call->any && state == LS_OK)
+		uint64_t choice = call->any ? choice_bit(&word->edge) : 0;
+		if (call->any && state == LS_OK && !choice)
 			return LS_OK;
+		choices |= choice;
+		ruled_out |= state == LS_OK ? 0 : choice;
 		if (state == LS_PEER_DIED && worst != LS_PEER_DIED) {
 			worst = state;
 			*peer = word->edge.peer;
@@ -72,6 +82,10 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 			worst = state;
 			*peer = word->edge.peer;
 		}
+	}
+	if (choices & ~ruled_out) {
+		*peer = -1;
+		return LS_OK;
 	}
 	return worst;
 }

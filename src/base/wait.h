@@ -27,9 +27,10 @@
 #include "lock.h"
 
 enum {
-	WAIT_EDGE_MAX = 64, /* words in a slot, and in each page of those that do not fit there */
-	WAIT_PAGE_MAX = 64, /* pages of a rank: one bit each in a set */
-	WAIT_SLOT_MAX = 32, /* threads of one rank that may be inside Lockstep at once */
+	WAIT_EDGE_MAX = 64,   /* words in a slot, and in each page of those that do not fit there */
+	WAIT_CHOICE_MAX = 64, /* choices of one wait: 1 to so many */
+	WAIT_PAGE_MAX = 64,   /* pages of a rank: one bit each in a set */
+	WAIT_SLOT_MAX = 32,   /* threads of one rank that may be inside Lockstep at once */
 };
 
 /* Which memory an awaited word lies in; with owner and offset a reader in another process finds
@@ -47,7 +48,10 @@ struct wait_edge {
 	int32_t owner;   /* world rank whose segment it is */
 	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed; -1:
 		       * another thread of the waiting rank, which waits for peers in its turn */
-	uint32_t segment; /* enum wait_segment */
+	uint16_t segment; /* enum wait_segment */
+	/* Of a wait that any word ends: what it waits for is made by this word alone (0), or takes all unsatisfied words
+	 * of this choice, so that one of them that never comes rules the choice out. */
+	uint16_t choice;
 	/* Whose need this is: the lowest bits of the record of an operation, 0: of the operation that the wait
 	 * belongs to. A thread that sees to others' operations as well names their words with OTHERS. */
 	uint32_t record;

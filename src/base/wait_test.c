@@ -236,6 +236,18 @@ static void test_who_is_named(void **state)
 	assert_int_equal(wait_now(fixture, 3, false, &peer), LS_TIMED_OUT);
 }
 
+/* Of words that are all needed one that does not come rules out the others. */
+static void test_choices(void **state)
+{
+	struct fixture *fixture = *state;
+	int peer;
+	fixture->words[0].edge.choice = fixture->words[1].edge.choice = 1;
+	fixture->dead[0] = 1;
+	assert_int_equal(wait_now(fixture, 3, true, &peer), LS_TIMED_OUT);
+	assert_int_equal(wait_now(fixture, 2, true, &peer), LS_PEER_DIED);
+	assert_int_equal(peer, 0);
+}
+
 /* What a peer does while it is looked at: when it is read whether it has ended, which is on a page of its own. */
 static struct {
 	struct fixture *fixture;
@@ -474,6 +486,7 @@ int main(void)
 		TEST(test_peer_died),
 		TEST(test_peer_left),
 		TEST(test_who_is_named),
+		TEST(test_choices),
 		TEST(test_leaves_meanwhile),
 		TEST(test_any),
 		TEST(test_leaving_again),

@@ -112,6 +112,15 @@ static void note_others(struct diagnose_thread *thread, const struct wait_edge *
 	thread->others_unclear |= diagnose_bit(edge->peer) == 0;
 }
 
+/* Of a choice that is there already another of its words may be left out: then less can be ruled out. */
+static bool has_choice(const struct wait_slot_body *wait, uint16_t choice)
+{
+	for (uint32_t i = 0; choice && i < wait->edge_count; i++)
+		if (wait->edges[i].choice == choice && wait->edges[i].record != WAIT_RECORD_OTHERS)
+			return true;
+	return false;
+}
+
 /* One entry stands for all words of the same peer and operation with the same answer, and for those of others whoever
  * their peer is, as these have been noted: more than the judge asks for is not lost. False: there is no room. */
 static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
@@ -120,13 +129,15 @@ static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, b
 	uint32_t i = 0;
 	for (; i < wait->edge_count; i++) {
 		const struct wait_edge *other = &wait->edges[i];
-		bool same = other->record == edge->record &&
-			    (other->peer == edge->peer || edge->record == WAIT_RECORD_OTHERS);
+		bool others = edge->record == WAIT_RECORD_OTHERS;
+		bool same = others == (other->record == WAIT_RECORD_OTHERS) &&
+			    (others || (other->peer == edge->peer && other->choice == edge->choice &&
+					(edge->peer >= 0 || other->record == edge->record)));
 		if (same && (thread->satisfied >> i & 1) == there)
 			return true;
 	}
 	if (i == WAIT_EDGE_MAX)
-		return false;
+		return !there && has_choice(wait, edge->choice);
 	wait->edges[wait->edge_count++] = *edge;
 	thread->satisfied |= (uint64_t)there << i;
 	return true;

@@ -226,8 +226,26 @@ static void more_words_than_a_slot_has(void **state)
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 	/* More of them than a sum of them has room for. */
 	publish_many(world, 1, 5);
-	for (int i = 0; i < WAIT_EDGE_MAX; i++)
-		world->traces[0].board->pages[9][i].record = 100 + (uint32_t)i;
+	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
+		world->traces[0].board->pages[9][i].record = 0;
+		world->traces[0].board->pages[9][i].choice = 1 + i;
+	}
+	collect(world, 0);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
+	/* Of one choice some may be left out: there is room for two of it, beside two alone, one of others, and 59 more. */
+	publish_many(world, 2, 5);
+	struct wait_edge(*pages)[WAIT_EDGE_MAX] = world->traces[0].board->pages;
+	pages[5][0].choice = 60;
+	pages[5][0].peer = pages[5][2].peer = 2;
+	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
+		pages[9][i].record = 0;
+		pages[9][i].peer = i < 60 ? 1 : 0;
+		pages[9][i].choice = i < 60 ? 1 + i : 60;
+	}
+	collect(world, 0);
+	assert_int_equal(thread->wait.edge_count, WAIT_EDGE_MAX);
+	assert_int_equal(diagnose_thread_needs(world->job, thread), 1 << 1 | 1 << 2);
+	pages[9][WAIT_EDGE_MAX - 1].value = 0; /* it is there */
 	collect(world, 0);
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 }

@@ -130,49 +130,100 @@ static bool is_about_to_end(const struct diagnose_job *job, const struct diagnos
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 
-/* One of the words is that a collective is over here, which another thread of the rank runs: whom that one
- * needs. Empty if none is seen to run it, for then one may be about to. */
-static uint64_t needs_of_driver(const struct diagnose_job *job, const struct diagnose_thread *thread)
+/* One of the words is that a collective is over here, which another thread of the rank runs: that one, the next after
+ * `last`; NULL: none is seen to run it, and then one may be about to. */
+static const struct diagnose_thread *next_driver(const struct diagnose_job *job,
+						 const struct diagnose_thread *thread,
+						 const struct diagnose_thread *last)
 {
 	size_t r = (size_t)((const char *)thread - (const char *)job->ranks) / sizeof(job->ranks[0]);
 	const struct diagnose_rank *rank = &job->ranks[r];
-	uint64_t needs = 0;
-	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		const struct diagnose_thread *other = &rank->threads[i];
+	const struct diagnose_thread *other = last ? last + 1 : rank->threads;
+	for (; other < rank->threads + rank->thread_count; other++) {
 		const struct diagnose_record *record = diagnose_record_at(rank, other->wait.record);
 		if (other != thread && other->wait.state == WAIT_WORDS &&
 		    other->wait.group == thread->wait.group && record &&
-		    diagnose_is_collective(&record->record))
-			needs |= diagnose_thread_needs(job, other);
+		    diagnose_is_collective(&record->record) && diagnose_thread_needs(job, other))
+			return other;
 	}
-	return needs;
+	return NULL;
+}
+
+/* Whether it is such a word. */
+static bool is_driven(const struct diagnose_job *job, const struct diagnose_thread *thread,
+		      uint32_t i)
+{
+	const struct wait_edge *edge = &thread->wait.edges[i];
+	return thread->wait.state == WAIT_ANY_WORD && edge->record && edge->peer < 0 &&
+	       edge->record != WAIT_RECORD_OTHERS && !(thread->satisfied >> i & 1) &&
+	       next_driver(job, thread, NULL);
+}
+
+/* Of words that it would see to for others none is a need of its own, but it is not blocked if one of them is there. */
+static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thread *thread)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	if (is_about_to_end(job, thread) || !thread->stable ||
+	    (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD))
+		return false;
+	for (uint32_t i = 0; wait->state == WAIT_ANY_WORD && i < wait->edge_count; i++) {
+		bool others = wait->edges[i].record == WAIT_RECORD_OTHERS;
+		if (others ? thread->satisfied >> i & 1
+			   : is_satisfied(job, thread, i) && !is_driven(job, thread, i))
+			return false;
+	}
+	return true;
 }
 
 uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
+	const struct diagnose_thread *driver = NULL;
 	uint64_t needs = 0;
-	if (is_about_to_end(job, thread))
-		return 0;
-	if (!thread->stable || (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD))
+	if (!is_blocked(job, thread))
 		return 0;
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
-		/* What it would see to for others is no need of its own, but it is not blocked if that is there. */
-		bool others = wait->edges[i].record == WAIT_RECORD_OTHERS;
-		bool driven = !others && wait->edges[i].record && wait->edges[i].peer < 0 &&
-			      wait->state == WAIT_ANY_WORD && !(thread->satisfied >> i & 1);
-		uint64_t driver = driven ? needs_of_driver(job, thread) : 0;
-		if (driver) {
-			needs |= driver;
+		if (wait->edges[i].record == WAIT_RECORD_OTHERS)
 			continue;
-		}
-		bool there = others ? thread->satisfied >> i & 1 : is_satisfied(job, thread, i);
-		if (there && wait->state == WAIT_ANY_WORD)
-			return 0;
-		if (!there && !others)
+		if (is_driven(job, thread, i))
+			while ((driver = next_driver(job, thread, driver)))
+				needs |= diagnose_thread_needs(job, driver);
+		else if (!is_satisfied(job, thread, i))
 			needs |= diagnose_bit(wait->edges[i].peer);
 	}
 	return needs;
+}
+
+static bool driver_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			      uint64_t silent)
+{
+	const struct diagnose_thread *driver = NULL;
+	while ((driver = next_driver(job, thread, driver)))
+		if (diagnose_thread_needs(job, driver) & silent)
+			return true;
+	return false;
+}
+
+bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			 uint64_t silent)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	uint64_t needs = diagnose_thread_needs(job, thread), choices = 0, ruled_out = 0;
+	if (wait->state != WAIT_ANY_WORD)
+		return (needs & silent) != 0;
+	for (uint32_t i = 0; i < wait->edge_count; i++) {
+		const struct wait_edge *edge = &wait->edges[i];
+		uint64_t choice = edge->choice ? diagnose_bit(edge->choice - 1) : 0;
+		if (edge->record == WAIT_RECORD_OTHERS)
+			continue;
+		bool out = is_driven(job, thread, i) ? driver_is_in_vain(job, thread, silent)
+						     : diagnose_bit(edge->peer) & silent;
+		if (!out && !choice)
+			return false;
+		choices |= choice;
+		ruled_out |= out ? choice : 0;
+	}
+	return needs && !(choices & ~ruled_out);
 }
 
 bool diagnose_is_agent(const struct diagnose_thread *thread)
@@ -212,6 +263,22 @@ const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *ran
 		if (rank->records[i].record.index == index)
 			return &rank->records[i];
 	return NULL;
+}
+
+const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
+						  const struct diagnose_thread *thread,
+						  uint64_t whom)
+{
+	for (uint32_t i = 0; i < thread->wait.edge_count; i++) {
+		const struct wait_edge *edge = &thread->wait.edges[i];
+		if (!(diagnose_bit(edge->peer) & whom) || thread->satisfied >> i & 1 ||
+		    edge->record == 0 || edge->record == WAIT_RECORD_OTHERS)
+			continue;
+		for (uint32_t j = 0; j < rank->record_count; j++)
+			if ((uint32_t)rank->records[j].record.index == edge->record)
+				return &rank->records[j];
+	}
+	return diagnose_record_at(rank, thread->wait.record);
 }
 
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,

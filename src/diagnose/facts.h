@@ -45,6 +45,10 @@ bool diagnose_has_failed(const struct diagnose_rank *rank);
 /* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked (the
  * same wait in both looks, and its condition false in between). */
 uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread);
+/* Whether it is surely blocked, and nothing that it waits for can come if none of these ranks does anything: of words that
+ * are all needed one is enough, of those of which any suffices it takes all. */
+bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			 uint64_t silent);
 /* Whether this is no thread that waits, but what the rank would see to by itself. */
 bool diagnose_is_agent(const struct diagnose_thread *thread);
 /* The same over all threads of a rank; empty for one that is gone, whose slots are stale. */
@@ -54,6 +58,10 @@ bool diagnose_is_collective(const struct trace_record *record);
 bool diagnose_is_point(const struct trace_record *record); /* send or recv */
 /* All NULL if there is no such record, or `rank` is NULL. */
 const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index);
+/* The operation in which the thread waits for one of `whom`: of several that it waits for. */
+const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
+						  const struct diagnose_thread *thread,
+						  uint64_t whom);
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
 						     uint32_t group, uint64_t seq);
 /* Other members of its group that have not entered the collective `record` of this rank. */

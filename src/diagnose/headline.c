@@ -45,7 +45,7 @@ static struct diagnose_part waiting_part(const struct diagnose_job *job,
 		longest = longest_wait(job, r, UINT64_MAX);
 	if (longest)
 		return (struct diagnose_part){
-			diagnose_record_at(&job->ranks[r], longest->wait.record),
+			diagnose_record_for(&job->ranks[r], longest, verdict->culprits),
 			longest->wait.since_ns};
 	if (r == verdict->witness) {
 		const struct diagnose_record *record = witness_record(job, verdict);
@@ -282,7 +282,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 		      const struct diagnose_hop *hop)
 {
 	const struct diagnose_record *record =
-		diagnose_record_at(&job->ranks[hop->rank], hop->thread->wait.record);
+		diagnose_record_for(&job->ranks[hop->rank], hop->thread, diagnose_bit(hop->peer));
 	bool any = record && diagnose_is_point(&record->record) && record->record.peer < 0;
 	diagnose_write(writer, "rank %d waits for ", hop->rank);
 	if (hop->peer == hop->rank)

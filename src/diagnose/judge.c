@@ -354,8 +354,8 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		longest = find_longest(job, group, all, out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
-			out->record = longest->wait.record;
-			record = diagnose_record_at(&job->ranks[rank], out->record);
+			record = diagnose_record_for(&job->ranks[rank], longest, out->culprits);
+			out->record = record ? record->record.index : longest->wait.record;
 		}
 	}
 	if (out->seq)

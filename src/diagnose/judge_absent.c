@@ -84,7 +84,7 @@ uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnos
 			if (!wanted || !diagnose_is_in(&rank->threads[i], group))
 				continue;
 			uint64_t gone = diagnose_gone_from(job, rank->threads[i].wait.group);
-			if (rank->threads[i].wait.state != WAIT_ANY_WORD || !(wanted & ~gone))
+			if (diagnose_is_in_vain(job, &rank->threads[i], gone))
 				found |= wanted & gone;
 		}
 	}

@@ -9,12 +9,9 @@
 static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		     uint64_t stuck)
 {
-	uint64_t needs = diagnose_thread_needs(job, thread);
-	if (!needs || thread->wait.may_leave)
-		return false;
-	if (thread->wait.state != WAIT_ANY_WORD || !(needs & stuck))
-		return (needs & stuck) != 0;
-	return !(needs & ~(stuck | diagnose_gone_from(job, thread->wait.group)));
+	uint64_t gone = diagnose_gone_from(job, thread->wait.group);
+	return !thread->wait.may_leave && diagnose_is_in_vain(job, thread, stuck | gone) &&
+	       !diagnose_is_in_vain(job, thread, gone);
 }
 
 /* A thread that waits for its own rank to get so far with its collectives, which another of its threads

@@ -276,8 +276,8 @@ static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 	unsigned calls = 0;
 	*itself = length == 1;
 	for (int i = 0; i < length; i++) {
-		const struct diagnose_record *record =
-			diagnose_record_at(&job->ranks[hops[i].rank], hops[i].thread->wait.record);
+		const struct diagnose_record *record = diagnose_record_for(
+			&job->ranks[hops[i].rank], hops[i].thread, diagnose_bit(hops[i].peer));
 		if (!record)
 			return 0;
 		calls |= diagnose_is_collective(&record->record) ? CYCLE_COLLECTIVE

@@ -175,6 +175,8 @@ struct engine_point {
 	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
 	bool takes;    /* receive: into a block; call.recv is filled */
 	bool blocks;   /* the call blocks */
+	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
+	const struct engine_op *whole;
 
 	_Atomic bool back; /* a long send has been taken back; under that lock, and looked at without */
 
@@ -298,14 +300,22 @@ bool engine_point_send_short(struct engine *engine, const struct engine_call *ca
 bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
 				uint64_t bytes, bool blocks, struct mail_message *out,
 				uint64_t *unsafe, struct wait_word *word);
+/* What the caller waits for himself. */
+struct engine_own {
+	const struct engine_op *op;
+	const struct engine_op *before; /* another that has to be over first; NULL */
+	/* 0: one operation. Else `op` stands for all those whose point.whole it is: all of them are needed, and
+	 * their words carry this choice. */
+	uint32_t choice;
+};
 /* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
  * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; those
- * beyond max are counted and left out. Words of others than the `own_count` that the caller waits
- * for carry WAIT_RECORD_OTHERS. For one thread at a time. */
-bool engine_point_progress(struct engine *engine, const struct engine_op *const *own, int own_count,
+ * beyond max are counted and left out. Words of others than the `own_count` (at most WAIT_CHOICE_MAX) that the
+ * caller waits for carry WAIT_RECORD_OTHERS. For one thread at a time. */
+bool engine_point_progress(struct engine *engine, const struct engine_own *own, int own_count,
 			   struct wait_word *words, int max, int *count);
 /* The same words, without doing anything, for any thread; with own_count only the words of those. Returns their number. */
-int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
+int engine_point_words(struct engine *engine, const struct engine_own *own, int own_count,
 		       struct wait_word *words, int max);
 /* Whether one of them is there, or some of a detached operation is to be copied now. */
 bool engine_point_is_ready(struct engine *engine);

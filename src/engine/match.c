@@ -105,6 +105,16 @@ struct match_entry *engine_match_first(const struct match_table *table,
 	return NULL;
 }
 
+void engine_match_each(const struct match_table *table,
+		       void (*visit)(const struct match_entry *, void *context), void *context)
+{
+	for (size_t i = 0; i < (size_t)1 << table->bits; i++)
+		for (const struct match_entry *first = table->buckets[i]; first;
+		     first = first->next_queue)
+			for (const struct match_entry *entry = first; entry; entry = entry->next)
+				visit(entry, context);
+}
+
 void engine_match_remove(struct match_table *table, struct match_entry *entry)
 {
 	struct match_entry **at = find_queue(table, entry->source, entry->tag);

@@ -41,6 +41,8 @@ struct match_entry *engine_match_find(const struct match_table *table, int32_t s
 /* Any one for which the question is answered with yes; NULL. Looks at all. */
 struct match_entry *engine_match_first(const struct match_table *table,
 				       bool (*question)(const struct match_entry *));
+void engine_match_each(const struct match_table *table,
+		       void (*visit)(const struct match_entry *, void *context), void *context);
 /* Takes out one that is there. The first of a queue is taken out in constant time. */
 void engine_match_remove(struct match_table *table, struct match_entry *entry);
 

@@ -1,35 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Going on with all detached sends and receives of a group at once, for whoever has time; and what becomes of
  * them when they are taken back, or the group fails. */
-#include "engine/mailbox.h"
-
-/* Words to wait for, as many as there is room for. */
-struct list {
-	struct wait_word *words;
-	int max, count; /* count > max: some were left out */
-	bool only_own;
-	bool asks, found; /* whether one of them is there, left out or not; and that one is */
-	const struct engine_op *const *own;
-	int own_count;
-};
-
-static bool is_there(const struct wait_word *word)
-{
-	struct wait_call call = {.words = word, .count = 1};
-	return wait_satisfied(&call);
-}
-
-static void add(struct list *list, const struct wait_word *word, bool own)
-{
-	if (list->only_own && !own)
-		return;
-	list->found |= list->asks && is_there(word);
-	if (list->count < list->max) {
-		list->words[list->count] = *word;
-		list->words[list->count].edge.record = own ? 0 : WAIT_RECORD_OTHERS;
-	}
-	list->count++;
-}
+#include "engine/words.h"
 
 /* ---- what has arrived, and what there is room for ---- */
 
@@ -53,57 +25,10 @@ static void wake(struct engine *engine, uint64_t ranks)
 		transport_summon(engine->team, __builtin_ctzll(ranks));
 }
 
-/* Whether one of those that the caller waits for asks this source, or waits for room to this peer. What any source is
- * asked for is no need of this rank itself as long as there are others: see mailbox_source_words. */
-static bool own_asks(const struct engine *engine, const struct list *list, int q)
-{
-	bool other = q != engine->team->rank || engine->team->size == 1;
-	for (int i = 0; i < list->own_count; i++) {
-		const struct engine_op *own = list->own[i];
-		if (own->call.kind == TRACE_RECV && point_stage(own) == POINT_ASKED &&
-		    ((own->point.entry.source == MATCH_ANY && other) || own->point.entry.source == q))
-			return true;
-	}
-	return false;
-}
-
-static bool own_waits(const struct list *list, int q)
-{
-	for (int i = 0; i < list->own_count; i++)
-		if (point_stage(list->own[i]) == POINT_QUEUED && list->own[i]->call.peer == q)
-			return true;
-	return false;
-}
-
-static bool is_own(const struct list *list, const struct engine_op *op)
-{
-	for (int i = 0; i < list->own_count; i++)
-		if (list->own[i] == op)
-			return true;
-	return false;
-}
-
-static void add_words(struct engine *engine, struct list *list) LOCK_REQUIRES(mail)
-{
-	struct engine_mailbox *mailbox = engine->mailbox;
-	struct wait_word word;
-	for (int q = 0; q < engine->team->size; q++) {
-		const struct mailbox_peer *peer = &mailbox->peers[q];
-		if (peer->asking || mailbox->asked.any_source) {
-			engine_mailbox_source_word(engine, q, &word);
-			add(list, &word, own_asks(engine, list, q));
-		}
-		if (peer->queue) {
-			engine_mailbox_room_word(engine, q, &word);
-			add(list, &word, own_waits(list, q));
-		}
-	}
-}
-
 /* ---- those that have a parcel ---- */
 
 /* Goes on with one; true if it is over. */
-static bool go_on(struct engine *engine, struct engine_op *op, struct list *list, bool *more)
+static bool go_on(struct engine *engine, struct engine_op *op, struct engine_words *list, bool *more)
 {
 	struct wait_word words[2];
 	op->words = words;
@@ -112,7 +37,7 @@ static bool go_on(struct engine *engine, struct engine_op *op, struct list *list
 		return true;
 	*more |= op->word_count == 0;
 	for (int i = 0; i < op->word_count; i++)
-		add(list, &words[i], is_own(list, op));
+		engine_words_add(list, op, &words[i]);
 	return false;
 }
 
@@ -132,11 +57,11 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 	mailbox->active = kept;
 }
 
-bool engine_point_progress(struct engine *engine, const struct engine_op *const *own, int own_count,
+bool engine_point_progress(struct engine *engine, const struct engine_own *own, int own_count,
 			   struct wait_word *words, int max, int *count)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct list list = {.words = words, .max = max, .own = own, .own_count = own_count};
+	struct engine_words list = {.words = words, .max = max, .own = own, .own_count = own_count};
 	struct engine_op *kept = NULL, **last = &kept, *over = NULL, **over_last = &over;
 	bool more = false;
 	lock_mail_acquire(&mailbox->lock);
@@ -166,7 +91,7 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 			engine_mailbox_is_over(mailbox, over);
 		over = next;
 	}
-	add_words(engine, &list);
+	engine_words_add_rest(engine, &list);
 	lock_mail_release(&mailbox->lock);
 	*count = list.count;
 	return more;
@@ -174,24 +99,24 @@ bool engine_point_progress(struct engine *engine, const struct engine_op *const 
 
 /* ---- for diagnosis ---- */
 
-static void add_all(struct engine *engine, struct list *list) LOCK_REQUIRES(mail)
+static void add_all(struct engine *engine, struct engine_words *list) LOCK_REQUIRES(mail)
 {
 	struct wait_word word;
 	for (struct engine_op *op = engine->mailbox->active; op; op = op->point.next) {
 		engine_point_word(engine, op, &word);
-		add(list, &word, is_own(list, op));
+		engine_words_add(list, op, &word);
 	}
-	add_words(engine, list);
+	engine_words_add_rest(engine, list);
 }
 
-int engine_point_words(struct engine *engine, const struct engine_op *const *own, int own_count,
+int engine_point_words(struct engine *engine, const struct engine_own *own, int own_count,
 		       struct wait_word *words, int max)
 {
-	struct list list = {.words = words,
-			    .max = max,
-			    .own = own,
-			    .own_count = own_count,
-			    .only_own = own_count > 0};
+	struct engine_words list = {.words = words,
+				    .max = max,
+				    .own = own,
+				    .own_count = own_count,
+				    .only_own = own_count > 0};
 	lock_mail_acquire(&engine->mailbox->lock);
 	add_all(engine, &list);
 	lock_mail_release(&engine->mailbox->lock);
@@ -200,7 +125,7 @@ int engine_point_words(struct engine *engine, const struct engine_op *const *own
 
 bool engine_point_is_ready(struct engine *engine)
 {
-	struct list list = {.asks = true};
+	struct engine_words list = {.asks = true};
 	lock_mail_acquire(&engine->mailbox->lock);
 	add_all(engine, &list);
 	lock_mail_release(&engine->mailbox->lock);
@@ -229,14 +154,14 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 		return ENGINE_NEEDS_NOBODY;
 	if (source != MATCH_ANY) {
 		engine_mailbox_source_word(engine, source, &word);
-		return gone >> source & 1 && !is_there(&word) ? ENGINE_NEEDS_GONE
-							      : ENGINE_NEEDS_NOBODY;
+		return gone >> source & 1 && !engine_word_is_there(&word) ? ENGINE_NEEDS_GONE
+									  : ENGINE_NEEDS_NOBODY;
 	}
 	if (!others || others & ~gone)
 		return ENGINE_NEEDS_NOBODY;
 	for (int q = 0; q < size; q++) {
 		engine_mailbox_source_word(engine, q, &word);
-		if (is_there(&word))
+		if (engine_word_is_there(&word))
 			return ENGINE_NEEDS_NOBODY;
 	}
 	return ENGINE_NEEDS_SELF;
@@ -254,19 +179,19 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 	switch (stage) {
 	case POINT_QUEUED:
 		engine_mailbox_room_word(engine, op->call.peer, &word);
-		return is_there(&word);
+		return engine_word_is_there(&word);
 	case POINT_SENT:
 		parcel = point->parcel;
 		if (!parcel || point->back)
 			return true;
 		transport_await(engine->team, op->call.peer, &parcel->over,
 				transport_mail_word(point->generation, 0), op->call.peer, &word);
-		return is_there(&word);
+		return engine_word_is_there(&word);
 	case POINT_GIVEN:
 		transport_await(engine->team, engine->team->rank, &parcel->gave,
 				transport_mail_word(point->generation, point->pieces - point->mine),
 				op->call.peer, &word);
-		return point->mine == point->pieces || is_there(&word);
+		return point->mine == point->pieces || engine_word_is_there(&word);
 	default: /* it has not begun, is over, or there is something to copy */
 		return true;
 	}

@@ -144,16 +144,23 @@ static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_wor
 	if (!gone)
 		return;
 	const _Atomic uint64_t *mine = self ? engine_point_self_word(&group->engine) : NULL;
+	uint64_t ruled_out = 0;
 	for (int i = 0; i < count; i++) {
 		struct wait_edge *edge = &words[i].edge;
 		if (words[i].peers != group->peers)
 			continue;
 		int q = edge->peer < 0 ? -1 : group_rank_of(group, edge->peer);
-		if (words[i].word == mine)
+		if (words[i].word == mine) {
 			edge->record = 0;
-		else if (q >= 0 && gone >> q & 1)
+		} else if (q >= 0 && gone >> q & 1) {
+			ruled_out |= edge->choice ? UINT64_C(1) << (edge->choice - 1) : 0;
 			edge->record = WAIT_RECORD_OTHERS;
+		}
 	}
+	/* A choice is of one group, but for the head that it waits for. */
+	for (int i = 0; i < count; i++)
+		if (words[i].edge.choice && ruled_out >> (words[i].edge.choice - 1) & 1)
+			words[i].edge.record = WAIT_RECORD_OTHERS;
 }
 
 static bool is_gone(ls_status status)
@@ -334,7 +341,7 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 
 /* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there already: then who drives is
  * about to go on. */
-static int own_words(ls_group *group, const struct engine_op *const *own, int own_count,
+static int own_words(ls_group *group, const struct engine_own *own, int own_count,
 		     struct wait_word *words)
 {
 	struct wait_call call = {.words = words, .any = true};
@@ -356,7 +363,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 	const struct ls_op *head = group_points_first_send(points);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
-		const struct engine_op *own = &head->engine;
+		const struct engine_own own = {.op = &head->engine};
 		ls_group *group = head->group;
 		*shown = show(head, first, pause, shown->words,
 			      own_words(group, &own, 1, shown->words));
@@ -370,13 +377,13 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 static void look_at_own(ls_op *const *ops, int count, uint64_t gone, const struct group_lone *lone,
 			struct shown *shown)
 {
-	const struct engine_op *own[GROUP_ANY_MAX];
+	struct engine_own own[GROUP_ANY_MAX];
 	struct group_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	shown->count = own_words(group, own, group_drive_own(&drive, group, own), shown->words);
 	/* What others of them wait for is not among these. */
 	for (int i = 0; i < count; i++)
-		shown->partial |= ops[i] && group_points_waits_turn(ops[i]);
+		shown->partial |= ops[i] && group_points_waits_turn(group_points_face(ops[i]));
 	leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
 }
 

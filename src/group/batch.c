@@ -21,6 +21,7 @@ struct ls_op *group_batch_find(ls_group *group)
 void group_batch_join(struct ls_op *batch, struct ls_op *op)
 {
 	op->batch = batch;
+	op->engine.point.whole = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
 	group_op_hold(batch);
 	group_op_hold(op); /* as long as the batch: it is waited for */
@@ -76,19 +77,6 @@ static void leave_batch(ls_group *group, struct ls_op *batch)
 	*at = batch->next;
 	lock_group_release(&group->pool.lock);
 	atomic_fetch_sub(&group->batch_count, 1);
-}
-
-ls_status group_batch_await(struct ls_op *batch, const struct group_pause *pause)
-{
-	for (struct ls_op *op = batch->next_part; op; op = op->next_part) {
-		if (atomic_load_explicit(&op->over, memory_order_acquire))
-			continue;
-		ls_status status = group_points_await(&op, 1, pause);
-		if (status != LS_OK)
-			return status;
-	}
-	/* Whoever ended the last part ends the batch a moment later. */
-	return group_points_await(&batch, 1, pause);
 }
 
 ls_status ls_batch_end(ls_group *group, ls_op **op)

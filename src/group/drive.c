@@ -47,9 +47,14 @@ const struct ls_op *group_points_face(const struct ls_op *op)
 
 bool group_points_waits_turn(const struct ls_op *op)
 {
-	const struct ls_op *face = group_points_face(op);
-	return op->group->world->points.serial && !face->is_batch && group_op_is_point(face) &&
-	       !atomic_load_explicit(&face->begun, memory_order_acquire);
+	const struct ls_op *part = op->is_batch ? op->next_part : op;
+	if (!op->group->world->points.serial)
+		return false;
+	for (; part; part = op->is_batch ? part->next_part : NULL)
+		if (group_op_is_point(part) && !group_op_is_over(part) &&
+		    !atomic_load_explicit(&part->begun, memory_order_acquire))
+			return true;
+	return false;
 }
 
 const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head)
@@ -57,20 +62,21 @@ const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct l
 	return head && group_points_waits_turn(op) ? head : group_points_face(op);
 }
 
-int group_drive_own(const struct group_drive *drive, const ls_group *group,
-		    const struct engine_op **own)
+int group_drive_own(const struct group_drive *drive, const ls_group *group, struct engine_own *own)
 {
-	bool has_head = false;
+	const struct ls_op *head = drive->head;
+	bool stands = head && head->group == group && !group_op_is_over(head);
 	int count = 0;
 	for (int i = 0; i < drive->count; i++) {
 		const struct ls_op *op = drive->ops[i];
 		if (!op || !group_op_is_point(op) || group_op_is_over(op))
 			continue;
-		op = group_points_stand_in(op, drive->head);
-		if (op->group != group || (op == drive->head && (has_head || group_op_is_over(op))))
+		bool behind = stands && group_points_waits_turn(op);
+		if (op->group != group && !behind)
 			continue;
-		has_head |= op == drive->head;
-		own[count++] = &op->engine;
+		own[count++] = (struct engine_own){.op = &op->engine,
+						   .before = behind ? &head->engine : NULL,
+						   .choice = op->is_batch ? (uint32_t)i + 1 : 0};
 	}
 	return count;
 }
@@ -115,22 +121,9 @@ static void fail_needing(ls_group *group)
 	(void)status; /* everything of the group ends with it */
 }
 
-/* A part of a batch may be over now, so that another one stands for it: the words were asked for with the first. */
-static bool is_outdated(const struct group_drive *drive, const ls_group *group,
-			const struct engine_op *const *own, int count)
-{
-	const struct engine_op *now[GROUP_ANY_MAX];
-	if (group_drive_own(drive, group, now) != count)
-		return true;
-	for (int i = 0; i < count; i++)
-		if (now[i] != own[i])
-			return true;
-	return false;
-}
-
 static void sweep_group(struct group_drive *drive, ls_group *group)
 {
-	const struct engine_op *own[GROUP_ANY_MAX];
+	struct engine_own own[GROUP_ANY_MAX];
 	if (group_points_pending(group) == 0)
 		return;
 	int count = group_drive_own(drive, group, own), words = 0;
@@ -141,7 +134,6 @@ static void sweep_group(struct group_drive *drive, ls_group *group)
 	group_words_of(group, drive->words + drive->word_count, words < room ? words : room);
 	drive->word_count += words;
 	group_points_collect(group);
-	drive->more |= is_outdated(drive, group, own, count);
 	if (group_cause_status(group) == LS_OK)
 		fail_needing(group);
 	if (group_cause_status(group) != LS_OK)

@@ -217,8 +217,7 @@ ls_status ls_test(ls_op *op)
 /* LS_OK when one of them is over. */
 static ls_status await_points(ls_op *const *ops, int count, const struct group_pause *pause)
 {
-	ls_status status = count == 1 && ops[0]->is_batch ? group_batch_await(ops[0], pause)
-							  : group_points_await(ops, count, pause);
+	ls_status status = group_points_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
 	ls_op *first = ops[0];

@@ -87,9 +87,6 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op);
 void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
 /* A part of the batch is over, or the call that ends it has been made. */
 void group_batch_part_over(struct ls_op *batch, ls_status status);
-/* Blocks until all parts are over, or the pause: LS_PENDING; or LS_INTERRUPTED. */
-ls_status group_batch_await(struct ls_op *batch, const struct group_pause *pause);
-
 /* The group has failed: ends all of it. Under the right to drive. */
 void group_points_end_all(ls_group *group);
 /* Setting P2P=serial: begins the next one; true if there was one. Under the right to drive. */
@@ -104,8 +101,9 @@ bool group_points_can_begin(struct group_points *points) LOCK_REQUIRES(group);
 enum {
 	GROUP_ANY_MAX = 64,    /* handles that one wait is for */
 	GROUP_EXTRA_WORDS = 2, /* one is for news, one for collectives */
-	/* Of what one wait is for: each has one of its own, or asks a source, or wants room to a peer. */
-	GROUP_OWN_WORDS = GROUP_ANY_MAX + 2 * PLAN_SIZE_MAX,
+	/* Of what one wait is for: each has one of its own, or asks a source, or wants room to a peer; a batch has one of
+	 * each peer. More than one batch may have more, which are not shown. */
+	GROUP_OWN_WORDS = GROUP_ANY_MAX + 3 * PLAN_SIZE_MAX,
 };
 
 void group_words_init(struct group_words *words);
@@ -132,8 +130,7 @@ struct group_drive {
 /* Goes on with everything as far as possible without waiting; fills words, more and news. Under the right to drive. */
 void group_drive_sweep(struct group_world *world, struct group_drive *drive);
 /* Of what is waited for, what is of this group; at most GROUP_ANY_MAX. */
-int group_drive_own(const struct group_drive *drive, const ls_group *group,
-		    const struct engine_op **own);
+int group_drive_own(const struct group_drive *drive, const ls_group *group, struct engine_own *own);
 /* That head. The caller lets it go. */
 struct ls_op *group_points_head(struct group_points *points);
 /* The part of a batch that stands for it in a wait; else the operation itself. */

@@ -134,3 +134,59 @@ void a_batch_that_never_ends_is_proved(struct runner_rank *self)
 	for (int turn = 0; turn < 8; turn++)
 		never_ends(self, turn & 1, turn & 2, turn & 4);
 }
+
+/* Rank 1 waits for a message of rank 0, which waits for one of its own; rank 2 is elsewhere. */
+static void waits_for_each_other(struct runner_rank *self, void (*wait)(ls_group *group, int turn),
+				 const char *says)
+{
+	for (int turn = 0; turn < 4; turn++) {
+		ls_group *group = runner_open(self);
+		if (self->rank == 0)
+			wait(group, turn);
+		if (self->rank == 1) {
+			struct ls_failure failure = {.size = sizeof failure};
+			int x;
+			GIVES(LS_DEADLOCK, ls_recv(group, &x, 1, LS_INT32, 0, NULL));
+			OK(ls_group_failure(group, &failure));
+			SAYS(failure.text, says);
+		}
+		runner_meet(self);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+}
+
+/* Of the parts one may still be over, and one never, whichever was called first. */
+static void wait_for_two(ls_group *group, int turn)
+{
+	int x, y;
+	OK(ls_batch_begin(group));
+	OK(ls_recv(group, &x, 1, LS_INT32, 1 + (turn & 1), NULL));
+	OK(ls_recv(group, &y, 1, LS_INT32, 2 - (turn & 1), NULL));
+	GIVES(LS_DEADLOCK, end_batch(group, turn & 2));
+}
+
+void a_batch_of_which_one_part_never_ends(struct runner_rank *self)
+{
+	waits_for_each_other(self, wait_for_two, "in receive #1 of 1 int32 from rank 1");
+}
+
+/* The collective needs both others: it will not come either. */
+static void wait_for_either(ls_group *group, int turn)
+{
+	int x = 1, y, z, index;
+	ls_op *ops[2];
+	struct ls_op_options options = {.size = sizeof options, .op = &ops[turn & 1]};
+	OK(ls_allreduce(group, &x, &y, 1, LS_INT32, LS_SUM, &options));
+	OK(ls_irecv(group, &z, 1, LS_INT32, 1, NULL, &ops[!(turn & 1)]));
+	GIVES(LS_DEADLOCK, ls_wait_any(ops, 2, 0, &index));
+	for (int i = 0; i < 2; i++) {
+		GIVES(LS_DEADLOCK, ls_wait(ops[i], 0));
+		ls_op_free(ops[i]);
+	}
+}
+
+void any_of_a_collective_and_a_message(struct runner_rank *self)
+{
+	waits_for_each_other(self, wait_for_either, "rank 0 waits for rank 1 (receive #1, tag 0");
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Waits for any of several things, of which one may need several ranks. */
+#include "job_fixture.h"
+
+static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t culprits,
+		  uint64_t waiting)
+{
+	struct diagnose_verdict got = test_judge(job, NULL);
+	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(cause));
+	assert_int_equal(got.culprits, culprits);
+	assert_int_equal(got.waiting, waiting);
+	if (cause == DIAGNOSE_DEADLOCK) {
+		assert_int_equal(got.status, LS_DEADLOCK);
+		assert_int_equal(got.blamed, diagnose_count_ranks(culprits) == 1
+						     ? diagnose_lowest_rank(culprits)
+						     : -1);
+		assert_int_equal(got.seq, 1);
+	}
+	free(job);
+}
+
+/* Rank 0 waits for a batch of receives from 1 and 2, that from 2 being in its wait's record; with `either`, or for a message
+ * of 3. Rank 1 waits for rank 0, the others are still there. */
+static struct diagnose_job *batch_of_two(bool either)
+{
+	struct diagnose_job *job = test_job(4);
+	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "batch.c:5");
+	test_call(job, 0, test_point(TRACE_RECV, 2, 7), 2, "batch.c:6");
+	uint64_t peers = diagnose_bit(1) | diagnose_bit(2);
+	test_wait(job, 0, either ? peers | diagnose_bit(3) : peers);
+	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
+	wait->state = WAIT_ANY_WORD;
+	for (uint32_t i = 0; i < 2; i++) {
+		wait->edges[i].choice = 1;
+		wait->edges[i].record = 1 + i;
+	}
+	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
+	test_wait(job, 1, diagnose_bit(0));
+	return job;
+}
+
+/* One part of a batch that can never be over is enough; but not if something else would do as well. */
+static void a_part_of_a_batch(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = batch_of_two(false);
+	struct diagnose_verdict got = test_judge(job, NULL);
+	diagnose_headline(job, &got, text, sizeof text);
+	assert_string_equal(text, "ranks 0 and 1 wait for each other and can never go on: "
+				  "rank 0 waits for rank 1 (receive #1, tag 7, called from "
+				  "batch.c:5), rank 1 waits for rank 0 (receive #1, tag 7, called "
+				  "from client.c:9)");
+	check(job, DIAGNOSE_DEADLOCK, 3, 0);
+	check(batch_of_two(true), DIAGNOSE_ELSEWHERE, 12, 3);
+	job = batch_of_two(true);
+	job->ranks[3].left = true; /* nor does that come */
+	check(job, DIAGNOSE_DEADLOCK, 3, 0);
+	/* What is there of it wakes who waits: he has to look what is left. */
+	job = batch_of_two(false);
+	job->ranks[0].threads[0].satisfied = 2;
+	check(job, DIAGNOSE_HEALTHY, 0, 0);
+	/* It ends by itself for want of who is gone. */
+	job = batch_of_two(false);
+	job->ranks[2].left = true;
+	check(job, DIAGNOSE_LEFT, 4, 3);
+}
+
+/* Rank 0 waits for any of a message of 1 and an all-reduce that another thread of it runs, for `needs`; 1 for rank 0. */
+static struct diagnose_job *any_of_both(uint64_t needs)
+{
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_thread *driver = test_thread(job, 0, 777);
+	test_call(job, 0, test_allreduce(1), 2, "both.c:4");
+	test_wait_on(job, 0, driver, needs);
+	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "both.c:5");
+	test_wait(job, 0, diagnose_bit(1));
+	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
+	wait->state = WAIT_ANY_WORD;
+	wait->edges[wait->edge_count++] = (struct wait_edge){
+		.owner = 0, .peer = -1, .value = 1, .segment = WAIT_SEGMENT_LINK, .record = 1};
+	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
+	test_wait(job, 1, diagnose_bit(0));
+	return job;
+}
+
+/* A collective that needs one that can never go on is none that might come, whoever else it needs. */
+static void a_collective_among_others(void **state)
+{
+	(void)state;
+	check(any_of_both(diagnose_bit(1) | diagnose_bit(2)), DIAGNOSE_DEADLOCK, 3, 0);
+	check(any_of_both(diagnose_bit(1)), DIAGNOSE_DEADLOCK, 3, 0);
+	check(any_of_both(diagnose_bit(2)), DIAGNOSE_ELSEWHERE, 4, 3);
+	struct diagnose_job *job = any_of_both(diagnose_bit(1) | diagnose_bit(2));
+	job->ranks[0].threads[1].satisfied = 3; /* the other thread is about to go on */
+	check(job, DIAGNOSE_HEALTHY, 0, 0);
+}
+
+/* A wait that needs who has died ends by itself, whoever else it needs, and its rank goes on in other groups. */
+static void who_needs_a_dead_one_goes_on(void **state)
+{
+	(void)state;
+	struct diagnose_hint asks = {.rank = 1, .peer = -1, .group = TEST_GROUP};
+	for (int dies = 0; dies < 2; dies++) {
+		struct diagnose_job *job = test_job(3);
+		test_call(job, 0, test_barrier(1), 2, "inner.c:4")->record.group = 5;
+		test_wait(job, 0, diagnose_bit(1) | diagnose_bit(2));
+		job->ranks[0].threads[0].wait.group = 5;
+		test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
+		test_wait(job, 1, diagnose_bit(0));
+		if (dies)
+			job->ranks[2].process = DIAGNOSE_DEAD;
+		assert_int_equal(test_judge(job, &asks).cause,
+				 dies ? DIAGNOSE_HEALTHY : DIAGNOSE_DEADLOCK);
+		free(job);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_part_of_a_batch),
+		cmocka_unit_test(a_collective_among_others),
+		cmocka_unit_test(who_needs_a_dead_one_goes_on),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

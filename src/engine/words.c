@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which words those wait for who see to the detached operations of a group; see words.h. */
+#include "engine/words.h"
+
+bool engine_word_is_there(const struct wait_word *word)
+{
+	struct wait_call call = {.words = word, .count = 1};
+	return wait_satisfied(&call);
+}
+
+/* ---- whose need one is ---- */
+
+/* Bit i: own[i] is the operation, waits for it as well, or stands for it and others. */
+static uint64_t owners_of(const struct engine_words *list, const struct engine_op *op)
+{
+	uint64_t owners = 0;
+	for (int i = 0; i < list->own_count; i++) {
+		const struct engine_own *own = &list->own[i];
+		bool part = own->choice && own->op == op->point.whole;
+		if (part || own->op == op || own->before == op)
+			owners |= UINT64_C(1) << i;
+	}
+	return owners;
+}
+
+static bool has_same(const struct engine_words *list, const struct wait_edge *edge)
+{
+	for (int i = 0; i < list->count && i < list->max; i++)
+		if (list->words[i].edge.choice == edge->choice &&
+		    list->words[i].edge.peer == edge->peer)
+			return true;
+	return false;
+}
+
+static void put(struct engine_words *list, const struct wait_word *word, uint32_t record,
+		uint32_t choice)
+{
+	struct wait_word given = *word;
+	given.edge.record = record;
+	given.edge.choice = (uint16_t)choice;
+	list->found |= list->asks && engine_word_is_there(word);
+	if (list->only_own && choice && has_same(list, &given.edge))
+		return;
+	if (list->count < list->max)
+		list->words[list->count] = given;
+	list->count++;
+}
+
+/* Whose need a word is: of these all, and of `any` of whom each has several words, one of which suffices. */
+struct need {
+	uint64_t owners, any;
+	uint64_t record; /* of one of their operations */
+};
+
+static void add(struct engine_words *list, const struct wait_word *word, const struct need *need)
+{
+	uint32_t record = (uint32_t)need->record;
+	bool alone = need->any != 0, chosen = false;
+	if (record == WAIT_RECORD_OTHERS)
+		record = 0;
+	for (uint64_t left = need->owners; left; left &= left - 1) {
+		int i = __builtin_ctzll(left);
+		uint32_t choice = list->own[i].choice;
+		alone |= choice == 0;
+		if (choice == 0)
+			continue;
+		put(list, word, record, choice);
+		list->chosen |= UINT64_C(1) << i;
+		chosen = true;
+	}
+	if (alone)
+		put(list, word, record, 0);
+	else if (!chosen && !list->only_own)
+		put(list, word, WAIT_RECORD_OTHERS, 0);
+}
+
+void engine_words_add(struct engine_words *list, const struct engine_op *op,
+		      const struct wait_word *word)
+{
+	struct need need = {.owners = owners_of(list, op), .record = op->record};
+	add(list, word, &need);
+}
+
+/* ---- of those that have met nothing ---- */
+
+/* Receives that own[i] waits for: bit i. */
+struct asked {
+	const struct engine_words *list;
+	uint64_t sources[PLAN_SIZE_MAX], any;
+	uint64_t records[PLAN_SIZE_MAX], any_record; /* of one of them */
+};
+
+static void note_asked(const struct match_entry *entry, void *context)
+{
+	struct asked *asked = context;
+	const struct engine_op *op = engine_mailbox_const_op_of(entry);
+	uint64_t owners = owners_of(asked->list, op);
+	if (!owners)
+		return;
+	if (entry->source == MATCH_ANY) {
+		asked->any |= owners;
+		asked->any_record = op->record;
+	} else {
+		asked->sources[entry->source] |= owners;
+		asked->records[entry->source] = op->record;
+	}
+}
+
+/* Without looking at all of them where nobody stands for several. */
+static void find_asked(const struct engine *engine, struct asked *asked) LOCK_REQUIRES(mail)
+{
+	const struct engine_words *list = asked->list;
+	bool several = false;
+	for (int i = 0; i < list->own_count; i++)
+		several |= list->own[i].choice != 0;
+	if (several) {
+		engine_match_each(&engine->mailbox->asked, note_asked, asked);
+		return;
+	}
+	for (int i = 0; i < list->own_count; i++) {
+		const struct engine_op *op = list->own[i].op;
+		if (op->call.kind == TRACE_RECV && point_stage(op) == POINT_ASKED)
+			note_asked(&op->point.entry, asked);
+	}
+}
+
+static struct need need_of_room(const struct engine_words *list, const struct mailbox_peer *peer)
+{
+	struct need need = {0};
+	for (const struct engine_op *op = list->own_count ? peer->queue : NULL; op;
+	     op = op->point.next) {
+		uint64_t owners = owners_of(list, op);
+		need.owners |= owners;
+		if (owners)
+			need.record = op->record;
+	}
+	return need;
+}
+
+/* What any source is asked for is no need of this rank itself as long as there are others: see
+ * engine_mailbox_source_words. Nor of who needs other words in any case: those tell as much. */
+static struct need need_of_source(const struct engine *engine, const struct engine_words *list,
+				  const struct asked *asked, int q)
+{
+	struct need need = {0};
+	bool other = q != engine->team->rank || engine->team->size == 1;
+	if (list->own_count == 0)
+		return need;
+	need.owners = asked->sources[q];
+	need.any = other ? asked->any & ~list->chosen : 0;
+	need.record = need.owners ? asked->records[q] : asked->any_record;
+	return need;
+}
+
+static uint64_t several_of(const struct engine_words *list, uint64_t owners)
+{
+	uint64_t several = 0;
+	for (; owners; owners &= owners - 1)
+		if (list->own[__builtin_ctzll(owners)].choice)
+			several |= owners & -owners;
+	return several;
+}
+
+void engine_words_add_rest(struct engine *engine, struct engine_words *list)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct wait_word word;
+	struct asked asked;
+	if (list->own_count > 0) {
+		asked = (struct asked){.list = list};
+		find_asked(engine, &asked);
+	}
+	for (int q = 0; q < engine->team->size; q++) {
+		struct need need;
+		if (!mailbox->peers[q].queue)
+			continue;
+		need = need_of_room(list, &mailbox->peers[q]);
+		engine_mailbox_room_word(engine, q, &word);
+		add(list, &word, &need);
+	}
+	for (int q = 0; list->own_count > 0 && q < engine->team->size; q++)
+		list->chosen |= several_of(list, asked.sources[q]);
+	for (int q = 0; q < engine->team->size; q++) {
+		if (!mailbox->peers[q].asking && !mailbox->asked.any_source)
+			continue;
+		struct need need = need_of_source(engine, list, &asked, q);
+		engine_mailbox_source_word(engine, q, &word);
+		add(list, &word, &need);
+	}
+}
