@@ -213,6 +213,7 @@ struct diagnose_hint {
 	uint64_t cycle;   /* LS_DEADLOCK: the ranks it has seen to wait for each other */
 	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
 	bool closes; /* LS_ABORTED: the program has not asked for it; `rank` closed the group, and note says what is wrong */
+	bool serial; /* its sends, and most likely those of the others, begin one after the other: setting P2P=serial */
 	/* LS_MISMATCH in an all-to-allv, and of a receive: elements that `peer` sends to `rank`, and that `rank`
 	 * expects of it; equal (both 0) elsewhere. */
 	uint64_t sent, expected;
@@ -237,7 +238,7 @@ struct diagnose_verdict {
 	int32_t from, to;
 	uint64_t sent, expected;
 	struct diagnose_met met; /* DIAGNOSE_PAIR */
-	bool closes;             /* as in the hint */
+	bool closes, serial;     /* as in the hint */
 	char note[256];          /* the hint's */
 };
 

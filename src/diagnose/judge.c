@@ -380,6 +380,7 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 	} else {
 		judge_hinted(&inquiry, out);
 		out->closes = hint->closes;
+		out->serial = hint->serial;
 		if (hint->note)
 			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
 	}

@@ -287,6 +287,21 @@ static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 	return calls;
 }
 
+/* Whether a rank of the cycle has more than one send under way. */
+static bool has_sends_in_turn(const struct report *report)
+{
+	for (int r = 0; r < report->job->size; r++) {
+		const struct diagnose_rank *rank = &report->job->ranks[r];
+		int sends = 0;
+		for (uint32_t i = 0; i < rank->record_count; i++)
+			sends += rank->records[i].record.kind == TRACE_SEND &&
+				 rank->records[i].record.state == TRACE_RUNNING;
+		if (sends > 1 && report->verdict->culprits & diagnose_bit(r))
+			return true;
+	}
+	return false;
+}
+
 /* `hints`: what has been said of messages before. */
 static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report,
 				  unsigned hints)
@@ -356,6 +371,11 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		break;
 	case DIAGNOSE_DEADLOCK:
 		write_deadlock_advice(writer, report, hints);
+		if (report->verdict->serial && has_sends_in_turn(report))
+			diagnose_write(writer,
+				       "\nLOCKSTEP_P2P=serial is set, with which a send begins only "
+				       "when the one before it is over: without\nit these ranks "
+				       "may not wait for each other at all.");
 		break;
 	case DIAGNOSE_IS_STOPPED:
 		write_stopped_advice(writer, report);

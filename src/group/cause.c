@@ -168,6 +168,7 @@ static void judge(const struct group_world *world, const struct diagnose_hint *g
 		  struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
+	hint.serial = world->points.serial;
 	if (hint.record)
 		group_look_add_record(world, hint.rank, (uint32_t)hint.record, job);
 	if (hint.met.known)
