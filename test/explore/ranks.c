@@ -48,9 +48,6 @@ static const char *const left_out[] = {
 	"of_every_kind",
 	"more_buffers",
 	"looked_for_early",
-	"in_series_goes_on",
-	"in_series_taken_back_by_threads",
-	"any_goes_on",
 	"aborts_in_any_order",
 };
 
@@ -91,6 +88,7 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 		drawn.selves[r] = (struct runner_rank){.rank = r,
 						       .size = drawn.ranks,
 						       .threads = true,
+						       .drawn = true,
 						       .seed = seed,
 						       .name = drawn.name,
 						       .shared = &drawn.shared};

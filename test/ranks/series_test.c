@@ -432,12 +432,13 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 void in_series_taken_back_by_threads(struct runner_rank *self)
 {
 	enum { TIMES = 4000 / RUNNER_SLOWNESS, COUNT = 100 };
+	int times = self->drawn ? 6 : TIMES;
 	ls_group *group = runner_open(self);
 	struct helper helper = {.op = NULL};
 	pthread_t thread;
 	if (self->rank == 0)
 		CHECK(pthread_create(&thread, NULL, help, &helper) == 0);
-	for (int i = 0; self->rank == 0 && i < TIMES; i++) {
+	for (int i = 0; self->rank == 0 && i < times; i++) {
 		ls_op *first = start(group, held, COUNT, 1, 1, true);
 		ls_op *second = start(group, held, COUNT, 1, 1, true);
 		ls_op *third = start(group, held, COUNT, 1, 1, true);
