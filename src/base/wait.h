@@ -103,14 +103,12 @@ struct wait_board {
 	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
 	 * to a wait whose epoch is the same afterwards. */
 	_Atomic uint64_t pages_taken;
-	/* Of the rank's watch, which is no thread that might call; and of the main thread, which might at any time, whether it
-	 * has called or not: 1 + how often it had gone to sleep when it was seen to sleep where only other threads of
-	 * its process wake it. Others must not see where it sleeps, but how often it has gone to. 0: not known. */
-	_Atomic uint32_t watch_tid;
+	_Atomic uint32_t watch_tid; /* of the rank's watch, which is no thread that might call */
 	_Atomic uint32_t agent_tid; /* of the thread that sees to messages, which calls for others */
-	_Atomic uint64_t main_sleep;
 	/* Which sleeps those threads of the process sleep that are in no wait on this board, where all of them can only be woken
-	 * by each other, or by one that is; as the watch has seen it (diagnose_rest_sleep). 0: not known. */
+	 * by each other, or by one that is; as the watch has seen it (diagnose_rest_sleep). Among them the main thread, which
+	 * might call at any time, whether it has or not. Others must not see where they sleep, but how often each has gone to
+	 * sleep. 0: not known. */
 	_Atomic uint64_t rest_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };

@@ -152,9 +152,8 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
  * process, reads start_ns (0: any process of this number is the right one). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
 
-/* For the watch of a rank: the sleep of this process' main thread, as wait_board.main_sleep wants it. */
-uint64_t diagnose_main_sleep(void);
-/* The same for wait_board.rest_sleep, without the calling thread; also for others who ask about their own rank. */
+/* For the watch of a rank: the sleep of those threads of this process that are in no wait, as wait_board.rest_sleep wants
+ * it, without the calling thread; also for others who ask about their own rank. */
 uint64_t diagnose_rest_sleep(const struct trace_view *trace);
 /* Whether this thread of the rank is on its board, or is its watch. */
 bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid);

@@ -85,7 +85,7 @@ static bool look_at_thread(int pid, int tid, struct sleeper *out)
 	       find_number(text, "\nnonvoluntary_ctxt_switches:", &out->involuntary);
 }
 
-/* ---- the main thread ---- */
+/* ---- how one sleeps ---- */
 
 /* Whether no other process can wake who sleeps on this address. */
 static bool is_private(uint64_t address)
@@ -124,13 +124,6 @@ static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 	       out->voluntary == before.voluntary;
 }
 
-uint64_t diagnose_main_sleep(void)
-{
-	struct sleeper sleeper;
-	int pid = getpid();
-	return sleeps_endlessly(pid, pid, &sleeper) ? sleeper.voluntary + 1 : 0;
-}
-
 /* ---- all of them ---- */
 
 /* Its slot, NULL: it has none. */
@@ -164,21 +157,15 @@ static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struc
 	return state != WAIT_WORDS && state != WAIT_ANY_WORD;
 }
 
+static bool has_ended(const struct sleeper *sleeper)
+{
+	return sleeper->state == 'Z' || sleeper->state == 'X';
+}
+
 /* Whether it runs, or goes on with whatever it was about by itself: also once it is no longer stopped or traced. */
 static bool may_run(const struct sleeper *sleeper)
 {
-	return sleeper->state != 'S' && sleeper->state != 'I' && sleeper->state != 'Z' &&
-	       sleeper->state != 'X';
-}
-
-/* Of the main thread it must be known that it cannot act. */
-static bool acts(const struct trace_view *trace, const struct sleeper *sleeper, bool is_main)
-{
-	if (is_main && sleeper->state != 'Z' && sleeper->state != 'X')
-		return sleeper->state != 'S' ||
-		       atomic_load_explicit(&trace->board->main_sleep, memory_order_acquire) !=
-			       sleeper->voluntary + 1;
-	return may_run(sleeper);
+	return sleeper->state != 'S' && sleeper->state != 'I' && !has_ended(sleeper);
 }
 
 /* The order in which the threads are listed does not matter. */
@@ -194,6 +181,13 @@ static uint64_t rest_sleep_of(uint64_t hash)
 	return hash | 1;
 }
 
+/* Also if it cannot be seen; not if it has ended. */
+static bool handles_signals(int pid, int tid)
+{
+	struct sleeper sleeper;
+	return look_at_thread(pid, tid, &sleeper) ? sleeper.handles : !has_nothing_to_see();
+}
+
 uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 {
 	const struct wait_board *board = trace->board;
@@ -204,11 +198,13 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 	for (const struct dirent *entry; all && (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		if (tid <= 0 || tid == self ||
-		    !is_of_rest(board, (uint32_t)tid, find_slot(board, (uint32_t)tid)))
-			continue;
-		all = sleeps_endlessly(pid, tid, &sleeper);
-		if (all)
+		bool rests = tid > 0 && tid != self &&
+			     is_of_rest(board, (uint32_t)tid, find_slot(board, (uint32_t)tid));
+		if (rests)
+			all = sleeps_endlessly(pid, tid, &sleeper);
+		else if (tid > 0) /* as long as it waits a handler may run in it all the same */
+			all = !handles_signals(pid, tid);
+		if (all && rests)
 			hash += hash_of((uint32_t)tid, &sleeper);
 	}
 	if (tasks)
@@ -264,6 +260,7 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		return look;
 	}
 	look.awake = look.idle = false;
+	bool main_rests = false;
 	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
@@ -275,12 +272,15 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		look_at_rest(trace->board, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3, &look);
 		if (diagnose_is_on_board(trace, (uint32_t)tid))
 			continue;
-		look.awake |= !seen || acts(trace, &sleeper, tid == pid);
+		look.awake |= !seen || may_run(&sleeper);
+		main_rests |= tid == pid && !(seen && has_ended(&sleeper));
 		look.hash += hash;
 	}
 	closedir(tasks);
 	if (rest_sleep_of(look.rest) !=
-	    atomic_load_explicit(&trace->board->rest_sleep, memory_order_acquire))
+	    atomic_load_explicit(&trace->board->rest_sleep, memory_order_acquire)) {
 		look.outside = 0;
+		look.awake |= main_rests;
+	}
 	return look;
 }

@@ -22,7 +22,19 @@ static bool main_thread_is(char wanted)
 	return name_end && name_end[2] == wanted;
 }
 
+static int count_threads(void)
+{
+	int count = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	assert_non_null(tasks);
+	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+		count += entry->d_name[0] != '.';
+	closedir(tasks);
+	return count;
+}
+
 struct watcher {
+	const struct trace_view *view;
 	sem_t *wakes; /* NULL: its end does */
 	uint64_t sleep;
 	bool endless; /* to be seen so */
@@ -35,7 +47,7 @@ static void *watch(void *argument)
 	do {
 		while (!main_thread_is('S'))
 			sched_yield();
-		watcher->sleep = diagnose_main_sleep();
+		watcher->sleep = diagnose_rest_sleep(watcher->view);
 	} while (watcher->endless && !watcher->sleep);
 	if (watcher->wakes)
 		assert_int_equal(sem_post(watcher->wakes), 0);
@@ -44,9 +56,11 @@ static void *watch(void *argument)
 
 static void a_join(void **state)
 {
-	(void)state;
-	struct watcher watcher = {.endless = true};
+	struct world *world = *state;
+	struct watcher watcher = {.view = &world->views[0], .endless = true};
 	pthread_t thread;
+	if (count_threads() > 1)
+		skip(); /* as the one of the thread sanitizer, which wakes by itself */
 	assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
 	pthread_join(thread, NULL);
 	assert_int_not_equal(watcher.sleep, 0);
@@ -55,7 +69,9 @@ static void a_join(void **state)
 /* On a semaphore: of this process, also with a limit; or one that other processes have, too. */
 static void semaphores(void **state)
 {
-	(void)state;
+	const struct world *world = *state;
+	if (count_threads() > 1)
+		skip();
 	sem_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(shared, MAP_FAILED);
@@ -63,7 +79,8 @@ static void semaphores(void **state)
 		sem_t own, *wakes = way == 2 ? shared : &own;
 		struct timespec end;
 		assert_int_equal(sem_init(wakes, way == 2, 0), 0);
-		struct watcher watcher = {.wakes = wakes, .endless = way == 0};
+		struct watcher watcher = {
+			.view = &world->views[0], .wakes = wakes, .endless = way == 0};
 		pthread_t thread;
 		clock_gettime(CLOCK_REALTIME, &end);
 		end.tv_sec += 100;
@@ -81,25 +98,48 @@ static void handle(int number)
 	(void)number;
 }
 
-static void *look_once(void *sleep)
+struct handling {
+	const struct trace_view *view;
+	bool blocks; /* the thread that looks, like the main thread */
+	uint64_t sleep;
+};
+
+static void *look_once(void *argument)
 {
+	struct handling *handling = argument;
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	pthread_sigmask(handling->blocks ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 	while (!main_thread_is('S'))
 		sched_yield();
-	*(uint64_t *)sleep = diagnose_main_sleep();
+	handling->sleep = diagnose_rest_sleep(handling->view);
 	return NULL;
 }
 
-/* What a signal's handler may wake does not sleep for other threads alone. */
+/* What a signal's handler may wake does not sleep for other threads alone: whichever thread it may run in. */
 static void handlers(void **state)
 {
-	(void)state;
+	const struct world *world = *state;
 	struct sigaction action = {.sa_handler = handle}, before;
-	uint64_t sleep = 0;
-	pthread_t thread;
+	sigset_t set, unblocked;
+	if (count_threads() > 1)
+		skip();
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
 	assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
-	assert_int_equal(pthread_create(&thread, NULL, look_once, &sleep), 0);
-	pthread_join(thread, NULL);
-	assert_int_equal(sleep, 0);
+	for (int way = 0; way < 3; way++) {
+		struct handling handling = {.view = &world->views[0], .blocks = way != 1};
+		pthread_t thread;
+		pthread_sigmask(way == 0 ? SIG_UNBLOCK : SIG_BLOCK, &set,
+				way == 0 ? &unblocked : NULL);
+		do {
+			assert_int_equal(pthread_create(&thread, NULL, look_once, &handling), 0);
+			pthread_join(thread, NULL);
+		} while (way == 2 && handling.sleep == 0);
+		assert_int_equal(handling.sleep != 0, way == 2);
+	}
+	pthread_sigmask(SIG_SETMASK, &unblocked, NULL);
 	assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
 	assert_int_equal(sigaction(SIGINT, &action, &before), 0);
 	a_join(state);
@@ -122,17 +162,6 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static int count_threads(void)
-{
-	int count = 0;
-	DIR *tasks = opendir("/proc/self/task");
-	assert_non_null(tasks);
-	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;)
-		count += entry->d_name[0] != '.';
-	closedir(tasks);
-	return count;
-}
-
 /* Who has been joined may still be listed, and run. */
 static void await_end(void)
 {
@@ -151,17 +180,17 @@ static void *look_at_all(void *argument)
 	/* Of the main thread nothing is known. */
 	assert_true(diagnose_look_threads(source).awake);
 	do
-		atomic_store(&board->main_sleep, diagnose_main_sleep());
-	while (atomic_load(&board->main_sleep) == 0);
+		atomic_store(&board->rest_sleep, diagnose_rest_sleep(source->trace));
+	while (atomic_load(&board->rest_sleep) == 0);
 	struct diagnose_look first = diagnose_look_threads(source),
 			     second = diagnose_look_threads(source);
 	assert_false(first.awake);
 	assert_false(second.awake);
 	assert_int_equal(first.hash, second.hash);
 	/* It sleeps, but it is another sleep. */
-	atomic_fetch_sub(&board->main_sleep, 1);
+	atomic_fetch_add(&board->rest_sleep, 2);
 	assert_true(diagnose_look_threads(source).awake);
-	atomic_fetch_add(&board->main_sleep, 1);
+	atomic_fetch_sub(&board->rest_sleep, 2);
 	/* Somebody runs. */
 	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
 	while (atomic_load(&looking->runs) != 1)
@@ -171,7 +200,7 @@ static void *look_at_all(void *argument)
 	struct wait_slot_body body = wait_for(0, 1);
 	body.tid = (uint32_t)getpid();
 	publish(world, 0, 0, &body);
-	atomic_store(&board->main_sleep, 0);
+	atomic_store(&board->rest_sleep, 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	await_end();
@@ -409,9 +438,9 @@ static void between_the_looks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_join),
-		cmocka_unit_test(semaphores),
-		cmocka_unit_test(handlers),
+		cmocka_unit_test_setup_teardown(a_join, open_world, close_world),
+		cmocka_unit_test_setup_teardown(semaphores, open_world, close_world),
+		cmocka_unit_test_setup_teardown(handlers, open_world, close_world),
 		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
 		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
 		cmocka_unit_test_setup_teardown(no_descriptor_left, open_world, close_world),

@@ -108,7 +108,7 @@ static bool main_thread_may_call(const struct group_world *world)
 		if (q != world->rank && world->pids[q] == pid)
 			return false; /* it is no rank's own */
 	return !diagnose_is_on_board(&world->views[world->rank], (uint32_t)pid) &&
-	       diagnose_main_sleep() == 0;
+	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
 }
 
 /* Of those but thread `tid`, 0: of all. asleep: those are who are outside. */

@@ -58,11 +58,8 @@ static int fill(const struct group_world *world, struct pollfd *fds, int *ranks)
 /* What a proof has to know of threads that are in no wait, and that only their own process can see. */
 static void note_sleepers(struct group_world *world)
 {
-	struct wait_board *board = world->trace.board;
 	const struct trace_view *view = &world->views[world->rank];
-	bool seen = diagnose_is_on_board(view, (uint32_t)getpid());
-	atomic_store(&board->main_sleep, seen ? 0 : diagnose_main_sleep());
-	atomic_store(&board->rest_sleep, diagnose_rest_sleep(view));
+	atomic_store(&world->trace.board->rest_sleep, diagnose_rest_sleep(view));
 }
 
 static void *watch_main(void *argument)

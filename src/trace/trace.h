@@ -22,7 +22,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 7,
+	TRACE_VERSION = 8,
 	TRACE_GROUP_MAX = 513, /* as many as a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the group of all ranks, whose entry is the first */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * No deadlock, as something beside the waits ends by itself: a message with a time limit of its own, or one that needs who
- * has left. Its callback wakes a thread, or its group ends and with it another wait. */
+ * has left. Its callback wakes a thread, or its group ends and with it another wait. Or a signal comes, or a thread that
+ * never calls wakes by itself. */
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "tests.h"
 
@@ -182,4 +185,90 @@ void who_waits_goes_on_when_another_is_late(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(other);
 	ls_group_close(group);
+}
+
+/* ---- by others than Lockstep ---- */
+
+static void *open_here(void *self)
+{
+	return runner_open(self);
+}
+
+static sem_t woken; /* for a handler */
+
+static void *wake_late(void *argument)
+{
+	struct timespec end;
+	sem_t never;
+	(void)argument;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += LIMIT_MS / 1000;
+	CHECK(sem_init(&never, 0, 0) == 0);
+	CHECK(sem_timedwait(&never, &end) != 0);
+	sem_destroy(&never);
+	sem_post(&woken);
+	return NULL;
+}
+
+static void handle(int number)
+{
+	(void)number;
+	sem_post(&woken);
+}
+
+static void set_blocked(int how)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	pthread_sigmask(how, &set, NULL);
+}
+
+static void *ask_and_handle(void *asking)
+{
+	set_blocked(SIG_UNBLOCK);
+	return ask_of_rank_1(asking);
+}
+
+/* Rank 1 waits for what the main thread of rank 0 sends once it has been woken, and which has made no call before. */
+static void wake_main_thread(struct runner_rank *self, bool by_signal)
+{
+	int32_t value = 0;
+	pthread_t opener, thread, waker;
+	void *group;
+	CHECK(pthread_create(&opener, NULL, open_here, self) == 0);
+	pthread_join(opener, &group);
+	if (self->rank == 0) {
+		struct asking asking = {.group = group};
+		struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+		CHECK(sem_init(&woken, 0, 0) == 0);
+		CHECK(!by_signal || sigaction(SIGALRM, &action, NULL) == 0);
+		set_blocked(SIG_BLOCK);
+		CHECK(pthread_create(&thread, NULL, ask_and_handle, &asking) == 0);
+		if (by_signal)
+			alarm(LIMIT_MS / 1000);
+		else
+			CHECK(pthread_create(&waker, NULL, wake_late, NULL) == 0);
+		while (sem_wait(&woken) != 0)
+			;
+		OK(ls_send(group, &value, 1, LS_INT32, 1, NULL));
+		pthread_join(thread, NULL);
+		if (!by_signal)
+			pthread_join(waker, NULL);
+	} else {
+		OK(ls_recv(group, &value, 1, LS_INT32, 0, NULL));
+		OK(ls_send(group, &value, 1, LS_INT32, 0, NULL));
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+void who_has_not_called_may_be_woken(struct runner_rank *self)
+{
+	wake_main_thread(self, false);
+}
+
+void who_has_not_called_may_be_woken_by_a_handler(struct runner_rank *self)
+{
+	wake_main_thread(self, true);
 }

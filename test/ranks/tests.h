@@ -165,6 +165,7 @@ runner_function deadlock_behind_many_sends, any_of_many_goes_on, deadlock_beside
 	who_joins_is_dormant, who_joins_sends_nothing, who_sleeps_may_be_woken,
 	who_sleeps_may_be_called_back, who_sleeps_may_be_called_back_behind_many,
 	who_sleeps_may_be_called_back_in_time, who_sleeps_may_be_called_back_by_who_leaves,
+	who_has_not_called_may_be_woken, who_has_not_called_may_be_woken_by_a_handler,
 	who_sleeps_is_stuck_without_who_left, who_waits_goes_on_when_another_is_late,
 	who_is_woken_sends_to_any, a_thread_that_runs_may_call;
 /* lone_test.c */
