@@ -57,6 +57,10 @@ struct ls_group_options {
 	/* Where ranks meet: "unix:NAME" (an abstract Unix socket) or "tcp:127.0.0.1:PORT"; rank 0 listens
 	 * there. NULL: from the environment (lockstep run, torchrun, or MASTER_ADDR and MASTER_PORT). */
 	const char *rendezvous;
+	/* Not 0: blocks of ls_alloc that are in use when this group is closed stay, with what is in them, until
+	 * ls_free(NULL, block). For languages that free memory some time after nobody looks at it any more. 0: closing
+	 * frees all blocks. */
+	uint32_t keep_memory;
 };
 
 /* Why a group is closed. */

@@ -19,8 +19,9 @@ extern "C" {
 LS_EXPORT LS_CHECKED ls_status ls_alloc(ls_group *group, size_t bytes, void **out);
 
 /* Gives a block of ls_alloc back; NULL is allowed. The caller must not free a buffer that an
- * operation is using. In a forked child it does nothing and returns LS_OK. Errors: LS_BAD_ARGUMENT for
- * an address that is no live block of this group. */
+ * operation is using. In a forked child it does nothing and returns LS_OK. group NULL: a block that has outlived its
+ * group, as keep_memory of struct ls_group_options says. Errors: LS_BAD_ARGUMENT for an address that is no live block
+ * of this group. */
 LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
 
 /* Shows shared memory of the program's own to the other ranks, so that buffers in it are reached without a

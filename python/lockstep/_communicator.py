@@ -81,6 +81,8 @@ class Communicator:
         self.lock = threading.RLock()  # of the works
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one
+        self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
+        self.closed = False
 
     # ---- making ----
 
@@ -94,6 +96,7 @@ class Communicator:
             rank=rank,
             world_size=size,
             resume_after_signals=1,
+            keep_memory=1,
             rendezvous=rendezvous.encode() if rendezvous else None,
         )
         status, why, handle = _made(partial(C.ls_group_open, ctypes.byref(options)), [])
@@ -146,6 +149,26 @@ class Communicator:
         finally:
             self.visits.remove(me)
         return self.parent.visit(function, *arguments) if self.parent is not None else None
+
+    def free(self, address):
+        """Gives a block of ls_alloc back, from any thread, also of a finaliser. Blocks may outlive all groups."""
+        if self.visit(C.ls_free, address) is not None:
+            return
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        root.unfreed.append(address)
+        if root.closed:
+            root.free_late()
+
+    def free_late(self):
+        """What was given back while the group was being closed, or later; each block once, whoever comes first."""
+        while True:
+            try:
+                address = self.unfreed.pop()
+            except IndexError:
+                return
+            C.ls_free(None, address)
 
     # ---- errors ----
 
@@ -251,6 +274,8 @@ class Communicator:
         culprits.add(self._failure().pid)
         group, self._group = self._group, None
         C.ls_group_close(group)
+        self.closed = True
+        self.free_late()
 
     def close_deferred(self):
         """After a call: what a handler wanted to close meanwhile."""

@@ -21,6 +21,7 @@ class GroupOptions(ctypes.Structure):
         ("world_size", c_int32),
         ("resume_after_signals", c_uint32),
         ("rendezvous", c_char_p),
+        ("keep_memory", c_uint32),
     ]
 
 

@@ -3,6 +3,8 @@
 
 import ctypes
 import gc
+import os
+import threading
 
 import lockstep
 import lockstep.torch
@@ -142,6 +144,80 @@ def share_in_a_group():
 
 def test_memory_outlives_the_group_it_came_from(ranks, capfd):
     assert ranks(2, share_in_a_group, fresh=True) == [(1, 1, True)] * 2
+    assert "LS-" not in capfd.readouterr().err
+
+
+def arenas():
+    """Of this process, whether its own or mapped of others."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return sum("lockstep-arena" in line for line in maps)
+
+
+def start(path):
+    rank, size = int(os.environ["TEST_RANK"]), int(os.environ["TEST_SIZE"])
+    dist.init_process_group("lockstep", init_method=f"file://{path}", rank=rank, world_size=size)
+
+
+def outlive_all_groups(path):
+    before = arenas()
+    start(path + "1")
+    group = dist.new_group()
+    tensor, of_group = lockstep.torch.ones(100_000), lockstep.torch.full((3,), 5.0, group=group)
+    unused = lockstep.torch.empty(1 << 20)
+    dist.all_reduce(tensor)
+    parameter = nn.Parameter(lockstep.torch.ones(7))
+    dist.destroy_process_group()
+    kept = arenas() - before
+    del unused
+    gc.collect()
+    (parameter * 2).sum().backward()
+    parameter.data.add_(parameter.grad)
+    tensor.add_(1)
+    values = (tensor == 3).all().item(), of_group.tolist(), parameter.tolist()
+    start(path + "2")
+    dist.all_reduce(tensor)  # plain memory to the next group
+    values += ((tensor == 6).all().item(),)
+    dist.destroy_process_group()
+    del tensor, of_group, parameter
+    gc.collect()
+    return values, kept, arenas() - before
+
+
+def test_tensors_outlive_all_groups(ranks, tmp_path, capfd):
+    expected = ((True, [5.0] * 3, [3.0] * 7, True), 1, 0)
+    assert ranks(2, outlive_all_groups, str(tmp_path / "store"), backend=None) == [expected] * 2
+    assert "LS-" not in capfd.readouterr().err
+
+
+def let_go_while_it_ends(path):
+    """Threads let tensors go while the group is being closed, and after it."""
+    before = arenas()
+    start(path)
+    threads, count = [], 4
+    ready = threading.Barrier(count + 1)
+
+    def let_go(tensors):
+        ready.wait()
+        while tensors:
+            tensors.pop()
+
+    for _ in range(count):
+        tensors = [lockstep.torch.ones(10) for _ in range(500)]
+        threads.append(threading.Thread(target=let_go, args=(tensors,)))
+        threads[-1].start()
+    del tensors
+    ready.wait()
+    dist.destroy_process_group()
+    for thread in threads:
+        thread.join()
+    threads.clear()
+    gc.collect()
+    return arenas() - before
+
+
+def test_tensors_are_let_go_while_the_group_ends(ranks, tmp_path, capfd):
+    for turn in range(3):
+        assert ranks(2, let_go_while_it_ends, str(tmp_path / f"store{turn}"), backend=None) == [0, 0]
     assert "LS-" not in capfd.readouterr().err
 
 

@@ -154,8 +154,7 @@ struct group_points {
 	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
 	uint64_t lone_until_ns LOCK_GUARDED(group); /* …at what only threads of this rank may send */
 	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
-	uint64_t gone_told; /* the watch's: members of all groups that were gone, and groups that had failed, at its last
-			     * look */
+	uint64_t gone_told; /* the watch's: how many members were gone, and groups had failed, at its last look */
 	_Atomic uint64_t news;    /* raised where the one that drives has to look again */
 	ls_group *_Atomic groups; /* that have had some; only who drives takes one out */
 	pthread_t agent;
@@ -165,9 +164,10 @@ struct group_world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
-	int cores;      /* on which the ranks of this machine may run, all together */
-	int control_fd; /* to the launcher, or to rank 0; -1: none */
-	bool resumes;   /* a signal ends no operation */
+	int cores;         /* on which the ranks of this machine may run, all together */
+	int control_fd;    /* to the launcher, or to rank 0; -1: none */
+	bool resumes;      /* a signal ends no operation */
+	bool keeps_memory; /* blocks that are in use outlive it */
 	struct trace trace;
 	struct memory memory;
 	struct transport transport;

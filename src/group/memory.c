@@ -17,7 +17,7 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
-	return memory_alloc(&group->world->memory, bytes, out);
+	return memory_alloc_for_user(&group->world->memory, bytes, out);
 }
 
 ls_status ls_free(ls_group *group, void *block)
@@ -25,7 +25,7 @@ ls_status ls_free(ls_group *group, void *block)
 	if (!block)
 		return LS_OK;
 	if (!group)
-		return group_bad("ls_free", "group", 0, "not NULL");
+		return memory_free_kept(block, trace_called);
 	if (group->world->fork_generation != fork_generation())
 		return LS_OK;
 	/* A block of another rank's arena was handed over by it. */

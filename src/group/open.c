@@ -23,7 +23,7 @@ struct opening {
 	struct rendezvous_place place;
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
-	bool resumes;
+	bool resumes, keeps_memory;
 };
 
 static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
@@ -49,6 +49,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->deadline_ns = clock_deadline_ns(open_ms);
 	out->timeout_ms = all.timeout_ms ? all.timeout_ms : (uint32_t)out->settings.timeout_ms;
 	out->resumes = all.resume_after_signals != 0;
+	out->keeps_memory = all.keep_memory != 0;
 	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
 	if (status == LS_OK && out->place.rank == 0)
 		settings_warn_of_unknown(NULL);
@@ -215,7 +216,10 @@ static void world_close(struct group_world *world)
 	for (int q = 0; q < world->size; q++)
 		trace_unmap(&world->views[q]);
 	transport_fini(&world->transport);
-	memory_fini(&world->memory);
+	if (world->keeps_memory)
+		memory_keep(&world->memory);
+	else
+		memory_fini(&world->memory);
 	trace_fini(&world->trace);
 	if (world->control_fd >= 0)
 		close(world->control_fd);
@@ -278,6 +282,7 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 	world->size = opening->place.world_size;
 	world->control_fd = -1;
 	world->resumes = opening->resumes;
+	world->keeps_memory = opening->keeps_memory;
 	world->table = opening->table;
 	lock_group_init(&world->lock);
 	group_watch_init(&world->watch);

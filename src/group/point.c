@@ -324,10 +324,14 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
 		return status;
-	if (!memory_is_block(&group->world->memory, block, count * ls_dtype_bytes(dtype)))
+	struct memory *memory = &group->world->memory;
+	if (!memory_hand_over(memory, block, count * ls_dtype_bytes(dtype)))
 		return group_bad(call.name, "block", (long long)(uintptr_t)block,
 				 "a block of ls_alloc that is as long as the message");
-	return run(group, &call, options, NULL);
+	status = run(group, &call, options, NULL);
+	if (status != LS_OK)
+		memory_take_back(memory, block);
+	return status;
 }
 
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,

@@ -11,29 +11,9 @@
 
 #include "base/messages.h"
 #include "memory/arena.h"
+#include "memory/block.h"
 
 enum { CALLED_BYTES = 160 };
-
-enum block_state {
-	BLOCK_NONE = 0, /* no block starts at this page */
-	BLOCK_LIVE,
-	BLOCK_CACHED,
-	BLOCK_DETACHED,       /* in use, but taken away from peers, wholly or in part */
-	BLOCK_DETACHED_FREED, /* and given back: never used again */
-};
-
-struct memory_block {
-	struct memory_block *next; /* in its free list, while cached */
-	uint8_t state;             /* enum block_state */
-	uint8_t size_class;
-	bool page_detached; /* of this very page: it is private */
-};
-
-static size_t class_pages(unsigned size_class)
-{
-	return size_class < 4 ? size_class + 1u
-			      : (size_t)(5 + size_class % 4) << (size_class / 4 - 1);
-}
 
 /* The smallest class of at least `pages`. */
 static unsigned class_of(size_t pages)
@@ -43,21 +23,6 @@ static unsigned class_of(size_t pages)
 	unsigned doubling = 63u - (unsigned)__builtin_clzl(pages - 1);
 	size_t quarter = (size_t)1 << (doubling - 2);
 	return 4 * (doubling - 1) + (unsigned)((pages + quarter - 1) / quarter) - 5;
-}
-
-static size_t block_bytes(const struct memory *memory, const struct memory_block *block)
-{
-	return class_pages(block->size_class) * memory->page_bytes;
-}
-
-static size_t block_page(const struct memory *memory, const struct memory_block *block)
-{
-	return (size_t)(block - memory->table);
-}
-
-static unsigned char *block_address(const struct memory *memory, const struct memory_block *block)
-{
-	return memory->base + block_page(memory, block) * memory->page_bytes;
 }
 
 static size_t load(const _Atomic size_t *counter)
@@ -70,11 +35,6 @@ static void add(_Atomic size_t *counter, size_t bytes)
 	atomic_store_explicit(counter, load(counter) + bytes, memory_order_relaxed);
 }
 
-static size_t table_bytes(const struct memory *memory)
-{
-	return memory->bytes / memory->page_bytes * sizeof(struct memory_block);
-}
-
 ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int rank)
 {
 	size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -84,7 +44,7 @@ ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int ran
 	ls_status status = memory_arena_open(memory->bytes, job, rank, &memory->base, &memory->fd);
 	if (status != LS_OK)
 		return status;
-	void *table = mmap(NULL, table_bytes(memory), PROT_READ | PROT_WRITE,
+	void *table = mmap(NULL, memory_table_bytes(memory), PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (table == MAP_FAILED) {
 		MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, "mmap", strerror(errno));
@@ -98,20 +58,27 @@ ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int ran
 	return LS_OK;
 }
 
-void memory_fini(struct memory *memory)
+void memory_end(struct memory *memory, bool stays)
 {
 	if (!memory->base)
 		return;
 	/* In a child something else may lie where the arena was, and the lock may be held for ever. */
 	if (!memory_in_child(memory)) {
-		munmap(memory->base, memory->bytes);
+		if (!stays)
+			munmap(memory->base, memory->bytes);
 		lock_memory_fini(&memory->lock);
 	}
-	munmap(memory->table, table_bytes(memory));
+	if (!stays)
+		munmap(memory->table, memory_table_bytes(memory));
 	close(memory->fd);
 	if (memory->maps >= 0)
 		close(memory->maps);
 	*memory = (struct memory){.fd = -1, .maps = -1};
+}
+
+void memory_fini(struct memory *memory)
+{
+	memory_end(memory, false);
 }
 
 static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK_REQUIRES(memory)
@@ -119,7 +86,7 @@ static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK
 	struct memory_block *block = memory->free_lists[size_class];
 	if (block) {
 		memory->free_lists[size_class] = block->next;
-		memory->cached -= block_bytes(memory, block);
+		memory->cached -= memory_block_bytes(memory, block);
 	}
 	return block;
 }
@@ -129,7 +96,7 @@ static struct memory_block *carve(struct memory *memory, unsigned size_class, in
 	LOCK_REQUIRES(memory)
 {
 	size_t carved = load(&memory->carved);
-	size_t bytes = class_pages(size_class) * memory->page_bytes;
+	size_t bytes = memory_class_pages(size_class) * memory->page_bytes;
 	*error = 0;
 	if (bytes > memory->bytes - carved)
 		return NULL;
@@ -159,7 +126,7 @@ static struct memory_block *take(struct memory *memory, unsigned size_class, int
 	if (block) {
 		block->next = NULL;
 		block->state = BLOCK_LIVE;
-		memory->live += block_bytes(memory, block);
+		memory->live += memory_block_bytes(memory, block);
 	}
 	return block;
 }
@@ -174,7 +141,7 @@ static ls_status say_exhausted(struct memory *memory, size_t bytes, int error)
 	return LS_OUT_OF_MEMORY;
 }
 
-ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
+static ls_status alloc(struct memory *memory, size_t bytes, bool of_user, void **out)
 {
 	*out = NULL;
 	if (memory_in_child(memory))
@@ -185,11 +152,23 @@ ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 	int error;
 	lock_memory_acquire(&memory->lock);
 	struct memory_block *block = take(memory, class_of(pages), &error);
+	if (block)
+		block->of_user = of_user;
 	lock_memory_release(&memory->lock);
 	if (!block)
 		return say_exhausted(memory, bytes, error);
-	*out = block_address(memory, block);
+	*out = memory_block_address(memory, block);
 	return LS_OK;
+}
+
+ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
+{
+	return alloc(memory, bytes, false, out);
+}
+
+ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, void **out)
+{
+	return alloc(memory, bytes, true, out);
 }
 
 /* The block that starts at `address`, NULL for none. */
@@ -202,19 +181,31 @@ static struct memory_block *find(struct memory *memory, const void *address) LOC
 	return block->state == BLOCK_NONE ? NULL : block;
 }
 
-bool memory_is_block(struct memory *memory, const void *address, size_t bytes)
+bool memory_hand_over(struct memory *memory, const void *address, size_t bytes)
 {
 	if (!address || memory_in_child(memory))
 		return false;
 	lock_memory_acquire(&memory->lock);
 	struct memory_block *block = find(memory, address);
-	bool fits = block && block->state == BLOCK_LIVE && bytes <= block_bytes(memory, block);
+	bool fits =
+		block && block->state == BLOCK_LIVE && bytes <= memory_block_bytes(memory, block);
+	if (fits)
+		block->of_user = false;
 	lock_memory_release(&memory->lock);
 	return fits;
 }
 
-/* Of a block in this state that was to be freed. */
-static void say_wrong(const void *address, unsigned state, void (*called)(char *out, size_t bytes))
+void memory_take_back(struct memory *memory, const void *address)
+{
+	lock_memory_acquire(&memory->lock);
+	struct memory_block *block = find(memory, address);
+	if (block)
+		block->of_user = true;
+	lock_memory_release(&memory->lock);
+}
+
+ls_status memory_say_wrong(const void *address, unsigned state,
+			   void (*called)(char *out, size_t bytes))
 {
 	char from[CALLED_BYTES] = "";
 	if (called)
@@ -223,6 +214,7 @@ static void say_wrong(const void *address, unsigned state, void (*called)(char *
 		MESSAGE_SAY(MESSAGE_MEMORY_NO_BLOCK, address, from);
 	else
 		MESSAGE_SAY(MESSAGE_MEMORY_FREED_TWICE, address, from);
+	return LS_BAD_ARGUMENT;
 }
 
 ls_status memory_free(struct memory *memory, void *address, void (*called)(char *out, size_t bytes))
@@ -233,7 +225,7 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 	struct memory_block *block = find(memory, address);
 	unsigned state = block ? block->state : BLOCK_NONE;
 	if (state == BLOCK_LIVE) {
-		size_t bytes = block_bytes(memory, block);
+		size_t bytes = memory_block_bytes(memory, block);
 		block->state = BLOCK_CACHED;
 		block->next = memory->free_lists[block->size_class];
 		memory->free_lists[block->size_class] = block;
@@ -242,15 +234,14 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 	} else if (state == BLOCK_DETACHED) {
 		block->state = BLOCK_DETACHED_FREED;
 		/* Gives the private copies back; a failure costs memory, nothing else. */
-		int result = madvise(address, block_bytes(memory, block), MADV_DONTNEED);
+		int result = madvise(address, memory_block_bytes(memory, block), MADV_DONTNEED);
 		(void)result;
 	}
 	lock_memory_release(&memory->lock);
 
 	if (state == BLOCK_LIVE || state == BLOCK_DETACHED)
 		return LS_OK;
-	say_wrong(address, state, called);
-	return LS_BAD_ARGUMENT;
+	return memory_say_wrong(address, state, called);
 }
 
 /* Pages [*first, *last] under a range; false if not all of it was ever handed out. An empty range lies
@@ -300,7 +291,7 @@ static bool all_in_use(const struct memory *memory, size_t *first, size_t last) 
 		const struct memory_block *block = &memory->table[page];
 		if (block->state != BLOCK_LIVE && block->state != BLOCK_DETACHED)
 			return false;
-		page += class_pages(block->size_class);
+		page += memory_class_pages(block->size_class);
 	}
 	return true;
 }
@@ -357,10 +348,10 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 		struct memory_block *block = &memory->table[page];
 		if (block->state == BLOCK_LIVE) {
 			block->state = BLOCK_DETACHED;
-			memory->live -= block_bytes(memory, block);
-			add(&memory->detached, block_bytes(memory, block));
+			memory->live -= memory_block_bytes(memory, block);
+			add(&memory->detached, memory_block_bytes(memory, block));
 		}
-		page += class_pages(block->size_class);
+		page += memory_class_pages(block->size_class);
 	}
 	if (in_use)
 		error = make_private(memory, first, last + 1);
@@ -398,7 +389,7 @@ static bool walk_table(const struct memory *memory, size_t pages, struct tally *
 	size_t page = 0;
 	while (page < pages) {
 		const struct memory_block *block = &memory->table[page];
-		size_t bytes = block_bytes(memory, block);
+		size_t bytes = memory_block_bytes(memory, block);
 		bool detached = block->state >= BLOCK_DETACHED;
 		if (block->state == BLOCK_NONE || block->state > BLOCK_DETACHED_FREED)
 			return false;
@@ -406,11 +397,11 @@ static bool walk_table(const struct memory *memory, size_t pages, struct tally *
 		tally->cached += block->state == BLOCK_CACHED ? bytes : 0;
 		tally->cached_blocks += block->state == BLOCK_CACHED;
 		tally->detached += detached ? bytes : 0;
-		for (size_t i = 0; i < class_pages(block->size_class); i++)
+		for (size_t i = 0; i < memory_class_pages(block->size_class); i++)
 			if ((i > 0 && block[i].state != BLOCK_NONE) ||
 			    (block[i].page_detached && !detached))
 				return false;
-		page += class_pages(block->size_class);
+		page += memory_class_pages(block->size_class);
 	}
 	return page == pages;
 }

@@ -58,6 +58,13 @@ struct memory_stats {
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int rank);
 void memory_fini(struct memory *memory);
+/* As memory_fini, but blocks that the user has stay as they are, with all that is in them, until memory_free_kept. The others
+ * go back to the system, and so does all address space with the last one. */
+void memory_keep(struct memory *memory) LOCK_AVOIDS(memory);
+/* As memory_free, of a block that was kept. In a child of the process that kept some nothing is wrong: the blocks are not
+ * there. */
+LS_CHECKED ls_status memory_free_kept(void *block, void (*called)(char *out, size_t bytes))
+	LOCK_AVOIDS(memory);
 
 /* In a forked child there is no arena: memory_alloc gives LS_FORKED, memory_free does nothing, memory_fini
  * frees only what is the child's own. */
@@ -69,12 +76,16 @@ static inline bool memory_in_child(const struct memory *memory)
 /* As ls_alloc; *out is NULL on failure. A hit costs one lock and a list pop. */
 LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
+/* The same for a block that the user frees, so that it may be kept. */
+LS_CHECKED ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, void **out)
+	LOCK_AVOIDS(memory);
 /* called: writes ", called from PLACE" or nothing, for the message that says what is wrong; NULL: nothing. */
 LS_CHECKED ls_status memory_free(struct memory *memory, void *block,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS(memory);
 
-/* Whether this is a live block that holds so many bytes. */
-bool memory_is_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
+/* Whether this is a live block that holds so many bytes; then it is no longer the user's, unless it is taken back. */
+bool memory_hand_over(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
+void memory_take_back(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
 
 /* True, with the offset that peers use, if [address, address + bytes) lies in arena memory that was handed
  * out and that peers still see, or in one region that all have mapped: one range compare, a look at each page

@@ -33,8 +33,8 @@ def _size_of(size):
 
 
 def empty(*size, dtype=None, group=None, requires_grad=False):
-    """As torch.empty, on the CPU. Collectives of such tensors copy nothing on the way. A tensor must not be used after
-    its process group has been destroyed."""
+    """As torch.empty, on the CPU. Collectives of such tensors copy nothing on the way. A tensor may outlive its process
+    group, and is as any other one then."""
     communicator = _communicator(group)
     dtype = dtype or torch.get_default_dtype()
     shape = _size_of(size)
@@ -47,7 +47,7 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
     communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
     kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
     block = kind.from_address(address.value)
-    _at_end_of(block, communicator.visit, C.ls_free, address.value)
+    _at_end_of(block, communicator.free, address.value)
     tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
     return tensor.requires_grad_(requires_grad)
 
