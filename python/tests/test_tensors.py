@@ -280,3 +280,36 @@ def with_error(call):
 )
 def test_wrong_sizes_are_refused_and_the_group_goes_on(ranks, call):
     assert ranks(2, wrong_size, call) == [2.0, 2.0]
+
+
+# ---- elements that share memory ----
+
+EXPANDED = {
+    "all_reduce": lambda tensor, group: dist.all_reduce(tensor, group=group),
+    "broadcast": lambda tensor, group: dist.broadcast(tensor, 1, group=group),
+    "reduce": lambda tensor, group: dist.reduce(tensor, 0, group=group),
+}
+
+
+def expanded(group, call):
+    """One element in memory, so that gloo, which takes it for four, writes behind it: hence the room."""
+    rank = dist.get_rank(group)
+    tensor = torch.full((8,), rank + 1.0)[:1].expand(4)
+    EXPANDED[call](tensor, group)
+    return tensor.clone() if call != "reduce" or rank == 0 else None
+
+
+@pytest.mark.parametrize("call", list(EXPANDED))
+def test_expanded_tensors(ranks, call):
+    ranks.both(2, expanded, call)
+
+
+def expanded_differently():
+    tensor = torch.ones(1).expand(2)
+    return dist.all_to_all_single(tensor, torch.full((2,), dist.get_rank() + 1.0)) or tensor
+
+
+def test_an_expanded_tensor_cannot_hold_different_values(ranks):
+    """gloo gives it one of them."""
+    for outcome in ranks.outcomes(2, expanded_differently):
+        assert isinstance(outcome.error, lockstep.BadArgument) and "share memory" in str(outcome.error), outcome.trace

@@ -78,7 +78,26 @@ def movable(tensor):
 
 def copy_into(target, source):
     """For a result that the library could not write where the caller wants it."""
-    target.detach().copy_(source.view(target.shape) if source.shape != target.shape else source)
+    target, source = target.detach(), source.view(target.shape) if source.shape != target.shape else source
+    if 0 in target.stride():
+        target, source = _without_expanded(target, source)
+    target.copy_(source)
+
+
+def _without_expanded(target, source):
+    """Both with one element for all those that share memory in the target, as expand() makes them; an error if these were
+    to get different values."""
+    first = source
+    for dim, stride in enumerate(target.stride()):
+        if stride == 0 and target.size(dim) > 1:
+            target, first = target.narrow(dim, 0, 1), first.narrow(dim, 0, 1)
+    bits = [tensor.contiguous().view(torch.uint8) for tensor in (first.expand_as(source), source)]
+    if not torch.equal(*bits):
+        raise errors.BadArgument(
+            f"the result has different values for elements that share memory in a tensor of shape {list(source.shape)}, as "
+            "expand() makes them; use tensor.clone()"
+        )
+    return target, first
 
 
 def lie_in_a_row(tensors):
