@@ -4,16 +4,17 @@
     import lockstep.torch
     dist.init_process_group("lockstep")     # or "cpu:lockstep"
 
-That is all that changes in a script.
+That is all that changes in a script. Where the package is installed the name alone does, see lockstep_autoload.
 """
 
 import os
 
-import torch.distributed as dist
-
+import lockstep_autoload
 import torch
+
 from lockstep import _sites
-from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _rendezvous, _work
+from lockstep.torch import _versions  # first, as it refuses what the others cannot be loaded with
+from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _work
 from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
 from lockstep.torch._recorder import dump_flight_recorder
@@ -46,11 +47,9 @@ _sites.give_reason(
     "DistributedDataParallel sends the buffers of the model, such as those of BatchNorm, in each forward of the\n"
     "wrapped model, also when it is only evaluated: call it on all ranks, or the unwrapped one, model.module, on one.",
 )
-if "lockstep" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("lockstep", _group.create, extended_api=True, devices=["cpu"])
-    _functional.register(lambda group: isinstance(group, ProcessGroup))
-    works = (_work.Work, _points.Receive, _work.Done, _work.Several)
-    _graphs.keep_out(ProcessGroup, _collectives.Collectives, _collectives.Lists, _points.Points, *works)
-    _phases.watch()
-    _rendezvous.register()
-    _end.watch()
+lockstep_autoload.register()
+_functional.register(lambda group: isinstance(group, ProcessGroup))
+_works = (_work.Work, _points.Receive, _work.Done, _work.Several)
+_graphs.keep_out(ProcessGroup, _collectives.Collectives, _collectives.Lists, _points.Points, *_works)
+_phases.watch()
+_end.watch()

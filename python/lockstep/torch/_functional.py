@@ -44,6 +44,8 @@ def register(ours):
     """`ours` tells whether a process group is one of this package."""
     library = torch.library.Library("_c10d_functional", "IMPL")
     for name, split in (("all_gather_into_tensor_out", _split_gather), ("batch_p2p_ops", _split_points)):
+        if not hasattr(torch.ops._c10d_functional, name):
+            continue  # in a PyTorch that is older than the operator
         operator = getattr(torch.ops._c10d_functional, name).default
         before = torch.library.get_kernel(operator, "CPU")
 

@@ -47,7 +47,7 @@ def _tell_port(communicator, port):
     return number.value
 
 
-def _rendezvous(url, timeout=default_pg_timeout, **_):
+def meet(url, timeout=default_pg_timeout, **_):
     parts = urlparse(url)
     query = dict(parse_qsl(parts.query))
     rank, size = _number(query, "RANK"), _number(query, "WORLD_SIZE")
@@ -62,7 +62,3 @@ def _rendezvous(url, timeout=default_pg_timeout, **_):
     _meeting.keep_met(communicator)
     yield store, rank, size
     raise RuntimeError("lockstep:// serves one init_process_group")
-
-
-def register():
-    dist.register_rendezvous_handler("lockstep", _rendezvous)
