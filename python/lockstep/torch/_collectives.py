@@ -22,7 +22,7 @@ from torch.autograd import profiler
 from lockstep import errors
 from lockstep._library import C, OK, PENDING, Buffers, call_options
 from lockstep._sites import addresses, called_by_autograd, here
-from lockstep.torch import _profile, _sparse
+from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import copy_into, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
@@ -117,8 +117,9 @@ class Collectives(Lists):
 
     # ---- the same on all ranks ----
 
-    def allreduce(self, tensors, opts=None):
-        opts = opts or AllreduceOptions()
+    def allreduce(self, tensors, opts=None, timeout=None, op=None):
+        if opts.__class__ is not AllreduceOptions:
+            opts, tensors = _short.options(AllreduceOptions, opts, timeout, op), _short.listed(tensors)
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
@@ -146,8 +147,9 @@ class Collectives(Lists):
         finish = self._copies(tensors, buffers)
         return self._run(opts, C.ls_allreduce_many, arguments, tensors, buffers, finish, factor)
 
-    def broadcast(self, tensors, opts=None):
-        opts = opts or BroadcastOptions()
+    def broadcast(self, tensors, opts=None, timeout=None, root=None):
+        if opts.__class__ is not BroadcastOptions:
+            opts, tensors = _short.options(BroadcastOptions, opts, timeout, root), _short.listed(tensors)
         tensor = tensors[opts.rootTensor]
         buffer = plain(tensor, "broadcast")
         dtype, times = movable(tensor)
@@ -157,8 +159,9 @@ class Collectives(Lists):
         arguments = where, where, buffer.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_broadcast, arguments, tensors, buffer, finish)
 
-    def reduce(self, tensors, opts=None):
-        opts = opts or ReduceOptions()
+    def reduce(self, tensors, opts=None, op=None, timeout=None, root=None):
+        if opts.__class__ is not ReduceOptions:
+            opts, tensors = _short.options(ReduceOptions, opts, op, timeout, root), _short.listed(tensors)
         tensor = tensors[opts.rootTensor]
         buffer = plain(tensor, "reduce")
         number, factor = self._reduction(opts, "reduce")
@@ -169,8 +172,9 @@ class Collectives(Lists):
         arguments = where, target, buffer.numel(), dtype, number, opts.rootRank
         return self._run(opts, C.ls_reduce, arguments, tensors, buffer, finish, factor)
 
-    def barrier(self, opts=None):
-        opts = opts or BarrierOptions()
+    def barrier(self, opts=None, timeout=None):
+        if opts.__class__ is not BarrierOptions:
+            opts = _short.options(BarrierOptions, opts, timeout)
         return self._run(opts, C.ls_barrier, ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
@@ -187,8 +191,9 @@ class Collectives(Lists):
 
     # ---- parts of ranks, one behind the other ----
 
-    def all_gather_single(self, output, input, opts=None):
-        opts = opts or AllgatherOptions()
+    def all_gather_single(self, output, input, opts=None, timeout=None):
+        if opts.__class__ is not AllgatherOptions:
+            opts = _short.options(AllgatherOptions, opts, timeout)
         call = "all_gather_into_tensor"
         same_dtype([output, input], call)
         if output.numel() != input.numel() * self.communicator.size:
@@ -202,8 +207,9 @@ class Collectives(Lists):
         arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
         return self._run(opts, C.ls_allgather, arguments, [output], (send, recv), finish)
 
-    def reduce_scatter_single(self, output, input, opts=None):
-        opts = opts or ReduceScatterOptions()
+    def reduce_scatter_single(self, output, input, opts=None, timeout=None, op=None):
+        if opts.__class__ is not ReduceScatterOptions:
+            opts = _short.options(ReduceScatterOptions, opts, timeout, op)
         call = "reduce_scatter_tensor"
         same_dtype([output, input], call)
         if input.numel() != output.numel() * self.communicator.size:
@@ -217,8 +223,9 @@ class Collectives(Lists):
         arguments = send.data_ptr(), recv.data_ptr(), recv.numel(), reducible(input, call, number), number
         return self._run(opts, C.ls_reduce_scatter, arguments, [output], (send, recv), finish, factor)
 
-    def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
-        opts = opts or AllToAllOptions()
+    def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None, timeout=None):
+        if opts.__class__ is not AllToAllOptions:
+            opts = _short.options(AllToAllOptions, opts, timeout)
         call = "all_to_all_single"
         same_dtype([output, input], call)
         send, recv = plain(input, call), plain(output, call)

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import (
 
 from lockstep import errors
 from lockstep._library import C
-from lockstep.torch import _tensors
+from lockstep.torch import _short, _tensors
 from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
 
 
@@ -68,8 +68,11 @@ class Lists:
         joined = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
         return joined.data_ptr(), joined
 
-    def allgather(self, outputs, inputs, opts=None):
-        opts = opts or AllgatherOptions()
+    def allgather(self, outputs, inputs, opts=None, timeout=None):
+        if opts.__class__ is not AllgatherOptions:
+            opts = _short.options(AllgatherOptions, opts, timeout)
+        if isinstance(inputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
         call = "all_gather"
         if len(inputs) != 1:
             return self._each(self.allgather, outputs, inputs, opts)
@@ -90,8 +93,11 @@ class Lists:
             function, arguments = C.ls_allgatherv, (send.data_ptr(), where, array(counts), dtype)
         return self._run(opts, function, arguments, outputs, (send, keep), finish)
 
-    def gather(self, outputs, inputs, opts=None):
-        opts = opts or GatherOptions()
+    def gather(self, outputs, inputs, opts=None, timeout=None, root=None):
+        if opts.__class__ is not GatherOptions:
+            opts = _short.options(GatherOptions, opts, timeout, root)
+        if isinstance(inputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
         call = "gather"
         input = only(inputs, call)
         send = plain(input, call)
@@ -107,8 +113,11 @@ class Lists:
         arguments = send.data_ptr(), where, send.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_gather, arguments, outputs if is_root else (), (send, keep), finish)
 
-    def scatter(self, outputs, inputs, opts=None):
-        opts = opts or ScatterOptions()
+    def scatter(self, outputs, inputs, opts=None, timeout=None, root=None):
+        if opts.__class__ is not ScatterOptions:
+            opts = _short.options(ScatterOptions, opts, timeout, root)
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
         call = "scatter"
         output = only(outputs, call)
         recv = plain(output, call)
@@ -125,8 +134,11 @@ class Lists:
         arguments = where, recv.data_ptr(), recv.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_scatter, arguments, outputs, (recv, keep), finish)
 
-    def reduce_scatter(self, outputs, inputs, opts=None):
-        opts = opts or ReduceScatterOptions()
+    def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, op=None):
+        if opts.__class__ is not ReduceScatterOptions:
+            opts = _short.options(ReduceScatterOptions, opts, timeout, op)
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
         call = "reduce_scatter"
         if len(outputs) != 1:
             return self._each(self.reduce_scatter, outputs, inputs, opts)
