@@ -132,7 +132,7 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 			source->pid = held->trace.header->pid;
 		}
 	}
-	diagnose_collect(report->sources, view->size, false, report->job);
+	diagnose_collect(report->sources, view->size, NULL, report->job);
 	report->job->job = view->job;
 	cli_report_update(report, view);
 	return report;

@@ -15,6 +15,12 @@ enum {
 	COLLECTIVE_MAX = 12, /* newest collectives that are kept: more than a rank can be ahead */
 };
 
+struct sources {
+	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
+	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
+	const struct diagnose_closing *closing;
+};
+
 /* ---- first: who it is, and whether it is gone ---- */
 
 static void copy_text(char *out, size_t bytes, const char *from)
@@ -181,25 +187,32 @@ static void look_at_words(const struct diagnose_source *const *by_rank, int size
 	}
 }
 
-/* Whether the thread's wait is about to end because its group does: it has failed, or somebody is explaining
- * why it does. */
-static void look_at_end(const struct diagnose_source *const *by_rank, int size,
-			const struct diagnose_rank *rank, struct diagnose_thread *thread)
+static bool is_closing(const struct diagnose_closing *closing, uint32_t group)
+{
+	for (int i = 0; closing && i < closing->count; i++)
+		if (closing->ids[i] == group)
+			return true;
+	return false;
+}
+
+/* Whether the thread's wait is about to end because its group does: it has failed, or somebody else is explaining why. */
+static void look_at_end(const struct sources *sources, int size, const struct diagnose_rank *rank,
+			struct diagnose_thread *thread)
 {
 	const struct diagnose_group *group = diagnose_group_of(rank, thread->wait.group);
 	if (!group || group->cause_offset == 0)
 		return;
 	int owner = group->members[0];
 	const _Atomic uint64_t *claim =
-		diagnose_find_word(by_rank, size, owner, group->claim_offset);
+		diagnose_find_word(sources->by_rank, size, owner, group->claim_offset);
 	const _Atomic uint64_t *cause =
-		diagnose_find_word(by_rank, size, owner, group->cause_offset);
+		diagnose_find_word(sources->by_rank, size, owner, group->cause_offset);
 	if (!claim || !cause)
 		return;
 	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
 	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
 		thread->stable = false;
-	else if (holder <= (uint32_t)size)
+	else if (holder <= (uint32_t)size && !is_closing(sources->closing, group->id))
 		thread->explainer = holder;
 }
 
@@ -378,11 +391,6 @@ static const struct diagnose_source *find_source(const struct diagnose_source *s
 	return NULL;
 }
 
-struct sources {
-	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
-	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
-};
-
 /* Ranks that are threads of one process: whose its other threads are, nobody knows. */
 static bool shares_process(const struct diagnose_job *job, int r)
 {
@@ -415,19 +423,18 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			struct diagnose_thread *thread = &job->ranks[r].threads[i];
 			look_at_words(sources->by_rank, size, r, thread);
-			look_at_end(sources->by_rank, size, &job->ranks[r], thread);
+			look_at_end(sources, size, &job->ranks[r], thread);
 		}
 	for (int r = 0; r < size; r++)
 		if (traces[r])
 			look_again(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++) {
+		job->ranks[r].idle = shares_process(job, r);
 		if (!traces[r])
 			continue;
 		copy_records(traces[r], size, &job->ranks[r]);
 		diagnose_copy_groups_last(traces[r], &job->ranks[r]);
 	}
-	for (int r = 0; r < size; r++)
-		job->ranks[r].idle = shares_process(job, r);
 	job->now_ns = clock_now_ns();
 }
 
@@ -480,16 +487,14 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 	}
 }
 
-void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
-		      struct diagnose_job *job)
+void diagnose_collect(const struct diagnose_source *sources, int count,
+		      const struct diagnose_closing *closing, struct diagnose_job *job)
 {
-	struct sources all;
+	struct sources all = {.closing = closing};
 	for (int r = 0; r < job->size; r++) {
 		all.by_rank[r] = find_source(sources, count, r);
 		all.traces[r] = all.by_rank[r] ? all.by_rank[r]->trace : NULL;
 	}
 	look(&all, job);
 	look_closely(&all, job);
-	if (with_sites)
-		diagnose_add_sites(sources, count, job);
 }

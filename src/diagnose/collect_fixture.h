@@ -71,7 +71,7 @@ FIXTURE_UNUSED static int close_world(void **state)
 
 FIXTURE_UNUSED static struct diagnose_rank *collect(struct world *world, int r)
 {
-	diagnose_collect(world->sources, SIZE, false, world->job);
+	diagnose_collect(world->sources, SIZE, NULL, world->job);
 	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
 	return &world->job->ranks[r];
 }

@@ -117,8 +117,6 @@ static void records(void **state)
 	diagnose_add_sites(world->sources, SIZE, world->job);
 	assert_string_equal(rank->records[0].site, "train.py:42");
 	assert_string_equal(rank->records[1].site, "train.py:42");
-	diagnose_collect(world->sources, SIZE, true, world->job);
-	assert_string_equal(rank->records[1].site, "train.py:42");
 }
 
 /* Messages beside the caller, however many, leave room for the newest collectives. */

@@ -52,7 +52,8 @@ struct diagnose_thread {
 	uint32_t slot, epoch; /* where on the board, and which wait: the sequence lock's value */
 	bool stable; /* the same wait in the first and in the second look, and its group had not failed */
 	bool asleep; /* outside, and only a thread of its process that waits could wake it, or one like it */
-	uint32_t explainer; /* 1 + rank that was about to end the wait, by closing its group; 0: none */
+	/* 1 + rank that was about to end the wait, by closing its group; 0: none, or whoever collected was to close it. */
+	uint32_t explainer;
 	uint64_t satisfied; /* bit i: edge i's condition held in between (or could not be evaluated) */
 	/* Of all words of others' operations, also of those that `wait` has no room for: the peers that have to make them true,
 	 * a word of which nobody else than this rank's threads has to being left out. */
@@ -111,8 +112,7 @@ struct diagnose_message {
 struct diagnose_job {
 	uint64_t job;
 	uint64_t now_ns;
-	int32_t size;       /* ranks 0 to size - 1 are in `ranks` */
-	uint32_t collector; /* 1 + rank that has collected it, 0: none of them */
+	int32_t size; /* ranks 0 to size - 1 are in `ranks` */
 	int32_t message_count;
 	/* Of those between ranks that wait: the oldest of each pair. Whoever collects fills them in. */
 	struct diagnose_message messages[DIAGNOSE_MESSAGE_MAX];
@@ -138,9 +138,17 @@ struct diagnose_source {
 	int signal, exit_code;
 };
 
-/* Fills `job` (made for `count` ranks). Call sites are looked up only if `with_sites`. Does not block. */
-void diagnose_collect(const struct diagnose_source *sources, int count, bool with_sites,
-		      struct diagnose_job *job);
+/* Groups that the caller is about to close. */
+struct diagnose_closing {
+	int count;
+	const uint32_t *ids;
+};
+
+/* Fills `job` (made for `count` ranks), without call sites. Does not block. A wait in a group that somebody is about to
+ * close will end; but who explains why asks what there would be if the groups of `closing` (NULL: none) stayed open. It is
+ * said here and not to the judge, since of ranks that do not seem stuck other threads of the process are not looked at. */
+void diagnose_collect(const struct diagnose_source *sources, int count,
+		      const struct diagnose_closing *closing, struct diagnose_job *job);
 /* Looks up the call sites of a job that was collected without. Reads debug information, so it takes
  * its time: only once something is to be reported. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);

@@ -119,12 +119,11 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 	return peer < 0 || peer >= job->size || (thread->satisfied >> edge & 1);
 }
 
-/* Whether somebody else is about to end the thread's wait. Who is dead or stopped is not; and whoever explains
- * asks what there would be without him. */
+/* Whether somebody else is about to end the thread's wait. Who is dead or stopped is not. */
 static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	uint32_t explainer = thread->explainer;
-	if (explainer == 0 || explainer > (uint32_t)job->size || explainer == job->collector)
+	if (explainer == 0 || explainer > (uint32_t)job->size)
 		return false;
 	enum diagnose_process process = job->ranks[explainer - 1].process;
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;

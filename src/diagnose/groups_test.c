@@ -213,11 +213,7 @@ static void a_wait_about_to_end(void **state)
 	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, diagnose_bit(0));
 	job->ranks[1].threads[0].explainer = 1 + 2;
 	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	/* It asks itself what there would be without it. */
-	job->collector = 1 + 2;
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	/* Who has died, or is stopped, ends no wait. */
-	job->collector = 0;
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	job->ranks[2].process = DIAGNOSE_DEAD;
@@ -337,6 +333,13 @@ static void how_a_wait_ends(void **state)
 	atomic_store(claim, id + 2);
 	collect(world, 0);
 	assert_true(thread->stable);
+	assert_int_equal(thread->explainer, 2);
+	/* Who closes it asks what there would be if it stayed open; who closes another one does not. */
+	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
+	diagnose_collect(world->sources, SIZE, &closing, world->job);
+	assert_int_equal(thread->explainer, 0);
+	closing.count = 1;
+	diagnose_collect(world->sources, SIZE, &closing, world->job);
 	assert_int_equal(thread->explainer, 2);
 	atomic_store(cause, id + 2);
 	collect(world, 0);

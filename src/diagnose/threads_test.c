@@ -331,6 +331,36 @@ static void a_ring_of_processes(void **state)
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
+/* The same in a group that rank 0 is about to close. For itself there is a ring, which it must look at as closely. */
+static void a_ring_that_is_closed(void **state)
+{
+	struct world *world = *state;
+	static const uint8_t members[SIZE] = {0, 1, 2};
+	struct trace_membership membership = {.id = GROUP,
+					      .size = SIZE,
+					      .claim_offset = 8 * 8,
+					      .cause_offset = 9 * 8,
+					      .members = members};
+	struct diagnose_closing closing = {1, (const uint32_t[]){GROUP}};
+	struct diagnose_hint hint = {.status = LS_TIMED_OUT, .rank = 0, .peer = 1, .group = GROUP};
+	struct diagnose_verdict verdict;
+	for (int r = 0; r < SIZE; r++)
+		trace_group_fill(&world->traces[r], 1, &membership);
+	atomic_store(&world->segments[0][8], (uint64_t)GROUP << 32 | (1 + 0));
+	atomic_store(&world->segments[0][9], (uint64_t)GROUP << 32);
+	publish_ring(world);
+	collect(world, 0);
+	assert_int_equal(diagnose_find_stuck(world->job), 0);
+	for (int processes = 0; processes < 2; processes++) {
+		if (processes)
+			world->sources[1].pid = 1 << 30;
+		diagnose_collect(world->sources, SIZE, &closing, world->job);
+		diagnose_judge(world->job, &hint, &verdict);
+		assert_int_equal(world->job->ranks[1].awake, processes);
+		assert_int_equal(verdict.cause, processes ? DIAGNOSE_ELSEWHERE : DIAGNOSE_DEADLOCK);
+	}
+}
+
 /* ---- between the two looks ---- */
 
 /* A thread that is on no board, and sleeps but for the moment in which a certain word is read: so it is seen asleep by
@@ -445,6 +475,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
 		cmocka_unit_test_setup_teardown(no_descriptor_left, open_world, close_world),
 		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
+		cmocka_unit_test_setup_teardown(a_ring_that_is_closed, open_world, close_world),
 		cmocka_unit_test_setup_teardown(between_the_looks, open_world, close_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,15 +177,15 @@ static void judge(const struct group_world *world, const struct diagnose_hint *g
 	diagnose_judge(job, &hint, out);
 }
 
-static void explain(struct group_world *world, const struct diagnose_hint *hint,
-		    struct transport_report *out)
+static void explain(struct group_world *world, const struct diagnose_closing *closing,
+		    const struct diagnose_hint *hint, struct transport_report *out)
 {
 	out->status = (uint32_t)hint->status;
 	out->blamed = hint->peer;
 	out->operation = hint->seq;
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
-	struct diagnose_job *job = group_look_collect(world);
+	struct diagnose_job *job = group_look_collect(world, closing);
 	struct diagnose_verdict verdict = {.status = LS_OK};
 	if (job)
 		judge(world, hint, job, &verdict);
@@ -280,7 +280,10 @@ static void explain_and_publish(struct ls_group *group, const struct group_place
 	struct group_world *world = group->world;
 	struct transport_report *first = report_of(world, &places[0], world->rank);
 	bool published = false;
-	explain(world, hint, first);
+	uint32_t ids[PLAN_SIZE_MAX];
+	for (int i = 0; i < count; i++)
+		ids[i] = places[i].id;
+	explain(world, &(struct diagnose_closing){count, ids}, hint, first);
 	for (int i = 0; i < count; i++) {
 		struct transport_report *report = report_of(world, &places[i], world->rank);
 		if (i > 0)

@@ -369,8 +369,7 @@ void group_progress_stop(ls_group *group);
 
 /* ---- op.c: handles ---- */
 
-/* An operation of the pool, zeroed, held by the lane and, with `handle`, by the user. NULL after a
- * message. */
+/* An operation of the pool, zeroed, held by the lane and, with `handle`, by the user. NULL after a message. */
 struct ls_op *group_op_new(ls_group *group, bool handle);
 /* Gives one back that was never queued. */
 void group_op_drop(struct ls_op *op);
@@ -480,12 +479,13 @@ struct group_place group_place_of(const struct ls_group *group);
 
 /* ---- look.c ---- */
 
-/* A snapshot of all ranks, NULL without memory; free() it. */
-struct diagnose_job *group_look_collect(const struct group_world *world);
-/* Writes the report on `job`, with call sites. */
+/* A snapshot of all ranks, NULL without memory; free() it. `closing`: groups that this thread, no other one, is to close. */
+struct diagnose_job *group_look_collect(const struct group_world *world,
+					const struct diagnose_closing *closing);
 /* Adds what rank `rank` of the world recorded under the index with these lowest bits; that index, 0: nothing. */
 uint64_t group_look_add_record(const struct group_world *world, int rank, uint32_t low,
 			       struct diagnose_job *job);
+/* Writes the report on `job`, with call sites. */
 void group_look_tell(const struct group_world *world, struct diagnose_job *job,
 		     const struct diagnose_verdict *verdict, char *text, size_t bytes);
 /* Some wait of this rank lasts long: finds out why, group by group, unless somebody has just done so. */

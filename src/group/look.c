@@ -28,15 +28,15 @@ static void fill_sources(const struct group_world *world, struct diagnose_source
 	}
 }
 
-struct diagnose_job *group_look_collect(const struct group_world *world)
+struct diagnose_job *group_look_collect(const struct group_world *world,
+					const struct diagnose_closing *closing)
 {
 	struct diagnose_source sources[PLAN_SIZE_MAX];
 	struct diagnose_job *job = diagnose_job_new(world->size);
 	if (!job)
 		return NULL;
 	fill_sources(world, sources);
-	diagnose_collect(sources, world->size, false, job);
-	job->collector = (uint32_t)world->rank + 1;
+	diagnose_collect(sources, world->size, closing, job);
 	return job;
 }
 
@@ -214,7 +214,7 @@ void group_look(struct group_world *world)
 	bool any = atomic_load(&world->trace.board->unpublished) != 0;
 	int count = any ? group_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_leased(groups, count);
-	struct diagnose_job *job = count > 0 ? group_look_collect(world) : NULL;
+	struct diagnose_job *job = count > 0 ? group_look_collect(world, NULL) : NULL;
 	for (int i = 0; i < count; i++) {
 		struct diagnose_hint focus = {.status = LS_OK, .group = groups[i]->id};
 		struct diagnose_verdict verdict;

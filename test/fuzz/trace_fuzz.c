@@ -224,7 +224,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	compare_phases(phases, room);
 	/* Sites open files, which is slow: now and then. */
-	diagnose_collect(sources, RANKS, options & WITH_SITES && (options >> 6) == 3, job);
+	struct diagnose_closing closing = {.count = 1, .ids = &(uint32_t){GROUP}};
+	diagnose_collect(sources, RANKS, options & WITH_HINT ? &closing : NULL, job);
+	if (options & WITH_SITES && (options >> 6) == 3)
+		diagnose_add_sites(sources, RANKS, job);
 	MUST(diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)));
 	struct diagnose_hint hint = {.status = size & 15,
 				     .rank = (int)(size % 4) - 1,
