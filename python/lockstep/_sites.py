@@ -15,7 +15,8 @@ import sys
 _LABEL_BYTES = 95  # what the library keeps of one
 
 _TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
-_skipped_folders = [os.path.dirname(__file__) + os.sep]
+# Also the entry point, which stands beside the package.
+_skipped = [os.path.dirname(__file__) + os.sep, os.path.dirname(__file__) + "_autoload.py"]
 # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
 _codes = {}
 _reasons = {}  # (end of a file's name, function) → reason
@@ -33,7 +34,7 @@ addresses = _Addresses({None: None})  # a text, such as here() gives → where i
 
 def skip_folder(path):
     """Code below this folder is not where a user calls."""
-    _skipped_folders.append(path.rstrip(os.sep) + os.sep)
+    _skipped.append(path.rstrip(os.sep) + os.sep)
     _codes.clear()
 
 
@@ -53,7 +54,7 @@ def explain(report):
 
 def _learn(code):
     name = code.co_filename
-    skipped = name.startswith(("<", *_skipped_folders)) and not name.startswith(_TYPED)
+    skipped = name.startswith(("<", *_skipped)) and not name.startswith(_TYPED)
     found = (why for (file, function), why in _reasons.items() if function == code.co_name and name.endswith(file))
     entry = _codes[id(code)] = (code, None if skipped else {}, next(found, None) if skipped else None)
     return entry
