@@ -33,6 +33,17 @@ static int count_threads(void)
 	return count;
 }
 
+/* Threads that are not the tests' own, as that of the thread sanitizer, which wakes by itself, and begins only with the
+ * first of the tests'. */
+static bool has_others(void)
+{
+#ifdef __SANITIZE_THREAD__
+	return true;
+#else
+	return count_threads() > 1;
+#endif
+}
+
 struct watcher {
 	const struct trace_view *view;
 	sem_t *wakes; /* NULL: its end does */
@@ -59,8 +70,8 @@ static void a_join(void **state)
 	struct world *world = *state;
 	struct watcher watcher = {.view = &world->views[0], .endless = true};
 	pthread_t thread;
-	if (count_threads() > 1)
-		skip(); /* as the one of the thread sanitizer, which wakes by itself */
+	if (has_others())
+		skip();
 	assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
 	pthread_join(thread, NULL);
 	assert_int_not_equal(watcher.sleep, 0);
@@ -70,7 +81,7 @@ static void a_join(void **state)
 static void semaphores(void **state)
 {
 	const struct world *world = *state;
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	sem_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -123,7 +134,7 @@ static void handlers(void **state)
 	const struct world *world = *state;
 	struct sigaction action = {.sa_handler = handle}, before;
 	sigset_t set, unblocked;
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
@@ -233,7 +244,7 @@ static void *look_at_all(void *argument)
 static void threads_of_a_process(void **state)
 {
 	/* The thread sanitizer has one of its own that wakes by itself, so nothing can be said of the others. */
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	struct looking looking = {.world = *state};
 	pthread_t thread;
@@ -246,7 +257,7 @@ static void who_is_stopped(void **state)
 {
 	struct world *world = *state;
 	struct wait_slot_body body = wait_for(0, 1);
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	struct looking *looking = mmap(NULL, sizeof *looking, PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -292,7 +303,7 @@ static void no_descriptor_left(void **state)
 	struct world *world = *state;
 	struct wait_slot_body body = wait_for(0, 1);
 	struct rlimit before;
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	body.tid = (uint32_t)getpid();
 	publish(world, 0, 0, &body);
@@ -443,7 +454,7 @@ static void between_the_looks(void **state)
 	struct sigaction action = {.sa_sigaction = read_what_is_hidden, .sa_flags = SA_SIGINFO},
 			 before;
 	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
-	if (count_threads() > 1)
+	if (has_others())
 		skip();
 	publish_processes(world);
 	assert_int_equal(sem_init(&napping.wakes, 0, 0), 0);
