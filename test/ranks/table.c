@@ -240,7 +240,7 @@ const struct runner_test runner_tests[] = {
 	TEST(another_group_is_told, R(2)),
 	TEST(what_was_taken_before_is_told, R(2)),
 	TEST(barriers_in_another_order_are_told, R(2)),
-	TEST(a_receive_from_oneself_is_told, R(1)),
+	TEST(a_receive_from_oneself_is_told, R(1), .processes_only = true),
 	TEST(an_old_send_is_told, R(2)),
 	SETTING(a_send_not_on_record_is_told, "few_records", "TRACE_RECORDS=16", R(2)),
 	SETTING(a_batch_that_never_ends_is_proved, "looked_for_early", "LOOK_MS=10", R(2)),
