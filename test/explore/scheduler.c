@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-	POINTS_MAX = 3000000,
+	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
 	SPIN_POINTS = 150, /* so many without a sleep, while others are ready, are a loop that polls */
 	CHANGES_MAX = 6,   /* PCT's depth, less one */
