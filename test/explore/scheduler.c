@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who runs. Each managed thread is a real one that sleeps on a futex of its own until it is its turn; whoever
- * runs hands over at points, and when it blocks. */
+ * Who runs: whoever has the turn (turns.h) hands over at points, and when it blocks. */
 #include "scheduler_private.h"
 
 #include <limits.h>
-#include <linux/futex.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
-	SPIN_POINTS = 150, /* so many without a sleep, while others are ready, are a loop that polls */
-	CHANGES_MAX = 6,   /* PCT's depth, less one */
+	SPIN_POINTS =
+		150, /* so many without a sleep, while others are ready, are a loop that polls */
+	CHANGES_MAX = 6, /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
 /* How long nothing may come to its end, and how many points: a proof wants two looks at all ranks, of up to 70,000 points
@@ -26,7 +25,6 @@ static const uint64_t patience_ns = UINT64_C(1500000000), patience_points = 2000
 struct scheduler scheduler;
 _Thread_local struct thread *scheduler_self;
 
-long __real_syscall(long number, ...);
 int __real_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*main)(void *),
 			  void *argument);
 
@@ -73,39 +71,13 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 
 /* ---- turns ---- */
 
-static void futex(_Atomic uint32_t *word, int operation, uint32_t value)
-{
-	__real_syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
-}
-
-static void give_turn(struct thread *thread)
-{
-	scheduler.current = thread;
-	atomic_store(&thread->turn, 1);
-	futex(&thread->turn, FUTEX_WAKE, 1);
-}
-
-static void await_turn(struct thread *thread)
-{
-	while (atomic_load(&thread->turn) == 0)
-		futex(&thread->turn, FUTEX_WAIT, 0);
-	atomic_store(&thread->turn, 0);
-}
-
-static _Noreturn void park(void)
-{
-	static _Atomic uint32_t never;
-	for (;;)
-		futex(&never, FUTEX_WAIT, 0);
-}
-
 void scheduler_stop(enum scheduler_end end)
 {
+	static struct turn nobody; /* never given back */
 	scheduler.end = end;
 	scheduler.current = NULL;
-	atomic_store(&scheduler.ended, 1);
-	futex(&scheduler.ended, FUTEX_WAKE, 1);
-	park();
+	for (;;)
+		turn_pass(&nobody, &scheduler.home);
 }
 
 void scheduler_fail(const char *format, ...)
@@ -232,11 +204,11 @@ void scheduler_hand_over(struct thread *self, struct thread *to)
 		return;
 	if (scheduler.traced)
 		describe_switch(to);
-	give_turn(to);
-	if (self->state == THREAD_KILLED)
-		park();
-	if (self->state != THREAD_DONE)
-		await_turn(self);
+	scheduler.current = to;
+	if (self->state == THREAD_DONE)
+		turn_leave(&self->turn, &to->turn);
+	else /* who is killed is not chosen again */
+		turn_pass(&self->turn, &to->turn);
 }
 
 static void cover(const void *place)
@@ -398,7 +370,11 @@ static void leave(void *argument)
 void *scheduler_thread_main(void *argument)
 {
 	struct thread *self = argument;
-	await_turn(self);
+	sigset_t all;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all,
+			NULL); /* of the kernel's thread, which sleeps while another one runs this */
+	turn_await(&self->turn);
 	scheduler_self = self;
 	pthread_setspecific(last_key, self);
 	return self->main(self->argument);
@@ -470,11 +446,11 @@ enum scheduler_end scheduler_run(scheduler_main *main, void *data)
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
 	if (pthread_key_create(&last_key, leave))
 		abort();
+	turn_begin(&scheduler.home);
 	scheduler_begin(SCHEDULER_IN_TURN, 1);
 	scheduler_spawn(SCHEDULER_NOBODY, "harness", harness_main, &spawned);
-	give_turn(&scheduler.threads[0]);
-	while (atomic_load(&scheduler.ended) == 0)
-		futex(&scheduler.ended, FUTEX_WAIT, 0);
+	scheduler.current = &scheduler.threads[0];
+	turn_pass(&scheduler.home, &scheduler.current->turn);
 	return scheduler.end;
 }
 

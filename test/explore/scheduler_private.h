@@ -6,9 +6,9 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "scheduler.h"
+#include "turns.h"
 
 #define SCHEDULER_NEVER UINT64_MAX
 
@@ -48,7 +48,7 @@ struct thread {
 	void *(*main)(void *);
 	void *argument;
 	enum thread_state state;
-	_Atomic uint32_t turn; /* 1: it is this thread's; a futex of its own */
+	struct turn turn;
 	int destructor_rounds;
 	/* What it waits for, while blocked. */
 	enum thread_wait wait;
@@ -90,7 +90,7 @@ struct scheduler {
 	int kill_signal[SCHEDULER_RANKS];
 	uint64_t killed; /* bit r */
 	enum scheduler_end end;
-	_Atomic uint32_t ended;
+	struct turn home; /* of scheduler_run's caller */
 	char said[SAID_BYTES];
 	size_t said_bytes;
 	char failure[1024];
