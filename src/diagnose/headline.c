@@ -105,9 +105,9 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 	       a->record.group == b->record.group && a->record.seq == b->record.seq;
 }
 
-/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it, or nothing: those who called it
+/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it; false, and nothing: those who called it
  * have gone on, as they needed nothing of who left. */
-static void write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
+static bool write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *first = NULL;
@@ -121,12 +121,13 @@ static void write_called(struct diagnose_writer *writer, const struct diagnose_j
 		first = first ? first : record;
 	}
 	if (!first)
-		return;
+		return false;
 	diagnose_write(writer, " but ");
 	diagnose_write_ranks(writer, callers);
 	diagnose_write(writer, " called ");
 	diagnose_write_operation(writer, first);
 	diagnose_write_site(writer, first);
+	return true;
 }
 
 /* " while ranks 0 and 1 wait in all-reduce #58, called from a.c:10", or nothing. */
@@ -147,10 +148,9 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_jo
 		together |= diagnose_bit(r);
 		same_site &= !strcmp(record->site, other->site);
 	}
-	if (!together) {
-		write_called(writer, job, verdict);
+	/* Who is seen to wait for what is not known may wait elsewhere, for something else. */
+	if ((!record && write_called(writer, job, verdict)) || !together)
 		return;
-	}
 	diagnose_write(writer, " while ");
 	diagnose_write_ranks(writer, together);
 	diagnose_write(writer, diagnose_count_ranks(together) == 1 ? " waits" : " wait");
