@@ -111,7 +111,7 @@ void files_look(void)
 		if (thread->state == THREAD_BLOCKED && thread->wait == WAITS_FDS &&
 		    poll_now(thread->fds, (nfds_t)thread->fd_count) != 0) {
 			thread->woken = true;
-			thread->state = THREAD_READY;
+			scheduler_make_ready(thread);
 		}
 	}
 }

@@ -63,6 +63,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 	for (int i = 0; i < scheduler.change_count; i++)
 		scheduler.changes[i] = 1 + below(length);
 	scheduler.lowest = 0;
+	scheduler.changed = true;
 	for (int i = 0; i < scheduler.count; i++) {
 		scheduler.threads[i].priority = 1 + (int64_t)below(1000000);
 		scheduler.threads[i].in_a_row = 0;
@@ -91,6 +92,12 @@ void scheduler_fail(const char *format, ...)
 
 /* ---- time ---- */
 
+void scheduler_make_ready(struct thread *thread)
+{
+	thread->state = THREAD_READY;
+	scheduler.changed = true;
+}
+
 static void find_next_deadline(void)
 {
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
@@ -109,7 +116,7 @@ static void wake_late(void)
 	for (int i = 0; i < scheduler.count; i++) {
 		struct thread *thread = &scheduler.threads[i];
 		if (thread->state == THREAD_BLOCKED && thread->deadline_ns <= scheduler.now_ns)
-			thread->state = THREAD_READY;
+			scheduler_make_ready(thread);
 	}
 	find_next_deadline();
 }
@@ -179,6 +186,7 @@ struct thread *scheduler_choose(struct thread *self)
 		jump();
 	}
 	struct thread *best = ready[0];
+	scheduler.changed = false;
 	switch (scheduler.policy) {
 	case SCHEDULER_IN_TURN:
 		if (self && self->state == THREAD_READY)
@@ -245,6 +253,7 @@ static void lower(struct thread *self)
 {
 	self->in_a_row = 0;
 	self->priority = --scheduler.lowest;
+	scheduler.changed = true;
 }
 
 static bool gives_way(struct thread *self)
@@ -258,7 +267,7 @@ static bool gives_way(struct thread *self)
 				lower(self);
 		if (++self->in_a_row > SPIN_POINTS)
 			lower(self);
-		return true;
+		return scheduler.changed || scheduler.fds_changed;
 	default:
 		return false;
 	}
@@ -325,7 +334,7 @@ int scheduler_wake(enum thread_wait wait, struct thread_key key, int max)
 		    thread->key.file != key.file || thread->key.at != key.at)
 			continue;
 		thread->woken = true;
-		thread->state = THREAD_READY;
+		scheduler_make_ready(thread);
 		count++;
 	}
 	return count;
@@ -390,9 +399,9 @@ struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), 
 				  .name = name,
 				  .main = main,
 				  .argument = argument,
-				  .state = THREAD_READY,
 				  .deadline_ns = SCHEDULER_NEVER,
 				  .priority = 1 + (int64_t)below(1000000)};
+	scheduler_make_ready(thread);
 	scheduler.count++;
 	return thread;
 }

@@ -85,6 +85,7 @@ struct scheduler {
 	uint64_t changes[8];  /* of SCHEDULER_PRIORITY: at these points */
 	int change_count;
 	int64_t lowest; /* priority given so far */
+	bool changed; /* somebody has become ready, or has another priority, since scheduler_choose */
 	bool fds_changed;
 	uint64_t kill_in[SCHEDULER_RANKS]; /* points of its threads; 0: not at all */
 	int kill_signal[SCHEDULER_RANKS];
@@ -115,6 +116,7 @@ bool scheduler_block(enum thread_wait wait, struct thread_key key, uint64_t dead
 		     const char *what);
 /* Those that wait so for this key, at most `max`; how many. */
 int scheduler_wake(enum thread_wait wait, struct thread_key key, int max);
+void scheduler_make_ready(struct thread *thread);
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument);
 /* The body of every managed thread. */
 void *scheduler_thread_main(void *thread);
