@@ -54,6 +54,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-SETTING-UNKNOWN", SETTING_LOG_WARN,                                             \
 		"%s is no setting, so it is ignored; did you mean %s? `lockstep settings` " \
 		"lists all"
+#define MESSAGE_LIBDW_MISSING                                                         \
+	"LS-LIBDW-MISSING", SETTING_LOG_WARN,                                         \
+		"calls from C are told as module+offset, without file and line: %s; " \
+		"Debian has libdw in the package libdw1, Fedora in elfutils-libs"
 
 /* ---- trace ---- */
 #define MESSAGE_TRACE_FAILED \

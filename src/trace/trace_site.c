@@ -4,16 +4,14 @@
  * build-id. Nothing here uses the network: separate debug files are not searched for. */
 #include "trace/trace.h"
 
-#include <elfutils/libdw.h>
-#include <elfutils/libdwfl.h>
 #include <fcntl.h>
-#include <gelf.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/libdw.h"
 #include "base/text.h"
 
 /* In place of libdwfl's own, which would ask debuginfod servers when the user has set any. */
@@ -24,12 +22,6 @@ static int find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *n
 	(void)file, (void)link, (void)crc, (void)debug_file;
 	return -1;
 }
-
-static const Dwfl_Callbacks callbacks = {
-	.find_elf = dwfl_build_id_find_elf, /* not called: the file is given */
-	.find_debuginfo = find_no_debuginfo,
-	.section_address = dwfl_offline_section_address,
-};
 
 static const char *base_name(const char *path)
 {
@@ -49,11 +41,12 @@ static bool find_module(const struct trace_view *view, uint64_t address, struct 
 	return false;
 }
 
-static bool has_build_id(Dwfl_Module *file, const struct trace_module *module)
+static bool has_build_id(const struct libdw *dw, Dwfl_Module *file,
+			 const struct trace_module *module)
 {
 	const unsigned char *bits = NULL;
 	GElf_Addr where;
-	int bytes = dwfl_module_build_id(file, &bits, &where);
+	int bytes = dw->dwfl_module_build_id(file, &bits, &where);
 	if (bytes <= 0)
 		return module->build_id_bytes == 0;
 	return (uint32_t)bytes == module->build_id_bytes && bytes <= TRACE_BUILD_ID_BYTES &&
@@ -61,17 +54,17 @@ static bool has_build_id(Dwfl_Module *file, const struct trace_module *module)
 }
 
 /* The address in libdwfl's terms of an offset from the page of the first segment. */
-static bool file_address(Dwfl_Module *file, uint64_t offset, GElf_Addr *out)
+static bool file_address(const struct libdw *dw, Dwfl_Module *file, uint64_t offset, GElf_Addr *out)
 {
 	GElf_Addr bias;
-	Elf *elf = dwfl_module_getelf(file, &bias);
+	Elf *elf = dw->dwfl_module_getelf(file, &bias);
 	size_t count;
-	if (!elf || elf_getphdrnum(elf, &count) != 0)
+	if (!elf || dw->elf_getphdrnum(elf, &count) != 0)
 		return false;
 	GElf_Addr low = (GElf_Addr)-1;
 	for (size_t i = 0; i < count; i++) {
 		GElf_Phdr segment;
-		if (gelf_getphdr(elf, (int)i, &segment) && segment.p_type == PT_LOAD &&
+		if (dw->gelf_getphdr(elf, (int)i, &segment) && segment.p_type == PT_LOAD &&
 		    segment.p_vaddr < low)
 			low = segment.p_vaddr;
 	}
@@ -81,19 +74,20 @@ static bool file_address(Dwfl_Module *file, uint64_t offset, GElf_Addr *out)
 
 /* The line of an address: by the index of address ranges if the compiler wrote one (gcc does), else by
  * asking each compilation unit (clang). */
-static const char *find_line(Dwfl_Module *file, GElf_Addr address, int *number)
+static const char *find_line(const struct libdw *dw, Dwfl_Module *file, GElf_Addr address,
+			     int *number)
 {
-	Dwfl_Line *found = dwfl_module_getsrc(file, address);
+	Dwfl_Line *found = dw->dwfl_module_getsrc(file, address);
 	if (found)
-		return dwfl_lineinfo(found, NULL, number, NULL, NULL, NULL);
+		return dw->dwfl_lineinfo(found, NULL, number, NULL, NULL, NULL);
 	Dwarf_Addr bias;
 	Dwarf_Die *unit = NULL;
-	while ((unit = dwfl_module_nextcu(file, unit, &bias))) {
-		if (dwarf_haspc(unit, address - bias) <= 0)
+	while ((unit = dw->dwfl_module_nextcu(file, unit, &bias))) {
+		if (dw->dwarf_haspc(unit, address - bias) <= 0)
 			continue;
-		Dwarf_Line *line = dwarf_getsrc_die(unit, address - bias);
-		if (line && dwarf_lineno(line, number) == 0)
-			return dwarf_linesrc(line, NULL, NULL);
+		Dwarf_Line *line = dw->dwarf_getsrc_die(unit, address - bias);
+		if (line && dw->dwarf_lineno(line, number) == 0)
+			return dw->dwarf_linesrc(line, NULL, NULL);
 	}
 	return NULL;
 }
@@ -111,25 +105,25 @@ static int open_file(const char *path)
 }
 
 /* Writes "file.c:12" and returns true, or writes what is known to `function`. */
-static bool look_up(Dwfl *dwfl, const struct trace_module *module, uint64_t offset, char *out,
-		    size_t bytes, char *function, size_t function_bytes)
+static bool look_up(const struct libdw *dw, Dwfl *dwfl, const struct trace_module *module,
+		    uint64_t offset, char *out, size_t bytes, char *function, size_t function_bytes)
 {
 	int fd = open_file(module->path);
 	if (fd < 0)
 		return false;
-	dwfl_report_begin(dwfl);
-	Dwfl_Module *file = dwfl_report_offline(dwfl, "", module->path, fd);
+	dw->dwfl_report_begin(dwfl);
+	Dwfl_Module *file = dw->dwfl_report_offline(dwfl, "", module->path, fd);
 	GElf_Addr address;
 	if (!file)
 		close(fd); /* else it is the module's */
-	if (dwfl_report_end(dwfl, NULL, NULL) != 0 || !file || !has_build_id(file, module) ||
-	    !file_address(file, offset, &address))
+	if (dw->dwfl_report_end(dwfl, NULL, NULL) != 0 || !file ||
+	    !has_build_id(dw, file, module) || !file_address(dw, file, offset, &address))
 		return false;
-	const char *name = dwfl_module_addrname(file, address);
+	const char *name = dw->dwfl_module_addrname(file, address);
 	if (name)
 		snprintf(function, function_bytes, " (%s)", name);
 	int number = 0;
-	const char *source = find_line(file, address, &number);
+	const char *source = find_line(dw, file, address, &number);
 	if (!source || number <= 0)
 		return false;
 	snprintf(out, bytes, "%s:%d", base_name(source), number);
@@ -141,10 +135,18 @@ void trace_place(const struct trace_module *module, uint64_t site, char *out, si
 	/* The address is where the call returns to, which may be the next line already. */
 	uint64_t offset = site - 1 - module->base;
 	char function[TRACE_TEXT_BYTES] = "";
-	Dwfl *dwfl = dwfl_begin(&callbacks);
-	bool found = dwfl && look_up(dwfl, module, offset, out, bytes, function, sizeof(function));
+	const struct libdw *dw = libdw_get();
+	const Dwfl_Callbacks callbacks = {
+		/* not called: the file is given */
+		.find_elf = dw ? dw->dwfl_build_id_find_elf : NULL,
+		.find_debuginfo = find_no_debuginfo,
+		.section_address = dw ? dw->dwfl_offline_section_address : NULL,
+	};
+	Dwfl *dwfl = dw ? dw->dwfl_begin(&callbacks) : NULL; /* which keeps their address */
+	bool found =
+		dwfl && look_up(dw, dwfl, module, offset, out, bytes, function, sizeof(function));
 	if (dwfl)
-		dwfl_end(dwfl);
+		dw->dwfl_end(dwfl);
 	if (!found)
 		snprintf(out, bytes, "%s+0x%" PRIx64 "%s",
 			 module->path[0] ? base_name(module->path) : "?", offset, function);

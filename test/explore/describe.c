@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where each thread is, as a person reads it: functions and lines, from the program's own debug information. */
-#include <elfutils/libdwfl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/libdw.h"
 #include "scheduler_private.h"
 
-static Dwfl *open_self(void)
+static Dwfl *open_self(const struct libdw *dw)
 {
 	static char *debug_path;
-	static const Dwfl_Callbacks callbacks = {.find_elf = dwfl_linux_proc_find_elf,
-						 .find_debuginfo = dwfl_standard_find_debuginfo,
-						 .debuginfo_path = &debug_path};
+	static Dwfl_Callbacks callbacks = {.debuginfo_path = &debug_path};
 	static Dwfl *dwfl;
-	if (dwfl)
+	if (dwfl || !dw)
 		return dwfl;
-	dwfl = dwfl_begin(&callbacks);
-	if (dwfl && (dwfl_linux_proc_report(dwfl, getpid()) || dwfl_report_end(dwfl, NULL, NULL))) {
-		dwfl_end(dwfl);
+	callbacks.find_elf = dw->dwfl_linux_proc_find_elf;
+	callbacks.find_debuginfo = dw->dwfl_standard_find_debuginfo;
+	dwfl = dw->dwfl_begin(&callbacks);
+	if (dwfl &&
+	    (dw->dwfl_linux_proc_report(dwfl, getpid()) || dw->dwfl_report_end(dwfl, NULL, NULL))) {
+		dw->dwfl_end(dwfl);
 		dwfl = NULL;
 	}
 	return dwfl;
@@ -29,13 +30,14 @@ static Dwfl *open_self(void)
 /* "function (file:line)" of a return address. */
 static void place_text(const void *place, char *out, size_t bytes)
 {
-	Dwfl *dwfl = open_self();
+	const struct libdw *dw = libdw_get();
+	Dwfl *dwfl = open_self(dw);
 	GElf_Addr address = (GElf_Addr)(uintptr_t)place - 1;
-	Dwfl_Module *module = dwfl ? dwfl_addrmodule(dwfl, address) : NULL;
-	const char *function = module ? dwfl_module_addrname(module, address) : NULL;
-	Dwfl_Line *line = module ? dwfl_module_getsrc(module, address) : NULL;
+	Dwfl_Module *module = dwfl ? dw->dwfl_addrmodule(dwfl, address) : NULL;
+	const char *function = module ? dw->dwfl_module_addrname(module, address) : NULL;
+	Dwfl_Line *line = module ? dw->dwfl_module_getsrc(module, address) : NULL;
 	int number = 0;
-	const char *file = line ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+	const char *file = line ? dw->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	const char *base = file ? strrchr(file, '/') : NULL;
 	snprintf(out, bytes, "%s (%s:%d)", function ? function : "?",
 		 base   ? base + 1

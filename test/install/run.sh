@@ -66,6 +66,22 @@ try "three ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
 	"$prefix/bin/lockstep" run -n 3 "$work/hello"
 try "three static ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
 	"$prefix/bin/lockstep" run -n 3 "$work/hello-static"
+# An empty file in its place: it cannot be loaded, as where it is not installed.
+mkdir "$work/without"
+: >"$work/without/libdw.so.1"
+without="env LD_LIBRARY_PATH=$work/without:$folder $prefix/bin/lockstep run -n 3 $work/train_digits --fault=leave"
+try "without libdw the verdict is the same" sh -c "$without 2>&1 | grep 'called from train_digits+0x'"
+try "and the rank that reports says once that lines are missing" sh -c "[ \"\$($without 2>&1 | grep -c '^.[0-9].*LS-LIBDW-MISSING')\" = 1 ]"
+try "nothing of libdw is linked" sh -c "! readelf -d '$library' '$prefix/bin/lockstep' | grep -E 'libdw|libelf'"
+# A compiler that finds no header of elfutils, as where the package with them is not installed.
+cat >"$work/poor-cc" <<END
+#!/bin/sh
+for word; do case \$word in *.c) ! grep -q 'elfutils/' "\$word" || exit 1 ;; esac; done
+exec $compiler "\$@"
+END
+chmod +x "$work/poor-cc"
+try "a build without them names their package" sh -c "
+	CC='$work/poor-cc' meson setup '$work/poor' '$source' 2>&1 | grep 'ERROR.*Debian, Ubuntu: libdw-dev'"
 if command -v clang >/dev/null; then
 	echo '#include <lockstep/lockstep.h>' >"$work/header.cc"
 	# shellcheck disable=SC2086

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Loads libdw. What is kept is the process', as all that the loader does is. */
+#include "libdw.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "messages.h"
+
+enum { WHY_BYTES = 160 };
+
+/* Written before main, or by the dlopen that loads this code, and never again. */
+static struct {
+	struct libdw calls;
+	bool complete;
+	char why[WHY_BYTES]; /* not */
+} loaded;
+static atomic_flag said = ATOMIC_FLAG_INIT;
+
+/* RTLD_NOW: nothing is left to be bound later, under the loader's lock. */
+__attribute__((constructor)) static void load(void)
+{
+	void *library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+	const char *missing = NULL;
+	if (!library) {
+		const char *error = dlerror();
+		snprintf(loaded.why, sizeof loaded.why, "%s", error ? error : "no reason is given");
+		return;
+	}
+#define FIND(name)                                                                \
+	loaded.calls.name = (__typeof__(loaded.calls.name))dlsym(library, #name); \
+	if (!loaded.calls.name)                                                   \
+		missing = #name;
+	LIBDW_CALLS(FIND)
+#undef FIND
+	loaded.complete = !missing;
+	if (missing)
+		snprintf(loaded.why, sizeof loaded.why, "libdw.so.1 is too old, it has no %s",
+			 missing);
+}
+
+const struct libdw *libdw_get(void)
+{
+	if (loaded.complete)
+		return &loaded.calls;
+	if (!atomic_flag_test_and_set(&said))
+		MESSAGE_SAY(MESSAGE_LIBDW_MISSING, loaded.why);
+	return NULL;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * elfutils' libdw, which reads debug information: there where it is installed, and nothing but lines of source is
+ * missing where it is not. So neither the library nor the package of Python needs it, or what it needs in its turn. */
+#ifndef BASE_LIBDW_H
+#define BASE_LIBDW_H
+
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <gelf.h>
+
+/* What is called of it and of libelf, which comes with it. */
+#define LIBDW_CALLS(CALL)                  \
+	CALL(dwarf_getsrc_die)             \
+	CALL(dwarf_haspc)                  \
+	CALL(dwarf_lineno)                 \
+	CALL(dwarf_linesrc)                \
+	CALL(dwfl_addrmodule)              \
+	CALL(dwfl_begin)                   \
+	CALL(dwfl_build_id_find_elf)       \
+	CALL(dwfl_end)                     \
+	CALL(dwfl_lineinfo)                \
+	CALL(dwfl_linux_proc_find_elf)     \
+	CALL(dwfl_linux_proc_report)       \
+	CALL(dwfl_module_addrname)         \
+	CALL(dwfl_module_build_id)         \
+	CALL(dwfl_module_getelf)           \
+	CALL(dwfl_module_getsrc)           \
+	CALL(dwfl_module_nextcu)           \
+	CALL(dwfl_offline_section_address) \
+	CALL(dwfl_report_begin)            \
+	CALL(dwfl_report_end)              \
+	CALL(dwfl_report_offline)          \
+	CALL(dwfl_standard_find_debuginfo) \
+	CALL(elf_getphdrnum)               \
+	CALL(gelf_getphdr)
+
+struct libdw {
+#define LIBDW_FIELD(name) __typeof__ (&(name))(name);
+	LIBDW_CALLS(LIBDW_FIELD)
+#undef LIBDW_FIELD
+};
+
+/* NULL where it is not installed, or too old for one of these; the first who is told so says why, for all. It was
+ * loaded together with this code, as a library that is linked: a watch must not wait for a lock of the loader, which
+ * may be held by the very thread that it is to report. Any thread; does not block. */
+const struct libdw *libdw_get(void);
+
+#endif
