@@ -438,23 +438,14 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 	job->now_ns = clock_now_ns();
 }
 
-static void set_asleep(struct diagnose_rank *rank, uint32_t slots)
-{
-	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		struct diagnose_thread *thread = &rank->threads[i];
-		thread->asleep = thread->wait.state == WAIT_OUTSIDE && thread->stable &&
-				 (slots >> thread->slot & 1);
-	}
-}
-
 /* Those that are stuck if all threads sleep that are outside. */
 static uint64_t find_likely(struct diagnose_job *job)
 {
 	for (int r = 0; r < job->size; r++)
-		set_asleep(&job->ranks[r], UINT32_MAX);
+		diagnose_set_asleep(&job->ranks[r], UINT32_MAX);
 	uint64_t likely = diagnose_find_stuck(job);
 	for (int r = 0; r < job->size; r++)
-		set_asleep(&job->ranks[r], 0);
+		diagnose_set_asleep(&job->ranks[r], 0);
 	return likely;
 }
 
@@ -480,10 +471,14 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 		if (!(seen & diagnose_bit(r)))
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
-		job->ranks[r].awake = before[r].awake || after.awake || before[r].hash != after.hash;
-		job->ranks[r].idle = before[r].idle || after.idle;
+		struct diagnose_rank *rank = &job->ranks[r];
+		/* Threads that are frozen look asleep, and go on with what they were about. */
+		bool frozen = after.hash != 0 && rank->process == DIAGNOSE_STOPPED;
+		rank->awake =
+			before[r].awake || after.awake || frozen || before[r].hash != after.hash;
+		rank->idle = before[r].idle || after.idle;
 		if (before[r].rest == after.rest)
-			set_asleep(&job->ranks[r], before[r].outside & after.outside);
+			diagnose_set_asleep(rank, before[r].outside & after.outside);
 	}
 }
 

@@ -4,6 +4,9 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 /* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store and
  * its own wake-up: its slot still says that it waits, but its word is there. */
@@ -250,6 +253,63 @@ static void more_words_than_a_slot_has(void **state)
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 }
 
+/* ---- threads that no board shows ---- */
+
+static void *sleep_for_good(void *argument)
+{
+	for (;;)
+		pause();
+	return argument;
+}
+
+/* Rank 0 as a process of its own, whose main thread waits; the other one has made no call, and sleeps. */
+static pid_t begin_process(struct world *world)
+{
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		pthread_t thread;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (pthread_create(&thread, NULL, sleep_for_good, NULL) == 0)
+			pthread_join(thread, NULL);
+		_exit(0);
+	}
+	publish_ring(world);
+	for (int r = 0; r < SIZE; r++) {
+		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
+		body.tid = (uint32_t)(r == 0 ? child : getpid());
+		publish(world, r, 0, &body);
+		world->sources[r].pid = r == 0 ? child : (1 << 30) + r;
+	}
+	world->traces[0].header->pid = child;
+	return child;
+}
+
+/* Frozen threads look asleep, whatever they were about. */
+static void one_that_is_frozen(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+#ifdef __SANITIZE_THREAD__
+	skip(); /* its own thread, which no board shows, wakes now and then */
+#endif
+	pid_t child = begin_process(world);
+	uint64_t deadline = clock_deadline_ns(20000);
+	bool proved = false;
+	while (!proved && clock_now_ns() < deadline) { /* once it has both threads, and they sleep */
+		bool has_both = diagnose_look_threads(&world->sources[0]).hash != 0;
+		collect(world, 0);
+		proved = has_both && diagnose_find_cycle(world->job, hops) > 0;
+	}
+	world->sources[0].process = DIAGNOSE_STOPPED;
+	collect(world, 0);
+	int hop_count = diagnose_find_cycle(world->job, hops);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_true(proved);
+	assert_int_equal(hop_count, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +319,7 @@ int main(void)
 		TEST(a_new_wait_between_the_looks),
 		TEST(a_new_thread_between_the_looks),
 		TEST(a_token_is_no_deadlock),
+		TEST(one_that_is_frozen),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,6 +96,8 @@ struct diagnose_look {
 };
 /* The source has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);
+/* Of its threads that are outside these sleep: bit i of `slots` for slot i. */
+void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots);
 
 /* ---- collect.c ---- */
 

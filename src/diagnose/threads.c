@@ -284,3 +284,12 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	}
 	return look;
 }
+
+void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		struct diagnose_thread *thread = &rank->threads[i];
+		thread->asleep = thread->wait.state == WAIT_OUTSIDE && thread->stable &&
+				 (slots >> thread->slot & 1);
+	}
+}
