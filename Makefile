@@ -97,6 +97,9 @@ install: release ## into PREFIX (/usr/local), below DESTDIR
 	@meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
+wheel: ## the Python package for others, dist/lockstep-…-py3-none-manylinux_….whl
+	@tools/wheel
+
 format: ## clang-format on all C files
 	@tools/setup check
 	@find include src test examples -name '*.[ch]' | xargs clang-format -i
@@ -121,5 +124,5 @@ release:
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
 .PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore explore-mutants asan tsan nightly bench bench-torch \
-	campaign-torch install format tidy clean release \
+	campaign-torch install wheel format tidy clean release \
 	release-tests

@@ -9,4 +9,5 @@ from lockstep import errors
 from lockstep._library import VERSION as __version__
 from lockstep.errors import *  # noqa: F403
 
-__all__ = ["__version__", *errors.__all__]
+__all__ = ["__version__"]
+__all__ += errors.__all__

@@ -89,12 +89,20 @@ class MemoryStats(ctypes.Structure):
     ]
 
 
-def _load():
-    """The library that was installed with this package, else the one that the system finds."""
+def _find():
+    """The library that was installed with this package; that of an editable installation, whose loader knows where it is
+    built; else "", for the one that the system finds."""
     beside = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "liblockstep.so*")))
-    path = beside[0] if beside else "liblockstep.so.0"
+    if not beside:
+        from importlib import resources
+
+        beside = [str(file) for file in resources.files(__package__).iterdir() if file.name.startswith("liblockstep.so")]
+    return beside[0] if beside else ""
+
+
+def _load(path):
     try:
-        return ctypes.CDLL(path)
+        return ctypes.CDLL(path or "liblockstep.so.0")
     except OSError as error:
         raise ImportError(
             f"lockstep: the C library cannot be loaded ({error}). `pip install .` in the sources brings it along; "
@@ -102,7 +110,9 @@ def _load():
         ) from error
 
 
-C = _load()
+_path = _find()
+FOLDER = os.path.dirname(_path)  # "" if the system has found it
+C = _load(_path)
 
 _buffers = [c_void_p, c_void_p, c_void_p, c_uint64, c_int]  # group, send, recv, count, dtype
 _counted = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]  # the same with a count for each rank

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from collections import Counter
 
-from lockstep import errors
+from lockstep import _library, errors
 
 _VERSION = "2.10"  # of the format
 _EACH, _ALL = 1, 0  # a size is the count, or that of all ranks together
@@ -68,7 +68,7 @@ _STATES = {"running": "started", "failed": "started", "done": "completed"}
 
 def program():
     """The path of the program lockstep that belongs to the library: installed with it, or built beside it."""
-    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
+    folders = [_library.FOLDER, sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) + folders + os.get_exec_path()
     found = shutil.which("lockstep", path=os.pathsep.join(folder for folder in folders if folder))
     if found is None:
