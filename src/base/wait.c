@@ -29,11 +29,16 @@ enum {
 	NS_PER_S = 1000000000,
 };
 
+static bool is_there(const struct wait_word *word)
+{
+	uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
+	return (int64_t)(now - word->edge.value) >= 0;
+}
+
 bool wait_satisfied(const struct wait_call *call)
 {
 	for (int i = 0; i < call->count; i++) {
-		uint64_t now = atomic_load_explicit(call->words[i].word, memory_order_seq_cst);
-		bool there = (int64_t)(now - call->words[i].edge.value) >= 0;
+		bool there = is_there(&call->words[i]);
 		if (there == call->any)
 			return there;
 	}
@@ -58,18 +63,19 @@ static uint64_t choice_bit(const struct wait_edge *edge)
 	return edge->choice ? UINT64_C(1) << (edge->choice - 1) % WAIT_CHOICE_MAX : 0;
 }
 
-/* LS_OK while the peers that are still needed are there: with `any` one is enough. */
+/* LS_OK while the peers that are still needed are there: with `any` one is enough. A word is read once more after its peer
+ * is seen to be gone: who stored it before has done its part, whoever else is still awaited. */
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;
 	uint64_t choices = 0, ruled_out = 0;
 	for (int i = 0; i < call->count; i++) {
 		const struct wait_word *word = &call->words[i];
-		uint64_t now = atomic_load_explicit(word->word, memory_order_seq_cst);
-		if ((int64_t)(now - word->edge.value) >= 0 ||
-		    word->edge.record == WAIT_RECORD_OTHERS)
+		if (word->edge.record == WAIT_RECORD_OTHERS || is_there(word))
 			continue;
 		ls_status state = peer_state(waiter, word);
+		if (state != LS_OK && is_there(word))
+			continue;
 		uint64_t choice = call->any ? choice_bit(&word->edge) : 0;
 		if (call->any && state == LS_OK && !choice)
 			return LS_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Waits for words: every reason to end, and which goes first; what others see of a wait; that no
- * wake-up is lost. Descriptors, signals and slots: wait_fds_test.c, wait_signal_test.c,
- * wait_slot_test.c. */
+ * wake-up is lost. Peers that go meanwhile, descriptors, signals and slots: wait_gone_test.c,
+ * wait_fds_test.c, wait_signal_test.c, wait_slot_test.c. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -248,36 +248,6 @@ static void test_choices(void **state)
 	assert_int_equal(peer, 0);
 }
 
-/* What a peer does while it is looked at: when it is read whether it has ended, which is on a page of its own. */
-static struct {
-	struct fixture *fixture;
-	_Atomic uint32_t *dead;
-} meanwhile;
-
-static void leave_and_end(int number)
-{
-	if (mprotect(meanwhile.dead, sizeof *meanwhile.dead, PROT_READ | PROT_WRITE) != 0)
-		abort();
-	wait_store(&meanwhile.fixture->shared->left[0], number != 0);
-	atomic_store(meanwhile.dead, 1);
-}
-
-static void test_leaves_meanwhile(void **state)
-{
-	struct fixture *fixture = *state;
-	struct sigaction action = {.sa_handler = leave_and_end, .sa_flags = (int)SA_RESETHAND};
-	int peer;
-	void *page = mmap(NULL, sizeof(uint32_t), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(page, MAP_FAILED);
-	meanwhile.fixture = fixture;
-	fixture->peers[0].dead = meanwhile.dead = page;
-	assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
-	assert_int_equal(wait_now(fixture, 1, false, &peer), LS_PEER_LEFT);
-	assert_int_equal(peer, 0);
-	assert_int_equal(atomic_load(meanwhile.dead), 1);
-	assert_int_equal(munmap(page, sizeof(uint32_t)), 0);
-}
-
 static void test_any(void **state)
 {
 	struct fixture *fixture = *state;
@@ -487,7 +457,6 @@ int main(void)
 		TEST(test_peer_left),
 		TEST(test_who_is_named),
 		TEST(test_choices),
-		TEST(test_leaves_meanwhile),
 		TEST(test_any),
 		TEST(test_leaving_again),
 		TEST(test_cause_of_a_group),

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What a peer does between two reads of who waits for it. Whether it has ended is read from a page that may not be read:
+ * the handler is the peer. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "wait_fixture.h"
+
+static struct {
+	struct fixture *fixture;
+	_Atomic uint32_t *dead; /* of peer 0 */
+	bool stores;            /* the word that it owes, before it leaves */
+} meanwhile;
+
+static void leave_and_end(int number)
+{
+	struct shared *shared = meanwhile.fixture->shared;
+	if (mprotect(meanwhile.dead, sizeof *meanwhile.dead, PROT_READ | PROT_WRITE) != 0)
+		abort();
+	if (meanwhile.stores)
+		wait_store(&shared->words[0], 1);
+	wait_store(&shared->left[0], number != 0);
+	atomic_store(meanwhile.dead, 1);
+}
+
+static int setup(void **state)
+{
+	struct fixture *fixture = malloc(sizeof(*fixture));
+	assert_non_null(fixture);
+	fixture_init(fixture);
+	void *page = mmap(NULL, sizeof(uint32_t), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(page, MAP_FAILED);
+	meanwhile.fixture = fixture;
+	meanwhile.stores = false;
+	fixture->peers[0].dead = meanwhile.dead = page;
+	*state = fixture;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_fini(*state);
+	free(*state);
+	return munmap(meanwhile.dead, sizeof(uint32_t));
+}
+
+static ls_status wait_now(struct fixture *fixture, int count, int *peer)
+{
+	struct wait_call call = fixture_call(fixture, count, false);
+	struct sigaction action = {.sa_handler = leave_and_end, .sa_flags = (int)SA_RESETHAND};
+	call.deadline_ns = clock_now_ns();
+	assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
+	return wait_words(&fixture->waiter, &call, peer);
+}
+
+static void one_that_leaves_and_ends_has_left(void **state)
+{
+	int peer;
+	assert_int_equal(wait_now(*state, 1, &peer), LS_PEER_LEFT);
+	assert_int_equal(peer, 0);
+	assert_int_equal(atomic_load(meanwhile.dead), 1);
+}
+
+/* Peer 1 is still awaited, and there. */
+static void one_that_has_done_its_part_is_not_missed(void **state)
+{
+	int peer;
+	meanwhile.stores = true;
+	assert_int_equal(wait_now(*state, 2, &peer), LS_TIMED_OUT);
+	assert_int_equal(peer, -1);
+	assert_int_equal(atomic_load(meanwhile.dead), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(one_that_leaves_and_ends_has_left, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_that_has_done_its_part_is_not_missed, setup,
+						teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
