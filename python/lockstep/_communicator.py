@@ -79,6 +79,7 @@ class Communicator:
         self.pending = {}  # id → Work, so that buffers live as long as operations
         self.sweep_at = 2 * SWEEP
         self.lock = threading.RLock()  # of the works
+        self.backward = []  # Buckets of the models whose backward pass is under way
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed

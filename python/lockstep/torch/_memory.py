@@ -10,7 +10,7 @@ from lockstep import errors
 from lockstep._library import C, OK
 
 
-def _at_end_of(owner, function, *arguments):
+def at_end_of(owner, function, *arguments):
     """A finaliser. It may run in any thread, at any point of the program, and not at all once the interpreter ends, as
     groups end then."""
     finaliser = weakref.finalize(owner, function, *arguments)
@@ -32,6 +32,16 @@ def _size_of(size):
     return torch.Size(size[0]) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
 
 
+def block(communicator, count, dtype):
+    """A tensor of so many elements, at least one."""
+    address = ctypes.c_void_p()
+    communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
+    kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
+    memory = kind.from_address(address.value)
+    at_end_of(memory, communicator.free, address.value)
+    return torch.frombuffer(memory, dtype=dtype, count=count)
+
+
 def empty(*size, dtype=None, group=None, requires_grad=False):
     """As torch.empty, on the CPU. Collectives of such tensors copy nothing on the way. A tensor may outlive its process
     group, and is as any other one then."""
@@ -43,13 +53,7 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
         raise errors.BadArgument(f"empty: the shape {list(shape)} has a negative length")
     if count == 0:
         return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
-    address = ctypes.c_void_p()
-    communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
-    kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
-    block = kind.from_address(address.value)
-    _at_end_of(block, communicator.free, address.value)
-    tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
-    return tensor.requires_grad_(requires_grad)
+    return block(communicator, count, dtype).view(shape).requires_grad_(requires_grad)
 
 
 def zeros(*size, dtype=None, group=None, requires_grad=False):
@@ -99,7 +103,7 @@ def _deregister_with(storage, communicator):
         return
     if before is not None:
         before.detach()  # what was there has lost its memory, and must not end what is there now
-    communicator.shared[address] = _at_end_of(storage, _deregister, communicator, address)
+    communicator.shared[address] = at_end_of(storage, _deregister, communicator, address)
 
 
 def share(buffer, group=None):

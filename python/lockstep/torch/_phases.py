@@ -15,12 +15,15 @@ so no time of a training loop is left out, and none counted twice.
 import contextlib
 import sys
 import threading
+import weakref
+from functools import partial
 
 import torch
 from torch.nn.modules import module as _modules
 from torch.optim import optimizer as _optimizers
 
 from lockstep._library import C
+from lockstep.torch import _buckets
 from lockstep.torch._hints import EpochWatch
 
 LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
@@ -72,11 +75,14 @@ class _Watch:
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
+        self.buckets = weakref.WeakKeyDictionary()  # model, or a copy of it → its Buckets
         self.epochs = EpochWatch(silent=communicator.rank != 0)
         model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
         model.register_forward_hook(_Hook(self._after_forward))
 
     def _before_forward(self, model, inputs):
+        if self.in_backward and torch._C._current_graph_task_id() == -1:
+            self.in_backward = False  # it has ended with an exception
         if model.training:
             self.epochs.look()
         _begin(self.communicator, b"forward")
@@ -86,9 +92,19 @@ class _Watch:
         if tensor is None:
             _begin(self.communicator, b"data")  # an evaluation
         else:
-            tensor.register_hook(self._first_gradient)
+            tensor.register_hook(partial(self._first_gradient, self._buckets_of(model)))
 
-    def _first_gradient(self, gradient):
+    def _buckets_of(self, model):
+        if not isinstance(model, torch.nn.parallel.DistributedDataParallel) or not _buckets.wanted():
+            return None
+        buckets = self.buckets.get(model)
+        if buckets is None:
+            buckets = self.buckets[model] = _buckets.Buckets(model, self.communicator)
+        return buckets
+
+    def _first_gradient(self, buckets, gradient):
+        if buckets is not None:
+            buckets.begin()
         if not self.in_backward:
             self.in_backward = True
             _begin(self.communicator, b"backward")
@@ -104,10 +120,14 @@ class _Watch:
                 error = error or work.exception()
         if error is not None:
             raise error.with_traceback(None)  # a future would tell its text alone
+        for buckets in self.communicator.backward:
+            buckets.end()
         torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
 
     def _after_backward(self):
         self.in_backward = False
+        for buckets in list(self.communicator.backward):
+            buckets.finish()
         _begin(self.communicator, b"data")
 
 
@@ -210,6 +230,7 @@ def phase_report(group=None):
 
 
 def watch():
+    _buckets.watch()
     _modules.register_module_module_registration_hook(_registered)
     _optimizers.register_optimizer_step_pre_hook(_before_step)
     _optimizers.register_optimizer_step_post_hook(_after_step)
