@@ -13,7 +13,8 @@ SKIPPED = 77
 
 
 def main(build, arguments):
-    setup = subprocess.run([os.path.join(ROOT, "tools", "setup-torch"), "--without-package"], check=False)
+    options = ["--without-package", "--with-neighbours"]
+    setup = subprocess.run([os.path.join(ROOT, "tools", "setup-torch"), *options], check=False)
     if setup.returncode:
         print("skipped: PyTorch cannot be had, so nothing of the Python package has been tested")
         return SKIPPED

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The examples of PyTorch, under each launcher that they name, and what survivors are told when a rank fails."""
 
+import importlib.util
 import os
 import re
 import sys
@@ -154,6 +155,37 @@ def test_usual_scripts_of_launchers(script, launcher):
 
 def test_a_pipeline_of_three():
     check_difference(run("torchrun", "pipeline.py", ranks=3))
+
+
+# ---- packages that build on PyTorch ----
+
+
+def need(package):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}: {sys.executable} -m pip install {package}")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+def test_accelerate(launcher):
+    need("accelerate")
+    said = []
+    for backend in ("lockstep", "gloo"):
+        ended = run(launcher, "accelerate_digits.py", backend)
+        check_difference(ended)
+        said.append(re.search(rf"{backend}, 2 ranks: (.* of \d+ digits recognised)", ended.text)[1])
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+def test_trainer_of_transformers(launcher):
+    need("transformers")
+    ended = run(launcher, "transformers_trainer.py")
+    assert ended.code == 0, ended.text
+    losses = re.findall(r"(lockstep|gloo): loss (\S+) in the first of 12 steps, (\S+) in the last", ended.text)
+    assert [name for name, _, _ in losses] == ["lockstep", "gloo"], ended.text
+    assert losses[0][1:] == losses[1][1:] and float(losses[0][2]) < float(losses[0][1])
+    difference = re.search(r"largest difference between the backends: (\S+)", ended.text)
+    assert difference and float(difference[1]) < 1e-4, ended.text
 
 
 # ---- restart ----
