@@ -20,6 +20,43 @@ def summed(group=None, value=None):
     return tensor.item()
 
 
+# ---- groups without torch.distributed ----
+
+
+def anew(address):
+    """As torchft does it: three ranks; then, on the same store, the two that are left when one has given up."""
+    rank, size = lone_rank()
+    store = dist.TCPStore("127.0.0.1", address, size, is_master=rank == 0)
+    group = lockstep.torch.process_group(dist.PrefixStore("first", store), rank, size)
+    tensor = torch.ones(2)
+    group.allreduce([tensor]).wait()
+    store.set(f"added {rank}", "")
+    if rank == 2:
+        store.wait(["added 0", "added 1"])
+        group.abort("it leaves")
+        store.wait(["over"])
+        return tensor.tolist(), str(group.error()), []
+    try:
+        group.barrier().wait()
+    except lockstep.Aborted as error:
+        report = str(error)
+    again = lockstep.torch.process_group(dist.PrefixStore("second", store), rank, 2, timedelta(seconds=20))
+    other = torch.ones(2)
+    again.allreduce([other]).wait()
+    again.shutdown()
+    if rank == 0:
+        store.set("over", "")
+    assert not dist.is_initialized()
+    return tensor.tolist(), report, other.tolist()
+
+
+def test_groups_are_made_anew(ranks):
+    results = ranks(3, anew, free_port(), backend=None)
+    assert [first for first, _, _ in results] == [[3.0, 3.0]] * 3
+    assert all("it leaves" in report for _, report, _ in results)
+    assert [second for _, _, second in results] == [[2.0, 2.0]] * 2 + [[]]
+
+
 # ---- the default group ----
 
 

@@ -30,12 +30,14 @@ __all__ = [
     "ones",
     "phase",
     "phase_report",
+    "process_group",
     "share",
     "tensor",
     "zeros",
 ]
 
 ProcessGroup = _group.ProcessGroup
+process_group = _group.process_group
 
 _sites.skip_folder(os.path.dirname(torch.__file__))
 _DDP = "nn/parallel/distributed.py"

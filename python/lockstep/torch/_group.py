@@ -2,6 +2,8 @@
 """The process group that torch.distributed gets: what it can do is in Collectives and Points; here is what it is
 asked about itself, how it is made, and how it ends."""
 
+from types import SimpleNamespace
+
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -165,3 +167,12 @@ def create(options, backend_options=None):
             options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
         )
     return _kind()(communicator, options.store, options.timeout)
+
+
+def process_group(store, rank, size, timeout=distributed_c10d.default_pg_timeout):
+    """A group that torch.distributed knows nothing of, as its ProcessGroupGloo(store, rank, size, timeout): for those who
+    make groups anew while a job goes on. Every group needs a store, or a prefix of one, that no other has used. All of its
+    ranks call it."""
+    return create(
+        SimpleNamespace(store=store, group_rank=rank, group_size=size, timeout=timeout, global_ranks_in_group=[])
+    )
