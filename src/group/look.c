@@ -140,6 +140,15 @@ static void raise_deadlock(struct ls_group *group, const struct diagnose_job *jo
 
 /* ---- what is done about it ---- */
 
+/* Whether the look before this one saw the same ranks stopped: a debugger, and whoever reads stacks, stops a rank for a
+ * moment. Looks are at least half a look interval apart. */
+static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
+{
+	uint64_t stopped = verdict->cause == DIAGNOSE_IS_STOPPED ? verdict->culprits : 0;
+	uint64_t before = atomic_exchange(&transport_member(&group->team, 0)->stopped, stopped);
+	return (stopped & ~before) == 0;
+}
+
 /* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
 static void act(struct ls_group *group, struct diagnose_job *job,
 		const struct diagnose_verdict *verdict)
@@ -154,6 +163,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	uint64_t now = clock_now_ns();
 	bool known = verdict->since_ns > 0 && verdict->since_ns < now;
 	uint64_t waited_ms = known ? (now - verdict->since_ns) / 1000000 : 0;
+	bool still_stopped = is_still_stopped(group, verdict);
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_DEADLOCK:
@@ -170,7 +180,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 			report_once(group, job, verdict);
 		return;
 	case DIAGNOSE_IS_STOPPED: /* whoever goes on within half a second is not worth a line */
-		if (waited_ms >= GROUP_STOPPED_MS)
+		if (still_stopped && waited_ms >= GROUP_STOPPED_MS)
 			report_once(group, job, verdict);
 		return;
 	default:

@@ -180,9 +180,9 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 {
 	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
 	struct transport_lanes *lanes = (struct transport_lanes *)(area + 1);
-	_Atomic uint64_t *words[] = {&area->finished, &area->over,  &area->ended,     &area->history,
-				     &area->closing,  &area->claim, &area->cause,     &area->looked_ns,
-				     &area->reported};
+	_Atomic uint64_t *words[] = {&area->finished, &area->over,   &area->ended, &area->history,
+				     &area->closing,  &area->claim,  &area->cause, &area->looked_ns,
+				     &area->reported, &area->stopped};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
 	for (uint64_t seq = 1; seq <= collectives && seq <= TRANSPORT_ENTRIES; seq++)

@@ -158,7 +158,8 @@ static void test_again(void **state)
 		assert_int_equal(sent, TRANSPORT_CHANNEL_SLOTS);
 		must_receive(team[0], 1, 0);
 		_Atomic uint64_t *words[] = {&area->finished, &area->over,      &area->claim,
-					     &area->cause,    &area->looked_ns, &area->reported};
+					     &area->cause,    &area->looked_ns, &area->reported,
+					     &area->stopped};
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			atomic_store(words[i], UINT64_MAX);
 		for (uint64_t s = 1; s <= seq; s++)

@@ -121,11 +121,13 @@ struct transport_area {
 	/* Members that have stored theirs: raised by each of them, before it looks how far this rank has come. */
 	_Atomic uint64_t closing;
 	/* Used in member 0's area only, written by anybody: who works out the first cause (world rank + 1),
-	 * whose report holds (world rank + 1), when somebody last looked. */
+	 * whose report holds (world rank + 1), when somebody last looked, which reports have been printed (see group),
+	 * and the world ranks, bit by bit, that the last look saw stopped and to blame. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
-	_Alignas(64) _Atomic uint64_t reported; /* bit mask of reports already printed, see group */
+	_Alignas(64) _Atomic uint64_t reported;
+	_Atomic uint64_t stopped;
 	struct transport_entry entries[TRANSPORT_ENTRIES];
 };
 

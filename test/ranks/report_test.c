@@ -3,7 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
+#include "base/clock.h"
+#include "base/wait.h"
 #include "caught.h"
 #include "tests.h"
 #include "values.h"
@@ -189,4 +194,60 @@ static void wait_for_either(ls_group *group, int turn)
 void any_of_a_collective_and_a_message(struct runner_rank *self)
 {
 	waits_for_each_other(self, wait_for_either, "rank 0 waits for rank 1 (receive #1, tag 0");
+}
+
+/* ---- a debugger that looks on ---- */
+
+enum { DEBUGGED_LOOK_MS = 200, DEBUGGED_WAITED_MS = 700, DEBUGGED_ROUNDS = 8 };
+
+static void pause_for(uint64_t ms)
+{
+	ls_status status = wait_fds(NULL, NULL, 0, -1, clock_now_ns() + ms * UINT64_C(1000000));
+	CHECK(status == LS_TIMED_OUT);
+}
+
+/* Now and then, each time for less than half a look interval, so that no two looks fall into one stop, and with looks in
+ * between. Returns whether it did: without a processor of its own it may not. */
+static bool stop_now_and_then(pid_t pid)
+{
+	bool brief = true;
+	pause_for(DEBUGGED_WAITED_MS);
+	for (int i = 0; i < DEBUGGED_ROUNDS && brief; i++) {
+		int state;
+		uint64_t begin_ns = clock_now_ns();
+		CHECK(ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0);
+		CHECK(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL) == 0);
+		CHECK(waitpid(pid, &state, __WALL) == pid && WIFSTOPPED(state));
+		pause_for(DEBUGGED_LOOK_MS * 4 / 10);
+		CHECK(ptrace(PTRACE_DETACH, pid, NULL, NULL) == 0);
+		brief = clock_now_ns() - begin_ns < DEBUGGED_LOOK_MS / 2 * UINT64_C(1000000);
+		pause_for(2 * DEBUGGED_LOOK_MS + i * DEBUGGED_LOOK_MS / DEBUGGED_ROUNDS);
+	}
+	return brief;
+}
+
+/* Rank 0 waits for rank 1, which computes, and a process of its own stops that one. */
+void a_rank_that_is_debugged_is_not_stopped(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	_Atomic uint64_t *over = &self->shared->words[0];
+	if (self->rank == 0) {
+		struct caught caught;
+		caught_begin(&caught);
+		OK(ls_barrier(group, NULL));
+		const char *text = caught_end(&caught);
+		CHECK_THAT(atomic_load(over) != 1 || !strstr(text, "is stopped"), "it says: %s",
+			   text);
+	} else {
+		pid_t parent = getpid(), tracer = fork();
+		CHECK(tracer >= 0);
+		if (tracer == 0) {
+			atomic_store(over, stop_now_and_then(parent) ? 1 : 2);
+			_exit(0);
+		}
+		(void)prctl(PR_SET_PTRACER, (unsigned long)tracer, 0, 0, 0);
+		CHECK(waitpid(tracer, NULL, 0) == tracer);
+		OK(ls_barrier(group, NULL));
+	}
+	ls_group_close(group);
 }

@@ -367,6 +367,8 @@ const struct runner_test runner_tests[] = {
 	TEST(timeout_barrier, FEW),
 	TEST(timeout_point, R(2)),
 	TEST(a_rank_stopped_inside_is_named, R(2), .processes_only = true),
+	TEST(a_rank_that_is_debugged_is_not_stopped, R(2), .processes_only = true,
+	     .setting = "LOCKSTEP_LOOK_MS=200"),
 	TEST(abort_ends_every_wait, FEW),
 	TEST(a_rank_that_left_is_named, FEW),
 	TEST(a_rank_may_leave_when_done, R(3)),

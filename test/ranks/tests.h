@@ -106,7 +106,8 @@ runner_function lost_messages_are_told, lost_blocks_are_told, what_is_not_lost_i
 runner_function another_tag_is_told, another_group_is_told, what_was_taken_before_is_told,
 	barriers_in_another_order_are_told, a_receive_from_oneself_is_told;
 runner_function an_old_send_is_told, a_send_not_on_record_is_told, a_batch_that_never_ends_is_proved;
-runner_function a_batch_of_which_one_part_never_ends, any_of_a_collective_and_a_message;
+runner_function a_batch_of_which_one_part_never_ends, any_of_a_collective_and_a_message,
+	a_rank_that_is_debugged_is_not_stopped;
 /* random_test.c */
 runner_function random_program, random_program_of_a_group;
 /* schedule_test.c */
