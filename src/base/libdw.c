@@ -50,3 +50,11 @@ const struct libdw *libdw_get(void)
 		MESSAGE_SAY(MESSAGE_LIBDW_MISSING, loaded.why);
 	return NULL;
 }
+
+int libdw_find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
+			    const char *file, const char *link, GElf_Word crc, char **debug_file)
+{
+	(void)module, (void)userdata, (void)name, (void)base;
+	(void)file, (void)link, (void)crc, (void)debug_file;
+	return -1;
+}

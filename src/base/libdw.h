@@ -9,29 +9,35 @@
 #include <gelf.h>
 
 /* What is called of it and of libelf, which comes with it. */
-#define LIBDW_CALLS(CALL)                  \
-	CALL(dwarf_getsrc_die)             \
-	CALL(dwarf_haspc)                  \
-	CALL(dwarf_lineno)                 \
-	CALL(dwarf_linesrc)                \
-	CALL(dwfl_addrmodule)              \
-	CALL(dwfl_begin)                   \
-	CALL(dwfl_build_id_find_elf)       \
-	CALL(dwfl_end)                     \
-	CALL(dwfl_lineinfo)                \
-	CALL(dwfl_linux_proc_find_elf)     \
-	CALL(dwfl_linux_proc_report)       \
-	CALL(dwfl_module_addrname)         \
-	CALL(dwfl_module_build_id)         \
-	CALL(dwfl_module_getelf)           \
-	CALL(dwfl_module_getsrc)           \
-	CALL(dwfl_module_nextcu)           \
-	CALL(dwfl_offline_section_address) \
-	CALL(dwfl_report_begin)            \
-	CALL(dwfl_report_end)              \
-	CALL(dwfl_report_offline)          \
-	CALL(dwfl_standard_find_debuginfo) \
-	CALL(elf_getphdrnum)               \
+#define LIBDW_CALLS(CALL)                   \
+	CALL(dwarf_getsrc_die)              \
+	CALL(dwarf_haspc)                   \
+	CALL(dwarf_lineno)                  \
+	CALL(dwarf_linesrc)                 \
+	CALL(dwfl_addrmodule)               \
+	CALL(dwfl_attach_state)             \
+	CALL(dwfl_begin)                    \
+	CALL(dwfl_build_id_find_elf)        \
+	CALL(dwfl_end)                      \
+	CALL(dwfl_frame_pc)                 \
+	CALL(dwfl_getthread_frames)         \
+	CALL(dwfl_lineinfo)                 \
+	CALL(dwfl_linux_proc_find_elf)      \
+	CALL(dwfl_linux_proc_report)        \
+	CALL(dwfl_module_addrname)          \
+	CALL(dwfl_module_build_id)          \
+	CALL(dwfl_module_getelf)            \
+	CALL(dwfl_module_getsrc)            \
+	CALL(dwfl_module_info)              \
+	CALL(dwfl_module_nextcu)            \
+	CALL(dwfl_offline_section_address)  \
+	CALL(dwfl_report_begin)             \
+	CALL(dwfl_report_end)               \
+	CALL(dwfl_report_offline)           \
+	CALL(dwfl_standard_find_debuginfo)  \
+	CALL(dwfl_thread_state_register_pc) \
+	CALL(dwfl_thread_state_registers)   \
+	CALL(elf_getphdrnum)                \
 	CALL(gelf_getphdr)
 
 struct libdw {
@@ -44,5 +50,9 @@ struct libdw {
  * loaded together with this code, as a library that is linked: a watch must not wait for a lock of the loader, which
  * may be held by the very thread that it is to report. Any thread; does not block. */
 const struct libdw *libdw_get(void);
+
+/* Finds no separate file, in place of libdw's own, which would ask servers for it when the user has set any. */
+int libdw_find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
+			    const char *file, const char *link, GElf_Word crc, char **debug_file);
 
 #endif

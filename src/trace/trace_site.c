@@ -14,15 +14,6 @@
 #include "base/libdw.h"
 #include "base/text.h"
 
-/* In place of libdwfl's own, which would ask debuginfod servers when the user has set any. */
-static int find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
-			     const char *file, const char *link, GElf_Word crc, char **debug_file)
-{
-	(void)module, (void)userdata, (void)name, (void)base;
-	(void)file, (void)link, (void)crc, (void)debug_file;
-	return -1;
-}
-
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -139,7 +130,7 @@ void trace_place(const struct trace_module *module, uint64_t site, char *out, si
 	const Dwfl_Callbacks callbacks = {
 		/* not called: the file is given */
 		.find_elf = dw ? dw->dwfl_build_id_find_elf : NULL,
-		.find_debuginfo = find_no_debuginfo,
+		.find_debuginfo = libdw_find_no_debuginfo,
 		.section_address = dw ? dw->dwfl_offline_section_address : NULL,
 	};
 	Dwfl *dwfl = dw ? dw->dwfl_begin(&callbacks) : NULL; /* which keeps their address */

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The C frames of a thread of another process, by what its files say of how functions call each other. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/libdw.h"
+#include "base/text.h"
+#include "stack/stack_private.h"
+
+struct stack_native {
+	const struct libdw *dw;
+	Dwfl_Callbacks callbacks;
+	Dwfl *dwfl;
+	struct stack_memory memory;
+	uint32_t tid; /* of the thread whose registers these are */
+	struct stack_registers registers;
+};
+
+/* ---- a thread, as libdwfl asks for it ---- */
+
+static pid_t next_thread(Dwfl *dwfl, void *context, void **thread)
+{
+	struct stack_native *native = context;
+	(void)dwfl;
+	if (*thread)
+		return 0;
+	*thread = native;
+	return (pid_t)native->tid;
+}
+
+static bool get_thread(Dwfl *dwfl, pid_t tid, void *context, void **thread)
+{
+	struct stack_native *native = context;
+	(void)dwfl;
+	*thread = native;
+	return tid == (pid_t)native->tid;
+}
+
+/* Of the copy, as the stack itself goes on. */
+static bool read_word(Dwfl *dwfl, Dwarf_Addr address, Dwarf_Word *out, void *context)
+{
+	struct stack_native *native = context;
+	const struct stack_registers *registers = &native->registers;
+	(void)dwfl;
+	uint64_t at = address - registers->sp;
+	if (address < registers->sp || registers->bytes < sizeof *out ||
+	    at > registers->bytes - sizeof *out)
+		return false;
+	memcpy(out, registers->stack + at, sizeof *out);
+	return true;
+}
+
+static bool set_registers(Dwfl_Thread *thread, void *context)
+{
+	struct stack_native *native = context;
+	const struct stack_registers *registers = &native->registers;
+	Dwarf_Word values[STACK_REGISTER_MAX];
+	for (int i = 0; i < registers->count; i++)
+		values[i] = registers->values[i];
+	native->dw->dwfl_thread_state_register_pc(thread, registers->pc);
+	return native->dw->dwfl_thread_state_registers(thread, 0, (unsigned)registers->count,
+						       values);
+}
+
+static const Dwfl_Thread_Callbacks thread_callbacks = {
+	.next_thread = next_thread,
+	.get_thread = get_thread,
+	.memory_read = read_word,
+	.set_initial_registers = set_registers,
+};
+
+/* ---- its frames ---- */
+
+struct frames {
+	const struct stack_native *native;
+	struct stack_frame *out;
+	int max;
+	struct stack_depth *depth;
+};
+
+static void describe(const struct stack_native *native, uint64_t pc, struct stack_frame *out)
+{
+	const struct libdw *dw = native->dw;
+	Dwfl_Module *module = dw->dwfl_addrmodule(native->dwfl, pc);
+	const char *name = NULL, *file = NULL, *source = NULL;
+	int number = 0;
+	if (module) {
+		Dwfl_Line *line = dw->dwfl_module_getsrc(module, pc);
+		name = dw->dwfl_module_addrname(module, pc);
+		file = dw->dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+		source = line ? dw->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+	}
+	*out = (struct stack_frame){.line = source ? number : 0};
+	snprintf(out->function, sizeof out->function, "%s", name ? name : "?");
+	snprintf(out->file, sizeof out->file, "%s", source ? source : file ? file : "");
+	text_clean(out->function, false);
+	text_clean(out->file, false);
+}
+
+static int add_frame(Dwfl_Frame *frame, void *context)
+{
+	struct frames *frames = context;
+	Dwarf_Addr pc;
+	bool interrupted;
+	if (frames->depth->count == frames->max) {
+		frames->depth->more = true;
+		return DWARF_CB_ABORT;
+	}
+	if (!frames->native->dw->dwfl_frame_pc(frame, &pc, &interrupted))
+		return DWARF_CB_ABORT;
+	/* Where the call returns to may be another line, or the next function. */
+	describe(frames->native, interrupted ? pc : pc - 1, &frames->out[frames->depth->count++]);
+	return DWARF_CB_OK;
+}
+
+enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
+				      struct stack_frame *out, int max, struct stack_depth *depth)
+{
+	struct frames frames = {native, out, max, depth};
+	*depth = (struct stack_depth){0};
+	enum stack_answer answer = stack_copy_registers(&native->memory, tid, &native->registers);
+	if (answer != STACK_FOUND)
+		return answer;
+	native->tid = tid;
+	/* It fails at the outermost frame whose caller is not known, which is none of those that were added. */
+	(void)native->dw->dwfl_getthread_frames(native->dwfl, (pid_t)tid, add_frame, &frames);
+	return STACK_FOUND;
+}
+
+struct stack_native *stack_native_open(int pid)
+{
+	const struct libdw *dw = libdw_get();
+	struct stack_native *native = dw ? calloc(1, sizeof *native) : NULL;
+	if (!native)
+		return NULL;
+	native->dw = dw;
+	native->callbacks = (Dwfl_Callbacks){.find_elf = dw->dwfl_linux_proc_find_elf,
+					     .find_debuginfo = libdw_find_no_debuginfo};
+	native->memory = stack_memory_of(pid);
+	native->dwfl = dw->dwfl_begin(&native->callbacks);
+	bool known = native->dwfl && dw->dwfl_linux_proc_report(native->dwfl, pid) == 0 &&
+		     dw->dwfl_report_end(native->dwfl, NULL, NULL) == 0 &&
+		     dw->dwfl_attach_state(native->dwfl, NULL, pid, &thread_callbacks, native);
+	if (known)
+		return native;
+	stack_native_close(native);
+	return NULL;
+}
+
+void stack_native_close(struct stack_native *native)
+{
+	if (native && native->dwfl)
+		native->dw->dwfl_end(native->dwfl);
+	free(native);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The Python frames of the threads of another process, which goes on meanwhile. A chain of frames is told only as far as
+ * two readings in a row agree on it: on each frame, what it runs, and which call it is in. */
+#include <string.h>
+
+#include "stack/stack_private.h"
+
+enum {
+	INTERPRETER_MAX = 64,
+	TRIES = 16,
+	FRAME_BYTES_MAX = 512,
+	OWNED_BY_C = 3, /* and above: the place of a call from C, which is no frame of Python */
+};
+
+struct link {
+	uint64_t frame, code, instruction;
+};
+
+struct chain {
+	int count;
+	bool more;
+	struct link links[STACK_CHAIN_MAX];
+};
+
+/* ---- the interpreter ---- */
+
+enum stack_answer stack_find_python(const struct stack_memory *memory, const uint64_t *images,
+				    int count, struct stack_python *out)
+{
+	uint64_t image = 0;
+	*out = (struct stack_python){.memory = memory};
+	for (int i = 0; i < count && !out->runtime; i++) {
+		image = images[i];
+		if (!stack_find_symbol(memory, image, "_PyRuntime", &out->runtime))
+			out->runtime = 0;
+	}
+	if (!out->runtime)
+		return STACK_NOTHING;
+	enum stack_answer answer = stack_find_layout(memory, image, out->runtime, &out->layout);
+	if (answer != STACK_FOUND)
+		return answer;
+	if (!stack_find_symbol(memory, image, "PyCode_Type", &out->code_type) ||
+	    !stack_find_symbol(memory, image, "PyUnicode_Type", &out->text_type) ||
+	    !stack_find_symbol(memory, image, "PyBytes_Type", &out->bytes_type))
+		return STACK_MOVED;
+	for (int i = STACK_FRAME_PREVIOUS; i <= STACK_FRAME_OWNER; i++)
+		if (out->layout.members[i] + sizeof(uint64_t) > out->frame_bytes)
+			out->frame_bytes = out->layout.members[i] + sizeof(uint64_t);
+	bool whole = out->code_type && out->text_type && out->bytes_type &&
+		     out->frame_bytes <= FRAME_BYTES_MAX;
+	return whole ? STACK_FOUND : STACK_UNKNOWN;
+}
+
+/* ---- its threads ---- */
+
+static bool is_listed(const struct stack_thread *threads, int count, uint64_t state)
+{
+	for (int i = 0; i < count; i++)
+		if (threads[i].state == state)
+			return true;
+	return false;
+}
+
+static uint32_t tid_of(const struct stack_python *python, uint64_t state)
+{
+	uint64_t id;
+	uint32_t tid = 0;
+	int offset = stack_tid_offset();
+	if (!stack_read_u64(python->memory, state + python->layout.members[STACK_THREAD_ID], &id))
+		return 0;
+	if (python->layout.own_ids)
+		return (uint32_t)id;
+	return offset >= 0 && stack_read_u32(python->memory, id + (uint64_t)offset, &tid) ? tid : 0;
+}
+
+/* Adds those of one interpreter; the list may be cut or closed to a ring while it is read. */
+static int add_threads(const struct stack_python *python, uint64_t interpreter,
+		       struct stack_thread *out, int count, int max)
+{
+	const uint64_t *members = python->layout.members;
+	uint64_t state;
+	if (!stack_read_u64(python->memory, interpreter + members[STACK_INTERPRETER_THREADS], &state))
+		return count;
+	while (state && count < max && !is_listed(out, count, state)) {
+		out[count] = (struct stack_thread){state, tid_of(python, state)};
+		count++;
+		if (!stack_read_u64(python->memory, state + members[STACK_THREAD_NEXT], &state))
+			break;
+	}
+	return count;
+}
+
+int stack_python_threads(const struct stack_python *python, struct stack_thread *out, int max)
+{
+	const uint64_t *members = python->layout.members;
+	uint64_t interpreter;
+	int count = 0;
+	if (!stack_read_u64(python->memory, python->runtime + members[STACK_RUNTIME_INTERPRETERS],
+			    &interpreter))
+		return 0;
+	for (int i = 0; i < INTERPRETER_MAX && interpreter; i++) {
+		count = add_threads(python, interpreter, out, count, max);
+		if (!stack_read_u64(python->memory, interpreter + members[STACK_INTERPRETER_NEXT],
+				    &interpreter))
+			break;
+	}
+	return count;
+}
+
+/* ---- a chain of frames ---- */
+
+static bool read_current(const struct stack_python *python, uint64_t state, uint64_t *frame)
+{
+	uint64_t at = state + python->layout.members[STACK_THREAD_FRAME];
+	if (python->layout.holder < 0)
+		return stack_read_u64(python->memory, at, frame);
+	if (!stack_read_u64(python->memory, at, frame))
+		return false;
+	return !*frame ||
+	       stack_read_u64(python->memory, *frame + (uint64_t)python->layout.holder, frame);
+}
+
+static uint64_t member_of(const struct stack_python *python, const unsigned char *frame,
+			  enum stack_member member)
+{
+	uint64_t value;
+	memcpy(&value, frame + python->layout.members[member], sizeof value);
+	return value;
+}
+
+static bool is_in(const struct chain *chain, uint64_t frame)
+{
+	for (int i = 0; i < chain->count; i++)
+		if (chain->links[i].frame == frame)
+			return true;
+	return false;
+}
+
+/* False: what is there is no chain of frames, at least not now. */
+static bool read_chain(const struct stack_python *python, uint64_t state, struct chain *out)
+{
+	unsigned char bytes[FRAME_BYTES_MAX];
+	uint64_t frame;
+	int calls = 0;
+	out->count = 0;
+	out->more = false;
+	if (!read_current(python, state, &frame))
+		return false;
+	for (; frame && !out->more; frame = member_of(python, bytes, STACK_FRAME_PREVIOUS)) {
+		/* The lowest bits of a reference to code may be marks. */
+		if (is_in(out, frame) ||
+		    !python->memory->read(python->memory, frame, bytes, python->frame_bytes))
+			return false;
+		uint64_t owner = python->layout.members[STACK_FRAME_OWNER];
+		if (owner && bytes[owner] >= OWNED_BY_C) {
+			out->more = ++calls == STACK_CHAIN_MAX;
+			continue;
+		}
+		struct link link = {frame, member_of(python, bytes, STACK_FRAME_CODE) & ~UINT64_C(3),
+				    member_of(python, bytes, STACK_FRAME_INSTRUCTION)};
+		if (!stack_is_object(python->memory, link.code, python->code_type))
+			return false;
+		out->links[out->count++] = link;
+		out->more = out->count == STACK_CHAIN_MAX;
+	}
+	return true;
+}
+
+static bool runs_same(const struct link *a, const struct link *b)
+{
+	return a->frame == b->frame && a->code == b->code;
+}
+
+/* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first of them may have gone on; each further
+ * out is in the same call as before. */
+static bool goes_on_same(const struct chain *a, int i, const struct chain *b, int j)
+{
+	if (!runs_same(&a->links[i], &b->links[j]))
+		return false;
+	for (i++, j++; i < a->count && j < b->count; i++, j++)
+		if (!runs_same(&a->links[i], &b->links[j]) ||
+		    a->links[i].instruction != b->links[j].instruction)
+			return false;
+	return (i == a->count || b->more) && (j == b->count || a->more);
+}
+
+/* The first frame of `a` from which on both are the same, -1: there is none. *moved: further in they differ. */
+static int find_common(const struct chain *a, const struct chain *b, bool *moved)
+{
+	*moved = a->count != b->count;
+	if (a->count == 0 && b->count == 0)
+		return 0;
+	for (int i = 0; i < a->count; i++)
+		for (int j = 0; j < b->count; j++)
+			if (goes_on_same(a, i, b, j)) {
+				*moved = i != 0 || j != 0;
+				return i;
+			}
+	return -1;
+}
+
+static bool describe(const struct stack_python *python, const struct chain *chain, int first,
+		     struct stack_frame *out, int max, struct stack_depth *depth)
+{
+	int i = first;
+	for (depth->count = 0; i < chain->count && depth->count < max; i++, depth->count++)
+		if (!stack_describe_code(python, chain->links[i].code, chain->links[i].instruction,
+					 &out[depth->count]))
+			return false;
+	depth->more = i < chain->count || chain->more;
+	return true;
+}
+
+/* What is told lies between two readings that agree on it, so that nobody has reused its memory. */
+enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
+				      struct stack_frame *out, int max, struct stack_depth *depth)
+{
+	struct chain chains[2];
+	bool read = read_chain(python, state, &chains[0]), moved;
+	for (int i = 0; i < TRIES; i++) {
+		struct chain *old = &chains[i & 1], *new = &chains[~i & 1];
+		bool read_before = read;
+		read = read_chain(python, state, new);
+		int first = read_before && read ? find_common(old, new, &depth->moving) : -1;
+		/* Towards the end a part of it is better than nothing. */
+		if (first < 0 || (depth->moving && i < TRIES / 2) ||
+		    !describe(python, old, first, out, max, depth))
+			continue;
+		struct chain last;
+		int still = read_chain(python, state, &last) ? find_common(old, &last, &moved) : -1;
+		if (still >= 0 && still <= first)
+			return STACK_FOUND;
+	}
+	*depth = (struct stack_depth){0};
+	return STACK_MOVED;
+}
+
+/* ---- one thread of a process ---- */
+
+enum stack_answer stack_python_top(int pid, uint32_t tid, struct stack_frame *out)
+{
+	struct stack_memory memory = stack_memory_of(pid);
+	struct stack_thread threads[STACK_THREAD_MAX];
+	struct stack_python python;
+	struct stack_depth depth;
+	uint64_t images[STACK_IMAGE_MAX];
+	int count;
+	enum stack_answer answer = stack_find_images(pid, images, &count);
+	if (answer == STACK_FOUND)
+		answer = stack_find_python(&memory, images, count, &python);
+	if (answer != STACK_FOUND)
+		return answer;
+	count = stack_python_threads(&python, threads, STACK_THREAD_MAX);
+	for (int i = 0; i < count; i++) {
+		if (threads[i].tid != tid)
+			continue;
+		answer = stack_python_frames(&python, threads[i].state, out, 1, &depth);
+		return answer == STACK_FOUND && depth.count == 0 ? STACK_NOTHING : answer;
+	}
+	return STACK_NOTHING;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The registers of a thread of another process, and the top of its stack: copied while the thread is stopped, so that
+ * it is let go after some 100 us, and frames are found afterwards. It is let go in any case: what is left undone when
+ * this process ends the kernel does. */
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/wait.h"
+#include "stack/stack_private.h"
+
+enum { STOP_MS = 50, PIECE_BYTES = 4096 };
+
+#if defined(__x86_64__)
+static void take_registers(const struct user_regs_struct *from, struct stack_registers *out)
+{
+	const uint64_t values[] = {from->rax, from->rdx, from->rcx, from->rbx, from->rsi, from->rdi,
+				   from->rbp, from->rsp, from->r8,  from->r9,  from->r10, from->r11,
+				   from->r12, from->r13, from->r14, from->r15, from->rip};
+	out->count = sizeof values / sizeof *values;
+	memcpy(out->values, values, sizeof values);
+	out->pc = from->rip;
+	out->sp = from->rsp;
+}
+#elif defined(__aarch64__)
+static void take_registers(const struct user_regs_struct *from, struct stack_registers *out)
+{
+	out->count = 32;
+	memcpy(out->values, from->regs, sizeof from->regs);
+	out->values[31] = from->sp;
+	out->pc = from->pc;
+	out->sp = from->sp;
+}
+#else
+#error "which registers are which in DWARF?"
+#endif
+
+/* As much as there is. */
+static void copy_stack(const struct stack_memory *memory, struct stack_registers *out)
+{
+	out->bytes = sizeof out->stack;
+	if (memory->read(memory, out->sp, out->stack, out->bytes))
+		return;
+	/* Up to the end of the page, and then page by page. */
+	size_t piece = PIECE_BYTES - out->sp % PIECE_BYTES;
+	for (out->bytes = 0; out->bytes + piece <= sizeof out->stack; piece = PIECE_BYTES) {
+		if (!memory->read(memory, out->sp + out->bytes, out->stack + out->bytes, piece))
+			return;
+		out->bytes += piece;
+	}
+}
+
+/* The state in which the thread has stopped, -1: it has not in time, or has ended. */
+static int await_stop(uint32_t tid)
+{
+	uint64_t deadline_ns = clock_now_ns() + STOP_MS * UINT64_C(1000000);
+	for (uint64_t pause_ns = 20000;; pause_ns *= 2) {
+		int state = 0;
+		pid_t found = waitpid((pid_t)tid, &state, __WALL | WNOHANG);
+		if (found == (pid_t)tid && WIFSTOPPED(state))
+			return state;
+		uint64_t now_ns = clock_now_ns();
+		if (found != 0 || now_ns >= deadline_ns)
+			return -1;
+		ls_status slept = wait_fds(NULL, NULL, 0, -1, now_ns + pause_ns);
+		(void)slept;
+	}
+}
+
+/* With the signal that stopped it, if it was one, which is delivered then. */
+static void let_go(uint32_t tid, int state)
+{
+	bool event = state >> 16 == PTRACE_EVENT_STOP;
+	uintptr_t number = event ? 0 : (uintptr_t)WSTOPSIG(state);
+	(void)ptrace(PTRACE_DETACH, (pid_t)tid, NULL, (void *)number);
+}
+
+enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32_t tid,
+				       struct stack_registers *out)
+{
+	struct user_regs_struct registers;
+	struct iovec into = {.iov_base = &registers, .iov_len = sizeof registers};
+	sigset_t all, old;
+	if (stack_thread_state(memory->pid, tid) == 'D')
+		return STACK_MOVED; /* it would not stop in time */
+	/* Whoever stops us (but by SIGSTOP) or ends us does so when the thread has been let go. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	enum stack_answer answer = STACK_FOUND;
+	if (ptrace(PTRACE_SEIZE, (pid_t)tid, NULL, NULL) != 0) {
+		answer = errno == ESRCH ? STACK_GONE : STACK_REFUSED;
+	} else if (ptrace(PTRACE_INTERRUPT, (pid_t)tid, NULL, NULL) != 0) {
+		answer = STACK_GONE;
+	} else {
+		int state = await_stop(tid);
+		if (state < 0 || ptrace(PTRACE_GETREGSET, (pid_t)tid,
+					(void *)(uintptr_t)NT_PRSTATUS, &into) != 0)
+			answer = STACK_MOVED;
+		if (answer == STACK_FOUND) {
+			take_registers(&registers, out);
+			copy_stack(memory, out);
+		}
+		if (state >= 0)
+			let_go(tid, state);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return answer;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where the threads of another process are: Python frames read from its memory while it runs, and C frames from its
+ * registers, for which each thread is stopped for a moment. All that is read was written by others, and may change
+ * while it is read: nothing of it bounds a loop, and what does not fit together is not told. */
+#ifndef STACK_STACK_H
+#define STACK_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	STACK_IMAGE_MAX = 16,   /* files of a process in which an interpreter is looked for */
+	STACK_THREAD_MAX = 256, /* threads of a process */
+	STACK_CHAIN_MAX = 256,  /* frames of a thread that are looked at */
+	STACK_TEXT_BYTES = 256,
+};
+
+/* Innermost first in every list of them. Texts hold nothing that may not be shown. */
+struct stack_frame {
+	char function[STACK_TEXT_BYTES];
+	char file[STACK_TEXT_BYTES]; /* "" if it is not known; of a long path the end */
+	int line;                    /* 0: not known */
+};
+
+enum stack_answer {
+	STACK_FOUND,
+	STACK_NOTHING, /* no interpreter is in the process */
+	STACK_REFUSED, /* the system does not let us look */
+	STACK_UNKNOWN, /* a Python whose structures are not known here */
+	STACK_MOVED,   /* it went on meanwhile, each time */
+	STACK_GONE,    /* the process or the thread has ended */
+};
+/* What to tell of it, and what to do: "…". Nothing for STACK_FOUND and STACK_NOTHING. */
+const char *stack_answer_text(enum stack_answer answer);
+
+/* Memory of a process, or of a test. */
+struct stack_memory {
+	/* Copies all of it, or returns false: it is not there, or may not be read. */
+	bool (*read)(const struct stack_memory *memory, uint64_t address, void *to, size_t bytes);
+	int pid;
+};
+
+/* ---- process.c ---- */
+
+struct stack_memory stack_memory_of(int pid);
+/* Where the files are mapped that may hold an interpreter: the program, and libraries with "python" in their names. The
+ * memory of a process with a thread in an uninterruptible sleep is left alone, as a reader might sleep along. */
+enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], int *count);
+/* The threads of a process, at most `max`, as the kernel numbers them: the first is the main thread. */
+int stack_list_threads(int pid, uint32_t *tids, int max);
+/* "S", "R", …, 0 if it cannot be seen; and its name. */
+char stack_thread_state(int pid, uint32_t tid);
+void stack_thread_name(int pid, uint32_t tid, char *out, size_t bytes);
+
+/* ---- python.c ---- */
+
+/* Where the members lie that are read, which differs between versions of Python: layout.c. */
+enum stack_member {
+	STACK_RUNTIME_INTERPRETERS,
+	STACK_INTERPRETER_NEXT,
+	STACK_INTERPRETER_THREADS,
+	STACK_THREAD_NEXT,
+	STACK_THREAD_FRAME,
+	STACK_THREAD_ID, /* the kernel's, or the thread library's: stack_layout.own_ids */
+	STACK_FRAME_PREVIOUS,
+	STACK_FRAME_CODE,
+	STACK_FRAME_INSTRUCTION,
+	STACK_FRAME_OWNER,
+	STACK_CODE_FILE,
+	STACK_CODE_NAME,
+	STACK_CODE_LINES,
+	STACK_CODE_FIRST_LINE,
+	STACK_CODE_BYTES,
+	STACK_BYTES_DATA,
+	STACK_TEXT_ASCII, /* the size of a string's head, if it is of ASCII */
+	STACK_MEMBER_COUNT
+};
+
+enum stack_lines { STACK_LINES_DELTAS, STACK_LINES_RANGES, STACK_LINES_LOCATIONS };
+
+struct stack_layout {
+	uint32_t version;                     /* 0x030b: 3.11 */
+	uint64_t members[STACK_MEMBER_COUNT]; /* offsets */
+	int holder; /* a thread points at what points at its frame, at this offset; -1: at the frame itself */
+	bool own_ids;           /* a thread knows its number in the kernel */
+	enum stack_lines lines; /* how a code object says which line an instruction is of */
+	uint64_t text_more;     /* by so much the head of a string that is not of ASCII is longer */
+};
+
+struct stack_python {
+	const struct stack_memory *memory;
+	uint64_t runtime;
+	uint64_t code_type, text_type, bytes_type;
+	size_t frame_bytes;
+	struct stack_layout layout;
+};
+
+struct stack_thread {
+	uint64_t state; /* address of its PyThreadState */
+	uint32_t tid;   /* 0: not known */
+};
+
+/* Finds the interpreter in one of these files. `memory` must outlive *out. */
+enum stack_answer stack_find_python(const struct stack_memory *memory, const uint64_t *images,
+				    int count, struct stack_python *out);
+/* The threads that know the interpreter, at most `max`. */
+int stack_python_threads(const struct stack_python *python, struct stack_thread *out, int max);
+
+struct stack_depth {
+	int count;   /* frames that were written */
+	bool more;   /* there are others, further out */
+	bool moving; /* it called and returned further in, while these stayed */
+};
+/* The innermost `max` Python frames of a thread: STACK_FOUND, also without any; STACK_MOVED. */
+enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
+				      struct stack_frame *out, int max, struct stack_depth *depth);
+
+/* The innermost Python frame of one thread of a process. */
+enum stack_answer stack_python_top(int pid, uint32_t tid, struct stack_frame *out);
+
+/* ---- native.c ---- */
+
+struct stack_native; /* the files of a process, and what they say of its C frames */
+
+/* Reads the list of files of a process, and what it asks of them later; NULL if that fails. */
+struct stack_native *stack_native_open(int pid);
+void stack_native_close(struct stack_native *native); /* NULL is allowed */
+/* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and stack are copied. It
+ * interrupts system calls as a debugger does. For one thread at a time: it must be the one that has opened `native`. */
+enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
+				      struct stack_frame *out, int max, struct stack_depth *depth);
+
+#endif
