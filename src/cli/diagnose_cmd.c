@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it stops and
- * disturbs nothing. */
+ * disturbs nothing, but for what --stacks does to see C frames. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +11,13 @@
 
 static const struct option options[] = {
 	{"json", no_argument, NULL, 'j'},
+	{"stacks", no_argument, NULL, 's'},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
 struct output {
-	bool as_json;
+	bool as_json, stacks;
 	struct cli_json json;
 	uint64_t patience_ms;
 	int shown;
@@ -27,7 +28,8 @@ static void show(struct output *output, const struct cli_report *report,
 		 const struct cli_snapshot *snapshot)
 {
 	struct cli_shown shown = {report, snapshot,
-				  cli_report_is_verdict(report, output->patience_ms)};
+				  cli_report_is_verdict(report, output->patience_ms),
+				  output->stacks};
 
 	output->verdict = output->verdict || shown.verdict;
 	if (output->as_json) {
@@ -98,15 +100,21 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 	while ((option = cli_option(self, argc, argv, "+:h", options)) != -1) {
 		if (option == 'h')
 			return CLI_OK;
-		if (option != 'j')
+		if (option == 'j')
+			output.as_json = true;
+		else if (option == 's')
+			output.stacks = true;
+		else
 			return CLI_USAGE;
-		output.as_json = true;
 	}
 	if (argc - optind > 1)
 		return cli_usage(self, "one job, process or file at a time");
 	const char *name = optind < argc ? argv[optind] : "";
 	if (optind < argc && !name[0])
 		return cli_usage(self, "an empty name is no job, process or file");
+	if (output.stacks && cli_named(name).file && name[0])
+		return cli_usage(
+			self, "--stacks looks into processes: '%s' is neither a job nor one", name);
 	if (settings_read(NULL, &settings) != LS_OK)
 		return CLI_USAGE;
 	message_set_level((enum setting_log)settings.log);
@@ -130,7 +138,7 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 
 const struct cli_command cli_diagnose_command = {
 	.name = "diagnose",
-	.arguments = "[--json] [JOB | PID | FILE]",
+	.arguments = "[--json] [--stacks] [JOB | PID | FILE]",
 	.summary = "says of each job who waits for whom, and why",
 	.help = "Finds the jobs of this user on this machine and says for each whether it runs, what\n"
 		"each rank does and for whom it waits, and what keeps it from going on. It reads the\n"
@@ -144,6 +152,8 @@ const struct cli_command cli_diagnose_command = {
 		"\n"
 		"options:\n"
 		"  --json      prints one JSON object: {\"jobs\": [...]}\n"
+		"  --stacks    also shows where each thread of each rank is, in Python and in C; for\n"
+		"              C frames a thread is stopped for some 100 microseconds\n"
 		"  -h, --help  this text\n"
 		"\n"
 		"exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line, 3 if\n"

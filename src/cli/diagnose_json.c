@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/phases.h"
+#include "cli/stacks.h"
 
 static const char *process_word(enum diagnose_process process)
 {
@@ -97,8 +98,9 @@ static void put_operation(struct cli_json *json, const struct diagnose_job *job,
 	cli_json_close(json, '}');
 }
 
-static void put_rank(struct cli_json *json, const struct cli_report *report, int number)
+static void put_rank(struct cli_json *json, const struct cli_shown *shown, int number)
 {
+	const struct cli_report *report = shown->report;
 	const struct diagnose_job *job = report->job;
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
@@ -125,7 +127,13 @@ static void put_rank(struct cli_json *json, const struct cli_report *report, int
 		put_operation(json, job, record);
 	else
 		cli_json_null(json, "operation");
+	if (rank->python[0])
+		cli_json_string(json, "python", rank->python);
+	else
+		cli_json_null(json, "python");
 	cli_phases_json(json, report->phases, number);
+	if (shown->stacks)
+		cli_stacks_json(json, report, number);
 	cli_json_close(json, '}');
 }
 
@@ -165,7 +173,7 @@ void cli_print_json(struct cli_json *json, const struct cli_shown *shown)
 	cli_json_number(json, "size", job->size);
 	cli_json_open(json, "ranks", '[');
 	for (int i = 0; i < job->size; i++)
-		put_rank(json, shown->report, i);
+		put_rank(json, shown, i);
 	cli_json_close(json, ']');
 	cli_stragglers_json(json, shown->report->phases);
 	put_verdict(json, shown);

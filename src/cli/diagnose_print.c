@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cli/phases.h"
+#include "cli/stacks.h"
 
 bool cli_is_running(const struct diagnose_job *job)
 {
@@ -227,4 +228,6 @@ void cli_print_report(FILE *out, const struct cli_shown *shown)
 			fputc('\n', out);
 	}
 	cli_phases_print(out, report->phases);
+	if (shown->stacks)
+		cli_stacks_print(out, report);
 }

@@ -13,6 +13,7 @@ struct cli_shown {
 	const struct cli_report *report;
 	const struct cli_snapshot *snapshot; /* NULL: it was taken just now */
 	bool verdict; /* something is wrong; false for what may yet come right by itself */
+	bool stacks;  /* also where each thread is; not with a snapshot */
 };
 
 void cli_print_report(FILE *out, const struct cli_shown *shown);

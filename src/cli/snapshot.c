@@ -16,7 +16,7 @@
 static const char magic[8] = "LSSNAP";
 
 enum {
-	SNAPSHOT_VERSION = 7,
+	SNAPSHOT_VERSION = 8,
 	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
 };
 

@@ -220,20 +220,17 @@ void cli_report_add_phases(struct cli_report *report)
 			cli_phases_add(report->phases, report->job, i, report->sources[i].trace);
 }
 
-void cli_report_explain(struct cli_report *report)
-{
-	diagnose_add_sites(report->sources, report->job->size, report->job);
-	cli_report_judge(report);
-	cli_report_add_phases(report);
-}
-
-void cli_report_judge(struct cli_report *report)
+static void judge(struct cli_report *report)
 {
 	group_add_messages(report->sources, report->job->size, report->job);
 	/* Of a group that is not of all ranks the others may go on, and wait for each other now and then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
+}
+
+static void tell(struct cli_report *report)
+{
 	if (report->failure != LS_OK)
 		return;
 	report->blamed = report->verdict.blamed;
@@ -243,6 +240,21 @@ void cli_report_judge(struct cli_report *report)
 		diagnose_text(report->job, &report->verdict, report->text, sizeof report->text);
 	else
 		judge_unneeded(report);
+}
+
+void cli_report_explain(struct cli_report *report)
+{
+	diagnose_add_sites(report->sources, report->job->size, report->job);
+	judge(report);
+	diagnose_add_python(report->sources, report->job->size, &report->verdict, report->job);
+	tell(report);
+	cli_report_add_phases(report);
+}
+
+void cli_report_judge(struct cli_report *report)
+{
+	judge(report);
+	tell(report);
 }
 
 bool cli_report_is_verdict(const struct cli_report *report, uint64_t patience_ms)

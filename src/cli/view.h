@@ -69,9 +69,9 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 void cli_report_update(struct cli_report *report, const struct cli_view *view);
 /* Reads what ranks spend their time on, unless that was done. */
 void cli_report_add_phases(struct cli_report *report);
-/* Looks up call sites, adds phases and judges. May read debug information, so it takes its time. */
+/* Looks up call sites and lines of Python, adds phases and judges. May read debug information, so it takes its time. */
 void cli_report_explain(struct cli_report *report);
-/* The same without call sites and phases, which is fast. */
+/* Judges and nothing else, which is fast. */
 void cli_report_judge(struct cli_report *report);
 /* Whether something is wrong. A rank that computes keeps others waiting all the time; only when it takes as long as
  * `patience_ms` is that worth a verdict. Everything else is known at once. */

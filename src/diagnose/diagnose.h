@@ -28,6 +28,7 @@ enum {
 	DIAGNOSE_GROUP_MAX = 64,  /* groups of a rank that are looked at */
 	DIAGNOSE_MESSAGE_MAX = 32,
 	DIAGNOSE_SITE_BYTES = 96,
+	DIAGNOSE_PYTHON_BYTES = 224,
 	DIAGNOSE_TEXT_BYTES = 2048,
 };
 
@@ -87,6 +88,7 @@ struct diagnose_rank {
 	int32_t signal;    /* that ended it, 0 none, -1 unknown; for DIAGNOSE_DEAD */
 	int32_t exit_code; /* -1 unknown */
 	bool left;         /* it closed the group of all ranks, and so every other */
+	char python[DIAGNOSE_PYTHON_BYTES]; /* "its main thread is in load at data.py:88"; "" if nobody asked for it */
 	uint64_t left_ns;
 	uint32_t group_count, thread_count, record_count;
 	/* That of all ranks, those in which threads of any rank wait, and others as far as there is room. */
@@ -127,6 +129,8 @@ bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes);
 /* What any rank knows of a group, NULL if none does. Its first `size` members are ranks of the job. */
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
 
+struct diagnose_verdict;
+
 /* Where to look for one rank. */
 struct diagnose_source {
 	int rank, pid;
@@ -152,6 +156,10 @@ void diagnose_collect(const struct diagnose_source *sources, int count,
 /* Looks up the call sites of a job that was collected without. Reads debug information, so it takes
  * its time: only once something is to be reported. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
+/* Adds at which line of Python those are who are elsewhere, the verdict's culprits: reads their memory, and stops nobody.
+ * Takes some ms, and is for whoever tells. */
+void diagnose_add_python(const struct diagnose_source *sources, int count,
+			 const struct diagnose_verdict *verdict, struct diagnose_job *job);
 /* Adds the record of `source` whose index has these lowest bits, which may come from a peer, in place of the
  * oldest that says least if there is no room. Returns its index, 0: it is not in the ring, or all others say more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,

@@ -38,7 +38,8 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 	    !is_flag(&rank->left) || process > DIAGNOSE_DEAD || rank->rank != r ||
 	    rank->group_count > DIAGNOSE_GROUP_MAX || rank->thread_count > WAIT_SLOT_MAX ||
 	    rank->record_count > DIAGNOSE_RECORD_MAX || !memchr(rank->host, 0, sizeof(rank->host)) ||
-	    !memchr(rank->program, 0, sizeof(rank->program)))
+	    !memchr(rank->program, 0, sizeof(rank->program)) ||
+	    !memchr(rank->python, 0, sizeof(rank->python)))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		if (!is_flag(&rank->threads[i].stable) || !is_flag(&rank->threads[i].asleep) ||

@@ -222,6 +222,8 @@ void diagnose_write_tag(struct diagnose_writer *writer, int tag);
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
 /* ", called from a.c:10", or nothing. */
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
+/* "; its main thread is in load at data.py:88", or nothing. */
+void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "running", "asleep", … */

@@ -65,7 +65,7 @@ static bool is_same_line(const struct line *a, const struct line *b)
 	if (strcmp(a->role, b->role) != 0 || a->rank->process != b->rank->process ||
 	    a->rank->signal != b->rank->signal || a->rank->exit_code != b->rank->exit_code ||
 	    a->rank->known != b->rank->known || !a->part.since_ns != !b->part.since_ns ||
-	    !a->part.record != !b->part.record)
+	    !a->part.record != !b->part.record || strcmp(a->rank->python, b->rank->python) != 0)
 		return false;
 	if (!a->part.record)
 		return true;
@@ -191,6 +191,7 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 	diagnose_write_ranks(writer, line->ranks);
 	diagnose_write(writer, ": %s, ", line->role);
 	write_doing(writer, job, line);
+	diagnose_write_python(writer, line->rank);
 	write_process(writer, job, line);
 }
 
@@ -237,9 +238,7 @@ static void write_elsewhere_advice(struct diagnose_writer *writer, const struct 
 		return;
 	}
 	diagnose_write(writer, "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
-			       "be raised. Else see what it\ndoes: `gdb -p ");
-	write_pid(writer, report);
-	diagnose_write(writer, "` or `py-spy dump --pid ");
+			       "be raised. Else see what it\ndoes: `lockstep diagnose --stacks ");
 	write_pid(writer, report);
 	diagnose_write(writer, "`.");
 }

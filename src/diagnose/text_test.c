@@ -129,6 +129,35 @@ static void elsewhere(void **state)
 	      "waits in all-reduce #58 for 2.0 s, called from train.c:211");
 }
 
+/* In the first line of one, else in a line for each, as they need not be at the same. */
+static void lines_of_python(void **state)
+{
+	(void)state;
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_job *job = test_absent(2, diagnose_bit(1));
+	snprintf(job->ranks[1].python, sizeof job->ranks[1].python,
+		 "its main thread is in l\033oad at data.py:88");
+	check(job, NULL,
+	      "rank 1 is elsewhere (its last operation was all-reduce #57, finished 3.0 s ago, called "
+	      "from train.c:211; its main thread is in l?oad at data.py:88; it is sleeping in a "
+	      "system call) while rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
+	job = test_absent(4, diagnose_bit(1) | diagnose_bit(2) | diagnose_bit(3));
+	for (int r = 1; r < 4; r++)
+		snprintf(job->ranks[r].python, sizeof job->ranks[r].python,
+			 "its main thread is in load at data.py:%d", r < 3 ? 88 : 89);
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text,
+			       "\n  ranks 1 and 2: elsewhere, last was all-reduce #57 of 1000 "
+			       "float32, sum, finished 3.0 s ago, called from train.c:211; its "
+			       "main thread is in load at data.py:88 (pids 101, 102; asleep)\n"
+			       "  rank 3: elsewhere, "));
+	assert_non_null(strstr(text, "data.py:89 (pid 103; asleep)"));
+	memset(job->ranks[1].python, 'x', sizeof job->ranks[1].python);
+	assert_false(diagnose_job_is_valid(job, diagnose_job_bytes(4)));
+	free(job);
+}
+
 static void different_sites(void **state)
 {
 	(void)state;
@@ -365,6 +394,7 @@ int main(void)
 		cmocka_unit_test(died),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(elsewhere),
+		cmocka_unit_test(lines_of_python),
 		cmocka_unit_test(different_sites),
 		cmocka_unit_test(deadlocks),
 		cmocka_unit_test(with_hints),

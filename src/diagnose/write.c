@@ -186,6 +186,14 @@ void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_r
 	diagnose_write_foreign(writer, record->site);
 }
 
+void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank)
+{
+	if (!rank->python[0])
+		return;
+	diagnose_write(writer, "; ");
+	diagnose_write_foreign(writer, rank->python);
+}
+
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank)
 {
 	const char *name = rank->signal > 0 ? text_signal(rank->signal) : NULL;

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Shows where threads are. Python frames come first, as they are read while the thread runs; for C frames it is stopped
+ * for a moment. */
+#include "cli/stacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fork.h"
+#include "stack/stack.h"
+
+enum { FRAME_MAX = 64, ROLE_BYTES = 512, PROBLEM_BYTES = 320 };
+
+/* One process, and of the thread that is looked at its frames. */
+struct look {
+	const struct cli_report *report;
+	int rank, pid;
+	struct stack_memory memory;
+	struct stack_python python;
+	enum stack_answer python_answer;
+	struct stack_thread python_threads[STACK_THREAD_MAX];
+	int python_count;
+	struct stack_native *native; /* NULL: there is no libdw, or the process cannot be looked into */
+	uint32_t tids[STACK_THREAD_MAX];
+	int count;
+	struct stack_depth depth;
+	struct stack_frame frames[FRAME_MAX];
+};
+
+/* ---- looking ---- */
+
+static bool is_told_before(const struct cli_report *report, int rank)
+{
+	for (int q = 0; q < rank; q++)
+		if (report->job->ranks[q].known &&
+		    report->job->ranks[q].pid == report->job->ranks[rank].pid)
+			return true;
+	return false;
+}
+
+/* NULL: there is nothing to look at, for the reason in *why. */
+static struct look *look_open(const struct cli_report *report, int rank, const char **why)
+{
+	const struct diagnose_rank *facts = &report->job->ranks[rank];
+	const struct trace_view *trace = report->sources[rank].trace;
+	uint64_t images[STACK_IMAGE_MAX];
+	int count;
+
+	*why = !facts->known || !trace || facts->pid <= 0 ? "cannot be read"
+	       : facts->process == DIAGNOSE_DEAD          ? "has ended"
+	       : trace->header->pid_space != 0 && trace->header->pid_space != fork_pid_space()
+		       ? "is in another process namespace: look from there"
+	       : is_told_before(report, rank) ? "is in the process of a rank above"
+					      : NULL;
+	if (*why)
+		return NULL;
+	struct look *look = calloc(1, sizeof *look);
+	if (!look) {
+		*why = "cannot be told for want of memory";
+		return NULL;
+	}
+	look->report = report;
+	look->rank = rank;
+	look->pid = facts->pid;
+	look->memory = stack_memory_of(look->pid);
+	look->python_answer = stack_find_images(look->pid, images, &count);
+	if (look->python_answer == STACK_FOUND)
+		look->python_answer = stack_find_python(&look->memory, images, count, &look->python);
+	if (look->python_answer == STACK_FOUND)
+		look->python_count =
+			stack_python_threads(&look->python, look->python_threads, STACK_THREAD_MAX);
+	look->native = stack_native_open(look->pid);
+	look->count = stack_list_threads(look->pid, look->tids, STACK_THREAD_MAX);
+	return look;
+}
+
+static void look_close(struct look *look)
+{
+	stack_native_close(look->native);
+	free(look);
+}
+
+/* STACK_NOTHING: this thread knows no Python. */
+static enum stack_answer look_at_python(struct look *look, uint32_t tid)
+{
+	look->depth = (struct stack_depth){0};
+	for (int i = 0; i < look->python_count; i++)
+		if (look->python_threads[i].tid == tid)
+			return stack_python_frames(&look->python, look->python_threads[i].state,
+						   look->frames, FRAME_MAX, &look->depth);
+	return look->python_answer == STACK_FOUND ? STACK_NOTHING : look->python_answer;
+}
+
+static enum stack_answer look_at_native(struct look *look, uint32_t tid)
+{
+	look->depth = (struct stack_depth){0};
+	if (!look->native)
+		return STACK_NOTHING;
+	return stack_native_frames(look->native, tid, look->frames, FRAME_MAX, &look->depth);
+}
+
+/* ---- words ---- */
+
+static const char *state_word(char state)
+{
+	switch (state) {
+	case 'R':
+		return "running";
+	case 'S':
+	case 'I':
+		return "asleep";
+	case 'D':
+		return "asleep, uninterruptible";
+	case 'T':
+		return "stopped";
+	case 't':
+		return "held by a debugger";
+	default:
+		return "ended";
+	}
+}
+
+static const struct diagnose_record *newest_of(const struct diagnose_rank *rank, uint32_t tid)
+{
+	for (uint32_t i = 0; i < rank->record_count; i++)
+		if (rank->records[i].record.tid == tid)
+			return &rank->records[i];
+	return NULL;
+}
+
+/* What the thread does for Lockstep, or did last; "" if it has nothing to do with it. */
+static void role_of(const struct look *look, uint32_t tid, char *out, size_t bytes)
+{
+	const struct diagnose_rank *rank = &look->report->job->ranks[look->rank];
+	const struct wait_board *board = look->report->sources[look->rank].trace->board;
+	const struct diagnose_record *record = newest_of(rank, tid);
+	char text[ROLE_BYTES / 2];
+
+	out[0] = '\0';
+	if (tid == atomic_load(&board->watch_tid)) {
+		snprintf(out, bytes, "Lockstep's watch");
+	} else if (tid == atomic_load(&board->agent_tid)) {
+		snprintf(out, bytes, "Lockstep's progress");
+	} else if (record) {
+		diagnose_operation_text(record, text, sizeof text);
+		snprintf(out, bytes, "%s %s",
+			 record->record.state == TRACE_RUNNING ? "in" : "last was", text);
+	}
+}
+
+/* What is to be said in place of frames of Python; "" if nothing. */
+static void python_problem(const struct look *look, enum stack_answer answer, char *out,
+			   size_t bytes)
+{
+	out[0] = '\0';
+	if (answer == STACK_UNKNOWN)
+		snprintf(out, bytes, "%s; `py-spy dump --pid %d` may know it",
+			 stack_answer_text(answer), look->pid);
+	else
+		snprintf(out, bytes, "%s", stack_answer_text(answer));
+}
+
+static void native_problem(const struct look *look, char state, enum stack_answer answer, char *out,
+			   size_t bytes)
+{
+	if (!look->native)
+		snprintf(out, bytes, "the files of the process cannot be read by libdw");
+	else if (answer == STACK_REFUSED && state == 't')
+		snprintf(out, bytes, "the debugger that holds it has to show them");
+	else
+		snprintf(out, bytes, "%s", stack_answer_text(answer));
+}
+
+/* ---- for a person ---- */
+
+static void print_frames(FILE *out, const struct look *look)
+{
+	if (look->depth.moving)
+		fputs("      (further in it calls and returns all the time)\n", out);
+	for (int i = 0; i < look->depth.count; i++) {
+		const struct stack_frame *frame = &look->frames[i];
+		fprintf(out, "      %s", frame->function);
+		if (frame->line > 0)
+			fprintf(out, " at %s:%d", frame->file, frame->line);
+		else if (frame->file[0])
+			fprintf(out, " in %s", frame->file);
+		fputc('\n', out);
+	}
+	if (look->depth.more)
+		fputs("      (and so on)\n", out);
+}
+
+static void print_thread(FILE *out, struct look *look, uint32_t tid)
+{
+	char name[32], role[ROLE_BYTES], problem[PROBLEM_BYTES];
+	char state = stack_thread_state(look->pid, tid);
+
+	stack_thread_name(look->pid, tid, name, sizeof name);
+	role_of(look, tid, role, sizeof role);
+	fprintf(out, "    thread %u (%s%s), %s%s", tid, tid == (uint32_t)look->pid ? "main, " : "",
+		name, state_word(state), role[0] ? ": " : "");
+	cli_print_safely(out, role, 4);
+	fputc('\n', out);
+
+	enum stack_answer answer = look_at_python(look, tid);
+	bool whole_process = look->python_answer != STACK_FOUND; /* told once, of all its threads */
+	python_problem(look, answer, problem, sizeof problem);
+	if (look->depth.count > 0) {
+		fputs("     Python:\n", out);
+		print_frames(out, look);
+	} else if (problem[0] && !whole_process) {
+		fprintf(out, "     Python: %s\n", problem);
+	}
+	answer = look_at_native(look, tid);
+	native_problem(look, state, answer, problem, sizeof problem);
+	fputs("     C:", out);
+	if (problem[0])
+		fprintf(out, " %s", problem);
+	fputc('\n', out);
+	print_frames(out, look);
+}
+
+void cli_stacks_print(FILE *out, const struct cli_report *report)
+{
+	char problem[PROBLEM_BYTES];
+	const char *why;
+
+	for (int r = 0; r < report->job->size; r++) {
+		struct look *look = look_open(report, r, &why);
+		if (!look) {
+			fprintf(out, "  stacks of rank %d: it %s\n", r, why);
+			continue;
+		}
+		fprintf(out, "  stacks of rank %d, pid %d\n", r, look->pid);
+		python_problem(look, look->python_answer, problem, sizeof problem);
+		if (problem[0])
+			fprintf(out, "    Python: %s\n", problem);
+		for (int i = 0; i < look->count; i++)
+			print_thread(out, look, look->tids[i]);
+		if (look->count == STACK_THREAD_MAX)
+			fputs("    (and so on)\n", out);
+		look_close(look);
+	}
+}
+
+/* ---- for programs ---- */
+
+static void put_frames(struct cli_json *json, const char *key, const struct look *look,
+		       const char *problem)
+{
+	cli_json_open(json, key, '{');
+	cli_json_open(json, "frames", '[');
+	for (int i = 0; i < look->depth.count; i++) {
+		const struct stack_frame *frame = &look->frames[i];
+		cli_json_open(json, NULL, '{');
+		cli_json_string(json, "function", frame->function);
+		cli_json_string(json, "file", frame->file);
+		cli_json_number(json, "line", frame->line);
+		cli_json_close(json, '}');
+	}
+	cli_json_close(json, ']');
+	cli_json_bool(json, "more", look->depth.more);
+	cli_json_bool(json, "moving", look->depth.moving);
+	cli_json_string(json, "problem", problem);
+	cli_json_close(json, '}');
+}
+
+static void put_thread(struct cli_json *json, struct look *look, uint32_t tid)
+{
+	char name[32], role[ROLE_BYTES], problem[PROBLEM_BYTES];
+	char state = stack_thread_state(look->pid, tid);
+
+	stack_thread_name(look->pid, tid, name, sizeof name);
+	role_of(look, tid, role, sizeof role);
+	cli_json_open(json, NULL, '{');
+	cli_json_unsigned(json, "tid", tid);
+	cli_json_bool(json, "main", tid == (uint32_t)look->pid);
+	cli_json_string(json, "name", name);
+	cli_json_string(json, "state", state_word(state));
+	cli_json_string(json, "role", role);
+	enum stack_answer answer = look_at_python(look, tid);
+	python_problem(look, answer, problem, sizeof problem);
+	put_frames(json, "python", look, problem);
+	answer = look_at_native(look, tid);
+	native_problem(look, state, answer, problem, sizeof problem);
+	put_frames(json, "c", look, problem);
+	cli_json_close(json, '}');
+}
+
+void cli_stacks_json(struct cli_json *json, const struct cli_report *report, int rank)
+{
+	const char *why;
+	struct look *look = look_open(report, rank, &why);
+
+	if (!look) {
+		cli_json_null(json, "threads");
+		return;
+	}
+	cli_json_open(json, "threads", '[');
+	for (int i = 0; i < look->count; i++)
+		put_thread(json, look, look->tids[i]);
+	cli_json_close(json, ']');
+	look_close(look);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * lockstep diagnose --stacks: every thread of every rank, what it does for Lockstep, and its Python and C frames. */
+#ifndef CLI_STACKS_H
+#define CLI_STACKS_H
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/view.h"
+
+/* Of all ranks of the report that live. */
+void cli_stacks_print(FILE *out, const struct cli_report *report);
+/* "threads" of one rank: a list, null if its process cannot be looked into. */
+void cli_stacks_json(struct cli_json *json, const struct cli_report *report, int rank);
+
+#endif
