@@ -2,10 +2,13 @@
 """Whom launchers name when one rank raises an exception: that one, not those that were told of it. With gloo, beside which
 this is seen, that is a race between processes, and so not asked for."""
 
+import os
 import re
 import sys
 
 import pytest
+from lockstep import errors
+from lockstep.torch import _end
 
 import processes
 
@@ -77,3 +80,14 @@ def test_lockstep_run_names_it(script):
     ended = processes.run([program, "run", "-n", "3", sys.executable, script, "plain", "lockstep"])
     assert ended.code == 1, ended.text
     assert re.search(r"rank 1 \(pid \d+\) exited with 1; ranks 0, 2 .*\[LS-RUN-FAILED\]", ended.text), ended.text
+
+
+@pytest.mark.parametrize("error, waits", [(KeyboardInterrupt(), False), (errors.Aborted("a peer gave up"), True)])
+def test_an_interrupted_rank_waits_for_nobody(monkeypatch, error, waits):
+    """Ctrl-C ends all ranks, so there is nobody to blame, and each one's time is added to the user's."""
+    outlived = []
+    monkeypatch.setattr(_end, "_outlive", lambda pids: outlived.append(set(pids)))
+    monkeypatch.setattr(_end, "culprits", {os.getpid()})
+    monkeypatch.setattr(_end, "_failed", error)
+    _end._leave()
+    assert outlived == ([{os.getpid()}] if waits else [])
