@@ -69,7 +69,8 @@ static struct look *look_open(const struct cli_report *report, int rank, const c
 	if (look->python_answer == STACK_FOUND)
 		look->python_count =
 			stack_python_threads(&look->python, look->python_threads, STACK_THREAD_MAX);
-	look->native = stack_native_open(look->pid);
+	if (look->python_answer != STACK_HANGS)
+		look->native = stack_native_open(look->pid);
 	look->count = stack_list_threads(look->pid, look->tids, STACK_THREAD_MAX);
 	return look;
 }
@@ -160,10 +161,18 @@ static void python_problem(const struct look *look, enum stack_answer answer, ch
 		snprintf(out, bytes, "%s", stack_answer_text(answer));
 }
 
+/* Nothing of the process can be read. */
+static bool is_closed(const struct look *look)
+{
+	return look->python_answer == STACK_REFUSED || look->python_answer == STACK_HANGS;
+}
+
 static void native_problem(const struct look *look, char state, enum stack_answer answer, char *out,
 			   size_t bytes)
 {
-	if (!look->native)
+	if (is_closed(look))
+		snprintf(out, bytes, "%s", stack_answer_text(look->python_answer));
+	else if (!look->native)
 		snprintf(out, bytes, "the files of the process cannot be read by libdw");
 	else if (answer == STACK_REFUSED && state == 't')
 		snprintf(out, bytes, "the debugger that holds it has to show them");
@@ -203,20 +212,19 @@ static void print_thread(FILE *out, struct look *look, uint32_t tid)
 	fputc('\n', out);
 
 	enum stack_answer answer = look_at_python(look, tid);
-	bool whole_process = look->python_answer != STACK_FOUND; /* told once, of all its threads */
 	python_problem(look, answer, problem, sizeof problem);
 	if (look->depth.count > 0) {
 		fputs("     Python:\n", out);
 		print_frames(out, look);
-	} else if (problem[0] && !whole_process) {
+	} else if (problem[0] &&
+		   look->python_answer == STACK_FOUND) { /* else it is told once, of all */
 		fprintf(out, "     Python: %s\n", problem);
 	}
 	answer = look_at_native(look, tid);
 	native_problem(look, state, answer, problem, sizeof problem);
-	fputs("     C:", out);
-	if (problem[0])
-		fprintf(out, " %s", problem);
-	fputc('\n', out);
+	if (is_closed(look))
+		return;
+	fprintf(out, "     C:%s%s\n", problem[0] ? " " : "", problem);
 	print_frames(out, look);
 }
 
@@ -234,7 +242,7 @@ void cli_stacks_print(FILE *out, const struct cli_report *report)
 		fprintf(out, "  stacks of rank %d, pid %d\n", r, look->pid);
 		python_problem(look, look->python_answer, problem, sizeof problem);
 		if (problem[0])
-			fprintf(out, "    Python: %s\n", problem);
+			fprintf(out, "    %s%s\n", is_closed(look) ? "" : "Python: ", problem);
 		for (int i = 0; i < look->count; i++)
 			print_thread(out, look, look->tids[i]);
 		if (look->count == STACK_THREAD_MAX)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -28,6 +29,9 @@ const char *stack_answer_text(enum stack_answer answer)
 		return "its Python is none of 3.9 to 3.15 with a global lock";
 	case STACK_MOVED:
 		return "could not be read, as it ran meanwhile";
+	case STACK_HANGS:
+		return "a thread of the process sleeps uninterruptibly in the kernel, and who reads its "
+		       "memory might sleep along";
 	case STACK_GONE:
 		return "has ended";
 	}
@@ -103,30 +107,51 @@ void stack_thread_name(int pid, uint32_t tid, char *out, size_t bytes)
 	text_clean(out, false);
 }
 
-/* Whoever reads the memory of a process takes a lock of it, which a thread that hangs in the kernel may hold. */
+/* Whether a thread in an uninterruptible sleep waits for a file, as those do that load data. */
+static bool waits_for_file(int pid, uint32_t tid)
+{
+	static const long calls[] = {SYS_read,   SYS_pread64,    SYS_readv,  SYS_preadv,
+				     SYS_write,  SYS_pwrite64,   SYS_writev, SYS_pwritev,
+				     SYS_openat, SYS_newfstatat, SYS_statx,  SYS_getdents64,
+				     SYS_fsync,  SYS_fdatasync,  SYS_close};
+	char line[STAT_BYTES], *end;
+	if (!read_line(pid, tid, "syscall", line, sizeof line))
+		return false;
+	long number = strtol(line, &end, 10);
+	for (size_t i = 0; end != line && i < sizeof calls / sizeof *calls; i++)
+		if (number == calls[i])
+			return true;
+	return false;
+}
+
+/* Whoever reads the memory of a process takes a lock of it, which a thread that hangs in the kernel may hold: where it
+ * maps memory, or touches some that is not there, but not where it waits for a file. */
 static bool hangs(int pid)
 {
 	uint32_t tids[STACK_THREAD_MAX];
 	int count = stack_list_threads(pid, tids, STACK_THREAD_MAX);
 	for (int i = 0; i < count; i++)
-		if (stack_thread_state(pid, tids[i]) == 'D')
+		if (stack_thread_state(pid, tids[i]) == 'D' && !waits_for_file(pid, tids[i]))
 			return true;
 	return false;
 }
 
 /* ---- files ---- */
 
-/* Where it begins, 0: it is no beginning of a file, or of one that holds no interpreter. `first`: it is of the program. */
-static uint64_t image_of(const char *line, bool first)
+/* Where it begins, 0: it is no beginning of a file, or of one that holds no interpreter. `first`: of files, and so the
+ * program's; cleared by a line that has one. */
+static uint64_t image_of(const char *line, bool *first)
 {
 	uint64_t begin, offset;
 	int path = 0;
 	if (sscanf(line, "%" SCNx64 "-%*x %*s %" SCNx64 " %*s %*s %n", &begin, &offset, &path) != 2 ||
-	    offset != 0 || line[path] != '/')
+	    line[path] != '/')
 		return 0;
+	bool of_program = *first;
+	*first = false;
 	const char *name = strrchr(line, '/');
 	bool extension = strstr(name, ".cpython-") != NULL; /* of which there are hundreds */
-	return first || (strstr(name, "python") && !extension) ? begin : 0;
+	return offset == 0 && (of_program || (strstr(name, "python") && !extension)) ? begin : 0;
 }
 
 enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], int *count)
@@ -134,14 +159,14 @@ enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], i
 	char path[64], line[LINE_BYTES];
 	*count = 0;
 	if (hangs(pid))
-		return STACK_MOVED;
+		return STACK_HANGS;
 	snprintf(path, sizeof path, "/proc/%d/maps", pid);
 	FILE *maps = fopen(path, "re");
 	if (!maps)
 		return errno == EACCES || errno == EPERM ? STACK_REFUSED : STACK_GONE;
-	for (bool first = true; *count < STACK_IMAGE_MAX && fgets(line, sizeof line, maps);
-	     first = false) {
-		uint64_t image = image_of(line, first);
+	bool first = true;
+	while (*count < STACK_IMAGE_MAX && fgets(line, sizeof line, maps)) {
+		uint64_t image = image_of(line, &first);
 		if (image)
 			images[(*count)++] = image;
 	}

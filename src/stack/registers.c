@@ -88,7 +88,7 @@ enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32
 	struct iovec into = {.iov_base = &registers, .iov_len = sizeof registers};
 	sigset_t all, old;
 	if (stack_thread_state(memory->pid, tid) == 'D')
-		return STACK_MOVED; /* it would not stop in time */
+		return STACK_HANGS; /* it would not stop in time */
 	/* Whoever stops us (but by SIGSTOP) or ends us does so when the thread has been let go. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -29,6 +29,7 @@ enum stack_answer {
 	STACK_REFUSED, /* the system does not let us look */
 	STACK_UNKNOWN, /* a Python whose structures are not known here */
 	STACK_MOVED,   /* it went on meanwhile, each time */
+	STACK_HANGS,   /* in the kernel, and who looks might hang along */
 	STACK_GONE,    /* the process or the thread has ended */
 };
 /* What to tell of it, and what to do: "…". Nothing for STACK_FOUND and STACK_NOTHING. */
@@ -45,7 +46,8 @@ struct stack_memory {
 
 struct stack_memory stack_memory_of(int pid);
 /* Where the files are mapped that may hold an interpreter: the program, and libraries with "python" in their names. The
- * memory of a process with a thread in an uninterruptible sleep is left alone, as a reader might sleep along. */
+ * memory of a process with a thread that sleeps uninterruptibly, but for a file, is left alone (STACK_HANGS), as a reader
+ * might sleep along. */
 enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], int *count);
 /* The threads of a process, at most `max`, as the kernel numbers them: the first is the main thread. */
 int stack_list_threads(int pid, uint32_t *tids, int max);

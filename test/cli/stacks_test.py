@@ -180,7 +180,8 @@ def test_who_may_not_be_looked_into():
     with python_job('hidden', before=before) as job:
         result = subprocess.run([*before, program(), 'diagnose', '--stacks', str(job.ranks()[0])], env=environment(),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        matches(r'stacks of rank 1, pid \d+\n    Python: the system does not let this user look into the process', result.stdout)
+        matches(r'stacks of rank 1, pid \d+\n    the system does not let this user look into the process.*\n    thread \d+ \(main, '
+                r'.*\n    thread', result.stdout)
         matches(r'stacks of rank 0, pid \d+\n    thread ', result.stdout)
         matches(r'(?s)rank 1 .* last was barrier #1', result.stdout)
 
