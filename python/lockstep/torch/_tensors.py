@@ -5,7 +5,7 @@ import torch
 
 from lockstep import errors
 
-_DTYPES = {
+DTYPES = {
     torch.int8: 0,
     torch.int16: 1,
     torch.int32: 2,
@@ -23,7 +23,7 @@ _DTYPES = {
     torch.complex128: 14,
 }
 _STRIDED = torch.strided
-BYTES = _DTYPES[torch.uint8]
+BYTES = DTYPES[torch.uint8]
 # Reductions by their numbers in the library → dtypes for which they mean nothing.
 _FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _COMPLEX = frozenset((torch.complex64, torch.complex128))
@@ -35,7 +35,7 @@ _UNDEFINED = {
     5: ("band", _FLOATING | _COMPLEX),
     6: ("bor", _FLOATING | _COMPLEX),
     7: ("bxor", _FLOATING | _COMPLEX),
-    8: ("premultiplied sum", frozenset(_DTYPES) - _FLOATING - _COMPLEX),
+    8: ("premultiplied sum", frozenset(DTYPES) - _FLOATING - _COMPLEX),
 }
 
 
@@ -60,7 +60,7 @@ def plain(tensor, call):
 
 def reducible(tensor, call, op):
     """The library's number of its dtype; an error for one that it cannot reduce by `op`."""
-    dtype = _DTYPES.get(tensor.dtype)
+    dtype = DTYPES.get(tensor.dtype)
     if op and op in _UNDEFINED and tensor.dtype in _UNDEFINED[op][1]:
         raise errors.Unsupported(f"{call}: {_UNDEFINED[op][0]} is not defined for elements of {tensor.dtype}")
     if dtype is None:
@@ -72,7 +72,7 @@ def reducible(tensor, call, op):
 
 def movable(tensor):
     """(dtype, elements of it in one of the tensor's) for operations that only move: what is unknown moves as bytes."""
-    dtype = _DTYPES.get(tensor.dtype)
+    dtype = DTYPES.get(tensor.dtype)
     return (BYTES, tensor.element_size()) if dtype is None else (dtype, 1)
 
 
