@@ -26,6 +26,7 @@ from lockstep import errors
 from lockstep._communicator import Communicator
 
 OWN_TAGS = 1 << 30  # tags from here on are of this package
+_FIRST_LOOK_S = 0.0002  # most come at nearly the same time
 _LOOK_S, _LOOK_OF_RANK_S = 0.003, 0.0004  # the store has to bear the looks of all ranks
 _SOON_S, _LATE_LOOK_S = 1.0, 0.02
 _LINGER_S = 2.0
@@ -109,6 +110,7 @@ class _Waiting:
 
     def until(self, keys):
         """Returns when all keys are there."""
+        pause_s = _FIRST_LOOK_S
         while not self.store.check(keys):
             if self.store.check([self.key("wrong")]):
                 self._give_up()
@@ -121,7 +123,8 @@ class _Waiting:
                 self.told = True
                 if self.rank == min(self._here()):
                     print(f"lockstep: {self._text(waited)}", file=sys.stderr, flush=True)
-            time.sleep(self.look_s)
+            time.sleep(min(pause_s, self.look_s))
+            pause_s *= 2
 
     def _here(self):
         return [rank for rank in range(self.size) if self.store.check([self.key(f"here/{rank}")])]
