@@ -15,6 +15,7 @@
 #include "cli/bench.h"
 #include "cli/bench_group.h"
 #include "cli/cli.h"
+#include "print/print.h"
 
 enum {
 	RANKS_MAX = 64,
@@ -209,7 +210,7 @@ static int become_launcher(const struct choices *choices, int argc, char **argv)
 
 struct printer {
 	const struct choices *choices;
-	struct cli_json json;
+	struct print_json json;
 	int ranks;
 	bool messages; /* some of the operations are messages */
 };
@@ -221,13 +222,13 @@ static void print_begin(struct printer *printer)
 		   *data = choices->fresh ? "fresh" : "hot";
 
 	if (choices->json) {
-		cli_json_open(&printer->json, NULL, '{');
-		cli_json_string(&printer->json, "version", LOCKSTEP_VERSION);
-		cli_json_number(&printer->json, "ranks", printer->ranks);
-		cli_json_string(&printer->json, "dtype", "float32");
-		cli_json_string(&printer->json, "memory", memory);
-		cli_json_string(&printer->json, "data", data);
-		cli_json_open(&printer->json, "results", '[');
+		print_json_open(&printer->json, NULL, '{');
+		print_json_string(&printer->json, "version", LOCKSTEP_VERSION);
+		print_json_number(&printer->json, "ranks", printer->ranks);
+		print_json_string(&printer->json, "dtype", "float32");
+		print_json_string(&printer->json, "memory", memory);
+		print_json_string(&printer->json, "data", data);
+		print_json_open(&printer->json, "results", '[');
 		return;
 	}
 	printf("%d rank%s, float32, %s memory, %s data\n", printer->ranks,
@@ -236,25 +237,25 @@ static void print_begin(struct printer *printer)
 	printf("%s\n", printer->messages ? "   Mmsg/s" : "");
 }
 
-static void print_json(struct cli_json *json, const struct bench_case *what, size_t bytes,
+static void print_json(struct print_json *json, const struct bench_case *what, size_t bytes,
 		       double seconds, double bus_factor)
 {
 	double rate = (double)bytes / seconds * 1e-9;
 
-	cli_json_open(json, NULL, '{');
-	cli_json_string(json, "operation", cli_bench_op_name(what->op));
-	cli_json_unsigned(json, "bytes", bytes);
+	print_json_open(json, NULL, '{');
+	print_json_string(json, "operation", cli_bench_op_name(what->op));
+	print_json_unsigned(json, "bytes", bytes);
 	if (what->op == BENCH_MATCH)
-		cli_json_number(json, "outstanding",
-				cli_bench_round_messages(what->op, what->bytes));
-	cli_json_real(json, "microseconds", seconds * 1e6);
+		print_json_number(json, "outstanding",
+				  cli_bench_round_messages(what->op, what->bytes));
+	print_json_real(json, "microseconds", seconds * 1e6);
 	if (bytes > 0) {
-		cli_json_real(json, "algorithm_gb_s", rate);
-		cli_json_real(json, "bus_gb_s", rate * bus_factor);
+		print_json_real(json, "algorithm_gb_s", rate);
+		print_json_real(json, "bus_gb_s", rate * bus_factor);
 	}
 	if (cli_bench_needs_two(what->op))
-		cli_json_real(json, "messages_per_s", 1 / seconds);
-	cli_json_close(json, '}');
+		print_json_real(json, "messages_per_s", 1 / seconds);
+	print_json_close(json, '}');
 }
 
 static void print_result(struct printer *printer, const struct bench_case *what,
@@ -273,8 +274,8 @@ static void print_result(struct printer *printer, const struct bench_case *what,
 	}
 	snprintf(name, sizeof name, "%s", cli_bench_op_name(what->op));
 	if (match)
-		cli_append(name, sizeof name, " %d",
-			   cli_bench_round_messages(what->op, what->bytes));
+		print_append(name, sizeof name, " %d",
+			     cli_bench_round_messages(what->op, what->bytes));
 	if (bytes > 0)
 		printf("%-14s  %12zu  %12.2f  %8.2f", name, bytes, time->seconds * 1e6,
 		       (double)bytes / time->seconds * 1e-9 * bus_factor);
@@ -291,8 +292,8 @@ static void print_end(struct printer *printer)
 {
 	if (!printer->choices->json)
 		return;
-	cli_json_close(&printer->json, ']');
-	cli_json_close(&printer->json, '}');
+	print_json_close(&printer->json, ']');
+	print_json_close(&printer->json, '}');
 	putchar('\n');
 }
 

@@ -57,62 +57,9 @@ bool cli_bytes(const char *text, uint64_t *out);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
 
-/* ---- text.c ---- */
+/* ---- nearest.c ---- */
 
 /* The entry of `words` (ended by NULL) that `word` was probably meant to be, NULL if none is near. */
 const char *cli_nearest(const char *word, const char *const *words);
-
-/* "rank 2", "ranks 0, 1, 3", "ranks 0-15, 18". */
-void cli_ranks(uint64_t mask, char *out, size_t bytes);
-/* The same without the word. */
-void cli_rank_list(uint64_t mask, char *out, size_t bytes);
-
-/* "4032 B", "64 KiB", "1.5 MiB". */
-void cli_bytes_text(uint64_t value, char *out, size_t bytes);
-
-/* "SIGKILL"; "signal 99" for a number that has no name. */
-void cli_signal(int number, char *out, size_t bytes);
-
-/* Appends to the NUL-terminated text in `out`, cut at the end. */
-void cli_append(char *out, size_t bytes, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* The last part of a path, which is never empty unless the path is. */
-const char *cli_base_name(const char *path);
-
-/* Prints `text` with everything that may not be shown (base/text.h) replaced by '?', and each line after the
- * first indented by `indent`. For text that came out of another process' memory or a file. */
-void cli_print_safely(FILE *out, const char *text, int indent);
-
-/* Value of `name` in an environment, NULL if it is not there. */
-const char *cli_variable(char *const *environment, const char *name);
-
-/* ---- output.c ---- */
-
-/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was reached by no
- * link that another user has made. exact: nor by any, symbolic or hard, and it is this user's; for names that
- * others can guess. */
-int cli_create(int place, const char *name, bool exact, unsigned mode, const char **why);
-
-/* ---- json.c: just enough to write one object ---- */
-
-struct cli_json {
-	FILE *out;
-	bool comma; /* the next value needs a comma before it */
-};
-
-/* `key` is NULL inside an array. Strings may hold any bytes; what is no UTF-8 becomes U+FFFD, and what may not
- * be shown is escaped. */
-void cli_json_open(struct cli_json *json, const char *key, char bracket);
-void cli_json_close(struct cli_json *json, char bracket);
-void cli_json_string(struct cli_json *json, const char *key, const char *value);
-void cli_json_number(struct cli_json *json, const char *key, int64_t value);
-void cli_json_unsigned(struct cli_json *json, const char *key, uint64_t value);
-/* Six significant digits. */
-void cli_json_real(struct cli_json *json, const char *key, double value);
-void cli_json_bool(struct cli_json *json, const char *key, bool value);
-void cli_json_null(struct cli_json *json, const char *key);
-/* The numbers of the bits that are set, as an array. */
-void cli_json_mask(struct cli_json *json, const char *key, uint64_t mask);
 
 #endif

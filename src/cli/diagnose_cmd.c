@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "cli/diagnose_print.h"
+#include "print/print.h"
 
 static const struct option options[] = {
 	{"json", no_argument, NULL, 'j'},
@@ -18,7 +19,7 @@ static const struct option options[] = {
 
 struct output {
 	bool as_json, stacks;
-	struct cli_json json;
+	struct print_json json;
 	uint64_t patience_ms;
 	int shown;
 	bool verdict;
@@ -122,13 +123,13 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 	output.patience_ms = settings.patience_ms;
 
 	if (output.as_json) {
-		cli_json_open(&output.json, NULL, '{');
-		cli_json_open(&output.json, "jobs", '[');
+		print_json_open(&output.json, NULL, '{');
+		print_json_open(&output.json, "jobs", '[');
 	}
 	int status = show_named(&output, name);
 	if (output.as_json) {
-		cli_json_close(&output.json, ']');
-		cli_json_close(&output.json, '}');
+		print_json_close(&output.json, ']');
+		print_json_close(&output.json, '}');
 		putchar('\n');
 	}
 	if (status != CLI_OK)

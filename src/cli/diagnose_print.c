@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reports as a person reads them. Names and texts come from other processes, so they are printed
- * through cli_print_safely. */
+ * through print_safely. */
 #include "cli/diagnose_print.h"
+#include "print/print.h"
 
 #include <string.h>
 #include <time.h>
@@ -78,12 +79,12 @@ static void print_operation(FILE *out, const struct diagnose_record *record)
 	fputs(name, out);
 	if (record->members) {
 		char who[256];
-		cli_ranks(record->members, who, sizeof who);
+		print_ranks(record->members, who, sizeof who);
 		fprintf(out, " of group %u, %s", record->record.group, who);
 	}
 	if (record->site[0]) {
 		fputs(" (", out);
-		cli_print_safely(out, record->site, 0);
+		print_safely(out, record->site, 0);
 		fputc(')', out);
 	}
 }
@@ -100,7 +101,7 @@ static void process_text(const struct diagnose_rank *rank, char *out, size_t byt
 	if (rank->process != DIAGNOSE_DEAD) {
 		snprintf(out, bytes, "%s", names[rank->process]);
 	} else if (rank->signal > 0) {
-		cli_signal(rank->signal, name, sizeof name);
+		print_signal(rank->signal, name, sizeof name);
 		snprintf(out, bytes, "killed by %s", name);
 	} else if (rank->signal == 0 && rank->exit_code >= 0) {
 		snprintf(out, bytes, "exited with %d", rank->exit_code);
@@ -129,7 +130,7 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 		if (record && is_from_any(&record->record)) {
 			fputs(" for any rank", out);
 		} else if (peers) {
-			cli_ranks(peers, who, sizeof who);
+			print_ranks(peers, who, sizeof who);
 			fprintf(out, " for %s", who);
 		}
 		if (record) {
@@ -161,7 +162,7 @@ static const char *program_of(const struct diagnose_job *job)
 {
 	for (int i = 0; i < job->size; i++)
 		if (job->ranks[i].known && job->ranks[i].program[0])
-			return cli_base_name(job->ranks[i].program);
+			return print_base_name(job->ranks[i].program);
 	return "unknown program";
 }
 
@@ -181,16 +182,16 @@ static void print_head(FILE *out, const struct cli_shown *shown)
 		fputs(cli_is_running(job) ? "running" : "ended", out);
 	}
 	fputs(", ", out);
-	cli_print_safely(out, program_of(job), 0);
+	print_safely(out, program_of(job), 0);
 	fprintf(out, ", %d rank%s\n", job->size, job->size == 1 ? "" : "s");
 	if (shown->snapshot && shown->snapshot->ended[0]) {
 		fputs("  ", out);
-		cli_print_safely(out, shown->snapshot->ended, 2);
+		print_safely(out, shown->snapshot->ended, 2);
 		fputc('\n', out);
 	}
 }
 
-static void print_ranks(FILE *out, const struct diagnose_job *job)
+static void print_each(FILE *out, const struct diagnose_job *job)
 {
 	for (int i = 0; i < job->size; i++) {
 		const struct diagnose_rank *rank = &job->ranks[i];
@@ -211,7 +212,7 @@ void cli_print_report(FILE *out, const struct cli_shown *shown)
 	const struct cli_report *report = shown->report;
 
 	print_head(out, shown);
-	print_ranks(out, report->job);
+	print_each(out, report->job);
 	if (report->failure != LS_OK)
 		fprintf(out, "  the group has failed with %s:\n    ",
 			ls_status_name(report->failure));
@@ -223,7 +224,7 @@ void cli_print_report(FILE *out, const struct cli_shown *shown)
 		fprintf(out, "  nothing is wrong%s\n",
 			shown->snapshot ? " with the communication" : "");
 	if (report->text[0]) {
-		cli_print_safely(out, report->text, 4);
+		print_safely(out, report->text, 4);
 		if (report->text[strlen(report->text) - 1] != '\n')
 			fputc('\n', out);
 	}

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 #include "cli/view.h"
 
 /* A report and where it comes from. */
@@ -17,10 +17,10 @@ struct cli_shown {
 };
 
 void cli_print_report(FILE *out, const struct cli_shown *shown);
-void cli_print_json(struct cli_json *json, const struct cli_shown *shown);
+void cli_print_json(struct print_json *json, const struct cli_shown *shown);
 /* What was asked for: "number", "count", "dtype", "reduce_op", "peer" and "tag"; null for what its kind does not
  * have, and "any" for any source and any tag. */
-void cli_json_call(struct cli_json *json, const struct trace_record *record);
+void cli_json_call(struct print_json *json, const struct trace_record *record);
 
 /* True if a rank's process still exists. */
 bool cli_is_running(const struct diagnose_job *job);

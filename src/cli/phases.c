@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 
 void cli_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
 		    const struct trace_view *trace)
@@ -35,7 +35,7 @@ static void print_text(FILE *out, const struct ddp_phases *phases, int indent)
 	size_t length = strlen(text);
 	if (length > 0)
 		text[length - 1] = '\0'; /* the last line's end */
-	cli_print_safely(out, text, indent);
+	print_safely(out, text, indent);
 	fputc('\n', out);
 	free(text);
 }
@@ -55,52 +55,52 @@ void cli_phases_report(FILE *out, const struct ddp_phases *phases)
 }
 
 /* Whole microseconds, as milliseconds of other keys would be too coarse for a phase. */
-static void put_us(struct cli_json *json, const char *key, double ns)
+static void put_us(struct print_json *json, const char *key, double ns)
 {
-	cli_json_unsigned(json, key, (uint64_t)(ns / 1000));
+	print_json_unsigned(json, key, (uint64_t)(ns / 1000));
 }
 
-void cli_phases_json(struct cli_json *json, const struct ddp_phases *phases, int rank)
+void cli_phases_json(struct print_json *json, const struct ddp_phases *phases, int rank)
 {
 	int columns[DDP_COLUMN_MAX];
 
 	if (!phases || !(phases->entered >> rank & 1)) {
-		cli_json_null(json, "phases");
+		print_json_null(json, "phases");
 		return;
 	}
 	int count = ddp_phases_order(phases, columns);
-	cli_json_open(json, "phases", '[');
+	print_json_open(json, "phases", '[');
 	for (int i = 0; i < count; i++) {
 		int column = columns[i];
-		cli_json_open(json, NULL, '{');
-		cli_json_string(json, "name", phases->names[column]);
-		cli_json_unsigned(json, "count", phases->counts[rank][column]);
+		print_json_open(json, NULL, '{');
+		print_json_string(json, "name", phases->names[column]);
+		print_json_unsigned(json, "count", phases->counts[rank][column]);
 		put_us(json, "own_us", phases->own[rank][column]);
 		put_us(json, "waited_us", phases->waited_in[rank][column]);
-		cli_json_bool(json, "running",
-			      column != DDP_OUTSIDE && phases->running[rank] == column);
-		cli_json_close(json, '}');
+		print_json_bool(json, "running",
+				column != DDP_OUTSIDE && phases->running[rank] == column);
+		print_json_close(json, '}');
 	}
-	cli_json_close(json, ']');
+	print_json_close(json, ']');
 }
 
-void cli_stragglers_json(struct cli_json *json, const struct ddp_phases *phases)
+void cli_stragglers_json(struct print_json *json, const struct ddp_phases *phases)
 {
 	struct ddp_verdict verdict = {0};
 	char text[256];
 
 	if (phases)
 		ddp_phases_judge(phases, &verdict);
-	cli_json_open(json, "stragglers", '[');
+	print_json_open(json, "stragglers", '[');
 	for (int i = 0; i < verdict.count; i++) {
 		const struct ddp_straggler *straggler = &verdict.stragglers[i];
 		ddp_phases_sentence(phases, straggler, text, sizeof text);
-		cli_json_open(json, NULL, '{');
-		cli_json_mask(json, "ranks", straggler->ranks);
-		cli_json_string(json, "phase", phases->names[straggler->column]);
-		cli_json_unsigned(json, "cost_percent", (uint64_t)(straggler->share * 100 + 0.5));
-		cli_json_string(json, "text", text);
-		cli_json_close(json, '}');
+		print_json_open(json, NULL, '{');
+		print_json_mask(json, "ranks", straggler->ranks);
+		print_json_string(json, "phase", phases->names[straggler->column]);
+		print_json_unsigned(json, "cost_percent", (uint64_t)(straggler->share * 100 + 0.5));
+		print_json_string(json, "text", text);
+		print_json_close(json, '}');
 	}
-	cli_json_close(json, ']');
+	print_json_close(json, ']');
 }

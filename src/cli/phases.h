@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 #include "ddp/phases.h"
 #include "diagnose/diagnose.h"
 
@@ -17,7 +17,7 @@ void cli_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, i
 void cli_phases_print(FILE *out, const struct ddp_phases *phases);
 void cli_phases_report(FILE *out, const struct ddp_phases *phases);
 /* The keys "phases" of a rank and "stragglers" of a job. */
-void cli_phases_json(struct cli_json *json, const struct ddp_phases *phases, int rank);
-void cli_stragglers_json(struct cli_json *json, const struct ddp_phases *phases);
+void cli_phases_json(struct print_json *json, const struct ddp_phases *phases, int rank);
+void cli_stragglers_json(struct print_json *json, const struct ddp_phases *phases);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "print/print.h"
 #include "engine/table.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
@@ -70,7 +71,7 @@ static int refuse_name(const struct cli_command *self, const char *what, const c
 		return cli_usage(self, "there is no %s '%s' (did you mean '%s'?)", what, given,
 				 nearest);
 	for (int i = 0; i < names->count; i++)
-		cli_append(list, sizeof list, "%s%s", i ? ", " : "", names->words[i]);
+		print_append(list, sizeof list, "%s%s", i ? ", " : "", names->words[i]);
 	return cli_usage(self, "there is no %s '%s', only %s", what, given, list);
 }
 
@@ -281,7 +282,7 @@ static void print_ranges(const struct choices *choices)
 			       from ? "" : " for every size");
 			return;
 		}
-		cli_bytes_text(next - 1, bytes, sizeof bytes);
+		print_bytes(next - 1, bytes, sizeof bytes);
 		printf("%s%s up to %s, ", from ? "then " : "", plan_algorithm_name(now), bytes);
 		from = next;
 	}
@@ -311,7 +312,7 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 
 	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
 	if (plan->blocks > 1) {
-		cli_bytes_text((choices->bytes + share - 1) / share, bytes, sizeof bytes);
+		print_bytes((choices->bytes + share - 1) / share, bytes, sizeof bytes);
 		printf(" of %s%s each", gathers ? "" : "about ", bytes);
 	}
 	printf("; %s\n", way_text(choices->request.algorithm));
@@ -324,7 +325,7 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 	bool gives = request->collective == PLAN_BROADCAST || request->collective == PLAN_SCATTER;
 	char bytes[32];
 
-	cli_bytes_text(choices->bytes, bytes, sizeof bytes);
+	print_bytes(choices->bytes, bytes, sizeof bytes);
 	printf("%s", plan_collective_name(request->collective));
 	if (request->collective != PLAN_BARRIER)
 		printf(" of %s", bytes);
@@ -412,7 +413,7 @@ static void print_table(const struct plan_table *table, const struct settings *s
 
 	if (settings->table) {
 		printf("# LOCKSTEP_TABLE is ");
-		cli_print_safely(stdout, settings->table, 0);
+		print_safely(stdout, settings->table, 0);
 		printf("; what no line of it fits, the last lines do\n");
 	} else {
 		printf("# LOCKSTEP_TABLE is not set: these are the defaults\n");

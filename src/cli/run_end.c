@@ -11,6 +11,7 @@
 
 #include "base/messages.h"
 #include "cli/cli.h"
+#include "print/print.h"
 #include "cli/phases.h"
 
 enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
@@ -24,7 +25,7 @@ static void how_ended(const struct run_rank *rank, bool several, bool then, char
 		snprintf(out, bytes, "%sexited with %d", then ? "then " : "", rank->exit_code);
 		return;
 	}
-	cli_signal(rank->signal, name, sizeof name);
+	print_signal(rank->signal, name, sizeof name);
 	snprintf(out, bytes, "%s %skilled by %s (%d)%s", several ? "were" : "was",
 		 then ? "then " : "", name, rank->signal, rank->dumped ? ", core dumped" : "");
 }
@@ -75,21 +76,21 @@ static void add_group(const struct run_job *job, uint64_t group, int example, ch
 	const struct run_rank *rank = &job->ranks[example];
 	bool several = (group & (group - 1)) != 0;
 
-	cli_ranks(group, who, sizeof who);
+	print_ranks(group, who, sizeof who);
 	how_ended(rank, several, true, how, sizeof how);
 	switch (kind(job, rank)) {
 	case KIND_BEFORE:
-		cli_append(out, bytes, "; %s had exited with 0", who);
+		print_append(out, bytes, "; %s had exited with 0", who);
 		break;
 	case KIND_AFTER:
-		cli_append(out, bytes, "; %s %s", who, how);
+		print_append(out, bytes, "; %s %s", who, how);
 		break;
 	case KIND_TOLD:
 		if (chief(job) < 0)
-			cli_append(out, bytes, "; %s %s", who, how);
+			print_append(out, bytes, "; %s %s", who, how);
 		else
-			cli_append(out, bytes, "; %s did not end by %s within %d s, and %s", who,
-				   several ? "themselves" : "itself", RUN_GRACE_MS / 1000, how);
+			print_append(out, bytes, "; %s did not end by %s within %d s, and %s", who,
+				     several ? "themselves" : "itself", RUN_GRACE_MS / 1000, how);
 		break;
 	}
 }
@@ -133,7 +134,7 @@ static void end_text(const struct run_job *job, char *out, size_t bytes)
 	else
 		cli_end_text(job, job->first, out, bytes);
 	if (chief(job) >= 0 && job->forwarded != 0 && job->forwarded == job->ranks[job->first].signal)
-		cli_append(out, bytes, ", which lockstep run was sent and passed on");
+		print_append(out, bytes, ", which lockstep run was sent and passed on");
 	others_text(job, out, bytes);
 }
 
@@ -170,6 +171,16 @@ static int find_unreturned(const struct run_job *job)
 	return -1;
 }
 
+static const char *find_variable(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *at = environ; *at; at++)
+		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+			return *at + length + 1;
+	return NULL;
+}
+
 static void write_snapshot(struct run_job *job, const char *ended)
 {
 	char path[PATH_BYTES];
@@ -178,7 +189,7 @@ static void write_snapshot(struct run_job *job, const char *ended)
 	if (!job->report)
 		return;
 	if (!directory)
-		directory = cli_variable(environ, "TMPDIR");
+		directory = find_variable("TMPDIR");
 	if (!directory || !directory[0])
 		directory = "/tmp";
 	int length = snprintf(path, sizeof path, "%s/lockstep-%016llx.snapshot", directory,
@@ -239,7 +250,7 @@ ls_status cli_end_prepare(struct run_job *job)
 
 	if (!job->trace_path)
 		return LS_OK;
-	job->trace_fd = cli_create(AT_FDCWD, job->trace_path, false, 0600, &why);
+	job->trace_fd = print_create(AT_FDCWD, job->trace_path, false, 0600, &why);
 	if (job->trace_fd >= 0)
 		return LS_OK;
 	MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, why);

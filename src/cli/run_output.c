@@ -15,7 +15,7 @@
 
 #include "base/messages.h"
 #include "base/wait.h"
-#include "cli/cli.h"
+#include "print/print.h"
 
 enum {
 	LINE_FIRST_BYTES = 4096,
@@ -64,7 +64,7 @@ static ls_status open_logs(struct run_output *output, const char *directory)
 			char name[32];
 			snprintf(name, sizeof name, "rank-%d.%s", rank, i == 0 ? "out" : "err");
 			const char *why;
-			int fd = cli_create(place, name, true, 0666, &why);
+			int fd = print_create(place, name, true, 0666, &why);
 			if (fd < 0) {
 				char path[PATH_MAX];
 				snprintf(path, sizeof path, "%s/%s", directory, name);

@@ -5,6 +5,7 @@
 
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "print/print.h"
 
 enum { SETTING_MAX = 64 };
 
@@ -18,7 +19,7 @@ static void print_line(const struct settings_line *line)
 	bool set = line->source == SETTINGS_ENVIRONMENT;
 
 	printf("  %-24s ", line->name);
-	cli_print_safely(stdout, line->value, 0);
+	print_safely(stdout, line->value, 0);
 	printf("%*s", line->value[0] ? (int)(14 - strnlen(line->value, 13)) : 14, "");
 	printf("%-14s %-12s %s\n", line->value_default, set ? "environment" : "default", line->help);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cli/phases.h"
+#include "print/print.h"
 #include "cli/view.h"
 
 enum { SIZE = 3, JOB = 0x1234 };
@@ -356,15 +357,15 @@ static void a_snapshot_replaces_nothing(void **state)
 static void print(char *out, size_t bytes, const struct cli_report *report)
 {
 	FILE *file = fmemopen(out, bytes, "w");
-	struct cli_json json = {.out = file};
+	struct print_json json = {.out = file};
 
 	assert_non_null(file);
 	cli_phases_print(file, report->phases);
-	cli_json_open(&json, NULL, '{');
+	print_json_open(&json, NULL, '{');
 	for (int rank = 0; rank < SIZE; rank++)
 		cli_phases_json(&json, report->phases, rank);
 	cli_stragglers_json(&json, report->phases);
-	cli_json_close(&json, '}');
+	print_json_close(&json, '}');
 	assert_int_equal(fclose(file), 0);
 }
 

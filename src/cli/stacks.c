@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fork.h"
+#include "print/print.h"
 #include "stack/stack.h"
 
 enum { FRAME_MAX = 64, ROLE_BYTES = 512, PROBLEM_BYTES = 320 };
@@ -208,7 +209,7 @@ static void print_thread(FILE *out, struct look *look, uint32_t tid)
 	role_of(look, tid, role, sizeof role);
 	fprintf(out, "    thread %u (%s%s), %s%s", tid, tid == (uint32_t)look->pid ? "main, " : "",
 		name, state_word(state), role[0] ? ": " : "");
-	cli_print_safely(out, role, 4);
+	print_safely(out, role, 4);
 	fputc('\n', out);
 
 	enum stack_answer answer = look_at_python(look, tid);
@@ -253,60 +254,60 @@ void cli_stacks_print(FILE *out, const struct cli_report *report)
 
 /* ---- for programs ---- */
 
-static void put_frames(struct cli_json *json, const char *key, const struct look *look,
+static void put_frames(struct print_json *json, const char *key, const struct look *look,
 		       const char *problem)
 {
-	cli_json_open(json, key, '{');
-	cli_json_open(json, "frames", '[');
+	print_json_open(json, key, '{');
+	print_json_open(json, "frames", '[');
 	for (int i = 0; i < look->depth.count; i++) {
 		const struct stack_frame *frame = &look->frames[i];
-		cli_json_open(json, NULL, '{');
-		cli_json_string(json, "function", frame->function);
-		cli_json_string(json, "file", frame->file);
-		cli_json_number(json, "line", frame->line);
-		cli_json_close(json, '}');
+		print_json_open(json, NULL, '{');
+		print_json_string(json, "function", frame->function);
+		print_json_string(json, "file", frame->file);
+		print_json_number(json, "line", frame->line);
+		print_json_close(json, '}');
 	}
-	cli_json_close(json, ']');
-	cli_json_bool(json, "more", look->depth.more);
-	cli_json_bool(json, "moving", look->depth.moving);
-	cli_json_string(json, "problem", problem);
-	cli_json_close(json, '}');
+	print_json_close(json, ']');
+	print_json_bool(json, "more", look->depth.more);
+	print_json_bool(json, "moving", look->depth.moving);
+	print_json_string(json, "problem", problem);
+	print_json_close(json, '}');
 }
 
-static void put_thread(struct cli_json *json, struct look *look, uint32_t tid)
+static void put_thread(struct print_json *json, struct look *look, uint32_t tid)
 {
 	char name[32], role[ROLE_BYTES], problem[PROBLEM_BYTES];
 	char state = stack_thread_state(look->pid, tid);
 
 	stack_thread_name(look->pid, tid, name, sizeof name);
 	role_of(look, tid, role, sizeof role);
-	cli_json_open(json, NULL, '{');
-	cli_json_unsigned(json, "tid", tid);
-	cli_json_bool(json, "main", tid == (uint32_t)look->pid);
-	cli_json_string(json, "name", name);
-	cli_json_string(json, "state", state_word(state));
-	cli_json_string(json, "role", role);
+	print_json_open(json, NULL, '{');
+	print_json_unsigned(json, "tid", tid);
+	print_json_bool(json, "main", tid == (uint32_t)look->pid);
+	print_json_string(json, "name", name);
+	print_json_string(json, "state", state_word(state));
+	print_json_string(json, "role", role);
 	enum stack_answer answer = look_at_python(look, tid);
 	python_problem(look, answer, problem, sizeof problem);
 	put_frames(json, "python", look, problem);
 	answer = look_at_native(look, tid);
 	native_problem(look, state, answer, problem, sizeof problem);
 	put_frames(json, "c", look, problem);
-	cli_json_close(json, '}');
+	print_json_close(json, '}');
 }
 
-void cli_stacks_json(struct cli_json *json, const struct cli_report *report, int rank)
+void cli_stacks_json(struct print_json *json, const struct cli_report *report, int rank)
 {
 	const char *why;
 	struct look *look = look_open(report, rank, &why);
 
 	if (!look) {
-		cli_json_null(json, "threads");
+		print_json_null(json, "threads");
 		return;
 	}
-	cli_json_open(json, "threads", '[');
+	print_json_open(json, "threads", '[');
 	for (int i = 0; i < look->count; i++)
 		put_thread(json, look, look->tids[i]);
-	cli_json_close(json, ']');
+	print_json_close(json, ']');
 	look_close(look);
 }

@@ -5,12 +5,12 @@
 
 #include <stdio.h>
 
-#include "cli/cli.h"
 #include "cli/view.h"
+#include "print/print.h"
 
 /* Of all ranks of the report that live. */
 void cli_stacks_print(FILE *out, const struct cli_report *report);
 /* "threads" of one rank: a list, null if its process cannot be looked into. */
-void cli_stacks_json(struct cli_json *json, const struct cli_report *report, int rank);
+void cli_stacks_json(struct print_json *json, const struct cli_report *report, int rank);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
+#include "print/print.h"
 
 enum {
 	WIDTH = 1200,
@@ -136,7 +136,7 @@ static int put_legend(const struct page *page, bool put)
 			if (!page->used[other] || strcmp(cli_timeline_look(other).colour,
 							 cli_timeline_look(kind).colour) != 0)
 				continue;
-			cli_append(word, sizeof word, ", %s", trace_kind_name(other));
+			print_append(word, sizeof word, ", %s", trace_kind_name(other));
 			said[other] = true;
 		}
 		at = put_entry(page, at, class, word, put);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 
 enum { COLUMNS_MIN = 60, COLUMNS_MAX = 200, RANK_COLUMNS = 8, LABEL_MAX = 28, LISTED_MAX = 16 };
 enum { MARK_COLUMNS = 12 }; /* a mark and its time, such as "|250.5 ms" */
@@ -116,7 +116,7 @@ static void print_row(const struct frame *frame, uint32_t number, size_t first)
 		row->first ? row->label : "", line);
 }
 
-static void print_ranks(const struct frame *frame)
+static void print_each_rank(const struct frame *frame)
 {
 	const struct cli_timeline *timeline = frame->timeline;
 	size_t next = 0;
@@ -168,7 +168,7 @@ static void print_legend(const struct frame *frame)
 		for (uint32_t other = kind + 1; other < TRACE_KIND_COUNT; other++) {
 			if (!used[other] || cli_timeline_look(other).letter != letter)
 				continue;
-			cli_append(word, sizeof word, ", %s", trace_kind_name(other));
+			print_append(word, sizeof word, ", %s", trace_kind_name(other));
 			used[other] = false;
 		}
 		add_word(frame->out, &column, columns, word);
@@ -198,7 +198,7 @@ static void print_one(const struct frame *frame, const struct cli_timeline_op *o
 	fprintf(frame->out, "rank %d: %s", op->rank, name);
 	if (site[0]) {
 		fputs(" (", frame->out);
-		cli_print_safely(frame->out, site, 0);
+		print_safely(frame->out, site, 0);
 		fputc(')', frame->out);
 	}
 	if (runs)
@@ -242,7 +242,7 @@ void cli_timeline_text(const struct cli_timeline *timeline, int columns, FILE *o
 	fprintf(out, "%s\n", title);
 	if (timeline->row_count > 0)
 		print_axis(&frame);
-	print_ranks(&frame);
+	print_each_rank(&frame);
 	print_legend(&frame);
 	print_unfinished(&frame);
 }

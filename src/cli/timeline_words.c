@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 #include "plan/plan.h"
 
 /* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more. What must
@@ -28,8 +28,8 @@ static const struct cli_timeline_look looks[] = {
 	[TRACE_REDUCE_SCATTER] = {'S', SKY}, [TRACE_REDUCE_SCATTERV] = {'S', SKY},
 	[TRACE_ALLTOALL] = {'T', ORANGE},    [TRACE_ALLTOALLV] = {'T', ORANGE},
 	[TRACE_BARRIER] = {'b', GREY},       [TRACE_SEND] = {'s', RED},
-	[TRACE_RECV] = {'r', WINE},           [TRACE_PROBE] = {'p', WINE},
-	[TRACE_GROUP_SPLIT] = {'n', GREY},    [TRACE_GROUP_FROM_RANKS] = {'n', GREY},
+	[TRACE_RECV] = {'r', WINE},          [TRACE_PROBE] = {'p', WINE},
+	[TRACE_GROUP_SPLIT] = {'n', GREY},   [TRACE_GROUP_FROM_RANKS] = {'n', GREY},
 };
 _Static_assert(sizeof looks / sizeof looks[0] == TRACE_KIND_COUNT, "a look for each kind");
 
@@ -110,20 +110,20 @@ void cli_timeline_name(const struct cli_timeline *timeline, const struct cli_tim
 
 	trace_name(record, out, bytes);
 	if (trace_kind_facts(record->kind).collective) {
-		cli_append(out, bytes, " of %s", cli_timeline_group(timeline, record->group));
+		print_append(out, bytes, " of %s", cli_timeline_group(timeline, record->group));
 		return;
 	}
-	cli_append(out, bytes, record->kind == TRACE_SEND ? " to " : " from ");
+	print_append(out, bytes, record->kind == TRACE_SEND ? " to " : " from ");
 	if (record->peer >= 0)
-		cli_append(out, bytes, "%d", record->peer);
+		print_append(out, bytes, "%d", record->peer);
 	else
-		cli_append(out, bytes, "any");
+		print_append(out, bytes, "any");
 	if (record->tag >= 0)
-		cli_append(out, bytes, ", tag %d", record->tag);
+		print_append(out, bytes, ", tag %d", record->tag);
 	else
-		cli_append(out, bytes, ", any tag");
+		print_append(out, bytes, ", any tag");
 	if (timeline->group_count > 1)
-		cli_append(out, bytes, ", in %s", cli_timeline_group(timeline, record->group));
+		print_append(out, bytes, ", in %s", cli_timeline_group(timeline, record->group));
 }
 
 static void add_data(const struct trace_record *record, char *out, size_t bytes)
@@ -131,14 +131,15 @@ static void add_data(const struct trace_record *record, char *out, size_t bytes)
 	struct trace_kind_facts facts = trace_kind_facts(record->kind);
 
 	if (record->algorithm != PLAN_NONE)
-		cli_append(out, bytes, "\nby %s", plan_algorithm_name(record->algorithm));
+		print_append(out, bytes, "\nby %s", plan_algorithm_name(record->algorithm));
 	if (!facts.typed)
 		return;
-	cli_append(out, bytes, "\n%" PRIu64 " x %s", record->count, trace_dtype_name(record->dtype));
+	print_append(out, bytes, "\n%" PRIu64 " x %s", record->count,
+		     trace_dtype_name(record->dtype));
 	if (facts.reduces)
-		cli_append(out, bytes, ", %s", trace_reduce_name(record->reduce_op));
+		print_append(out, bytes, ", %s", trace_reduce_name(record->reduce_op));
 	if (facts.rooted)
-		cli_append(out, bytes, ", root %d", record->peer);
+		print_append(out, bytes, ", root %d", record->peer);
 }
 
 static void add_times(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
@@ -154,8 +155,8 @@ static void add_times(const struct cli_timeline *timeline, const struct cli_time
 	cli_timeline_duration(before ? timeline->begin_ns - op->begin_ns
 				     : op->begin_ns - timeline->begin_ns,
 			      begin, sizeof begin);
-	cli_append(out, bytes, runs ? "\nstill running after %s" : "\ntook %s", took);
-	cli_append(out, bytes, before ? ", begun %s before" : ", begun at %s", begin);
+	print_append(out, bytes, runs ? "\nstill running after %s" : "\ntook %s", took);
+	print_append(out, bytes, before ? ", begun %s before" : ", begun at %s", begin);
 }
 
 void cli_timeline_describe(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
@@ -166,11 +167,12 @@ void cli_timeline_describe(const struct cli_timeline *timeline, const struct cli
 	cli_timeline_name(timeline, op, out, bytes);
 	add_data(&op->record, out, bytes);
 	if (site[0])
-		cli_append(out, bytes, "\n%s", site);
+		print_append(out, bytes, "\n%s", site);
 	add_times(timeline, op, out, bytes);
 	if (op->record.state == TRACE_FAILED)
-		cli_append(out, bytes, "\nfailed: %s", ls_status_name((ls_status)op->record.status));
-	cli_append(out, bytes, "\nrank %d, thread %u", op->rank, op->record.tid);
+		print_append(out, bytes, "\nfailed: %s",
+			     ls_status_name((ls_status)op->record.status));
+	print_append(out, bytes, "\nrank %d, thread %u", op->rank, op->record.tid);
 }
 
 void cli_timeline_title(const struct cli_timeline *timeline, char *out, size_t bytes)
@@ -179,10 +181,10 @@ void cli_timeline_title(const struct cli_timeline *timeline, char *out, size_t b
 
 	cli_timeline_duration(timeline->end_ns - timeline->begin_ns, span, sizeof span);
 	snprintf(out, bytes, "job %016" PRIx64 ": %.64s, %d rank%s", timeline->job,
-		 timeline->program[0] ? cli_base_name(timeline->program) : "unknown program",
+		 timeline->program[0] ? print_base_name(timeline->program) : "unknown program",
 		 timeline->size, timeline->size == 1 ? "" : "s");
 	if (timeline->host[0])
-		cli_append(out, bytes, " on %s", timeline->host);
-	cli_append(out, bytes, ", %zu operation%s in %s", timeline->op_count,
-		   timeline->op_count == 1 ? "" : "s", span);
+		print_append(out, bytes, " on %s", timeline->host);
+	print_append(out, bytes, ", %zu operation%s in %s", timeline->op_count,
+		     timeline->op_count == 1 ? "" : "s", span);
 }

@@ -8,6 +8,7 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "print/print.h"
 #include "cli/timeline.h"
 #include "cli/view.h"
 
@@ -139,7 +140,7 @@ static int refuse_several(const struct cli_command *self, const struct cli_jobs 
 	char list[256] = "";
 
 	for (size_t i = 0; i < jobs->count; i++)
-		cli_append(list, sizeof list, " %016llx", (unsigned long long)jobs->views[i]->job);
+		print_append(list, sizeof list, " %016llx", (unsigned long long)jobs->views[i]->job);
 	return cli_usage(self, "there are %zu jobs, which one?%s", jobs->count, list);
 }
 

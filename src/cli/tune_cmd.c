@@ -17,6 +17,7 @@
 #include "cli/bench.h"
 #include "cli/bench_group.h"
 #include "cli/cli.h"
+#include "print/print.h"
 #include "cli/tune.h"
 #include "transport/transport.h"
 
@@ -184,7 +185,7 @@ static void print_head(void)
 	if (gethostname(host, sizeof host - 1) != 0)
 		host[0] = '\0';
 	printf("# lockstep %s tune, on ", LOCKSTEP_VERSION);
-	cli_print_safely(stdout, host, 0);
+	print_safely(stdout, host, 0);
 	printf(" with %ld processors\n", sysconf(_SC_NPROCESSORS_ONLN));
 	plan_table_text(&none, -1, line);
 	puts(line);
@@ -238,7 +239,7 @@ static bool set_table(const struct tune_candidate *candidate, int *fd)
 	*fd = memfd_create("lockstep-tune", MFD_CLOEXEC);
 	for (int i = 0; *fd >= 0 && i < table.count; i++) {
 		plan_table_text(&table, i, text);
-		cli_append(text, sizeof text, "\n");
+		print_append(text, sizeof text, "\n");
 		size_t bytes = strlen(text);
 		if (write(*fd, text, bytes) != (ssize_t)bytes)
 			return false;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "print/print.h"
 #include "cli/phases.h"
 #include "group/group.h"
 
@@ -205,7 +205,7 @@ static void judge_unneeded(struct cli_report *report)
 	verdict->status = LS_PEER_DIED;
 	verdict->culprits = died;
 	report->blamed = several ? -1 : __builtin_ctzll(died);
-	cli_ranks(died, who, sizeof who);
+	print_ranks(died, who, sizeof who);
 	snprintf(report->text, sizeof report->text,
 		 "%s ended without closing %s group; no other rank waits for %s", who,
 		 several ? "their" : "its", several ? "them" : "it");

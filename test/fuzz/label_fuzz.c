@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/diagnose_print.h"
+#include "print/print.h"
 #include "diagnose/diagnose.h"
 
 /* A decoder of its own: the next code point of well-formed UTF-8, or -1. */
@@ -115,19 +116,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FILE *out = open_memstream(&text, &bytes);
 	MUST(out);
 	cli_print_report(out, &shown);
-	cli_print_safely(out, name, 2);
+	print_safely(out, name, 2);
 	MUST(fclose(out) == 0);
 	check_shown(text, bytes);
 	free(text);
 	out = open_memstream(&text, &bytes);
 	MUST(out);
-	struct cli_json json = {.out = out};
-	cli_json_open(&json, NULL, '{');
-	cli_json_string(&json, "name", name);
-	cli_json_open(&json, "jobs", '[');
+	struct print_json json = {.out = out};
+	print_json_open(&json, NULL, '{');
+	print_json_string(&json, "name", name);
+	print_json_open(&json, "jobs", '[');
 	cli_print_json(&json, &shown);
-	cli_json_close(&json, ']');
-	cli_json_close(&json, '}');
+	print_json_close(&json, ']');
+	print_json_close(&json, '}');
 	MUST(fclose(out) == 0);
 	check_json(text);
 	check_shown(text, bytes);

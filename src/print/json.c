@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
+#include "print/print.h"
 
 /* As UTF-16, as JSON wants it. */
 static void put_escaped(FILE *out, const char *character, int bytes)
@@ -37,7 +37,7 @@ static void put_string(FILE *out, const char *value)
 	fputc('"', out);
 }
 
-static void put_key(struct cli_json *json, const char *key)
+static void put_key(struct print_json *json, const char *key)
 {
 	if (json->comma)
 		fputc(',', json->out);
@@ -48,60 +48,60 @@ static void put_key(struct cli_json *json, const char *key)
 	}
 }
 
-void cli_json_open(struct cli_json *json, const char *key, char bracket)
+void print_json_open(struct print_json *json, const char *key, char bracket)
 {
 	put_key(json, key);
 	fputc(bracket, json->out);
 	json->comma = false;
 }
 
-void cli_json_close(struct cli_json *json, char bracket)
+void print_json_close(struct print_json *json, char bracket)
 {
 	fputc(bracket, json->out);
 	json->comma = true;
 }
 
-void cli_json_string(struct cli_json *json, const char *key, const char *value)
+void print_json_string(struct print_json *json, const char *key, const char *value)
 {
 	put_key(json, key);
 	put_string(json->out, value);
 }
 
-void cli_json_number(struct cli_json *json, const char *key, int64_t value)
+void print_json_number(struct print_json *json, const char *key, int64_t value)
 {
 	put_key(json, key);
 	fprintf(json->out, "%" PRId64, value);
 }
 
-void cli_json_unsigned(struct cli_json *json, const char *key, uint64_t value)
+void print_json_unsigned(struct print_json *json, const char *key, uint64_t value)
 {
 	put_key(json, key);
 	fprintf(json->out, "%" PRIu64, value);
 }
 
-void cli_json_real(struct cli_json *json, const char *key, double value)
+void print_json_real(struct print_json *json, const char *key, double value)
 {
 	put_key(json, key);
 	fprintf(json->out, "%.6g", value);
 }
 
-void cli_json_bool(struct cli_json *json, const char *key, bool value)
+void print_json_bool(struct print_json *json, const char *key, bool value)
 {
 	put_key(json, key);
 	fputs(value ? "true" : "false", json->out);
 }
 
-void cli_json_null(struct cli_json *json, const char *key)
+void print_json_null(struct print_json *json, const char *key)
 {
 	put_key(json, key);
 	fputs("null", json->out);
 }
 
-void cli_json_mask(struct cli_json *json, const char *key, uint64_t mask)
+void print_json_mask(struct print_json *json, const char *key, uint64_t mask)
 {
-	cli_json_open(json, key, '[');
+	print_json_open(json, key, '[');
 	for (int i = 0; i < 64; i++)
 		if (mask >> i & 1)
-			cli_json_number(json, NULL, i);
-	cli_json_close(json, ']');
+			print_json_number(json, NULL, i);
+	print_json_close(json, ']');
 }

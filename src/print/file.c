@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Opens the files that the launcher writes. In a folder that others may write to, a name may be somebody's trap:
  * a link to a file that must not be lost, or a file that somebody else reads. */
-#include "cli/cli.h"
+#include "print/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static bool is_own_link(int place, const char *name)
 	       (status.st_uid == geteuid() || status.st_uid == 0);
 }
 
-int cli_create(int place, const char *name, bool exact, unsigned mode, const char **why)
+int print_create(int place, const char *name, bool exact, unsigned mode, const char **why)
 {
 	/* Not blocking, as it may be a pipe; nor emptied before it is known to be a file. */
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;

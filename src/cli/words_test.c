@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is said of operations that leave something open. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "cli/diagnose_print.h"
+#include "cli/timeline.h"
+#include "print/print.h"
+
+/* A probe has no number, and what is left open is said in words. */
+static const struct trace_record probe = {.kind = TRACE_PROBE, .peer = -1, .tag = -1};
+
+static void in_json(void **state)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *out = open_memstream(&text, &bytes);
+	struct print_json json = {.out = out};
+
+	(void)state;
+	assert_non_null(out);
+	print_json_open(&json, NULL, '{');
+	cli_json_call(&json, &probe);
+	print_json_close(&json, '}');
+	assert_int_equal(fclose(out), 0);
+	assert_string_equal(text, "{\"number\":null,\"count\":null,\"dtype\":null,\"reduce_op\":null,"
+				  "\"peer\":\"any\",\"tag\":\"any\"}");
+	free(text);
+}
+
+static void in_a_timeline(void **state)
+{
+	const struct cli_timeline_op op = {.record = probe};
+	const struct cli_timeline timeline = {0};
+	char name[64] = "";
+
+	(void)state;
+	cli_timeline_name(&timeline, &op, name, sizeof name);
+	assert_string_equal(name, "probe from any, any tag");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(in_json),
+		cmocka_unit_test(in_a_timeline),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
