@@ -12,8 +12,8 @@
 
 #include "base/messages.h"
 #include "base/settings.h"
-#include "cli/bench.h"
-#include "cli/bench_group.h"
+#include "bench/bench.h"
+#include "bench/lockstep.h"
 #include "cli/cli.h"
 #include "print/print.h"
 
@@ -72,14 +72,14 @@ static int read_sizes(const struct cli_command *self, const char *list, struct c
 static int read_op(const struct cli_command *self, const char *word, struct choices *out)
 {
 	const char *known[BENCH_OP_COUNT + 2] = {"all"};
-	int op = cli_bench_op_from(word);
+	int op = bench_op_from(word);
 
 	if (op >= 0) {
 		out->ops[op] = true;
 		return -1;
 	}
 	for (int i = 0; i < BENCH_OP_COUNT; i++) {
-		known[i + 1] = cli_bench_op_name((enum bench_op)i);
+		known[i + 1] = bench_op_name((enum bench_op)i);
 	}
 	out->all |= strcmp(word, "all") == 0;
 	if (out->all)
@@ -139,10 +139,10 @@ static uint64_t default_ranks(void)
 static int choose_ops(const struct cli_command *self, struct choices *out)
 {
 	for (int i = 0; i < BENCH_OP_COUNT; i++) {
-		bool possible = out->ranks > 1 || !cli_bench_needs_two((enum bench_op)i);
+		bool possible = out->ranks > 1 || !bench_needs_two((enum bench_op)i);
 		if (out->ops[i] && !possible)
 			return cli_usage(self, "%s needs two ranks",
-					 cli_bench_op_name((enum bench_op)i));
+					 bench_op_name((enum bench_op)i));
 		out->ops[i] |= out->all && possible;
 	}
 	return -1;
@@ -243,17 +243,16 @@ static void print_json(struct print_json *json, const struct bench_case *what, s
 	double rate = (double)bytes / seconds * 1e-9;
 
 	print_json_open(json, NULL, '{');
-	print_json_string(json, "operation", cli_bench_op_name(what->op));
+	print_json_string(json, "operation", bench_op_name(what->op));
 	print_json_unsigned(json, "bytes", bytes);
 	if (what->op == BENCH_MATCH)
-		print_json_number(json, "outstanding",
-				  cli_bench_round_messages(what->op, what->bytes));
+		print_json_number(json, "outstanding", bench_round_messages(what->op, what->bytes));
 	print_json_real(json, "microseconds", seconds * 1e6);
 	if (bytes > 0) {
 		print_json_real(json, "algorithm_gb_s", rate);
 		print_json_real(json, "bus_gb_s", rate * bus_factor);
 	}
-	if (cli_bench_needs_two(what->op))
+	if (bench_needs_two(what->op))
 		print_json_real(json, "messages_per_s", 1 / seconds);
 	print_json_close(json, '}');
 }
@@ -261,21 +260,19 @@ static void print_json(struct print_json *json, const struct bench_case *what, s
 static void print_result(struct printer *printer, const struct bench_case *what,
 			 const struct bench_time *time)
 {
-	bool message = cli_bench_needs_two(what->op), match = what->op == BENCH_MATCH;
-	size_t bytes =
-		match ? BENCH_SMALL_BYTES
-		      : cli_bench_elements(what->op, what->bytes, printer->ranks) * sizeof(float);
-	double bus_factor = cli_bench_bus_factor(what->op, printer->ranks);
+	bool message = bench_needs_two(what->op), match = what->op == BENCH_MATCH;
+	size_t bytes = match ? BENCH_SMALL_BYTES
+			     : bench_elements(what->op, what->bytes, printer->ranks) * sizeof(float);
+	double bus_factor = bench_bus_factor(what->op, printer->ranks);
 	char name[32];
 
 	if (printer->choices->json) {
 		print_json(&printer->json, what, bytes, time->seconds, bus_factor);
 		return;
 	}
-	snprintf(name, sizeof name, "%s", cli_bench_op_name(what->op));
+	snprintf(name, sizeof name, "%s", bench_op_name(what->op));
 	if (match)
-		print_append(name, sizeof name, " %d",
-			     cli_bench_round_messages(what->op, what->bytes));
+		print_append(name, sizeof name, " %d", bench_round_messages(what->op, what->bytes));
 	if (bytes > 0)
 		printf("%-14s  %12zu  %12.2f  %8.2f", name, bytes, time->seconds * 1e6,
 		       (double)bytes / time->seconds * 1e-9 * bus_factor);
@@ -301,7 +298,7 @@ static void print_end(struct printer *printer)
 static int size_count(const struct choices *choices, enum bench_op op)
 {
 	int count;
-	bool own = cli_bench_sizes(op, &count);
+	bool own = bench_sizes(op, &count);
 
 	return !choices->ops[op] ? 0 : own ? count : choices->size_count;
 }
@@ -309,7 +306,7 @@ static int size_count(const struct choices *choices, enum bench_op op)
 static size_t size_at(const struct choices *choices, enum bench_op op, int i)
 {
 	int count;
-	const size_t *own = cli_bench_sizes(op, &count);
+	const size_t *own = bench_sizes(op, &count);
 
 	return own ? own[i] : choices->sizes[i];
 }
@@ -319,22 +316,22 @@ static bool time_one(const struct bench_runtime *runtime, const struct bench_cas
 {
 	char wrong[256];
 
-	if (!cli_bench_check(runtime, what, wrong, sizeof wrong)) {
+	if (!bench_check(runtime, what, wrong, sizeof wrong)) {
 		if (wrong[0])
 			MESSAGE_SAY(MESSAGE_BENCH_WRONG, wrong);
 		return false;
 	}
-	return cli_bench_time(runtime, what, &effort, out);
+	return bench_time(runtime, what, &effort, out);
 }
 
 static bool time_all(ls_group *group, const struct choices *choices, float *send, float *recv)
 {
-	struct bench_group state;
-	struct bench_runtime runtime = cli_bench_group(group, &state);
+	struct bench_lockstep state;
+	struct bench_runtime runtime = bench_lockstep(group, &state);
 	struct printer printer = {.choices = choices, .json = {.out = stdout}, .ranks = runtime.size};
 
 	for (int op = BENCH_COLLECTIVE_COUNT; op < BENCH_OP_COUNT; op++)
-		printer.messages |= choices->ops[op] && cli_bench_needs_two((enum bench_op)op);
+		printer.messages |= choices->ops[op] && bench_needs_two((enum bench_op)op);
 	if (runtime.rank == 0)
 		print_begin(&printer);
 	for (int op = 0; op < BENCH_OP_COUNT; op++) {
@@ -364,8 +361,8 @@ static size_t largest(const struct choices *choices, int ranks)
 
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
 		for (int i = size_count(choices, (enum bench_op)op) - 1; i >= 0; i--) {
-			size_t here = cli_bench_elements(
-				(enum bench_op)op, size_at(choices, (enum bench_op)op, i), ranks);
+			size_t here = bench_elements((enum bench_op)op,
+						     size_at(choices, (enum bench_op)op, i), ranks);
 			elements = here > elements ? here : elements;
 		}
 	return (elements * sizeof(float) + 63) / 64 * 64;
@@ -390,7 +387,7 @@ static int be_rank(const struct choices *choices)
 	if (settings_read_launch(NULL, &launch) != LS_OK)
 		return CLI_FAILED;
 	if (!choices->unbound)
-		cli_bench_bind((int)launch.rank);
+		bench_bind((int)launch.rank);
 	if (ls_group_open(NULL, &group) != LS_OK)
 		return CLI_FAILED;
 	size_t bytes = largest(choices, ls_group_size(group));

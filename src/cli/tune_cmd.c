@@ -14,8 +14,8 @@
 
 #include "base/messages.h"
 #include "base/settings.h"
-#include "cli/bench.h"
-#include "cli/bench_group.h"
+#include "bench/bench.h"
+#include "bench/lockstep.h"
 #include "cli/cli.h"
 #include "print/print.h"
 #include "cli/tune.h"
@@ -278,8 +278,8 @@ static size_t largest(const struct tuner *tuner, int ranks)
 		for (int i = 0; i < tuner->choices->size_count; i++) {
 			size_t wanted =
 				buffer_bytes((enum bench_op)op, tuner->choices->sizes[i], ranks);
-			size_t here = cli_bench_elements((enum bench_op)op, wanted, ranks) *
-				      sizeof(float);
+			size_t here =
+				bench_elements((enum bench_op)op, wanted, ranks) * sizeof(float);
 			bytes = here > bytes ? here : bytes;
 		}
 	return (bytes + 63) / 64 * 64;
@@ -287,8 +287,8 @@ static size_t largest(const struct tuner *tuner, int ranks)
 
 static bool time_points(struct tuner *tuner, ls_group *group, int candidate, float *buffers[2])
 {
-	struct bench_group state;
-	struct bench_runtime runtime = cli_bench_group(group, &state);
+	struct bench_lockstep state;
+	struct bench_runtime runtime = bench_lockstep(group, &state);
 	const struct choices *choices = tuner->choices;
 
 	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++) {
@@ -305,7 +305,7 @@ static bool time_points(struct tuner *tuner, ls_group *group, int candidate, flo
 			if (!cli_tune_fits(candidate, collective, payload, TRANSPORT_INLINE_BYTES) ||
 			    (payload > 0 && what.bytes == 0))
 				continue;
-			if (!cli_bench_time(&runtime, &what, &effort, &time))
+			if (!bench_time(&runtime, &what, &effort, &time))
 				return false;
 			*cli_tune_at(&tuner->times, candidate, collective, i) = time.seconds;
 		}
@@ -414,7 +414,7 @@ static int be_rank(const struct choices *choices)
 	if (settings_read_launch(NULL, &tuner.launch) != LS_OK || !tuner.launch.rendezvous)
 		return CLI_FAILED;
 	unsetenv("LOCKSTEP_ALGORITHM"); /* it would win over every table */
-	cli_bench_bind((int)tuner.launch.rank);
+	bench_bind((int)tuner.launch.rank);
 	tuner.each = (size_t)cli_tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX;
 	tuner.times.size_count = choices->size_count;
 	memcpy(tuner.times.sizes, choices->sizes, sizeof tuner.times.sizes);

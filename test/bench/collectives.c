@@ -41,7 +41,7 @@ static bool read_point(const char *text, struct bench_case *out)
 	char name[32], *end = NULL;
 	size_t length = strcspn(text, ":");
 	snprintf(name, sizeof name, "%.*s", (int)(length < 31 ? length : 31), text);
-	int op = cli_bench_op_from(name);
+	int op = bench_op_from(name);
 	unsigned long long bytes = text[length] ? strtoull(text + length + 1, &end, 10) : 0;
 	if (op < 0 || (end && *end)) {
 		fprintf(stderr, "collectives: '%s' is no OP:BYTES\n", text);
@@ -120,10 +120,10 @@ static bool time_beside(struct bench_runtime *runtime, const struct choices *cho
 static bool time_point(struct bench_runtime *runtime, const struct choices *choices,
 		       const struct bench_case *what)
 {
-	const char *name = cli_bench_op_name(what->op);
+	const char *name = bench_op_name(what->op);
 	struct bench_time taken;
 	char wrong[256];
-	if (!cli_bench_check(runtime, what, wrong, sizeof wrong)) {
+	if (!bench_check(runtime, what, wrong, sizeof wrong)) {
 		fprintf(stderr, "collectives: %s of %zu bytes failed: %s\n", name, what->bytes,
 			wrong);
 		return false;
@@ -133,7 +133,7 @@ static bool time_point(struct bench_runtime *runtime, const struct choices *choi
 			printf("%s %zu good\n", name, what->bytes);
 		return true;
 	}
-	if (!cli_bench_time(runtime, what, &choices->effort, &taken))
+	if (!bench_time(runtime, what, &choices->effort, &taken))
 		return false;
 	if (runtime->rank == 0 && taken.cpu_seconds >= 0)
 		printf("%s %zu %.4f %.4f\n", name, what->bytes, taken.seconds * 1e6,
@@ -149,8 +149,7 @@ static bool time_points(struct bench_runtime *runtime, const struct choices *cho
 	size_t bytes = 64;
 	for (int i = 0; i < choices->count; i++) {
 		const struct bench_case *what = &choices->points[i];
-		size_t here =
-			cli_bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
+		size_t here = bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
 		bytes = here > bytes ? here : bytes;
 	}
 	float *send = bench_allocate(runtime, bytes, choices->plain);
@@ -185,7 +184,7 @@ int main(int argc, char **argv)
 	if (!parse(argc, argv, &choices))
 		return 2;
 	if (!choices.unbound)
-		cli_bench_bind(bench_rank());
+		bench_bind(bench_rank());
 	double entered = now();
 	if (!bench_open(&runtime, choices.thread))
 		return 1;

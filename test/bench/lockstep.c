@@ -9,11 +9,11 @@
 
 #include <lockstep/lockstep.h>
 
-#include "cli/bench_group.h"
+#include "bench/lockstep.h"
 #include "runtime.h"
 
 struct state {
-	struct bench_group group; /* first: what the runtime calls its state */
+	struct bench_lockstep group; /* first: what the runtime calls its state */
 	ls_op *op;
 	void *plain[2]; /* what bench_allocate gave, to be freed */
 };
@@ -31,7 +31,7 @@ bool bench_open(struct bench_runtime *out, bool threads)
 	(void)threads; /* any thread may call */
 	if (!state || ls_group_open(NULL, &group) != LS_OK)
 		return false;
-	*out = cli_bench_group(group, &state->group);
+	*out = bench_lockstep(group, &state->group);
 	return true;
 }
 

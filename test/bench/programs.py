@@ -78,7 +78,7 @@ def lockstep_programs(build):
 
 def mpi_programs(out):
     """[] and a word on standard error where an MPI is not installed."""
-    common = [HERE / "collectives.c", HERE / "beside.c", ROOT / "src/cli/bench_measure.c", ROOT / "src/cli/bench_point.c"]
+    common = [HERE / "collectives.c", HERE / "beside.c", ROOT / "src/bench/measure.c", ROOT / "src/bench/point.c"]
     for name in ("openmpi", "mpich"):
         # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array.
         compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *common], ["-Wno-stringop-overflow"])
@@ -131,7 +131,7 @@ def mpi_programs(out):
 
 def gloo_programs(build, out):
     objects = []
-    for source in ("collectives.c", "beside.c", "../../src/cli/bench_measure.c", "../../src/cli/bench_point.c"):
+    for source in ("collectives.c", "beside.c", "../../src/bench/measure.c", "../../src/bench/point.c"):
         objects.append(out / (Path(source).stem + ".o"))
         compile_c("gcc", objects[-1], [HERE / source], ["-c"])
     subprocess.run(

@@ -4,7 +4,7 @@
 #ifndef BENCH_RUNTIME_H
 #define BENCH_RUNTIME_H
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { SIZE = 3, FLOATS = 2 * BENCH_OUTSTANDING_MAX, STEP = 3 /* between the data of two ranks */ };
 static const double round_s = 1e-3;
@@ -126,7 +126,7 @@ static void assert_calls(enum bench_op op, int rank, size_t bytes, const char *w
 	struct setup *s = new_setup(op, rank, bytes);
 	char text[64] = "";
 	int length = 0;
-	assert_true(cli_bench_round(&s->runtime, &s->what));
+	assert_true(bench_round(&s->runtime, &s->what));
 	for (int i = 0; i < s->fake.logged && length < 63; i++)
 		if (i == 0 || s->fake.log[i].kind != s->fake.log[i - 1].kind)
 			text[length++] = s->fake.log[i].kind;
@@ -154,12 +154,12 @@ static void test_sides_fit_together(void **state)
 static void test_windows(void **state)
 {
 	(void)state;
-	assert_int_equal(cli_bench_round_messages(BENCH_BANDWIDTH, 8), BENCH_WINDOW);
-	assert_int_equal(cli_bench_round_messages(BENCH_BANDWIDTH, 1 << 20), BENCH_WINDOW);
-	assert_int_equal(cli_bench_round_messages(BENCH_BANDWIDTH, 8 << 20), 32);
-	assert_int_equal(cli_bench_round_messages(BENCH_BANDWIDTH, (size_t)1 << 36), 4);
+	assert_int_equal(bench_round_messages(BENCH_BANDWIDTH, 8), BENCH_WINDOW);
+	assert_int_equal(bench_round_messages(BENCH_BANDWIDTH, 1 << 20), BENCH_WINDOW);
+	assert_int_equal(bench_round_messages(BENCH_BANDWIDTH, 8 << 20), 32);
+	assert_int_equal(bench_round_messages(BENCH_BANDWIDTH, (size_t)1 << 36), 4);
 	struct setup *s = new_setup(BENCH_MESSAGE_RATE, 0, BENCH_SMALL_BYTES);
-	assert_true(cli_bench_round(&s->runtime, &s->what));
+	assert_true(bench_round(&s->runtime, &s->what));
 	assert_int_equal(s->fake.logged, BENCH_WINDOW + 2);
 	assert_int_equal(s->fake.log[BENCH_WINDOW].number, BENCH_WINDOW);
 	for (int i = 0; i < BENCH_WINDOW; i++) {
@@ -177,9 +177,9 @@ static void assert_match(int count)
 	struct setup *receiver = new_setup(BENCH_MATCH, 1, (size_t)count * BENCH_SMALL_BYTES);
 	int *place_of = calloc(1 << 15, sizeof *place_of), in_turn = 0;
 	assert_non_null(place_of);
-	assert_int_equal(cli_bench_round_messages(BENCH_MATCH, sender->what.bytes), count);
-	assert_true(cli_bench_round(&sender->runtime, &sender->what));
-	assert_true(cli_bench_round(&receiver->runtime, &receiver->what));
+	assert_int_equal(bench_round_messages(BENCH_MATCH, sender->what.bytes), count);
+	assert_true(bench_round(&sender->runtime, &sender->what));
+	assert_true(bench_round(&receiver->runtime, &receiver->what));
 	for (int i = 0; i < count; i++) {
 		const struct call *one = &receiver->fake.log[i];
 		assert_in_range(one->tag, 0, (1 << 15) - 1);
@@ -210,8 +210,8 @@ static void test_match(void **state)
 		assert_match(count);
 	assert_match(1000);
 	assert_match(BENCH_OUTSTANDING_MAX);
-	assert_int_equal(cli_bench_count(BENCH_MATCH, 0, SIZE), 2);
-	assert_int_equal(cli_bench_count(BENCH_MATCH, 1 << 20, SIZE), 2 * BENCH_OUTSTANDING_MAX);
+	assert_int_equal(bench_count(BENCH_MATCH, 0, SIZE), 2);
+	assert_int_equal(bench_count(BENCH_MATCH, 1 << 20, SIZE), 2 * BENCH_OUTSTANDING_MAX);
 }
 
 static void test_check(void **state)
@@ -221,19 +221,19 @@ static void test_check(void **state)
 	for (int op = BENCH_PING_PONG; op < BENCH_OP_COUNT; op++)
 		for (int rank = 0; rank < SIZE; rank++) {
 			struct setup *s = new_setup((enum bench_op)op, rank, 256);
-			size_t elements = cli_bench_elements((enum bench_op)op, 256, SIZE);
+			size_t elements = bench_elements((enum bench_op)op, 256, SIZE);
 			bool gets = op != BENCH_GROUP &&
 				    (rank == 1 || (rank == 0 && op == BENCH_PING_PONG));
 			assert_int_equal(elements, op == BENCH_GROUP ? 0 : 64);
-			assert_true(cli_bench_check(&s->runtime, &s->what, text, sizeof text));
+			assert_true(bench_check(&s->runtime, &s->what, text, sizeof text));
 			for (size_t i = 1; i <= elements; i++) {
 				s->fake.spoiled = i;
 				assert_int_equal(
-					cli_bench_check(&s->runtime, &s->what, text, sizeof text),
+					bench_check(&s->runtime, &s->what, text, sizeof text),
 					!gets);
-				assert_int_equal(
-					strstr(text, cli_bench_op_name((enum bench_op)op)) != NULL,
-					gets);
+				assert_int_equal(strstr(text, bench_op_name((enum bench_op)op)) !=
+							 NULL,
+						 gets);
 			}
 			free(s);
 		}
@@ -246,8 +246,8 @@ static void test_runtimes_without_messages(void **state)
 	for (int op = BENCH_PING_PONG; op < BENCH_OP_COUNT; op++) {
 		struct setup *s = new_setup((enum bench_op)op, 0, 8);
 		s->runtime.messages = NULL;
-		assert_false(cli_bench_check(&s->runtime, &s->what, text, sizeof text));
-		assert_non_null(strstr(text, cli_bench_op_name((enum bench_op)op)));
+		assert_false(bench_check(&s->runtime, &s->what, text, sizeof text));
+		assert_non_null(strstr(text, bench_op_name((enum bench_op)op)));
 		free(s);
 	}
 }
@@ -261,7 +261,7 @@ static void test_time_is_that_of_one_message(void **state)
 		struct setup *s = new_setup((enum bench_op)op, 0, 100 * BENCH_SMALL_BYTES);
 		double one = round_s / messages_of[op - BENCH_PING_PONG];
 		struct bench_time taken;
-		assert_true(cli_bench_time(&s->runtime, &s->what, &effort, &taken));
+		assert_true(bench_time(&s->runtime, &s->what, &effort, &taken));
 		assert_true(taken.seconds > 0.999 * one && taken.seconds < 1.001 * one);
 		assert_true(taken.cpu_seconds > 0.999 * one && taken.cpu_seconds < 1.001 * one);
 		free(s);
@@ -279,7 +279,7 @@ static void test_time_ends_with_a_failure(void **state)
 			for (long at = 1; at < 40; at++) {
 				struct setup *s = new_setup((enum bench_op)op, rank, 24);
 				s->fake.fail_at = at;
-				bool good = cli_bench_time(&s->runtime, &s->what, &effort, &taken);
+				bool good = bench_time(&s->runtime, &s->what, &effort, &taken);
 				assert_int_equal(good, s->fake.calls < at);
 				if (!good)
 					assert_int_equal(s->fake.calls, at);
@@ -291,16 +291,16 @@ static void test_sizes(void **state)
 {
 	int count;
 	(void)state;
-	assert_null(cli_bench_sizes(BENCH_PING_PONG, &count));
-	assert_null(cli_bench_sizes(BENCH_ALLREDUCE, &count));
-	const size_t *sizes = cli_bench_sizes(BENCH_MATCH, &count);
+	assert_null(bench_sizes(BENCH_PING_PONG, &count));
+	assert_null(bench_sizes(BENCH_ALLREDUCE, &count));
+	const size_t *sizes = bench_sizes(BENCH_MATCH, &count);
 	for (int i = 0, outstanding = 1; i < count; i++, outstanding *= 10)
-		assert_int_equal(cli_bench_round_messages(BENCH_MATCH, sizes[i]), outstanding);
+		assert_int_equal(bench_round_messages(BENCH_MATCH, sizes[i]), outstanding);
 	assert_int_equal(count, 4);
-	assert_int_equal(cli_bench_sizes(BENCH_MESSAGE_RATE, &count)[0], BENCH_SMALL_BYTES);
+	assert_int_equal(bench_sizes(BENCH_MESSAGE_RATE, &count)[0], BENCH_SMALL_BYTES);
 	assert_int_equal(count, 1);
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
-		assert_int_equal(cli_bench_needs_two((enum bench_op)op),
+		assert_int_equal(bench_needs_two((enum bench_op)op),
 				 op >= BENCH_PING_PONG && op < BENCH_GROUP);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench` times
- * Lockstep, and the programs of test/bench time it and its peers. bench_measure.c and bench_point.c need
+ * Lockstep, and the programs of test/bench time it and its peers. measure.c and point.c need
  * nothing but this header, so that they can be built into programs that know no Lockstep. */
-#ifndef CLI_BENCH_H
-#define CLI_BENCH_H
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ struct bench_runtime {
 	const struct bench_messages *messages; /* NULL: it has none */
 };
 
-/* Two buffers of cli_bench_elements() each; recv is not used by operations in place. */
+/* Two buffers of bench_elements() each; recv is not used by operations in place. */
 struct bench_case {
 	enum bench_op op;
 	size_t bytes; /* of the larger buffer of a rank; of BENCH_MATCH: of all messages together */
@@ -87,45 +87,45 @@ struct bench_time {
 };
 
 /* "all-reduce"; and the operation of that name, with or without dashes, -1 if there is none. */
-const char *cli_bench_op_name(enum bench_op op);
-int cli_bench_op_from(const char *name);
+const char *bench_op_name(enum bench_op op);
+int bench_op_from(const char *name);
 
 /* The sizes in bytes that an operation is timed at, when they are not for the caller to choose; else NULL. */
-const size_t *cli_bench_sizes(enum bench_op op, int *count);
+const size_t *bench_sizes(enum bench_op op, int *count);
 
 /* Whether it takes two ranks. */
-bool cli_bench_needs_two(enum bench_op op);
+bool bench_needs_two(enum bench_op op);
 
 /* Elements of one part, at least one, and of a whole buffer. 0 for a barrier. */
-size_t cli_bench_count(enum bench_op op, size_t bytes, int size);
-size_t cli_bench_elements(enum bench_op op, size_t bytes, int size);
+size_t bench_count(enum bench_op op, size_t bytes, int size);
+size_t bench_elements(enum bench_op op, size_t bytes, int size);
 
 /* Binds the caller, and threads that it will start, to one of the processors that it may use: each rank to
  * its own while there are enough. For `rank` before the runtime is open. */
-void cli_bench_bind(int rank);
+void bench_bind(int rank);
 
 /* What the bandwidth of an operation is multiplied with to be that of the memory or wire under it, so that
  * operations and numbers of ranks can be compared: the convention of nccl-tests. */
-double cli_bench_bus_factor(enum bench_op op, int size);
+double bench_bus_factor(enum bench_op op, int size);
 
 /* Runs the operation once on known data and compares every element of the result. Collective. False: the
  * result is wrong and `text` says where; or the runtime has failed, and `text` is empty. */
-bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
-		     size_t text_bytes);
+bool bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
+		 size_t text_bytes);
 
 /* Collective; overwrites the buffers. False: the runtime has failed. */
-bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
-		    const struct bench_effort *effort, struct bench_time *out);
+bool bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
+		const struct bench_effort *effort, struct bench_time *out);
 
-/* ---- bench_point.c: what of the above is about messages and groups ---- */
+/* ---- point.c: what of the above is about messages and groups ---- */
 
-/* One round of an operation from BENCH_PING_PONG on, in which cli_bench_round_messages() messages go one way
+/* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go one way
  * (of BENCH_GROUP: 1). False: the runtime has failed. */
-bool cli_bench_round(const struct bench_runtime *runtime, const struct bench_case *what);
-int cli_bench_round_messages(enum bench_op op, size_t bytes);
+bool bench_round(const struct bench_runtime *runtime, const struct bench_case *what);
+int bench_round_messages(enum bench_op op, size_t bytes);
 
 /* The rank whose send buffer the caller's recv buffer holds after a round, -1 if none. */
-int cli_bench_round_source(const struct bench_runtime *runtime, enum bench_op op);
+int bench_round_source(const struct bench_runtime *runtime, enum bench_op op);
 
 #ifdef __cplusplus
 }

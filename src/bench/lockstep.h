@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Lockstep itself as a runtime to be timed. */
-#ifndef CLI_BENCH_GROUP_H
-#define CLI_BENCH_GROUP_H
+#ifndef BENCH_LOCKSTEP_H
+#define BENCH_LOCKSTEP_H
 
 #include <lockstep/group.h>
 #include <lockstep/op.h>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
-struct bench_group {
+struct bench_lockstep {
 	ls_group *group;
 	ls_op *ops[BENCH_OUTSTANDING_MAX]; /* those that are not finished yet */
 };
 
 /* `out` must stay as long as the runtime is used. */
-struct bench_runtime cli_bench_group(ls_group *group, struct bench_group *out);
+struct bench_runtime bench_lockstep(ls_group *group, struct bench_lockstep *out);
 
 #endif

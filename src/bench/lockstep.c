@@ -2,11 +2,11 @@
  * Lockstep itself as a runtime to be timed. Public calls only, as a user's program makes them. */
 #include <lockstep/lockstep.h>
 
-#include "cli/bench_group.h"
+#include "bench/lockstep.h"
 
 static ls_group *group_of(void *state)
 {
-	return ((const struct bench_group *)state)->group;
+	return ((const struct bench_lockstep *)state)->group;
 }
 
 static bool run(void *state, enum bench_op op, float *send, float *recv, size_t count)
@@ -60,7 +60,7 @@ static bool recv(void *state, float *buffer, size_t count, int peer, int tag)
 
 static bool isend(void *state, int number, const float *buffer, size_t count, int peer, int tag)
 {
-	struct bench_group *mine = state;
+	struct bench_lockstep *mine = state;
 	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_isend(mine->group, buffer, count, LS_FLOAT32, peer, &options,
@@ -69,7 +69,7 @@ static bool isend(void *state, int number, const float *buffer, size_t count, in
 
 static bool irecv(void *state, int number, float *buffer, size_t count, int peer, int tag)
 {
-	struct bench_group *mine = state;
+	struct bench_lockstep *mine = state;
 	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_irecv(mine->group, buffer, count, LS_FLOAT32, peer, &options,
@@ -78,7 +78,7 @@ static bool irecv(void *state, int number, float *buffer, size_t count, int peer
 
 static bool finish(void *state, int count)
 {
-	struct bench_group *mine = state;
+	struct bench_lockstep *mine = state;
 	bool good = true;
 
 	for (int i = 0; i < count; i++) {
@@ -98,11 +98,11 @@ static bool regroup(void *state)
 	return true;
 }
 
-struct bench_runtime cli_bench_group(ls_group *group, struct bench_group *out)
+struct bench_runtime bench_lockstep(ls_group *group, struct bench_lockstep *out)
 {
 	static const struct bench_messages messages = {send, recv, isend, irecv, finish, regroup};
 
-	*out = (struct bench_group){.group = group};
+	*out = (struct bench_lockstep){.group = group};
 	return (struct bench_runtime){.rank = ls_group_rank(group),
 				      .size = ls_group_size(group),
 				      .state = out,

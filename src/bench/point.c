@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One round of messages, or of a group that is opened and closed, for bench_measure.c to check and time.
+ * One round of messages, or of a group that is opened and closed, for measure.c to check and time.
  * Includes nothing of Lockstep: see bench.h. Messages go from rank 0 to rank 1; the others look on. */
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { SENDER, RECEIVER, TAG_BITS = 15, TAGS = 1 << TAG_BITS };
 static const size_t window_bytes = (size_t)256 << 20;
@@ -23,7 +23,7 @@ static int outstanding_of(size_t bytes)
 	return count < 1 ? 1 : count < BENCH_OUTSTANDING_MAX ? (int)count : BENCH_OUTSTANDING_MAX;
 }
 
-int cli_bench_round_messages(enum bench_op op, size_t bytes)
+int bench_round_messages(enum bench_op op, size_t bytes)
 {
 	switch (op) {
 	case BENCH_PING_PONG:
@@ -38,9 +38,9 @@ int cli_bench_round_messages(enum bench_op op, size_t bytes)
 	}
 }
 
-int cli_bench_round_source(const struct bench_runtime *runtime, enum bench_op op)
+int bench_round_source(const struct bench_runtime *runtime, enum bench_op op)
 {
-	if (!cli_bench_needs_two(op))
+	if (!bench_needs_two(op))
 		return -1;
 	if (runtime->rank == RECEIVER)
 		return SENDER;
@@ -135,9 +135,9 @@ static bool match(const struct bench_runtime *runtime, const struct bench_case *
 	return messages->finish(state, count);
 }
 
-bool cli_bench_round(const struct bench_runtime *runtime, const struct bench_case *what)
+bool bench_round(const struct bench_runtime *runtime, const struct bench_case *what)
 {
-	size_t count = cli_bench_count(what->op, what->bytes, runtime->size);
+	size_t count = bench_count(what->op, what->bytes, runtime->size);
 
 	if (what->op == BENCH_GROUP)
 		return runtime->messages->regroup(runtime->state);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { SIZE = 3, BYTES = 4096, STEP = 3 /* between the data of two ranks */ };
 static const double spin_s = 50e-6;
@@ -127,8 +127,7 @@ static void test_check_accepts_what_is_right(void **state)
 		for (int rank = 0; rank < SIZE; rank++)
 			for (size_t bytes = 0; bytes <= BYTES; bytes = bytes * 8 + 4) {
 				struct setup *s = new_setup((enum bench_op)op, rank, bytes);
-				assert_true(
-					cli_bench_check(&s->runtime, &s->what, text, sizeof text));
+				assert_true(bench_check(&s->runtime, &s->what, text, sizeof text));
 				assert_string_equal(text, "");
 				free(s);
 			}
@@ -141,7 +140,7 @@ static void test_check_sees_every_element(void **state)
 	for (int op = 0; op < BENCH_BARRIER; op++)
 		for (int rank = 0; rank < SIZE; rank++) {
 			struct setup *s = new_setup((enum bench_op)op, rank, 256);
-			size_t count = cli_bench_count((enum bench_op)op, 256, SIZE);
+			size_t count = bench_count((enum bench_op)op, 256, SIZE);
 			bool part = op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER;
 			size_t elements =
 				is_in_place((enum bench_op)op) || part ? count : count * SIZE;
@@ -150,12 +149,11 @@ static void test_check_sees_every_element(void **state)
 			s->fake.spoil = true;
 			for (size_t i = 0; i < elements; i++) {
 				s->fake.spoiled = i;
-				assert_false(
-					cli_bench_check(&s->runtime, &s->what, text, sizeof text));
-				assert_non_null(strstr(text, cli_bench_op_name((enum bench_op)op)));
+				assert_false(bench_check(&s->runtime, &s->what, text, sizeof text));
+				assert_non_null(strstr(text, bench_op_name((enum bench_op)op)));
 			}
 			s->fake.spoiled = elements; /* nobody looks there */
-			assert_true(cli_bench_check(&s->runtime, &s->what, text, sizeof text));
+			assert_true(bench_check(&s->runtime, &s->what, text, sizeof text));
 			free(s);
 		}
 }
@@ -165,9 +163,9 @@ static void test_check_sees_a_barrier_that_is_none(void **state)
 	char text[128];
 	struct setup *s = new_setup(BENCH_BARRIER, 0, 0);
 	(void)state;
-	assert_true(cli_bench_check(&s->runtime, &s->what, text, sizeof text));
+	assert_true(bench_check(&s->runtime, &s->what, text, sizeof text));
 	s->fake.slower = 2; /* another rank comes when this one has left */
-	assert_false(cli_bench_check(&s->runtime, &s->what, text, sizeof text));
+	assert_false(bench_check(&s->runtime, &s->what, text, sizeof text));
 	assert_non_null(strstr(text, "barrier"));
 	free(s);
 }
@@ -181,13 +179,13 @@ static void test_time(void **state)
 		struct bench_time taken;
 		s->what.fresh = fresh;
 		s->fake.spin = true;
-		assert_true(cli_bench_time(&s->runtime, &s->what, &effort, &taken));
+		assert_true(bench_time(&s->runtime, &s->what, &effort, &taken));
 		assert_true(taken.seconds >= spin_s);
 		double alone = taken.seconds;
 		/* Spinning is processor time, that of all ranks. */
 		assert_true(fresh ? taken.cpu_seconds < 0 : taken.cpu_seconds >= spin_s);
 		s->fake.slower = 1e6;
-		assert_true(cli_bench_time(&s->runtime, &s->what, &effort, &taken));
+		assert_true(bench_time(&s->runtime, &s->what, &effort, &taken));
 		assert_true(taken.seconds > 1000 * alone);
 		free(s);
 	}
@@ -202,7 +200,7 @@ static void test_time_ends_with_a_failure(void **state)
 	for (long at = 1; at < 50; at++) {
 		struct setup *s = new_setup(BENCH_ALLREDUCE, 0, 256);
 		s->fake.fail_at = at;
-		bool good = cli_bench_time(&s->runtime, &s->what, &effort, &taken);
+		bool good = bench_time(&s->runtime, &s->what, &effort, &taken);
 		assert_int_equal(good, s->fake.calls < at);
 		if (!good)
 			assert_int_equal(s->fake.calls, at);
@@ -217,7 +215,7 @@ static void test_limit_ends_a_slow_measurement(void **state)
 	struct bench_time taken;
 	(void)state;
 	s->fake.slower = 1e6; /* some rank needs very long */
-	assert_true(cli_bench_time(&s->runtime, &s->what, &effort, &taken));
+	assert_true(bench_time(&s->runtime, &s->what, &effort, &taken));
 	assert_true(s->fake.calls < 20);
 	free(s);
 }
@@ -226,20 +224,20 @@ static void test_names_and_sizes(void **state)
 {
 	(void)state;
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
-		assert_int_equal(cli_bench_op_from(cli_bench_op_name((enum bench_op)op)), op);
-	assert_int_equal(cli_bench_op_from("allreduce"), BENCH_ALLREDUCE);
-	assert_int_equal(cli_bench_op_from("reduce_scatter"), BENCH_REDUCE_SCATTER);
-	assert_int_equal(cli_bench_op_from("all-reducer"), -1);
-	assert_int_equal(cli_bench_op_from("all"), -1);
-	assert_int_equal(cli_bench_op_from(""), -1);
-	assert_int_equal(cli_bench_count(BENCH_ALLREDUCE, 1024, 4), 256);
-	assert_int_equal(cli_bench_count(BENCH_ALLGATHER, 1024, 4), 64);
-	assert_int_equal(cli_bench_count(BENCH_ALLGATHER, 8, 4), 1);
-	assert_int_equal(cli_bench_elements(BENCH_ALLGATHER, 1000, 3), 249);
-	assert_int_equal(cli_bench_elements(BENCH_BARRIER, 1000, 3), 0);
-	assert_true(cli_bench_bus_factor(BENCH_ALLREDUCE, 4) == 1.5);
-	assert_true(cli_bench_bus_factor(BENCH_ALLTOALL, 4) == 0.75);
-	assert_true(cli_bench_bus_factor(BENCH_REDUCE, 4) == 1);
+		assert_int_equal(bench_op_from(bench_op_name((enum bench_op)op)), op);
+	assert_int_equal(bench_op_from("allreduce"), BENCH_ALLREDUCE);
+	assert_int_equal(bench_op_from("reduce_scatter"), BENCH_REDUCE_SCATTER);
+	assert_int_equal(bench_op_from("all-reducer"), -1);
+	assert_int_equal(bench_op_from("all"), -1);
+	assert_int_equal(bench_op_from(""), -1);
+	assert_int_equal(bench_count(BENCH_ALLREDUCE, 1024, 4), 256);
+	assert_int_equal(bench_count(BENCH_ALLGATHER, 1024, 4), 64);
+	assert_int_equal(bench_count(BENCH_ALLGATHER, 8, 4), 1);
+	assert_int_equal(bench_elements(BENCH_ALLGATHER, 1000, 3), 249);
+	assert_int_equal(bench_elements(BENCH_BARRIER, 1000, 3), 0);
+	assert_true(bench_bus_factor(BENCH_ALLREDUCE, 4) == 1.5);
+	assert_true(bench_bus_factor(BENCH_ALLTOALL, 4) == 0.75);
+	assert_true(bench_bus_factor(BENCH_REDUCE, 4) == 1);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Times one operation, and checks it first. Includes nothing of Lockstep: see bench.h. All ranks take
  * the same decisions, as each is taken from numbers that the ranks have combined. */
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static const char *const names[BENCH_OP_COUNT] = {
 	[BENCH_GROUP] = "group",
 };
 
-const char *cli_bench_op_name(enum bench_op op)
+const char *bench_op_name(enum bench_op op)
 {
 	return names[op];
 }
@@ -45,7 +45,7 @@ static bool same_name(const char *a, const char *b)
 	}
 }
 
-int cli_bench_op_from(const char *name)
+int bench_op_from(const char *name)
 {
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
 		if (same_name(names[op], name))
@@ -53,7 +53,7 @@ int cli_bench_op_from(const char *name)
 	return -1;
 }
 
-const size_t *cli_bench_sizes(enum bench_op op, int *count)
+const size_t *bench_sizes(enum bench_op op, int *count)
 {
 	static const size_t none[] = {0}, small[] = {BENCH_SMALL_BYTES};
 	static const size_t outstanding[] = {BENCH_SMALL_BYTES, 10 * BENCH_SMALL_BYTES,
@@ -65,7 +65,7 @@ const size_t *cli_bench_sizes(enum bench_op op, int *count)
 	return op == BENCH_MESSAGE_RATE ? small : op == BENCH_MATCH ? outstanding : NULL;
 }
 
-bool cli_bench_needs_two(enum bench_op op)
+bool bench_needs_two(enum bench_op op)
 {
 	return op >= BENCH_COLLECTIVE_COUNT && op != BENCH_GROUP;
 }
@@ -80,22 +80,22 @@ static bool has_parts(enum bench_op op)
 	return !in_place(op) && op < BENCH_BARRIER;
 }
 
-size_t cli_bench_count(enum bench_op op, size_t bytes, int size)
+size_t bench_count(enum bench_op op, size_t bytes, int size)
 {
 	if (op == BENCH_BARRIER || op == BENCH_GROUP)
 		return 0;
 	if (op == BENCH_MATCH)
-		bytes = (size_t)cli_bench_round_messages(op, bytes) * BENCH_SMALL_BYTES;
+		bytes = (size_t)bench_round_messages(op, bytes) * BENCH_SMALL_BYTES;
 	size_t count = bytes / sizeof(float) / (has_parts(op) ? (size_t)size : 1);
 	return count > 0 ? count : 1;
 }
 
-size_t cli_bench_elements(enum bench_op op, size_t bytes, int size)
+size_t bench_elements(enum bench_op op, size_t bytes, int size)
 {
-	return cli_bench_count(op, bytes, size) * (has_parts(op) ? (size_t)size : 1);
+	return bench_count(op, bytes, size) * (has_parts(op) ? (size_t)size : 1);
 }
 
-double cli_bench_bus_factor(enum bench_op op, int size)
+double bench_bus_factor(enum bench_op op, int size)
 {
 	double part = (double)(size - 1) / size;
 
@@ -104,7 +104,7 @@ double cli_bench_bus_factor(enum bench_op op, int size)
 	return has_parts(op) ? part : 1;
 }
 
-void cli_bench_bind(int rank)
+void bench_bind(int rank)
 {
 	cpu_set_t all, one;
 
@@ -159,7 +159,7 @@ static float wanted(const struct bench_runtime *runtime, enum bench_op op, size_
 	case BENCH_BANDWIDTH:
 	case BENCH_MESSAGE_RATE:
 	case BENCH_MATCH:
-		return element(i, cli_bench_round_source(runtime, op));
+		return element(i, bench_round_source(runtime, op));
 	case BENCH_BARRIER:
 	case BENCH_GROUP:
 	case BENCH_OP_COUNT:
@@ -175,11 +175,11 @@ static size_t result_elements(const struct bench_runtime *runtime, const struct 
 
 	if ((op == BENCH_REDUCE || op == BENCH_GATHER) && runtime->rank != 0)
 		return 0;
-	if (op >= BENCH_COLLECTIVE_COUNT && cli_bench_round_source(runtime, op) < 0)
+	if (op >= BENCH_COLLECTIVE_COUNT && bench_round_source(runtime, op) < 0)
 		return 0;
 	if (op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER)
-		return cli_bench_count(op, what->bytes, runtime->size);
-	return cli_bench_elements(op, what->bytes, runtime->size);
+		return bench_count(op, what->bytes, runtime->size);
+	return bench_elements(op, what->bytes, runtime->size);
 }
 
 static double now(clockid_t clock)
@@ -197,9 +197,9 @@ static bool run(const struct bench_runtime *runtime, const struct bench_case *wh
 	float *recv = in_place(what->op) ? what->send : what->recv;
 
 	if (what->op >= BENCH_COLLECTIVE_COUNT)
-		return cli_bench_round(runtime, what);
+		return bench_round(runtime, what);
 	return runtime->run(runtime->state, what->op, what->send, recv,
-			    cli_bench_count(what->op, what->bytes, runtime->size));
+			    bench_count(what->op, what->bytes, runtime->size));
 }
 
 static bool barrier(const struct bench_runtime *runtime)
@@ -222,11 +222,11 @@ static bool check_barrier(const struct bench_runtime *runtime, char *text, size_
 	return left >= entered;
 }
 
-bool cli_bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
-		     size_t text_bytes)
+bool bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
+		 size_t text_bytes)
 {
-	size_t count = cli_bench_count(what->op, what->bytes, runtime->size);
-	size_t elements = cli_bench_elements(what->op, what->bytes, runtime->size);
+	size_t count = bench_count(what->op, what->bytes, runtime->size);
+	size_t elements = bench_elements(what->op, what->bytes, runtime->size);
 	const float *result = in_place(what->op) ? what->send : what->recv;
 
 	text[0] = '\0';
@@ -265,7 +265,7 @@ struct loop {
 
 static void rewrite(const struct bench_runtime *runtime, const struct bench_case *what)
 {
-	size_t elements = cli_bench_elements(what->op, what->bytes, runtime->size);
+	size_t elements = bench_elements(what->op, what->bytes, runtime->size);
 	float value = (float)runtime->rank;
 
 	for (size_t i = 0; i < elements; i++)
@@ -353,8 +353,8 @@ static double median(double *values, int count)
 	return values[count / 2];
 }
 
-bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
-		    const struct bench_effort *effort, struct bench_time *out)
+bool bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
+		const struct bench_effort *effort, struct bench_time *out)
 {
 	double seconds[REPEATS_MAX], cpu[REPEATS_MAX], spent = 0;
 	int repeats = effort->repeats > REPEATS_MAX ? REPEATS_MAX : effort->repeats;
@@ -362,7 +362,7 @@ bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case
 	long rounds;
 
 	/* Sums of zeros stay zeros, however often they are summed in place. */
-	size_t bytes = cli_bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
+	size_t bytes = bench_elements(what->op, what->bytes, runtime->size) * sizeof(float);
 	if (bytes > 0)
 		memset(what->send, 0, bytes);
 	if (!choose_rounds(runtime, what, effort, &rounds))
@@ -376,9 +376,8 @@ bool cli_bench_time(const struct bench_runtime *runtime, const struct bench_case
 		spent += one.elapsed;
 		done++;
 	} while (done < repeats && spent < effort->limit_s);
-	int messages = what->op < BENCH_COLLECTIVE_COUNT
-			       ? 1
-			       : cli_bench_round_messages(what->op, what->bytes);
+	int messages =
+		what->op < BENCH_COLLECTIVE_COUNT ? 1 : bench_round_messages(what->op, what->bytes);
 	out->seconds = median(seconds, done) / messages;
 	out->cpu_seconds = what->fresh ? -1 : median(cpu, done) / messages;
 	return true;
