@@ -2,7 +2,7 @@
  * From times to a table. For each collective and size: the fastest algorithm, then, where data goes from
  * buffer to buffer, the fastest chunk and kind of store, and the fastest way to read plain memory; then
  * neighbours that say the same become one line. */
-#include "cli/tune.h"
+#include "tune/tune.h"
 
 enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
 static const double clearly = 0.95; /* of the default's time; less of a gain may be noise */
@@ -27,18 +27,18 @@ static const struct tune_candidate candidates[] = {
 };
 enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
 
-const struct tune_candidate *cli_tune_candidate(int i)
+const struct tune_candidate *tune_candidate(int i)
 {
 	return i >= 0 && i < CANDIDATES ? &candidates[i] : NULL;
 }
 
-int cli_tune_candidates(void)
+int tune_candidates(void)
 {
 	return CANDIDATES;
 }
 
-double *cli_tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
-		    int size)
+double *tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
+		int size)
 {
 	return &times->seconds[(candidate * PLAN_COLLECTIVE_COUNT + (int)collective) * TUNE_SIZES_MAX +
 			       size];
@@ -54,7 +54,7 @@ static enum plan_algorithm default_of(enum plan_collective collective, uint64_t 
 	return choice.algorithm;
 }
 
-bool cli_tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)
+bool tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)
 {
 	const struct tune_candidate *candidate = &candidates[i];
 	enum plan_algorithm usual = default_of(collective, bytes, slot_bytes);
@@ -84,7 +84,7 @@ struct place {
 
 static double at(const struct place *place, int candidate)
 {
-	return *cli_tune_at(place->times, candidate, place->collective, place->size);
+	return *tune_at(place->times, candidate, place->collective, place->size);
 }
 
 /* The fastest of those for which `is_one` holds and that are clearly faster than `than`; else `than`. */
@@ -170,8 +170,8 @@ static uint64_t border(const struct plan_table_line *line, uint64_t below, uint6
 	return middle < above ? middle : below;
 }
 
-bool cli_tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min,
-		     int ranks_max, struct plan_table *table)
+bool tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min, int ranks_max,
+		 struct plan_table *table)
 {
 	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++) {
 		int sizes = c == PLAN_BARRIER ? 1 : times->size_count;

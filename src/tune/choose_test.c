@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cli/tune.h"
+#include "tune/tune.h"
 
 enum { SLOT = 4032, SIZES = 5 };
 static const uint64_t sizes[SIZES] = {64, 2048, 64 << 10, 1 << 20, 16 << 20};
@@ -26,14 +26,13 @@ static int set_up(void **state)
 	times.size_count = SIZES;
 	memcpy(times.sizes, sizes, sizeof sizes);
 	free(times.seconds);
-	times.seconds =
-		calloc((size_t)cli_tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX,
-		       sizeof *times.seconds);
-	for (int k = 0; k < cli_tune_candidates(); k++)
+	times.seconds = calloc((size_t)tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX,
+			       sizeof *times.seconds);
+	for (int k = 0; k < tune_candidates(); k++)
 		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
 			for (int i = 0; i < SIZES; i++)
-				if (cli_tune_fits(k, (enum plan_collective)c, sizes[i], SLOT))
-					*cli_tune_at(&times, k, (enum plan_collective)c, i) = 1;
+				if (tune_fits(k, (enum plan_collective)c, sizes[i], SLOT))
+					*tune_at(&times, k, (enum plan_collective)c, i) = 1;
 	table.count = 0;
 	return 0;
 }
@@ -49,8 +48,8 @@ static int tear_down(void **state)
 static int find(enum plan_algorithm algorithm, enum plan_stores stores, uint32_t chunk,
 		uint32_t read, bool plain)
 {
-	for (int k = 0; k < cli_tune_candidates(); k++) {
-		const struct tune_candidate *c = cli_tune_candidate(k);
+	for (int k = 0; k < tune_candidates(); k++) {
+		const struct tune_candidate *c = tune_candidate(k);
 		if (c->algorithm == algorithm && c->stores == stores && c->chunk_bytes == chunk &&
 		    c->read_bytes == read && c->plain == plain)
 			return k;
@@ -62,8 +61,8 @@ static int find(enum plan_algorithm algorithm, enum plan_stores stores, uint32_t
 static void takes(enum plan_algorithm algorithm, enum plan_collective collective, int size,
 		  double seconds)
 {
-	*cli_tune_at(&times, find(algorithm, PLAN_STORES_AUTO, 64 << 10, 0, false), collective,
-		     size) = seconds;
+	*tune_at(&times, find(algorithm, PLAN_STORES_AUTO, 64 << 10, 0, false), collective, size) =
+		seconds;
 }
 
 /* The lines of one collective, as text. */
@@ -71,7 +70,7 @@ static void expect(enum plan_collective collective, const char *wanted)
 {
 	char text[4096] = "", line[PLAN_TABLE_TEXT_BYTES];
 	table.count = 0;
-	assert_true(cli_tune_choose(&times, SLOT, 3, 4, &table));
+	assert_true(tune_choose(&times, SLOT, 3, 4, &table));
 	for (int i = 0; i < table.count; i++) {
 		size_t used = strlen(text);
 		assert_true(plan_table_line_is_valid(&table.lines[i]));
@@ -124,10 +123,10 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	int small = find(PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, 0, false);
 	int stream = find(PLAN_DIRECT, PLAN_STORES_STREAM, 64 << 10, 0, false);
 	int read = find(PLAN_NONE, PLAN_STORES_AUTO, 64 << 10, 512 << 10, true);
-	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
-	*cli_tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
-	*cli_tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
-	*cli_tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
+	*tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
+	*tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
+	*tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
+	*tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
 	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
 			       "allreduce       3-4    256K      direct     64K    auto    copy\n"
 			       "allreduce       3-4    4M        direct     16K    auto    copy\n"
@@ -155,7 +154,7 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 	struct plan_table_choice choice;
 	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
 	takes(PLAN_PAIRWISE, PLAN_ALLTOALL, 4, 0.7);
-	assert_true(cli_tune_choose(&times, SLOT, 1, 2, &table));
+	assert_true(tune_choose(&times, SLOT, 1, 2, &table));
 	for (int i = 0; i < table.count; i++) {
 		size_t used = strlen(text);
 		plan_table_text(&table, i, line);
@@ -181,11 +180,10 @@ static void candidates_are_tried_where_they_can_win(void **state)
 	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
 		for (int i = 0; i < SIZES; i++) {
 			bool tried[PLAN_ALGORITHM_COUNT] = {false};
-			assert_true(cli_tune_fits(0, (enum plan_collective)c, sizes[i], SLOT));
-			for (int k = 1; k < cli_tune_candidates(); k++) {
-				enum plan_algorithm a = cli_tune_candidate(k)->algorithm;
-				bool fits =
-					cli_tune_fits(k, (enum plan_collective)c, sizes[i], SLOT);
+			assert_true(tune_fits(0, (enum plan_collective)c, sizes[i], SLOT));
+			for (int k = 1; k < tune_candidates(); k++) {
+				enum plan_algorithm a = tune_candidate(k)->algorithm;
+				bool fits = tune_fits(k, (enum plan_collective)c, sizes[i], SLOT);
 				assert_true(!fits || a == PLAN_NONE ||
 					    plan_has((enum plan_collective)c, a));
 				tried[a] |= fits;
