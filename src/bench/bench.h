@@ -8,21 +8,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "coll/coll.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum bench_op {
-	BENCH_ALLREDUCE,
-	BENCH_REDUCE,
-	BENCH_BROADCAST,
-	BENCH_ALLGATHER,
-	BENCH_GATHER,
-	BENCH_SCATTER,
-	BENCH_REDUCE_SCATTER,
-	BENCH_ALLTOALL,
-	BENCH_BARRIER,
-	BENCH_PING_PONG, /* from here on: struct bench_messages */
+#define X(id, ...) BENCH_##id = COLL_##id,
+	COLL_TABLE(X)
+#undef X
+		BENCH_PING_PONG, /* from here on: struct bench_messages */
 	BENCH_BANDWIDTH, /* rank 0 sends windows of messages to rank 1, which answers each window */
 	BENCH_MESSAGE_RATE, /* the same with messages of BENCH_SMALL_BYTES */
 	BENCH_MATCH,        /* rank 1 has receives outstanding, each with another tag */

@@ -33,9 +33,15 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 		return ls_alltoall(group, send, recv, count, dtype, NULL) == LS_OK;
 	case BENCH_BARRIER:
 		return ls_barrier(group, NULL) == LS_OK;
-	default:
-		return false;
+	case BENCH_PING_PONG:
+	case BENCH_BANDWIDTH:
+	case BENCH_MESSAGE_RATE:
+	case BENCH_MATCH:
+	case BENCH_GROUP:
+	case BENCH_OP_COUNT:
+		break;
 	}
+	return false;
 }
 
 static bool combine(void *state, enum bench_combine how, double *value)

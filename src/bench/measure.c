@@ -12,16 +12,10 @@
 enum { REPEATS_MAX = 99, ROUNDS_MAX = 200000, PATTERN = 251 };
 
 static const char *const names[BENCH_OP_COUNT] = {
-	[BENCH_ALLREDUCE] = "all-reduce",
-	[BENCH_REDUCE] = "reduce",
-	[BENCH_BROADCAST] = "broadcast",
-	[BENCH_ALLGATHER] = "all-gather",
-	[BENCH_GATHER] = "gather",
-	[BENCH_SCATTER] = "scatter",
-	[BENCH_REDUCE_SCATTER] = "reduce-scatter",
-	[BENCH_ALLTOALL] = "all-to-all",
-	[BENCH_BARRIER] = "barrier",
-	[BENCH_PING_PONG] = "ping-pong",
+#define X(id, name, ...) [BENCH_##id] = (name),
+	COLL_TABLE(X)
+#undef X
+		[BENCH_PING_PONG] = "ping-pong",
 	[BENCH_BANDWIDTH] = "bandwidth",
 	[BENCH_MESSAGE_RATE] = "message-rate",
 	[BENCH_MATCH] = "match",

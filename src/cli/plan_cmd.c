@@ -471,8 +471,8 @@ const struct cli_command cli_plan_command = {
 	.arguments = "COLLECTIVE -n N [OPTIONS] | --table",
 	.summary = "prints what each rank does in a collective, step by step",
 	.help = "Prints the steps that each of N ranks runs in COLLECTIVE, and how the algorithm was\n"
-		"chosen. COLLECTIVE is allreduce, reduce, broadcast, allgather, gather, scatter,\n"
-		"reduce-scatter, alltoall or barrier. Nothing is started for it.\n"
+		"chosen. COLLECTIVE is all-reduce, reduce, broadcast, all-gather, gather, scatter,\n"
+		"reduce-scatter, all-to-all or barrier. Nothing is started for it.\n"
 		"\n"
 		"options:\n"
 		"  -n, --ranks N      for how many ranks, 1 to 64\n"

@@ -10,32 +10,23 @@
 
 /* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more. What must
  * be told apart at a glance has a colour of its own; the rest goes by its kin, and by what is written on it. */
-#define BLUE .colour = "#0072b2", .dark = true
-#define SKY .colour = "#56b4e9"
-#define GREEN .colour = "#009e73", .dark = true
-#define YELLOW .colour = "#f0e442"
-#define ORANGE .colour = "#e69f00"
-#define RED .colour = "#d55e00", .dark = true
-#define PINK .colour = "#cc79a7"
-#define WINE .colour = "#6d1a49", .dark = true
-#define GREY .colour = "#999999"
-static const struct cli_timeline_look looks[] = {
-	[TRACE_NONE] = {'?', GREY},          [TRACE_ALLREDUCE] = {'A', BLUE},
-	[TRACE_REDUCE] = {'R', SKY},         [TRACE_BROADCAST] = {'B', YELLOW},
-	[TRACE_ALLGATHER] = {'G', GREEN},    [TRACE_ALLGATHERV] = {'G', GREEN},
-	[TRACE_GATHER] = {'g', PINK},        [TRACE_GATHERV] = {'g', PINK},
-	[TRACE_SCATTER] = {'c', PINK},       [TRACE_SCATTERV] = {'c', PINK},
-	[TRACE_REDUCE_SCATTER] = {'S', SKY}, [TRACE_REDUCE_SCATTERV] = {'S', SKY},
-	[TRACE_ALLTOALL] = {'T', ORANGE},    [TRACE_ALLTOALLV] = {'T', ORANGE},
-	[TRACE_BARRIER] = {'b', GREY},       [TRACE_SEND] = {'s', RED},
-	[TRACE_RECV] = {'r', WINE},          [TRACE_PROBE] = {'p', WINE},
-	[TRACE_GROUP_SPLIT] = {'n', GREY},   [TRACE_GROUP_FROM_RANKS] = {'n', GREY},
+static const struct {
+	const char *colour;
+	bool dark;
+} colours[] = {
+	[COLL_BLUE] = {"#0072b2", true},    [COLL_SKY] = {"#56b4e9", false},
+	[COLL_GREEN] = {"#009e73", true},   [COLL_YELLOW] = {"#f0e442", false},
+	[COLL_ORANGE] = {"#e69f00", false}, [COLL_RED] = {"#d55e00", true},
+	[COLL_PINK] = {"#cc79a7", false},   [COLL_WINE] = {"#6d1a49", true},
+	[COLL_GREY] = {"#999999", false},
 };
-_Static_assert(sizeof looks / sizeof looks[0] == TRACE_KIND_COUNT, "a look for each kind");
 
-struct cli_timeline_look cli_timeline_look(uint32_t kind)
+struct cli_timeline_look cli_timeline_look(uint32_t number)
 {
-	return looks[kind < TRACE_KIND_COUNT ? kind : TRACE_NONE];
+	const struct coll_kind *kind =
+		&coll_kinds[number < COLL_KIND_COUNT ? number : COLL_KIND_NONE];
+	return (struct cli_timeline_look){kind->letter, colours[kind->colour].dark,
+					  colours[kind->colour].colour};
 }
 
 uint64_t cli_timeline_step(uint64_t span_ns, int marks)

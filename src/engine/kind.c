@@ -1,36 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What each kind of collective is to the engine: its plan's collective, which ranks have which buffers and
- * of what length. One table; nothing else here names a kind. */
+ * What a kind of collective is to the engine: which buffers this rank has, and of what length. */
 #include <string.h>
 
 #include "engine_private.h"
-
-/* How long a buffer is. */
-enum extent { NOTHING, WHOLE, PART, PARTS };
-
-static const struct kind {
-	uint8_t collective; /* enum plan_collective */
-	uint8_t input, output;
-	bool root_gives; /* only the root has an INPUT */
-	bool root_gets;  /* only the root has an OUTPUT */
-} kinds[TRACE_KIND_COUNT] = {
-	[TRACE_ALLREDUCE] = {PLAN_ALLREDUCE, WHOLE, WHOLE, false, false},
-	[TRACE_REDUCE] = {PLAN_REDUCE, WHOLE, WHOLE, false, true},
-	[TRACE_BROADCAST] = {PLAN_BROADCAST, WHOLE, WHOLE, true, false},
-	[TRACE_ALLGATHER] = {PLAN_ALLGATHER, PART, PARTS, false, false},
-	[TRACE_ALLGATHERV] = {PLAN_ALLGATHER, PART, PARTS, false, false},
-	[TRACE_GATHER] = {PLAN_GATHER, PART, PARTS, false, true},
-	[TRACE_GATHERV] = {PLAN_GATHER, PART, PARTS, false, true},
-	[TRACE_SCATTER] = {PLAN_SCATTER, PARTS, PART, true, false},
-	[TRACE_SCATTERV] = {PLAN_SCATTER, PARTS, PART, true, false},
-	[TRACE_REDUCE_SCATTER] = {PLAN_REDUCE_SCATTER, PARTS, PART, false, false},
-	[TRACE_REDUCE_SCATTERV] = {PLAN_REDUCE_SCATTER, PARTS, PART, false, false},
-	[TRACE_ALLTOALL] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
-	[TRACE_ALLTOALLV] = {PLAN_ALLTOALL, PARTS, PARTS, false, false},
-	[TRACE_GROUP_SPLIT] = {PLAN_ALLGATHER, PART, PARTS, false, false},
-	[TRACE_GROUP_FROM_RANKS] = {PLAN_ALLGATHER, PART, PARTS, false, false},
-	[TRACE_BARRIER] = {PLAN_BARRIER, NOTHING, NOTHING, false, false},
-};
 
 static const uint8_t element_bytes[] = {
 #define X(name, value, bytes, text) [value] = (bytes),
@@ -62,31 +34,32 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 
 /* Buffers of this rank, and the most that any rank has as INPUT, which plan_table_choose wants: when all have the
  * same count. */
-static uint64_t measure(struct engine_op *op, const struct kind *kind, int size)
+static uint64_t measure(struct engine_op *op, const struct coll *coll, int size)
 {
 	uint64_t unit = op->call.count * op->element, all = unit * (uint64_t)size;
-	uint64_t input = kind->input == PARTS ? all : unit;
+	uint64_t input = coll->input == COLL_PARTS ? all : unit;
 	if (op->call.send)
 		op->input_bytes = input;
 	if (op->call.recv)
-		op->output_bytes = kind->output == PARTS ? all : unit;
+		op->output_bytes = coll->output == COLL_PARTS ? all : unit;
 	return input;
 }
 
 /* The same with a list of counts. */
-static uint64_t measure_lists(struct engine_op *op, const struct kind *kind, int rank, int size)
+static uint64_t measure_lists(struct engine_op *op, const struct coll *coll, int rank, int size)
 {
 	const uint64_t *in = op->starts, *out = op->recv_starts;
 	uint64_t most = in[size];
 	if (op->call.send)
-		op->input_bytes =
-			(kind->input == PARTS ? in[size] : in[rank + 1] - in[rank]) * op->element;
+		op->input_bytes = (coll->input == COLL_PARTS ? in[size] : in[rank + 1] - in[rank]) *
+				  op->element;
 	if (op->call.recv)
-		op->output_bytes = (kind->output == PARTS ? out[size] : out[rank + 1] - out[rank]) *
-				   op->element;
+		op->output_bytes =
+			(coll->output == COLL_PARTS ? out[size] : out[rank + 1] - out[rank]) *
+			op->element;
 	if (op->call.recv_counts)
 		return UINT64_MAX; /* each rank knows only its own */
-	if (kind->input == PART) {
+	if (coll->input == COLL_PART) {
 		most = 0;
 		for (int r = 0; r < size; r++)
 			most = op->call.counts[r] > most ? op->call.counts[r] : most;
@@ -95,31 +68,31 @@ static uint64_t measure_lists(struct engine_op *op, const struct kind *kind, int
 }
 
 /* Where the buffers are not alike, the shorter one is my part of the other. */
-static bool is_in_place(const struct engine_op *op, const struct kind *kind, int rank)
+static bool is_in_place(const struct engine_op *op, const struct coll *coll, int rank)
 {
 	if (!op->call.send || !op->call.recv)
 		return false;
-	if (kind->input == kind->output)
-		return kind->input == WHOLE && op->call.send == op->call.recv;
+	if (coll->input == coll->output)
+		return coll->input == COLL_WHOLE && op->call.send == op->call.recv;
 	uint64_t before =
 		(op->starts ? op->starts[rank] : op->call.count * (uint64_t)rank) * op->element;
 	uintptr_t send = (uintptr_t)op->call.send, recv = (uintptr_t)op->call.recv;
-	return kind->input == PARTS ? recv == send + before : send == recv + before;
+	return coll->input == COLL_PARTS ? recv == send + before : send == recv + before;
 }
 
 void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			 struct engine_room *room, struct plan_request *request)
 {
-	const struct kind *kind = &kinds[op->call.kind];
+	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
 	int rank = engine->team->rank, size = engine->team->size;
-	bool rooted = kind->root_gives || kind->root_gets;
+	bool rooted = coll->root != COLL_NO_ROOT;
 	uint64_t payload = 0;
 	op->element = engine_element(op->call.dtype);
 	op->starts = op->recv_starts = NULL;
 	op->input_bytes = op->output_bytes = 0;
 	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
 	if (rooted && rank != op->call.peer) {
-		if (kind->root_gives)
+		if (coll->root == COLL_ROOT_GIVES)
 			op->call.send = NULL;
 		else
 			op->call.recv = NULL;
@@ -130,16 +103,16 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			op->recv_starts = add_up(op->call.recv_counts, size, room->recv_starts);
 		if (!op->call.shape)
 			op->call.shape = engine_shape(op->call.counts, size);
-		payload = measure_lists(op, kind, rank, size);
-	} else if (kind->input != NOTHING) {
-		payload = measure(op, kind, size);
+		payload = measure_lists(op, coll, rank, size);
+	} else if (coll->input != COLL_NOTHING) {
+		payload = measure(op, coll, size);
 	}
-	request->collective = (enum plan_collective)kind->collective;
+	request->collective = (enum plan_collective)coll_kinds[op->call.kind].collective;
 	request->rank = rank;
 	request->size = size;
 	request->root = rooted ? op->call.peer : 0;
 	/* What is scaled first is not the caller's buffer any more. */
-	request->in_place = is_in_place(op, kind, rank) && !engine_is_scaled(op);
+	request->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
 	plan_table_choose(&engine->table, request->collective, payload, TRANSPORT_INLINE_BYTES,
 			  size, engine->wanted, &op->choice);
 	request->algorithm = op->choice.algorithm;

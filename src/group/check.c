@@ -25,43 +25,33 @@ static bool add_up(const uint64_t *counts, int size, uint64_t *sum)
 
 static struct extent extent_of(const ls_group *group, const struct engine_call *op)
 {
-	uint64_t own = op->count, total = op->count * (uint64_t)group->size;
-	uint64_t offset = own * (uint64_t)group->rank;
+	const struct coll_kind *kind = &coll_kinds[op->kind];
+	const struct coll *coll = &coll_table[kind->collective];
+	uint64_t own = op->count, all = op->count * (uint64_t)group->size;
+	uint64_t offset = own * (uint64_t)group->rank, all_got;
 	if (op->counts) {
-		total = op->count;
+		all = op->count;
 		own = op->counts[group->rank];
 		offset = 0;
 		for (int r = 0; r < group->rank; r++)
 			offset += op->counts[r];
 	}
+	all_got = all;
+	if (kind->counts == COLL_OWN)
+		add_up(op->recv_counts, group->size, &all_got);
 	bool root = group->rank == op->peer;
-	switch (op->kind) {
-	case TRACE_ALLREDUCE:
-		return (struct extent){own, own, 0, true};
-	case TRACE_REDUCE:
-		return (struct extent){own, root ? own : 0, 0, true};
-	case TRACE_BROADCAST:
-		return (struct extent){root ? own : 0, own, 0, true};
-	case TRACE_ALLGATHER:
-	case TRACE_ALLGATHERV:
-		return (struct extent){own, total, offset, true};
-	case TRACE_GATHER:
-	case TRACE_GATHERV:
-		return (struct extent){own, root ? total : 0, offset, true};
-	case TRACE_SCATTER:
-	case TRACE_SCATTERV:
-		return (struct extent){root ? total : 0, own, offset, true};
-	case TRACE_REDUCE_SCATTER:
-	case TRACE_REDUCE_SCATTERV:
-		return (struct extent){total, own, offset, true};
-	case TRACE_ALLTOALL:
-		return (struct extent){total, total, 0, false};
-	case TRACE_ALLTOALLV:
-		add_up(op->recv_counts, group->size, &total);
-		return (struct extent){op->count, total, 0, false};
-	default:
-		return (struct extent){0};
-	}
+	bool gives = coll->input != COLL_NOTHING && (coll->root != COLL_ROOT_GIVES || root);
+	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
+	return (struct extent){
+		.give = !gives                      ? 0
+			: coll->input == COLL_PARTS ? all
+						    : own,
+		.get = !gets                        ? 0
+		       : coll->output == COLL_PARTS ? all_got
+						    : own,
+		.offset = coll->input != coll->output ? offset : 0,
+		.in_place = coll->input != coll->output || coll->input == COLL_WHOLE,
+	};
 }
 
 static bool apart(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
@@ -104,17 +94,17 @@ static ls_status check_counts(const char *call, const ls_group *group, struct en
 					 "below 2^63 bytes in all");
 		return group_check_count(call, op->dtype, whole);
 	}
-	bool alltoall = op->kind == TRACE_ALLTOALLV;
-	if (!op->counts || (alltoall && !op->recv_counts))
+	bool own = coll_kinds[op->kind].counts == COLL_OWN;
+	if (!op->counts || (own && !op->recv_counts))
 		return group_bad(call, op->counts ? "recv_counts" : "counts", 0,
 				 "an array with a count for each rank");
 	if (!add_up(op->counts, group->size, &op->count) ||
-	    (alltoall && !add_up(op->recv_counts, group->size, &sum)))
+	    (own && !add_up(op->recv_counts, group->size, &sum)))
 		return group_bad(call, "counts", -1, "below 2^63 bytes in all");
-	/* Of an all-to-allv the lists of two ranks need not be equal. */
-	op->shape = alltoall ? 0 : engine_shape(op->counts, group->size);
+	/* With lists of its own those of two ranks need not be equal. */
+	op->shape = own ? 0 : engine_shape(op->counts, group->size);
 	ls_status status = group_check_count(call, op->dtype, op->count);
-	return status == LS_OK && alltoall ? group_check_count(call, op->dtype, sum) : status;
+	return status == LS_OK && own ? group_check_count(call, op->dtype, sum) : status;
 }
 
 ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op)

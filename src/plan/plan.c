@@ -42,21 +42,11 @@ static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT]
 			  [PLAN_TREE] = plan_tree_barrier},
 };
 
-/* What a collective is, whatever its algorithm. */
-static const struct {
-	uint8_t input, output; /* enum plan_layout */
-	bool has_root;
-} shapes[PLAN_COLLECTIVE_COUNT] = {
-	[PLAN_ALLREDUCE] = {PLAN_CUT, PLAN_CUT, false},
-	[PLAN_REDUCE] = {PLAN_CUT, PLAN_CUT, true},
-	[PLAN_BROADCAST] = {PLAN_CUT, PLAN_CUT, true},
-	[PLAN_ALLGATHER] = {PLAN_PART, PLAN_PARTS, false},
-	[PLAN_GATHER] = {PLAN_PART, PLAN_PARTS, true},
-	[PLAN_SCATTER] = {PLAN_PARTS, PLAN_PART, true},
-	[PLAN_REDUCE_SCATTER] = {PLAN_PARTS, PLAN_PART, false},
-	[PLAN_ALLTOALL] = {PLAN_PARTS, PLAN_PARTS, false},
-	[PLAN_BARRIER] = {PLAN_CUT, PLAN_CUT, false},
-};
+/* How a buffer is cut, whatever the algorithm. */
+static uint8_t layout_of(uint8_t extent)
+{
+	return extent == COLL_PART ? PLAN_PART : extent == COLL_PARTS ? PLAN_PARTS : PLAN_CUT;
+}
 
 /* The longest plans: ring all-reduce, 2 + 5 (size - 1) steps; doubling, 6 + 4 log2(size); a chain,
  * 2 PLAN_CHAIN_BLOCKS. */
@@ -78,7 +68,8 @@ bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
 
 bool plan_has_root(enum plan_collective collective)
 {
-	return (unsigned)collective < PLAN_COLLECTIVE_COUNT && shapes[collective].has_root;
+	return (unsigned)collective < PLAN_COLLECTIVE_COUNT &&
+	       coll_table[collective].root != COLL_NO_ROOT;
 }
 
 static bool request_is_valid(const struct plan_request *request)
@@ -108,8 +99,8 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 	*out = (struct plan){0};
 	if (!request_is_valid(request))
 		return false;
-	uint8_t input = shapes[request->collective].input;
-	uint8_t output = shapes[request->collective].output;
+	uint8_t input = layout_of(coll_table[request->collective].input);
+	uint8_t output = layout_of(coll_table[request->collective].output);
 	bool parts = input != PLAN_CUT;
 	*out = (struct plan){
 		.collective = (uint8_t)request->collective,

@@ -39,17 +39,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "coll/coll.h"
+
 enum plan_collective {
-	PLAN_ALLREDUCE,
-	PLAN_REDUCE,
-	PLAN_BROADCAST,
-	PLAN_ALLGATHER,
-	PLAN_GATHER,
-	PLAN_SCATTER,
-	PLAN_REDUCE_SCATTER,
-	PLAN_ALLTOALL,
-	PLAN_BARRIER,
-	PLAN_COLLECTIVE_COUNT
+#define X(id, ...) PLAN_##id = COLL_##id,
+	COLL_TABLE(X)
+#undef X
+		PLAN_COLLECTIVE_COUNT = COLL_COUNT
 };
 
 enum plan_algorithm {

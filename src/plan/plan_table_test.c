@@ -207,7 +207,7 @@ static void what_is_written_can_be_read(void **state)
 			    a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes);
 	}
 	plan_table_text(&table, 1, line);
-	assert_string_equal(line, "allreduce       2-4    64K       doubling   32K    stream  128K");
+	assert_string_equal(line, "all-reduce      2-4    64K       doubling   32K    stream  128K");
 	plan_table_text(&table, -1, line);
 	assert_string_equal(line, "# collective    ranks  up to     algorithm  chunk  stores  read");
 	plan_table_text(&table, table.count, line);
@@ -256,7 +256,7 @@ static void what_is_wrong_is_refused(void **state)
 		{"allreduce 2 99999999999999999999 ring 64K plain 256K", "'up to' is such as"},
 		{"allreduce 2 64K rings 64K plain 256K", "no algorithm 'rings'"},
 		{"any 2 64K none 64K plain 256K", "no algorithm 'none'"},
-		{"alltoall 2 64K ring 64K plain 256K", "alltoall has no algorithm 'ring'"},
+		{"alltoall 2 64K ring 64K plain 256K", "all-to-all has no algorithm 'ring'"},
 		{"allreduce 2 64K ring 128K plain 256K", "'chunk' is a multiple of 4K up to 64K"},
 		{"allreduce 2 64K ring 0 plain 256K", "'chunk' is a multiple of 4K"},
 		{"allreduce 2 64K ring 5000 plain 256K", "'chunk' is a multiple of 4K"},

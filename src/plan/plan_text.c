@@ -5,18 +5,6 @@
 
 #include "plan.h"
 
-static const char *const collective_names[PLAN_COLLECTIVE_COUNT] = {
-	[PLAN_ALLREDUCE] = "allreduce",
-	[PLAN_REDUCE] = "reduce",
-	[PLAN_BROADCAST] = "broadcast",
-	[PLAN_ALLGATHER] = "allgather",
-	[PLAN_GATHER] = "gather",
-	[PLAN_SCATTER] = "scatter",
-	[PLAN_REDUCE_SCATTER] = "reduce-scatter",
-	[PLAN_ALLTOALL] = "alltoall",
-	[PLAN_BARRIER] = "barrier",
-};
-
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
 	[PLAN_NONE] = "none", [PLAN_SLOT] = "slot",         [PLAN_DIRECT] = "direct",
 	[PLAN_PULL] = "pull", [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
@@ -36,7 +24,7 @@ static const char *name_at(const char *const *names, unsigned count, unsigned i)
 
 const char *plan_collective_name(unsigned collective)
 {
-	return name_at(collective_names, PLAN_COLLECTIVE_COUNT, collective);
+	return coll_table[collective < COLL_COUNT ? collective : COLL_NONE].name;
 }
 
 const char *plan_algorithm_name(unsigned algorithm)
@@ -49,27 +37,10 @@ const char *plan_kind_name(unsigned kind)
 	return name_at(kind_names, PLAN_KIND_COUNT, kind);
 }
 
-/* Hyphens do not count: "all-reduce" is "allreduce", as reports and papers write it. */
-static bool is_name(const char *given, const char *name)
-{
-	for (;;) {
-		given += *given == '-';
-		name += *name == '-';
-		if (*given != *name)
-			return false;
-		if (*given == '\0')
-			return true;
-		given++;
-		name++;
-	}
-}
-
 int plan_collective_from(const char *name)
 {
-	for (int i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
-		if (is_name(name, collective_names[i]))
-			return i;
-	return -1;
+	enum coll_id id = coll_from_name(name);
+	return id == COLL_NONE ? -1 : (int)id;
 }
 
 int plan_algorithm_from(const char *name)

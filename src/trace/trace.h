@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/wait.h"
+#include "coll/coll.h"
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
@@ -39,28 +40,13 @@ enum {
 	TRACE_REPORT_BYTES = 2048,
 };
 
+/* Its numbers are part of the format: coll/coll.h. */
 enum trace_kind {
-	TRACE_NONE = 0,
-	TRACE_ALLREDUCE,
-	TRACE_REDUCE,
-	TRACE_BROADCAST,
-	TRACE_ALLGATHER,
-	TRACE_ALLGATHERV,
-	TRACE_GATHER,
-	TRACE_GATHERV,
-	TRACE_SCATTER,
-	TRACE_SCATTERV,
-	TRACE_REDUCE_SCATTER,
-	TRACE_REDUCE_SCATTERV,
-	TRACE_ALLTOALL,
-	TRACE_ALLTOALLV,
-	TRACE_BARRIER,
-	TRACE_GROUP_SPLIT,      /* ls_group_split */
-	TRACE_GROUP_FROM_RANKS, /* ls_group_from_ranks */
-	TRACE_SEND,
-	TRACE_RECV,
-	TRACE_PROBE,
-	TRACE_KIND_COUNT
+	TRACE_NONE = COLL_KIND_NONE,
+#define X(id, ...) TRACE_##id = COLL_KIND_##id,
+	COLL_KINDS(X)
+#undef X
+		TRACE_KIND_COUNT = COLL_KIND_COUNT
 };
 /* "all-reduce", "send", …; "?" outside the range. */
 const char *trace_kind_name(uint32_t kind);

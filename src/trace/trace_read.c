@@ -12,37 +12,6 @@
 
 #include "base/seqlock.h"
 
-/* The one list of what each kind is; all else asks it. */
-struct kind {
-	const char *name;
-	struct trace_kind_facts facts;
-};
-
-#define DATA .collective = true, .typed = true
-static const struct kind kinds[] = {
-	[TRACE_ALLREDUCE] = {"all-reduce", {DATA, .reduces = true}},
-	[TRACE_REDUCE] = {"reduce", {DATA, .reduces = true, .rooted = true}},
-	[TRACE_BROADCAST] = {"broadcast", {DATA, .rooted = true}},
-	[TRACE_ALLGATHER] = {"all-gather", {DATA}},
-	[TRACE_ALLGATHERV] = {"all-gatherv", {DATA, .per_rank = true}},
-	[TRACE_GATHER] = {"gather", {DATA, .rooted = true}},
-	[TRACE_GATHERV] = {"gatherv", {DATA, .rooted = true, .per_rank = true}},
-	[TRACE_SCATTER] = {"scatter", {DATA, .rooted = true}},
-	[TRACE_SCATTERV] = {"scatterv", {DATA, .rooted = true, .per_rank = true}},
-	[TRACE_REDUCE_SCATTER] = {"reduce-scatter", {DATA, .reduces = true}},
-	[TRACE_REDUCE_SCATTERV] = {"reduce-scatterv", {DATA, .reduces = true, .per_rank = true}},
-	[TRACE_ALLTOALL] = {"all-to-all", {DATA}},
-	[TRACE_ALLTOALLV] = {"all-to-allv", {DATA, .per_rank = true, .own_counts = true}},
-	[TRACE_BARRIER] = {"barrier", {.collective = true}},
-	[TRACE_GROUP_SPLIT] = {"group-split", {.collective = true}},
-	[TRACE_GROUP_FROM_RANKS] = {"group-from-ranks", {.collective = true}},
-	[TRACE_SEND] = {"send", {.typed = true}},
-	[TRACE_RECV] = {"receive", {.typed = true}},
-	[TRACE_PROBE] = {"probe", {.typed = false}},
-};
-#undef DATA
-_Static_assert(sizeof(kinds) / sizeof(kinds[0]) == TRACE_KIND_COUNT, "facts of each");
-
 static const char *const dtype_names[] = {
 #define X(name, value, bytes, text) [value] = (text),
 	LS_DTYPES(X)
@@ -61,7 +30,7 @@ static const char *name_of(const char *const *names, size_t count, uint32_t i)
 
 const char *trace_kind_name(uint32_t kind)
 {
-	return kind < TRACE_KIND_COUNT && kinds[kind].name ? kinds[kind].name : "?";
+	return coll_kinds[kind < COLL_KIND_COUNT ? kind : COLL_KIND_NONE].name;
 }
 
 void trace_name(const struct trace_record *record, char *out, size_t bytes)
@@ -73,9 +42,20 @@ void trace_name(const struct trace_record *record, char *out, size_t bytes)
 		snprintf(out, bytes, "%s", name);
 }
 
-struct trace_kind_facts trace_kind_facts(uint32_t kind)
+struct trace_kind_facts trace_kind_facts(uint32_t number)
 {
-	return kind < TRACE_KIND_COUNT ? kinds[kind].facts : (struct trace_kind_facts){0};
+	const struct coll_kind *kind =
+		&coll_kinds[number < COLL_KIND_COUNT ? number : COLL_KIND_NONE];
+	const struct coll *coll = &coll_table[kind->collective];
+	bool typed = kind->counts != COLL_UNCOUNTED;
+	return (struct trace_kind_facts){
+		.collective = kind->collective != COLL_NONE,
+		.rooted = typed && coll->root != COLL_NO_ROOT,
+		.reduces = typed && coll->reduces,
+		.typed = typed,
+		.per_rank = kind->counts == COLL_EACH || kind->counts == COLL_OWN,
+		.own_counts = kind->counts == COLL_OWN,
+	};
 }
 
 const char *trace_dtype_name(uint32_t dtype)

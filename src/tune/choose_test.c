@@ -85,8 +85,8 @@ static void the_default_stays_unless_it_is_clearly_slower(void **state)
 {
 	(void)state;
 	static const char usual[] =
-		"allreduce       3-4    max       slot       64K    auto    copy\n"
-		"allreduce       3-4    max       direct     64K    auto    copy\n";
+		"all-reduce      3-4    max       slot       64K    auto    copy\n"
+		"all-reduce      3-4    max       direct     64K    auto    copy\n";
 	expect(PLAN_ALLREDUCE, usual);
 	expect(PLAN_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
 	takes(PLAN_RING, PLAN_ALLREDUCE, 3, 0.96);
@@ -103,18 +103,18 @@ static void the_fastest_algorithm_is_chosen(void **state)
 	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
 	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 0.9);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.9);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
-			       "allreduce       3-4    256K      doubling   64K    auto    copy\n"
-			       "allreduce       3-4    4M        direct     64K    auto    copy\n"
-			       "allreduce       3-4    max       ring       64K    auto    copy\n");
+	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+			       "all-reduce      3-4    256K      doubling   64K    auto    copy\n"
+			       "all-reduce      3-4    4M        direct     64K    auto    copy\n"
+			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
 	/* A slot that loses below its end has a border. */
 	takes(PLAN_DIRECT, PLAN_ALLREDUCE, 1, 0.5);
 	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 1);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    512       slot       64K    auto    copy\n"
-			       "allreduce       3-4    max       direct     64K    auto    copy\n");
+	expect(PLAN_ALLREDUCE, "all-reduce      3-4    512       slot       64K    auto    copy\n"
+			       "all-reduce      3-4    max       direct     64K    auto    copy\n");
 }
 
 static void chunk_stores_and_reads_are_chosen(void **state)
@@ -127,17 +127,17 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	*tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
 	*tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
 	*tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
-			       "allreduce       3-4    256K      direct     64K    auto    copy\n"
-			       "allreduce       3-4    4M        direct     16K    auto    copy\n"
-			       "allreduce       3-4    max       direct     64K    stream  512K\n");
+	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
+			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
+			       "all-reduce      3-4    max       direct     64K    stream  512K\n");
 	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the default is
 	 * compared with what it would be at its best only if it is the fastest as it is. */
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.7);
-	expect(PLAN_ALLREDUCE, "allreduce       3-4    max       slot       64K    auto    copy\n"
-			       "allreduce       3-4    256K      direct     64K    auto    copy\n"
-			       "allreduce       3-4    4M        direct     16K    auto    copy\n"
-			       "allreduce       3-4    max       ring       64K    auto    copy\n");
+	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
+			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
+			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
 }
 
 /* Without a table: what fits into a slot goes there. */

@@ -19,19 +19,6 @@
 enum { PATH_BYTES = 48 };
 static const uint64_t buffer_max = UINT64_C(1) << 29; /* all parts of a gather together */
 static const struct bench_effort effort = {.repeat_s = 0.004, .limit_s = 0.04, .repeats = 3};
-/* Which collective of a plan each operation of a benchmark is. */
-static const enum plan_collective collectives[BENCH_COLLECTIVE_COUNT] = {
-	[BENCH_ALLREDUCE] = PLAN_ALLREDUCE,
-	[BENCH_REDUCE] = PLAN_REDUCE,
-	[BENCH_BROADCAST] = PLAN_BROADCAST,
-	[BENCH_ALLGATHER] = PLAN_ALLGATHER,
-	[BENCH_GATHER] = PLAN_GATHER,
-	[BENCH_SCATTER] = PLAN_SCATTER,
-	[BENCH_REDUCE_SCATTER] = PLAN_REDUCE_SCATTER,
-	[BENCH_ALLTOALL] = PLAN_ALLTOALL,
-	[BENCH_BARRIER] = PLAN_BARRIER,
-};
-
 struct tuner {
 	const struct tune_request *request;
 	struct settings_launch launch;
@@ -118,7 +105,7 @@ static bool time_points(struct tuner *tuner, ls_group *group, int candidate, flo
 	const struct tune_request *request = tuner->request;
 
 	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++) {
-		enum plan_collective collective = collectives[op];
+		enum plan_collective collective = (enum plan_collective)op; /* both are of coll */
 		for (int i = 0; i < (op == BENCH_BARRIER ? 1 : request->size_count); i++) {
 			uint64_t payload = op == BENCH_BARRIER ? 0 : request->sizes[i];
 			struct bench_case what = {

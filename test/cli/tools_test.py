@@ -78,7 +78,7 @@ def plan(*arguments):
 
 def test_plan():
     head, steps = plan('allreduce', '-n', 4, '--algorithm', 'direct')
-    matches('^allreduce of 1 MiB on 4 ranks: direct\n', head)
+    matches('^all-reduce of 1 MiB on 4 ranks: direct\n', head)
     matches('chosen by --algorithm', head)
     matches('4 blocks of about 256 KiB', head)
     equal(sorted(steps), [0, 1, 2, 3])
@@ -90,7 +90,7 @@ def test_plan():
     assert all(not step.startswith('send ') for step in steps[1])
     assert any('from rank 2' in step for rank in (0, 1) for step in steps[rank])
     head, steps = plan('alltoall', '-n', 4, '--algorithm', 'direct', '--bytes', '64K')
-    matches('^alltoall of 64 KiB on 4 ranks: direct\n', head)
+    matches('^all-to-all of 64 KiB on 4 ranks: direct\n', head)
     matches('4 parts of about 16 KiB each; peers read', head)
     assert 'copy part 1 of the input of rank 3 to part 3 of my output' in steps[1], steps
     head, steps = plan('gather', '-n', 3, '--root', 1, '--algorithm', 'pairwise', '--bytes', '64K')
@@ -109,7 +109,7 @@ def test_plan():
 
 def test_plan_by_size():
     head = plan('allreduce', '-n', 8, '--bytes', 8)[0]
-    small, limit = matches(r'^allreduce of 8 B on 8 ranks: (\w+)\n  chosen by size: \w+ up to (\d+) B, then',
+    small, limit = matches(r'^all-reduce of 8 B on 8 ranks: (\w+)\n  chosen by size: \w+ up to (\d+) B, then',
                            head).groups()
     head = plan('allreduce', '-n', 8, '--bytes', limit)[0]
     matches(r'ranks: %s\n' % small, head)
@@ -120,10 +120,10 @@ def test_plan_by_size():
 
 def test_plan_by_setting():
     text = good('plan', 'allreduce', '-n', 4, env=environment(LOCKSTEP_ALGORITHM='ring'))
-    matches('^allreduce of 1 MiB on 4 ranks: ring\n  chosen by LOCKSTEP_ALGORITHM', text)
+    matches('^all-reduce of 1 MiB on 4 ranks: ring\n  chosen by LOCKSTEP_ALGORITHM', text)
     text = good('plan', 'allreduce', '-n', 4, '--algorithm', 'tree',
                 env=environment(LOCKSTEP_ALGORITHM='ring'))
-    matches('^allreduce of 1 MiB on 4 ranks: tree\n  chosen by --algorithm', text)
+    matches('^all-reduce of 1 MiB on 4 ranks: tree\n  chosen by --algorithm', text)
 
 
 def test_every_plan_can_be_printed():
@@ -148,7 +148,7 @@ def test_plan_by_table():
         env = environment(LOCKSTEP_TABLE=file.name)
         text = good('plan', '--table', env=env)
         matches(r'LOCKSTEP_TABLE is %s;' % file.name, text)
-        matches(r'\nallreduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nany .* slot ', text)
+        matches(r'\nall-reduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nany .* slot ', text)
         matches(r'LOCKSTEP_ALGORITHM: ring', good('plan', '--table', env={**env, 'LOCKSTEP_ALGORITHM': 'ring'}))
         text = good('plan', 'allreduce', '-n', 4, '--bytes', '4K', env=env)
         matches(r'ranks: tree\n  chosen by size: tree up to 64 KiB, then direct\n', text)
@@ -175,8 +175,8 @@ def test_plan_errors():
     for arguments, message in (
             ([], 'which collective'),
             (['allreduce'], 'how many ranks'),
-            (['allredcue', '-n', 2], r"no collective 'allredcue' \(did you mean 'allreduce'\?\)"),
-            (['xyzzy', '-n', 2], "no collective 'xyzzy', only allreduce, reduce, broadcast, .*, barrier"),
+            (['allredcue', '-n', 2], r"no collective 'allredcue' \(did you mean 'all-reduce'\?\)"),
+            (['xyzzy', '-n', 2], "no collective 'xyzzy', only all-reduce, reduce, broadcast, .*, barrier"),
             (['allreduce', 'barrier', '-n', 2], "not also 'barrier'"),
             (['allreduce', '-n', 65], 'from 1 to 64'),
             (['allreduce', '-n', 2, '--bytes', '1X'], '--bytes needs'),

@@ -6,7 +6,7 @@ import tempfile
 
 from harness import environment, equal, lockstep, main, matches, program
 
-COLLECTIVES = ['allreduce', 'reduce', 'broadcast', 'allgather', 'gather', 'scatter', 'reduce-scatter', 'alltoall',
+COLLECTIVES = ['all-reduce', 'reduce', 'broadcast', 'all-gather', 'gather', 'scatter', 'reduce-scatter', 'all-to-all',
                'barrier']
 
 
@@ -47,7 +47,7 @@ def test_the_table_can_be_used():
         equal((table.returncode, table.stderr), (0, ''))
         equal(lines_of(table.stdout)[:-2], lines)
         plan = lockstep('plan', 'allreduce', '-n', 2, '--bytes', '256K', env=env)
-        wanted = [line for line in lines if line[:2] == ['allreduce', '1-2']][-1][3]
+        wanted = [line for line in lines if line[:2] == ['all-reduce', '1-2']][-1][3]
         matches(r'ranks: %s\n' % wanted, plan.stdout)
         result = lockstep('bench', 'all', '-n', 2, '--bytes', '64,256K', env=env)
         equal((result.returncode, result.stderr), (0, ''))

@@ -28,7 +28,14 @@ def room(name, *sources):
 
 
 CLEAN = {
-    "src/floors": HASH + "0 base\n1 plan memory\n2 transport\n",
+    "src/floors": HASH + "0 base coll\n1 plan memory\n2 transport\n",
+    **room("coll", "coll.c"),
+    "src/coll/coll.c": C,
+    "src/coll/coll.h": C + "#define KINDS(X) \\\n\tX(SUM, \"sum-up\", SUM, ALIKE, 'S', RED)\n",
+    "include/lockstep/collective.h": C + "int ls_sum(void);\n",
+    "doc/man/ls_collective.3.scd": HASH + "*ls_sum*\n",
+    "python/lockstep/torch/_recorder.py": HASH + '_NAMES = {"sum-up": "sum"}\n',
+    "test/ranks/operation.c": C + "static const int kinds[] = {[OPERATION_SUM] = 1};\n",
     **room("base", "wait.c", "settings.c", "lock.c", "clock.c"),
     **room("plan", "plan.c"),
     **room("memory", "memory.c"),
@@ -67,6 +74,10 @@ def call(code):
     return {"src/plan/plan.c": function(f"\treturn {code};\n")}
 
 
+# What a kind of collective has to be in.
+FOLLOWING = ("include/lockstep/collective.h", "python/lockstep/torch/_recorder.py", "test/ranks/operation.c")
+
+
 # (rule, where the finding must stand, a word of it, files that break the rule in the clean tree)
 REFUSED = [
     ("floor", "src/base/clock.c:2", "only lower floors", {"src/base/clock.c": C + '#include "plan/plan.h"\n'}),
@@ -79,6 +90,7 @@ REFUSED = [
     ("floor", "src/plan/plan.c:2", "in no room", {"src/plan/plan.c": C + '#include "../memory/memory.h"\n' + SAYS}),
     ("floor", "include/lockstep/group.h:2", "installed", {"include/lockstep/group.h": C + '#include "base/wait.h"\n'}),
     ("floor", "src/attic/a.c:1", "not in src/floors", {"src/attic/a.c": C, **room("attic", "a.c")}),
+    *[("collectives", f"{path}:1", "is missing", {path: (HASH if path.endswith("py") else C)}) for path in FOLLOWING],
     ("function-size", "src/plan/plan.c:7", "71 lines", {"src/plan/plan.c": function("\n" * 68)}),
     ("file-size", "src/plan/plan.c:501", "501 lines", {"src/plan/plan.c": C + SAYS + "\n" * 495}),
     ("file-size", "test/faults/run.sh:501", "501 lines", {"test/faults/run.sh": HASH + "\n" * 500}),

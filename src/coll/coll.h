@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What each collective is, and each kind of operation that a rank may call. Facts only: no other room is known here.
+ * Also for C++, as programs that time other runtimes take the names from here. */
+#ifndef COLL_COLL_H
+#define COLL_COLL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How long a buffer is, where a call is for `count` elements. */
+enum coll_extent {
+	COLL_NOTHING, /* there is none */
+	COLL_WHOLE,   /* count: the same elements on all ranks */
+	COLL_PART,    /* count, or this rank's count: what one rank has */
+	COLL_PARTS,   /* the parts of all ranks, in their order */
+};
+
+/* Who has both buffers. The others have one. */
+enum coll_root {
+	COLL_NO_ROOT,    /* all */
+	COLL_ROOT_GIVES, /* only the root has an input */
+	COLL_ROOT_GETS,  /* only the root has an output */
+};
+
+/* X(id, name, input, output, root, reduces) */
+#define COLL_TABLE(X)                                                   \
+	X(ALLREDUCE, "all-reduce", WHOLE, WHOLE, NO_ROOT, true)         \
+	X(REDUCE, "reduce", WHOLE, WHOLE, ROOT_GETS, true)              \
+	X(BROADCAST, "broadcast", WHOLE, WHOLE, ROOT_GIVES, false)      \
+	X(ALLGATHER, "all-gather", PART, PARTS, NO_ROOT, false)         \
+	X(GATHER, "gather", PART, PARTS, ROOT_GETS, false)              \
+	X(SCATTER, "scatter", PARTS, PART, ROOT_GIVES, false)           \
+	X(REDUCE_SCATTER, "reduce-scatter", PARTS, PART, NO_ROOT, true) \
+	X(ALLTOALL, "all-to-all", PARTS, PARTS, NO_ROOT, false)         \
+	X(BARRIER, "barrier", NOTHING, NOTHING, NO_ROOT, false)
+
+enum coll_id {
+#define X(id, ...) COLL_##id,
+	COLL_TABLE(X)
+#undef X
+		COLL_COUNT,
+	COLL_NONE = COLL_COUNT, /* of kinds that are no collective */
+};
+
+struct coll {
+	const char *name;      /* "all-reduce" */
+	uint8_t input, output; /* enum coll_extent */
+	uint8_t root;          /* enum coll_root */
+	bool reduces;
+};
+extern const struct coll coll_table[COLL_COUNT + 1]; /* that of COLL_NONE has nothing */
+
+/* Which counts a call has, and so what a record of it means. */
+enum coll_counts {
+	COLL_UNCOUNTED, /* none, and no type */
+	COLL_ALIKE,     /* one */
+	COLL_EACH,      /* one for each rank; all ranks pass the same list */
+	COLL_OWN,       /* two for each rank, and each passes its own lists */
+};
+
+/* Told apart also by those who confuse red and green. */
+enum coll_colour {
+	COLL_GREY,
+	COLL_BLUE,
+	COLL_SKY,
+	COLL_GREEN,
+	COLL_YELLOW,
+	COLL_ORANGE,
+	COLL_RED,
+	COLL_PINK,
+	COLL_WINE,
+};
+
+/* X(id, name, collective, counts, letter, colour). Their numbers are in traces: append only, and raise TRACE_VERSION, as
+ * a program that is older would show the new kind as '?'. */
+#define COLL_KINDS(X)                                                                       \
+	X(ALLREDUCE, "all-reduce", ALLREDUCE, ALIKE, 'A', BLUE)                             \
+	X(REDUCE, "reduce", REDUCE, ALIKE, 'R', SKY)                                        \
+	X(BROADCAST, "broadcast", BROADCAST, ALIKE, 'B', YELLOW)                            \
+	X(ALLGATHER, "all-gather", ALLGATHER, ALIKE, 'G', GREEN)                            \
+	X(ALLGATHERV, "all-gatherv", ALLGATHER, EACH, 'G', GREEN)                           \
+	X(GATHER, "gather", GATHER, ALIKE, 'g', PINK)                                       \
+	X(GATHERV, "gatherv", GATHER, EACH, 'g', PINK)                                      \
+	X(SCATTER, "scatter", SCATTER, ALIKE, 'c', PINK)                                    \
+	X(SCATTERV, "scatterv", SCATTER, EACH, 'c', PINK)                                   \
+	X(REDUCE_SCATTER, "reduce-scatter", REDUCE_SCATTER, ALIKE, 'S', SKY)                \
+	X(REDUCE_SCATTERV, "reduce-scatterv", REDUCE_SCATTER, EACH, 'S', SKY)               \
+	X(ALLTOALL, "all-to-all", ALLTOALL, ALIKE, 'T', ORANGE)                             \
+	X(ALLTOALLV, "all-to-allv", ALLTOALL, OWN, 'T', ORANGE)                             \
+	X(BARRIER, "barrier", BARRIER, UNCOUNTED, 'b', GREY)                                \
+	X(GROUP_SPLIT, "group-split", ALLGATHER, UNCOUNTED, 'n', GREY) /* ls_group_split */ \
+	X(GROUP_FROM_RANKS, "group-from-ranks", ALLGATHER, UNCOUNTED, 'n', GREY)            \
+	X(SEND, "send", NONE, ALIKE, 's', RED)                                              \
+	X(RECV, "receive", NONE, ALIKE, 'r', WINE)                                          \
+	X(PROBE, "probe", NONE, UNCOUNTED, 'p', WINE)
+
+enum coll_kind_id {
+	COLL_KIND_NONE,
+#define X(id, ...) COLL_KIND_##id,
+	COLL_KINDS(X)
+#undef X
+		COLL_KIND_COUNT,
+};
+
+struct coll_kind {
+	const char *name;   /* "all-gatherv" */
+	uint8_t collective; /* enum coll_id */
+	uint8_t counts;     /* enum coll_counts */
+	char letter;        /* in pictures */
+	uint8_t colour;     /* enum coll_colour */
+};
+extern const struct coll_kind coll_kinds[COLL_KIND_COUNT];
+
+/* The collective of that name, with or without dashes and underscores; COLL_NONE. */
+enum coll_id coll_from_name(const char *name);
+
+#endif
