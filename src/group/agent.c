@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "points.h"
+#include "registry.h"
 
 static struct wait_bell *bell_of(struct group_world *world)
 {

@@ -3,6 +3,7 @@
  * does. */
 #include "base/clock.h"
 #include "points.h"
+#include "registry.h"
 
 static bool is_any_over(ls_op *const *ops, int count)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Batches: sends and receives of one thread that begin at their calls and are waited for together. */
 #include "base/fork.h"
+#include "arguments.h"
 #include "points.h"
 
 /* The batch of the calling thread, NULL: it is in none. */

@@ -13,6 +13,7 @@
 #include "base/messages.h"
 #include "base/text.h"
 #include "group_private.h"
+#include "registry.h"
 
 /* ---- the words ---- */
 

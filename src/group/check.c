@@ -3,6 +3,7 @@
  * What a rank passes that it does not need is dropped here. */
 #include "base/messages.h"
 #include "device/device.h"
+#include "arguments.h"
 #include "group_private.h"
 
 /* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in common when

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "group_private.h"
 
 #define HERE __builtin_return_address(0)

@@ -5,6 +5,7 @@
 
 #include "base/messages.h"
 #include "ending.h"
+#include "registry.h"
 
 /* ---- collectives ---- */
 

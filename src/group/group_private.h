@@ -237,14 +237,10 @@ struct ls_group {
 
 /* ---- api.c ---- */
 
-/* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
-ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
 /* "Rank 1 closed the group WHY", with which it fails for all who are still in it, if it has not failed before; then the
  * launcher learns of it, too. */
 void group_close_failing(ls_group *group, const char *why);
 
-/* Whether this is a child that was forked from the process which opened the group. */
-bool group_is_forked(const ls_group *group);
 /* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. It looks whether that
  * has come about beside the caller. */
 ls_status group_check(const char *call, ls_group *group);
@@ -252,12 +248,6 @@ ls_status group_check(const char *call, ls_group *group);
  * NULL if this fails. */
 ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
-/* What messages about the arguments of a call begin with: its label, if it has one, as that stands for its place in
- * programs of other languages, whose users know neither the function nor who called it in C. */
-const char *group_caller(const char *call, const struct ls_op_options *options);
-ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
-/* count elements fit into memory. */
-ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);
 
 /* ---- collective.c ---- */
 
@@ -441,16 +431,6 @@ void group_leave(struct ls_group *group);
 void group_leave_all(struct group_world *world);
 /* Frees all objects; no thread uses them any more. */
 void group_free_all(struct group_world *world);
-/* The open group of this number, held until group_release; NULL: none. */
-struct ls_group *group_hold(struct group_world *world, uint32_t id);
-/* All of them, up to TRANSPORT_AREAS; how many. */
-int group_hold_all(struct group_world *world, struct ls_group **out);
-void group_release(struct ls_group *group);
-/* Its members, as ranks of the world; empty if these are all. */
-uint64_t group_members(const struct ls_group *group);
-/* Its rank in the group, -1: no member. */
-int group_rank_of(const struct ls_group *group, int world_rank);
-
 /* ---- cause.c ---- */
 
 /* Where a group's cause is published, whether this rank is a member or not. */

@@ -8,6 +8,7 @@
 #include "base/messages.h"
 #include "group.h"
 #include "group_private.h"
+#include "registry.h"
 
 static void fill_sources(const struct group_world *world, struct diagnose_source *sources)
 {

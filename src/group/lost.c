@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "registry.h"
 #include "tell.h"
 
 enum { TEXT_BYTES = 256, REASON_BYTES = TEXT_BYTES + 64 };

@@ -6,6 +6,7 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "arguments.h"
 #include "group.h"
 #include "group_private.h"
 

@@ -13,8 +13,10 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "engine/table.h"
+#include "arguments.h"
 #include "ending.h"
 #include "points.h"
+#include "registry.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {

@@ -5,6 +5,7 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "arguments.h"
 #include "points.h"
 #include "tell.h"
 

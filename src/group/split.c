@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "arguments.h"
 #include "meet.h"
 
 #define HERE __builtin_return_address(0)

@@ -4,6 +4,7 @@
 
 #include "base/messages.h"
 #include "points.h"
+#include "registry.h"
 #include "tell.h"
 
 bool group_first_time(ls_group *group, const void *site)
