@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* Exit statuses, the same for all commands but `run`, which returns that of the failed rank. */
 enum {
@@ -56,6 +57,16 @@ bool cli_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_bytes(const char *text, uint64_t *out);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
+
+/* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones a process,
+ * anything else a file. */
+struct cli_named {
+	uint64_t job; /* 0: it is none */
+	pid_t pid;    /* likewise */
+	bool file;
+	char what[32]; /* as messages call it: "process 123"; "" for a file */
+};
+struct cli_named cli_named(const char *word);
 
 /* ---- nearest.c ---- */
 

@@ -7,7 +7,7 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "print/print.h"
 
 static const struct option options[] = {
@@ -25,20 +25,20 @@ struct output {
 	bool verdict;
 };
 
-static void show(struct output *output, const struct cli_report *report,
-		 const struct cli_snapshot *snapshot)
+static void show(struct output *output, const struct inspect_report *report,
+		 const struct inspect_snapshot *snapshot)
 {
-	struct cli_shown shown = {report, snapshot,
-				  cli_report_is_verdict(report, output->patience_ms),
-				  output->stacks};
+	struct inspect_shown shown = {report, snapshot,
+				      inspect_report_is_verdict(report, output->patience_ms),
+				      output->stacks};
 
 	output->verdict = output->verdict || shown.verdict;
 	if (output->as_json) {
-		cli_print_json(&output->json, &shown);
+		inspect_print_json(&output->json, &shown);
 	} else {
 		if (output->shown > 0)
 			putchar('\n');
-		cli_print_report(stdout, &shown);
+		inspect_print(stdout, &shown);
 	}
 	output->shown++;
 }
@@ -46,7 +46,7 @@ static void show(struct output *output, const struct cli_report *report,
 static int show_file(struct output *output, const char *path)
 {
 	const char *why;
-	struct cli_snapshot *snapshot = cli_snapshot_read(path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(path, &why);
 
 	if (!snapshot) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
@@ -54,31 +54,31 @@ static int show_file(struct output *output, const char *path)
 	}
 	show(output, &snapshot->report, snapshot);
 	output->verdict = output->verdict || !snapshot->ended_well;
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 	return CLI_OK;
 }
 
 static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char *what)
 {
-	struct cli_jobs jobs;
+	struct inspect_jobs jobs;
 
-	if (cli_find_jobs(job, pid, &jobs) != LS_OK)
+	if (inspect_find_jobs(job, pid, &jobs) != LS_OK)
 		return CLI_NOTHING;
 	for (size_t i = 0; i < jobs.count; i++) {
-		struct cli_report *report = cli_report_take(jobs.views[i], NULL);
+		struct inspect_report *report = inspect_report_take(jobs.views[i], NULL);
 		if (!report) {
 			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 			continue;
 		}
-		cli_report_explain(report);
+		inspect_report_explain(report);
 		show(output, report, NULL);
-		cli_report_free(report);
+		inspect_report_free(report);
 	}
 	if (jobs.count == 0)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, what ? ", that is of " : "", what ? what : "",
 			    jobs.unreadable ? "; some processes of this user may not be looked into"
 					    : "");
-	cli_jobs_free(&jobs);
+	inspect_jobs_free(&jobs);
 	return CLI_OK;
 }
 

@@ -202,8 +202,8 @@ static void job_free(struct run_job *job)
 	bury(job);
 	cli_input_fini(&job->input);
 	cli_output_fini(&job->output);
-	cli_report_free(job->report);
-	cli_view_free(job->view);
+	inspect_report_free(job->report);
+	inspect_view_free(job->view);
 	rendezvous_server_close(job->server);
 	if (job->signal_fd >= 0)
 		close(job->signal_fd);

@@ -15,7 +15,7 @@
 #include <lockstep/status.h>
 
 #include "base/settings.h"
-#include "cli/view.h"
+#include "inspect/inspect.h"
 #include "rendezvous/rendezvous.h"
 
 enum {
@@ -185,11 +185,11 @@ struct run_job {
 	bool met; /* all ranks have come to it */
 	int server_poll, server_fds;
 	/* What others see of the job's memory, held so that it can be read after the ranks' end. */
-	struct cli_view *view; /* NULL before the ranks have met */
-	uint64_t look_ns;      /* when to look for segments again, CLOCK_NEVER: all are there */
+	struct inspect_view *view; /* NULL before the ranks have met */
+	uint64_t look_ns;          /* when to look for segments again, CLOCK_NEVER: all are there */
 	uint64_t look_pause_ns;
-	struct cli_report *report; /* the state at the time of the failure, NULL: none taken */
-	bool frozen;               /* nothing is added to it any more */
+	struct inspect_report *report; /* the state at the time of the failure, NULL: none taken */
+	bool frozen;                   /* nothing is added to it any more */
 	const char *log_dir;
 	bool phases; /* what ranks spent their time on is said at the end */
 	/* Where the traces are kept at the end, however it ends; NULL and -1: nowhere. It is opened before the

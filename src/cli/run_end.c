@@ -12,7 +12,7 @@
 #include "base/messages.h"
 #include "cli/cli.h"
 #include "print/print.h"
-#include "cli/phases.h"
+#include "inspect/phases.h"
 
 enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
 
@@ -139,7 +139,7 @@ static void end_text(const struct run_job *job, char *out, size_t bytes)
 }
 
 /* Whether an operation of some rank has ended with what `report` tells. */
-static bool is_returned(const struct cli_view *view, const struct trace_report *report)
+static bool is_returned(const struct inspect_view *view, const struct trace_report *report)
 {
 	for (int rank = 0; rank < view->size; rank++) {
 		const struct trace_view *trace = &view->ranks[rank].trace;
@@ -196,7 +196,7 @@ static void write_snapshot(struct run_job *job, const char *ended)
 			      (unsigned long long)job->view->job);
 	int error = length >= (int)sizeof path
 			    ? ENAMETOOLONG
-			    : cli_snapshot_write(path, job->view, job->report, ended);
+			    : inspect_snapshot_write(path, job->view, job->report, ended);
 	if (error != 0)
 		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT_FAILED, path, strerror(error));
 	else
@@ -205,12 +205,12 @@ static void write_snapshot(struct run_job *job, const char *ended)
 
 static void report_failure(struct run_job *job)
 {
-	char text[CLI_ENDED_BYTES];
+	char text[INSPECT_ENDED_BYTES];
 
 	end_text(job, text, sizeof text);
 	cli_watch_freeze(job);
 	if (job->report)
-		cli_report_explain(job->report);
+		inspect_report_explain(job->report);
 	/* What ranks have found out they have said themselves. */
 	if (job->timed_out && job->report && job->report->failure == LS_OK && job->report->text[0])
 		message_report("LS-RUN-TIMEOUT", job->report->text);
@@ -224,12 +224,12 @@ static void report_failure(struct run_job *job)
 /* All ranks have exited with 0. */
 static void report_unreturned(struct run_job *job, int rank)
 {
-	char text[CLI_ENDED_BYTES];
+	char text[INSPECT_ENDED_BYTES];
 
 	snprintf(text, sizeof text, "all ranks exited with 0, but something had gone wrong");
 	cli_watch_freeze(job);
 	if (job->report)
-		cli_report_explain(job->report);
+		inspect_report_explain(job->report);
 	MESSAGE_SAY(MESSAGE_RUN_AT_CLOSE, rank);
 	write_snapshot(job, text);
 }
@@ -240,8 +240,8 @@ static void report_phases(struct run_job *job)
 	cli_watch_collect(job);
 	if (!job->report)
 		return;
-	cli_report_add_phases(job->report);
-	cli_phases_report(stderr, job->report->phases);
+	inspect_report_add_phases(job->report);
+	inspect_phases_report(stderr, job->report->phases);
 }
 
 ls_status cli_end_prepare(struct run_job *job)
@@ -259,7 +259,7 @@ ls_status cli_end_prepare(struct run_job *job)
 
 static void write_trace(struct run_job *job, bool ended_well)
 {
-	char text[CLI_ENDED_BYTES] = "all ranks exited with 0";
+	char text[INSPECT_ENDED_BYTES] = "all ranks exited with 0";
 
 	cli_watch_collect(job);
 	if (!job->report) {
@@ -268,10 +268,11 @@ static void write_trace(struct run_job *job, bool ended_well)
 		return;
 	}
 	if (ended_well)
-		cli_report_explain(job->report);
+		inspect_report_explain(job->report);
 	else
 		end_text(job, text, sizeof text);
-	int error = cli_snapshot_write_to(job->trace_fd, job->view, job->report, text, ended_well);
+	int error =
+		inspect_snapshot_write_to(job->trace_fd, job->view, job->report, text, ended_well);
 	if (close(job->trace_fd) != 0 && error == 0)
 		error = errno;
 	job->trace_fd = -1;

@@ -35,7 +35,7 @@ static void hold_traces(struct run_job *job)
 	if (!table)
 		return;
 
-	job->view = cli_view_new(table->job, table->size);
+	job->view = inspect_view_new(table->job, table->size);
 	if (!job->view) {
 		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 		return;
@@ -43,7 +43,7 @@ static void hold_traces(struct run_job *job)
 	for (int rank = 0; rank < table->size; rank++) {
 		int trace = rendezvous_server_trace(job->server, rank);
 		int copy = trace < 0 ? -1 : fcntl(trace, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		if (copy >= 0 && !cli_view_add_trace(job->view, rank, copy))
+		if (copy >= 0 && !inspect_view_add_trace(job->view, rank, copy))
 			close(copy);
 	}
 	job->look_pause_ns = LOOK_FIRST_MS * UINT64_C(1000000);
@@ -55,10 +55,10 @@ static void hold_segments(struct run_job *job, uint64_t now_ns)
 {
 	for (int rank = 0; rank < job->view->size; rank++) {
 		int pid = rendezvous_server_pid(job->server, rank);
-		if (pid > 0 && !cli_view_has_segments(job->view))
-			cli_find_segments(job->view, pid);
+		if (pid > 0 && !inspect_view_has_segments(job->view))
+			inspect_find_segments(job->view, pid);
 	}
-	if (cli_view_has_segments(job->view)) {
+	if (inspect_view_has_segments(job->view)) {
 		job->look_ns = CLOCK_NEVER;
 		return;
 	}
@@ -115,7 +115,7 @@ void cli_watch_collect(struct run_job *job)
 			.exit_code = same && mine->ended ? mine->exit_code : -1,
 		};
 	}
-	job->report = cli_report_take(job->view, known);
+	job->report = inspect_report_take(job->view, known);
 	if (!job->report)
 		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 }
@@ -124,6 +124,6 @@ void cli_watch_freeze(struct run_job *job)
 {
 	cli_watch_collect(job);
 	if (job->report && !job->frozen)
-		cli_report_update(job->report, job->view);
+		inspect_report_update(job->report, job->view);
 	job->frozen = true;
 }

@@ -2,7 +2,7 @@
  * A timeline for programs: all that its bars are made of. Keys and words are stable, and those of lockstep
  * diagnose --json where both say the same; new keys may come. */
 #include "print/print.h"
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "cli/timeline.h"
 
 static const char *state_word(unsigned state)
@@ -43,7 +43,7 @@ static void put_operation(struct print_json *json, const struct cli_timeline *ti
 	print_json_unsigned(json, "index", record->index);
 	print_json_unsigned(json, "group", record->group);
 	print_json_string(json, "kind", trace_kind_name(record->kind));
-	cli_json_call(json, record);
+	inspect_json_call(json, record);
 	print_json_string(json, "state", state_word(record->state));
 	print_json_string(json, "status", ls_status_name((ls_status)record->status));
 	print_json_string(json, "site", cli_timeline_site(timeline, op));

@@ -10,9 +10,10 @@
 #include "cli/cli.h"
 #include "print/print.h"
 #include "cli/timeline.h"
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
-_Static_assert((int)CLI_RANK_MAX == (int)CLI_TIMELINE_RANK_MAX, "a timeline has room for each job");
+_Static_assert((int)INSPECT_RANK_MAX == (int)CLI_TIMELINE_RANK_MAX,
+	       "a timeline has room for each job");
 
 struct choices {
 	const char *svg, *html; /* files, "-": standard output; NULL both: text */
@@ -114,11 +115,11 @@ static struct cli_timeline *make(uint64_t job, int size, const struct trace_view
 /* NULL after a message, with the exit status in *status. */
 static struct cli_timeline *read_file(const char *path, uint64_t last_ns, int *status)
 {
-	const struct trace_view *traces[CLI_RANK_MAX] = {NULL};
+	const struct trace_view *traces[INSPECT_RANK_MAX] = {NULL};
 	const char *why;
 
 	*status = CLI_NOTHING;
-	struct cli_snapshot *snapshot = cli_snapshot_read(path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(path, &why);
 	if (!snapshot) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
 		return NULL;
@@ -129,13 +130,13 @@ static struct cli_timeline *read_file(const char *path, uint64_t last_ns, int *s
 			traces[i] = &snapshot->traces[i];
 	struct cli_timeline *timeline =
 		make(job->job, job->size, traces, last_ns, job->now_ns ? job->now_ns : 1);
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 	if (!timeline)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 	return timeline;
 }
 
-static int refuse_several(const struct cli_command *self, const struct cli_jobs *jobs)
+static int refuse_several(const struct cli_command *self, const struct inspect_jobs *jobs)
 {
 	char list[256] = "";
 
@@ -147,12 +148,12 @@ static int refuse_several(const struct cli_command *self, const struct cli_jobs 
 static struct cli_timeline *read_job(const struct cli_command *self, const struct cli_named *named,
 				     uint64_t last_ns, int *status)
 {
-	const struct trace_view *traces[CLI_RANK_MAX] = {NULL};
+	const struct trace_view *traces[INSPECT_RANK_MAX] = {NULL};
 	struct cli_timeline *timeline = NULL;
-	struct cli_jobs jobs;
+	struct inspect_jobs jobs;
 
 	*status = CLI_NOTHING;
-	if (cli_find_jobs(named->job, named->pid, &jobs) != LS_OK)
+	if (inspect_find_jobs(named->job, named->pid, &jobs) != LS_OK)
 		return NULL;
 	if (jobs.count > 1) {
 		*status = refuse_several(self, &jobs);
@@ -162,7 +163,7 @@ static struct cli_timeline *read_job(const struct cli_command *self, const struc
 			    jobs.unreadable ? "; some processes of this user may not be looked into"
 					    : "");
 	} else {
-		const struct cli_view *view = jobs.views[0];
+		const struct inspect_view *view = jobs.views[0];
 		for (int i = 0; i < view->size; i++)
 			if (view->ranks[i].trace.header)
 				traces[i] = &view->ranks[i].trace;
@@ -170,7 +171,7 @@ static struct cli_timeline *read_job(const struct cli_command *self, const struc
 		if (!timeline)
 			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 	}
-	cli_jobs_free(&jobs);
+	inspect_jobs_free(&jobs);
 	return timeline;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Command lines: options, numbers, help and what is said about mistakes, the same for all commands. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -135,4 +136,30 @@ bool cli_seconds(const char *text, uint64_t *out_ms)
 		return false;
 	*out_ms = (uint64_t)ceil(seconds * 1000);
 	return true;
+}
+
+static bool all(const char *text, int (*is)(int))
+{
+	for (; *text; text++)
+		if (!is((unsigned char)*text))
+			return false;
+	return true;
+}
+
+struct cli_named cli_named(const char *word)
+{
+	struct cli_named named = {0};
+	size_t length = strlen(word);
+	uint64_t pid;
+
+	if (length == 16 && all(word, isxdigit)) {
+		named.job = strtoull(word, NULL, 16);
+		snprintf(named.what, sizeof named.what, "%s", word);
+	} else if (length <= 9 && cli_number(word, 1, INT32_MAX, &pid)) {
+		named.pid = (pid_t)pid;
+		snprintf(named.what, sizeof named.what, "process %s", word);
+	} else {
+		named.file = true;
+	}
+	return named;
 }

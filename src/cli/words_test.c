@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "cli/timeline.h"
 #include "print/print.h"
 
@@ -26,7 +26,7 @@ static void in_json(void **state)
 	(void)state;
 	assert_non_null(out);
 	print_json_open(&json, NULL, '{');
-	cli_json_call(&json, &probe);
+	inspect_json_call(&json, &probe);
 	print_json_close(&json, '}');
 	assert_int_equal(fclose(out), 0);
 	assert_string_equal(text, "{\"number\":null,\"count\":null,\"dtype\":null,\"reduce_op\":null,"

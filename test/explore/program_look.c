@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/view.h"
+#include "inspect/inspect.h"
 #include "program_private.h"
 #include "scheduler.h"
 
@@ -15,9 +15,9 @@ static bool is_fault(enum diagnose_cause cause)
 	       cause == DIAGNOSE_DEADLOCK || cause == DIAGNOSE_IS_STOPPED;
 }
 
-static void look(struct program_results *results, const struct cli_view *view)
+static void look(struct program_results *results, const struct inspect_view *view)
 {
-	struct cli_report *report = cli_report_take(view, NULL);
+	struct inspect_report *report = inspect_report_take(view, NULL);
 	if (!report)
 		return;
 	results->looked++;
@@ -25,15 +25,15 @@ static void look(struct program_results *results, const struct cli_view *view)
 		diagnose_judge(report->job, NULL, &report->verdict);
 	if (report->failure == LS_OK && is_fault(report->verdict.cause) && !results->seen[0])
 		diagnose_text(report->job, &report->verdict, results->seen, sizeof results->seen);
-	cli_report_free(report);
+	inspect_report_free(report);
 }
 
 void program_run_looks(void *data)
 {
 	struct program_run *run = data;
-	struct cli_jobs jobs;
+	struct inspect_jobs jobs;
 	int ranks = run->program->world.ranks;
-	if (cli_find_jobs(0, getpid(), &jobs) != LS_OK)
+	if (inspect_find_jobs(0, getpid(), &jobs) != LS_OK)
 		scheduler_fail("the job cannot be found");
 	for (int i = 0; i < run->program->looks && word_read(&run->ranks_over) < ranks; i++) {
 		for (size_t j = 0; j < jobs.count; j++)
@@ -42,5 +42,5 @@ void program_run_looks(void *data)
 		for (int pause = 0; pause < PAUSE; pause++)
 			scheduler_yield();
 	}
-	cli_jobs_free(&jobs);
+	inspect_jobs_free(&jobs);
 }

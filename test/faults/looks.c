@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 enum {
 	FIND_EVERY = 200, /* so many looks use what was found once */
@@ -39,7 +39,7 @@ struct job {
 	int output; /* memfd that takes what ranks and commands print */
 	pid_t pids[LOOKS_RANKS_MAX];
 	int pidfds[LOOKS_RANKS_MAX];
-	struct cli_jobs found;
+	struct inspect_jobs found;
 	bool failed;
 };
 
@@ -149,19 +149,19 @@ static void finish(struct job *job)
 		show(job, "the job did not end well");
 	}
 	close(job->output);
-	cli_jobs_free(&job->found);
+	inspect_jobs_free(&job->found);
 }
 
 /* ---- looks ---- */
 
 static void find(struct job *job)
 {
-	cli_jobs_free(&job->found);
-	if (cli_find_jobs(0, job->pids[0], &job->found) != LS_OK)
-		die("cli_find_jobs");
+	inspect_jobs_free(&job->found);
+	if (inspect_find_jobs(0, job->pids[0], &job->found) != LS_OK)
+		die("inspect_find_jobs");
 }
 
-static void count(const struct cli_report *report)
+static void count(const struct inspect_report *report)
 {
 	bool waiting = false, busy = false;
 	for (int r = 0; r < report->job->size; r++) {
@@ -179,21 +179,21 @@ static void count(const struct cli_report *report)
 static void look(struct job *job)
 {
 	for (size_t i = 0; i < job->found.count; i++) {
-		struct cli_report *report = cli_report_take(job->found.views[i], NULL);
+		struct inspect_report *report = inspect_report_take(job->found.views[i], NULL);
 		if (!report)
-			die("cli_report_take");
+			die("inspect_report_take");
 		if (done.looks % SITES_EVERY == 0)
-			cli_report_explain(report);
+			inspect_report_explain(report);
 		else
-			cli_report_judge(report);
+			inspect_report_judge(report);
 		count(report);
-		if (cli_report_is_verdict(report, PATIENCE_MS)) {
+		if (inspect_report_is_verdict(report, PATIENCE_MS)) {
 			done.bad_looks++;
 			diagnose_add_sites(report->sources, report->job->size, report->job);
-			cli_report_judge(report);
+			inspect_report_judge(report);
 			show(job, report->text[0] ? report->text : "a verdict without words");
 		}
-		cli_report_free(report);
+		inspect_report_free(report);
 	}
 }
 
@@ -231,7 +231,7 @@ static void play(uint64_t seed)
 	time_t end_s = now_s() + LIMIT_S;
 	start(&job, seed);
 	for (long turn = 0; !is_over(&job) && !job.failed; turn++) {
-		bool whole = job.found.count > 0 && cli_view_has_segments(job.found.views[0]);
+		bool whole = job.found.count > 0 && inspect_view_has_segments(job.found.views[0]);
 		if (!whole || turn % FIND_EVERY == 0)
 			find(&job);
 		if (done.busy < wanted.looks)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "print/print.h"
 #include "diagnose/diagnose.h"
 
@@ -76,7 +76,7 @@ static void put(char *to, size_t room, const char *name)
 	to[length] = 0;
 }
 
-static struct cli_report *make_report(const char *name, struct cli_view **out)
+static struct inspect_report *make_report(const char *name, struct inspect_view **out)
 {
 	struct trace_options options = {.job = 1, .rank = 0, .world_size = 1, .records = 32};
 	struct trace trace;
@@ -87,15 +87,15 @@ static struct cli_report *make_report(const char *name, struct cli_view **out)
 	trace_phase_begin(&trace, name, &inside);
 	trace_begin(&trace, &begin);
 	trace_report(&trace, 1, LS_ABORTED, 0, 1, name);
-	struct cli_view *view = cli_view_new(1, 1);
-	MUST(view && cli_view_add_trace(view, 0, fcntl(trace.fd, F_DUPFD_CLOEXEC, 3)));
+	struct inspect_view *view = inspect_view_new(1, 1);
+	MUST(view && inspect_view_add_trace(view, 0, fcntl(trace.fd, F_DUPFD_CLOEXEC, 3)));
 	/* As if another process had written it: past what its owner's calls let through. */
 	put(trace.header->program, sizeof trace.header->program, name);
 	put(trace.header->host, sizeof trace.header->host, name);
 	put(trace.labels[0], sizeof trace.labels[0], name);
-	struct cli_report *report = cli_report_take(view, NULL);
+	struct inspect_report *report = inspect_report_take(view, NULL);
 	MUST(report);
-	cli_report_explain(report);
+	inspect_report_explain(report);
 	trace_fini(&trace);
 	*out = view;
 	return report;
@@ -104,18 +104,18 @@ static struct cli_report *make_report(const char *name, struct cli_view **out)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static char name[FUZZ_INPUT_MAX + 1];
-	struct cli_view *view;
+	struct inspect_view *view;
 	char *text = NULL;
 	size_t bytes;
 	if (size > FUZZ_INPUT_MAX)
 		return 0;
 	memcpy(name, data, size);
 	name[size] = 0;
-	struct cli_report *report = make_report(name, &view);
-	struct cli_shown shown = {.report = report, .verdict = true};
+	struct inspect_report *report = make_report(name, &view);
+	struct inspect_shown shown = {.report = report, .verdict = true};
 	FILE *out = open_memstream(&text, &bytes);
 	MUST(out);
-	cli_print_report(out, &shown);
+	inspect_print(out, &shown);
 	print_safely(out, name, 2);
 	MUST(fclose(out) == 0);
 	check_shown(text, bytes);
@@ -126,15 +126,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	print_json_open(&json, NULL, '{');
 	print_json_string(&json, "name", name);
 	print_json_open(&json, "jobs", '[');
-	cli_print_json(&json, &shown);
+	inspect_print_json(&json, &shown);
 	print_json_close(&json, ']');
 	print_json_close(&json, '}');
 	MUST(fclose(out) == 0);
 	check_json(text);
 	check_shown(text, bytes);
 	free(text);
-	cli_report_free(report);
-	cli_view_free(view);
+	inspect_report_free(report);
+	inspect_view_free(view);
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cli/timeline.h"
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 enum { RANKS = 2, RECORDS = 64, PATCH_BYTES = 13, COLUMNS = 80, HEAD = 4096 };
 
@@ -43,27 +43,27 @@ static void live(struct trace *trace, int rank)
 
 static void make_file(void)
 {
-	struct cli_view *view = cli_view_new(1, RANKS);
+	struct inspect_view *view = inspect_view_new(1, RANKS);
 	struct trace traces[RANKS];
 	for (int r = 0; r < RANKS; r++) {
 		struct trace_options options = {
 			.job = 1, .rank = r, .world_size = RANKS, .records = RECORDS};
 		MUST(trace_init(&traces[r], &options) == LS_OK);
 		live(&traces[r], r);
-		MUST(cli_view_add_trace(view, r, fcntl(traces[r].fd, F_DUPFD_CLOEXEC, 3)));
+		MUST(inspect_view_add_trace(view, r, fcntl(traces[r].fd, F_DUPFD_CLOEXEC, 3)));
 	}
-	struct cli_report *report = cli_report_take(view, NULL);
+	struct inspect_report *report = inspect_report_take(view, NULL);
 	file.fd = memfd_create("timeline-fuzz", MFD_CLOEXEC);
 	MUST(report && file.fd >= 0);
 	snprintf(file.path, sizeof(file.path), "/proc/self/fd/%d", file.fd);
-	MUST(cli_snapshot_write_to(file.fd, view, report, "it is over", true) == 0);
+	MUST(inspect_snapshot_write_to(file.fd, view, report, "it is over", true) == 0);
 	file.bytes = (size_t)lseek(file.fd, 0, SEEK_END);
 	file.whole = malloc(file.bytes);
 	MUST(file.whole && pread(file.fd, file.whole, file.bytes, 0) == (ssize_t)file.bytes);
 	file.trace = file.bytes - traces[RANKS - 1].bytes;
 	file.ring = file.bytes - RECORDS * sizeof(struct trace_slot);
-	cli_report_free(report);
-	cli_view_free(view);
+	inspect_report_free(report);
+	inspect_view_free(view);
 	for (int r = 0; r < RANKS; r++)
 		trace_fini(&traces[r]);
 }
@@ -127,7 +127,7 @@ static void check_pictures(const struct cli_timeline *timeline)
 	free(text);
 }
 
-static void draw(const struct cli_snapshot *snapshot, uint64_t last_ns, bool with_sites)
+static void draw(const struct inspect_snapshot *snapshot, uint64_t last_ns, bool with_sites)
 {
 	const struct diagnose_job *job = snapshot->report.job;
 	struct cli_timeline *timeline = cli_timeline_new(job->job, job->size);
@@ -154,12 +154,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t count = (size - 1) / PATCH_BYTES;
 	for (size_t i = 0; i < count; i++)
 		apply(data + 1 + i * PATCH_BYTES, false);
-	struct cli_snapshot *snapshot = cli_snapshot_read(file.path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(file.path, &why);
 	MUST(!snapshot == !!why);
 	/* Sites open files, which is slow: now and then. */
 	if (snapshot)
 		draw(snapshot, data[0] & 1 ? UINT64_C(1) << (data[0] >> 2) : 0, data[0] >> 4 == 0);
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 	for (size_t i = 0; i < count; i++)
 		apply(data + 1 + i * PATCH_BYTES, true);
 	return 0;

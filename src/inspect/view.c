@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Maps what is held of a job, and turns it into a report. All of it was written by other processes, so
  * every number is checked before it is used. */
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,28 +12,28 @@
 #include <unistd.h>
 
 #include "print/print.h"
-#include "cli/phases.h"
+#include "inspect/phases.h"
 #include "group/group.h"
 
-struct cli_view *cli_view_new(uint64_t job, int size)
+struct inspect_view *inspect_view_new(uint64_t job, int size)
 {
-	struct cli_view *view = calloc(1, sizeof *view);
+	struct inspect_view *view = calloc(1, sizeof *view);
 
 	if (!view)
 		return NULL;
 	view->job = job;
 	view->size = size;
-	for (int i = 0; i < CLI_RANK_MAX; i++)
+	for (int i = 0; i < INSPECT_RANK_MAX; i++)
 		view->ranks[i].trace_fd = view->ranks[i].segment_fd = -1;
 	return view;
 }
 
-void cli_view_free(struct cli_view *view)
+void inspect_view_free(struct inspect_view *view)
 {
 	if (!view)
 		return;
-	for (int i = 0; i < CLI_RANK_MAX; i++) {
-		struct cli_held *held = &view->ranks[i];
+	for (int i = 0; i < INSPECT_RANK_MAX; i++) {
+		struct inspect_held *held = &view->ranks[i];
 		trace_unmap(&held->trace);
 		if (held->segment)
 			munmap((void *)(uintptr_t)held->segment, held->segment_bytes);
@@ -45,7 +45,7 @@ void cli_view_free(struct cli_view *view)
 	free(view);
 }
 
-bool cli_view_add_trace(struct cli_view *view, int rank, int fd)
+bool inspect_view_add_trace(struct inspect_view *view, int rank, int fd)
 {
 	const char *why;
 	struct trace_view trace;
@@ -74,7 +74,7 @@ static const struct transport_segment *map_segment(int fd, int size, size_t *byt
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool cli_view_add_segment(struct cli_view *view, int rank, int fd)
+bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd)
 {
 	size_t bytes;
 
@@ -95,7 +95,7 @@ bool cli_view_add_segment(struct cli_view *view, int rank, int fd)
 	return true;
 }
 
-bool cli_view_has_segments(const struct cli_view *view)
+bool inspect_view_has_segments(const struct inspect_view *view)
 {
 	for (int i = 0; i < view->size; i++)
 		if (!view->ranks[i].segment)
@@ -105,9 +105,10 @@ bool cli_view_has_segments(const struct cli_view *view)
 
 /* ---- reports ---- */
 
-struct cli_report *cli_report_take(const struct cli_view *view, const struct diagnose_source *known)
+struct inspect_report *inspect_report_take(const struct inspect_view *view,
+					   const struct diagnose_source *known)
 {
-	struct cli_report *report = calloc(1, sizeof *report);
+	struct inspect_report *report = calloc(1, sizeof *report);
 
 	if (!report)
 		return NULL;
@@ -117,7 +118,7 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 		return NULL;
 	}
 	for (int i = 0; i < view->size; i++) {
-		const struct cli_held *held = &view->ranks[i];
+		const struct inspect_held *held = &view->ranks[i];
 		struct diagnose_source *source = &report->sources[i];
 		*source = (struct diagnose_source){
 			.rank = i,
@@ -134,12 +135,12 @@ struct cli_report *cli_report_take(const struct cli_view *view, const struct dia
 	}
 	diagnose_collect(report->sources, view->size, NULL, report->job);
 	report->job->job = view->job;
-	cli_report_update(report, view);
+	inspect_report_update(report, view);
 	return report;
 }
 
 /* The cause lies with member 0, and so does the report of the rank that published it. */
-static bool read_segments(struct cli_report *report, const struct cli_view *view)
+static bool read_segments(struct inspect_report *report, const struct inspect_view *view)
 {
 	if (!view->ranks[0].segment)
 		return false;
@@ -161,7 +162,7 @@ static bool read_segments(struct cli_report *report, const struct cli_view *view
 	return true;
 }
 
-static void read_traces(struct cli_report *report, const struct cli_view *view)
+static void read_traces(struct inspect_report *report, const struct inspect_view *view)
 {
 	struct trace_report found;
 
@@ -178,7 +179,7 @@ static void read_traces(struct cli_report *report, const struct cli_view *view)
 	}
 }
 
-void cli_report_update(struct cli_report *report, const struct cli_view *view)
+void inspect_report_update(struct inspect_report *report, const struct inspect_view *view)
 {
 	if (report->failure == LS_OK && !read_segments(report, view))
 		read_traces(report, view);
@@ -186,7 +187,7 @@ void cli_report_update(struct cli_report *report, const struct cli_view *view)
 
 /* Ranks that ended badly in the middle of their group. The verdict is about who is waited for; that
  * nobody waits, perhaps as nobody is left, does not make it right. */
-static void judge_unneeded(struct cli_report *report)
+static void judge_unneeded(struct inspect_report *report)
 {
 	struct diagnose_verdict *verdict = &report->verdict;
 	uint64_t died = 0;
@@ -211,16 +212,16 @@ static void judge_unneeded(struct cli_report *report)
 		 several ? "their" : "its", several ? "them" : "it");
 }
 
-void cli_report_add_phases(struct cli_report *report)
+void inspect_report_add_phases(struct inspect_report *report)
 {
 	if (!report->phases)
 		report->phases = ddp_phases_new(report->job->size);
 	for (int i = 0; report->phases && i < report->job->size; i++)
 		if (report->sources[i].trace && !(report->phases->known >> i & 1))
-			cli_phases_add(report->phases, report->job, i, report->sources[i].trace);
+			inspect_phases_add(report->phases, report->job, i, report->sources[i].trace);
 }
 
-static void judge(struct cli_report *report)
+static void judge(struct inspect_report *report)
 {
 	group_add_messages(report->sources, report->job->size, report->job);
 	/* Of a group that is not of all ranks the others may go on, and wait for each other now and then. */
@@ -229,7 +230,7 @@ static void judge(struct cli_report *report)
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
 }
 
-static void tell(struct cli_report *report)
+static void tell(struct inspect_report *report)
 {
 	if (report->failure != LS_OK)
 		return;
@@ -242,22 +243,22 @@ static void tell(struct cli_report *report)
 		judge_unneeded(report);
 }
 
-void cli_report_explain(struct cli_report *report)
+void inspect_report_explain(struct inspect_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
 	judge(report);
 	diagnose_add_python(report->sources, report->job->size, &report->verdict, report->job);
 	tell(report);
-	cli_report_add_phases(report);
+	inspect_report_add_phases(report);
 }
 
-void cli_report_judge(struct cli_report *report)
+void inspect_report_judge(struct inspect_report *report)
 {
 	judge(report);
 	tell(report);
 }
 
-bool cli_report_is_verdict(const struct cli_report *report, uint64_t patience_ms)
+bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms)
 {
 	const struct diagnose_verdict *verdict = &report->verdict;
 
@@ -272,7 +273,7 @@ bool cli_report_is_verdict(const struct cli_report *report, uint64_t patience_ms
 	       waited_ns / 1000000 >= patience_ms;
 }
 
-void cli_report_free(struct cli_report *report)
+void inspect_report_free(struct inspect_report *report)
 {
 	if (!report)
 		return;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reports as a person reads them. Names and texts come from other processes, so they are printed
  * through print_safely. */
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "print/print.h"
 
 #include <string.h>
 #include <time.h>
 
-#include "cli/phases.h"
-#include "cli/stacks.h"
+#include "inspect/phases.h"
+#include "inspect/stacks.h"
 
-bool cli_is_running(const struct diagnose_job *job)
+bool inspect_is_running(const struct diagnose_job *job)
 {
 	for (int i = 0; i < job->size; i++)
 		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_DEAD)
@@ -31,8 +31,8 @@ static bool is_blocked(const struct wait_slot_body *wait)
 	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD || wait->state == WAIT_FDS;
 }
 
-uint64_t cli_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
-		       const struct diagnose_record **record)
+uint64_t inspect_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
+			   const struct diagnose_record **record)
 {
 	const struct diagnose_rank *rank = &job->ranks[rank_number];
 	uint64_t peers = 0;
@@ -123,7 +123,7 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 	uint64_t since_ns;
 	char who[256];
 
-	uint64_t peers = cli_waits_for(job, number, &since_ns, &record);
+	uint64_t peers = inspect_waits_for(job, number, &since_ns, &record);
 	if (since_ns != 0) {
 		fputs("waits ", out);
 		print_time(out, job->now_ns, since_ns);
@@ -166,7 +166,7 @@ static const char *program_of(const struct diagnose_job *job)
 	return "unknown program";
 }
 
-static void print_head(FILE *out, const struct cli_shown *shown)
+static void print_head(FILE *out, const struct inspect_shown *shown)
 {
 	const struct diagnose_job *job = shown->report->job;
 	char when[64] = "";
@@ -179,7 +179,7 @@ static void print_head(FILE *out, const struct cli_shown *shown)
 			strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
 		fprintf(out, "snapshot of %s", when);
 	} else {
-		fputs(cli_is_running(job) ? "running" : "ended", out);
+		fputs(inspect_is_running(job) ? "running" : "ended", out);
 	}
 	fputs(", ", out);
 	print_safely(out, program_of(job), 0);
@@ -207,9 +207,9 @@ static void print_each(FILE *out, const struct diagnose_job *job)
 	}
 }
 
-void cli_print_report(FILE *out, const struct cli_shown *shown)
+void inspect_print(FILE *out, const struct inspect_shown *shown)
 {
-	const struct cli_report *report = shown->report;
+	const struct inspect_report *report = shown->report;
 
 	print_head(out, shown);
 	print_each(out, report->job);
@@ -228,7 +228,7 @@ void cli_print_report(FILE *out, const struct cli_shown *shown)
 		if (report->text[strlen(report->text) - 1] != '\n')
 			fputc('\n', out);
 	}
-	cli_phases_print(out, report->phases);
+	inspect_phases_print(out, report->phases);
 	if (shown->stacks)
-		cli_stacks_print(out, report);
+		inspect_stacks_print(out, report);
 }

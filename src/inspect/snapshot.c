@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's trace.
  * The reader trusts nothing: every offset is checked against the length, every text is ended. */
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/phases.h"
+#include "inspect/phases.h"
 
 static const char magic[8] = "LSSNAP";
 
@@ -33,7 +33,7 @@ struct file_head {
 	uint64_t written_s;
 	uint64_t job;
 	int32_t size;
-	uint32_t failure; /* as in struct cli_report */
+	uint32_t failure; /* as in struct inspect_report */
 	int32_t blamed;
 	uint32_t cause; /* of the verdict, as are the next four */
 	uint64_t operation;
@@ -42,8 +42,8 @@ struct file_head {
 	uint32_t status;
 	uint32_t ended_well; /* 0: no, and in files from before there was this field */
 	struct part report;
-	struct part traces[CLI_RANK_MAX];
-	char ended[CLI_ENDED_BYTES];
+	struct part traces[INSPECT_RANK_MAX];
+	char ended[INSPECT_ENDED_BYTES];
 	char text[TRANSPORT_TEXT_BYTES];
 };
 
@@ -72,8 +72,8 @@ static uint64_t place(struct part *part, uint64_t offset, uint64_t bytes)
 	return offset + bytes;
 }
 
-static void fill_head(struct file_head *head, const struct cli_view *view,
-		      const struct cli_report *report, const char *ended, bool ended_well)
+static void fill_head(struct file_head *head, const struct inspect_view *view,
+		      const struct inspect_report *report, const char *ended, bool ended_well)
 {
 	memset(head, 0, sizeof *head);
 	memcpy(head->magic, magic, sizeof magic);
@@ -104,8 +104,9 @@ static void fill_head(struct file_head *head, const struct cli_view *view,
 	head->total_bytes = next;
 }
 
-int cli_snapshot_write_to(int fd, const struct cli_view *view, const struct cli_report *report,
-			  const char *ended, bool ended_well)
+int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
+			      const struct inspect_report *report, const char *ended,
+			      bool ended_well)
 {
 	struct file_head *head = malloc(sizeof *head);
 	if (!head)
@@ -121,14 +122,14 @@ int cli_snapshot_write_to(int fd, const struct cli_view *view, const struct cli_
 	return error;
 }
 
-int cli_snapshot_write(const char *path, const struct cli_view *view,
-		       const struct cli_report *report, const char *ended)
+int inspect_snapshot_write(const char *path, const struct inspect_view *view,
+			   const struct inspect_report *report, const char *ended)
 {
 	/* In a folder that everybody may write to, a name may be somebody's trap. */
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return errno;
-	int error = cli_snapshot_write_to(fd, view, report, ended, false);
+	int error = inspect_snapshot_write_to(fd, view, report, ended, false);
 	if (close(fd) != 0 && error == 0)
 		error = errno;
 	if (error != 0)
@@ -152,21 +153,21 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 		return "another version of Lockstep wrote it";
 	if (head->total_bytes != bytes)
 		return "its end is missing";
-	if (head->size < 1 || head->size > CLI_RANK_MAX || head->failure > LS_INTERNAL ||
+	if (head->size < 1 || head->size > INSPECT_RANK_MAX || head->failure > LS_INTERNAL ||
 	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_WAS_ABORTED)
 		return "its head is damaged";
 	if (!is_inside(&head->report, bytes) || head->report.bytes != diagnose_job_bytes(head->size))
 		return "its report is damaged";
-	for (int i = 0; i < CLI_RANK_MAX; i++)
+	for (int i = 0; i < INSPECT_RANK_MAX; i++)
 		if (head->traces[i].bytes > 0 && !is_inside(&head->traces[i], bytes))
 			return "its traces are damaged";
 	return NULL;
 }
 
 static const char *copy_report(const struct file_head *head, const char *data,
-			       struct cli_snapshot *out)
+			       struct inspect_snapshot *out)
 {
-	struct cli_report *report = &out->report;
+	struct inspect_report *report = &out->report;
 
 	report->job = diagnose_job_new(head->size);
 	if (!report->job)
@@ -196,7 +197,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 }
 
 /* Without memory for them, and of traces that are damaged, there are none. */
-static void copy_traces(const struct file_head *head, const char *data, struct cli_snapshot *out)
+static void copy_traces(const struct file_head *head, const char *data, struct inspect_snapshot *out)
 {
 	out->report.phases = ddp_phases_new(head->size);
 	for (int i = 0; i < head->size; i++) {
@@ -209,7 +210,7 @@ static void copy_traces(const struct file_head *head, const char *data, struct c
 		memcpy(out->memory[i], data + part->offset, part->bytes);
 		if (trace_check(out->memory[i], part->bytes, &out->traces[i], &why) &&
 		    out->report.phases)
-			cli_phases_add(out->report.phases, out->report.job, i, &out->traces[i]);
+			inspect_phases_add(out->report.phases, out->report.job, i, &out->traces[i]);
 	}
 }
 
@@ -240,11 +241,11 @@ static const char *read_all(int fd, char **data, size_t *bytes)
 	return NULL;
 }
 
-struct cli_snapshot *cli_snapshot_read(const char *path, const char **why)
+struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **why)
 {
 	char *data = NULL;
 	size_t bytes = 0;
-	struct cli_snapshot *out = NULL;
+	struct inspect_snapshot *out = NULL;
 
 	/* Not blocking: what looks like a file may be a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -265,19 +266,19 @@ struct cli_snapshot *cli_snapshot_read(const char *path, const char **why)
 		copy_traces((const struct file_head *)(const void *)data, data, out);
 	free(data);
 	if (*why) {
-		cli_snapshot_free(out);
+		inspect_snapshot_free(out);
 		out = NULL;
 	}
 	return out;
 }
 
-void cli_snapshot_free(struct cli_snapshot *snapshot)
+void inspect_snapshot_free(struct inspect_snapshot *snapshot)
 {
 	if (!snapshot)
 		return;
 	free(snapshot->report.job);
 	free(snapshot->report.phases);
-	for (int i = 0; i < CLI_RANK_MAX; i++)
+	for (int i = 0; i < INSPECT_RANK_MAX; i++)
 		free(snapshot->memory[i]);
 	free(snapshot);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Shows where threads are. Python frames come first, as they are read while the thread runs; for C frames it is stopped
  * for a moment. */
-#include "cli/stacks.h"
+#include "inspect/stacks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { FRAME_MAX = 64, ROLE_BYTES = 512, PROBLEM_BYTES = 320 };
 
 /* One process, and of the thread that is looked at its frames. */
 struct look {
-	const struct cli_report *report;
+	const struct inspect_report *report;
 	int rank, pid;
 	struct stack_memory memory;
 	struct stack_python python;
@@ -30,7 +30,7 @@ struct look {
 
 /* ---- looking ---- */
 
-static bool is_told_before(const struct cli_report *report, int rank)
+static bool is_told_before(const struct inspect_report *report, int rank)
 {
 	for (int q = 0; q < rank; q++)
 		if (report->job->ranks[q].known &&
@@ -40,7 +40,7 @@ static bool is_told_before(const struct cli_report *report, int rank)
 }
 
 /* NULL: there is nothing to look at, for the reason in *why. */
-static struct look *look_open(const struct cli_report *report, int rank, const char **why)
+static struct look *look_open(const struct inspect_report *report, int rank, const char **why)
 {
 	const struct diagnose_rank *facts = &report->job->ranks[rank];
 	const struct trace_view *trace = report->sources[rank].trace;
@@ -229,7 +229,7 @@ static void print_thread(FILE *out, struct look *look, uint32_t tid)
 	print_frames(out, look);
 }
 
-void cli_stacks_print(FILE *out, const struct cli_report *report)
+void inspect_stacks_print(FILE *out, const struct inspect_report *report)
 {
 	char problem[PROBLEM_BYTES];
 	const char *why;
@@ -296,7 +296,7 @@ static void put_thread(struct print_json *json, struct look *look, uint32_t tid)
 	print_json_close(json, '}');
 }
 
-void cli_stacks_json(struct print_json *json, const struct cli_report *report, int rank)
+void inspect_stacks_json(struct print_json *json, const struct inspect_report *report, int rank)
 {
 	const char *why;
 	struct look *look = look_open(report, rank, &why);

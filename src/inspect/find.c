@@ -2,7 +2,7 @@
  * Finds jobs through the memory that their processes hold: memfds have no names in any file system, but
  * /proc/PID/fd shows them, also those of ranks that have ended as long as a peer or the launcher holds
  * them. Traces are made before the job has a number, so that number is read inside them. */
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -14,14 +14,13 @@
 #include <unistd.h>
 
 #include "base/messages.h"
-#include "cli/cli.h"
 
 enum { JOB_MAX = 256, LINK_BYTES = 96 };
 
 struct search {
-	uint64_t job;          /* 0: any */
-	struct cli_view *only; /* add segments to this view, and look for nothing else */
-	struct cli_jobs *jobs;
+	uint64_t job;              /* 0: any */
+	struct inspect_view *only; /* add segments to this view, and look for nothing else */
+	struct inspect_jobs *jobs;
 	bool out_of_memory;
 };
 
@@ -54,10 +53,10 @@ static bool parse_name(const char *link, struct name *out)
 		return false;
 	unsigned long rank = strtoul(end + 1, &end, 10);
 	out->rank = (int)rank;
-	return rank < CLI_RANK_MAX && (*end == '\0' || *end == ' ');
+	return rank < INSPECT_RANK_MAX && (*end == '\0' || *end == ' ');
 }
 
-static struct cli_view *find_view(const struct cli_jobs *jobs, uint64_t job)
+static struct inspect_view *find_view(const struct inspect_jobs *jobs, uint64_t job)
 {
 	for (size_t i = 0; i < jobs->count; i++)
 		if (jobs->views[i]->job == job)
@@ -65,13 +64,13 @@ static struct cli_view *find_view(const struct cli_jobs *jobs, uint64_t job)
 	return NULL;
 }
 
-static struct cli_view *make_view(struct search *search, uint64_t job, int size)
+static struct inspect_view *make_view(struct search *search, uint64_t job, int size)
 {
-	struct cli_jobs *jobs = search->jobs;
+	struct inspect_jobs *jobs = search->jobs;
 
 	if (jobs->count == JOB_MAX)
 		return NULL;
-	struct cli_view *view = cli_view_new(job, size);
+	struct inspect_view *view = inspect_view_new(job, size);
 	if (!view) {
 		search->out_of_memory = true;
 		return NULL;
@@ -80,7 +79,7 @@ static struct cli_view *make_view(struct search *search, uint64_t job, int size)
 	return view;
 }
 
-static bool is_known_trace(const struct cli_jobs *jobs, int rank, uint64_t inode)
+static bool is_known_trace(const struct inspect_jobs *jobs, int rank, uint64_t inode)
 {
 	for (size_t i = 0; i < jobs->count; i++)
 		if (jobs->views[i]->ranks[rank].trace.header &&
@@ -102,13 +101,13 @@ static bool add_trace(struct search *search, int rank, int fd)
 	bool right = trace.header->rank == rank;
 	trace_unmap(&trace);
 	/* Job 0 has not met yet: there are no peers to wait for. */
-	if (!right || job == 0 || size < 1 || size > CLI_RANK_MAX || rank >= size ||
+	if (!right || job == 0 || size < 1 || size > INSPECT_RANK_MAX || rank >= size ||
 	    (search->job != 0 && search->job != job))
 		return false;
-	struct cli_view *view = find_view(search->jobs, job);
+	struct inspect_view *view = find_view(search->jobs, job);
 	if (!view)
 		view = make_view(search, job, size);
-	return view && cli_view_add_trace(view, rank, fd);
+	return view && inspect_view_add_trace(view, rank, fd);
 }
 
 /* Segments say which job they are of, but not its size, so they are only added to jobs that are known. */
@@ -116,7 +115,7 @@ static void visit(struct search *search, int directory, const char *entry, const
 		  bool traces)
 {
 	struct stat status;
-	struct cli_view *view = search->only;
+	struct inspect_view *view = search->only;
 
 	if (name->is_trace != traces)
 		return;
@@ -134,7 +133,7 @@ static void visit(struct search *search, int directory, const char *entry, const
 	if (fd < 0)
 		return;
 	if (!(traces ? add_trace(search, name->rank, fd)
-		     : cli_view_add_segment(view, name->rank, fd)))
+		     : inspect_view_add_segment(view, name->rank, fd)))
 		close(fd);
 }
 
@@ -199,7 +198,7 @@ static size_t list_jobs(struct search *search, pid_t pid, uint64_t ids[JOB_MAX])
 	return search->jobs->count;
 }
 
-static void keep_listed(struct cli_jobs *jobs, const uint64_t *ids, size_t count)
+static void keep_listed(struct inspect_jobs *jobs, const uint64_t *ids, size_t count)
 {
 	size_t kept = 0;
 
@@ -210,18 +209,18 @@ static void keep_listed(struct cli_jobs *jobs, const uint64_t *ids, size_t count
 		if (listed)
 			jobs->views[kept++] = jobs->views[i];
 		else
-			cli_view_free(jobs->views[i]);
+			inspect_view_free(jobs->views[i]);
 	}
 	jobs->count = kept;
 }
 
-ls_status cli_find_jobs(uint64_t job, pid_t pid, struct cli_jobs *out)
+ls_status inspect_find_jobs(uint64_t job, pid_t pid, struct inspect_jobs *out)
 {
 	uint64_t ids[JOB_MAX];
 	size_t listed = 0;
 	struct search search = {.job = job, .jobs = out};
 
-	*out = (struct cli_jobs){.views = calloc(JOB_MAX, sizeof(struct cli_view *))};
+	*out = (struct inspect_jobs){.views = calloc(JOB_MAX, sizeof(struct inspect_view *))};
 	if (!out->views)
 		search.out_of_memory = true;
 	else if (pid != 0)
@@ -237,49 +236,23 @@ ls_status cli_find_jobs(uint64_t job, pid_t pid, struct cli_jobs *out)
 		status = LS_OUT_OF_MEMORY;
 	}
 	if (status != LS_OK)
-		cli_jobs_free(out);
+		inspect_jobs_free(out);
 	else if (pid != 0)
 		keep_listed(out, ids, listed);
 	return status;
 }
 
-void cli_jobs_free(struct cli_jobs *jobs)
+void inspect_jobs_free(struct inspect_jobs *jobs)
 {
 	for (size_t i = 0; i < jobs->count; i++)
-		cli_view_free(jobs->views[i]);
+		inspect_view_free(jobs->views[i]);
 	free(jobs->views);
-	*jobs = (struct cli_jobs){0};
+	*jobs = (struct inspect_jobs){0};
 }
 
-void cli_find_segments(struct cli_view *view, pid_t pid)
+void inspect_find_segments(struct inspect_view *view, pid_t pid)
 {
 	struct search search = {.only = view};
 
 	visit_process(&search, pid, false);
-}
-
-static bool all(const char *text, int (*is)(int))
-{
-	for (; *text; text++)
-		if (!is((unsigned char)*text))
-			return false;
-	return true;
-}
-
-struct cli_named cli_named(const char *word)
-{
-	struct cli_named named = {0};
-	size_t length = strlen(word);
-	uint64_t pid;
-
-	if (length == 16 && all(word, isxdigit)) {
-		named.job = strtoull(word, NULL, 16);
-		snprintf(named.what, sizeof named.what, "%s", word);
-	} else if (length <= 9 && cli_number(word, 1, INT32_MAX, &pid)) {
-		named.pid = (pid_t)pid;
-		snprintf(named.what, sizeof named.what, "process %s", word);
-	} else {
-		named.file = true;
-	}
-	return named;
 }

@@ -16,15 +16,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/phases.h"
+#include "inspect/phases.h"
 #include "print/print.h"
-#include "cli/view.h"
+#include "inspect/inspect.h"
 
 enum { SIZE = 3, JOB = 0x1234 };
 
 struct world {
 	struct trace traces[SIZE];
-	struct cli_view *view;
+	struct inspect_view *view;
 	char place[64];
 	char path[96];
 };
@@ -34,7 +34,7 @@ static int set_up(void **state)
 	struct world *world = calloc(1, sizeof *world);
 
 	assert_non_null(world);
-	world->view = cli_view_new(JOB, SIZE);
+	world->view = inspect_view_new(JOB, SIZE);
 	assert_non_null(world->view);
 	for (int rank = 0; rank < SIZE; rank++) {
 		struct trace_options options = {
@@ -52,7 +52,7 @@ static int tear_down(void **state)
 {
 	struct world *world = *state;
 
-	cli_view_free(world->view);
+	inspect_view_free(world->view);
 	for (int rank = 0; rank < SIZE; rank++)
 		trace_fini(&world->traces[rank]);
 	unlink(world->path);
@@ -66,23 +66,23 @@ static bool add(struct world *world, int rank, int as)
 	int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
 
 	assert_true(fd >= 0);
-	if (cli_view_add_trace(world->view, as, fd))
+	if (inspect_view_add_trace(world->view, as, fd))
 		return true;
 	close(fd);
 	return false;
 }
 
-static struct cli_report *take(struct world *world)
+static struct inspect_report *take(struct world *world)
 {
 	struct diagnose_source known[SIZE] = {
 		{.process = DIAGNOSE_DEAD, .signal = 9, .exit_code = -1},
 		{.process = DIAGNOSE_DEAD, .signal = 0, .exit_code = 0},
 		{.process = DIAGNOSE_DEAD, .signal = -1, .exit_code = -1},
 	};
-	struct cli_report *report = cli_report_take(world->view, known);
+	struct inspect_report *report = inspect_report_take(world->view, known);
 
 	assert_non_null(report);
-	cli_report_explain(report);
+	inspect_report_explain(report);
 	return report;
 }
 
@@ -97,8 +97,8 @@ static void a_view_takes_each_trace_once(void **state)
 	assert_false(add(world, 1, -1));
 	/* Could shrink under the reader. */
 	assert_int_equal(ftruncate(plain, 1 << 20), 0);
-	assert_false(cli_view_add_trace(world->view, 1, plain));
-	assert_false(cli_view_add_segment(world->view, 1, plain));
+	assert_false(inspect_view_add_trace(world->view, 1, plain));
+	assert_false(inspect_view_add_segment(world->view, 1, plain));
 	close(plain);
 }
 
@@ -122,14 +122,15 @@ static void a_view_takes_only_its_segments(void **state)
 			   make_segment(JOB, 1, false)};
 
 	for (size_t i = 0; i < 3; i++) {
-		assert_false(cli_view_add_segment(world->view, 1, strangers[i]));
+		assert_false(inspect_view_add_segment(world->view, 1, strangers[i]));
 		close(strangers[i]);
 	}
 	for (int rank = 0; rank < SIZE; rank++) {
-		assert_false(cli_view_has_segments(world->view));
-		assert_true(cli_view_add_segment(world->view, rank, make_segment(JOB, rank, true)));
+		assert_false(inspect_view_has_segments(world->view));
+		assert_true(
+			inspect_view_add_segment(world->view, rank, make_segment(JOB, rank, true)));
 	}
-	assert_true(cli_view_has_segments(world->view));
+	assert_true(inspect_view_has_segments(world->view));
 }
 
 static void a_published_cause_is_read(void **state)
@@ -148,14 +149,14 @@ static void a_published_cause_is_read(void **state)
 			assert_true(pwrite(fd, &told, sizeof told, told_at) == sizeof told);
 			assert_true(pwrite(fd, &cause, sizeof cause, cause_at) > 0);
 		}
-		assert_true(cli_view_add_segment(world->view, rank, fd));
+		assert_true(inspect_view_add_segment(world->view, rank, fd));
 	}
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	assert_int_equal(report->failure, LS_MISMATCH);
 	assert_int_equal(report->blamed, 1);
 	assert_int_equal(report->operation, 58);
 	assert_int_equal(strlen(report->text), sizeof report->text - 1);
-	cli_report_free(report);
+	inspect_report_free(report);
 
 	/* Nonsense is nothing. */
 	uint64_t wrong[] = {0, ours, ours + SIZE + 1, 3, 2 * ours + 3, UINT64_MAX};
@@ -164,7 +165,7 @@ static void a_published_cause_is_read(void **state)
 				   cause_at) > 0);
 		report = take(world);
 		assert_int_equal(report->failure, LS_OK);
-		cli_report_free(report);
+		inspect_report_free(report);
 	}
 }
 
@@ -176,12 +177,12 @@ static void a_cause_is_read_from_a_trace_alone(void **state)
 	for (int rank = 0; rank < SIZE; rank++)
 		assert_true(add(world, rank, rank));
 	trace_report(&world->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	assert_int_equal(report->failure, LS_PEER_LEFT);
 	assert_int_equal(report->blamed, 2);
 	assert_int_equal(report->operation, 6);
 	assert_string_equal(report->text, "rank 2 finished");
-	cli_report_free(report);
+	inspect_report_free(report);
 }
 
 static void a_snapshot_is_read_as_it_was_written(void **state)
@@ -192,14 +193,14 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 
 	for (int rank = 0; rank < 2; rank++)
 		assert_true(add(world, rank, rank));
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	assert_int_equal(report->verdict.cause, DIAGNOSE_DIED);
 	assert_int_equal(report->verdict.culprits, 1);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
 	assert_int_equal(stat(world->path, &status), 0);
 	assert_int_equal(status.st_mode & 07777, 0600);
 
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_null(why);
 	assert_non_null(snapshot);
 	assert_string_equal(snapshot->ended, "it broke");
@@ -214,8 +215,8 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	assert_false(snapshot->ended_well);
 	assert_true(snapshot->traces[0].header && snapshot->traces[1].header);
 	assert_null(snapshot->traces[2].header);
-	cli_snapshot_free(snapshot);
-	cli_report_free(report);
+	inspect_snapshot_free(snapshot);
+	inspect_report_free(report);
 }
 
 /* Of a job that ended well, into a file that is there already. */
@@ -232,13 +233,13 @@ static void traces_are_read_as_they_were_written(void **state)
 		begin.count = (uint64_t)rank;
 		trace_end(&world->traces[rank], trace_begin(&world->traces[rank], &begin), LS_OK);
 	}
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	int fd = open(world->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
-	assert_int_equal(cli_snapshot_write_to(fd, world->view, report, "it is over", true), 0);
+	assert_int_equal(inspect_snapshot_write_to(fd, world->view, report, "it is over", true), 0);
 	close(fd);
-	cli_report_free(report);
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	inspect_report_free(report);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_non_null(snapshot);
 	assert_true(snapshot->ended_well);
 	for (int rank = 0; rank < SIZE; rank++) {
@@ -246,7 +247,7 @@ static void traces_are_read_as_they_were_written(void **state)
 		assert_int_equal(record.kind, TRACE_BARRIER);
 		assert_int_equal(record.count, rank);
 	}
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 }
 
 /* The same trace in a file of another length. */
@@ -258,7 +259,7 @@ static void add_with_length(struct world *world, int rank, size_t bytes)
 	assert_int_equal(pwrite(fd, trace->header, trace->bytes, 0), trace->bytes);
 	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	assert_true(cli_view_add_trace(world->view, rank, fd));
+	assert_true(inspect_view_add_trace(world->view, rank, fd));
 }
 
 /* The state is kept all the same, and the file has a size that its reader takes. */
@@ -272,25 +273,25 @@ static void traces_that_do_not_fit_are_left_out(void **state)
 	add_with_length(world, 0, bytes + 4);
 	add_with_length(world, 1, (size_t)1 << 33);
 	add_with_length(world, 2, bytes + 8);
-	struct cli_report *report = take(world);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	cli_report_free(report);
+	struct inspect_report *report = take(world);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	inspect_report_free(report);
 	assert_int_equal(stat(world->path, &status), 0);
 	assert_in_range(status.st_size, bytes, 3 * bytes);
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_non_null(snapshot);
 	for (int rank = 0; rank < SIZE; rank++)
 		assert_true(snapshot->report.job->ranks[rank].known);
 	assert_int_equal(snapshot->report.phases->known, 4);
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 }
 
-static bool is_sound(const struct cli_snapshot *snapshot)
+static bool is_sound(const struct inspect_snapshot *snapshot)
 {
-	const struct cli_report *report = &snapshot->report;
+	const struct inspect_report *report = &snapshot->report;
 	const struct diagnose_job *job = report->job;
 
-	return job->size >= 1 && job->size <= CLI_RANK_MAX &&
+	return job->size >= 1 && job->size <= INSPECT_RANK_MAX &&
 	       diagnose_job_is_valid(job, diagnose_job_bytes(job->size)) &&
 	       (unsigned)report->verdict.cause <= DIAGNOSE_WAS_ABORTED &&
 	       (unsigned)report->verdict.status <= LS_INTERNAL &&
@@ -308,9 +309,9 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 	int refused = 0;
 
 	assert_true(add(world, 0, 0));
-	struct cli_report *report = take(world);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	cli_report_free(report);
+	struct inspect_report *report = take(world);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	inspect_report_free(report);
 	int fd = open(world->path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	for (off_t at = 0; at < 6400; at += 4) {
@@ -318,19 +319,19 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 		assert_int_equal(pread(fd, &good, sizeof good, at), sizeof good);
 		for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 			assert_int_equal(pwrite(fd, &wrong[i], sizeof good, at), sizeof good);
-			struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+			struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 			assert_true(!snapshot == !!why);
 			assert_true(!snapshot || is_sound(snapshot));
 			refused += !snapshot;
-			cli_snapshot_free(snapshot);
+			inspect_snapshot_free(snapshot);
 		}
 		assert_int_equal(pwrite(fd, &good, sizeof good, at), sizeof good);
 	}
 	close(fd);
 	assert_in_range(refused, 40, 5000);
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_non_null(snapshot);
-	cli_snapshot_free(snapshot);
+	inspect_snapshot_free(snapshot);
 }
 
 static void a_snapshot_replaces_nothing(void **state)
@@ -338,33 +339,33 @@ static void a_snapshot_replaces_nothing(void **state)
 	struct world *world = *state;
 	char trap[128];
 	struct stat status;
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 
 	snprintf(trap, sizeof trap, "%s/trap", world->place);
 	assert_int_equal(symlink(world->path, trap), 0);
-	assert_int_equal(cli_snapshot_write(trap, world->view, report, ""), EEXIST);
+	assert_int_equal(inspect_snapshot_write(trap, world->view, report, ""), EEXIST);
 	assert_int_equal(stat(world->path, &status), -1);
 	unlink(trap);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, ""), 0);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, ""), EEXIST);
-	assert_int_equal(cli_snapshot_write("/there/is/none", world->view, report, ""), ENOENT);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, ""), 0);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, ""), EEXIST);
+	assert_int_equal(inspect_snapshot_write("/there/is/none", world->view, report, ""), ENOENT);
 	/* A file that could not be written whole is not left behind. */
 	assert_int_equal(stat(world->path, &status), 0);
-	cli_report_free(report);
+	inspect_report_free(report);
 }
 
 /* What is said of phases: as text, then of each rank and of stragglers as JSON. */
-static void print(char *out, size_t bytes, const struct cli_report *report)
+static void print(char *out, size_t bytes, const struct inspect_report *report)
 {
 	FILE *file = fmemopen(out, bytes, "w");
 	struct print_json json = {.out = file};
 
 	assert_non_null(file);
-	cli_phases_print(file, report->phases);
+	inspect_phases_print(file, report->phases);
 	print_json_open(&json, NULL, '{');
 	for (int rank = 0; rank < SIZE; rank++)
-		cli_phases_json(&json, report->phases, rank);
-	cli_stragglers_json(&json, report->phases);
+		inspect_phases_json(&json, report->phases, rank);
+	inspect_stragglers_json(&json, report->phases);
 	print_json_close(&json, '}');
 	assert_int_equal(fclose(file), 0);
 }
@@ -416,16 +417,16 @@ static void a_straggler_is_shown_and_kept(void **state)
 	assert_true(add(world, 0, 0) && add(world, 1, 1));
 	spend(&world->traces[0], 7, 80, 60);
 	spend(&world->traces[1], 8, 80, 0);
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	print(text, sizeof text, report);
 	assert_string_equal(text, expected);
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_non_null(snapshot);
 	print(kept, sizeof kept, &snapshot->report);
 	assert_string_equal(text, kept);
-	cli_snapshot_free(snapshot);
-	cli_report_free(report);
+	inspect_snapshot_free(snapshot);
+	inspect_report_free(report);
 }
 
 /* Of a rank that is in phases, and of one that has none. */
@@ -436,11 +437,11 @@ static void phases_are_shown_and_kept(void **state)
 	const char *inside, *why;
 
 	assert_true(add(world, 0, 0) && add(world, 1, 1));
-	struct cli_report *report = take(world);
+	struct inspect_report *report = take(world);
 	print(text, sizeof text, report);
 	assert_string_equal(text,
 			    "{\"phases\":null,\"phases\":null,\"phases\":null,\"stragglers\":[]}");
-	cli_report_free(report);
+	inspect_report_free(report);
 	struct trace *trace = &world->traces[0];
 	assert_int_equal(trace_phase_begin(trace, "data", &inside), TRACE_PHASE_DONE);
 	assert_int_equal(trace_phase_begin(trace, "data/image", &inside), TRACE_PHASE_DONE);
@@ -451,13 +452,13 @@ static void phases_are_shown_and_kept(void **state)
 	assert_non_null(strstr(text, "  in data\n"));
 	assert_non_null(strstr(text, "         1  has not begun a phase\n"));
 	assert_non_null(strstr(text, "         2  cannot be read\n"));
-	assert_int_equal(cli_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	struct cli_snapshot *snapshot = cli_snapshot_read(world->path, &why);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
 	assert_non_null(snapshot);
 	print(kept, sizeof kept, &snapshot->report);
 	assert_string_equal(text, kept);
-	cli_snapshot_free(snapshot);
-	cli_report_free(report);
+	inspect_snapshot_free(snapshot);
+	inspect_report_free(report);
 }
 
 int main(void)

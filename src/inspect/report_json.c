@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reports for programs. Keys and words are stable; new keys may come. */
-#include "cli/diagnose_print.h"
+#include "inspect/report.h"
 #include "print/print.h"
 
 #include <string.h>
 
-#include "cli/phases.h"
-#include "cli/stacks.h"
+#include "inspect/phases.h"
+#include "inspect/stacks.h"
 
 static const char *process_word(enum diagnose_process process)
 {
@@ -50,7 +50,7 @@ static void put_peer(struct print_json *json, const struct trace_record *record)
 		print_json_null(json, "peer");
 }
 
-void cli_json_call(struct print_json *json, const struct trace_record *record)
+void inspect_json_call(struct print_json *json, const struct trace_record *record)
 {
 	struct trace_kind_facts facts = trace_kind_facts(record->kind);
 
@@ -88,7 +88,7 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_unsigned(json, "group", fields->group);
 	if (record->members)
 		print_json_mask(json, "group_ranks", record->members);
-	cli_json_call(json, fields);
+	inspect_json_call(json, fields);
 	print_json_string(json, "state", state_word(fields->state));
 	print_json_string(json, "status", ls_status_name((ls_status)fields->status));
 	print_json_unsigned(json, "step", record->step);
@@ -99,15 +99,15 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_close(json, '}');
 }
 
-static void put_rank(struct print_json *json, const struct cli_shown *shown, int number)
+static void put_rank(struct print_json *json, const struct inspect_shown *shown, int number)
 {
-	const struct cli_report *report = shown->report;
+	const struct inspect_report *report = shown->report;
 	const struct diagnose_job *job = report->job;
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 
-	uint64_t peers = cli_waits_for(job, number, &since_ns, &record);
+	uint64_t peers = inspect_waits_for(job, number, &since_ns, &record);
 	print_json_open(json, NULL, '{');
 	print_json_number(json, "rank", number);
 	print_json_bool(json, "readable", rank->known);
@@ -132,15 +132,15 @@ static void put_rank(struct print_json *json, const struct cli_shown *shown, int
 		print_json_string(json, "python", rank->python);
 	else
 		print_json_null(json, "python");
-	cli_phases_json(json, report->phases, number);
+	inspect_phases_json(json, report->phases, number);
 	if (shown->stacks)
-		cli_stacks_json(json, report, number);
+		inspect_stacks_json(json, report, number);
 	print_json_close(json, '}');
 }
 
-static void put_verdict(struct print_json *json, const struct cli_shown *shown)
+static void put_verdict(struct print_json *json, const struct inspect_shown *shown)
 {
-	const struct cli_report *report = shown->report;
+	const struct inspect_report *report = shown->report;
 	const struct diagnose_verdict *verdict = &report->verdict;
 
 	print_json_open(json, "verdict", '{');
@@ -157,7 +157,7 @@ static void put_verdict(struct print_json *json, const struct cli_shown *shown)
 	print_json_close(json, '}');
 }
 
-void cli_print_json(struct print_json *json, const struct cli_shown *shown)
+void inspect_print_json(struct print_json *json, const struct inspect_shown *shown)
 {
 	const struct diagnose_job *job = shown->report->job;
 	char id[32];
@@ -165,7 +165,7 @@ void cli_print_json(struct print_json *json, const struct cli_shown *shown)
 	snprintf(id, sizeof id, "%016llx", (unsigned long long)job->job);
 	print_json_open(json, NULL, '{');
 	print_json_string(json, "job", id);
-	print_json_bool(json, "running", !shown->snapshot && cli_is_running(job));
+	print_json_bool(json, "running", !shown->snapshot && inspect_is_running(job));
 	print_json_string(json, "source", shown->snapshot ? "snapshot" : "memory");
 	if (shown->snapshot) {
 		print_json_string(json, "ended", shown->snapshot->ended);
@@ -176,7 +176,7 @@ void cli_print_json(struct print_json *json, const struct cli_shown *shown)
 	for (int i = 0; i < job->size; i++)
 		put_rank(json, shown, i);
 	print_json_close(json, ']');
-	cli_stragglers_json(json, shown->report->phases);
+	inspect_stragglers_json(json, shown->report->phases);
 	put_verdict(json, shown);
 	print_json_close(json, '}');
 }

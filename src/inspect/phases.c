@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the ranks of a job spend their time on, where their programs say so. */
-#include "cli/phases.h"
+#include "inspect/phases.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "print/print.h"
 
-void cli_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
-		    const struct trace_view *trace)
+void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
+			const struct trace_view *trace)
 {
 	const struct diagnose_rank *rank = &job->ranks[number];
 	struct trace_phases *of_rank = malloc(sizeof *of_rank);
@@ -40,7 +40,7 @@ static void print_text(FILE *out, const struct ddp_phases *phases, int indent)
 	free(text);
 }
 
-void cli_phases_print(FILE *out, const struct ddp_phases *phases)
+void inspect_phases_print(FILE *out, const struct ddp_phases *phases)
 {
 	if (!phases || !phases->entered)
 		return;
@@ -48,7 +48,7 @@ void cli_phases_print(FILE *out, const struct ddp_phases *phases)
 	print_text(out, phases, 4);
 }
 
-void cli_phases_report(FILE *out, const struct ddp_phases *phases)
+void inspect_phases_report(FILE *out, const struct ddp_phases *phases)
 {
 	if (phases)
 		print_text(out, phases, 0);
@@ -60,7 +60,7 @@ static void put_us(struct print_json *json, const char *key, double ns)
 	print_json_unsigned(json, key, (uint64_t)(ns / 1000));
 }
 
-void cli_phases_json(struct print_json *json, const struct ddp_phases *phases, int rank)
+void inspect_phases_json(struct print_json *json, const struct ddp_phases *phases, int rank)
 {
 	int columns[DDP_COLUMN_MAX];
 
@@ -84,7 +84,7 @@ void cli_phases_json(struct print_json *json, const struct ddp_phases *phases, i
 	print_json_close(json, ']');
 }
 
-void cli_stragglers_json(struct print_json *json, const struct ddp_phases *phases)
+void inspect_stragglers_json(struct print_json *json, const struct ddp_phases *phases)
 {
 	struct ddp_verdict verdict = {0};
 	char text[256];

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep diagnose --stacks: every thread of every rank, what it does for Lockstep, and its Python and C frames. */
-#ifndef CLI_STACKS_H
-#define CLI_STACKS_H
+#ifndef INSPECT_STACKS_H
+#define INSPECT_STACKS_H
 
 #include <stdio.h>
 
-#include "cli/view.h"
+#include "inspect/inspect.h"
 #include "print/print.h"
 
 /* Of all ranks of the report that live. */
-void cli_stacks_print(FILE *out, const struct cli_report *report);
+void inspect_stacks_print(FILE *out, const struct inspect_report *report);
 /* "threads" of one rank: a list, null if its process cannot be looked into. */
-void cli_stacks_json(struct print_json *json, const struct cli_report *report, int rank);
+void inspect_stacks_json(struct print_json *json, const struct inspect_report *report, int rank);
 
 #endif
