@@ -9,11 +9,10 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "print/print.h"
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 #include "inspect/inspect.h"
 
-_Static_assert((int)INSPECT_RANK_MAX == (int)CLI_TIMELINE_RANK_MAX,
-	       "a timeline has room for each job");
+_Static_assert((int)INSPECT_RANK_MAX == (int)TIMELINE_RANK_MAX, "a timeline has room for each job");
 
 struct choices {
 	const char *svg, *html; /* files, "-": standard output; NULL both: text */
@@ -83,37 +82,37 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 /* ---- reading ---- */
 
 /* All traces are copied before the first call site is looked up, for a job goes on meanwhile. */
-static bool add_all(struct cli_timeline *timeline, const struct trace_view *const *traces)
+static bool add_all(struct timeline *timeline, const struct trace_view *const *traces)
 {
 	for (int i = 0; i < timeline->size; i++)
-		if (traces[i] && !cli_timeline_add(timeline, i, traces[i]))
+		if (traces[i] && !timeline_add(timeline, i, traces[i]))
 			return false;
 	return true;
 }
 
-static struct cli_timeline *make(uint64_t job, int size, const struct trace_view *const *traces,
-				 uint64_t last_ns, uint64_t now_ns)
+static struct timeline *make(uint64_t job, int size, const struct trace_view *const *traces,
+			     uint64_t last_ns, uint64_t now_ns)
 {
-	struct cli_timeline *timeline = cli_timeline_new(job, size);
+	struct timeline *timeline = timeline_new(job, size);
 
 	if (!timeline || !add_all(timeline, traces)) {
-		cli_timeline_free(timeline);
+		timeline_free(timeline);
 		return NULL;
 	}
 	if (now_ns == 0)
 		now_ns = clock_now_ns();
 	for (int i = 0; i < size; i++)
 		if (traces[i])
-			cli_timeline_add_sites(timeline, i, traces[i]);
-	if (!cli_timeline_lay_out(timeline, last_ns, now_ns)) {
-		cli_timeline_free(timeline);
+			timeline_add_sites(timeline, i, traces[i]);
+	if (!timeline_lay_out(timeline, last_ns, now_ns)) {
+		timeline_free(timeline);
 		return NULL;
 	}
 	return timeline;
 }
 
 /* NULL after a message, with the exit status in *status. */
-static struct cli_timeline *read_file(const char *path, uint64_t last_ns, int *status)
+static struct timeline *read_file(const char *path, uint64_t last_ns, int *status)
 {
 	const struct trace_view *traces[INSPECT_RANK_MAX] = {NULL};
 	const char *why;
@@ -128,7 +127,7 @@ static struct cli_timeline *read_file(const char *path, uint64_t last_ns, int *s
 	for (int i = 0; i < job->size; i++)
 		if (snapshot->traces[i].header)
 			traces[i] = &snapshot->traces[i];
-	struct cli_timeline *timeline =
+	struct timeline *timeline =
 		make(job->job, job->size, traces, last_ns, job->now_ns ? job->now_ns : 1);
 	inspect_snapshot_free(snapshot);
 	if (!timeline)
@@ -145,11 +144,11 @@ static int refuse_several(const struct cli_command *self, const struct inspect_j
 	return cli_usage(self, "there are %zu jobs, which one?%s", jobs->count, list);
 }
 
-static struct cli_timeline *read_job(const struct cli_command *self, const struct cli_named *named,
-				     uint64_t last_ns, int *status)
+static struct timeline *read_job(const struct cli_command *self, const struct cli_named *named,
+				 uint64_t last_ns, int *status)
 {
 	const struct trace_view *traces[INSPECT_RANK_MAX] = {NULL};
-	struct cli_timeline *timeline = NULL;
+	struct timeline *timeline = NULL;
 	struct inspect_jobs jobs;
 
 	*status = CLI_NOTHING;
@@ -177,20 +176,20 @@ static struct cli_timeline *read_job(const struct cli_command *self, const struc
 
 /* ---- writing ---- */
 
-static int draw(const struct choices *choices, const struct cli_timeline *timeline)
+static int draw(const struct choices *choices, const struct timeline *timeline)
 {
 	const char *path = choices->svg ? choices->svg : choices->html;
 	bool to_stdout = !path || strcmp(path, "-") == 0;
 	FILE *out = to_stdout ? stdout : fopen(path, "we");
 
 	if (out && choices->svg)
-		cli_timeline_svg(timeline, out);
+		timeline_svg(timeline, out);
 	else if (out && choices->html)
-		cli_timeline_html(timeline, out);
+		timeline_html(timeline, out);
 	else if (choices->json)
-		cli_timeline_json(timeline, stdout);
+		timeline_json(timeline, stdout);
 	else if (out)
-		cli_timeline_text(timeline, CLI_TIMELINE_COLUMNS, out);
+		timeline_text(timeline, TIMELINE_COLUMNS, out);
 	if (to_stdout)
 		return CLI_OK; /* main looks whether it was written */
 	bool good = out && !ferror(out);
@@ -204,7 +203,7 @@ static int draw(const struct choices *choices, const struct cli_timeline *timeli
 
 static int trace_main(const struct cli_command *self, int argc, char **argv)
 {
-	struct cli_timeline *timeline;
+	struct timeline *timeline;
 	struct cli_named named = {0};
 	struct settings settings;
 	struct choices choices;
@@ -223,7 +222,7 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 	if (!timeline)
 		return status;
 	status = draw(&choices, timeline);
-	cli_timeline_free(timeline);
+	timeline_free(timeline);
 	return status;
 }
 

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 #include "inspect/inspect.h"
 
 enum { RANKS = 2, RECORDS = 64, PATCH_BYTES = 13, COLUMNS = 80, HEAD = 4096 };
@@ -94,32 +94,32 @@ static void apply(const uint8_t *patch, bool undo)
 	MUST(pwrite(file.fd, value, bytes, (off_t)at) == (ssize_t)bytes);
 }
 
-static void check_layout(const struct cli_timeline *timeline)
+static void check_layout(const struct timeline *timeline)
 {
 	MUST(timeline->begin_ns <= timeline->end_ns && timeline->end_ns <= timeline->now_ns);
-	MUST(timeline->row_count <= RANKS * CLI_TIMELINE_ROW_MAX);
+	MUST(timeline->row_count <= RANKS * TIMELINE_ROW_MAX);
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
+		const struct timeline_op *op = &timeline->ops[i];
 		MUST(op->begin_ns <= op->end_ns && op->end_ns <= timeline->end_ns);
 		MUST(op->row < timeline->row_count && timeline->rows[op->row].rank == op->rank);
 		MUST(op->record.kind > 0 && op->record.kind < TRACE_KIND_COUNT);
 	}
 }
 
-static void check_pictures(const struct cli_timeline *timeline)
+static void check_pictures(const struct timeline *timeline)
 {
 	char *text = NULL;
 	size_t bytes, bars = 0;
 	FILE *out = open_memstream(&text, &bytes);
 	MUST(out);
-	cli_timeline_text(timeline, COLUMNS, out);
+	timeline_text(timeline, COLUMNS, out);
 	MUST(fclose(out) == 0);
 	for (size_t i = 0; i < bytes; i++)
 		MUST(text[i] == '\n' || ((unsigned char)text[i] >= ' ' && text[i] != 127));
 	free(text);
 	out = open_memstream(&text, &bytes);
 	MUST(out);
-	cli_timeline_html(timeline, out);
+	timeline_html(timeline, out);
 	MUST(fclose(out) == 0 && strlen(text) == bytes);
 	for (const char *at = text; (at = strstr(at, "class=\"bar ")); at++)
 		bars++;
@@ -130,18 +130,18 @@ static void check_pictures(const struct cli_timeline *timeline)
 static void draw(const struct inspect_snapshot *snapshot, uint64_t last_ns, bool with_sites)
 {
 	const struct diagnose_job *job = snapshot->report.job;
-	struct cli_timeline *timeline = cli_timeline_new(job->job, job->size);
+	struct timeline *timeline = timeline_new(job->job, job->size);
 	MUST(timeline);
 	for (int r = 0; r < job->size; r++)
 		if (snapshot->traces[r].header)
-			MUST(cli_timeline_add(timeline, r, &snapshot->traces[r]));
+			MUST(timeline_add(timeline, r, &snapshot->traces[r]));
 	for (int r = 0; r < job->size && with_sites; r++)
 		if (snapshot->traces[r].header)
-			cli_timeline_add_sites(timeline, r, &snapshot->traces[r]);
-	MUST(cli_timeline_lay_out(timeline, last_ns, job->now_ns));
+			timeline_add_sites(timeline, r, &snapshot->traces[r]);
+	MUST(timeline_lay_out(timeline, last_ns, job->now_ns));
 	check_layout(timeline);
 	check_pictures(timeline);
-	cli_timeline_free(timeline);
+	timeline_free(timeline);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 enum { VIEWS_MAX = 256 };
 
@@ -58,23 +58,23 @@ static void find(struct traces *traces)
 
 static void draw(const struct traces *traces, const struct trace_header *first, FILE *out)
 {
-	struct cli_timeline *timeline = cli_timeline_new(first->job, first->world_size);
+	struct timeline *timeline = timeline_new(first->job, first->world_size);
 	bool good = timeline != NULL;
 
 	for (int i = 0; good && i < traces->count; i++)
 		if (traces->views[i].header->job == first->job)
-			good = cli_timeline_add(timeline, traces->views[i].header->rank,
-						&traces->views[i]);
+			good = timeline_add(timeline, traces->views[i].header->rank,
+					    &traces->views[i]);
 	uint64_t now_ns = clock_now_ns();
 	for (int i = 0; good && i < traces->count; i++)
 		if (traces->views[i].header->job == first->job)
-			cli_timeline_add_sites(timeline, traces->views[i].header->rank,
-					       &traces->views[i]);
-	if (good && cli_timeline_lay_out(timeline, 0, now_ns))
-		cli_timeline_text(timeline, CLI_TIMELINE_COLUMNS, out);
+			timeline_add_sites(timeline, traces->views[i].header->rank,
+					   &traces->views[i]);
+	if (good && timeline_lay_out(timeline, 0, now_ns))
+		timeline_text(timeline, TIMELINE_COLUMNS, out);
 	else
 		fputs("no memory for a timeline\n", out);
-	cli_timeline_free(timeline);
+	timeline_free(timeline);
 }
 
 void timeline_print(FILE *out)

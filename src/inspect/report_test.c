@@ -10,13 +10,11 @@
 #include <stdlib.h>
 
 #include "inspect/report.h"
-#include "cli/timeline.h"
-#include "print/print.h"
 
 /* A probe has no number, and what is left open is said in words. */
 static const struct trace_record probe = {.kind = TRACE_PROBE, .peer = -1, .tag = -1};
 
-static void in_json(void **state)
+static void what_a_probe_leaves_open(void **state)
 {
 	char *text = NULL;
 	size_t bytes = 0;
@@ -34,22 +32,10 @@ static void in_json(void **state)
 	free(text);
 }
 
-static void in_a_timeline(void **state)
-{
-	const struct cli_timeline_op op = {.record = probe};
-	const struct cli_timeline timeline = {0};
-	char name[64] = "";
-
-	(void)state;
-	cli_timeline_name(&timeline, &op, name, sizeof name);
-	assert_string_equal(name, "probe from any, any tag");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_json),
-		cmocka_unit_test(in_a_timeline),
+		cmocka_unit_test(what_a_probe_leaves_open),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A timeline as a page: the SVG, and a script that moves and widens its time. The page asks nobody for
  * anything, so it can be kept and passed on as one file. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 static const char head[] =
 	"<!DOCTYPE html>\n"
@@ -20,7 +20,7 @@ static const char head[] =
 	"Point at a bar to read about it.</p>\n";
 
 /* a and b: the time that is shown, in nanoseconds after the beginning. The steps and units of the axis are
- * those of cli_timeline_step and cli_timeline_mark. */
+ * those of timeline_step and timeline_mark. */
 static const char script[] =
 	"<script>\n"
 	"'use strict';\n"
@@ -120,9 +120,9 @@ static const char script[] =
 	"</body>\n"
 	"</html>\n";
 
-void cli_timeline_html(const struct cli_timeline *timeline, FILE *out)
+void timeline_html(const struct timeline *timeline, FILE *out)
 {
 	fputs(head, out);
-	cli_timeline_svg(timeline, out);
+	timeline_svg(timeline, out);
 	fputs(script, out);
 }

@@ -3,18 +3,18 @@
  * diagnose --json where both say the same; new keys may come. */
 #include "print/print.h"
 #include "inspect/report.h"
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 static const char *state_word(unsigned state)
 {
 	return state == TRACE_RUNNING ? "running" : state == TRACE_DONE ? "done" : "failed";
 }
 
-static void put_groups(struct print_json *json, const struct cli_timeline *timeline)
+static void put_groups(struct print_json *json, const struct timeline *timeline)
 {
 	print_json_open(json, "groups", '[');
 	for (uint32_t i = 0; i < timeline->group_count; i++) {
-		const struct cli_timeline_group *group = &timeline->groups[i];
+		const struct timeline_group *group = &timeline->groups[i];
 		print_json_open(json, NULL, '{');
 		print_json_unsigned(json, "id", group->id);
 		print_json_string(json, "name", group->name);
@@ -34,8 +34,8 @@ static void put_groups(struct print_json *json, const struct cli_timeline *timel
 	print_json_close(json, ']');
 }
 
-static void put_operation(struct print_json *json, const struct cli_timeline *timeline,
-			  const struct cli_timeline_op *op)
+static void put_operation(struct print_json *json, const struct timeline *timeline,
+			  const struct timeline_op *op)
 {
 	const struct trace_record *record = &op->record;
 
@@ -46,9 +46,9 @@ static void put_operation(struct print_json *json, const struct cli_timeline *ti
 	inspect_json_call(json, record);
 	print_json_string(json, "state", state_word(record->state));
 	print_json_string(json, "status", ls_status_name((ls_status)record->status));
-	print_json_string(json, "site", cli_timeline_site(timeline, op));
+	print_json_string(json, "site", timeline_site(timeline, op));
 	print_json_unsigned(json, "begin_ns", op->begin_ns);
-	if (cli_timeline_runs(op))
+	if (timeline_runs(op))
 		print_json_null(json, "end_ns");
 	else
 		print_json_unsigned(json, "end_ns", op->end_ns);
@@ -57,10 +57,10 @@ static void put_operation(struct print_json *json, const struct cli_timeline *ti
 }
 
 /* `next` is the first operation that has not been written; they are sorted by rank. */
-static size_t put_rank(struct print_json *json, const struct cli_timeline *timeline, int number,
+static size_t put_rank(struct print_json *json, const struct timeline *timeline, int number,
 		       size_t next)
 {
-	const struct cli_timeline_rank *rank = &timeline->ranks[number];
+	const struct timeline_rank *rank = &timeline->ranks[number];
 
 	print_json_open(json, NULL, '{');
 	print_json_number(json, "rank", number);
@@ -77,7 +77,7 @@ static size_t put_rank(struct print_json *json, const struct cli_timeline *timel
 	return next;
 }
 
-void cli_timeline_json(const struct cli_timeline *timeline, FILE *out)
+void timeline_json(const struct timeline *timeline, FILE *out)
 {
 	struct print_json json = {.out = out};
 	size_t next = 0;

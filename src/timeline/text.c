@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A timeline as lines of ASCII, for terminals and logs. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum { MARK_COLUMNS = 12 }; /* a mark and its time, such as "|250.5 ms" */
 
 /* Where what is: RANK_COLUMNS, label, '|', chart, '|'. */
 struct frame {
-	const struct cli_timeline *timeline;
+	const struct timeline *timeline;
 	FILE *out;
 	int label; /* columns of labels with the blank after them */
 	int chart;
@@ -19,7 +19,7 @@ struct frame {
 
 static int column_at(const struct frame *frame, uint64_t at_ns)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	double span = (double)(timeline->end_ns - timeline->begin_ns) + 1;
 
 	if (at_ns <= timeline->begin_ns)
@@ -32,9 +32,9 @@ static int column_at(const struct frame *frame, uint64_t at_ns)
 
 static void print_axis(const struct frame *frame)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	uint64_t span_ns = timeline->end_ns - timeline->begin_ns;
-	uint64_t step_ns = cli_timeline_step(span_ns, frame->chart / MARK_COLUMNS);
+	uint64_t step_ns = timeline_step(span_ns, frame->chart / MARK_COLUMNS);
 	char line[COLUMNS_MAX + 1];
 	char mark[32];
 
@@ -42,7 +42,7 @@ static void print_axis(const struct frame *frame)
 	line[frame->chart] = '\0';
 	for (uint64_t at_ns = 0;; at_ns += step_ns) {
 		int column = column_at(frame, timeline->begin_ns + at_ns);
-		cli_timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
+		timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
 		line[column] = '|';
 		for (int i = 0; mark[i] && column + 1 + i < frame->chart; i++)
 			line[column + 1 + i] = mark[i];
@@ -56,9 +56,9 @@ static void print_axis(const struct frame *frame)
 }
 
 /* Adds to each column which part of it the operation fills. */
-static void fill(const struct frame *frame, const struct cli_timeline_op *op, float *filled)
+static void fill(const struct frame *frame, const struct timeline_op *op, float *filled)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	double width = ((double)(timeline->end_ns - timeline->begin_ns) + 1) / frame->chart;
 	double begin = ((double)op->begin_ns - (double)timeline->begin_ns) / width;
 	double end = ((double)op->end_ns - (double)timeline->begin_ns) / width;
@@ -68,10 +68,10 @@ static void fill(const struct frame *frame, const struct cli_timeline_op *op, fl
 }
 
 /* "[AAA]", "[rr~~>" while it runs, "[AA!" if it failed; where two operations share a column ':', for now. */
-static void draw(const struct frame *frame, const struct cli_timeline_op *op, char *line)
+static void draw(const struct frame *frame, const struct timeline_op *op, char *line)
 {
-	char letter = cli_timeline_look(op->record.kind).letter;
-	bool runs = cli_timeline_runs(op), failed = op->record.state == TRACE_FAILED;
+	char letter = timeline_look(op->record.kind).letter;
+	bool runs = timeline_runs(op), failed = op->record.state == TRACE_FAILED;
 	int first = column_at(frame, op->begin_ns), last = column_at(frame, op->end_ns);
 	bool shared = line[first] != ' ' && line[first] != '.';
 
@@ -92,9 +92,9 @@ static void draw(const struct frame *frame, const struct cli_timeline_op *op, ch
 /* A rank's operations lie together, from `first` on. */
 static void print_row(const struct frame *frame, uint32_t number, size_t first)
 {
-	const struct cli_timeline *timeline = frame->timeline;
-	const struct cli_timeline_row *row = &timeline->rows[number];
-	const struct cli_timeline_rank *rank = &timeline->ranks[row->rank];
+	const struct timeline *timeline = frame->timeline;
+	const struct timeline_row *row = &timeline->rows[number];
+	const struct timeline_rank *rank = &timeline->ranks[row->rank];
 	char line[COLUMNS_MAX + 1], who[16] = "";
 	float filled[COLUMNS_MAX] = {0};
 
@@ -118,11 +118,11 @@ static void print_row(const struct frame *frame, uint32_t number, size_t first)
 
 static void print_each_rank(const struct frame *frame)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	size_t next = 0;
 
 	for (int i = 0; i < timeline->size; i++) {
-		const struct cli_timeline_rank *rank = &timeline->ranks[i];
+		const struct timeline_rank *rank = &timeline->ranks[i];
 		if (rank->row_count == 0)
 			fprintf(frame->out, "rank %-3d%s\n", i,
 				rank->known ? "no operation" : "cannot be read");
@@ -147,26 +147,26 @@ static void add_word(FILE *out, int *column, int columns, const char *word)
 /* Of what is there; kinds with one letter share a word: "G all-gather, all-gatherv". */
 static void print_legend(const struct frame *frame)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	bool used[TRACE_KIND_COUNT] = {false}, runs = false, failed = false, lost = false;
 	int columns = RANK_COLUMNS + frame->label + frame->chart + 2, column = 0;
 	char word[96];
 
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
+		const struct timeline_op *op = &timeline->ops[i];
 		used[op->record.kind] = true;
-		runs = runs || cli_timeline_runs(op);
+		runs = runs || timeline_runs(op);
 		failed = failed || op->record.state == TRACE_FAILED;
 	}
 	for (int i = 0; i < timeline->size; i++)
 		lost = lost || timeline->ranks[i].complete_ns > timeline->begin_ns;
 	for (uint32_t kind = 1; kind < TRACE_KIND_COUNT; kind++) {
-		char letter = cli_timeline_look(kind).letter;
+		char letter = timeline_look(kind).letter;
 		if (!used[kind])
 			continue;
 		snprintf(word, sizeof word, "%c %s", letter, trace_kind_name(kind));
 		for (uint32_t other = kind + 1; other < TRACE_KIND_COUNT; other++) {
-			if (!used[other] || cli_timeline_look(other).letter != letter)
+			if (!used[other] || timeline_look(other).letter != letter)
 				continue;
 			print_append(word, sizeof word, ", %s", trace_kind_name(other));
 			used[other] = false;
@@ -185,16 +185,15 @@ static void print_legend(const struct frame *frame)
 		fputc('\n', frame->out);
 }
 
-static void print_one(const struct frame *frame, const struct cli_timeline_op *op)
+static void print_one(const struct frame *frame, const struct timeline_op *op)
 {
-	const struct cli_timeline *timeline = frame->timeline;
-	const char *site = cli_timeline_site(timeline, op);
-	bool runs = cli_timeline_runs(op);
+	const struct timeline *timeline = frame->timeline;
+	const char *site = timeline_site(timeline, op);
+	bool runs = timeline_runs(op);
 	char name[160], took[32];
 
-	cli_timeline_name(timeline, op, name, sizeof name);
-	cli_timeline_duration((runs ? timeline->now_ns : op->end_ns) - op->begin_ns, took,
-			      sizeof took);
+	timeline_name(timeline, op, name, sizeof name);
+	timeline_duration((runs ? timeline->now_ns : op->end_ns) - op->begin_ns, took, sizeof took);
 	fprintf(frame->out, "rank %d: %s", op->rank, name);
 	if (site[0]) {
 		fputs(" (", frame->out);
@@ -210,20 +209,19 @@ static void print_one(const struct frame *frame, const struct cli_timeline_op *o
 
 static void print_unfinished(const struct frame *frame)
 {
-	const struct cli_timeline *timeline = frame->timeline;
+	const struct timeline *timeline = frame->timeline;
 	size_t found = 0;
 
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
-		if ((cli_timeline_runs(op) || op->record.state == TRACE_FAILED) &&
-		    ++found <= LISTED_MAX)
+		const struct timeline_op *op = &timeline->ops[i];
+		if ((timeline_runs(op) || op->record.state == TRACE_FAILED) && ++found <= LISTED_MAX)
 			print_one(frame, op);
 	}
 	if (found > LISTED_MAX)
 		fprintf(frame->out, "and %zu more that run or failed\n", found - LISTED_MAX);
 }
 
-void cli_timeline_text(const struct cli_timeline *timeline, int columns, FILE *out)
+void timeline_text(const struct timeline *timeline, int columns, FILE *out)
 {
 	struct frame frame = {.timeline = timeline, .out = out};
 	char title[512];
@@ -238,7 +236,7 @@ void cli_timeline_text(const struct cli_timeline *timeline, int columns, FILE *o
 	if (frame.label > LABEL_MAX)
 		frame.label = LABEL_MAX;
 	frame.chart = columns - RANK_COLUMNS - frame.label - 2;
-	cli_timeline_title(timeline, title, sizeof title);
+	timeline_title(timeline, title, sizeof title);
 	fprintf(out, "%s\n", title);
 	if (timeline->row_count > 0)
 		print_axis(&frame);

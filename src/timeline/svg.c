@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the others.
  * Texts of traces go through put_text alone, so that no trace can make the file something else. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -30,7 +30,7 @@ enum {
 };
 
 struct page {
-	const struct cli_timeline *timeline;
+	const struct timeline *timeline;
 	FILE *out;
 	int top, height; /* of the chart */
 	bool used[TRACE_KIND_COUNT];
@@ -51,7 +51,7 @@ static void put_text(FILE *out, const char *text)
 
 static double place(const struct page *page, uint64_t at_ns)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	double span = (double)(timeline->end_ns - timeline->begin_ns);
 
 	if (at_ns <= timeline->begin_ns)
@@ -75,7 +75,7 @@ static void put_style(const struct page *page)
 	      ".failed{stroke:#000;stroke-width:1.5;stroke-dasharray:3 2}\n",
 	      out);
 	for (uint32_t kind = 0; kind < TRACE_KIND_COUNT; kind++) {
-		struct cli_timeline_look look = cli_timeline_look(kind);
+		struct timeline_look look = timeline_look(kind);
 		if (!page->used[kind])
 			continue;
 		fprintf(out, ".k%u{fill:%s}.r%u{fill:url(#r%u)}", kind, look.colour, kind, kind);
@@ -121,7 +121,7 @@ static int put_entry(const struct page *page, int at, const char *class, const c
 /* Kinds of one colour share an entry. Returns how many lines there are. */
 static int put_legend(const struct page *page, bool put)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	bool said[TRACE_KIND_COUNT] = {false}, failed = false, lost = false;
 	char class[16], word[128];
 	uint32_t runs = 0;
@@ -133,8 +133,8 @@ static int put_legend(const struct page *page, bool put)
 		snprintf(class, sizeof class, "k%u", kind);
 		snprintf(word, sizeof word, "%s", trace_kind_name(kind));
 		for (uint32_t other = kind + 1; other < TRACE_KIND_COUNT; other++) {
-			if (!page->used[other] || strcmp(cli_timeline_look(other).colour,
-							 cli_timeline_look(kind).colour) != 0)
+			if (!page->used[other] ||
+			    strcmp(timeline_look(other).colour, timeline_look(kind).colour) != 0)
 				continue;
 			print_append(word, sizeof word, ", %s", trace_kind_name(other));
 			said[other] = true;
@@ -142,8 +142,8 @@ static int put_legend(const struct page *page, bool put)
 		at = put_entry(page, at, class, word, put);
 	}
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
-		if (cli_timeline_runs(op))
+		const struct timeline_op *op = &timeline->ops[i];
+		if (timeline_runs(op))
 			runs = op->record.kind;
 		failed = failed || op->record.state == TRACE_FAILED;
 	}
@@ -161,15 +161,15 @@ static int put_legend(const struct page *page, bool put)
 
 static void put_axis(const struct page *page)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	uint64_t span_ns = timeline->end_ns - timeline->begin_ns;
-	uint64_t step_ns = cli_timeline_step(span_ns, MARKS);
+	uint64_t step_ns = timeline_step(span_ns, MARKS);
 	char mark[32];
 
 	fputs("<g class=\"axis\">\n", page->out);
 	for (uint64_t at_ns = 0;; at_ns += step_ns) {
 		double x = LEFT + place(page, timeline->begin_ns + at_ns);
-		cli_timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
+		timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
 		fprintf(page->out,
 			"<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" class=\"grid\"/>"
 			"<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
@@ -182,19 +182,19 @@ static void put_axis(const struct page *page)
 
 /* ---- the chart ---- */
 
-static int band_height(const struct cli_timeline_rank *rank)
+static int band_height(const struct timeline_rank *rank)
 {
 	return (rank->row_count ? (int)rank->row_count : 1) * ROW + BAND;
 }
 
 static void put_labels(const struct page *page)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	const int letters = (LEFT - LABEL_X) / LETTER;
 	int y = page->top;
 
 	for (int i = 0; i < timeline->size; i++) {
-		const struct cli_timeline_rank *rank = &timeline->ranks[i];
+		const struct timeline_rank *rank = &timeline->ranks[i];
 		if (i % 2 == 0)
 			fprintf(page->out,
 				"<rect y=\"%d\" width=\"%d\" height=\"%d\" class=\"band\"/>\n", y,
@@ -206,8 +206,8 @@ static void put_labels(const struct page *page)
 				LABEL_X, y + BAND / 2 + 12,
 				rank->known ? "no operation" : "cannot be read");
 		for (uint32_t r = 0; r < rank->row_count; r++) {
-			const struct cli_timeline_row *row = &timeline->rows[rank->row + r];
-			char label[CLI_TIMELINE_LABEL_BYTES];
+			const struct timeline_row *row = &timeline->rows[rank->row + r];
+			char label[TIMELINE_LABEL_BYTES];
 			snprintf(label, sizeof label, "%.*s", letters, row->label);
 			if (!row->first)
 				continue;
@@ -220,8 +220,8 @@ static void put_labels(const struct page *page)
 	}
 }
 
-static void put_word(const struct page *page, const struct cli_timeline_op *op, double x,
-		     double width, int y)
+static void put_word(const struct page *page, const struct timeline_op *op, double x, double width,
+		     int y)
 {
 	const char *name = trace_kind_name(op->record.kind);
 	char word[64];
@@ -240,9 +240,9 @@ static double visible(double width)
 	return width > 3 ? width - 0.7 : width < 1 ? 1 : width;
 }
 
-static void put_op(const struct page *page, const struct cli_timeline_op *op, int y)
+static void put_op(const struct page *page, const struct timeline_op *op, int y)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	uint64_t begin_ns = op->begin_ns > timeline->begin_ns ? op->begin_ns : timeline->begin_ns;
 	double x = place(page, begin_ns), width = place(page, op->end_ns) - x;
 	char text[DESCRIBED_BYTES];
@@ -250,19 +250,19 @@ static void put_op(const struct page *page, const struct cli_timeline_op *op, in
 	fprintf(page->out,
 		"<g><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"bar %s%u%s\" "
 		"data-b=\"%" PRIu64 "\" data-e=\"%" PRIu64 "\"><title>",
-		x, y, visible(width), BAR, cli_timeline_runs(op) ? "run r" : "k", op->record.kind,
+		x, y, visible(width), BAR, timeline_runs(op) ? "run r" : "k", op->record.kind,
 		op->record.state == TRACE_FAILED ? " failed" : "", begin_ns - timeline->begin_ns,
 		op->end_ns - timeline->begin_ns);
-	cli_timeline_describe(timeline, op, text, sizeof text);
+	timeline_describe(timeline, op, text, sizeof text);
 	put_text(page->out, text);
 	fputs("</title></rect>", page->out);
 	put_word(page, op, x, width, y);
 	fputs("</g>\n", page->out);
 }
 
-static void put_lost(const struct page *page, const struct cli_timeline_rank *rank, int y)
+static void put_lost(const struct page *page, const struct timeline_rank *rank, int y)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 
 	if (rank->complete_ns <= timeline->begin_ns)
 		return;
@@ -276,17 +276,17 @@ static void put_lost(const struct page *page, const struct cli_timeline_rank *ra
 
 static void put_chart(const struct page *page)
 {
-	const struct cli_timeline *timeline = page->timeline;
+	const struct timeline *timeline = page->timeline;
 	size_t next = 0;
 	int y = BAND / 2;
 
 	fprintf(page->out, "<svg class=\"chart\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\">\n",
 		LEFT, page->top, CHART, page->height);
 	for (int i = 0; i < timeline->size; i++) {
-		const struct cli_timeline_rank *rank = &timeline->ranks[i];
+		const struct timeline_rank *rank = &timeline->ranks[i];
 		put_lost(page, rank, y);
 		for (; next < timeline->op_count && timeline->ops[next].rank == i; next++) {
-			const struct cli_timeline_op *op = &timeline->ops[next];
+			const struct timeline_op *op = &timeline->ops[next];
 			put_op(page, op, y + (int)(op->row - rank->row) * ROW + (ROW - BAR) / 2);
 		}
 		y += band_height(rank);
@@ -294,7 +294,7 @@ static void put_chart(const struct page *page)
 	fputs("</svg>\n", page->out);
 }
 
-void cli_timeline_svg(const struct cli_timeline *timeline, FILE *out)
+void timeline_svg(const struct timeline *timeline, FILE *out)
 {
 	struct page page = {.timeline = timeline, .out = out};
 	char title[512];
@@ -313,7 +313,7 @@ void cli_timeline_svg(const struct cli_timeline *timeline, FILE *out)
 	put_style(&page);
 	fprintf(out, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
 	fprintf(out, "<text x=\"12\" y=\"%d\" font-size=\"13\">", TITLE_Y);
-	cli_timeline_title(timeline, title, sizeof title);
+	timeline_title(timeline, title, sizeof title);
 	put_text(out, title);
 	fputs("</text>\n", out);
 	put_legend(&page, true);

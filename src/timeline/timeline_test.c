@@ -10,26 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 enum { SIZE = 3, WORLD = 1, TEXT_BYTES = 1 << 16 };
 
 static int set_up(void **state)
 {
-	struct cli_timeline *timeline = cli_timeline_new(0x1234, SIZE);
+	struct timeline *timeline = timeline_new(0x1234, SIZE);
 
 	assert_non_null(timeline);
 	for (int i = 0; i < SIZE; i++)
 		timeline->ranks[i].known = true;
 	timeline->groups[timeline->group_count++] =
-		(struct cli_timeline_group){.id = WORLD, .name = "world"};
+		(struct timeline_group){.id = WORLD, .name = "world"};
 	*state = timeline;
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	cli_timeline_free(*state);
+	timeline_free(*state);
 	return 0;
 }
 
@@ -56,13 +56,13 @@ static struct trace_record message(uint32_t kind, int peer, int tag)
 				     .state = TRACE_DONE};
 }
 
-static void put(struct cli_timeline *timeline, int rank, struct trace_record record,
-		uint64_t begin_ns, uint64_t end_ns)
+static void put(struct timeline *timeline, int rank, struct trace_record record, uint64_t begin_ns,
+		uint64_t end_ns)
 {
-	assert_true(cli_timeline_put(timeline, rank, &record, begin_ns, end_ns));
+	assert_true(timeline_put(timeline, rank, &record, begin_ns, end_ns));
 }
 
-static void put_running(struct cli_timeline *timeline, int rank, struct trace_record record,
+static void put_running(struct timeline *timeline, int rank, struct trace_record record,
 			uint64_t begin_ns)
 {
 	record.state = TRACE_RUNNING;
@@ -70,13 +70,13 @@ static void put_running(struct cli_timeline *timeline, int rank, struct trace_re
 }
 
 /* The labels of all rows, "" for what goes on, each with the number of operations on it. */
-static void expect_rows(const struct cli_timeline *timeline, const char *expected)
+static void expect_rows(const struct timeline *timeline, const char *expected)
 {
 	char text[4096] = "";
 	size_t used = 0;
 
 	for (uint32_t i = 0; i < timeline->row_count; i++) {
-		const struct cli_timeline_row *row = &timeline->rows[i];
+		const struct timeline_row *row = &timeline->rows[i];
 		int count = 0;
 		for (size_t j = 0; j < timeline->op_count; j++) {
 			count += timeline->ops[j].row == i;
@@ -89,11 +89,11 @@ static void expect_rows(const struct cli_timeline *timeline, const char *expecte
 }
 
 /* No two operations on a row at one time, and each rank's rows together. */
-static void expect_no_overlap(const struct cli_timeline *timeline)
+static void expect_no_overlap(const struct timeline *timeline)
 {
 	for (size_t i = 0; i < timeline->op_count; i++)
 		for (size_t j = i + 1; j < timeline->op_count; j++) {
-			const struct cli_timeline_op *a = &timeline->ops[i], *b = &timeline->ops[j];
+			const struct timeline_op *a = &timeline->ops[i], *b = &timeline->ops[j];
 			assert_true(a->rank <= b->rank);
 			assert_true(a->row != b->row || a->end_ns <= b->begin_ns);
 		}
@@ -101,10 +101,10 @@ static void expect_no_overlap(const struct cli_timeline *timeline)
 
 static void each_lane_has_a_row(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	timeline->groups[timeline->group_count++] =
-		(struct cli_timeline_group){.id = 7, .name = "tensor"};
+		(struct timeline_group){.id = 7, .name = "tensor"};
 	put(timeline, 1, message(TRACE_RECV, 0, 5), 10, 90);
 	put(timeline, 1, message(TRACE_SEND, 2, 0), 20, 30);
 	put(timeline, 1, message(TRACE_SEND, 2, 0), 30, 40);
@@ -117,7 +117,7 @@ static void each_lane_has_a_row(void **state)
 	struct trace_record other = message(TRACE_SEND, 1, 0);
 	other.group = 7;
 	put(timeline, 0, other, 80, 90);
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
+	assert_true(timeline_lay_out(timeline, 0, 0));
 	expect_rows(timeline, "0 to 1 tag 5: 1\n"
 			      "0 tensor: to 1: 1\n"
 			      "1 world: 2\n"
@@ -136,7 +136,7 @@ static void each_lane_has_a_row(void **state)
 
 static void what_overlaps_lies_on_several_rows(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 1), 0, 30);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 2), 10, 20);
@@ -144,7 +144,7 @@ static void what_overlaps_lies_on_several_rows(void **state)
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 4), 29, 40);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 5), 30, 40);
 	put(timeline, 0, message(TRACE_SEND, 1, 0), 0, 50);
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
+	assert_true(timeline_lay_out(timeline, 0, 0));
 	expect_rows(timeline, "0 world: 2\n0 : 2\n0 : 1\n0 to 1: 1\n");
 	expect_no_overlap(timeline);
 }
@@ -152,29 +152,29 @@ static void what_overlaps_lies_on_several_rows(void **state)
 /* Less is kept apart where there would be too much: first of tags, then of peers, then of groups. */
 static void rows_are_joined_when_there_are_many(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
-	for (int tag = 0; tag < CLI_TIMELINE_ROW_MAX; tag++)
+	for (int tag = 0; tag < TIMELINE_ROW_MAX; tag++)
 		put(timeline, 0, message(TRACE_SEND, 1 + tag % 2, tag), 10 * (uint64_t)tag,
 		    10 * (uint64_t)tag + 15);
-	for (int peer = 0; peer <= CLI_TIMELINE_ROW_MAX; peer++)
+	for (int peer = 0; peer <= TIMELINE_ROW_MAX; peer++)
 		put(timeline, 1, message(TRACE_RECV, peer, 3), 10 * (uint64_t)peer,
 		    10 * (uint64_t)peer + 5);
 	put(timeline, 0, collective(TRACE_BARRIER, WORLD, 1), 0, 10);
-	for (uint32_t group = 1; group <= 2 * CLI_TIMELINE_ROW_MAX; group++)
+	for (uint32_t group = 1; group <= 2 * TIMELINE_ROW_MAX; group++)
 		put(timeline, 2, collective(TRACE_BARRIER, group, 1), 10 * group, 10 * group + 5);
 	for (int i = 0; i < 100; i++)
 		put(timeline, 2, message(TRACE_SEND, i, i), 0, 1000);
 	put(timeline, 2, message(TRACE_RECV, 0, 0), 500, 600);
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
-	assert_true(timeline->row_count <= SIZE * CLI_TIMELINE_ROW_MAX);
+	assert_true(timeline_lay_out(timeline, 0, 0));
+	assert_true(timeline->row_count <= SIZE * TIMELINE_ROW_MAX);
 	assert_int_equal(timeline->ranks[0].row_count, 3);
 	assert_string_equal(timeline->rows[0].label, "world");
 	assert_string_equal(timeline->rows[1].label, "to 1");
 	assert_string_equal(timeline->rows[2].label, "to 2");
 	assert_int_equal(timeline->ranks[1].row_count, 1);
 	assert_string_equal(timeline->rows[3].label, "receives");
-	const struct cli_timeline_row *rows = &timeline->rows[timeline->ranks[2].row];
+	const struct timeline_row *rows = &timeline->rows[timeline->ranks[2].row];
 	uint32_t last = timeline->ranks[2].row_count - 1;
 	assert_string_equal(rows[0].label, "collectives");
 	assert_string_equal(rows[1].label, "sends");
@@ -184,17 +184,17 @@ static void rows_are_joined_when_there_are_many(void **state)
 
 static void what_runs_ends_with_the_timeline(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 1), 1000000, 2000000);
 	put_running(timeline, 1, message(TRACE_RECV, 0, 9), 1500000);
-	assert_true(cli_timeline_lay_out(timeline, 0, 3600 * UINT64_C(1000000000)));
+	assert_true(timeline_lay_out(timeline, 0, 3600 * UINT64_C(1000000000)));
 	/* An hour is not drawn to scale, but it is said. */
 	assert_int_equal(timeline->begin_ns, 1000000);
 	assert_int_equal(timeline->end_ns, 2000000 + 101000);
 	assert_int_equal(timeline->ops[1].end_ns, timeline->end_ns);
 	char text[512] = "";
-	cli_timeline_describe(timeline, &timeline->ops[1], text, sizeof text);
+	timeline_describe(timeline, &timeline->ops[1], text, sizeof text);
 	assert_string_equal(text,
 			    "receive #1 from 0, tag 9\n1 x int8\nstill running after 3600 s, begun "
 			    "at 500 us\nrank 1, thread 0");
@@ -202,23 +202,23 @@ static void what_runs_ends_with_the_timeline(void **state)
 
 static void time_that_is_not_over_is_not_drawn(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 1), 1000000, 2000000);
 	put_running(timeline, 1, message(TRACE_RECV, 0, 9), 1500000);
-	assert_true(cli_timeline_lay_out(timeline, 0, 2000500));
+	assert_true(timeline_lay_out(timeline, 0, 2000500));
 	assert_int_equal(timeline->end_ns, 2000500);
 }
 
 static void the_last_milliseconds_alone(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put_running(timeline, 0, message(TRACE_RECV, 1, 0), 100);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 1), 200, 7999);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 2), 7000, 8000);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 3), 9000, 10000);
-	assert_true(cli_timeline_lay_out(timeline, 2000, 0));
+	assert_true(timeline_lay_out(timeline, 2000, 0));
 	assert_int_equal(timeline->op_count, 3);
 	assert_int_equal(timeline->begin_ns, 8000);
 	assert_int_equal(timeline->end_ns, 10000);
@@ -227,24 +227,24 @@ static void the_last_milliseconds_alone(void **state)
 
 static void nothing_is_laid_out_too(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
-	assert_true(cli_timeline_lay_out(timeline, 0, 5));
+	assert_true(timeline_lay_out(timeline, 0, 5));
 	assert_int_equal(timeline->row_count, 0);
 	assert_int_equal(timeline->end_ns - timeline->begin_ns, 0);
-	assert_null(cli_timeline_new(1, 0));
-	assert_null(cli_timeline_new(1, CLI_TIMELINE_RANK_MAX + 1));
+	assert_null(timeline_new(1, 0));
+	assert_null(timeline_new(1, TIMELINE_RANK_MAX + 1));
 }
 
 static void too_many_leave_the_newest(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
-	for (uint64_t i = 0; i < CLI_TIMELINE_OP_MAX + 10; i++)
+	for (uint64_t i = 0; i < TIMELINE_OP_MAX + 10; i++)
 		put(timeline, (int)(i % 2), collective(TRACE_BARRIER, WORLD, i + 1), 100 + i,
 		    101 + i);
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
-	assert_int_equal(timeline->op_count, CLI_TIMELINE_OP_MAX);
+	assert_true(timeline_lay_out(timeline, 0, 0));
+	assert_int_equal(timeline->op_count, TIMELINE_OP_MAX);
 	assert_int_equal(timeline->begin_ns, 110);
 	assert_int_equal(timeline->ranks[1].complete_ns, 110);
 }
@@ -254,7 +254,7 @@ static void too_many_leave_the_newest(void **state)
 static void a_trace_is_read(void **state)
 {
 	struct trace_options options = {.job = 1, .rank = 0, .world_size = SIZE, .records = 16};
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 	struct trace trace;
 	struct trace_view view;
 	const char *why;
@@ -272,19 +272,19 @@ static void a_trace_is_read(void **state)
 		trace_end(&trace, trace_begin(&trace, &begin), begin.seq == 40 ? LS_ABORTED : LS_OK);
 	assert_true(trace_check(trace.header, trace.bytes, &view, &why));
 	timeline->ranks[0].known = false;
-	assert_true(cli_timeline_add(timeline, 0, &view));
-	assert_true(cli_timeline_add(timeline, 0, &view)); /* once is enough */
-	cli_timeline_add_sites(timeline, 0, &view);
-	assert_true(cli_timeline_lay_out(timeline, 0, clock_now_ns()));
+	assert_true(timeline_add(timeline, 0, &view));
+	assert_true(timeline_add(timeline, 0, &view)); /* once is enough */
+	timeline_add_sites(timeline, 0, &view);
+	assert_true(timeline_lay_out(timeline, 0, clock_now_ns()));
 	assert_int_equal(timeline->op_count, 16);
-	const struct cli_timeline_op *first = &timeline->ops[0], *last = &timeline->ops[15];
-	assert_true(cli_timeline_runs(first));
+	const struct timeline_op *first = &timeline->ops[0], *last = &timeline->ops[15];
+	assert_true(timeline_runs(first));
 	assert_int_equal(first->begin_ns, timeline->begin_ns);
-	assert_string_equal(cli_timeline_site(timeline, first), "first.py:1");
+	assert_string_equal(timeline_site(timeline, first), "first.py:1");
 	assert_int_equal(last->record.seq, 40);
 	assert_int_equal(last->record.state, TRACE_FAILED);
-	assert_string_equal(cli_timeline_site(timeline, last), "loop.py:2");
-	assert_string_equal(cli_timeline_group(timeline, 5), "group 5");
+	assert_string_equal(timeline_site(timeline, last), "loop.py:2");
+	assert_string_equal(timeline_group(timeline, 5), "group 5");
 	/* The one that runs is older than what is complete. */
 	assert_true(timeline->ranks[0].complete_ns > first->begin_ns);
 	assert_true(timeline->ranks[0].complete_ns <= timeline->ops[1].begin_ns);
@@ -313,15 +313,14 @@ static void marks_are_nice(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		char mark[32];
-		assert_int_equal(cli_timeline_step(cases[i].span_ns, 10), cases[i].step_ns);
-		cli_timeline_mark(cases[i].at_ns, cases[i].span_ns, cases[i].step_ns, mark,
-				  sizeof mark);
+		assert_int_equal(timeline_step(cases[i].span_ns, 10), cases[i].step_ns);
+		timeline_mark(cases[i].at_ns, cases[i].span_ns, cases[i].step_ns, mark, sizeof mark);
 		assert_string_equal(mark, cases[i].mark);
 	}
 	/* Never more marks than asked for. */
 	for (uint64_t span_ns = 1; span_ns < UINT64_MAX / 3; span_ns = span_ns * 3 + 1)
 		for (int marks = 1; marks < 20; marks++)
-			assert_true(span_ns / cli_timeline_step(span_ns, marks) <= (uint64_t)marks);
+			assert_true(span_ns / timeline_step(span_ns, marks) <= (uint64_t)marks);
 }
 
 static void durations_have_three_digits(void **state)
@@ -334,7 +333,7 @@ static void durations_have_three_digits(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		char text[32];
-		cli_timeline_duration(cases[i].ns, text, sizeof text);
+		timeline_duration(cases[i].ns, text, sizeof text);
 		assert_string_equal(text, cases[i].text);
 	}
 }
@@ -343,16 +342,15 @@ static void every_kind_has_a_look(void **state)
 {
 	(void)state;
 	for (uint32_t kind = 1; kind < TRACE_KIND_COUNT; kind++) {
-		assert_int_not_equal(cli_timeline_look(kind).letter, '?');
-		assert_int_equal(strlen(cli_timeline_look(kind).colour), 7);
+		assert_int_not_equal(timeline_look(kind).letter, '?');
+		assert_int_equal(strlen(timeline_look(kind).colour), 7);
 	}
-	assert_int_equal(cli_timeline_look(TRACE_KIND_COUNT).letter, '?');
+	assert_int_equal(timeline_look(TRACE_KIND_COUNT).letter, '?');
 }
 
 /* ---- pictures ---- */
 
-static char *drawn(const struct cli_timeline *timeline,
-		   void (*draw)(const struct cli_timeline *, FILE *))
+static char *drawn(const struct timeline *timeline, void (*draw)(const struct timeline *, FILE *))
 {
 	char *text = NULL;
 	size_t bytes = 0;
@@ -364,9 +362,9 @@ static char *drawn(const struct cli_timeline *timeline,
 	return text;
 }
 
-static void draw_text(const struct cli_timeline *timeline, FILE *out)
+static void draw_text(const struct timeline *timeline, FILE *out)
 {
-	cli_timeline_text(timeline, 80, out);
+	timeline_text(timeline, 80, out);
 }
 
 static void lanes_as_text(void **state)
@@ -384,7 +382,7 @@ static void lanes_as_text(void **state)
 		"  ~> still running  ! failed  . no longer recorded\n"
 		"rank 0: receive #1 from 1, tag 9 (train.py:12) still runs after 91.0 us\n"
 		"rank 0: barrier #3 of world failed with LS_TIMED_OUT after 20.0 us\n";
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 1), 0, 20000);
 	put(timeline, 0, collective(TRACE_ALLREDUCE, WORLD, 2), 20000, 28000);
@@ -393,7 +391,7 @@ static void lanes_as_text(void **state)
 	failed.status = LS_TIMED_OUT;
 	put(timeline, 0, failed, 41000, 61000);
 	put_running(timeline, 0, message(TRACE_RECV, 1, 9), 10000);
-	snprintf(timeline->ranks[0].sites[0].text, CLI_TIMELINE_SITE_BYTES, "train.py:12");
+	snprintf(timeline->ranks[0].sites[0].text, TIMELINE_SITE_BYTES, "train.py:12");
 	timeline->ops[3].site = 1;
 	for (uint64_t i = 0; i < 3; i++)
 		put(timeline, 1, collective(TRACE_ALLREDUCE, WORLD, i + 1), 3000 * i,
@@ -403,7 +401,7 @@ static void lanes_as_text(void **state)
 	put(timeline, 1, message(TRACE_SEND, 0, 0), 50500, 50600);
 	put(timeline, 1, collective(TRACE_ALLREDUCE, WORLD, 4), 6000, 6100);
 	timeline->ranks[1].complete_ns = 9500;
-	assert_true(cli_timeline_lay_out(timeline, 0, 101000));
+	assert_true(timeline_lay_out(timeline, 0, 101000));
 	char *text = drawn(timeline, draw_text);
 	assert_string_equal(text, expected);
 	free(text);
@@ -420,20 +418,20 @@ static size_t count(const char *text, const char *part)
 
 static void a_picture_has_a_bar_for_each(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	for (uint64_t i = 0; i < 50; i++)
 		put(timeline, (int)(i % 3), collective(TRACE_ALLGATHER, WORLD, i + 1), 100 * i,
 		    100 * i + 50);
 	put_running(timeline, 1, message(TRACE_RECV, 2, 0), 100);
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
-	char *svg = drawn(timeline, cli_timeline_svg);
+	assert_true(timeline_lay_out(timeline, 0, 0));
+	char *svg = drawn(timeline, timeline_svg);
 	assert_int_equal(count(svg, "class=\"bar k"), 50);
 	assert_int_equal(count(svg, "class=\"bar run r"), 1);
 	assert_int_equal(count(svg, "<title>all-gather #"), 50);
 	assert_int_equal(count(svg, ">still running</text>"), 1);
 	assert_int_equal(count(svg, "nan"), 0);
-	char *html = drawn(timeline, cli_timeline_html);
+	char *html = drawn(timeline, timeline_html);
 	assert_non_null(strstr(html, svg));
 	assert_string_equal(html + strlen(html) - 8, "</html>\n");
 	free(html);
@@ -443,17 +441,17 @@ static void a_picture_has_a_bar_for_each(void **state)
 /* A page that shows a trace is opened in a browser. */
 static void texts_stay_texts(void **state)
 {
-	struct cli_timeline *timeline = *state;
+	struct timeline *timeline = *state;
 
 	put(timeline, 0, collective(TRACE_ALLGATHER, WORLD, 1), 0, 10);
-	snprintf(timeline->ranks[0].sites[0].text, CLI_TIMELINE_SITE_BYTES,
+	snprintf(timeline->ranks[0].sites[0].text, TIMELINE_SITE_BYTES,
 		 "</title><script>\"'&\x01\x7f\xff\xef\xbf\xbe\xc2\x85\xc3\xa4");
 	timeline->ops[0].site = 1;
-	snprintf(timeline->groups[0].name, CLI_TIMELINE_LABEL_BYTES, "<b>");
+	snprintf(timeline->groups[0].name, TIMELINE_LABEL_BYTES, "<b>");
 	snprintf(timeline->program, sizeof timeline->program, "/x/<i>");
 	snprintf(timeline->host, sizeof timeline->host, "]]>&lt;");
-	assert_true(cli_timeline_lay_out(timeline, 0, 0));
-	char *svg = drawn(timeline, cli_timeline_svg);
+	assert_true(timeline_lay_out(timeline, 0, 0));
+	char *svg = drawn(timeline, timeline_svg);
 	assert_non_null(
 		strstr(svg, "\n&#60;/title&#62;&#60;script&#62;&#34;&#39;&#38;?????\xc3\xa4\n"));
 	assert_null(strstr(svg, "<script"));

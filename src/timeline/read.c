@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copies what a timeline shows out of traces. They belong to other processes or come from a file: a record
  * is copied whole or not at all, every text becomes printable, and there are limits to everything. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { OPS_FIRST = 256, CLOCKS_APART_NS = 1000000 };
 
-struct cli_timeline *cli_timeline_new(uint64_t job, int size)
+struct timeline *timeline_new(uint64_t job, int size)
 {
-	struct cli_timeline *timeline = NULL;
+	struct timeline *timeline = NULL;
 
-	if (size >= 1 && size <= CLI_TIMELINE_RANK_MAX)
+	if (size >= 1 && size <= TIMELINE_RANK_MAX)
 		timeline = calloc(1, sizeof *timeline);
 	if (timeline) {
 		timeline->job = job;
@@ -21,7 +21,7 @@ struct cli_timeline *cli_timeline_new(uint64_t job, int size)
 	return timeline;
 }
 
-void cli_timeline_free(struct cli_timeline *timeline)
+void timeline_free(struct timeline *timeline)
 {
 	if (!timeline)
 		return;
@@ -30,20 +30,20 @@ void cli_timeline_free(struct cli_timeline *timeline)
 	free(timeline);
 }
 
-bool cli_timeline_put(struct cli_timeline *timeline, int rank, const struct trace_record *record,
-		      uint64_t begin_ns, uint64_t end_ns)
+bool timeline_put(struct timeline *timeline, int rank, const struct trace_record *record,
+		  uint64_t begin_ns, uint64_t end_ns)
 {
 	if (record->kind == TRACE_NONE || record->kind >= TRACE_KIND_COUNT)
 		return true; /* no operation: somebody else's memory */
 	if (timeline->op_count == timeline->op_room) {
 		size_t room = timeline->op_room ? 2 * timeline->op_room : OPS_FIRST;
-		struct cli_timeline_op *more = realloc(timeline->ops, room * sizeof *more);
+		struct timeline_op *more = realloc(timeline->ops, room * sizeof *more);
 		if (!more)
 			return false;
 		timeline->ops = more;
 		timeline->op_room = room;
 	}
-	timeline->ops[timeline->op_count++] = (struct cli_timeline_op){
+	timeline->ops[timeline->op_count++] = (struct timeline_op){
 		.record = *record,
 		.begin_ns = begin_ns,
 		.end_ns = end_ns < begin_ns ? begin_ns : end_ns,
@@ -62,7 +62,7 @@ static void copy_text(char *out, size_t bytes, const char *text, size_t text_byt
 }
 
 /* Stays without members if they are not ranks of this job. */
-static void copy_members(struct cli_timeline_group *group, const struct trace_group *from, int ranks)
+static void copy_members(struct timeline_group *group, const struct trace_group *from, int ranks)
 {
 	uint32_t size = __atomic_load_n(&from->size, __ATOMIC_RELAXED); /* once */
 
@@ -76,15 +76,15 @@ static void copy_members(struct cli_timeline_group *group, const struct trace_gr
 }
 
 /* NULL if there is no room for one more. */
-static struct cli_timeline_group *add_group(struct cli_timeline *timeline, uint32_t id,
-					    const struct trace_group *from)
+static struct timeline_group *add_group(struct timeline *timeline, uint32_t id,
+					const struct trace_group *from)
 {
 	for (uint32_t i = 0; i < timeline->group_count; i++)
 		if (timeline->groups[i].id == id)
 			return &timeline->groups[i];
-	if (timeline->group_count == CLI_TIMELINE_GROUP_MAX)
+	if (timeline->group_count == TIMELINE_GROUP_MAX)
 		return NULL;
-	struct cli_timeline_group *group = &timeline->groups[timeline->group_count++];
+	struct timeline_group *group = &timeline->groups[timeline->group_count++];
 	group->id = id;
 	snprintf(group->name, sizeof group->name, id == TRACE_GROUP_WORLD ? "world" : "group %u",
 		 id);
@@ -92,12 +92,12 @@ static struct cli_timeline_group *add_group(struct cli_timeline *timeline, uint3
 	return group;
 }
 
-static void add_groups(struct cli_timeline *timeline, int rank, const struct trace_view *view)
+static void add_groups(struct timeline *timeline, int rank, const struct trace_view *view)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 		const struct trace_group *from = &view->groups[i];
 		uint32_t id = atomic_load_explicit(&from->id, memory_order_acquire);
-		struct cli_timeline_group *group = id ? add_group(timeline, id, from) : NULL;
+		struct timeline_group *group = id ? add_group(timeline, id, from) : NULL;
 		if (!group)
 			continue;
 		group->entered[rank] = atomic_load_explicit(&from->entered, memory_order_relaxed);
@@ -108,8 +108,7 @@ static void add_groups(struct cli_timeline *timeline, int rank, const struct tra
 /* All ranks of a machine read the same counter. A rate that each has measured for itself in some
  * milliseconds lets them drift apart by microseconds in each second, so they share one; unless that shows
  * that they do not read the same counter. */
-static struct clock_rate choose_rate(const struct cli_timeline *timeline,
-				     const struct clock_rate *own)
+static struct clock_rate choose_rate(const struct timeline *timeline, const struct clock_rate *own)
 {
 	for (int i = 0; i < timeline->size; i++) {
 		if (!timeline->ranks[i].known)
@@ -122,9 +121,9 @@ static struct clock_rate choose_rate(const struct cli_timeline *timeline,
 	return *own;
 }
 
-static bool copy_records(struct cli_timeline *timeline, int number, const struct trace_view *view)
+static bool copy_records(struct timeline *timeline, int number, const struct trace_view *view)
 {
-	struct cli_timeline_rank *rank = &timeline->ranks[number];
+	struct timeline_rank *rank = &timeline->ranks[number];
 	uint64_t newest = atomic_load_explicit(&view->header->newest, memory_order_acquire);
 	uint64_t oldest_ns = UINT64_MAX;
 
@@ -134,8 +133,8 @@ static bool copy_records(struct cli_timeline *timeline, int number, const struct
 		if (!trace_read_at(view, i, &record, &step))
 			continue;
 		uint64_t begin_ns = clock_ticks_to_ns(&rank->rate, record.begin_ticks);
-		if (!cli_timeline_put(timeline, number, &record, begin_ns,
-				      clock_ticks_to_ns(&rank->rate, record.end_ticks)))
+		if (!timeline_put(timeline, number, &record, begin_ns,
+				  clock_ticks_to_ns(&rank->rate, record.end_ticks)))
 			return false;
 		/* One that has run for long may be much older than the rest of the ring. */
 		if (record.index + view->ring_records > newest && begin_ns < oldest_ns)
@@ -146,7 +145,7 @@ static bool copy_records(struct cli_timeline *timeline, int number, const struct
 	return true;
 }
 
-bool cli_timeline_add(struct cli_timeline *timeline, int rank, const struct trace_view *view)
+bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view)
 {
 	struct clock_rate own;
 
@@ -169,25 +168,25 @@ bool cli_timeline_add(struct cli_timeline *timeline, int rank, const struct trac
 }
 
 /* A loop calls from one place: each place is looked up once. */
-static uint32_t find_site(struct cli_timeline_rank *rank, const struct trace_record *record,
+static uint32_t find_site(struct timeline_rank *rank, const struct trace_record *record,
 			  const struct trace_view *view)
 {
 	for (uint32_t i = 0; i < rank->site_count; i++)
 		if (rank->sites[i].site == record->site && rank->sites[i].label == record->label)
 			return i + 1;
-	if (rank->site_count == CLI_TIMELINE_SITE_MAX)
+	if (rank->site_count == TIMELINE_SITE_MAX)
 		return 0;
-	struct cli_timeline_site *site = &rank->sites[rank->site_count++];
+	struct timeline_site *site = &rank->sites[rank->site_count++];
 	site->site = record->site;
 	site->label = record->label;
 	trace_site(view, record, site->text, sizeof site->text);
 	return rank->site_count;
 }
 
-void cli_timeline_add_sites(struct cli_timeline *timeline, int rank, const struct trace_view *view)
+void timeline_add_sites(struct timeline *timeline, int rank, const struct trace_view *view)
 {
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		struct cli_timeline_op *op = &timeline->ops[i];
+		struct timeline_op *op = &timeline->ops[i];
 		if (op->rank == rank)
 			op->site = find_site(&timeline->ranks[rank], &op->record, view);
 	}

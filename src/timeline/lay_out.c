@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The layout of a timeline: which time it shows, and which row each operation lies on. Operations that may
  * overlap never share a row, unless there would be more than a page can hold. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,14 @@ static int compare(uint64_t a, uint64_t b)
 
 static int by_begin(const void *a, const void *b)
 {
-	const struct cli_timeline_op *x = a, *y = b;
+	const struct timeline_op *x = a, *y = b;
 
 	return compare(x->begin_ns, y->begin_ns);
 }
 
 static int by_rank_and_begin(const void *a, const void *b)
 {
-	const struct cli_timeline_op *x = a, *y = b;
+	const struct timeline_op *x = a, *y = b;
 	int order = compare((uint64_t)x->rank, (uint64_t)y->rank);
 
 	if (order == 0)
@@ -33,7 +33,7 @@ static int by_rank_and_begin(const void *a, const void *b)
 
 static int by_lane(const void *a, const void *b)
 {
-	const struct cli_timeline_row *x = a, *y = b;
+	const struct timeline_row *x = a, *y = b;
 	const int64_t keys[][2] = {{x->rank, y->rank}, {x->lane, y->lane}, {x->group, y->group},
 				   {x->peer, y->peer}, {x->tag, y->tag},   {x->order, y->order}};
 
@@ -45,52 +45,51 @@ static int by_lane(const void *a, const void *b)
 
 /* ---- time ---- */
 
-static uint64_t last_event(const struct cli_timeline *timeline)
+static uint64_t last_event(const struct timeline *timeline)
 {
 	uint64_t last_ns = 0;
 
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
-		uint64_t at_ns = cli_timeline_runs(op) ? op->begin_ns : op->end_ns;
+		const struct timeline_op *op = &timeline->ops[i];
+		uint64_t at_ns = timeline_runs(op) ? op->begin_ns : op->end_ns;
 		if (at_ns > last_ns)
 			last_ns = at_ns;
 	}
 	return last_ns;
 }
 
-static void drop_before(struct cli_timeline *timeline, uint64_t cut_ns)
+static void drop_before(struct timeline *timeline, uint64_t cut_ns)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
-		if (cli_timeline_runs(op) || op->end_ns >= cut_ns)
+		const struct timeline_op *op = &timeline->ops[i];
+		if (timeline_runs(op) || op->end_ns >= cut_ns)
 			timeline->ops[kept++] = *op;
 	}
 	timeline->op_count = kept;
 }
 
-static void drop_oldest(struct cli_timeline *timeline)
+static void drop_oldest(struct timeline *timeline)
 {
-	size_t surplus = timeline->op_count - CLI_TIMELINE_OP_MAX;
+	size_t surplus = timeline->op_count - TIMELINE_OP_MAX;
 
 	qsort(timeline->ops, timeline->op_count, sizeof *timeline->ops, by_begin);
-	memmove(timeline->ops, timeline->ops + surplus, CLI_TIMELINE_OP_MAX * sizeof *timeline->ops);
-	timeline->op_count = CLI_TIMELINE_OP_MAX;
+	memmove(timeline->ops, timeline->ops + surplus, TIMELINE_OP_MAX * sizeof *timeline->ops);
+	timeline->op_count = TIMELINE_OP_MAX;
 	for (int i = 0; i < timeline->size; i++)
 		if (timeline->ranks[i].complete_ns < timeline->ops[0].begin_ns)
 			timeline->ranks[i].complete_ns = timeline->ops[0].begin_ns;
 }
 
-static void set_span(struct cli_timeline *timeline, uint64_t cut_ns, uint64_t last_ns,
-		     uint64_t now_ns)
+static void set_span(struct timeline *timeline, uint64_t cut_ns, uint64_t last_ns, uint64_t now_ns)
 {
 	bool runs = false;
 	uint64_t first_ns = last_ns;
 
 	for (size_t i = 0; i < timeline->op_count; i++) {
-		const struct cli_timeline_op *op = &timeline->ops[i];
-		runs = runs || cli_timeline_runs(op);
+		const struct timeline_op *op = &timeline->ops[i];
+		runs = runs || timeline_runs(op);
 		if (op->begin_ns < first_ns)
 			first_ns = op->begin_ns;
 	}
@@ -104,36 +103,36 @@ static void set_span(struct cli_timeline *timeline, uint64_t cut_ns, uint64_t la
 	else if (runs)
 		timeline->end_ns = timeline->now_ns;
 	for (size_t i = 0; i < timeline->op_count; i++)
-		if (cli_timeline_runs(&timeline->ops[i]))
+		if (timeline_runs(&timeline->ops[i]))
 			timeline->ops[i].end_ns = timeline->end_ns;
 }
 
 /* ---- rows ---- */
 
-static struct cli_timeline_row row_for(const struct cli_timeline_op *op, enum level level)
+static struct timeline_row row_for(const struct timeline_op *op, enum level level)
 {
 	const struct trace_record *record = &op->record;
-	struct cli_timeline_row row = {.rank = op->rank, .group = record->group};
+	struct timeline_row row = {.rank = op->rank, .group = record->group};
 
 	if (level == BY_LANE)
 		row.group = 0;
 	if (trace_kind_facts(record->kind).collective)
 		return row;
-	row.lane = record->kind == TRACE_SEND ? CLI_LANE_SEND : CLI_LANE_RECEIVE;
+	row.lane = record->kind == TRACE_SEND ? TIMELINE_LANE_SEND : TIMELINE_LANE_RECEIVE;
 	row.peer = level < BY_GROUP ? record->peer : 0;
 	row.tag = level < BY_PEER ? record->tag : 0;
 	return row;
 }
 
-static bool same_lane(const struct cli_timeline_row *a, const struct cli_timeline_row *b)
+static bool same_lane(const struct timeline_row *a, const struct timeline_row *b)
 {
 	return a->lane == b->lane && a->group == b->group && a->peer == b->peer && a->tag == b->tag;
 }
 
 /* The first row of the lane that is free, else a new one; -1 if there is no room for it. With `squeeze` then
  * the one that is free first. */
-static int find_row(struct cli_timeline_row *rows, uint32_t *count,
-		    const struct cli_timeline_row *wanted, uint64_t begin_ns, bool squeeze)
+static int find_row(struct timeline_row *rows, uint32_t *count, const struct timeline_row *wanted,
+		    uint64_t begin_ns, bool squeeze)
 {
 	int soonest = -1;
 
@@ -147,7 +146,7 @@ static int find_row(struct cli_timeline_row *rows, uint32_t *count,
 	}
 	/* Each lane that is still to come needs one. */
 	uint32_t spare = squeeze && soonest >= 0 ? 2 : 0;
-	if (*count + spare < CLI_TIMELINE_ROW_MAX) {
+	if (*count + spare < TIMELINE_ROW_MAX) {
 		rows[*count] = *wanted;
 		rows[*count].order = *count;
 		rows[*count].first = soonest < 0;
@@ -157,13 +156,13 @@ static int find_row(struct cli_timeline_row *rows, uint32_t *count,
 }
 
 /* Rows for the operations [first, last) of one rank; false if they need too many. */
-static bool fill_rows(struct cli_timeline *timeline, size_t first, size_t last, enum level level,
-		      struct cli_timeline_row *rows, uint32_t *count)
+static bool fill_rows(struct timeline *timeline, size_t first, size_t last, enum level level,
+		      struct timeline_row *rows, uint32_t *count)
 {
 	*count = 0;
 	for (size_t i = first; i < last; i++) {
-		struct cli_timeline_op *op = &timeline->ops[i];
-		struct cli_timeline_row wanted = row_for(op, level);
+		struct timeline_op *op = &timeline->ops[i];
+		struct timeline_row wanted = row_for(op, level);
 		int row = find_row(rows, count, &wanted, op->begin_ns, level == BY_LANE);
 		if (row < 0)
 			return false;
@@ -174,15 +173,14 @@ static bool fill_rows(struct cli_timeline *timeline, size_t first, size_t last, 
 	return true;
 }
 
-static void label_row(const struct cli_timeline *timeline, enum level level,
-		      struct cli_timeline_row *row)
+static void label_row(const struct timeline *timeline, enum level level, struct timeline_row *row)
 {
 	static const char *const lanes[] = {"collectives", "sends", "receives"};
-	const char *way = row->lane == CLI_LANE_SEND ? "to" : "from";
-	const char *group = level < BY_LANE ? cli_timeline_group(timeline, row->group) : "";
+	const char *way = row->lane == TIMELINE_LANE_SEND ? "to" : "from";
+	const char *group = level < BY_LANE ? timeline_group(timeline, row->group) : "";
 	char peer[16] = "any", tag[24] = "", prefix[32] = "";
 
-	if (row->lane == CLI_LANE_COLLECTIVE) {
+	if (row->lane == TIMELINE_LANE_COLLECTIVE) {
 		snprintf(row->label, sizeof row->label, "%s", group[0] ? group : lanes[0]);
 		return;
 	}
@@ -203,10 +201,10 @@ static void label_row(const struct cli_timeline *timeline, enum level level,
 }
 
 /* In an order in which the eye finds them again; the operations follow their rows. */
-static void sort_rows(struct cli_timeline *timeline, size_t first, size_t last,
-		      struct cli_timeline_row *rows, uint32_t count, enum level level)
+static void sort_rows(struct timeline *timeline, size_t first, size_t last,
+		      struct timeline_row *rows, uint32_t count, enum level level)
 {
-	uint32_t places[CLI_TIMELINE_ROW_MAX];
+	uint32_t places[TIMELINE_ROW_MAX];
 
 	qsort(rows, count, sizeof *rows, by_lane);
 	for (uint32_t i = 0; i < count; i++) {
@@ -219,9 +217,9 @@ static void sort_rows(struct cli_timeline *timeline, size_t first, size_t last,
 	timeline->row_count += count;
 }
 
-static size_t lay_out_rank(struct cli_timeline *timeline, int rank, size_t first)
+static size_t lay_out_rank(struct timeline *timeline, int rank, size_t first)
 {
-	struct cli_timeline_row rows[CLI_TIMELINE_ROW_MAX];
+	struct timeline_row rows[TIMELINE_ROW_MAX];
 	enum level level = BY_TAG;
 	size_t last = first;
 	uint32_t count;
@@ -236,20 +234,19 @@ static size_t lay_out_rank(struct cli_timeline *timeline, int rank, size_t first
 	return last;
 }
 
-bool cli_timeline_lay_out(struct cli_timeline *timeline, uint64_t last_ns, uint64_t now_ns)
+bool timeline_lay_out(struct timeline *timeline, uint64_t last_ns, uint64_t now_ns)
 {
 	uint64_t newest_ns = last_event(timeline);
 	uint64_t cut_ns = last_ns > 0 && last_ns < newest_ns ? newest_ns - last_ns : 0;
 	size_t next = 0;
 
 	drop_before(timeline, cut_ns);
-	if (timeline->op_count > CLI_TIMELINE_OP_MAX)
+	if (timeline->op_count > TIMELINE_OP_MAX)
 		drop_oldest(timeline);
 	set_span(timeline, cut_ns, newest_ns, now_ns);
 	if (timeline->op_count > 0)
 		qsort(timeline->ops, timeline->op_count, sizeof *timeline->ops, by_rank_and_begin);
-	timeline->rows =
-		calloc((size_t)timeline->size * CLI_TIMELINE_ROW_MAX, sizeof *timeline->rows);
+	timeline->rows = calloc((size_t)timeline->size * TIMELINE_ROW_MAX, sizeof *timeline->rows);
 	if (!timeline->rows)
 		return false;
 	for (int rank = 0; rank < timeline->size; rank++)

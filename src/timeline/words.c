@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a timeline says, and in which colours: the same for text, SVG and HTML. */
-#include "cli/timeline.h"
+#include "timeline/timeline.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,15 +21,15 @@ static const struct {
 	[COLL_GREY] = {"#999999", false},
 };
 
-struct cli_timeline_look cli_timeline_look(uint32_t number)
+struct timeline_look timeline_look(uint32_t number)
 {
 	const struct coll_kind *kind =
 		&coll_kinds[number < COLL_KIND_COUNT ? number : COLL_KIND_NONE];
-	return (struct cli_timeline_look){kind->letter, colours[kind->colour].dark,
-					  colours[kind->colour].colour};
+	return (struct timeline_look){kind->letter, colours[kind->colour].dark,
+				      colours[kind->colour].colour};
 }
 
-uint64_t cli_timeline_step(uint64_t span_ns, int marks)
+uint64_t timeline_step(uint64_t span_ns, int marks)
 {
 	uint64_t least = span_ns / (uint64_t)marks + (span_ns % (uint64_t)marks != 0);
 
@@ -61,7 +61,7 @@ static const struct unit *unit_of(uint64_t ns)
 	return unit;
 }
 
-void cli_timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char *out, size_t bytes)
+void timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char *out, size_t bytes)
 {
 	const struct unit *unit = unit_of(span_ns);
 	uint64_t part_ns = unit->ns;
@@ -72,7 +72,7 @@ void cli_timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char 
 	snprintf(out, bytes, "%.*f %s", decimals, (double)at_ns / (double)unit->ns, unit->name);
 }
 
-void cli_timeline_duration(uint64_t ns, char *out, size_t bytes)
+void timeline_duration(uint64_t ns, char *out, size_t bytes)
 {
 	const struct unit *unit = unit_of(ns);
 	double value = (double)ns / (double)unit->ns;
@@ -81,7 +81,7 @@ void cli_timeline_duration(uint64_t ns, char *out, size_t bytes)
 	snprintf(out, bytes, "%.*f %s", decimals, value, unit->name);
 }
 
-const char *cli_timeline_group(const struct cli_timeline *timeline, uint32_t id)
+const char *timeline_group(const struct timeline *timeline, uint32_t id)
 {
 	for (uint32_t i = 0; i < timeline->group_count; i++)
 		if (timeline->groups[i].id == id)
@@ -89,19 +89,19 @@ const char *cli_timeline_group(const struct cli_timeline *timeline, uint32_t id)
 	return "an unknown group";
 }
 
-const char *cli_timeline_site(const struct cli_timeline *timeline, const struct cli_timeline_op *op)
+const char *timeline_site(const struct timeline *timeline, const struct timeline_op *op)
 {
 	return op->site ? timeline->ranks[op->rank].sites[op->site - 1].text : "";
 }
 
-void cli_timeline_name(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
-		       char *out, size_t bytes)
+void timeline_name(const struct timeline *timeline, const struct timeline_op *op, char *out,
+		   size_t bytes)
 {
 	const struct trace_record *record = &op->record;
 
 	trace_name(record, out, bytes);
 	if (trace_kind_facts(record->kind).collective) {
-		print_append(out, bytes, " of %s", cli_timeline_group(timeline, record->group));
+		print_append(out, bytes, " of %s", timeline_group(timeline, record->group));
 		return;
 	}
 	print_append(out, bytes, record->kind == TRACE_SEND ? " to " : " from ");
@@ -114,7 +114,7 @@ void cli_timeline_name(const struct cli_timeline *timeline, const struct cli_tim
 	else
 		print_append(out, bytes, ", any tag");
 	if (timeline->group_count > 1)
-		print_append(out, bytes, ", in %s", cli_timeline_group(timeline, record->group));
+		print_append(out, bytes, ", in %s", timeline_group(timeline, record->group));
 }
 
 static void add_data(const struct trace_record *record, char *out, size_t bytes)
@@ -133,29 +133,29 @@ static void add_data(const struct trace_record *record, char *out, size_t bytes)
 		print_append(out, bytes, ", root %d", record->peer);
 }
 
-static void add_times(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
-		      char *out, size_t bytes)
+static void add_times(const struct timeline *timeline, const struct timeline_op *op, char *out,
+		      size_t bytes)
 {
-	bool runs = cli_timeline_runs(op);
+	bool runs = timeline_runs(op);
 	uint64_t end_ns = runs ? timeline->now_ns : op->end_ns;
 	uint64_t took_ns = end_ns > op->begin_ns ? end_ns - op->begin_ns : 0;
 	char took[32], begin[32];
 	bool before = op->begin_ns < timeline->begin_ns;
 
-	cli_timeline_duration(took_ns, took, sizeof took);
-	cli_timeline_duration(before ? timeline->begin_ns - op->begin_ns
-				     : op->begin_ns - timeline->begin_ns,
-			      begin, sizeof begin);
+	timeline_duration(took_ns, took, sizeof took);
+	timeline_duration(before ? timeline->begin_ns - op->begin_ns
+				 : op->begin_ns - timeline->begin_ns,
+			  begin, sizeof begin);
 	print_append(out, bytes, runs ? "\nstill running after %s" : "\ntook %s", took);
 	print_append(out, bytes, before ? ", begun %s before" : ", begun at %s", begin);
 }
 
-void cli_timeline_describe(const struct cli_timeline *timeline, const struct cli_timeline_op *op,
-			   char *out, size_t bytes)
+void timeline_describe(const struct timeline *timeline, const struct timeline_op *op, char *out,
+		       size_t bytes)
 {
-	const char *site = cli_timeline_site(timeline, op);
+	const char *site = timeline_site(timeline, op);
 
-	cli_timeline_name(timeline, op, out, bytes);
+	timeline_name(timeline, op, out, bytes);
 	add_data(&op->record, out, bytes);
 	if (site[0])
 		print_append(out, bytes, "\n%s", site);
@@ -166,11 +166,11 @@ void cli_timeline_describe(const struct cli_timeline *timeline, const struct cli
 	print_append(out, bytes, "\nrank %d, thread %u", op->rank, op->record.tid);
 }
 
-void cli_timeline_title(const struct cli_timeline *timeline, char *out, size_t bytes)
+void timeline_title(const struct timeline *timeline, char *out, size_t bytes)
 {
 	char span[32];
 
-	cli_timeline_duration(timeline->end_ns - timeline->begin_ns, span, sizeof span);
+	timeline_duration(timeline->end_ns - timeline->begin_ns, span, sizeof span);
 	snprintf(out, bytes, "job %016" PRIx64 ": %.64s, %d rank%s", timeline->job,
 		 timeline->program[0] ? print_base_name(timeline->program) : "unknown program",
 		 timeline->size, timeline->size == 1 ? "" : "s");

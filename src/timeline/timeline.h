@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the ranks of a job did when: records of their traces as bars on rows, and these as text, SVG or HTML.
+ * Pure functions over copies: add every rank, then its call sites, lay out once, then draw. read.c
+ * copies, lay_out.c lays out, words.c says what a bar is, text.c and svg.c draw,
+ * json.c lists. */
+#ifndef TIMELINE_TIMELINE_H
+#define TIMELINE_TIMELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "trace/trace.h"
+
+enum {
+	TIMELINE_RANK_MAX = 64,
+	/* Of one rank. With more, rows are joined: first those of tags, then of peers, then of groups. */
+	TIMELINE_ROW_MAX = 32,
+	TIMELINE_OP_MAX = 1 << 18, /* of all ranks; the newest are drawn */
+	TIMELINE_GROUP_MAX = 256,
+	TIMELINE_SITE_MAX = 64, /* of one rank; where other operations were called is not said */
+	TIMELINE_SITE_BYTES = 96,
+	TIMELINE_LABEL_BYTES = 64,
+	TIMELINE_COLUMNS = 100, /* of text, if nothing speaks against it */
+};
+
+/* One operation: a bar. After the layout begin_ns <= end_ns, and one that runs ends with the timeline. */
+struct timeline_op {
+	struct trace_record record;
+	uint64_t begin_ns, end_ns; /* clock_now_ns scale */
+	int rank;
+	uint32_t row;  /* in timeline.rows */
+	uint32_t site; /* 1 + place in its rank's sites, 0: unknown */
+};
+
+/* What may run beside everything else has a row of its own: the collectives of each group, and what goes to
+ * or comes from each peer with each tag. Where operations of one such lane overlap it has several rows. */
+enum timeline_lane { TIMELINE_LANE_COLLECTIVE, TIMELINE_LANE_SEND, TIMELINE_LANE_RECEIVE };
+struct timeline_row {
+	int rank;
+	enum timeline_lane lane;
+	uint32_t group;
+	int32_t peer, tag;
+	uint32_t order;                   /* in which rows were made */
+	bool first;                       /* of its lane: the one that says what it is */
+	uint64_t end_ns;                  /* of the last operation on it */
+	char label[TIMELINE_LABEL_BYTES]; /* printable ASCII */
+};
+
+struct timeline_site {
+	uint64_t site; /* as in the record */
+	uint32_t label;
+	char text[TIMELINE_SITE_BYTES];
+};
+
+struct timeline_rank {
+	bool known;
+	/* What has begun since then is there; 0: everything is, as the ring was long enough. */
+	uint64_t complete_ns;
+	int32_t pid;
+	uint64_t start_ns, start_s; /* one moment: clock_now_ns, and the wall clock */
+	struct clock_rate rate;
+	uint32_t row, row_count; /* its rows */
+	uint32_t site_count;
+	struct timeline_site sites[TIMELINE_SITE_MAX];
+};
+
+struct timeline_group {
+	uint32_t id;
+	char name[TIMELINE_LABEL_BYTES]; /* printable ASCII, not empty */
+	int size;                        /* 0: its members are not known */
+	uint8_t members[TRACE_MEMBER_MAX]; /* ranks below the timeline's size, in the order of the group */
+	/* Collectives that each rank has entered: with them one knows whether a record is gone or never was. */
+	uint64_t entered[TIMELINE_RANK_MAX];
+	uint64_t told; /* by which ranks: bit i */
+};
+
+struct timeline {
+	uint64_t job;
+	int size; /* ranks */
+	char program[TRACE_PATH_BYTES];
+	char host[TRACE_TEXT_BYTES];
+	/* What is drawn; begin_ns <= end_ns. When an operation runs, end_ns lies a little behind the last
+	 * thing that happened: a hang of an hour shall not press all else into one column. */
+	uint64_t begin_ns, end_ns;
+	uint64_t now_ns;         /* when the traces were read, at least end_ns */
+	struct timeline_op *ops; /* by rank, then by begin */
+	size_t op_count, op_room;
+	struct timeline_row *rows; /* by rank, lane, group, peer, tag */
+	uint32_t row_count;
+	struct timeline_group groups[TIMELINE_GROUP_MAX];
+	uint32_t group_count;
+	struct timeline_rank ranks[TIMELINE_RANK_MAX];
+};
+
+/* ---- read.c ---- */
+
+/* NULL without memory, or with a size outside of 1 to TIMELINE_RANK_MAX. */
+struct timeline *timeline_new(uint64_t job, int size);
+void timeline_free(struct timeline *timeline); /* NULL is allowed */
+/* Copies all records of a rank. Reads nothing but the view's memory. False without memory. */
+bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view);
+/* Looks up where the operations of a rank that was added were called, which takes its time: after all ranks
+ * have been added, so that their traces are of one moment. */
+void timeline_add_sites(struct timeline *timeline, int rank, const struct trace_view *view);
+/* One operation; ended at end_ns unless its record says that it runs. False without memory. */
+bool timeline_put(struct timeline *timeline, int rank, const struct trace_record *record,
+		  uint64_t begin_ns, uint64_t end_ns);
+
+/* ---- lay_out.c ---- */
+
+/* Drops what ended more than last_ns (0: no limit) before the last thing that happened, and makes the rows.
+ * now_ns: when the traces were read, 0: unknown. False without memory. */
+bool timeline_lay_out(struct timeline *timeline, uint64_t last_ns, uint64_t now_ns);
+static inline bool timeline_runs(const struct timeline_op *op)
+{
+	return op->record.state == TRACE_RUNNING;
+}
+
+/* ---- words.c ---- */
+
+/* How a kind is drawn. */
+struct timeline_look {
+	char letter;
+	bool dark;          /* text on it must be light */
+	const char *colour; /* "#0072B2"; kinds that are much alike share one */
+};
+struct timeline_look timeline_look(uint32_t kind);
+
+/* The distance of the marks on an axis, 1, 2 or 5 times a power of ten, so that there are at most
+ * `marks` of them after the first. */
+uint64_t timeline_step(uint64_t span_ns, int marks);
+/* "0.25 ms": the time of a mark. */
+void timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char *out, size_t bytes);
+/* "12.3 us" */
+void timeline_duration(uint64_t ns, char *out, size_t bytes);
+
+const char *timeline_group(const struct timeline *timeline, uint32_t id);
+/* "" if it is not known. */
+const char *timeline_site(const struct timeline *timeline, const struct timeline_op *op);
+/* "receive #3 from 1, tag 99", "broadcast #12 of world" */
+void timeline_name(const struct timeline *timeline, const struct timeline_op *op, char *out,
+		   size_t bytes);
+/* All that is known of an operation, in several lines. */
+void timeline_describe(const struct timeline *timeline, const struct timeline_op *op, char *out,
+		       size_t bytes);
+/* "job 0123456789abcdef: train, 4 ranks on HOST, 120 operations in 3.1 ms" */
+void timeline_title(const struct timeline *timeline, char *out, size_t bytes);
+
+/* ---- text.c, svg.c, html.c ---- */
+
+/* Lines of at most `columns` (60 to 200) characters, ASCII; then what has not ended, or failed. */
+void timeline_text(const struct timeline *timeline, int columns, FILE *out);
+/* A whole SVG file, UTF-8. */
+void timeline_svg(const struct timeline *timeline, FILE *out);
+/* The same in a page in which one can move and zoom. */
+void timeline_html(const struct timeline *timeline, FILE *out);
+
+/* ---- json.c ---- */
+
+/* One JSON object: groups with their members, and of each rank every operation, as they began. */
+void timeline_json(const struct timeline *timeline, FILE *out);
+
+#endif
