@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep tune: measures what algorithms, chunks and kinds of store are worth on this machine, and prints
- * the table that follows. For each number of ranks it runs itself under `lockstep run`, with --rank in
+ * the table that follows. For each number of ranks it runs itself under the launcher, with --rank in
  * front; those ranks measure (tune/measure.c), and rank 0 prints its lines. */
 #include <limits.h>
 #include <signal.h>
@@ -11,6 +11,7 @@
 
 #include "base/messages.h"
 #include "cli/cli.h"
+#include "launcher/launcher.h"
 #include "print/print.h"
 #include "tune/tune.h"
 
@@ -122,10 +123,10 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 
 /* ---- the command itself ---- */
 
-/* `lockstep run` as the user would type it. What it does to signals is undone. */
+/* What the launcher does to signals is undone. */
 static int run_job(const struct choices *choices, int count)
 {
-	char program[PATH_MAX], ranks[NUMBER_BYTES], range[2 * NUMBER_BYTES], rounds[NUMBER_BYTES];
+	char program[PATH_MAX], range[2 * NUMBER_BYTES], rounds[NUMBER_BYTES];
 	struct sigaction pipe_action;
 	sigset_t mask;
 	uint64_t min = count > 0 ? choices->ranks[count - 1] + 1 : 1;
@@ -135,17 +136,16 @@ static int run_job(const struct choices *choices, int count)
 	program[length > 0 ? length : 0] = '\0';
 	if (length <= 0 || access(program, X_OK) != 0)
 		snprintf(program, sizeof program, "/proc/self/exe");
-	snprintf(ranks, sizeof ranks, "%d", (int)choices->ranks[count]);
 	snprintf(range, sizeof range, "%d,%d", (int)min, (int)max);
 	snprintf(rounds, sizeof rounds, "%d", (int)choices->request.rounds);
-	const char *const words[] = {"run",     "--no-prefix", "-n",  ranks,      program,
-				     "tune",    "--rank",      range, "--rounds", rounds,
-				     "--bytes", choices->list, NULL};
+	const char *const words[] = {program, "tune",    "--rank",      range, "--rounds",
+				     rounds,  "--bytes", choices->list, NULL};
+	struct launcher_options job = {.ranks = (int)choices->ranks[count],
+				       /* They are only read. */
+				       .command = (char **)(uintptr_t)words};
 	if (sigprocmask(SIG_BLOCK, NULL, &mask) != 0 || sigaction(SIGPIPE, NULL, &pipe_action) != 0)
 		return CLI_FAILED;
-	/* Options are only read, and words not changed. */
-	int status = cli_run_command.main(&cli_run_command, sizeof words / sizeof *words - 1,
-					  (char **)(uintptr_t)words);
+	int status = launcher_run(&job);
 	if (sigprocmask(SIG_SETMASK, &mask, NULL) != 0 ||
 	    sigaction(SIGPIPE, &pipe_action, NULL) != 0)
 		return CLI_FAILED;

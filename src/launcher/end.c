@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How a job ended, in words, as an exit status and as a snapshot file. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "base/messages.h"
-#include "cli/cli.h"
 #include "print/print.h"
 #include "inspect/phases.h"
 
 enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
 
 /* "was killed by SIGKILL (9)", "then exited with 1" */
-static void how_ended(const struct run_rank *rank, bool several, bool then, char *out, size_t bytes)
+static void how_ended(const struct launcher_rank *rank, bool several, bool then, char *out,
+		      size_t bytes)
 {
 	char name[32];
 
@@ -30,7 +30,7 @@ static void how_ended(const struct run_rank *rank, bool several, bool then, char
 		 then ? "then " : "", name, rank->signal, rank->dumped ? ", core dumped" : "");
 }
 
-void cli_end_text(const struct run_job *job, int rank, char *out, size_t bytes)
+void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes)
 {
 	char how[HOW_BYTES];
 
@@ -39,7 +39,7 @@ void cli_end_text(const struct run_job *job, int rank, char *out, size_t bytes)
 }
 
 /* The rank that the report begins with, -1 if it begins with what the launcher did. */
-static int chief(const struct run_job *job)
+static int chief(const struct launcher_job *job)
 {
 	return job->timed_out || job->killed ? -1 : job->first;
 }
@@ -50,7 +50,7 @@ enum kind {
 	KIND_TOLD, /* the launcher had to tell it to end */
 };
 
-static enum kind kind(const struct run_job *job, const struct run_rank *rank)
+static enum kind kind(const struct launcher_job *job, const struct launcher_rank *rank)
 {
 	if (rank->told)
 		return KIND_TOLD;
@@ -60,20 +60,20 @@ static enum kind kind(const struct run_job *job, const struct run_rank *rank)
 	return first >= 0 && rank->order > job->ranks[first].order ? KIND_AFTER : KIND_BEFORE;
 }
 
-static bool same_end(const struct run_job *job, int a, int b)
+static bool same_end(const struct launcher_job *job, int a, int b)
 {
-	const struct run_rank *x = &job->ranks[a], *y = &job->ranks[b];
+	const struct launcher_rank *x = &job->ranks[a], *y = &job->ranks[b];
 
 	return x->signal == y->signal && x->exit_code == y->exit_code && x->dumped == y->dumped &&
 	       kind(job, x) == kind(job, y);
 }
 
-static void add_group(const struct run_job *job, uint64_t group, int example, char *out,
+static void add_group(const struct launcher_job *job, uint64_t group, int example, char *out,
 		      size_t bytes)
 {
 	char who[256];
 	char how[HOW_BYTES];
-	const struct run_rank *rank = &job->ranks[example];
+	const struct launcher_rank *rank = &job->ranks[example];
 	bool several = (group & (group - 1)) != 0;
 
 	print_ranks(group, who, sizeof who);
@@ -90,13 +90,14 @@ static void add_group(const struct run_job *job, uint64_t group, int example, ch
 			print_append(out, bytes, "; %s %s", who, how);
 		else
 			print_append(out, bytes, "; %s did not end by %s within %d s, and %s", who,
-				     several ? "themselves" : "itself", RUN_GRACE_MS / 1000, how);
+				     several ? "themselves" : "itself", LAUNCHER_GRACE_MS / 1000,
+				     how);
 		break;
 	}
 }
 
 /* All ranks but the first that failed, those with the same end together. */
-static void others_text(const struct run_job *job, char *out, size_t bytes)
+static void others_text(const struct launcher_job *job, char *out, size_t bytes)
 {
 	uint64_t said = chief(job) >= 0 ? UINT64_C(1) << chief(job) : 0;
 
@@ -112,19 +113,19 @@ static void others_text(const struct run_job *job, char *out, size_t bytes)
 	}
 }
 
-static int exit_status(const struct run_job *job)
+static int exit_status(const struct launcher_job *job)
 {
 	if (job->timed_out)
-		return RUN_EXIT_TIMEOUT;
+		return LAUNCHER_EXIT_TIMEOUT;
 	if (job->killed && (job->first < 0 || job->ranks[job->first].told))
 		return 128 + SIGINT;
 	if (job->first < 0)
 		return 0;
-	const struct run_rank *first = &job->ranks[job->first];
+	const struct launcher_rank *first = &job->ranks[job->first];
 	return first->signal ? 128 + first->signal : first->exit_code;
 }
 
-static void end_text(const struct run_job *job, char *out, size_t bytes)
+static void end_text(const struct launcher_job *job, char *out, size_t bytes)
 {
 	if (job->timed_out)
 		snprintf(out, bytes, "the job was still running after %.4g s (--timeout)",
@@ -132,7 +133,7 @@ static void end_text(const struct run_job *job, char *out, size_t bytes)
 	else if (job->killed)
 		snprintf(out, bytes, "the job was ended by a second SIGINT");
 	else
-		cli_end_text(job, job->first, out, bytes);
+		launcher_end_text(job, job->first, out, bytes);
 	if (chief(job) >= 0 && job->forwarded != 0 && job->forwarded == job->ranks[job->first].signal)
 		print_append(out, bytes, ", which lockstep run was sent and passed on");
 	others_text(job, out, bytes);
@@ -158,7 +159,7 @@ static bool is_returned(const struct inspect_view *view, const struct trace_repo
 /* A rank that has found out only when it closed a group, with no call to return it, that it had failed; -1: none. A
  * difference spoils the data of those who closed it before. But who merely left early has done so to those who wait:
  * if a call has told them, and they exit with 0, they know what to do. */
-static int find_unreturned(const struct run_job *job)
+static int find_unreturned(const struct launcher_job *job)
 {
 	struct trace_report report;
 
@@ -181,7 +182,7 @@ static const char *find_variable(const char *name)
 	return NULL;
 }
 
-static void write_snapshot(struct run_job *job, const char *ended)
+static void write_snapshot(struct launcher_job *job, const char *ended)
 {
 	char path[PATH_BYTES];
 	const char *directory = job->log_dir;
@@ -203,12 +204,12 @@ static void write_snapshot(struct run_job *job, const char *ended)
 		MESSAGE_SAY(MESSAGE_RUN_SNAPSHOT, path);
 }
 
-static void report_failure(struct run_job *job)
+static void report_failure(struct launcher_job *job)
 {
 	char text[INSPECT_ENDED_BYTES];
 
 	end_text(job, text, sizeof text);
-	cli_watch_freeze(job);
+	launcher_watch_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	/* What ranks have found out they have said themselves. */
@@ -222,12 +223,12 @@ static void report_failure(struct run_job *job)
 }
 
 /* All ranks have exited with 0. */
-static void report_unreturned(struct run_job *job, int rank)
+static void report_unreturned(struct launcher_job *job, int rank)
 {
 	char text[INSPECT_ENDED_BYTES];
 
 	snprintf(text, sizeof text, "all ranks exited with 0, but something had gone wrong");
-	cli_watch_freeze(job);
+	launcher_watch_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	MESSAGE_SAY(MESSAGE_RUN_AT_CLOSE, rank);
@@ -235,16 +236,16 @@ static void report_unreturned(struct run_job *job, int rank)
 }
 
 /* The traces are still held, so this shows all that the ranks have recorded until their end. */
-static void report_phases(struct run_job *job)
+static void report_phases(struct launcher_job *job)
 {
-	cli_watch_collect(job);
+	launcher_watch_collect(job);
 	if (!job->report)
 		return;
 	inspect_report_add_phases(job->report);
 	inspect_phases_report(stderr, job->report->phases);
 }
 
-ls_status cli_end_prepare(struct run_job *job)
+ls_status launcher_end_prepare(struct launcher_job *job)
 {
 	const char *why;
 
@@ -257,11 +258,11 @@ ls_status cli_end_prepare(struct run_job *job)
 	return LS_SYSTEM;
 }
 
-static void write_trace(struct run_job *job, bool ended_well)
+static void write_trace(struct launcher_job *job, bool ended_well)
 {
 	char text[INSPECT_ENDED_BYTES] = "all ranks exited with 0";
 
-	cli_watch_collect(job);
+	launcher_watch_collect(job);
 	if (!job->report) {
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path,
 			    "no ranks have met, so there is none");
@@ -280,7 +281,7 @@ static void write_trace(struct run_job *job, bool ended_well)
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path, strerror(error));
 }
 
-int cli_end_report(struct run_job *job)
+int launcher_end_report(struct launcher_job *job)
 {
 	int status = exit_status(job);
 	int unreturned = status == 0 ? find_unreturned(job) : -1;
@@ -289,7 +290,7 @@ int cli_end_report(struct run_job *job)
 		report_failure(job);
 	if (unreturned >= 0) {
 		report_unreturned(job, unreturned);
-		status = CLI_FAILED;
+		status = LAUNCHER_FAILED;
 	}
 	if (job->trace_fd >= 0)
 		write_trace(job, status == 0);

@@ -2,7 +2,7 @@
  * What ranks write: read from their pipes, cut into lines, marked with the rank, and written whole, so
  * that lines of two ranks are never mixed. Nothing here blocks: when the reader of the launcher's output
  * is slow its queue fills up, then the ranks' pipes do, then the ranks themselves wait. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,11 +33,11 @@ static bool same_file(int a, int b)
 	       x.st_ino == y.st_ino;
 }
 
-static void sink_init(struct run_sink *sink, const struct settings *settings, int fd)
+static void sink_init(struct launcher_sink *sink, const struct settings *settings, int fd)
 {
 	struct stat status;
 
-	*sink = (struct run_sink){
+	*sink = (struct launcher_sink){
 		.fd = fd,
 		.poll = -1,
 		.regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode),
@@ -51,7 +51,7 @@ static ls_status say_log(const char *path)
 	return LS_SYSTEM;
 }
 
-static ls_status open_logs(struct run_output *output, const char *directory)
+static ls_status open_logs(struct launcher_output *output, const char *directory)
 {
 	if (mkdir(directory, 0777) != 0 && errno != EEXIST)
 		return say_log(directory);
@@ -79,8 +79,8 @@ static ls_status open_logs(struct run_output *output, const char *directory)
 	return LS_OK;
 }
 
-ls_status cli_output_init(struct run_output *output, const struct settings *settings, int ranks,
-			  bool prefix, const char *log_dir)
+ls_status launcher_output_init(struct launcher_output *output, const struct settings *settings,
+			       int ranks, bool prefix, const char *log_dir)
 {
 	memset(output, 0, sizeof *output);
 	output->ranks = ranks;
@@ -90,7 +90,7 @@ ls_status cli_output_init(struct run_output *output, const struct settings *sett
 	int second = same_file(STDOUT_FILENO, STDERR_FILENO) ? 0 : 1;
 	for (int rank = 0; rank < ranks; rank++) {
 		for (int i = 0; i < 2; i++) {
-			output->streams[rank][i] = (struct run_stream){
+			output->streams[rank][i] = (struct launcher_stream){
 				.fd = -1,
 				.log_fd = -1,
 				.rank = rank,
@@ -104,7 +104,7 @@ ls_status cli_output_init(struct run_output *output, const struct settings *sett
 		return LS_OK;
 	ls_status status = open_logs(output, log_dir);
 	if (status != LS_OK)
-		cli_output_fini(output);
+		launcher_output_fini(output);
 	return status;
 }
 
@@ -115,11 +115,11 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-void cli_output_fini(struct run_output *output)
+void launcher_output_fini(struct launcher_output *output)
 {
 	for (int rank = 0; rank < output->ranks; rank++) {
 		for (int i = 0; i < 2; i++) {
-			struct run_stream *stream = &output->streams[rank][i];
+			struct launcher_stream *stream = &output->streams[rank][i];
 			close_fd(&stream->fd);
 			close_fd(&stream->log_fd);
 			free(stream->line);
@@ -134,7 +134,7 @@ void cli_output_fini(struct run_output *output)
 
 /* ---- sinks ---- */
 
-static void drop_sink(struct run_sink *sink)
+static void drop_sink(struct launcher_sink *sink)
 {
 	sink->start = sink->end = 0;
 }
@@ -156,9 +156,9 @@ static bool reserve(char **data, size_t *capacity, size_t needed)
 }
 
 /* Without memory the line is lost, which is said: a launcher that gave up would end the job. */
-static void put_line(struct run_stream *stream, const char *line, size_t bytes)
+static void put_line(struct launcher_stream *stream, const char *line, size_t bytes)
 {
-	struct run_sink *sink = stream->sink;
+	struct launcher_sink *sink = stream->sink;
 	char prefix[PREFIX_MAX] = "";
 
 	if (sink->closed)
@@ -184,7 +184,7 @@ static void put_line(struct run_stream *stream, const char *line, size_t bytes)
 }
 
 /* One write that does not block; false when there is no more to do for now. */
-static bool write_chunk(struct run_sink *sink)
+static bool write_chunk(struct launcher_sink *sink)
 {
 	size_t bytes = sink->end - sink->start;
 	if (bytes == 0)
@@ -208,7 +208,7 @@ static bool write_chunk(struct run_sink *sink)
 	return true;
 }
 
-static void write_sink(struct run_sink *sink)
+static void write_sink(struct launcher_sink *sink)
 {
 	for (int i = 0; i < CHUNKS_A_STEP && write_chunk(sink); i++) {
 		struct pollfd room = {.fd = sink->fd, .events = POLLOUT};
@@ -218,7 +218,7 @@ static void write_sink(struct run_sink *sink)
 	/* What has been written makes room for what will come. */
 	if (sink->start == sink->end) {
 		drop_sink(sink);
-	} else if (sink->start > RUN_QUEUE_MAX / 2) {
+	} else if (sink->start > LAUNCHER_QUEUE_MAX / 2) {
 		memmove(sink->data, sink->data + sink->start, sink->end - sink->start);
 		sink->end -= sink->start;
 		sink->start = 0;
@@ -227,7 +227,7 @@ static void write_sink(struct run_sink *sink)
 
 /* ---- streams ---- */
 
-static void end_stream(struct run_stream *stream)
+static void end_stream(struct launcher_stream *stream)
 {
 	if (stream->used > 0)
 		put_line(stream, stream->line, stream->used);
@@ -238,7 +238,7 @@ static void end_stream(struct run_stream *stream)
 	close_fd(&stream->log_fd);
 }
 
-static void write_log(struct run_stream *stream, const char *data, size_t bytes)
+static void write_log(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	while (stream->log_fd >= 0 && bytes > 0) {
 		ssize_t written = write(stream->log_fd, data, bytes);
@@ -257,11 +257,11 @@ static void write_log(struct run_stream *stream, const char *data, size_t bytes)
 }
 
 /* Keeps the beginning of a line; one that is too long goes out in pieces. */
-static void keep(struct run_stream *stream, const char *data, size_t bytes)
+static void keep(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	if (bytes == 0)
 		return;
-	if (stream->used + bytes > RUN_LINE_MAX ||
+	if (stream->used + bytes > LAUNCHER_LINE_MAX ||
 	    !reserve(&stream->line, &stream->capacity, stream->used + bytes)) {
 		if (stream->used > 0)
 			put_line(stream, stream->line, stream->used);
@@ -273,7 +273,7 @@ static void keep(struct run_stream *stream, const char *data, size_t bytes)
 	stream->used += bytes;
 }
 
-static void cut(struct run_stream *stream, const char *data, size_t bytes)
+static void cut(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	while (bytes > 0) {
 		const char *newline = memchr(data, '\n', bytes);
@@ -296,9 +296,9 @@ static void cut(struct run_stream *stream, const char *data, size_t bytes)
 	}
 }
 
-static void read_stream(struct run_stream *stream)
+static void read_stream(struct launcher_stream *stream)
 {
-	char data[RUN_READ_BYTES];
+	char data[LAUNCHER_READ_BYTES];
 	ssize_t bytes = read(stream->fd, data, sizeof data);
 
 	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
@@ -316,48 +316,48 @@ static void read_stream(struct run_stream *stream)
 
 /* ---- the loop's view ---- */
 
-static int add(struct run_poll *set, int fd, short events)
+static int add(struct launcher_poll *set, int fd, short events)
 {
 	set->fds[set->count] = (struct pollfd){.fd = fd, .events = events};
 	return set->count++;
 }
 
-void cli_output_poll(struct run_output *output, struct run_poll *set)
+void launcher_output_poll(struct launcher_output *output, struct launcher_poll *set)
 {
 	for (int i = 0; i < 2; i++) {
-		struct run_sink *sink = &output->sinks[i];
+		struct launcher_sink *sink = &output->sinks[i];
 		sink->poll = -1;
 		if (!sink->closed && sink->start < sink->end)
 			sink->poll = add(set, sink->fd, POLLOUT);
 	}
 	for (int rank = 0; rank < output->ranks; rank++) {
 		for (int i = 0; i < 2; i++) {
-			struct run_stream *stream = &output->streams[rank][i];
+			struct launcher_stream *stream = &output->streams[rank][i];
 			size_t queued = stream->sink->end - stream->sink->start;
 			stream->poll = -1;
-			if (stream->fd >= 0 && queued < RUN_QUEUE_MAX)
+			if (stream->fd >= 0 && queued < LAUNCHER_QUEUE_MAX)
 				stream->poll = add(set, stream->fd, POLLIN);
 		}
 	}
 }
 
-void cli_output_step(struct run_output *output, const struct run_poll *set)
+void launcher_output_step(struct launcher_output *output, const struct launcher_poll *set)
 {
 	for (int rank = 0; rank < output->ranks; rank++) {
 		for (int i = 0; i < 2; i++) {
-			struct run_stream *stream = &output->streams[rank][i];
+			struct launcher_stream *stream = &output->streams[rank][i];
 			if (stream->poll >= 0 && set->fds[stream->poll].revents)
 				read_stream(stream);
 		}
 	}
 	for (int i = 0; i < 2; i++) {
-		struct run_sink *sink = &output->sinks[i];
+		struct launcher_sink *sink = &output->sinks[i];
 		if (sink->poll >= 0 && set->fds[sink->poll].revents)
 			write_sink(sink);
 	}
 }
 
-bool cli_output_ended(const struct run_output *output)
+bool launcher_output_ended(const struct launcher_output *output)
 {
 	for (int rank = 0; rank < output->ranks; rank++)
 		if (output->streams[rank][0].fd >= 0 || output->streams[rank][1].fd >= 0)
@@ -365,13 +365,13 @@ bool cli_output_ended(const struct run_output *output)
 	return true;
 }
 
-bool cli_output_written(const struct run_output *output)
+bool launcher_output_written(const struct launcher_output *output)
 {
 	return output->sinks[0].start == output->sinks[0].end &&
 	       output->sinks[1].start == output->sinks[1].end;
 }
 
-void cli_output_close(struct run_output *output)
+void launcher_output_close(struct launcher_output *output)
 {
 	for (int rank = 0; rank < output->ranks; rank++)
 		for (int i = 0; i < 2; i++)
@@ -379,7 +379,7 @@ void cli_output_close(struct run_output *output)
 				end_stream(&output->streams[rank][i]);
 }
 
-void cli_output_drop(struct run_output *output)
+void launcher_output_drop(struct launcher_output *output)
 {
 	for (int i = 0; i < 2; i++)
 		drop_sink(&output->sinks[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Starts one rank: its environment, descriptors, process group, and its death with the launcher's. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -57,7 +57,7 @@ static ls_status find_port(uint16_t *out)
 	return LS_OK;
 }
 
-ls_status cli_start_init(struct run_start *start)
+ls_status launcher_start_init(struct launcher_start *start)
 {
 	uint64_t fresh[2];
 
@@ -108,7 +108,7 @@ static bool is_replaced(const struct environment *environment, const char *entry
 
 /* As torchrun sets them for one node, except that no store listens at MASTER_PORT yet: rank 0 of a
  * program that wants one opens it, as without torchrun. */
-static bool environment_init(struct environment *environment, const struct run_start *start,
+static bool environment_init(struct environment *environment, const struct launcher_start *start,
 			     int rank)
 {
 	size_t inherited = 0;
@@ -177,7 +177,8 @@ static bool handles_open(struct handles *handles, int input)
 	return false;
 }
 
-static bool become_rank(const struct run_start *start, const struct handles *handles, pid_t launcher)
+static bool become_rank(const struct launcher_start *start, const struct handles *handles,
+			pid_t launcher)
 {
 	int32_t self = getpid();
 
@@ -201,7 +202,7 @@ static bool become_rank(const struct run_start *start, const struct handles *han
 }
 
 static void __attribute__((noreturn))
-child(const struct run_start *start, const struct handles *handles,
+child(const struct launcher_start *start, const struct handles *handles,
       const struct environment *environment, pid_t launcher)
 {
 	if (become_rank(start, handles, launcher))
@@ -209,7 +210,7 @@ child(const struct run_start *start, const struct handles *handles,
 	int error = errno;
 	ssize_t written = write(handles->report[1], &error, sizeof error);
 	(void)written;
-	_exit(RUN_EXIT_CANNOT_EXECUTE);
+	_exit(LAUNCHER_EXIT_CANNOT_EXECUTE);
 }
 
 /* errno of what kept the program from running, 0 if it runs. */
@@ -225,11 +226,11 @@ static int await_program(int report)
 	return error;
 }
 
-static ls_status say_program(const struct run_start *start, int error, int *exit_status)
+static ls_status say_program(const struct launcher_start *start, int error, int *exit_status)
 {
 	const char *program = start->command[0];
 
-	*exit_status = error == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_CANNOT_EXECUTE;
+	*exit_status = error == ENOENT ? LAUNCHER_EXIT_NOT_FOUND : LAUNCHER_EXIT_CANNOT_EXECUTE;
 	if (error == ENOENT && strchr(program, '/'))
 		MESSAGE_SAY(MESSAGE_RUN_NOT_FOUND, program,
 			    "there is no such file, or the interpreter that it names does not exist");
@@ -248,8 +249,8 @@ static ls_status say_start(int rank, const char *call, int *exit_status)
 	return LS_SYSTEM;
 }
 
-static ls_status launch(const struct run_start *start, int rank, struct handles *handles,
-			struct run_rank *out, int *exit_status)
+static ls_status launch(const struct launcher_start *start, int rank, struct handles *handles,
+			struct launcher_rank *out, int *exit_status)
 {
 	struct environment environment;
 
@@ -271,7 +272,8 @@ static ls_status launch(const struct run_start *start, int rank, struct handles 
 	int error = await_program(handles->report[0]);
 	int pidfd = error == 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	if (pidfd >= 0) {
-		*out = (struct run_rank){.pid = pid, .pidfd = pidfd, .poll = -1, .exit_code = -1};
+		*out = (struct launcher_rank){
+			.pid = pid, .pidfd = pidfd, .poll = -1, .exit_code = -1};
 		return LS_OK;
 	}
 	ls_status status = error != 0 ? say_program(start, error, exit_status)
@@ -282,12 +284,13 @@ static ls_status launch(const struct run_start *start, int rank, struct handles 
 	return status;
 }
 
-ls_status cli_child_start(const struct run_start *start, int rank, int stdin_fd,
-			  struct run_rank *out, struct run_stream streams[2], int *exit_status)
+ls_status launcher_child_start(const struct launcher_start *start, int rank, int stdin_fd,
+			       struct launcher_rank *out, struct launcher_stream streams[2],
+			       int *exit_status)
 {
 	struct handles handles;
 
-	*out = (struct run_rank){.pid = -1, .pidfd = -1, .poll = -1, .exit_code = -1};
+	*out = (struct launcher_rank){.pid = -1, .pidfd = -1, .poll = -1, .exit_code = -1};
 	*exit_status = 0;
 	if (!handles_open(&handles, stdin_fd))
 		return say_start(rank, "pipe2", exit_status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies their
  * state the moment something goes wrong, before anybody is ended. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
 
-void cli_watch_poll(struct run_job *job, struct run_poll *set)
+void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
 {
 	job->server_poll = set->count;
 	job->server_fds =
@@ -21,7 +21,7 @@ void cli_watch_poll(struct run_job *job, struct run_poll *set)
 	set->count += job->server_fds;
 }
 
-uint64_t cli_watch_deadline(const struct run_job *job)
+uint64_t launcher_watch_deadline(const struct launcher_job *job)
 {
 	uint64_t meeting_ns = rendezvous_server_deadline_ns(job->server);
 
@@ -29,7 +29,7 @@ uint64_t cli_watch_deadline(const struct run_job *job)
 }
 
 /* The server's descriptors are its own, so the view gets copies. */
-static void hold_traces(struct run_job *job)
+static void hold_traces(struct launcher_job *job)
 {
 	const struct rendezvous_table *table = rendezvous_server_table(job->server);
 	if (!table)
@@ -51,7 +51,7 @@ static void hold_traces(struct run_job *job)
 }
 
 /* Ranks pass their segments around after they have met; every one of them then holds all. */
-static void hold_segments(struct run_job *job, uint64_t now_ns)
+static void hold_segments(struct launcher_job *job, uint64_t now_ns)
 {
 	for (int rank = 0; rank < job->view->size; rank++) {
 		int pid = rendezvous_server_pid(job->server, rank);
@@ -68,7 +68,7 @@ static void hold_segments(struct run_job *job, uint64_t now_ns)
 		job->look_pause_ns = LOOK_LAST_MS * UINT64_C(1000000);
 }
 
-void cli_watch_step(struct run_job *job, uint64_t now_ns)
+void launcher_watch_step(struct launcher_job *job, uint64_t now_ns)
 {
 	/* Why a meeting failed was told to the ranks, and they say it. */
 	ls_status status = rendezvous_server_step(job->server);
@@ -82,30 +82,30 @@ void cli_watch_step(struct run_job *job, uint64_t now_ns)
 		hold_segments(job, now_ns);
 }
 
-void cli_watch_ended(struct run_job *job, int rank)
+void launcher_watch_ended(struct launcher_job *job, int rank)
 {
 	char text[RENDEZVOUS_TEXT_BYTES];
 	char how[128];
 
 	if (job->met)
 		return;
-	cli_end_text(job, rank, how, sizeof how);
+	launcher_end_text(job, rank, how, sizeof how);
 	snprintf(text, sizeof text,
 		 "%s before it came to the rendezvous, so the %d ranks cannot meet", how,
 		 job->count);
 	rendezvous_server_fail(job->server, LS_RANK_MISSING, text);
 }
 
-void cli_watch_collect(struct run_job *job)
+void launcher_watch_collect(struct launcher_job *job)
 {
-	struct diagnose_source known[RUN_RANK_MAX];
+	struct diagnose_source known[LAUNCHER_RANK_MAX];
 
 	if (job->report || !job->view)
 		return;
 	if (job->look_ns != CLOCK_NEVER)
 		hold_segments(job, clock_now_ns());
 	for (int rank = 0; rank < job->view->size; rank++) {
-		const struct run_rank *mine = &job->ranks[rank];
+		const struct launcher_rank *mine = &job->ranks[rank];
 		/* A rank may be a child of the process that was started, such as of a shell. */
 		bool same = rank < job->started &&
 			    mine->pid == rendezvous_server_pid(job->server, rank);
@@ -120,9 +120,9 @@ void cli_watch_collect(struct run_job *job)
 		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 }
 
-void cli_watch_freeze(struct run_job *job)
+void launcher_watch_freeze(struct launcher_job *job)
 {
-	cli_watch_collect(job);
+	launcher_watch_collect(job);
 	if (job->report && !job->frozen)
 		inspect_report_update(job->report, job->view);
 	job->frozen = true;

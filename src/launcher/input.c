@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Carries what is typed on a terminal to rank 0 through a pipe. Anything else than a terminal is handed
  * to rank 0 as it is. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +10,11 @@
 
 #include "base/messages.h"
 
-ls_status cli_input_init(struct run_input *input, int *child)
+ls_status launcher_input_init(struct launcher_input *input, int *child)
 {
 	int ends[2];
 
-	*input = (struct run_input){.fd = -1, .out = -1, .poll_in = -1, .poll_out = -1};
+	*input = (struct launcher_input){.fd = -1, .out = -1, .poll_in = -1, .poll_out = -1};
 	*child = STDIN_FILENO;
 	if (!isatty(STDIN_FILENO))
 		return LS_OK;
@@ -35,7 +35,7 @@ ls_status cli_input_init(struct run_input *input, int *child)
 	return LS_OK;
 }
 
-void cli_input_fini(struct run_input *input)
+void launcher_input_fini(struct launcher_input *input)
 {
 	if (input->out >= 0)
 		close(input->out);
@@ -43,7 +43,7 @@ void cli_input_fini(struct run_input *input)
 	input->fd = -1;
 }
 
-void cli_input_poll(struct run_input *input, struct run_poll *set)
+void launcher_input_poll(struct launcher_input *input, struct launcher_poll *set)
 {
 	input->poll_in = input->poll_out = -1;
 	if (input->out < 0)
@@ -61,7 +61,7 @@ void cli_input_poll(struct run_input *input, struct run_poll *set)
 	};
 }
 
-void cli_input_step(struct run_input *input, const struct run_poll *set)
+void launcher_input_step(struct launcher_input *input, const struct launcher_poll *set)
 {
 	if (input->poll_in >= 0 && set->fds[input->poll_in].revents) {
 		ssize_t bytes = read(input->fd, input->data, sizeof input->data);
@@ -69,12 +69,12 @@ void cli_input_step(struct run_input *input, const struct run_poll *set)
 			input->start = 0;
 			input->end = (size_t)bytes;
 		} else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
-			cli_input_fini(input);
+			launcher_input_fini(input);
 			return;
 		}
 	}
 	if (input->poll_out >= 0 && set->fds[input->poll_out].revents & (POLLERR | POLLNVAL)) {
-		cli_input_fini(input);
+		launcher_input_fini(input);
 		return;
 	}
 	if (input->start < input->end) {
@@ -83,6 +83,6 @@ void cli_input_step(struct run_input *input, const struct run_poll *set)
 		if (written > 0)
 			input->start += (size_t)written;
 		else if (errno != EAGAIN && errno != EINTR)
-			cli_input_fini(input);
+			launcher_input_fini(input);
 	}
 }

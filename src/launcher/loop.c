@@ -3,7 +3,7 @@
  * which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only process groups of
  * ranks are ever signalled; their leaders are not buried before the end, so no group's number can come
  * to mean somebody else. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,10 +15,10 @@
 #include "base/messages.h"
 #include "base/wait.h"
 
-static void signal_all(struct run_job *job, int number, bool groups)
+static void signal_all(struct launcher_job *job, int number, bool groups)
 {
 	for (int rank = 0; rank < job->started; rank++) {
-		const struct run_rank *target = &job->ranks[rank];
+		const struct launcher_rank *target = &job->ranks[rank];
 		/* A group outlives its leader; the leader alone can only be told while it lives. */
 		if (groups)
 			kill(-target->pid, number);
@@ -29,78 +29,78 @@ static void signal_all(struct run_job *job, int number, bool groups)
 
 /* Asks all ranks to end. They are stopped while they are told: otherwise those told last would report
  * the death of those told first. One that somebody has stopped hears it, too. */
-static void tell_all(struct run_job *job, int number, bool groups)
+static void tell_all(struct launcher_job *job, int number, bool groups)
 {
 	signal_all(job, SIGSTOP, true);
 	signal_all(job, number, groups);
 	signal_all(job, SIGCONT, true);
 }
 
-static void enter(struct run_job *job, enum run_phase phase, uint64_t now_ns)
+static void enter(struct launcher_job *job, enum launcher_phase phase, uint64_t now_ns)
 {
 	static const uint64_t lasts_ms[] = {
-		[RUN_GRACE] = RUN_GRACE_MS,
-		[RUN_TERM] = RUN_TERM_MS,
-		[RUN_KILL] = RUN_DRAIN_MS,
+		[LAUNCHER_GRACE] = LAUNCHER_GRACE_MS,
+		[LAUNCHER_TERM] = LAUNCHER_TERM_MS,
+		[LAUNCHER_KILL] = LAUNCHER_DRAIN_MS,
 	};
 
 	if (phase <= job->phase)
 		return;
 	job->phase = phase;
 	job->phase_end_ns = now_ns + lasts_ms[phase] * UINT64_C(1000000);
-	if (phase >= RUN_TERM && job->ended < job->started)
-		cli_watch_freeze(job);
-	if (phase == RUN_TERM)
+	if (phase >= LAUNCHER_TERM && job->ended < job->started)
+		launcher_watch_freeze(job);
+	if (phase == LAUNCHER_TERM)
 		tell_all(job, SIGTERM, true);
-	else if (phase == RUN_KILL)
+	else if (phase == LAUNCHER_KILL)
 		tell_all(job, SIGKILL, true);
 }
 
-static bool is_over(const struct run_job *job)
+static bool is_over(const struct launcher_job *job)
 {
-	return job->ended == job->started && cli_output_ended(&job->output) &&
-	       cli_output_written(&job->output);
+	return job->ended == job->started && launcher_output_ended(&job->output) &&
+	       launcher_output_written(&job->output);
 }
 
 /* Whether --timeout still counts: a rank that has failed ends the job as well, and has its reason. */
-static bool is_limited(const struct run_job *job)
+static bool is_limited(const struct launcher_job *job)
 {
-	return job->phase == RUN_NORMAL || (job->phase == RUN_GRACE && job->first < 0);
+	return job->phase == LAUNCHER_NORMAL || (job->phase == LAUNCHER_GRACE && job->first < 0);
 }
 
-static void pass_phases(struct run_job *job, uint64_t now_ns)
+static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 {
 	bool drops;
 	if (is_limited(job) && now_ns >= job->timeout_ns && !is_over(job)) {
 		job->timed_out = true;
-		enter(job, RUN_TERM, now_ns);
+		enter(job, LAUNCHER_TERM, now_ns);
 	}
 	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors; so does who is to read what they
 	 * have written, once somebody wants an end. */
-	bool waits = !cli_output_ended(&job->output) ||
-		     (job->hurried && !cli_output_written(&job->output));
-	if (job->phase == RUN_NORMAL && job->ended == job->started && waits)
-		enter(job, RUN_GRACE, now_ns);
+	bool waits = !launcher_output_ended(&job->output) ||
+		     (job->hurried && !launcher_output_written(&job->output));
+	if (job->phase == LAUNCHER_NORMAL && job->ended == job->started && waits)
+		enter(job, LAUNCHER_GRACE, now_ns);
 	if (now_ns < job->phase_end_ns)
 		return;
 	switch (job->phase) {
-	case RUN_NORMAL:
+	case LAUNCHER_NORMAL:
 		break;
-	case RUN_GRACE:
-		enter(job, RUN_TERM, now_ns);
+	case LAUNCHER_GRACE:
+		enter(job, LAUNCHER_TERM, now_ns);
 		break;
-	case RUN_TERM:
-		enter(job, RUN_KILL, now_ns);
+	case LAUNCHER_TERM:
+		enter(job, LAUNCHER_KILL, now_ns);
 		break;
-	case RUN_KILL:
+	case LAUNCHER_KILL:
 		drops = job->timed_out || job->hurried;
 		/* Held by a process that has left the rank's group and is not ours to end. But while nobody reads what was
 		 * written before, they may hold more of that. */
-		if (job->ended == job->started && (drops || cli_output_written(&job->output)))
-			cli_output_close(&job->output);
+		if (job->ended == job->started && (drops || launcher_output_written(&job->output)))
+			launcher_output_close(&job->output);
 		if (drops) /* somebody wants an end */
-			cli_output_drop(&job->output);
-		job->phase_end_ns = now_ns + RUN_DRAIN_MS * UINT64_C(1000000);
+			launcher_output_drop(&job->output);
+		job->phase_end_ns = now_ns + LAUNCHER_DRAIN_MS * UINT64_C(1000000);
 		break;
 	}
 }
@@ -114,7 +114,7 @@ static bool is_for_groups(int number)
 	return number == SIGINT || number == SIGHUP || number == SIGQUIT;
 }
 
-static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
+static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 {
 	switch (number) {
 	case SIGTSTP:
@@ -131,10 +131,10 @@ static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
 		break;
 	}
 	if (number == SIGINT && job->interrupts > 1) {
-		if (job->phase < RUN_KILL && job->ended < job->started)
+		if (job->phase < LAUNCHER_KILL && job->ended < job->started)
 			job->killed = true;
-		cli_output_drop(&job->output);
-		enter(job, RUN_KILL, now_ns);
+		launcher_output_drop(&job->output);
+		enter(job, LAUNCHER_KILL, now_ns);
 		return;
 	}
 	if (number == SIGUSR1 || number == SIGUSR2) {
@@ -144,11 +144,11 @@ static void hear_signal(struct run_job *job, int number, uint64_t now_ns)
 	if (job->first < 0)
 		job->forwarded = number;
 	job->hurried = true;
-	cli_watch_freeze(job);
+	launcher_watch_freeze(job);
 	tell_all(job, number, is_for_groups(number));
 }
 
-static void hear_signals(struct run_job *job, uint64_t now_ns)
+static void hear_signals(struct launcher_job *job, uint64_t now_ns)
 {
 	struct signalfd_siginfo info;
 
@@ -158,7 +158,7 @@ static void hear_signals(struct run_job *job, uint64_t now_ns)
 
 /* ---- ends ---- */
 
-static bool hear_end(struct run_rank *rank)
+static bool hear_end(struct launcher_rank *rank)
 {
 	siginfo_t info = {0};
 
@@ -173,14 +173,14 @@ static bool hear_end(struct run_rank *rank)
 	return true;
 }
 
-static bool failed(const struct run_rank *rank)
+static bool failed(const struct launcher_rank *rank)
 {
 	return rank->signal != 0 || rank->exit_code != 0;
 }
 
 /* Of ranks that were found to have ended in the same round the one that a signal ended was first: the
  * others more likely ended because of it than the other way round. */
-static void note_failure(struct run_job *job, int rank, bool same_round)
+static void note_failure(struct launcher_job *job, int rank, bool same_round)
 {
 	if (job->first < 0 ||
 	    (same_round && job->ranks[rank].signal != 0 && job->ranks[job->first].signal == 0))
@@ -189,7 +189,7 @@ static void note_failure(struct run_job *job, int rank, bool same_round)
 
 /* Better than that guess is what the survivors saw: a rank that failed because of another has published which one
  * before it ended. The other's end may be found later, as one that raises an exception says so before it ends. */
-static void note_cause(struct run_job *job)
+static void note_cause(struct launcher_job *job)
 {
 	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;
 
@@ -198,7 +198,7 @@ static void note_cause(struct run_job *job)
 		job->first = blamed;
 }
 
-static bool is_any_ready(const struct run_job *job, const struct run_poll *set)
+static bool is_any_ready(const struct launcher_job *job, const struct launcher_poll *set)
 {
 	for (int i = 0; i < job->started; i++)
 		if (job->ranks[i].poll >= 0 && set->fds[job->ranks[i].poll].revents)
@@ -208,38 +208,38 @@ static bool is_any_ready(const struct run_job *job, const struct run_poll *set)
 
 /* Looks at all ranks if one is ready: poll goes through them one after the other, so it may show the
  * second end and not the first. */
-static void hear_ends(struct run_job *job, const struct run_poll *set, uint64_t now_ns)
+static void hear_ends(struct launcher_job *job, const struct launcher_poll *set, uint64_t now_ns)
 {
 	bool had_failed = job->first >= 0;
 
 	if (!is_any_ready(job, set))
 		return;
 	for (int i = 0; i < job->started; i++) {
-		struct run_rank *rank = &job->ranks[i];
+		struct launcher_rank *rank = &job->ranks[i];
 		if (rank->ended || !hear_end(rank))
 			continue;
-		rank->told = job->phase >= RUN_TERM;
+		rank->told = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
-		cli_watch_ended(job, i);
+		launcher_watch_ended(job, i);
 		if (failed(rank))
 			note_failure(job, i, !had_failed);
 	}
 	if (job->first < 0)
 		return;
 	if (!had_failed)
-		cli_watch_collect(job);
+		launcher_watch_collect(job);
 	note_cause(job);
-	enter(job, RUN_GRACE, now_ns);
+	enter(job, LAUNCHER_GRACE, now_ns);
 }
 
 /* ---- the loop ---- */
 
-void cli_loop_kill(struct run_job *job)
+void launcher_loop_kill(struct launcher_job *job)
 {
-	enter(job, RUN_KILL, clock_now_ns());
+	enter(job, LAUNCHER_KILL, clock_now_ns());
 }
 
-static void fill_poll(struct run_job *job, struct run_poll *set)
+static void fill_poll(struct launcher_job *job, struct launcher_poll *set)
 {
 	set->count = 0;
 	set->fds[set->count] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
@@ -251,25 +251,25 @@ static void fill_poll(struct run_job *job, struct run_poll *set)
 		set->fds[set->count] = (struct pollfd){.fd = job->ranks[i].pidfd, .events = POLLIN};
 		job->ranks[i].poll = set->count++;
 	}
-	cli_watch_poll(job, set);
-	cli_output_poll(&job->output, set);
-	cli_input_poll(&job->input, set);
+	launcher_watch_poll(job, set);
+	launcher_output_poll(&job->output, set);
+	launcher_input_poll(&job->input, set);
 }
 
-static uint64_t next_deadline(const struct run_job *job)
+static uint64_t next_deadline(const struct launcher_job *job)
 {
-	uint64_t deadline_ns = cli_watch_deadline(job);
+	uint64_t deadline_ns = launcher_watch_deadline(job);
 
 	if (is_limited(job) && job->timeout_ns < deadline_ns)
 		deadline_ns = job->timeout_ns;
-	if (job->phase != RUN_NORMAL && job->phase_end_ns < deadline_ns)
+	if (job->phase != LAUNCHER_NORMAL && job->phase_end_ns < deadline_ns)
 		deadline_ns = job->phase_end_ns;
 	return deadline_ns;
 }
 
-ls_status cli_loop(struct run_job *job)
+ls_status launcher_loop(struct launcher_job *job)
 {
-	struct run_poll set;
+	struct launcher_poll set;
 
 	while (!is_over(job)) {
 		fill_poll(job, &set);
@@ -283,9 +283,9 @@ ls_status cli_loop(struct run_job *job)
 		if (set.fds[job->signal_poll].revents)
 			hear_signals(job, now_ns);
 		/* Before the ends: who has met is not missing. */
-		cli_watch_step(job, now_ns);
-		cli_output_step(&job->output, &set);
-		cli_input_step(&job->input, &set);
+		launcher_watch_step(job, now_ns);
+		launcher_output_step(&job->output, &set);
+		launcher_input_step(&job->input, &set);
 		hear_ends(job, &set, now_ns);
 		pass_phases(job, now_ns);
 	}

@@ -3,7 +3,7 @@
  * started. The kernel ends the ranks themselves (PR_SET_PDEATHSIG), but not what they have started:
  * data loaders, shells' children. Ranks tell the guard their process groups through a pipe; when its
  * last writer, the launcher, is gone without a word, the guard kills the groups. */
-#include "cli/run.h"
+#include "launcher/launcher_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static bool read_group(int fd, int32_t *group)
 
 static void __attribute__((noreturn)) guard(int fd)
 {
-	int32_t groups[RUN_RANK_MAX];
+	int32_t groups[LAUNCHER_RANK_MAX];
 	int32_t group;
 	int count = 0;
 
@@ -59,7 +59,7 @@ static void __attribute__((noreturn)) guard(int fd)
 	while (read_group(fd, &group)) {
 		if (group == 0)
 			_exit(0); /* the launcher has ended everything itself */
-		if (group > 1 && count < RUN_RANK_MAX)
+		if (group > 1 && count < LAUNCHER_RANK_MAX)
 			groups[count++] = group;
 	}
 	/* Leaders stay zombies while the launcher lives, so these numbers have meant nobody else until a
@@ -69,11 +69,11 @@ static void __attribute__((noreturn)) guard(int fd)
 	_exit(0);
 }
 
-ls_status cli_guard_start(struct run_guard *out)
+ls_status launcher_guard_start(struct launcher_guard *out)
 {
 	int ends[2];
 
-	*out = (struct run_guard){.pid = -1, .pidfd = -1, .fd = -1};
+	*out = (struct launcher_guard){.pid = -1, .pidfd = -1, .fd = -1};
 	if (pipe2(ends, O_CLOEXEC) != 0) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
 		return LS_SYSTEM;
@@ -99,7 +99,7 @@ ls_status cli_guard_start(struct run_guard *out)
 	return LS_OK;
 }
 
-void cli_guard_stop(struct run_guard *stopped)
+void launcher_guard_stop(struct launcher_guard *stopped)
 {
 	static const int32_t done = 0;
 
