@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a peer does between two reads of who waits for it. Whether it has ended is read from a page that may not be read:
- * the handler is the peer. */
+ * What a peer does between two reads of who waits for it. Whether it has ended, or the group has failed, is read from a
+ * page that may not be read: the handler is the peer. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@
 static struct {
 	struct fixture *fixture;
 	_Atomic uint32_t *dead; /* of peer 0 */
-	bool stores;            /* the word that it owes, before it leaves */
+	_Atomic uint64_t *cause;
+	bool stores; /* the word that it owes, before it leaves */
 } meanwhile;
 
 static void leave_and_end(int number)
@@ -78,11 +79,40 @@ static void one_that_has_done_its_part_is_not_missed(void **state)
 	assert_int_equal(atomic_load(meanwhile.dead), 1);
 }
 
+static void store_and_fail(int number)
+{
+	if (mprotect(meanwhile.cause, sizeof *meanwhile.cause, PROT_READ | PROT_WRITE) != 0)
+		abort();
+	wait_store(&meanwhile.fixture->shared->words[0], 1);
+	atomic_store(meanwhile.cause, number != 0);
+}
+
+/* Success goes before the failure of the group. */
+static void one_that_fails_after_its_part_has_done_it(void **state)
+{
+	struct fixture *fixture = *state;
+	struct sigaction action = {.sa_handler = store_and_fail, .sa_flags = (int)SA_RESETHAND};
+	struct wait_call call = fixture_call(fixture, 1, false);
+	int peer;
+	meanwhile.cause =
+		mmap(NULL, sizeof *meanwhile.cause, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(meanwhile.cause, MAP_FAILED);
+	fixture->waiter.cause = meanwhile.cause;
+	call.deadline_ns = clock_now_ns();
+	assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
+	assert_int_equal(wait_words(&fixture->waiter, &call, &peer), LS_OK);
+	assert_int_equal(peer, -1);
+	assert_int_equal(atomic_load(meanwhile.cause), 1);
+	assert_int_equal(munmap(meanwhile.cause, sizeof *meanwhile.cause), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(one_that_leaves_and_ends_has_left, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_that_has_done_its_part_is_not_missed, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(one_that_fails_after_its_part_has_done_it, setup,
 						teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
