@@ -327,6 +327,14 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 	return longest;
 }
 
+/* Who closes the group, or sees that another one has, finds that there was one more collective. Those who called it may
+ * have gone on, and wait for something else. */
+static bool is_found_by_who_closes(const struct diagnose_hint *hint)
+{
+	return hint && hint->status == LS_PEER_LEFT && hint->collective && hint->seq &&
+	       !hint->record;
+}
+
 static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_job *job = inquiry->job;
@@ -350,7 +358,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		out->record = record->record.index;
 		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
 			out->since_ns = record->begin_ns;
-	} else {
+	} else if (!is_found_by_who_closes(inquiry->hint)) {
 		longest = find_longest(job, group, all, out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
