@@ -57,6 +57,9 @@ def main():
     difference = max((one - other).abs().max().item() for one, other in pairs)
     accelerator.print(f"{dist.get_backend()}, {size} ranks: {found.mean().item():.4f} of {len(found)} digits recognised")
     accelerator.print(f"largest difference to one process: {difference:.1e}")
+    # A thread of gloo may still wait for the interpreter, to drop the tensors of its last operation; destroying the group
+    # would wait for that thread, with the interpreter held. In a barrier it is not.
+    dist.barrier()
     dist.destroy_process_group()
     sys.exit(difference > 1e-4)
 

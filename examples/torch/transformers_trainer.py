@@ -54,6 +54,9 @@ def train(backend, text, folder):
     assert isinstance(trainer.model_wrapped, DistributedDataParallel)
     losses = torch.tensor([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     rank, used = dist.get_rank(), dist.get_backend()
+    # A thread of gloo may still wait for the interpreter, to drop the tensors of its last operation; destroying the group
+    # would wait for that thread, with the interpreter held. In a barrier it is not.
+    dist.barrier()
     dist.destroy_process_group()
     if rank == 0:
         print(f"{used}: loss {losses[0]:.4f} in the first of {len(losses)} steps, {losses[-1]:.4f} in the last", flush=True)

@@ -60,11 +60,28 @@ def start(command, **env):
     )
 
 
+def descendants(pid):
+    """It and all that it has started: torchrun gives each rank a session of its own, out of reach of its group's signals."""
+    found = [pid]
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                for child in file.read().split():
+                    found += descendants(int(child))
+    except FileNotFoundError:
+        pass  # it has ended
+    return found
+
+
 def finish(process):
     try:
         text = process.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in descendants(process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         raise AssertionError(f"not over after {LIMIT_S} s; it wrote:\n{process.communicate()[0]}") from None
     return Ended(process.returncode, text)
 
