@@ -25,15 +25,6 @@ def environment(**more):
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in more.items()}}
 
 
-def may_read_others():
-    """Whether a process may look into another one of the same user."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="utf-8") as file:
-            return os.geteuid() == 0 or int(file.read()) == 0
-    except FileNotFoundError:
-        return True
-
-
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Buckets of DistributedDataParallel that are moved to where peers reach them: nobody can tell, but by the time it takes.
-Each training is done twice, with LOCKSTEP_BUCKETS=0 and without, and must give the same bits."""
+Each training is done twice, with LOCKSTEP_BUCKETS=0 and 1, and must give the same bits."""
 
 import copy
 import ctypes
@@ -20,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 WIDTH = 256  # a layer is a bucket, and long enough
 STEPS = 7  # from the fourth on sums lie apart
+
+os.environ["LOCKSTEP_BUCKETS"] = "1"  # here, and in every process that imports this
 
 
 class Chain(nn.Module):
@@ -90,7 +92,7 @@ def on_and_off(function, *args, **options):
         try:
             found.append(function(*args, **options))
         finally:
-            del os.environ["LOCKSTEP_BUCKETS"]
+            os.environ["LOCKSTEP_BUCKETS"] = "1"
     (plain, none), (ours, counts) = found
     same(ours, plain)
     assert none == (0, 0)
@@ -464,7 +466,7 @@ def set_by_rank():
         model = make()
         seen = steps(model)
     finally:
-        del os.environ["LOCKSTEP_BUCKETS"]
+        os.environ["LOCKSTEP_BUCKETS"] = "1"
     plain = on_and_off(train_one, {}, True, {})
     return seen, moved(model), plain
 

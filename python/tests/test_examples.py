@@ -101,8 +101,6 @@ def test_gpt_differs_where_losses_differ():
     assert "THE LOSSES DIFFER: 0.0000200, difference 2.0e-05" in ended.text
 
 
-# Where a rank is that does not come, as others read it, if the system lets them.
-NOW = r"; its main thread is in (Training\.)?load_batch at train_gpt\.py:\d+; " if processes.may_read_others() else ""
 # Exception, who survives, and what each of them is told; places are lines of the script.
 FAULTS = {
     "leave": ("PeerLeft", [0], r"rank 1 finished after all-reduce #9 while rank 0 waits in all-reduce #10"),
@@ -110,7 +108,7 @@ FAULTS = {
     "stopped": ("TimedOut", [0], r"rank 1 \(pid \d+\) is stopped after all-reduce #9 while rank 0 waits in "),
     "operation": ("Mismatch", [0, 1], r"different operations as #11: rank 0 all-reduce, rank 1 broadcast"),
     "shape": ("Mismatch", [0, 1], r"all-reduce #11 with different counts: rank 0 has 1, rank 1 has 3"),
-    "slow": ("TimedOut", [0], r"rank 1 is elsewhere \(its last operation was all-reduce #9, finished .*" + NOW),
+    "slow": ("TimedOut", [0], r"rank 1 is elsewhere \(its last operation was all-reduce #9, finished "),
 }
 
 

@@ -71,6 +71,7 @@ static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char 
 			continue;
 		}
 		inspect_report_explain(report);
+		inspect_report_add_python(report);
 		show(output, report, NULL);
 		inspect_report_free(report);
 	}

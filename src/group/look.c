@@ -57,7 +57,6 @@ void group_look_tell(const struct group_world *world, struct diagnose_job *job,
 	struct diagnose_source sources[PLAN_SIZE_MAX];
 	fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);
-	diagnose_add_python(sources, world->size, verdict, job);
 	group_add_messages(sources, world->size, job);
 	diagnose_text(job, verdict, text, bytes);
 }

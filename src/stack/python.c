@@ -211,7 +211,22 @@ static bool describe(const struct stack_python *python, const struct chain *chai
 	return true;
 }
 
-/* What is told lies between two readings that agree on it, so that nobody has reused its memory. */
+/* Whether they are described so once more: a code object may be freed, and another one made at its address. */
+static bool is_described_again(const struct stack_python *python, const struct chain *chain,
+			       int first, const struct stack_frame *told, int count)
+{
+	struct stack_frame again;
+	for (int i = 0; i < count; i++) {
+		const struct link *link = &chain->links[first + i];
+		if (!stack_describe_code(python, link->code, link->instruction, &again) ||
+		    strcmp(again.function, told[i].function) != 0 ||
+		    strcmp(again.file, told[i].file) != 0 || again.line != told[i].line)
+			return false;
+	}
+	return true;
+}
+
+/* What is told lies between two readings that agree on it, and has been read twice itself, as memory is used again. */
 enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
 				      struct stack_frame *out, int max, struct stack_depth *depth)
 {
@@ -224,7 +239,8 @@ enum stack_answer stack_python_frames(const struct stack_python *python, uint64_
 		int first = read_before && read ? find_common(old, new, &depth->moving) : -1;
 		/* Towards the end a part of it is better than nothing. */
 		if (first < 0 || (depth->moving && i < TRIES / 2) ||
-		    !describe(python, old, first, out, max, depth))
+		    !describe(python, old, first, out, max, depth) ||
+		    !is_described_again(python, old, first, out, depth->count))
 			continue;
 		struct chain last;
 		int still = read_chain(python, state, &last) ? find_common(old, &last, &moved) : -1;

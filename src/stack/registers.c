@@ -4,6 +4,7 @@
  * this process ends the kernel does. */
 #include <elf.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -81,17 +82,13 @@ static void let_go(uint32_t tid, int state)
 	(void)ptrace(PTRACE_DETACH, (pid_t)tid, NULL, (void *)number);
 }
 
-enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32_t tid,
-				       struct stack_registers *out)
+static enum stack_answer copy(const struct stack_memory *memory, uint32_t tid,
+			      struct stack_registers *out)
 {
 	struct user_regs_struct registers;
 	struct iovec into = {.iov_base = &registers, .iov_len = sizeof registers};
-	sigset_t all, old;
 	if (stack_thread_state(memory->pid, tid) == 'D')
 		return STACK_HANGS; /* it would not stop in time */
-	/* Whoever stops us (but by SIGSTOP) or ends us does so when the thread has been let go. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	enum stack_answer answer = STACK_FOUND;
 	if (ptrace(PTRACE_SEIZE, (pid_t)tid, NULL, NULL) != 0) {
 		answer = errno == ESRCH ? STACK_GONE : STACK_REFUSED;
@@ -109,6 +106,37 @@ enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32
 		if (state >= 0)
 			let_go(tid, state);
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return answer;
+}
+
+struct copying {
+	const struct stack_memory *memory;
+	uint32_t tid;
+	struct stack_registers *out;
+	enum stack_answer answer;
+};
+
+static void *copy_main(void *argument)
+{
+	struct copying *copying = argument;
+	copying->answer = copy(copying->memory, copying->tid, copying->out);
+	return NULL;
+}
+
+/* In a thread of its own, whose end lets go also of one that did not stop in time: that is refused as long as it runs.
+ * Whoever stops us (but by SIGSTOP) or ends us does so afterwards. */
+enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32_t tid,
+				       struct stack_registers *out)
+{
+	struct copying copying = {.memory = memory, .tid = tid, .out = out};
+	sigset_t all, old;
+	pthread_t thread;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (pthread_create(&thread, NULL, copy_main, &copying) == 0)
+		wait_join(thread);
+	else
+		copying.answer = STACK_REFUSED;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return copying.answer;
 }

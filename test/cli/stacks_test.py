@@ -84,12 +84,12 @@ def test_text():
 
 
 def test_elsewhere_is_told_with_its_line():
-    """By the ranks that wait, and by who looks on."""
     line = LINES['lade_stapel']
     for python in PYTHONS:
         with python_job('threads', python, LOCKSTEP_PATIENCE_MS=300) as job:
             job.text = b''
-            said = until_said(job, r'LS-WAITING')
+            until_said(job, r'LS-WAITING')
+            said = lockstep('diagnose', job.pid).stdout
             matches(r'rank 1 is elsewhere \(its last operation was barrier #2, .*; its main thread is in lade_stapel at '
                     r'größe.py:%d; it is sleeping' % line, said)
             matches(r'rank 1: elsewhere, last was .*; its main thread is in lade_stapel at größe.py:%d \(pid' % line, said)
@@ -111,7 +111,8 @@ def until_said(job, pattern):
 def test_the_thread_that_called():
     with python_job('caller', LOCKSTEP_PATIENCE_MS=300) as job:
         job.text = b''
-        said = until_said(job, r'LS-WAITING')
+        until_said(job, r'LS-WAITING')
+        said = lockstep('diagnose', job.pid).stdout
         found = diagnose(job.pid)
         caller = next(thread['tid'] for thread in found['ranks'][1]['threads'] if inner(thread) == 'stay')
         matches(r'rank 1 is elsewhere .*; its thread %d is in stay at größe.py:%d' % (caller, LINES['stay']), said)
