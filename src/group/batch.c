@@ -37,17 +37,6 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 	group_batch_part_over(batch, status);
 }
 
-void group_batch_part_over(struct ls_op *batch, ls_status status)
-{
-	uint32_t fine = LS_OK;
-	if (status != LS_OK)
-		atomic_compare_exchange_strong(&batch->worst, &fine, (uint32_t)status);
-	if (atomic_fetch_sub(&batch->parts, 1) == 1)
-		group_op_tell(batch, (ls_status)atomic_load(&batch->worst));
-	else
-		group_op_let_go(batch);
-}
-
 ls_status ls_batch_begin(ls_group *group)
 {
 	ls_status status = group_check("ls_batch_begin", group);

@@ -36,32 +36,6 @@ void group_words_of(const ls_group *group, struct wait_word *words, int count)
 		words[i].peers = group->peers;
 }
 
-/* What a batch waits for is any part of it that is not over, as it waits for all. */
-const struct ls_op *group_points_face(const struct ls_op *op)
-{
-	const struct ls_op *part = op->is_batch ? op->next_part : NULL;
-	while (part && group_op_is_over(part))
-		part = part->next_part;
-	return part ? part : op;
-}
-
-bool group_points_waits_turn(const struct ls_op *op)
-{
-	const struct ls_op *part = op->is_batch ? op->next_part : op;
-	if (!op->group->world->points.serial)
-		return false;
-	for (; part; part = op->is_batch ? part->next_part : NULL)
-		if (group_op_is_point(part) && !group_op_is_over(part) &&
-		    !atomic_load_explicit(&part->begun, memory_order_acquire))
-			return true;
-	return false;
-}
-
-const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head)
-{
-	return head && group_points_waits_turn(op) ? head : group_points_face(op);
-}
-
 int group_drive_own(const struct group_drive *drive, const ls_group *group, struct engine_own *own)
 {
 	const struct ls_op *head = drive->head;

@@ -293,8 +293,13 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 /* The same for one that is detached, once the engine is done with it (op->engine.status), or for `reason`:
  * returns the status that it ends with, and no peer touches its buffers any more. */
 ls_status group_op_settle(struct ls_op *op, ls_status reason, int peer);
+
+/* ---- fail.c ---- */
+
 /* Turns `reason`, seen on `peer`, into the group's cause; returns the cause that stands. */
 ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+/* Turns that it needs one of `gone`, or `peer` if not -1, into the group's cause; returns the cause that stands. */
+ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer);
 
 /* ---- gone.c ---- */
 
@@ -302,10 +307,11 @@ ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint
 uint64_t group_gone_members(struct ls_group *group);
 /* The same for one who has seen it himself, a moment before those who go have told everybody. */
 uint64_t group_gone_look(struct ls_group *group);
+
+/* ---- company.c ---- */
+
 /* Whether it is over without those in `gone`. *peer: whom it needs, -1: any of them. */
 enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *peer);
-/* Turns that into the group's cause; returns the cause that stands. */
-ls_status group_gone_fail(const struct ls_op *op, uint64_t gone, int peer);
 
 /* A receive or probe of any source when all other members are gone: it goes on as long as another thread of this rank
  * that has called Lockstep, or runs, may still send it. */
@@ -318,6 +324,8 @@ struct group_lone {
 /* Whether it does, or what it waits for has come, once group_gone_need says that it needs this rank itself. */
 bool group_lone_goes_on(const struct ls_op *op, uint64_t gone, struct group_lone *lone);
 uint64_t group_lone_until(const struct group_lone *lone, uint64_t until_ns);
+
+/* ---- in_vain.c ---- */
 
 /* A probe has found nothing: LS_PENDING, or why there never will be anything. `gone` as it was before. */
 ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint64_t gone,
@@ -357,7 +365,7 @@ void group_progress_wake(ls_group *group);
 /* After the lane's operations have failed or ended: waits for the thread's end. */
 void group_progress_stop(ls_group *group);
 
-/* ---- op.c: handles ---- */
+/* ---- pool.c: the life of an operation ---- */
 
 /* An operation of the pool, zeroed, held by the lane and, with `handle`, by the user. NULL after a message. */
 struct ls_op *group_op_new(ls_group *group, bool handle);
@@ -378,6 +386,15 @@ static inline bool group_op_is_over(const struct ls_op *op)
 }
 /* The user's handle is given back. */
 void group_op_forget(struct ls_op *op);
+/* One holder more, and less. */
+void group_op_hold(struct ls_op *op);
+void group_op_let_go(struct ls_op *op);
+void group_pool_init(struct group_pool *pool);
+/* Says how many handles have not been freed, and frees them. */
+void group_pool_fini(struct group_pool *pool);
+
+/* ---- op.c: what the user asks of a handle ---- */
+
 /* Of a wait with a limit of the caller's own, in milliseconds; 0: a moment in which Python, say, can look for signals, in
  * groups that want it. */
 struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms);
@@ -385,17 +402,12 @@ struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms);
 ls_status group_op_await(struct ls_op **op);
 /* The same, and signals do not end it. */
 ls_status group_op_finish(ls_op **op);
+
+/* ---- point.c ---- */
+
 /* A send or a receive, NULL: none, is given back without having happened: LS_CANCELLED; or, too late for that, as by
  * group_op_finish. */
 ls_status group_op_take_back(ls_op **op);
-/* One holder more, and less. */
-void group_op_hold(struct ls_op *op);
-void group_op_let_go(struct ls_op *op);
-void group_pool_init(struct group_pool *pool);
-/* Says how many handles have not been freed, and frees them. */
-void group_pool_fini(struct group_pool *pool);
-/* Says so of handles that were not freed, as the group is closed. */
-void group_op_tell_left(ls_group *group);
 
 /* ---- make.c: group objects ---- */
 

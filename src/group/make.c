@@ -233,7 +233,11 @@ static void end_operations(ls_group *group)
 	long pending = group_lane_queued(group) + group_points_pending(group);
 	if (pending > 0) {
 		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
-		group_tell_pending(group, pending, text, sizeof text);
+		struct ls_op *first = group_points_first(group);
+		first = first ? first : group_lane_first(group);
+		group_tell_pending(first, pending, text, sizeof text);
+		if (first)
+			group_op_let_go(first);
 		snprintf(reason, sizeof reason, "with %s under way", text);
 		group_close_failing(group, reason);
 	}

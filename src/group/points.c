@@ -13,14 +13,6 @@ static struct ls_op *op_of(struct engine_op *engine)
 
 /* ---- the list ---- */
 
-struct ls_op *group_points_first_send(struct group_points *points)
-{
-	struct ls_op *op = points->first;
-	while (op && op->engine.call.kind != TRACE_SEND)
-		op = op->next;
-	return op;
-}
-
 /* What a proof has to know of those beside their callers: see struct trace_group. */
 static void count_in(const struct ls_op *op)
 {

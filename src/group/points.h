@@ -45,7 +45,7 @@ void group_points_close(ls_group *group);
 /* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */
 void group_points_show(struct group_world *world);
 
-/* ---- point.c ---- */
+/* ---- met.c ---- */
 
 /* Fills what the caller of a receive that is over wants to know. */
 void group_point_deliver(const struct ls_op *op);
@@ -78,6 +78,11 @@ bool group_short_receive(const struct group_short *message);
 /* A receive that blocks and whose record has been begun: true, it has come soon, and is over and recorded. */
 bool group_short_await(const struct group_short *message, uint64_t index);
 
+/* ---- pool.c ---- */
+
+/* A part of the batch is over, or the call that ends it has been made. */
+void group_batch_part_over(struct ls_op *batch, ls_status status);
+
 /* ---- batch.c ---- */
 
 /* The batch of the calling thread, NULL: it is in none. */
@@ -85,8 +90,6 @@ struct ls_op *group_batch_find(ls_group *group);
 /* The operation, which has not begun, becomes its newest part; and is none after all, as it could not begin. */
 void group_batch_join(struct ls_op *batch, struct ls_op *op);
 void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
-/* A part of the batch is over, or the call that ends it has been made. */
-void group_batch_part_over(struct ls_op *batch, ls_status status);
 /* The group has failed: ends all of it. Under the right to drive. */
 void group_points_end_all(ls_group *group);
 /* Setting P2P=serial: begins the next one; true if there was one. Under the right to drive. */
@@ -95,6 +98,17 @@ bool group_points_begin_next(struct group_world *world);
 bool group_points_take_back(struct ls_op *op);
 /* Under the list's lock: whether there is one that it would begin. */
 bool group_points_can_begin(struct group_points *points) LOCK_REQUIRES(group);
+
+/* ---- turn.c ---- */
+
+/* The part of a batch that stands for it in a wait; else the operation itself. */
+const struct ls_op *group_points_face(const struct ls_op *op);
+/* Setting P2P=serial: whether it waits for its turn. */
+bool group_points_waits_turn(const struct ls_op *op);
+/* That face, or the head if it waits for its turn; with NULL the face in any case. */
+const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head);
+/* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
+struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
 
 /* ---- drive.c ---- */
 
@@ -133,20 +147,12 @@ void group_drive_sweep(struct group_world *world, struct group_drive *drive);
 int group_drive_own(const struct group_drive *drive, const ls_group *group, struct engine_own *own);
 /* That head. The caller lets it go. */
 struct ls_op *group_points_head(struct group_points *points);
-/* The part of a batch that stands for it in a wait; else the operation itself. */
-const struct ls_op *group_points_face(const struct ls_op *op);
-/* Setting P2P=serial: whether it waits for its turn. */
-bool group_points_waits_turn(const struct ls_op *op);
-/* That face, or the head if it waits for its turn; with NULL the face in any case. */
-const struct ls_op *group_points_stand_in(const struct ls_op *op, const struct ls_op *head);
-/* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
-struct ls_op *group_points_first_send(struct group_points *points) LOCK_REQUIRES(group);
 /* Under the list's lock: one with a callback that can never be over without the members of the set `gone`, *peer as in
  * group_gone_need; NULL: there is none. *again: the agent looks again at one that may be such. */
 struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
-/* ---- gone.c ---- */
+/* ---- company.c, in_vain.c ---- */
 
 /* Of one that nobody waits for: whether it can never be over. *lone: it may be, by another thread of this
  * rank, so it is asked again. */

@@ -84,37 +84,6 @@ static bool retreat(struct ls_group *group, struct engine_op *op)
 	}
 }
 
-/* What a receive has met, where that is why it has failed: the message tells, whatever became of its sender's
- * record. */
-static void add_met(const struct ls_op *op, struct diagnose_hint *hint)
-{
-	const struct mail_envelope *envelope = &op->engine.point.message.envelope;
-	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status ||
-	    (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED))
-		return;
-	hint->sent = envelope->count;
-	hint->expected = op->engine.call.count;
-	hint->met = (struct diagnose_met){.known = true,
-					  .tag = envelope->tag,
-					  .sent_dtype = envelope->dtype,
-					  .expected_dtype = (uint32_t)op->engine.call.dtype,
-					  .record = envelope->record};
-}
-
-ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
-{
-	struct diagnose_hint hint = {.status = reason,
-				     .rank = op->group->world->rank,
-				     .peer = peer,
-				     .group = op->group->id,
-				     .seq = op->engine.seq,
-				     .record = op->engine.record,
-				     .needs = needs};
-	engine_hint(&op->engine, &hint.sent, &hint.expected);
-	add_met(op, &hint);
-	return group_cause_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
-}
-
 /* World ranks of those without whom the operation could not go on. Nobody else will see that: its wait is over, and its words
  * are off the board. */
 static uint64_t awaited_peers(const struct engine_op *op)

@@ -85,22 +85,18 @@ static const char *and_more(long count, char *out, size_t bytes)
 	return out;
 }
 
-void group_tell_pending(ls_group *group, long count, char *text, size_t bytes)
+void group_tell_pending(const struct ls_op *first, long count, char *text, size_t bytes)
 {
 	char more[32];
-	struct ls_op *op = group_points_first(group);
 	snprintf(text, bytes, "%s", "an operation");
-	if (!op)
-		op = group_lane_first(group);
-	if (op) {
-		group_describe(op, text, bytes);
-		group_op_let_go(op);
-	}
+	if (first)
+		group_describe(first, text, bytes);
 	MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, count, count == 1 ? " is" : "s are", text,
 		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
 }
 
-void group_tell_left(const struct ls_op *newest, long count)
+/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not known. */
+static void tell_left(const struct ls_op *newest, long count)
 {
 	char text[GROUP_DESCRIBED_BYTES] = "", more[32];
 	if (newest)
@@ -140,4 +136,39 @@ void group_tell_buffered(uint64_t ranks, int tag, const char *where)
 	}
 	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, who, count == 1 ? "it receives" : "they receive", tag,
 		    where, advice);
+}
+
+/* The newest operation whose handle was not freed. */
+static const struct ls_op *find_left(struct group_pool *pool) LOCK_REQUIRES(group)
+{
+	const struct ls_op *newest = NULL;
+	for (int i = 0; i < pool->block_count * GROUP_POOL_OPS; i++) {
+		const struct ls_op *op = &pool->blocks[i / GROUP_POOL_OPS][i % GROUP_POOL_OPS];
+		if (atomic_load(&op->holders) > 0 && !op->batch &&
+		    (!newest || op->engine.record > newest->engine.record))
+			newest = op;
+	}
+	return newest;
+}
+
+/* Of a shared handle: how many are not freed. */
+static long count_left(const struct ls_op *shared)
+{
+	int64_t left = (int64_t)(atomic_load(&shared->given) - atomic_load(&shared->freed));
+	return left > 0 ? (long)left : 0;
+}
+
+void group_op_tell_left(ls_group *group)
+{
+	struct group_pool *pool = &group->pool;
+	long handles = atomic_load(&pool->handles);
+	long sent = count_left(&group->sent), received = count_left(&group->received);
+	const struct ls_op *newest = sent ? &group->sent : &group->received;
+	if (handles > 0) {
+		lock_group_acquire(&pool->lock);
+		newest = find_left(pool);
+		lock_group_release(&pool->lock);
+	}
+	if (handles + sent + received > 0)
+		tell_left(newest, handles + sent + received);
 }

@@ -15,12 +15,13 @@ bool group_first_time(ls_group *group, const void *site);
 void group_describe(const struct ls_op *op, char *out, size_t bytes);
 /* It was freed, there, before anybody had asked how it ended. */
 void group_tell_dropped(struct ls_op *op, const void *site);
-/* The group is closed while so many are under way; `text` is filled with what the first of them is. */
-void group_tell_pending(ls_group *group, long count, char *text, size_t bytes);
+/* The group is closed while so many are under way; `text` is filled with what the first of them is. NULL: it has just
+ * ended. */
+void group_tell_pending(const struct ls_op *first, long count, char *text, size_t bytes);
 /* These ranks of the world have each sent before they received. */
 void group_tell_buffered(uint64_t ranks, int tag, const char *where);
-/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not known. */
-void group_tell_left(const struct ls_op *newest, long count);
+/* Says how many handles were not freed, as the group is closed. */
+void group_op_tell_left(ls_group *group);
 
 /* ---- lost.c ---- */
 
