@@ -171,10 +171,10 @@ static void judge(const struct group_world *world, const struct diagnose_hint *g
 	struct diagnose_hint hint = *given;
 	hint.serial = world->points.serial;
 	if (hint.record)
-		group_look_add_record(world, hint.rank, (uint32_t)hint.record, job);
+		group_sources_add_record(world, hint.rank, (uint32_t)hint.record, job);
 	if (hint.met.known)
 		hint.met.record =
-			group_look_add_record(world, hint.peer, (uint32_t)hint.met.record, job);
+			group_sources_add_record(world, hint.peer, (uint32_t)hint.met.record, job);
 	diagnose_judge(job, &hint, out);
 }
 
@@ -186,7 +186,7 @@ static void explain(struct group_world *world, const struct diagnose_closing *cl
 	out->operation = hint->seq;
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
-	struct diagnose_job *job = group_look_collect(world, closing);
+	struct diagnose_job *job = group_sources_collect(world, closing);
 	struct diagnose_verdict verdict = {.status = LS_OK};
 	if (job)
 		judge(world, hint, job, &verdict);
@@ -194,7 +194,7 @@ static void explain(struct group_world *world, const struct diagnose_closing *cl
 		out->status = (uint32_t)verdict.status;
 		out->blamed = verdict.blamed;
 		out->operation = verdict.seq ? verdict.seq : hint->seq;
-		group_look_tell(world, job, &verdict, out->text, sizeof out->text);
+		group_sources_tell(world, job, &verdict, out->text, sizeof out->text);
 	}
 	free(job);
 	/* What broke one rank's call, such as memory, breaks the group for all. */

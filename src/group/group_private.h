@@ -469,17 +469,20 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out);
 void group_cause_begin(const struct ls_group *group);
 struct group_place group_place_of(const struct ls_group *group);
 
-/* ---- look.c ---- */
+/* ---- sources.c ---- */
 
 /* A snapshot of all ranks, NULL without memory; free() it. `closing`: groups that this thread, no other one, is to close. */
-struct diagnose_job *group_look_collect(const struct group_world *world,
-					const struct diagnose_closing *closing);
+struct diagnose_job *group_sources_collect(const struct group_world *world,
+					   const struct diagnose_closing *closing);
 /* Adds what rank `rank` of the world recorded under the index with these lowest bits; that index, 0: nothing. */
-uint64_t group_look_add_record(const struct group_world *world, int rank, uint32_t low,
-			       struct diagnose_job *job);
+uint64_t group_sources_add_record(const struct group_world *world, int rank, uint32_t low,
+				  struct diagnose_job *job);
 /* Writes the report on `job`, with call sites. */
-void group_look_tell(const struct group_world *world, struct diagnose_job *job,
-		     const struct diagnose_verdict *verdict, char *text, size_t bytes);
+void group_sources_tell(const struct group_world *world, struct diagnose_job *job,
+			const struct diagnose_verdict *verdict, char *text, size_t bytes);
+
+/* ---- look.c ---- */
+
 /* Some wait of this rank lasts long: finds out why, group by group, unless somebody has just done so. */
 void group_look(struct group_world *world);
 

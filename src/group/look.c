@@ -10,57 +10,6 @@
 #include "group_private.h"
 #include "registry.h"
 
-static void fill_sources(const struct group_world *world, struct diagnose_source *sources)
-{
-	for (int q = 0; q < world->size; q++) {
-		sources[q] = (struct diagnose_source){
-			.rank = q,
-			.pid = world->pids[q],
-			.trace = world->views[q].header ? &world->views[q] : NULL,
-			.segment = world->transport.links[q].segment,
-			.segment_bytes = world->transport.links[q].segment_bytes,
-			.process = DIAGNOSE_UNKNOWN,
-			.signal = -1,
-			.exit_code = -1,
-		};
-		/* A parent may have fetched how it ended before anybody looks into /proc. */
-		bool told = diagnose_look_end(world->watch.pid_fds[q], &sources[q]);
-		(void)told;
-	}
-}
-
-struct diagnose_job *group_look_collect(const struct group_world *world,
-					const struct diagnose_closing *closing)
-{
-	struct diagnose_source sources[PLAN_SIZE_MAX];
-	struct diagnose_job *job = diagnose_job_new(world->size);
-	if (!job)
-		return NULL;
-	fill_sources(world, sources);
-	diagnose_collect(sources, world->size, closing, job);
-	return job;
-}
-
-uint64_t group_look_add_record(const struct group_world *world, int rank, uint32_t low,
-			       struct diagnose_job *job)
-{
-	struct diagnose_source sources[PLAN_SIZE_MAX];
-	if (rank < 0 || rank >= world->size)
-		return 0;
-	fill_sources(world, sources);
-	return diagnose_add_record(&sources[rank], low, job);
-}
-
-void group_look_tell(const struct group_world *world, struct diagnose_job *job,
-		     const struct diagnose_verdict *verdict, char *text, size_t bytes)
-{
-	struct diagnose_source sources[PLAN_SIZE_MAX];
-	fill_sources(world, sources);
-	diagnose_add_sites(sources, world->size, job);
-	group_add_messages(sources, world->size, job);
-	diagnose_text(job, verdict, text, bytes);
-}
-
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
 static bool take_lease(struct ls_group *group)
 {
@@ -83,7 +32,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
 	char text[DIAGNOSE_TEXT_BYTES];
-	group_look_tell(group->world, job, verdict, text, sizeof text);
+	group_sources_tell(group->world, job, verdict, text, sizeof text);
 	message_report("LS-WAITING", text);
 }
 
@@ -225,7 +174,7 @@ void group_look(struct group_world *world)
 	bool any = atomic_load(&world->trace.board->unpublished) != 0;
 	int count = any ? group_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_leased(groups, count);
-	struct diagnose_job *job = count > 0 ? group_look_collect(world, NULL) : NULL;
+	struct diagnose_job *job = count > 0 ? group_sources_collect(world, NULL) : NULL;
 	for (int i = 0; i < count; i++) {
 		struct diagnose_hint focus = {.status = LS_OK, .group = groups[i]->id};
 		struct diagnose_verdict verdict;
