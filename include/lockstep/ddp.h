@@ -52,7 +52,7 @@ struct ls_ddp_options {
 /* Compares number, names, dtypes and shapes of the parameters with those of all ranks, sets every rank's
  * parameters to rank 0's, and makes room for the gradients, which are zero. Collective and blocking.
  * Parameters in the order in which the forward pass uses them.
- * Errors: LS_DIFFERENT, with a message that names the first parameter that is not the same everywhere, its
+ * Errors: LS_INCONSISTENT, with a message that names the first parameter that is not the same everywhere, its
  * shapes, and the ranks; LS_BAD_ARGUMENT and LS_OUT_OF_MEMORY, on all ranks, even if only one of them
  * has failed (its message says why). All of these leave the group as it is. *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_open(ls_group *group,
@@ -76,7 +76,7 @@ LS_EXPORT int ls_ddp_bucket(const ls_ddp *ddp, int parameter);
 LS_EXPORT LS_CHECKED ls_status ls_ddp_ready(ls_ddp *ddp, int parameter);
 
 /* The backward pass is over: blocks until all gradients are averages. Errors: those of ls_allreduce;
- * LS_ABORTED if a parameter was not ready, see find_unused; LS_DIFFERENT on all ranks if ls_ddp_no_sync
+ * LS_ABORTED if a parameter was not ready, see find_unused; LS_INCONSISTENT on all ranks if ls_ddp_no_sync
  * differed, now or before (looked at now and then): gradients of different passes were averaged. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_finish(ls_ddp *ddp);
 

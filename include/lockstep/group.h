@@ -77,8 +77,8 @@ struct ls_failure {
 /* Opens the group of all ranks: meets them, connects to every one of them, maps their memory.
  * Collective and blocking; all ranks return the same status. *out is NULL on failure, and the reason
  * was said on standard error. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK,
- * LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
- * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM, LS_DIFFERENT (of settings that all ranks need alike). */
+ * LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
+ * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM, LS_INCONSISTENT (of settings that all ranks need alike). */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
 /* Divides `parent` into groups: ranks that give the same colour (>= 0) are members of one, in the order of
@@ -93,7 +93,7 @@ LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int 
 
 /* Makes a group of `count` ranks of `parent`, in this order. Collective over `parent`: all its ranks call
  * it, with the same list; one that is not in it gets LS_NOT_MEMBER, *out NULL. Lists that differ are
- * LS_DIFFERENT on all ranks, with both lists in the message, and `parent` stays open. Otherwise as
+ * LS_INCONSISTENT on all ranks, with both lists in the message, and `parent` stays open. Otherwise as
  * ls_group_split. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
@@ -104,9 +104,9 @@ struct ls_op_options; /* op.h */
  * of the parent's collectives: the members tell each other by messages on `parent`, with options->tag, which no
  * other receive of theirs may take meanwhile. Of the options tag and label are used, and
  * timeout_ms for the operations of the new group (0: the time limit of `parent`). LS_BAD_ARGUMENT:
- * this rank is not in its own list. LS_DIFFERENT: the list of another member, that this rank has heard of, is not the
+ * this rank is not in its own list. LS_INCONSISTENT: the list of another member, that this rank has heard of, is not the
  * same; no group is made with this call. That member is told as well if it listens within a second, else once this rank
- * calls again. Both leave `parent` open and no message behind. After LS_DIFFERENT the call may be made again at once,
+ * calls again. Both leave `parent` open and no message behind. After LS_INCONSISTENT the call may be made again at once,
  * with the same tag: once all of a list give it, all have the group, also those that have waited meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,

@@ -2,7 +2,7 @@
 """Exceptions: one for each status of the library, under one for what is broken.
 
     Error
-      CallError        retry the call differently     BadArgument, OutOfMemory, Unsupported, Forked, Different
+      CallError        retry the call differently     BadArgument, OutOfMemory, Unsupported, Forked, Inconsistent
       OperationError   this operation                 Uneven, Cancelled
       GroupError       the group; make a new one      Mismatch, Deadlock, TimedOut, PeerLost, Aborted, …
         PeerLost                                      PeerDied, PeerLeft

@@ -437,7 +437,7 @@ def different_lists():
 
 def test_members_that_differ_are_told_both_lists(ranks):
     for outcome in ranks.outcomes(2, different_lists, fresh=True):
-        assert isinstance(outcome.error, lockstep.Different), outcome.trace
+        assert isinstance(outcome.error, lockstep.Inconsistent), outcome.trace
         assert "rank 0 gave 0, 1" in str(outcome.error) and "rank 1 gave 1, 0" in str(outcome.error), outcome.trace
 
 

@@ -150,14 +150,14 @@ else:
     found = 0
     for rank, ended in enumerate(two):
         assert ended.code == 1
-        if f"lockstep.Different: {script.place('ab'[rank])}: ranks make different groups here: " in ended.text:
+        if f"lockstep.Inconsistent: {script.place('ab'[rank])}: ranks make different groups here: " in ended.text:
             assert all(text in ended.text for text in lists)
             found += 1
         else:
-            assert "aborted the group: Different at train.py" in ended.text
+            assert "aborted the group: Inconsistent at train.py" in ended.text
     assert found
     assert third.code == 1
-    assert "aborted the group: Different at train.py" in third.text
+    assert "aborted the group: Inconsistent at train.py" in third.text
     for ended in (*two, third):
         assert "libffi" not in ended.text and "ls_group_from_members:" not in ended.text
 
@@ -299,7 +299,7 @@ def test_the_port_is_taken_without_the_store(tmp_path, taken):
     assert first.code == second.code == 1
     assert "lockstep.PortTaken" in first.text
     assert f"tcp:127.0.0.1:{taken} is in use by another program: choose a free MASTER_PORT" in first.text
-    assert "lockstep.Stranger" in second.text
+    assert "lockstep.UntrustedPeer" in second.text
     assert "takes connections and says nothing" in second.text
 
 

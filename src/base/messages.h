@@ -125,8 +125,8 @@ const struct message_help *message_help_find(const char *id);
 		"rank %d (process %d) ended while the ranks were connecting"
 #define MESSAGE_LINK_FAILED \
 	"LS-LINK-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
-#define MESSAGE_LINK_STRANGER                                                                    \
-	"LS-LINK-STRANGER", SETTING_LOG_WARN,                                                    \
+#define MESSAGE_LINK_UNTRUSTED                                                                   \
+	"LS-LINK-UNTRUSTED", SETTING_LOG_WARN,                                                   \
 		"turned away process %d of user %u, which is no rank of this job (%s); more of " \
 		"them are turned away without a word"
 #define MESSAGE_LINK_IMPOSTOR                  \
@@ -147,7 +147,7 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_RANK_MISSING "LS-RANK-MISSING", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_PORT_TAKEN "LS-PORT-TAKEN", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_NO_MASTER "LS-NO-MASTER", SETTING_LOG_ERROR, "%s"
-#define MESSAGE_STRANGER "LS-STRANGER", SETTING_LOG_ERROR, "%s"
+#define MESSAGE_UNTRUSTED_PEER "LS-UNTRUSTED-PEER", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_WRONG_VERSION "LS-WRONG-VERSION", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_MEETING_INTERRUPTED "LS-MEETING-INTERRUPTED", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RENDEZVOUS "LS-RENDEZVOUS", SETTING_LOG_ERROR, "%s"
@@ -218,8 +218,8 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DDP_MEMORY                  \
 	"LS-DDP-MEMORY", SETTING_LOG_ERROR, \
 		"%s: no memory to keep what belongs to the call (%zu bytes)"
-#define MESSAGE_DDP_DIFFERENT                  \
-	"LS-DDP-DIFFERENT", SETTING_LOG_ERROR, \
+#define MESSAGE_DDP_INCONSISTENT                  \
+	"LS-DDP-INCONSISTENT", SETTING_LOG_ERROR, \
 		"ls_ddp_open: the models are not the same: parameter %llu is %s"
 #define MESSAGE_DDP_BUCKETS                                                                    \
 	"LS-DDP-BUCKETS", SETTING_LOG_ERROR,                                                   \

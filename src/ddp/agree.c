@@ -134,7 +134,7 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 					 told ? ", but " : "", what, ranks);
 		told |= same;
 	}
-	MESSAGE_SAY(MESSAGE_DDP_DIFFERENT, (unsigned long long)index, text);
+	MESSAGE_SAY(MESSAGE_DDP_INCONSISTENT, (unsigned long long)index, text);
 }
 
 static ls_status explain(const struct ls_ddp *ddp, const struct hello *hellos)
@@ -150,7 +150,7 @@ static ls_status explain(const struct ls_ddp *ddp, const struct hello *hellos)
 		return status;
 	if (ddp->rank == 0)
 		say_different(ddp, all, index);
-	return LS_DIFFERENT;
+	return LS_INCONSISTENT;
 }
 
 static ls_status compare_buckets(const struct ls_ddp *ddp, const struct hello *hellos)
@@ -164,7 +164,7 @@ static ls_status compare_buckets(const struct ls_ddp *ddp, const struct hello *h
 				    (unsigned long long)hellos[0].bucket_bytes,
 				    (unsigned long long)hellos[r].first_bytes,
 				    (unsigned long long)hellos[r].bucket_bytes, r);
-		return LS_DIFFERENT;
+		return LS_INCONSISTENT;
 	}
 	return LS_OK;
 }

@@ -60,7 +60,7 @@ static ls_status await_passes(struct ls_ddp *ddp)
 		if (ddp->rank == 0)
 			MESSAGE_SAY(MESSAGE_DDP_PASSES, (unsigned long long)ddp->passes[0] + 1, r,
 				    (unsigned long long)ddp->passes[r] + 1);
-		status = LS_DIFFERENT;
+		status = LS_INCONSISTENT;
 	}
 	return status;
 }

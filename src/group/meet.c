@@ -14,7 +14,7 @@
  *   A new card comes                I hold it in place of that rank's last one, and forget what I have confirmed.
  *   I hold a card of everybody      I confirm, to all, the set of serials that I hold.
  *   All have confirmed my set       LS_OK
- *   A card with another list comes  LS_DIFFERENT. I take back what I have told, and tell that rank my card once more,
+ *   A card with another list comes  LS_INCONSISTENT. I take back what I have told, and tell that rank my card once more,
  *                                   as a refusal. I retract my offer, and receive what has been told to me meanwhile.
  *
  * Who refuses waits until the other one has received the refusal. It does not wait for one that has retracted its offer,
@@ -23,16 +23,16 @@
  * be a card of the sender's next call; that card comes again, with the confirmation.
  *
  * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is enough that of those
- * who have confirmed a set none gets LS_DIFFERENT before a member does that has not confirmed it. Suppose that X is the
+ * who have confirmed a set none gets LS_INCONSISTENT before a member does that has not confirmed it. Suppose that X is the
  * first to do so. X holds a card of each member, with X's own list. The other list has come from a member Y, in a later
  * call than that in the set. So that earlier call of Y has ended.
- *   - With LS_DIFFERENT: Y was before X, so Y had not confirmed the set.
+ *   - With LS_INCONSISTENT: Y was before X, so Y had not confirmed the set.
  *   - With LS_OK: Y had confirmed the set, and X does not listen to Y any more once it has heard that.
  * This leaves out that one set may follow another with some of the same cards; the model goes through all of it. */
 struct note {
 	struct group_card card;
 	uint64_t confirmed; /* a hash of the set, 0: none */
-	bool refuses;       /* its sender has got LS_DIFFERENT, and needs no refusal */
+	bool refuses;       /* its sender has got LS_INCONSISTENT, and needs no refusal */
 	unsigned char rest[80];
 };
 _Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
@@ -105,7 +105,7 @@ static ls_status take_in(struct table *table, struct seat *seat)
 		return LS_OK;
 	meeting->differs = seat->rank;
 	meeting->other = note->card;
-	return LS_DIFFERENT;
+	return LS_INCONSISTENT;
 }
 
 /* ---- all of them ---- */
@@ -224,7 +224,7 @@ static ls_status agree(struct table *table)
 	return status;
 }
 
-/* ---- LS_DIFFERENT ---- */
+/* ---- LS_INCONSISTENT ---- */
 
 /* False also if that cannot be known. */
 static bool has_retracted(const struct table *table, const struct seat *seat)
@@ -285,7 +285,7 @@ static ls_status part(struct table *table)
 	receive_what_is_there(table);
 	if (status == LS_OK && other->send)
 		status = wait_until_refused(other);
-	return status == LS_OK ? LS_DIFFERENT : status;
+	return status == LS_OK ? LS_INCONSISTENT : status;
 }
 
 /* ---- */
@@ -308,7 +308,7 @@ ls_status group_meet(struct group_meeting *meeting)
 	struct table table;
 	sit_down(&table, meeting);
 	ls_status status = agree(&table);
-	if (status == LS_DIFFERENT)
+	if (status == LS_INCONSISTENT)
 		status = part(&table);
 	for (int i = 0; i < table.count; i++) {
 		(void)group_op_take_back(&table.seats[i].send);

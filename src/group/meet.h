@@ -36,12 +36,12 @@ struct group_meeting {
 	struct ls_group *offered; /* the object of my offer, NULL: none */
 	/* Of LS_OK: of each member, at the place of its rank of the parent. */
 	struct group_offer offers[PLAN_SIZE_MAX];
-	/* Of LS_DIFFERENT. */
+	/* Of LS_INCONSISTENT. */
 	int differs;
 	struct group_card other;
 };
 
-/* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers. LS_DIFFERENT: one of
+/* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers. LS_INCONSISTENT: one of
  * them has given another; nobody will get LS_OK with this offer of mine, and it is retracted. Else what messages end
  * with: then others may have LS_OK with it. */
 ls_status group_meet(struct group_meeting *meeting);

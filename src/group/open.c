@@ -104,7 +104,7 @@ static ls_status compare_facts(const struct group_world *world)
 									  : NULL;
 		if (what) {
 			MESSAGE_SAY(MESSAGE_GROUP_SETTINGS, q, what);
-			return LS_DIFFERENT;
+			return LS_INCONSISTENT;
 		}
 	}
 	return LS_OK;

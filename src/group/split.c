@@ -341,7 +341,7 @@ static ls_status differ(struct request *request, const struct group_list *mine)
 	describe(parent, &all[0], 0, one, sizeof one);
 	describe(parent, &all[other], other, two, sizeof two);
 	MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
-	return LS_DIFFERENT;
+	return LS_INCONSISTENT;
 }
 
 static bool all_alike(const struct request *request)
@@ -395,7 +395,7 @@ static ls_status meet(struct request *request, const struct group_list *list,
 	meeting.mine.serial = next_id(parent->world);
 	meeting.offered = request->mine;
 	ls_status status = group_meet(&meeting);
-	if (status == LS_DIFFERENT) {
+	if (status == LS_INCONSISTENT) {
 		describe(parent, list, parent->rank, one, sizeof one);
 		describe(parent, &meeting.other.list, meeting.differs, two, sizeof two);
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);

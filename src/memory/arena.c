@@ -182,7 +182,7 @@ ls_status memory_view_open(struct memory_view *view, int fd, int place)
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 || stat.st_size <= 0) {
 		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, "it is no sealed memory file");
-		return LS_STRANGER;
+		return LS_UNTRUSTED_PEER;
 	}
 	size_t bytes = (size_t)stat.st_size;
 	void *memory = map_shared(fd, bytes, place);

@@ -121,10 +121,10 @@ static void others_files_are_refused(void **state)
 {
 	(void)state;
 	struct memory_view view;
-	assert_int_equal(memory_view_open(&view, -1, 0), LS_STRANGER);
+	assert_int_equal(memory_view_open(&view, -1, 0), LS_UNTRUSTED_PEER);
 	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(ftruncate(fd, 8192), 0);
-	assert_int_equal(memory_view_open(&view, fd, 0), LS_STRANGER); /* could be shrunk */
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_UNTRUSTED_PEER); /* could be shrunk */
 	assert_null(view.base);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
 	assert_int_equal(memory_view_open(&view, fd, 0), LS_OK);
@@ -136,7 +136,7 @@ static void others_files_are_refused(void **state)
 	close(fd);
 	fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	assert_int_equal(memory_view_open(&view, fd, 0), LS_STRANGER); /* empty */
+	assert_int_equal(memory_view_open(&view, fd, 0), LS_UNTRUSTED_PEER); /* empty */
 	close(fd);
 }
 

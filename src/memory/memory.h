@@ -119,7 +119,7 @@ struct memory_view {
 	struct memory_region_view regions[MEMORY_REGIONS];
 };
 /* Maps a peer's arena (its fd is not kept). place: its rank, from which its place in memory follows. The size is taken from the file, not from the peer. Errors:
- * LS_STRANGER if it is no arena, or could be shrunk under us; LS_OUT_OF_MEMORY, LS_SYSTEM; all with a
+ * LS_UNTRUSTED_PEER if it is no arena, or could be shrunk under us; LS_OUT_OF_MEMORY, LS_SYSTEM; all with a
  * message. */
 LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd, int place);
 void memory_view_close(struct memory_view *view);

@@ -59,7 +59,7 @@ static ls_status give_up(struct rendezvous_client *client)
 				    " (waited %.1f s): another program uses this address, or the "
 				    "process that should hold the rendezvous is stopped",
 				    waited_s(client));
-		return LS_STRANGER;
+		return LS_UNTRUSTED_PEER;
 	}
 	say_where(client, "nobody listens at ", "");
 	rendezvous_text_add(text,
@@ -138,7 +138,7 @@ static ls_status check_owner(struct rendezvous_client *client)
 			    " belongs to a process of user %u, and this is user %u: choose another %s "
 			    "for this job",
 			    credentials.uid, (unsigned)geteuid(), tcp ? "port" : "name");
-	return LS_STRANGER;
+	return LS_UNTRUSTED_PEER;
 }
 
 /* A connection that breaks meanwhile is not an error here: an answer may have come before. */
@@ -181,7 +181,7 @@ static ls_status say_stranger(struct rendezvous_client *client)
 	rendezvous_text_add(client->text, ": it says \"%s\"%s. Choose another address%s", start,
 			    strncmp(start, "HTTP/", 5) == 0 ? ", so it is a web server" : "",
 			    client->place->tcp ? " (MASTER_PORT) for this job" : " for this job");
-	return LS_STRANGER;
+	return LS_UNTRUSTED_PEER;
 }
 
 static ls_status say_version(struct rendezvous_client *client, const struct wire_head *other)
@@ -214,7 +214,7 @@ static ls_status take_answer(struct rendezvous_client *client, const struct wire
 	    strcmp(answer->ranks[place->rank].address, client->self->me.address) != 0) {
 		say_where(client, "the table of ranks that came from ",
 			  " is not of this job: choose another address for it");
-		return LS_STRANGER;
+		return LS_UNTRUSTED_PEER;
 	}
 	out->job = answer->job;
 	out->size = answer->size;

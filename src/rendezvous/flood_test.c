@@ -259,7 +259,8 @@ static void refuse_unknown(void)
 	other.uid++;
 	int fd = party_say(&place, &other, sizeof other);
 	step_when_ready(server);
-	party_check_answer(fd, LS_STRANGER, PARTY_WORDS("belongs to user", "this process runs as"));
+	party_check_answer(fd, LS_UNTRUSTED_PEER,
+			   PARTY_WORDS("belongs to user", "this process runs as"));
 	snprintf(other.head.version, sizeof other.head.version, "0.0.9");
 	fd = party_say(&place, &other, sizeof other.head);
 	step_when_ready(server);

@@ -111,7 +111,7 @@ static ls_status probe(struct rendezvous_client *client, struct rendezvous_table
 	if (client->welcomed || status == LS_WRONG_VERSION || status == LS_INTERRUPTED)
 		return status;
 	*again = status == LS_NO_MASTER;
-	if (status == LS_STRANGER) {
+	if (status == LS_UNTRUSTED_PEER) {
 		char found[RENDEZVOUS_TEXT_BYTES];
 		memcpy(found, client->text, sizeof found);
 		client->text[0] = '\0';

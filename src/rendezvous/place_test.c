@@ -286,7 +286,7 @@ static void test_messages(void **state)
 		{LS_RANK_MISSING, "text [LS-RANK-MISSING]\n"},
 		{LS_PORT_TAKEN, "text [LS-PORT-TAKEN]\n"},
 		{LS_NO_MASTER, "text [LS-NO-MASTER]\n"},
-		{LS_STRANGER, "text [LS-STRANGER]\n"},
+		{LS_UNTRUSTED_PEER, "text [LS-UNTRUSTED-PEER]\n"},
 		{LS_WRONG_VERSION, "text [LS-WRONG-VERSION]\n"},
 		{LS_INTERRUPTED, "text [LS-MEETING-INTERRUPTED]\n"},
 		{LS_SYSTEM, "text [LS-RENDEZVOUS]\n"},

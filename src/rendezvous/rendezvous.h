@@ -74,7 +74,7 @@ struct rendezvous_self {
  * me.uid is the effective user. A world of one rank without a launcher opens no socket. *control: the connection to the launcher (non-blocking), -1 where rank 0 served;
  * owned by the caller. Errors (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
  * LS_DUPLICATE_RANK, LS_RANK_MISSING (names those that did not come, or that ended before all had
- * come), LS_PORT_TAKEN, LS_NO_MASTER, LS_STRANGER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler
+ * come), LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler
  * ended the wait: this rank is given up, and so the others get LS_RANK_MISSING), LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 				     const struct rendezvous_self *self, struct waiter *waiter,

@@ -81,17 +81,19 @@ static void test_nonsense_answers(void **state)
 	rendezvous_head_fill(&answer.head, WIRE_ANSWER, sizeof answer, 0, getpid());
 
 	for (int tcp = 0; tcp < 2; tcp++) {
-		answer_with(tcp, web, sizeof web - 1, LS_STRANGER,
+		answer_with(tcp, web, sizeof web - 1, LS_UNTRUSTED_PEER,
 			    PARTY_WORDS("no Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
-		answer_with(tcp, "SSH-2.0-x", 9, LS_STRANGER,
+		answer_with(tcp, "SSH-2.0-x", 9, LS_UNTRUSTED_PEER,
 			    PARTY_WORDS("no Lockstep", "SSH-2.0-x"));
-		answer_with(tcp, "LSRDv", 5, LS_STRANGER, PARTY_WORDS("no Lockstep", "LSRDv"));
-		answer_with(tcp, "\033[31m\0\377", 7, LS_STRANGER, PARTY_WORDS("\"?[31m\""));
+		answer_with(tcp, "LSRDv", 5, LS_UNTRUSTED_PEER, PARTY_WORDS("no Lockstep", "LSRDv"));
+		answer_with(tcp, "\033[31m\0\377", 7, LS_UNTRUSTED_PEER, PARTY_WORDS("\"?[31m\""));
 		/* A head that is right, and a table that cannot be. */
 		answer.size = 1000000;
-		answer_with(tcp, &answer, sizeof answer, LS_STRANGER, PARTY_WORDS("no Lockstep"));
+		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
+			    PARTY_WORDS("no Lockstep"));
 		answer.size = RENDEZVOUS_SIZE_MAX;
-		answer_with(tcp, &answer, sizeof answer, LS_STRANGER, PARTY_WORDS("no Lockstep"));
+		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
+			    PARTY_WORDS("no Lockstep"));
 	}
 }
 
@@ -106,7 +108,7 @@ static void test_foreign_table(void **state)
 	answer.job = 1;
 	for (int i = 0; i < 3; i++)
 		answer.ranks[i].pid = 1;
-	answer_with(true, &answer, WIRE_ANSWER_BYTES(3), LS_STRANGER,
+	answer_with(true, &answer, WIRE_ANSWER_BYTES(3), LS_UNTRUSTED_PEER,
 		    PARTY_WORDS("not of this job"));
 }
 
@@ -118,7 +120,7 @@ static void test_mute(void **state)
 		struct party party = party_of_two(&place, PARTY_SHORT_MS);
 		int fd = listen_at(&place);
 		party_start(&party);
-		finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+		finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 		       PARTY_WORDS("takes connections and says nothing", "another program"));
 		rendezvous_close_fd(&fd);
 	}
@@ -142,7 +144,7 @@ static void test_slams_the_door(void **state)
 			slammed++;
 		}
 		assert_true(slammed > 2);
-		finish(&party, LS_STRANGER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
+		finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
 		rendezvous_close_fd(&fd);
 	}
 }
@@ -282,7 +284,7 @@ static pid_t fork_foreigner(const struct rendezvous_place *place)
 	mine.rank = 1;
 	ls_status status = rendezvous_meet(&mine, &self, NULL, clock_deadline_ns(PARTY_QUICK_MS),
 					   &table, &control, text);
-	_exit(status == LS_STRANGER && strstr(text, "user 65534") != NULL ? 0 : 2);
+	_exit(status == LS_UNTRUSTED_PEER && strstr(text, "user 65534") != NULL ? 0 : 2);
 }
 
 /* Another user's rank is sent away, and the meeting goes on without it. */
@@ -338,7 +340,7 @@ static void test_lies_of_other_user(void **state)
 			fd = say_as_other_user(&place, lies[i], sizes[i]);
 			assert_int_equal(party_read(fd, &answer, WIRE_ANSWER_BYTES(0)),
 					 WIRE_ANSWER_BYTES(0));
-			assert_int_equal(answer.status, LS_STRANGER);
+			assert_int_equal(answer.status, LS_UNTRUSTED_PEER);
 			rendezvous_close_fd(&fd);
 		}
 		party_start_rank(&party.ranks[1]);
@@ -364,7 +366,7 @@ static void test_server_of_other_user(void **state)
 		_exit(wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
 	}
 	party_start(&party);
-	finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+	finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 	       PARTY_WORDS("belongs to a process of user 65534", "choose another name"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(party_reap(pid)));
@@ -392,7 +394,7 @@ static void test_port_of_other_user(void **state)
 		_exit(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
 	}
 	party_start(&party);
-	finish(&party, LS_STRANGER, PARTY_QUICK_MS,
+	finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 	       PARTY_WORDS("belongs to a process of user 65534", "choose another port"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(party_reap(pid)));

@@ -82,8 +82,8 @@ void rendezvous_say(ls_status status, const char *text)
 	case LS_NO_MASTER:
 		MESSAGE_SAY(MESSAGE_NO_MASTER, text);
 		break;
-	case LS_STRANGER:
-		MESSAGE_SAY(MESSAGE_STRANGER, text);
+	case LS_UNTRUSTED_PEER:
+		MESSAGE_SAY(MESSAGE_UNTRUSTED_PEER, text);
 		break;
 	case LS_WRONG_VERSION:
 		MESSAGE_SAY(MESSAGE_WRONG_VERSION, text);

@@ -215,7 +215,7 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_gue
 			    "the rendezvous at %s belongs to user %u, and this process runs as user "
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
-	tell(server, guest->fd, LS_STRANGER, text);
+	tell(server, guest->fd, LS_UNTRUSTED_PEER, text);
 	server->foreigners++;
 	rendezvous_guest_end(guest);
 }

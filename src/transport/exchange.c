@@ -141,7 +141,7 @@ static ls_status leaf_connect(struct leaf *leaf)
 	if (!transport_wire_same_user(leaf->fd, &pid, &uid)) {
 		MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, "it runs as another user");
 		transport_close_fds(&leaf->fd, 1);
-		return LS_STRANGER;
+		return LS_UNTRUSTED_PEER;
 	}
 	return LS_OK;
 }
@@ -173,7 +173,7 @@ static ls_status impostor(const struct leaf *leaf, const char *why)
 	unsigned uid;
 	transport_wire_same_user(leaf->fd, &pid, &uid);
 	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, why);
-	return LS_STRANGER;
+	return LS_UNTRUSTED_PEER;
 }
 
 /* Takes over the descriptors. */

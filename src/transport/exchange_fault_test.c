@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes wrong while ranks connect: strangers, ranks that die or fall silent or hand over
- * nonsense, and a hub that is none. Each error comes in time and names the rank. */
+ * What goes wrong while ranks connect; each error comes in time and names the rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,7 +139,7 @@ static void test_strangers(void **state)
 		wait_join(world->ranks[r].thread);
 	const char *text = capture_end(&capture);
 	assert_all(world, -1, LS_OK);
-	assert_int_equal(occurrences(text, "LS-LINK-STRANGER"), 1);
+	assert_int_equal(occurrences(text, "LS-LINK-UNTRUSTED"), 1);
 	for (int i = 0; i < count; i++)
 		close(strangers[i]);
 	close(silent);
@@ -312,8 +311,9 @@ enum hub_fault {
 static void test_bad_hubs(void **state)
 {
 	(void)state;
-	static const ls_status expected[] = {LS_PEER_DIED, LS_STRANGER, LS_STRANGER,
-					     LS_STRANGER,  LS_STRANGER, LS_INTERNAL};
+	static const ls_status expected[] = {LS_PEER_DIED,      LS_UNTRUSTED_PEER,
+					     LS_UNTRUSTED_PEER, LS_UNTRUSTED_PEER,
+					     LS_UNTRUSTED_PEER, LS_INTERNAL};
 	for (int fault = HUB_CLOSES; fault <= HUB_BAD_STATUS; fault++) {
 		struct capture capture;
 		struct world *world = world_new(2, WORLD_LIMIT_MS);
@@ -376,7 +376,7 @@ static void test_hub_of_another_user(void **state)
 	}
 	char byte;
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_STRANGER);
+	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_UNTRUSTED_PEER);
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	const char *text = capture_end(&capture);

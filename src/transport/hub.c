@@ -107,7 +107,7 @@ static void turn_away(struct hub *hub, int fd, const char *why)
 	unsigned uid;
 	transport_wire_same_user(fd, &pid, &uid);
 	if (!hub->warned)
-		MESSAGE_SAY(MESSAGE_LINK_STRANGER, pid, uid, why);
+		MESSAGE_SAY(MESSAGE_LINK_UNTRUSTED, pid, uid, why);
 	hub->warned = true;
 	close(fd);
 }
@@ -220,7 +220,7 @@ static ls_status hear_leaf(struct hub *hub, int rank)
 	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, seat->pid, (unsigned)geteuid(), rank,
 		    "what it says is not due, or not of this version and job");
 	hub->blamed = rank;
-	return LS_STRANGER;
+	return LS_UNTRUSTED_PEER;
 }
 
 /* A rank that has ended will say nothing more, and all that it said has been heard. */

@@ -285,7 +285,7 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 {
 	size_t bytes = transport_segment_bytes(transport->size);
 	struct transport_segment *segment = NULL;
-	ls_status status = LS_STRANGER;
+	ls_status status = LS_UNTRUSTED_PEER;
 	*out = NULL;
 	const char *why = refuse_file(fd, bytes);
 	if (!why) {

@@ -329,7 +329,7 @@ LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_f
  * everything. Collective, blocking until deadline_ns; no rank returns LS_OK before all have mapped
  * everything. Others that connect to the socket are turned away, or cost one descriptor until the
  * end. After a failure the transport can only be closed. Errors, with a message that names the
- * rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_STRANGER,
+ * rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER, LS_UNTRUSTED_PEER,
  * LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. What one rank finds, all ranks return,
  * as long as they reach rank 0. */
 struct transport_exchange {

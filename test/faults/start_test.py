@@ -254,7 +254,7 @@ def test_port_is_taken_by_the_silent():
         silent = f"something at {where} takes connections and says nothing .*another program uses this address"
         expect(ranks[0], "LS_PORT_TAKEN", rf"rank 0: the rendezvous address {where} is in use by another program: choose a free "
                rf"MASTER_PORT, or end what uses this one \({silent}")
-        expect(ranks[1], "LS_STRANGER", f"rank 1: {silent}")
+        expect(ranks[1], "LS_UNTRUSTED_PEER", f"rank 1: {silent}")
 
 
 def test_port_is_taken_by_a_web_server():
@@ -264,7 +264,7 @@ def test_port_is_taken_by_a_web_server():
         web = rf"what answers at {where} is no Lockstep: it says .HTTP/1.1 400.*web server. Choose another address \(MASTER_PORT\)"
         expect(ranks[0], "LS_PORT_TAKEN", rf"rank 0: the rendezvous address {where} is in use by another program: choose a free "
                rf"MASTER_PORT, or end what uses this one \({web}", limit_ms=LONG_MS / 2)
-        expect(ranks[1], "LS_STRANGER", f"rank 1: {web}", limit_ms=LONG_MS / 2)
+        expect(ranks[1], "LS_UNTRUSTED_PEER", f"rank 1: {web}", limit_ms=LONG_MS / 2)
 
 
 def refused(status, *patterns, **variables):

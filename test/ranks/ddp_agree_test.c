@@ -82,7 +82,7 @@ static void differ(const struct runner_rank *self, ls_group *group, const struct
 	const struct model *mine = self->rank == 1 ? &model : &same;
 	ls_status status = ls_ddp_open(group, mine->parameters, mine->count, NULL, &ddp);
 	caught_end(&caught);
-	CHECK_THAT(status == LS_DIFFERENT && !ddp, "%s", ls_status_name(status));
+	CHECK_THAT(status == LS_INCONSISTENT && !ddp, "%s", ls_status_name(status));
 	if (self->rank == 0)
 		SAYS(caught.text, want);
 	else
@@ -142,7 +142,7 @@ void ddp_open_fails_on_all(struct runner_rank *self)
 	}
 	struct ls_ddp_options options = {.size = sizeof options, .bucket_bytes = wrong ? 77 : 88};
 	caught_begin(&caught);
-	GIVES(self->size == 1 ? LS_OK : LS_DIFFERENT, ls_ddp_open(group, p, 4, &options, &ddp));
+	GIVES(self->size == 1 ? LS_OK : LS_INCONSISTENT, ls_ddp_open(group, p, 4, &options, &ddp));
 	caught_end(&caught);
 	if (self->rank == 0 && self->size > 1)
 		SAYS(caught.text, "1048576 and 88 bytes on rank 0, but of 1048576 and 77 on rank");

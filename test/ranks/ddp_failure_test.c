@@ -260,7 +260,7 @@ void ddp_accumulates_out_of_step(struct runner_rank *self)
 		ls_status status = ls_ddp_finish(f.ddp);
 		caught_end(&caught);
 		bool averaged = is_last(self) || pass == 1;
-		CHECK_THAT(status == (averaged ? LS_DIFFERENT : LS_OK), "%s",
+		CHECK_THAT(status == (averaged ? LS_INCONSISTENT : LS_OK), "%s",
 			   ls_status_name(status));
 	}
 	snprintf(want, sizeof want,

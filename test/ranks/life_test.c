@@ -286,6 +286,6 @@ void different_settings_are_refused(struct runner_rank *self)
 	ls_group *group;
 	if (self->rank == 1)
 		CHECK(setenv("LOCKSTEP_ALGORITHM", "ring", 1) == 0);
-	GIVES(LS_DIFFERENT, ls_group_open(&options, &group));
+	GIVES(LS_INCONSISTENT, ls_group_open(&options, &group));
 	CHECK(!group);
 }

@@ -218,7 +218,7 @@ void members_differ_often(struct runner_rank *self)
 	ls_group *world = runner_open(self), *group = world;
 	int lists[2][2] = {{0, 1}, {1, 0}};
 	for (int i = 0; i < MORE_THAN_AREAS; i++) {
-		GIVES(LS_DIFFERENT, make(world, lists[self->rank], 2, TAG, &group));
+		GIVES(LS_INCONSISTENT, make(world, lists[self->rank], 2, TAG, &group));
 		CHECK(!group);
 	}
 	OK(make(world, lists[0], 2, TAG, &group));
@@ -242,9 +242,9 @@ void members_differ_and_leave(struct runner_rank *self)
 		ls_status status = make(parent, list, self->size, TAG, &group);
 		const char *text = caught_end(&caught);
 		ls_group_close(parent);
-		CHECK_THAT(status == LS_DIFFERENT || status == LS_PEER_LEFT, "%s",
+		CHECK_THAT(status == LS_INCONSISTENT || status == LS_PEER_LEFT, "%s",
 			   ls_status_name(status));
-		CHECK_THAT(status != LS_DIFFERENT || !strstr(text, "LS-VERDICT"), "%s", text);
+		CHECK_THAT(status != LS_INCONSISTENT || !strstr(text, "LS-VERDICT"), "%s", text);
 		OK(ls_barrier(world, NULL));
 	}
 	ls_group_close(world);
@@ -277,8 +277,8 @@ void members_of_two_threads(struct runner_rank *self)
 	else
 		await_others(world, OTHER_TAG);
 	for (int i = 0; i < ROUNDS; i++) {
-		ls_status status = LS_DIFFERENT;
-		for (int which = self->rank == i % self->size; status == LS_DIFFERENT; which = 0)
+		ls_status status = LS_INCONSISTENT;
+		for (int which = self->rank == i % self->size; status == LS_INCONSISTENT; which = 0)
 			status = make(world, lists[which], self->size, TAG, &group);
 		OK(status);
 		works(group);

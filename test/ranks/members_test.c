@@ -68,7 +68,7 @@ void members_lists_that_differ(struct runner_rank *self)
 		caught_begin(&caught);
 		ls_status status = make(world, list, 3 - self->rank, &group);
 		const char *text = caught_end(&caught);
-		CHECK_THAT(status == LS_DIFFERENT && !group, "%s", ls_status_name(status));
+		CHECK_THAT(status == LS_INCONSISTENT && !group, "%s", ls_status_name(status));
 		SAYS(text, "rank 0 gave 0, 1, 2 (called from here)");
 		SAYS(text, "rank 1 gave 0, 1 (called from here)");
 		SAYS(text, "here: ranks make different groups");
@@ -95,7 +95,7 @@ void a_member_that_does_not_come(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* ---- again, after LS_DIFFERENT ---- */
+/* ---- again, after LS_INCONSISTENT ---- */
 
 /* The list of all, as it is meant: rotated, so that any rank can be its first member. */
 static void make_list(int *list, int size, int first)
@@ -112,7 +112,7 @@ static int make_at_last(ls_group *parent, const int *list, int count, ls_group *
 	do {
 		status = make(parent, list, count, out);
 		refused++;
-	} while (status == LS_DIFFERENT && refused < 1000);
+	} while (status == LS_INCONSISTENT && refused < 1000);
 	OK(status);
 	return refused;
 }
@@ -139,9 +139,9 @@ void members_retry_after_a_pause(struct runner_rank *self)
 			make_list(all, self->size, one);
 			for (int twice = 0; twice < 2; twice++) {
 				if (self->rank == one)
-					GIVES(LS_DIFFERENT, make(world, all, self->size, &group));
+					GIVES(LS_INCONSISTENT, make(world, all, self->size, &group));
 				if (self->rank == other)
-					GIVES(LS_DIFFERENT, make(world, few, 2, &group));
+					GIVES(LS_INCONSISTENT, make(world, few, 2, &group));
 			}
 			OK(ls_barrier(world, NULL));
 			OK(make(world, all, self->size, &group));
@@ -162,9 +162,9 @@ void members_retry_at_once(struct runner_rank *self)
 		make_list(all, self->size, i / 2 % self->size);
 		make_list(wrong, self->size, (i / 2 + 1) % self->size);
 		if (self->rank == odd && i % 3 != 1)
-			GIVES(LS_DIFFERENT, make(world, wrong, self->size, &group));
+			GIVES(LS_INCONSISTENT, make(world, wrong, self->size, &group));
 		if (self->rank == odd && i % 3 != 0)
-			GIVES(LS_DIFFERENT, make(world, few, 2, &group));
+			GIVES(LS_INCONSISTENT, make(world, few, 2, &group));
 		int refused = make_at_last(world, all, self->size, &group);
 		CHECK_THAT(refused <= 2, "%d refused, with %d called for", refused, 2);
 		is_whole(world, group, self);
@@ -178,8 +178,8 @@ void members_retry_until_all_agree(struct runner_rank *self)
 	ls_group *world = runner_open(self), *group;
 	int list[RUNNER_RANKS_MAX];
 	for (int i = 0; i < AGAIN / 10; i++) {
-		ls_status status = LS_DIFFERENT;
-		for (int first = self->rank; status == LS_DIFFERENT;
+		ls_status status = LS_INCONSISTENT;
+		for (int first = self->rank; status == LS_INCONSISTENT;
 		     first = first > 0 ? first - 1 : 0) {
 			make_list(list, self->size, first);
 			status = make(world, list, self->size, &group);

@@ -38,7 +38,7 @@ def _shapes(group, tensor, opts):
     group._run(blocking, C.ls_allgather, (own.data_ptr(), every.data_ptr(), own.numel(), _INT64), (), (own, every))
     for rank, numbers in enumerate(every):
         if not torch.equal(numbers[1:], every[0, 1:]):
-            raise errors.Different(
+            raise errors.Inconsistent(
                 f"{_CALL}: ranks 0 and {rank} have tensors of different shapes, dtypes or sparse dimensions; "
                 f"this rank's is {tensor.dtype}{list(tensor.shape)} with {tensor.sparse_dim()} sparse ones"
             )
