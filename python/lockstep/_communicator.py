@@ -80,6 +80,7 @@ class Communicator:
         self.sweep_at = 2 * SWEEP
         self.lock = threading.RLock()  # of the works
         self.backward = []  # Buckets of the models whose backward pass is under way
+        self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed

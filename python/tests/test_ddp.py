@@ -154,11 +154,11 @@ def test_built_in_hooks(ranks, name, tolerance):
     ranks.default_both(2, built_in_hook, name, tolerance=tolerance)
 
 
-def uneven():
-    """Ranks have 2, 3, … batches; who has none left follows the others."""
+def uneven(divide_by_initial_world_size):
+    """Ranks have 2, 3, … batches; who has none left follows the others, and averages are of all or of those that go on."""
     model = DDP(seeded(Model))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with model.join():
+    with model.join(divide_by_initial_world_size=divide_by_initial_world_size):
         for step in range(2 + dist.get_rank()):
             optimizer.zero_grad()
             loss_of(model, step).backward()
@@ -166,8 +166,9 @@ def uneven():
     return {name: value for name, value in state(model).items() if "norm.running" not in name}
 
 
-def test_join(ranks):
-    ranks.default_both(3, uneven, tolerance=CLOSE)
+@pytest.mark.parametrize("divide_by_initial_world_size", [True, False])
+def test_join(ranks, divide_by_initial_world_size):
+    ranks.default_both(3, uneven, divide_by_initial_world_size, tolerance=CLOSE)
 
 
 def uneven_sharded():

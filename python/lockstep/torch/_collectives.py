@@ -93,6 +93,8 @@ class Collectives(Lists):
         options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
         work = Work(self.communicator, options, *of_work, label)
         work.begin(function, *arguments, options.where)
+        if self.communicator.kept is not None:
+            self.communicator.kept.append(work)
         if self._coalescing is not None:
             self._coalescing.append(work)
         if shown is not None:

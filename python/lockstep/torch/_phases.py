@@ -28,6 +28,8 @@ from lockstep.torch._hints import EpochWatch
 
 LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
 
+notices = weakref.WeakKeyDictionary()  # model → its last notice that this rank has not joined yet
+
 _current = None  # (communicator, name, thread): the phase that has been begun here
 
 
@@ -85,9 +87,13 @@ class _Watch:
             self.in_backward = False  # it has ended with an exception
         if model.training:
             self.epochs.look()
+        self.communicator.kept = [] if tells_of_join(model) else None
         _begin(self.communicator, b"forward")
 
     def _after_forward(self, model, inputs, output):
+        kept, self.communicator.kept = self.communicator.kept, None
+        if kept:
+            notices[model] = kept[0]
         tensor = _first_with_gradient(output)
         if tensor is None:
             _begin(self.communicator, b"data")  # an evaluation
@@ -129,6 +135,13 @@ class _Watch:
         for buckets in list(self.communicator.backward):
             buckets.finish()
         _begin(self.communicator, b"data")
+
+
+def tells_of_join(model):
+    """Whether each forward pass of the model begins with an all-reduce that counts the ranks with batches left. The reducer
+    asks it for its result in the backward pass, and only the object that Python knows can answer."""
+    config = getattr(model, "_join_config", None)
+    return config is not None and config.enable and config.is_first_joinable
 
 
 def _first_with_gradient(output):
