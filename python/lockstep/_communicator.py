@@ -79,7 +79,6 @@ class Communicator:
         self.pending = {}  # id → Work, so that buffers live as long as operations
         self.sweep_at = 2 * SWEEP
         self.lock = threading.RLock()  # of the works
-        self.backward = []  # Buckets of the models whose backward pass is under way
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one

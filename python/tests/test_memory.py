@@ -243,13 +243,13 @@ def train_model(hook):
 
 
 def drop_model():
-    """Gradients are views of buckets, and buckets of the hook's state; with both gone nothing is registered."""
+    """Gradients are views of buckets; with these gone nothing is registered."""
     model = nn.parallel.DistributedDataParallel(seeded(Model), gradient_as_bucket_view=True, bucket_cap_mb=0.001)
     state = lockstep.torch.MappedBuckets()
     model.register_comm_hook(state, lockstep.torch.mapped_buckets)
     train(model, steps=5)
     gc.collect()
-    counts = stats().registered, len(state.shared)
+    counts = stats().registered, len(model.reducer._get_zeros_like_grad_buckets())
     del model, state
     gc.collect()
     return *counts, stats().registered

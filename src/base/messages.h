@@ -291,10 +291,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_BENCH_WRONG "LS-BENCH-WRONG", SETTING_LOG_ERROR, "a result is wrong: %s"
 #define MESSAGE_PLAN_FAILED "LS-PLAN-FAILED", SETTING_LOG_ERROR, "cannot make the plan: %s"
 
-/* ---- python: said there, python/lockstep/torch/_buckets.py ---- */
-#define MESSAGE_BUCKETS_MOVED                                                                     \
-	"LS-BUCKETS-MOVED", SETTING_LOG_INFO,                                                     \
-		"gradients of DistributedDataParallel lie where the other ranks reach them from " \
-		"now on"
+/* ---- python: said there, python/lockstep/torch/_mapped.py ---- */
+#define MESSAGE_DDP_MAPPED                 \
+	"LS-DDP-MAPPED", SETTING_LOG_INFO, \
+		"gradients of DistributedDataParallel are views of buckets that the other ranks reach"
 
 #endif

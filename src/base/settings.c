@@ -33,6 +33,7 @@ static const char *const choices_color[] = {SETTING_CHOICES_color(NAME_OF)};
 static const char *const choices_remote[] = {SETTING_CHOICES_remote(NAME_OF)};
 static const char *const choices_p2p[] = {SETTING_CHOICES_p2p(NAME_OF)};
 static const char *const choices_join[] = {SETTING_CHOICES_join(NAME_OF)};
+static const char *const choices_ddp[] = {SETTING_CHOICES_ddp(NAME_OF)};
 
 #define CHOICES_OF_U64(field) NULL
 #define CHOICES_OF_POWER(field) NULL

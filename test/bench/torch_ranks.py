@@ -206,8 +206,14 @@ def gpt():
 
 def wrap(model, how, backend):
     """how: "", "views" for gradients that are views of DDP's buckets, or "mapped" for such in memory that the other ranks
-    reach, which other backends do not have."""
-    trained = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=how != "")
+    reach, which other backends do not have; "set": the setting asks for those, and the script for nothing."""
+    group = None
+    if how == "set" and backend == "lockstep":
+        os.environ["LOCKSTEP_DDP"] = "mapped"
+        group = dist.new_group()
+    said = {"gradient_as_bucket_view": True} if how in ("views", "mapped") else {}
+    trained = torch.nn.parallel.DistributedDataParallel(model, process_group=group, **said)
+    os.environ.pop("LOCKSTEP_DDP", None)
     if how == "mapped" and backend == "lockstep":
         import lockstep.torch
 

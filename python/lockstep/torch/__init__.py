@@ -15,7 +15,8 @@ import torch
 from lockstep import _sites
 from lockstep.torch import _versions  # first, as it refuses what the others cannot be loaded with
 from lockstep.torch import _collectives, _end, _functional, _graphs, _group, _phases, _points, _work
-from lockstep.torch._memory import MappedBuckets, empty, empty_like, full, mapped_buckets, ones, share, tensor, zeros
+from lockstep.torch._mapped import MappedBuckets, mapped_buckets
+from lockstep.torch._memory import empty, empty_like, full, ones, share, tensor, zeros
 from lockstep.torch._phases import phase, phase_report
 from lockstep.torch._recorder import dump_flight_recorder
 

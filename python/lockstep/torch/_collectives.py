@@ -22,7 +22,7 @@ from torch.autograd import profiler
 from lockstep import errors
 from lockstep._library import C, OK, PENDING, Buffers, call_options
 from lockstep._sites import addresses, called_by_autograd, here
-from lockstep.torch import _buckets, _profile, _short, _sparse
+from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import DTYPES, copy_into, movable, plain, reducible, same_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
@@ -136,7 +136,6 @@ class Collectives(Lists):
             and tensor.is_contiguous()
             and not tensor.is_neg()
             and opts.reduceOp == _SUM
-            and not self.communicator.backward
         ):
             where = tensor.data_ptr()
             arguments = where, where, tensor.numel(), number, 0
@@ -149,11 +148,8 @@ class Collectives(Lists):
             return _sparse.allreduce(self, tensor, opts)
         buffer = plain(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
-        where = target = buffer.data_ptr()
-        if self.communicator.backward and opts.asyncOp and called_by_autograd():
-            tensors = [_buckets.place(self.communicator, tensor)]
-            where, target = tensor.data_ptr(), tensors[0].data_ptr()
-        arguments = where, target, buffer.numel(), reducible(tensor, "all_reduce", number), number
+        where = buffer.data_ptr()
+        arguments = where, where, buffer.numel(), reducible(tensor, "all_reduce", number), number
         finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
         return self._run(opts, C.ls_allreduce, arguments, tensors, buffer, finish, factor)
 

@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 from lockstep import errors
 from lockstep._library import OK
 from lockstep._sites import here
-from lockstep.torch import _end, _meeting, _phases
+from lockstep.torch import _end, _mapped, _meeting, _phases
 from lockstep.torch._collectives import Collectives
 from lockstep.torch._points import Points
 from lockstep.torch._work import Several, milliseconds
@@ -166,6 +166,7 @@ def create(options, backend_options=None):
         communicator = _meeting.open_all(
             options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
         )
+    _mapped.watch()
     return _kind()(communicator, options.store, options.timeout)
 
 

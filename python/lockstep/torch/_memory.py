@@ -2,6 +2,7 @@
 """Tensors in memory that the other ranks of this machine reach without a copy."""
 
 import ctypes
+import os
 import weakref
 
 import torch
@@ -10,7 +11,7 @@ from lockstep import errors
 from lockstep._library import C, OK
 
 
-def at_end_of(owner, function, *arguments):
+def _at_end_of(owner, function, *arguments):
     """A finaliser. It may run in any thread, at any point of the program, and not at all once the interpreter ends, as
     groups end then."""
     finaliser = weakref.finalize(owner, function, *arguments)
@@ -32,16 +33,6 @@ def _size_of(size):
     return torch.Size(size[0]) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
 
 
-def block(communicator, count, dtype):
-    """A tensor of so many elements, at least one."""
-    address = ctypes.c_void_p()
-    communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
-    kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
-    memory = kind.from_address(address.value)
-    at_end_of(memory, communicator.free, address.value)
-    return torch.frombuffer(memory, dtype=dtype, count=count)
-
-
 def empty(*size, dtype=None, group=None, requires_grad=False):
     """As torch.empty, on the CPU. Collectives of such tensors copy nothing on the way. A tensor may outlive its process
     group, and is as any other one then."""
@@ -53,7 +44,13 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
         raise errors.BadArgument(f"empty: the shape {list(shape)} has a negative length")
     if count == 0:
         return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
-    return block(communicator, count, dtype).view(shape).requires_grad_(requires_grad)
+    address = ctypes.c_void_p()
+    communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
+    kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
+    block = kind.from_address(address.value)
+    _at_end_of(block, communicator.free, address.value)
+    tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
+    return tensor.requires_grad_(requires_grad)
 
 
 def zeros(*size, dtype=None, group=None, requires_grad=False):
@@ -103,7 +100,24 @@ def _deregister_with(storage, communicator):
         return
     if before is not None:
         before.detach()  # what was there has lost its memory, and must not end what is there now
-    communicator.shared[address] = at_end_of(storage, _deregister, communicator, address)
+    communicator.shared[address] = _at_end_of(storage, _deregister, communicator, address)
+
+
+def _has_file(storage):
+    """Moves it into memory of a file: PyTorch itself would take a file in /dev/shm, which is small in containers, and a
+    write to a page that it has no room for kills the process. False if there is not enough memory."""
+    if storage.is_shared():
+        return True
+    file = os.memfd_create("lockstep-tensor")
+    try:
+        os.posix_fallocate(file, 0, storage.nbytes())
+        moved = torch.UntypedStorage._new_shared_fd_cpu(file, storage.nbytes())
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    storage._swap_data_ptr_(moved.copy_(storage))
+    return True
 
 
 def share(buffer, group=None):
@@ -114,7 +128,7 @@ def share(buffer, group=None):
     communicator = _communicator(group)
     storage = buffer.untyped_storage()
     descriptor, size = -1, 0
-    if storage.nbytes():
+    if storage.nbytes() and _has_file(storage):
         # It belongs to the storage, and has no name in any file system.
         descriptor, size = storage._share_fd_cpu_()
     status = communicator.enter(C.ls_register, storage.data_ptr(), size, descriptor, 0)
@@ -123,32 +137,3 @@ def share(buffer, group=None):
     if status == OK and size:
         _deregister_with(storage, communicator)
     return status == OK
-
-
-class MappedBuckets:
-    """State of the hook mapped_buckets: `ddp.register_comm_hook(lockstep.torch.MappedBuckets(), mapped_buckets)`.
-
-    group  of the model; None: the default group
-
-    Buckets are kept, so that those of a model that gets new ones lie elsewhere, on all ranks alike.
-    """
-
-    def __init__(self, group=None):
-        self.group = group
-        self.shared = {}  # a bucket's number → the tensor that has been shared
-
-
-def mapped_buckets(state, bucket):
-    """A communication hook of DistributedDataParallel that averages gradients as it does itself, in buckets that the
-    other ranks reach without a copy. With gradient_as_bucket_view=True gradients are views of them."""
-    from lockstep.torch._group import default_group
-
-    group = state.group or default_group()
-    buffer = bucket.buffer()
-    shared = state.shared.get(bucket.index())
-    if shared is None or shared.data_ptr() != buffer.data_ptr() or shared.nbytes != buffer.nbytes:
-        share(buffer, group)
-        state.shared[bucket.index()] = buffer
-    options = torch.distributed.AllreduceOptions()
-    options.reduceOp = torch.distributed.ReduceOp.AVG
-    return group.allreduce([buffer], options).get_future().then(lambda future: future.value()[0])

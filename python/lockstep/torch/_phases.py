@@ -16,14 +16,12 @@ import contextlib
 import sys
 import threading
 import weakref
-from functools import partial
 
 import torch
 from torch.nn.modules import module as _modules
 from torch.optim import optimizer as _optimizers
 
 from lockstep._library import C
-from lockstep.torch import _buckets
 from lockstep.torch._hints import EpochWatch
 
 LOOKS = 16  # so many collectives of a group are looked at for a model of FSDP2 that has none yet
@@ -77,7 +75,6 @@ class _Watch:
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
-        self.buckets = weakref.WeakKeyDictionary()  # model, or a copy of it → its Buckets
         self.epochs = EpochWatch(silent=communicator.rank != 0)
         model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
         model.register_forward_hook(_Hook(self._after_forward))
@@ -98,19 +95,9 @@ class _Watch:
         if tensor is None:
             _begin(self.communicator, b"data")  # an evaluation
         else:
-            tensor.register_hook(partial(self._first_gradient, self._buckets_of(model)))
+            tensor.register_hook(self._first_gradient)
 
-    def _buckets_of(self, model):
-        if not isinstance(model, torch.nn.parallel.DistributedDataParallel) or not _buckets.wanted():
-            return None
-        buckets = self.buckets.get(model)
-        if buckets is None:
-            buckets = self.buckets[model] = _buckets.Buckets(model, self.communicator)
-        return buckets
-
-    def _first_gradient(self, buckets, gradient):
-        if buckets is not None:
-            buckets.begin()
+    def _first_gradient(self, gradient):
         if not self.in_backward:
             self.in_backward = True
             _begin(self.communicator, b"backward")
@@ -126,14 +113,10 @@ class _Watch:
                 error = error or work.exception()
         if error is not None:
             raise error.with_traceback(None)  # a future would tell its text alone
-        for buckets in self.communicator.backward:
-            buckets.end()
         torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
 
     def _after_backward(self):
         self.in_backward = False
-        for buckets in list(self.communicator.backward):
-            buckets.finish()
         _begin(self.communicator, b"data")
 
 
@@ -243,7 +226,6 @@ def phase_report(group=None):
 
 
 def watch():
-    _buckets.watch()
     _modules.register_module_module_registration_hook(_registered)
     _optimizers.register_optimizer_step_pre_hook(_before_step)
     _optimizers.register_optimizer_step_post_hook(_after_step)
