@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Process groups. What their ranks do together is in collective.h and point.h. See ls_group(3).
+ * Process groups. What their ranks do together is in collective.h and p2p.h. See ls_group(3).
  *
  * Threads: a group may be used from any thread of the process that opened it. Collectives of one
  * group are numbered in the order of their calls, and that order must be the same on all ranks; so

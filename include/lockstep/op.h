@@ -20,7 +20,7 @@ extern "C" {
 
 /* An operation under way, or one that is over and not yet freed. */
 typedef struct ls_op ls_op;
-struct ls_message; /* point.h */
+struct ls_message; /* p2p.h */
 
 /* Called once when an operation is over, with its status, in a thread of the library, or any thread inside a call
  * on this group or on messages of another. Must not block, nor call Lockstep with the exception of

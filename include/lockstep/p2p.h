@@ -14,8 +14,8 @@
  * Errors: as ls_collective(3). A message that is longer than the buffer that was to receive it is
  * LS_TRUNCATED, one that is shorter or of another dtype is LS_MISMATCH; both close the group on all its
  * ranks, with a report that names both calls. */
-#ifndef LOCKSTEP_POINT_H
-#define LOCKSTEP_POINT_H
+#ifndef LOCKSTEP_P2P_H
+#define LOCKSTEP_P2P_H
 
 #include <stdint.h>
 
