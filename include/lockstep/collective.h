@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations in which all ranks of a group take part. See ls_collective(3).
  *
- * Order: collectives of one group are numbered in the order of their calls, and that order must be the
- * same on all ranks; kind, count, dtype, op and root too. What differs is LS_MISMATCH on all ranks.
+ * Order: collectives of one group are numbered in the order of their calls. All ranks must call the
+ * same collectives in the same order, with the same count, dtype, op and root. If they do not, all
+ * ranks get LS_MISMATCH.
  *
- * Shapes: count is in elements and, where parts belong to ranks, that of one rank's part; buffers with a
- * part for each rank hold them one behind the other in the order of ranks. In the …v calls counts[r] is
- * the count of rank r's part, the same array on all ranks, copied before the call returns.
+ * Shapes: counts are in elements. Where a buffer has one part for each rank, count is that of one
+ * part, and the parts lie one after the other in the order of ranks. In the ...v calls counts[r] is
+ * the count of rank r's part; the array must be the same on all ranks, and is copied before the
+ * call returns.
  *
- * Results are bitwise the same on all ranks that get them, and from run to run with the same number of
- * ranks. send and recv must not overlap, unless they are in place as told with each call.
+ * Results are bitwise the same on all ranks that get them, and from run to run with the same number
+ * of ranks. send and recv must not overlap, except in place as each call allows.
  *
- * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (dtype with op), LS_OUT_OF_MEMORY and LS_FORKED leave the group
- * as it is; all others close it, see group.h. Blocking and threads: see group.h and op.h.
+ * Synchronisation: any collective may wait until all ranks have called it. Ranks that only
+ * contribute data, such as the root of a broadcast, may run ahead of the others by an unspecified
+ * amount. Only ls_barrier synchronises all ranks.
  *
- * Any of them may wait until all ranks have called it: how far one that only gives something, such as the root
- * of a broadcast, gets ahead of the others is not promised. */
+ * Blocking, threads, buffers: see group.h and op.h. With options NULL a call blocks.
+ *
+ * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (this dtype with this op), LS_OUT_OF_MEMORY and LS_FORKED
+ * leave the group as it is; all others close it, see group.h. */
 #ifndef LOCKSTEP_COLLECTIVE_H
 #define LOCKSTEP_COLLECTIVE_H
 
@@ -34,18 +39,19 @@ LS_EXPORT LS_CHECKED ls_status ls_allreduce(ls_group *group, const void *send, v
 					    uint64_t count, ls_dtype dtype, ls_reduce_op op,
 					    const struct ls_op_options *options);
 
-/* The same on rank `root` only; recv is not used elsewhere (NULL is fine). In place: send == recv. */
+/* The same result on rank `root` only. Other ranks do not use recv (it may be NULL). In place: send
+ * == recv. */
 LS_EXPORT LS_CHECKED ls_status ls_reduce(ls_group *group, const void *send, void *recv,
 					 uint64_t count, ls_dtype dtype, ls_reduce_op op, int root,
 					 const struct ls_op_options *options);
 
-/* recv[i] on all ranks = send[i] of rank root. send is read on root only (NULL elsewhere is fine). In
+/* recv[i] on all ranks = send[i] of rank root. Other ranks do not use send (it may be NULL). In
  * place: send == recv. */
 LS_EXPORT LS_CHECKED ls_status ls_broadcast(ls_group *group, const void *send, void *recv,
 					    uint64_t count, ls_dtype dtype, int root,
 					    const struct ls_op_options *options);
 
-/* Part r of recv on all ranks = send of rank r. In place: send is my part of recv. */
+/* Part r of recv on all ranks = send of rank r. In place: send is this rank's part of recv. */
 LS_EXPORT LS_CHECKED ls_status ls_allgather(ls_group *group, const void *send, void *recv,
 					    uint64_t count, ls_dtype dtype,
 					    const struct ls_op_options *options);
@@ -53,7 +59,8 @@ LS_EXPORT LS_CHECKED ls_status ls_allgatherv(ls_group *group, const void *send, 
 					     const uint64_t *counts, ls_dtype dtype,
 					     const struct ls_op_options *options);
 
-/* The same on rank `root` only; recv is not used elsewhere (NULL is fine). */
+/* The same result on rank `root` only. Other ranks do not use recv (it may be NULL). In place on
+ * root: send is its part of recv. */
 LS_EXPORT LS_CHECKED ls_status ls_gather(ls_group *group, const void *send, void *recv,
 					 uint64_t count, ls_dtype dtype, int root,
 					 const struct ls_op_options *options);
@@ -61,8 +68,8 @@ LS_EXPORT LS_CHECKED ls_status ls_gatherv(ls_group *group, const void *send, voi
 					  const uint64_t *counts, ls_dtype dtype, int root,
 					  const struct ls_op_options *options);
 
-/* recv on rank r = part r of send of rank root; send is not used elsewhere (NULL is fine). In place on
- * root: recv is its part of send. */
+/* recv on rank r = part r of send of rank root. Other ranks do not use send (it may be NULL). In
+ * place on root: recv is its part of send. */
 LS_EXPORT LS_CHECKED ls_status ls_scatter(ls_group *group, const void *send, void *recv,
 					  uint64_t count, ls_dtype dtype, int root,
 					  const struct ls_op_options *options);
@@ -70,7 +77,8 @@ LS_EXPORT LS_CHECKED ls_status ls_scatterv(ls_group *group, const void *send, vo
 					   const uint64_t *counts, ls_dtype dtype, int root,
 					   const struct ls_op_options *options);
 
-/* recv on rank r = op over all ranks of part r of send. In place: recv is my part of send. */
+/* recv on rank r = op over all ranks of part r of send. In place: recv is this rank's part of
+ * send. */
 LS_EXPORT LS_CHECKED ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv,
 						 uint64_t count, ls_dtype dtype, ls_reduce_op op,
 						 const struct ls_op_options *options);
@@ -79,8 +87,9 @@ LS_EXPORT LS_CHECKED ls_status ls_reduce_scatterv(ls_group *group, const void *s
 						  ls_reduce_op op,
 						  const struct ls_op_options *options);
 
-/* Part q of recv on rank r = part r of send of rank q. Not in place. In the v-call send_counts[q] is what
- * I send to rank q, and recv_counts[q] what I receive from it, which must be what it sends to me. */
+/* Part q of recv on rank r = part r of send of rank q. Not in place. In ls_alltoallv this rank
+ * sends send_counts[q] elements to rank q and receives recv_counts[q] from it; that must be the
+ * count which rank q sends to this rank. */
 LS_EXPORT LS_CHECKED ls_status ls_alltoall(ls_group *group, const void *send, void *recv,
 					   uint64_t count, ls_dtype dtype,
 					   const struct ls_op_options *options);
@@ -89,12 +98,13 @@ LS_EXPORT LS_CHECKED ls_status ls_alltoallv(ls_group *group, const void *send,
 					    const uint64_t *recv_counts, ls_dtype dtype,
 					    const struct ls_op_options *options);
 
-/* Returns after every rank has entered it. */
+/* Returns LS_OK after every rank has entered it. */
 LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_options *options);
 
-/* Several buffers in one call: as many collectives one after the other, with one handle, one callback and
- * one status, the first that is not LS_OK. A call that does not block takes at most 65,536. If memory runs
- * out in the middle the group is aborted, as peers wait for the rest. */
+/* Several buffers in one call: as many collectives, one after the other, with one handle, one
+ * callback and one status, the first that is not LS_OK. A nonblocking call takes at most 65,536
+ * buffers. If memory runs out in the middle, the group is aborted, because peers wait for the
+ * rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

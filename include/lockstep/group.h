@@ -1,26 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Process groups. What their ranks do together is in collective.h and p2p.h. See ls_group(3).
+ * Process groups: what MPI and NCCL call communicators. The operations on a group are in
+ * collective.h and p2p.h. See ls_group(3).
  *
- * Threads: a group may be used from any thread of the process that opened it. Collectives of one
- * group are numbered in the order of their calls, and that order must be the same on all ranks; so
- * two threads that call collectives on one group without ordering them are a bug, which is found
- * like any other mismatch. Sends and receives may run beside collectives and beside each other.
+ * World group: the group that ls_group_open returns. All ranks of the job are its members. All
+ * other groups are made from it, or from groups that were made from it. A rank's number may differ
+ * from group to group.
  *
- * Blocking: every operation returns when its part is done, when it has failed, or at its time-out; or at
- * once, if it is asked to run beside the caller (op.h).
+ * Threads: any thread of the process that opened a group may use it. Collectives of one group are
+ * numbered in the order of their calls, and that order must be the same on all ranks. So two
+ * threads that call collectives on one group must agree on an order; without one, the mismatch is
+ * detected and reported like any other. Sends and receives may run concurrently with collectives
+ * and with each other.
  *
- * Buffers: any memory. Memory from ls_alloc is reached by peers without a copy, and so is faster.
- * After an error no peer touches the caller's buffer any more; its content is undefined. Only after
- * LS_SYSTEM a stopped peer still may: the system had no memory left to take the buffer away from it.
+ * Blocking: a blocking operation returns when this rank's part is done, when the operation has
+ * failed, or at its time limit. A nonblocking operation (op.h) returns at once.
  *
- * Again: a world can be opened again after all ranks have closed it, except under `lockstep run`, which
- * serves one meeting for each launch: there a program that cannot go on ends, and is started again.
+ * Buffers: any host memory. Peers access memory from ls_alloc without a copy, so it is faster.
+ * After an error no peer accesses the caller's buffer any more, and its content is undefined.
+ * LS_SYSTEM is the exception: a stopped peer may still access the buffer, because the system had no
+ * memory left to revoke the peer's access.
  *
- * Failure: a status with scope LS_SCOPE_GROUP closes the group for good: every later call on it
- * returns the same status at once, on every surviving rank; ls_group_failure tells the cause.
+ * Reopening: after all ranks have closed the world group, they can open it again. Not so under
+ * `lockstep run`, which serves one rendezvous for each launch: there a program that cannot continue
+ * exits, and is started again.
  *
- * Fork: in a child that was forked without exec every call that would touch the group returns
- * LS_FORKED, and ls_free and ls_group_close do nothing. */
+ * Failure: a status with scope LS_SCOPE_GROUP closes the group for good. Every later call on it
+ * returns the same status at once, on every surviving rank. ls_group_failure reports the cause.
+ *
+ * Fork: in a child that was forked without exec, every call that would use the group returns
+ * LS_FORKED; ls_free and ls_group_close do nothing. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -42,24 +50,29 @@ struct ls_group_options {
 	uint32_t size;
 	/* Default time limit of an operation in milliseconds; 0: setting LOCKSTEP_TIMEOUT_MS. */
 	uint32_t timeout_ms;
-	/* Time limit of ls_group_open itself in milliseconds; 0: setting LOCKSTEP_OPEN_TIMEOUT_MS. */
+	/* Time limit of ls_group_open itself in milliseconds; 0: setting
+	 * LOCKSTEP_OPEN_TIMEOUT_MS. */
 	uint32_t open_timeout_ms;
-	/* Which rank of how many the caller is. Read only when `rendezvous` is set; otherwise the
-	 * launcher's environment says it (RANK, WORLD_SIZE). */
+	/* The caller's rank and the number of ranks. Read only if `rendezvous` is set; otherwise
+	 * they come from the environment (RANK, WORLD_SIZE). */
 	int32_t rank;
 	int32_t world_size;
-	/* Not 0: a signal handler that runs while a thread waits ends nothing, also in groups made from this one.
-	 * Blocking calls wait on. ls_wait and ls_wait_any without a time limit return LS_PENDING then, and every 50 ms
-	 * in any case, as a handler may have run just before; the caller sees to it and waits again at once, for a
-	 * deadlock is proved as if he had never left. For languages whose handlers run after the call, such as Python.
-	 * 0: LS_INTERRUPTED closes the group, or ends ls_group_open, unless the handler was installed with SA_RESTART. */
+	/* Not 0: a signal handler that runs during a wait ends no operation, on this group and on
+	 * groups made from it. Blocking calls continue to wait. ls_wait and ls_wait_any without a
+	 * time limit return LS_PENDING after a handler has run, and also every 50 ms, because a
+	 * handler may have run just before the wait. The caller then handles the signal and must
+	 * wait again at once: a deadlock is proved as if the wait were uninterrupted. For languages
+	 * whose handlers run after the call has returned, such as Python. 0: a handler closes the
+	 * group with LS_INTERRUPTED, or ends ls_group_open with it, unless the handler was
+	 * installed with SA_RESTART. */
 	uint32_t resume_after_signals;
-	/* Where ranks meet: "unix:NAME" (an abstract Unix socket) or "tcp:127.0.0.1:PORT"; rank 0 listens
-	 * there. NULL: from the environment (lockstep run, torchrun, or MASTER_ADDR and MASTER_PORT). */
+	/* The address at which the ranks find each other: "unix:NAME" (an abstract Unix socket) or
+	 * "tcp:127.0.0.1:PORT"; rank 0 listens there. NULL: from the environment (lockstep run,
+	 * torchrun, or MASTER_ADDR and MASTER_PORT). */
 	const char *rendezvous;
-	/* Not 0: blocks of ls_alloc that are in use when this group is closed stay, with what is in them, until
-	 * ls_free(NULL, block). For languages that free memory some time after nobody looks at it any more. 0: closing
-	 * frees all blocks. */
+	/* Not 0: blocks of ls_alloc that are in use when this group is closed stay valid, and keep
+	 * their content, until ls_free(NULL, block). For languages whose garbage collector frees
+	 * memory later. 0: closing the group frees all blocks. */
 	uint32_t keep_memory;
 };
 
@@ -67,79 +80,95 @@ struct ls_group_options {
 struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
 	ls_status status; /* LS_OK while the group is open */
-	int32_t rank; /* the rank of the group that is to blame, -1 if there is no single one in it */
-	int32_t pid;        /* its process, as this process numbers it; 0: none, or not known */
-	uint64_t operation; /* number of the operation that could not go on, from 1; 0 if none */
-	/* The report, several lines, no terminal colours, NUL-terminated. Its ranks are those of ls_group_open. */
+	int32_t rank; /* rank in this group of the process at fault; -1: no single member is at fault */
+	int32_t pid;        /* its process id, as seen by this process; 0: none, or not known */
+	uint64_t operation; /* number of the operation that could not complete, from 1; 0 if none */
+	/* The report: several lines, no terminal colours, NUL-terminated. Its ranks are world
+	 * ranks. */
 	char text[2048];
 };
 
-/* Opens the group of all ranks: meets them, connects to every one of them, maps their memory.
- * Collective and blocking; all ranks return the same status. *out is NULL on failure, and the reason
- * was said on standard error. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK,
- * LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
- * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM, LS_INCONSISTENT (of settings that all ranks need alike). */
+/* Opens the world group: finds all ranks, connects to each of them, and maps their memory. No
+ * connection is made later. Collective and blocking; all ranks return the same status. On failure
+ * *out is NULL, and a message on standard error has given the reason.
+ * Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED,
+ * LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
+ * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if ranks have different values of a
+ * setting that must agree. */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
-/* Divides `parent` into groups: ranks that give the same colour (>= 0) are members of one, in the order of
- * their keys, and of their ranks in `parent` where keys are equal. With a colour of -1 a rank is in none:
- * LS_NOT_MEMBER, *out NULL, which is no error. Collective over `parent`, blocking: it returns when all have
- * come. The new group has the time-out of `parent`, order, operations and failures of its own; the same
- * members twice give two groups that know nothing of each other. Close it before the group of ls_group_open.
- * In the order of the parent's collectives it is one, which another one there does not match. Errors: as
- * ls_collective(3); on all ranks, with `parent` open: LS_OUT_OF_MEMORY, if some rank is in 512 groups already
- * (which count until all members have closed them), LS_BAD_ARGUMENT, if some rank's arguments are wrong. */
+/* Splits `parent` into groups, as MPI_Comm_split does: ranks that pass the same colour (>= 0)
+ * become members of one group, ordered by key, and by rank in `parent` where keys are equal. A rank
+ * that passes colour -1 joins no group: it gets LS_NOT_MEMBER, which is no error, and *out is NULL.
+ * Collective over `parent` and blocking: it returns when all ranks of `parent` have called it. It
+ * takes one position in the order of the parent's collectives; any other collective there is a
+ * mismatch. The new group inherits the time limit of `parent`. Its operation numbers, order and
+ * failures are its own, even if another group has the same members. Close it before the world
+ * group.
+ * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` stays open:
+ * LS_OUT_OF_MEMORY if some rank is in 512 groups already (a group counts until all its members have
+ * closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
 LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out);
 
-/* Makes a group of `count` ranks of `parent`, in this order. Collective over `parent`: all its ranks call
- * it, with the same list; one that is not in it gets LS_NOT_MEMBER, *out NULL. Lists that differ are
- * LS_INCONSISTENT on all ranks, with both lists in the message, and `parent` stays open. Otherwise as
- * ls_group_split. */
+/* Makes a group of the `count` ranks of `parent` that `ranks` lists, in the order of the list.
+ * Collective over `parent`: all ranks of `parent` call it, with the same list. A rank that is not
+ * in the list gets LS_NOT_MEMBER, and *out is NULL. If lists differ, all ranks get LS_INCONSISTENT
+ * and a message shows two of the lists; `parent` stays open. All else as for ls_group_split. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
 
 struct ls_op_options; /* op.h */
 
-/* The same, but only the ranks of the list call it, and the others need not know. It takes no place in the order
- * of the parent's collectives: the members tell each other by messages on `parent`, with options->tag, which no
- * other receive of theirs may take meanwhile. Of the options tag and label are used, and
- * timeout_ms for the operations of the new group (0: the time limit of `parent`). LS_BAD_ARGUMENT:
- * this rank is not in its own list. LS_INCONSISTENT: the list of another member, that this rank has heard of, is not the
- * same; no group is made with this call. That member is told as well if it listens within a second, else once this rank
- * calls again. Both leave `parent` open and no message behind. After LS_INCONSISTENT the call may be made again at once,
- * with the same tag: once all of a list give it, all have the group, also those that have waited meanwhile. */
+/* Makes the same group, but only the ranks of the list call it (as with MPI_Comm_create_group).
+ * Blocking. It takes no position in the order of the parent's collectives: the members exchange
+ * messages on `parent` with options->tag, and none of their other receives may match these messages
+ * meanwhile. Of the options, `tag` and `label` are used, and `timeout_ms`, which becomes the time
+ * limit of operations on the new group (0: that of `parent`). LS_BAD_ARGUMENT: this rank is not in
+ * its own list. LS_INCONSISTENT: this rank has received a different list from another member; this
+ * call makes no group. That member is told as well if it receives within a second, otherwise when
+ * this rank calls again. Both errors leave `parent` open and leave no message behind. After
+ * LS_INCONSISTENT a rank may call again at once, with the same tag: once all ranks of a list pass
+ * that list, all of them get the group, including those that have been waiting meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,
 						     ls_group **out);
 
-/* The open group of ls_group_split, ls_group_from_ranks or ls_group_from_members, made from `parent`, that has just these members
- * in this order (the one made last, if there are several); NULL if there is none. Never makes one. */
+/* Finds the open group that this rank has made from `parent` (by ls_group_split,
+ * ls_group_from_ranks or ls_group_from_members) and whose members are exactly these ranks, in this
+ * order. Of several it returns the newest; NULL if there is none. Local; any thread; it never makes
+ * a group. */
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 
-/* Which rank of `other` is the process that is rank `rank` of `group`; -1 if it is none. Both of one world. */
+/* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`, or
+ * -1 if that process is not a member of `other`. Both groups come from one ls_group_open. Local;
+ * any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
-/* Leaves and frees the group. Local: it waits for nobody, and peers that still need this rank get
- * LS_PEER_LEFT. Frees all memory of ls_alloc, if it is the group of ls_group_open, which is closed last;
- * groups made from it that are still open are closed with it, and a warning names them. No other thread may be
- * inside a call on the group. Says on standard error which messages nobody will receive any more; with the setting
- * CHECK the group fails for that with LS_ABORTED. NULL is allowed.
- * Collectives of this rank that other members have called differently, or one that it has called more or less often,
- * are found here at the latest, though all calls have returned LS_OK: members that are still in the group get
- * LS_MISMATCH or LS_PEER_LEFT; the others are told on standard error, and by the exit status of `lockstep run`. Who
- * wants a status ends with ls_barrier. */
+/* Leaves and frees the group. Local: it does not wait for other ranks, and peers that still need
+ * this rank get LS_PEER_LEFT. No other thread may be inside a call on the group. NULL is allowed.
+ * The world group is closed last. Closing it frees all memory of ls_alloc (see keep_memory); groups
+ * that are still open are closed with it, and a warning names them. A message on standard error
+ * names each message that can no longer be received. With the setting LOCKSTEP_CHECK=1 the group
+ * also fails for it, with LS_ABORTED. If collectives of this rank differ from those of other
+ * members, in kind, arguments or number, that is detected here at the latest, even if all calls
+ * have returned LS_OK. Members that are still in the group get LS_MISMATCH or LS_PEER_LEFT. If all
+ * have left, the report goes to standard error, and `lockstep run` exits with 1. A program that
+ * needs a status calls ls_barrier before it closes the group. */
 LS_EXPORT void ls_group_close(ls_group *group);
 
-/* Closes the group with LS_ABORTED on all ranks; their blocked calls return at once. From any thread,
- * at any time; does not block. `reason` (may be NULL) is copied into the report. The first cause
+/* Fails the group with LS_ABORTED on all ranks; their blocked calls return at once. Any thread, at
+ * any time; does not block. `reason` (may be NULL) is copied into the report. The first cause
  * stays: on a group that has failed already this does nothing and returns LS_OK. */
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
-/* -1 if group is NULL. */
+/* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if
+ * `group` is NULL. */
 LS_EXPORT int ls_group_rank(const ls_group *group);
 LS_EXPORT int ls_group_size(const ls_group *group);
 
-/* Why the group is closed; out->status is LS_OK while it is open. Does not block. */
+/* Why the group has failed; out->status is LS_OK while it has not. Local; any thread; does not
+ * block.
+ * Errors: LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_group_failure(ls_group *group, struct ls_failure *out);
 
 #ifdef __cplusplus

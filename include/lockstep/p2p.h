@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages from one rank to another, on any group. See ls_send(3) and lockstep-p2p(7).
+ * Point-to-point messages, on any group. See ls_send(3) and lockstep-p2p(7).
  *
- * Matching: the receiver takes the oldest message of `src` that has the same tag. Messages of one sender
- * with one tag are received in the order they were sent, and receives that ask for the same take them in
- * the order they were called; blocking, beside the caller or in a batch makes no difference. Nothing else
- * has an order: messages do not wait for other tags, other peers, other groups or collectives.
+ * Matching: a receive takes the oldest message from `src` that has the same tag. Messages from one
+ * sender that match the same receive are received in the order in which they were sent. Receives
+ * that match the same message take it in the order in which they were called. Blocking calls,
+ * nonblocking calls and batches follow the same rule. There is no other order: messages do not wait
+ * for other tags, other peers, other groups or collectives.
  *
- * Buffering: a message of up to 192 bytes is copied, and its send is done. The send of a longer one is done
- * when a receive has taken it, for which the sender's processor is not needed. A rank may have so many
- * unmatched messages under way to each peer as the setting LOCKSTEP_MESSAGES says; a send beyond that waits
- * until one of them has been received.
+ * Buffering: a message of up to 192 bytes is copied to the receiver, and its send is complete
+ * (eager). The send of a longer message completes when the message has been received (rendezvous);
+ * that needs no processor time of the sender. Each rank may have LOCKSTEP_MESSAGES unmatched
+ * messages under way to each peer in each group; one more send to that peer waits until one of them
+ * has been received.
  *
- * Errors: as ls_collective(3). A message that is longer than the buffer that was to receive it is
- * LS_TRUNCATED, one that is shorter or of another dtype is LS_MISMATCH; both close the group on all its
- * ranks, with a report that names both calls. */
+ * Threads and blocking: any thread; see group.h and op.h.
+ *
+ * Errors: those of collectives (ls_collective(3)). A message that is longer than the receive buffer
+ * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. Both close the
+ * group on all its ranks, with a report that names both calls. */
 #ifndef LOCKSTEP_P2P_H
 #define LOCKSTEP_P2P_H
 
@@ -28,31 +32,33 @@ extern "C" {
 #endif
 
 enum {
-	LS_ANY_SOURCE = -1, /* of receives and probes: in place of a rank */
-	LS_ANY_TAG = -1,    /* of receives and probes: in place of options->tag */
+	LS_ANY_SOURCE = -1, /* in receives and probes, as src */
+	LS_ANY_TAG = -1,    /* in receives and probes, as options->tag */
 };
 
-/* What a message says of itself. */
+/* The envelope of a message (what MPI calls a status). */
 struct ls_message {
-	uint32_t size; /* set by the caller: sizeof(struct ls_message) */
-	int32_t source;
+	uint32_t size;  /* set by the caller: sizeof(struct ls_message) */
+	int32_t source; /* the sender's rank in the group */
 	int32_t tag;
 	uint32_t dtype; /* enum ls_dtype */
 	uint64_t count; /* elements */
 };
 
-/* Sends count elements to rank `dst`, which may be the sender itself, with options->tag. Returns when the
- * buffer may be used again; with options->op or options->callback, and in a batch, at once. */
+/* Sends count elements to rank `dst`, which may be the sender itself, with options->tag. Returns
+ * when the caller may reuse the buffer. With options->op or options->callback, and in a batch, it
+ * returns at once, and the caller may reuse the buffer when the operation is complete. */
 LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint64_t count,
 				       ls_dtype dtype, int dst, const struct ls_op_options *options);
 
-/* Receives a message of rank `src` (or LS_ANY_SOURCE) with options->tag (or LS_ANY_TAG). With
- * options->message it is told which one it was. Blocks as ls_send does. */
+/* Receives a message from rank `src` (or LS_ANY_SOURCE) with options->tag (or LS_ANY_TAG). `count`
+ * must be the count of the message. Fills in options->message if it is not NULL. Blocks as ls_send
+ * does. */
 LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count,
 				       ls_dtype dtype, int src, const struct ls_op_options *options);
 
-/* The same, never blocking: *op is the handle (op.h), NULL on failure. The buffer must be left alone
- * until it is over. options->op must be NULL. */
+/* Nonblocking ls_send and ls_recv: *op is the handle (op.h), NULL on failure. The caller must not
+ * touch the buffer until the operation is complete. options->op must be NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count,
 					ls_dtype dtype, int dst,
 					const struct ls_op_options *options, ls_op **op);
@@ -60,39 +66,47 @@ LS_EXPORT LS_CHECKED ls_status ls_irecv(ls_group *group, void *buffer, uint64_t 
 					ls_dtype dtype, int src,
 					const struct ls_op_options *options, ls_op **op);
 
-/* Waits until a message is there that a receive of `src` and options->tag would take, and tells which; it
- * stays where it is, and its sender may still take it back. out->size is set by the caller. ls_iprobe does not
- * wait: LS_PENDING if there is none; LS_PEER_DIED or LS_PEER_LEFT, as ls_probe, if there never will be one. */
+/* ls_probe blocks until there is a message that a receive of `src` and options->tag would match,
+ * and writes its envelope to *out; the caller sets out->size. The message is not received or
+ * reserved: another thread may receive it, and its sender may still cancel it. ls_iprobe does not
+ * block: it returns LS_PENDING if there is no such message. If there can never be one, both return
+ * LS_PEER_DIED or LS_PEER_LEFT. */
 LS_EXPORT LS_CHECKED ls_status ls_probe(ls_group *group, int src,
 					const struct ls_op_options *options, struct ls_message *out);
 LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
 					 const struct ls_op_options *options,
 					 struct ls_message *out);
 
-/* Takes back a send or a receive that has not met its other half. LS_OK: it is over, with the status
- * LS_CANCELLED, and its buffer is the caller's. LS_PENDING: too late, it goes on, or is over already. Waits
- * for no other rank. Any thread. The handle must still be freed. LS_BAD_ARGUMENT: a collective, or a batch. */
+/* Cancels a send or a receive that has not been matched. LS_OK: the operation is complete with the
+ * status LS_CANCELLED, and the caller may use its buffer. LS_PENDING: too late; the operation
+ * continues, or is complete already. Does not wait for any other rank. Any thread. The handle must
+ * still be freed. LS_BAD_ARGUMENT: `op` is a collective or a batch. */
 LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
 
-/* From begin to end the calling thread's ls_send and ls_recv, also of blocks, on this group do not block: each
- * takes its place in the order at its call, as ls_isend and ls_irecv do. Calls that ask for a handle or a callback
- * of their own are not part of the batch. The end waits for all of them, and returns
- * the first status that is not LS_OK; with `op` it does not wait, and *op stands for them all. What other
- * ranks batch does not matter. Begin in a batch, and end outside of one: LS_BAD_ARGUMENT. */
+/* A batch: between ls_batch_begin and ls_batch_end, the calling thread's ls_send, ls_recv,
+ * ls_send_block and ls_recv_block on this group do not block. Each starts, and takes its position
+ * in the matching order, when it is called, as ls_isend and ls_irecv do; unlike an NCCL group,
+ * nothing is deferred to the end, and other ranks need not use the same batches. Calls with a
+ * handle or callback of their own are not part of the batch. ls_batch_end with op NULL waits for
+ * all parts and returns the first status that is not LS_OK; with `op` it does not wait, and *op is
+ * one handle for all parts. LS_BAD_ARGUMENT: begin inside a batch, or end outside of one. */
 LS_EXPORT LS_CHECKED ls_status ls_batch_begin(ls_group *group);
 LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
 
-/* Hand over: `block` (that ls_alloc gave this rank; it may be longer than the message) belongs to the receiver
- * once this has returned, and the sender must not touch it any more. Nothing is copied if the receiver takes
- * it with ls_recv_block. Does not block for the receiver, but for LOCKSTEP_MESSAGES, and while the receiver
- * holds 64 blocks of this rank. On failure the block stays the caller's. */
+/* Sends a block by handing over its ownership. `block` comes from ls_alloc on this rank, and may be
+ * longer than the message. When the call has returned LS_OK (with a handle: when the operation is
+ * complete) the block belongs to the receiver, and the sender must not touch it any more. Nothing
+ * is copied if the receiver uses ls_recv_block. The call does not wait for the receive. It waits
+ * only while LOCKSTEP_MESSAGES unmatched messages to that peer are under way, and while the
+ * receiver holds 64 blocks of this rank. On failure the block still belongs to the caller. */
 LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint64_t count,
 					     ls_dtype dtype, int dst,
 					     const struct ls_op_options *options);
 
-/* Receives a message into memory of the library: *block is the sender's own block, if it was sent with
- * ls_send_block, or a new one of ls_alloc. To be given back with ls_free on this group, before it is closed; it
- * cannot be sent on as a block. NULL on failure. */
+/* Receives a message into memory of the library. If it was sent with ls_send_block, *block is the
+ * sender's own block; otherwise it is a new block of ls_alloc. The caller frees it with ls_free on
+ * this group before the group is closed, and cannot pass it to ls_send_block. *block is NULL on
+ * failure. */
 LS_EXPORT LS_CHECKED ls_status ls_recv_block(ls_group *group, void **block, uint64_t count,
 					     ls_dtype dtype, int src,
 					     const struct ls_op_options *options);

@@ -23,11 +23,11 @@ typedef enum ls_status {
 #undef X
 } ls_status;
 
-/* What is broken, and so what to throw away. */
+/* What is broken, and so what to discard. */
 typedef enum ls_scope {
 	LS_SCOPE_NONE,    /* nothing */
-	LS_SCOPE_CALL,    /* nothing but this call; retry it differently */
-	LS_SCOPE_OP,      /* this operation; the group goes on */
+	LS_SCOPE_CALL,    /* only this call; retry it differently */
+	LS_SCOPE_OP,      /* this operation; the group continues to work */
 	LS_SCOPE_GROUP,   /* the group: close it and open a new one */
 	LS_SCOPE_PROCESS, /* the process: exit */
 } ls_scope;
@@ -38,12 +38,14 @@ LS_EXPORT const char *ls_status_name(ls_status status);
 /* One sentence, lower case, no full stop. Static, never NULL, any thread. */
 LS_EXPORT const char *ls_status_text(ls_status status);
 
-/* Takes what the last call of this thread that failed has said about it on standard error, without rank and id: for
- * languages whose errors carry a text. Returns its length, 0: nothing was said since it was last asked; `out` is cut to
- * `bytes`, with a NUL. Statuses that close a group are told by ls_group_failure instead. */
+/* Copies to `out` the message that the last failed call of this thread printed on standard error,
+ * without rank and id, and forgets it: for languages whose errors carry a text. Returns the length
+ * of the message; 0 if no call of this thread has failed with a message since the last
+ * ls_last_error. `out` is truncated to `bytes`, including a NUL. What closed a group is in
+ * ls_group_failure. */
 LS_EXPORT size_t ls_last_error(char *out, size_t bytes);
 
-/* LS_SCOPE_PROCESS for a number that is no status. */
+/* Any thread. LS_SCOPE_PROCESS for a number that is no status. */
 LS_EXPORT ls_scope ls_status_scope(ls_status status);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Elements of buffers, and how they are combined. Values are part of the ABI: append, never renumber. */
+ * Elements of buffers, and how reductions combine them. Values are part of the ABI: append, never
+ * renumber. */
 #ifndef LOCKSTEP_TYPES_H
 #define LOCKSTEP_TYPES_H
 
@@ -30,8 +31,8 @@ extern "C" {
 	X(COMPLEX64, 13, 8, "complex64") \
 	X(COMPLEX128, 14, 16, "complex128")
 
-/* A bool is one byte, false if it is 0; results are 0 or 1. A complex number is its real part, then its
- * imaginary part. */
+/* A bool is one byte, false if it is 0; results are 0 or 1. A complex number is its real part, then
+ * its imaginary part. */
 typedef enum ls_dtype {
 #define X(name, value, bytes, text) LS_##name = (value),
 	LS_DTYPES(X)
@@ -50,9 +51,9 @@ typedef enum ls_dtype {
 	X(BXOR, 7, "bxor")       \
 	X(PREMUL_SUM, 8, "premul-sum")
 
-/* Elements are combined in the order of ranks, or of pairs of ranks, always in the same one for the same
- * number of ranks. Integer sums and products wrap around. float16 and bfloat16 are combined in float32
- * and rounded once per reduction step. What is allowed:
+/* Elements are combined in the order of ranks, or of pairs of ranks; the order is always the same
+ * for the same number of ranks. Integer sums and products wrap around. float16 and bfloat16 are
+ * combined in float32 and rounded once per reduction step. What is allowed:
  *
  *   dtype            sum  product  min max  average  band bor bxor  premul-sum
  *   integers         yes  yes      yes      yes 1    yes            no
