@@ -40,7 +40,7 @@ const struct message_help *message_help_find(const char *id);
 /* ---- base ---- */
 #define MESSAGE_MESSAGE_LOST                 \
 	"LS-MESSAGE-LOST", SETTING_LOG_WARN, \
-		"%u messages were lost here, as nobody read standard error"
+		"%u messages were lost here, because nobody read standard error"
 #define MESSAGE_LOCK_ORDER                  \
 	"LS-LOCK-ORDER", SETTING_LOG_ERROR, \
 		"lock order: wants a '%s' lock while it holds a '%s' lock"
@@ -50,13 +50,13 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_WAIT_SYSTEM "LS-WAIT-SYSTEM", SETTING_LOG_ERROR, "cannot wait: %s failed: %s"
 #define MESSAGE_WAIT_OPEN "LS-WAIT-OPEN", SETTING_LOG_ERROR, "cannot record which threads wait: %s"
 #define MESSAGE_SETTING_VALUE "LS-SETTING-VALUE", SETTING_LOG_ERROR, "%s is '%s', but must be %s"
-#define MESSAGE_SETTING_UNKNOWN                                                             \
-	"LS-SETTING-UNKNOWN", SETTING_LOG_WARN,                                             \
-		"%s is no setting, so it is ignored; did you mean %s? `lockstep settings` " \
+#define MESSAGE_SETTING_UNKNOWN                                                                \
+	"LS-SETTING-UNKNOWN", SETTING_LOG_WARN,                                                \
+		"%s is not a setting, so it is ignored; did you mean %s? `lockstep settings` " \
 		"lists all"
-#define MESSAGE_LIBDW_MISSING                                                         \
-	"LS-LIBDW-MISSING", SETTING_LOG_WARN,                                         \
-		"calls from C are told as module+offset, without file and line: %s; " \
+#define MESSAGE_LIBDW_MISSING                                                            \
+	"LS-LIBDW-MISSING", SETTING_LOG_WARN,                                            \
+		"call sites in C are shown as module+offset, not as file and line: %s; " \
 		"Debian has libdw in the package libdw1, Fedora in elfutils-libs"
 
 /* ---- trace ---- */
@@ -75,7 +75,7 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_MEMORY_EXHAUSTED                                                                   \
 	"LS-MEMORY-EXHAUSTED", SETTING_LOG_ERROR,                                                  \
 		"no arena memory for %zu bytes: %s; of its %zu KiB, %zu are in use, %zu are free " \
-		"but in blocks too small, %zu were taken from failed operations"
+		"but in blocks too small, %zu were detached after failed operations"
 #define MESSAGE_MEMORY_NO_BLOCK                  \
 	"LS-MEMORY-NO-BLOCK", SETTING_LOG_ERROR, \
 		"ls_free: %p is not the start of a block of this group%s"
@@ -83,13 +83,13 @@ const struct message_help *message_help_find(const char *id);
 	"LS-MEMORY-FREED-TWICE", SETTING_LOG_ERROR, "ls_free: the block at %p was freed already%s"
 #define MESSAGE_MEMORY_DETACH                  \
 	"LS-MEMORY-DETACH", SETTING_LOG_ERROR, \
-		"cannot take %zu bytes of a failed operation at %p away from the other ranks: %s"
+		"cannot revoke the access of other ranks to %zu bytes of a failed operation at %p: %s"
 #define MESSAGE_MEMORY_VIEW \
 	"LS-MEMORY-VIEW", SETTING_LOG_ERROR, "cannot map the arena of another rank: %s"
 #define MESSAGE_MEMORY_REGION "LS-MEMORY-REGION", SETTING_LOG_ERROR, "ls_register: %s"
 #define MESSAGE_MEMORY_REGIONS                  \
 	"LS-MEMORY-REGIONS", SETTING_LOG_ERROR, \
-		"ls_register: %d ranges of memory have been registered, which is all there is room for"
+		"ls_register: this rank has registered %d ranges of memory, which is the maximum"
 #define MESSAGE_MEMORY_PEER_REGION                  \
 	"LS-MEMORY-PEER-REGION", SETTING_LOG_ERROR, \
 		"the memory that rank %d (pid %d) registers cannot be mapped here: %s: %s"
@@ -100,7 +100,7 @@ const struct message_help *message_help_find(const char *id);
 		"before such memory is unmapped"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
-		"rank %d has another %s than rank 0; all ranks of a job need the same"
+		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"
 #define MESSAGE_GROUP_REGISTER \
 	"LS-GROUP-REGISTER", SETTING_LOG_ERROR, "ls_register: rank %d could not take part (%s)"
 
@@ -125,10 +125,10 @@ const struct message_help *message_help_find(const char *id);
 		"rank %d (process %d) ended while the ranks were connecting"
 #define MESSAGE_LINK_FAILED \
 	"LS-LINK-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
-#define MESSAGE_LINK_UNTRUSTED                                                                   \
-	"LS-LINK-UNTRUSTED", SETTING_LOG_WARN,                                                   \
-		"turned away process %d of user %u, which is no rank of this job (%s); more of " \
-		"them are turned away without a word"
+#define MESSAGE_LINK_UNTRUSTED                                                                  \
+	"LS-LINK-UNTRUSTED", SETTING_LOG_WARN,                                                  \
+		"refused process %d of user %u, which is not a rank of this job (%s); further " \
+		"ones are refused silently"
 #define MESSAGE_LINK_IMPOSTOR                  \
 	"LS-LINK-IMPOSTOR", SETTING_LOG_ERROR, \
 		"process %d of user %u answers in place of rank %d, but %s"
@@ -190,22 +190,22 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_GROUP_LEFT_OPEN                 \
 	"LS-GROUP-LEFT-OPEN", SETTING_LOG_WARN, \
 		"the group of all ranks is closed while %d other group%s open: %s%s"
-#define MESSAGE_GROUP_BUFFERED                                                                                      \
-	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                      \
-		"%s before %s (tag %d, received at %s): this goes well only because the messages are short enough " \
-		"to be buffered; %s"
+#define MESSAGE_GROUP_BUFFERED                                                                                     \
+	"LS-GROUP-BUFFERED", SETTING_LOG_WARN,                                                                     \
+		"%s before %s (tag %d, received at %s): this works only because the messages are short enough to " \
+		"be buffered; %s"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
-		"the handle of %s was freed (ls_op_free%s), but nobody has asked how it ended"
+		"the handle of %s was freed (ls_op_free%s), but its status was never read"
 #define MESSAGE_GROUP_PART \
 	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
-#define MESSAGE_GROUP_LISTS                                                        \
-	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                       \
-		"%s: ranks make different groups here: %s; %s; if both are to be " \
-		"made, they are made in a different order"
+#define MESSAGE_GROUP_LISTS                                                  \
+	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                 \
+		"%s: ranks make different groups here: %s; %s; if both are " \
+		"intended, these ranks make them in different orders"
 #define MESSAGE_GROUP_MANY                  \
 	"LS-GROUP-MANY", SETTING_LOG_ERROR, \
-		"no more groups: this rank is in %d of them already, or others have not closed them"
+		"no more groups: this rank is in %d groups already, or other ranks have not closed them"
 #define MESSAGE_GROUP_TRACE \
 	"LS-GROUP-TRACE", SETTING_LOG_WARN, "the trace of rank %d cannot be read: %s"
 /* Reports of several lines: message_report prints them as they are. */
@@ -215,9 +215,8 @@ const struct message_help *message_help_find(const char *id);
 /* ---- ddp ---- */
 #define MESSAGE_DDP_ARGUMENT \
 	"LS-DDP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s%s"
-#define MESSAGE_DDP_MEMORY                  \
-	"LS-DDP-MEMORY", SETTING_LOG_ERROR, \
-		"%s: no memory to keep what belongs to the call (%zu bytes)"
+#define MESSAGE_DDP_MEMORY \
+	"LS-DDP-MEMORY", SETTING_LOG_ERROR, "%s: no memory for the data of the call (%zu bytes)"
 #define MESSAGE_DDP_INCONSISTENT                  \
 	"LS-DDP-INCONSISTENT", SETTING_LOG_ERROR, \
 		"ls_ddp_open: the models are not the same: parameter %llu is %s"
@@ -237,14 +236,14 @@ const struct message_help *message_help_find(const char *id);
 		"uneven inputs: %s ended after %llu batch%s, while %s ha%s more"
 #define MESSAGE_SAMPLER_MEMORY \
 	"LS-SAMPLER-MEMORY", SETTING_LOG_ERROR, "no memory to shuffle %llu samples, 8 bytes each"
-#define MESSAGE_PHASE_NAME                                                                        \
-	"LS-PHASE-NAME", SETTING_LOG_ERROR,                                                       \
-		"ls_phase_begin: '%s' is no name of a phase: 1 to %d characters, no blanks, and " \
+#define MESSAGE_PHASE_NAME                                                                      \
+	"LS-PHASE-NAME", SETTING_LOG_ERROR,                                                     \
+		"ls_phase_begin: '%s' is not a phase name: 1 to %d characters, no blanks, and " \
 		"parts between single slashes%s"
-#define MESSAGE_PHASE_INSIDE                                                                   \
-	"LS-PHASE-INSIDE", SETTING_LOG_ERROR,                                                  \
-		"ls_phase_begin: '%s' cannot begin inside of '%s', which this thread has not " \
-		"ended; names of phases inside of it begin with '%s/'%s"
+#define MESSAGE_PHASE_INSIDE                                                                \
+	"LS-PHASE-INSIDE", SETTING_LOG_ERROR,                                               \
+		"ls_phase_begin: '%s' cannot begin inside '%s', which this thread has not " \
+		"ended; names of phases inside it begin with '%s/'%s"
 #define MESSAGE_PHASE_END                  \
 	"LS-PHASE-END", SETTING_LOG_ERROR, \
 		"ls_phase_end: '%s' cannot end here: this thread is in %s%s%s%s"
@@ -263,14 +262,14 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_RUN_LOG "LS-RUN-LOG", SETTING_LOG_ERROR, "cannot write to %s: %s"
 #define MESSAGE_RUN_LINE_LOST                  \
 	"LS-RUN-LINE-LOST", SETTING_LOG_ERROR, \
-		"no memory for a line of rank %d (%zu bytes): it is lost"
+		"no memory for a line of rank %d (%zu bytes): the line is lost"
 #define MESSAGE_RUN_WITNESS \
 	"LS-RUN-WITNESS", SETTING_LOG_WARN, "no memory to keep the state of the ranks"
 #define MESSAGE_RUN_FAILED "LS-RUN-FAILED", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RUN_AT_CLOSE                                                                        \
 	"LS-RUN-AT-CLOSE", SETTING_LOG_ERROR,                                                       \
 		"all ranks exited with 0, but when rank %d closed a group it found that something " \
-		"had gone wrong in it; its report stands above"
+		"had gone wrong in it; its report is above"
 #define MESSAGE_RUN_TIMEOUT "LS-RUN-TIMEOUT", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RUN_SNAPSHOT                  \
 	"LS-RUN-SNAPSHOT", SETTING_LOG_ERROR, \
@@ -280,7 +279,7 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_RUN_TRACE_FAILED \
 	"LS-RUN-TRACE-FAILED", SETTING_LOG_ERROR, "cannot keep the traces in %s: %s"
 #define MESSAGE_DIAGNOSE_NOTHING \
-	"LS-DIAGNOSE-NOTHING", SETTING_LOG_ERROR, "no process here holds memory of a job%s%s%s"
+	"LS-DIAGNOSE-NOTHING", SETTING_LOG_ERROR, "found no job%s%s on this machine%s"
 #define MESSAGE_DIAGNOSE_FILE "LS-DIAGNOSE-FILE", SETTING_LOG_ERROR, "cannot read '%s': %s"
 #define MESSAGE_DIAGNOSE_PROC \
 	"LS-DIAGNOSE-PROC", SETTING_LOG_ERROR, "cannot list processes: /proc: %s"

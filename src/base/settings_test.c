@@ -156,8 +156,8 @@ static void test_did_you_mean(void **state)
 		{"LOCKSTEP_TIEMOUT_MS=5", "did you mean LOCKSTEP_TIMEOUT_MS?"},
 		{"LOCKSTEP_timeout_ms=5", "did you mean LOCKSTEP_TIMEOUT_MS?"},
 		{"LOCKSTEP_COLOUR=never", "did you mean LOCKSTEP_COLOR?"},
-		{"LOCKSTEP_ALGO=ring", "LOCKSTEP_ALGO is no setting"},
-		{"LOCKSTEP_", "LOCKSTEP_ is no setting"},
+		{"LOCKSTEP_ALGO=ring", "LOCKSTEP_ALGO is not a setting"},
+		{"LOCKSTEP_", "LOCKSTEP_ is not a setting"},
 		{"LOCKSTEP_LONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONG=1",
 		 "[LS-SETTING-UNKNOWN]"},
 	};

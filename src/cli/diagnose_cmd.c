@@ -76,7 +76,7 @@ static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char 
 		inspect_report_free(report);
 	}
 	if (jobs.count == 0)
-		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, what ? ", that is of " : "", what ? what : "",
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, what ? " of " : "", what ? what : "",
 			    jobs.unreadable ? "; some processes of this user may not be looked into"
 					    : "");
 	inspect_jobs_free(&jobs);
@@ -141,21 +141,21 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_diagnose_command = {
 	.name = "diagnose",
 	.arguments = "[--json] [--stacks] [JOB | PID | FILE]",
-	.summary = "says of each job who waits for whom, and why",
-	.help = "Finds the jobs of this user on this machine and says for each whether it runs, what\n"
-		"each rank does and for whom it waits, and what keeps it from going on. It reads the\n"
-		"memory that ranks keep for this purpose, so it also works when they are stopped, or\n"
-		"have ended while another rank or the launcher lives.\n"
+	.summary = "shows for each job which ranks wait for which, and why",
+	.help = "Finds the jobs of this user on this machine. Shows for each whether it runs, what each\n"
+		"rank does, for which ranks it waits, and what keeps the job from making progress. It\n"
+		"reads memory that ranks keep for this purpose, so it also works when they are stopped,\n"
+		"or have ended while another rank or the launcher is alive.\n"
 		"\n"
 		"  JOB   a job's number: 16 hexadecimal digits\n"
-		"  PID   any process of a job, also its launcher\n"
-		"  FILE  a snapshot that lockstep run wrote when a job ended badly, or what it kept with\n"
+		"  PID   any process of a job, or its launcher\n"
+		"  FILE  a snapshot that lockstep run wrote when a job failed, or the file of its option\n"
 		"        --trace\n"
 		"\n"
 		"options:\n"
 		"  --json      prints one JSON object: {\"jobs\": [...]}\n"
-		"  --stacks    also shows where each thread of each rank is, in Python and in C; for\n"
-		"              C frames a thread is stopped for some 100 microseconds\n"
+		"  --stacks    also shows the stack of each thread of each rank, in Python and in C;\n"
+		"              for C frames a thread is stopped for about 100 microseconds\n"
 		"  -h, --help  this text\n"
 		"\n"
 		"exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line, 3 if\n"

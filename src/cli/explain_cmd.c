@@ -31,16 +31,16 @@ static const char *scope_text(ls_scope scope)
 	case LS_SCOPE_NONE:
 		return "Nothing is broken.";
 	case LS_SCOPE_CALL:
-		return "Only this call failed: the group goes on, and the call can be made differently.";
+		return "Only this call failed: the group continues to work, and the call can be made differently.";
 	case LS_SCOPE_OP:
-		return "Only this operation failed: the group goes on.";
+		return "Only this operation failed: the group continues to work.";
 	case LS_SCOPE_GROUP:
 		return "The group is closed, and every later call on it returns the same status. "
-		       "ls_group_failure\ntells the cause; close the group, and open a new one to go on.";
+		       "ls_group_failure\nreports the cause; close the group, and open a new one to continue.";
 	case LS_SCOPE_PROCESS:
 		break;
 	}
-	return "The process cannot go on: save what can be saved, and exit.";
+	return "The process cannot continue: save what can be saved, and exit.";
 }
 
 static void print_status(int i)
@@ -162,9 +162,10 @@ static int explain_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_explain_command = {
 	.name = "explain",
 	.arguments = "[ID]",
-	.summary = "says what a message or a status means, and what to do",
-	.help = "Explains the id that stands in brackets behind a message (LS-RANK-MISSING), or a status\n"
-		"by name (LS_TIMED_OUT) or number. Without one it lists them all.\n"
+	.summary = "explains what a message or a status means, and what to do",
+	.help = "Explains a message by its id, which stands in brackets after the message (such as\n"
+		"LS-RANK-MISSING), or a status by name (LS_TIMED_OUT) or number. Without an ID it lists\n"
+		"them all.\n"
 		"\n"
 		"options:\n"
 		"  -h, --help  this text\n"

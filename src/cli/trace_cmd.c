@@ -157,8 +157,7 @@ static struct timeline *read_job(const struct cli_command *self, const struct cl
 	if (jobs.count > 1) {
 		*status = refuse_several(self, &jobs);
 	} else if (jobs.count == 0) {
-		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, named->what[0] ? ", that is of " : "",
-			    named->what,
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, named->what[0] ? " of " : "", named->what,
 			    jobs.unreadable ? "; some processes of this user may not be looked into"
 					    : "");
 	} else {
@@ -229,27 +228,27 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_trace_command = {
 	.name = "trace",
 	.arguments = "[--text | --json | --svg FILE | --html FILE] [--last MS] [JOB | PID | FILE]",
-	.summary = "draws what the ranks of a job did when",
-	.help = "Draws a timeline: a band for each rank, in it a row for each thing that may run beside the\n"
-		"others (the collectives of each group, what goes to or comes from each peer with each tag),\n"
-		"and on it a bar for each operation, from its call to its end. It reads what ranks keep of\n"
-		"their newest operations (LOCKSTEP_TRACE_RECORDS), without stopping them.\n"
+	.summary = "draws a timeline of the ranks of a job",
+	.help = "Draws a timeline with a band for each rank. A band has a row for each stream of operations\n"
+		"that may overlap with others (the collectives of each group, the messages to or from each\n"
+		"peer with each tag), and in it a bar for each operation, from its call to its end. It shows\n"
+		"the newest operations of each rank (LOCKSTEP_TRACE_RECORDS), and does not stop the ranks.\n"
 		"\n"
 		"  JOB   a job's number: 16 hexadecimal digits\n"
-		"  PID   any process of a job, also its launcher\n"
-		"  FILE  what lockstep run --trace FILE has kept, or a snapshot of a job that ended badly\n"
+		"  PID   any process of a job, or its launcher\n"
+		"  FILE  the file of lockstep run --trace, or the snapshot of a job that failed\n"
 		"\n"
-		"Without any of them: the only job that runs.\n"
+		"Without any of them: the running job, if there is only one.\n"
 		"\n"
 		"options:\n"
-		"  --text       lines of 100 characters on standard output; if nothing else is asked for\n"
+		"  --text       lines of 100 characters on standard output; the default\n"
 		"  --json       one object for programs on standard output: groups, and operations of each rank\n"
-		"  --svg FILE   a picture; point at a bar to read about it (-: standard output)\n"
-		"  --html FILE  a page in which one can zoom and move (-: standard output)\n"
-		"  --last MS    only what ended in the last so many milliseconds, or still runs\n"
+		"  --svg FILE   a picture, with a tooltip on each bar (-: standard output)\n"
+		"  --html FILE  a page with zoom and scrolling (-: standard output)\n"
+		"  --last MS    only operations that ended in the last MS milliseconds, or still run\n"
 		"  -h, --help   this text\n"
 		"\n"
-		"exit status: 0 if it was drawn, 1 if it could not be written, 2 for a wrong command line, 3\n"
-		"if there is no such job, or the file is not sound.\n",
+		"exit status: 0 if the timeline was drawn, 1 if not, 2 for a wrong command line, 3\n"
+		"if there is no such job, or the file is damaged.\n",
 	.main = trace_main,
 };

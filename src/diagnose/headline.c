@@ -425,7 +425,7 @@ void diagnose_write_headline(struct diagnose_writer *writer, const struct diagno
 		write_own_doing(writer, job, verdict);
 		break;
 	case DIAGNOSE_HEALTHY:
-		diagnose_write(writer, "no rank waits for one that does not come");
+		diagnose_write(writer, "no rank waits for a rank that does not come");
 		break;
 	case DIAGNOSE_TIMED_OUT:
 		break;

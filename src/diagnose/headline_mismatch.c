@@ -186,8 +186,7 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 	diagnose_write_group_of(writer, job, verdict->group);
 	diagnose_write(
 		writer, "%s rank %d receives %" PRIu64 " %s",
-		verdict->status == LS_TRUNCATED ? ", longer than the buffer that was to receive it:"
-						: " where",
+		verdict->status == LS_TRUNCATED ? ", longer than the receive buffer:" : " where",
 		verdict->to, verdict->expected, trace_dtype_name(verdict->met.expected_dtype));
 	write_pair_sites(writer, job, verdict);
 }

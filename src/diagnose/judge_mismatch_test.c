@@ -333,8 +333,8 @@ static void message_too_long(void **state)
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.status, LS_TRUNCATED);
 	check_headline(job, &got,
-		       "rank 0 sends 1000 float32 to rank 1 with tag 7, longer than the buffer that "
-		       "was to receive it: rank 1 receives 999 float32, called from a.c:1 (rank 0) "
+		       "rank 0 sends 1000 float32 to rank 1 with tag 7, longer than the receive "
+		       "buffer: rank 1 receives 999 float32, called from a.c:1 (rank 0) "
 		       "and b.c:2 (rank 1)");
 	free(job);
 }

@@ -221,14 +221,14 @@ static void with_hints(void **state)
 	hint.status = LS_SYSTEM;
 	check(test_absent(3, diagnose_bit(2)), &hint,
 	      "rank 0 failed in all-reduce #58, called from train.c:211: a system call failed that "
-	      "cannot be done without");
+	      "Lockstep depends on");
 	hint = (struct diagnose_hint){
 		.status = LS_ABORTED, .rank = 1, .peer = -1, .note = "loss is \033[31mNaN"};
 	check(test_job(3), &hint, "rank 1 aborted the group: loss is ?[31mNaN");
 	hint.closes = true;
 	hint.note = "with send #3 under way";
 	check(test_job(3), &hint, "rank 1 closed the group with send #3 under way");
-	check(test_job(2), NULL, "no rank waits for one that does not come");
+	check(test_job(2), NULL, "no rank waits for a rank that does not come");
 }
 
 static const char demo[] =

@@ -177,7 +177,7 @@ static ls_status say_stranger(struct rendezvous_client *client)
 	char start[25];
 
 	rendezvous_copy_printable(start, sizeof start, client->in, client->got);
-	say_where(client, "what answers at ", " is no Lockstep");
+	say_where(client, "what answers at ", " is not Lockstep");
 	rendezvous_text_add(client->text, ": it says \"%s\"%s. Choose another address%s", start,
 			    strncmp(start, "HTTP/", 5) == 0 ? ", so it is a web server" : "",
 			    client->place->tcp ? " (MASTER_PORT) for this job" : " for this job");

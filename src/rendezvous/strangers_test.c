@@ -82,18 +82,19 @@ static void test_nonsense_answers(void **state)
 
 	for (int tcp = 0; tcp < 2; tcp++) {
 		answer_with(tcp, web, sizeof web - 1, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("no Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
+			    PARTY_WORDS("not Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
 		answer_with(tcp, "SSH-2.0-x", 9, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("no Lockstep", "SSH-2.0-x"));
-		answer_with(tcp, "LSRDv", 5, LS_UNTRUSTED_PEER, PARTY_WORDS("no Lockstep", "LSRDv"));
+			    PARTY_WORDS("not Lockstep", "SSH-2.0-x"));
+		answer_with(tcp, "LSRDv", 5, LS_UNTRUSTED_PEER,
+			    PARTY_WORDS("not Lockstep", "LSRDv"));
 		answer_with(tcp, "\033[31m\0\377", 7, LS_UNTRUSTED_PEER, PARTY_WORDS("\"?[31m\""));
 		/* A head that is right, and a table that cannot be. */
 		answer.size = 1000000;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("no Lockstep"));
+			    PARTY_WORDS("not Lockstep"));
 		answer.size = RENDEZVOUS_SIZE_MAX;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("no Lockstep"));
+			    PARTY_WORDS("not Lockstep"));
 	}
 }
 

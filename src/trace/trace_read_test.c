@@ -104,7 +104,7 @@ static void header_is_checked(void **state)
 		const char *why;
 	} cases[] = {
 #define CASE(name, value, why) {offsetof(struct trace_header, name), sizeof(good.name), value, why}
-		CASE(magic, 0, "no Lockstep trace"),
+		CASE(magic, 0, "not a trace of Lockstep"),
 		CASE(version, TRACE_VERSION + 1, "another version"),
 		CASE(header_bytes, sizeof(good) - 8, "another version"),
 		CASE(total_bytes, good.total_bytes + 1, "cut short"),

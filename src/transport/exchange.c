@@ -267,7 +267,7 @@ static ls_status leaf_step(struct leaf *leaf, bool *done)
 	if (wire.kind == WIRE_FAIL)
 		return leaf_failed(leaf, &wire);
 	*done = wire.kind == WIRE_GO && leaf->mapped == leaf->transport->size;
-	return *done ? LS_OK : impostor(leaf, "it says what was not due");
+	return *done ? LS_OK : impostor(leaf, "it sent a message out of turn");
 }
 
 static ls_status leaf_run(struct transport *transport, const struct transport_exchange *exchange)

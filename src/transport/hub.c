@@ -177,7 +177,7 @@ static ls_status hear_guest(struct hub *hub, int index)
 	case WIRE_END:
 	case WIRE_NONSENSE:
 	default:
-		turn_away(hub, fd, "it said no hello that is due");
+		turn_away(hub, fd, "it did not introduce itself as a rank that is missing");
 		forget_guest(hub, index);
 		return LS_OK;
 	}
@@ -218,7 +218,7 @@ static ls_status hear_leaf(struct hub *hub, int rank)
 		return status;
 	}
 	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, seat->pid, (unsigned)geteuid(), rank,
-		    "what it says is not due, or not of this version and job");
+		    "its message is out of turn, or of another version or job");
 	hub->blamed = rank;
 	return LS_UNTRUSTED_PEER;
 }

@@ -274,7 +274,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 	struct transport_head head;
 	seqlock_load(&head, &segment->head, sizeof(head));
 	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport_segment_bytes(transport->size))
-		return "its segment is none of this version";
+		return "its segment is of another version";
 	if (head.job != transport->job || head.rank != rank || head.size != transport->size)
 		return "its segment belongs to another job or rank";
 	return NULL;

@@ -15,7 +15,7 @@ def test_misspelt_setting_is_said_once_a_job():
     misspelt = environment(LOCKSTEP_TIEMOUT_MS=5)
     result = lockstep('run', '-n', 3, DEMO, '--rounds', 1, env=misspelt)
     equal(result.returncode, 0)
-    equal(result.stderr, '[0] lockstep: LOCKSTEP_TIEMOUT_MS is no setting, so it is ignored; did you mean '
+    equal(result.stderr, '[0] lockstep: LOCKSTEP_TIEMOUT_MS is not a setting, so it is ignored; did you mean '
           'LOCKSTEP_TIMEOUT_MS? `lockstep settings` lists all [LS-SETTING-UNKNOWN]\n')
     # The same without a launcher.
     with socket.socket() as free:
@@ -26,7 +26,7 @@ def test_misspelt_setting_is_said_once_a_job():
                               stderr=subprocess.PIPE, text=True) for r in range(2)]
     said = [rank.communicate(timeout=60)[1] for rank in ranks]
     equal([rank.returncode for rank in ranks], [0, 0])
-    matches('^lockstep: LOCKSTEP_TIEMOUT_MS is no setting', said[0])
+    matches('^lockstep: LOCKSTEP_TIEMOUT_MS is not a setting', said[0])
     equal(said[1], '')
 
 

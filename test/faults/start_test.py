@@ -261,7 +261,7 @@ def test_port_is_taken_by_a_web_server():
     with Listener(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") as other:
         ranks = [by_hand(other.port, r, 2) for r in range(2)]
         where = f"tcp:127.0.0.1:{other.port}"
-        web = rf"what answers at {where} is no Lockstep: it says .HTTP/1.1 400.*web server. Choose another address \(MASTER_PORT\)"
+        web = rf"what answers at {where} is not Lockstep: it says .HTTP/1.1 400.*web server. Choose another address \(MASTER_PORT\)"
         expect(ranks[0], "LS_PORT_TAKEN", rf"rank 0: the rendezvous address {where} is in use by another program: choose a free "
                rf"MASTER_PORT, or end what uses this one \({web}", limit_ms=LONG_MS / 2)
         expect(ranks[1], "LS_UNTRUSTED_PEER", f"rank 1: {web}", limit_ms=LONG_MS / 2)

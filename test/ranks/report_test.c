@@ -63,10 +63,9 @@ static void old_send(struct runner_rank *self, uint64_t count, ls_status status,
 	snprintf(said, sizeof said, "rank 0 sends %d int64 to rank 1 with tag 7 of group ",
 		 (int)count);
 	SAYS(failure.text, said);
-	SAYS(failure.text,
-	     status == LS_TRUNCATED
-		     ? ", longer than the buffer that was to receive it: rank 1 receives 3 int64"
-		     : " where rank 1 receives 3 int64");
+	SAYS(failure.text, status == LS_TRUNCATED
+				   ? ", longer than the receive buffer: rank 1 receives 3 int64"
+				   : " where rank 1 receives 3 int64");
 	CHECK_THAT(!strstr(failure.text, "different operations"), "%s", failure.text);
 	const char *site = strstr(failure.text, "report_test.c:");
 	CHECK_THAT(site && strstr(failure.text, "(rank 1)"), "%s", failure.text);
