@@ -424,7 +424,7 @@ const struct cli_command cli_bench_command = {
 		"bus bandwidth, see lockstep-bench(1).\n"
 		"\n"
 		"options:\n"
-		"  -n, --ranks N    how many ranks, 1 to 64 (as many as processors, at least 2)\n"
+		"  -n, --ranks N    number of ranks, 1 to 64 (as many as processors, at least 2)\n"
 		"  --bytes LIST     sizes of the larger buffer of a rank (8,1K,16K,64K,256K,1M,4M,16M)\n"
 		"  --fresh          each rank rewrites its data before each operation\n"
 		"  --plain          memory of malloc instead of ls_alloc\n"

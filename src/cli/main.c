@@ -18,8 +18,8 @@ static void print_help(FILE *out)
 {
 	fputs("usage: lockstep COMMAND [OPTIONS]\n"
 	      "\n"
-	      "Starts training jobs whose processes communicate through Lockstep, and tells why one\n"
-	      "does not go on.\n"
+	      "Starts training jobs whose processes communicate through Lockstep, and finds out why a\n"
+	      "job hangs.\n"
 	      "\n"
 	      "commands:\n",
 	      out);

@@ -469,21 +469,21 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_plan_command = {
 	.name = "plan",
 	.arguments = "COLLECTIVE -n N [OPTIONS] | --table",
-	.summary = "prints what each rank does in a collective, step by step",
+	.summary = "prints the steps of each rank in a collective",
 	.help = "Prints the steps that each of N ranks runs in COLLECTIVE, and how the algorithm was\n"
 		"chosen. COLLECTIVE is all-reduce, reduce, broadcast, all-gather, gather, scatter,\n"
-		"reduce-scatter, all-to-all or barrier. Nothing is started for it.\n"
+		"reduce-scatter, all-to-all or barrier. No rank is started.\n"
 		"\n"
 		"options:\n"
-		"  -n, --ranks N      for how many ranks, 1 to 64\n"
-		"  --bytes B          input of a rank that has one, such as 4096, 64K or 1M (1M)\n"
+		"  -n, --ranks N      number of ranks, 1 to 64\n"
+		"  --bytes B          size of the input of one rank, such as 4096, 64K or 1M (1M)\n"
 		"  --algorithm A      slot, direct, pull, ring, doubling, tree or pairwise, where the\n"
 		"                     collective has it\n"
 		"  --root R           of reduce, broadcast, gather or scatter (0)\n"
 		"  --rank R           only the steps of this rank\n"
-		"  --table            instead of a plan, the table that algorithms, chunks and kinds of\n"
-		"                     store are chosen from (LOCKSTEP_TABLE, see lockstep-tune(1))\n"
-		"  --in-place         the result replaces the input, or lies beside it in one buffer\n"
+		"  --table            instead of a plan, the table from which algorithms, chunk sizes and\n"
+		"                     kinds of stores are chosen (see lockstep-tune(1))\n"
+		"  --in-place         the collective works in place, as each call allows it\n"
 		"  -h, --help         this text\n"
 		"\n"
 		"exit status: 0; 2 for a wrong command line.\n",

@@ -86,7 +86,7 @@ const struct cli_command cli_settings_command = {
 	.name = "settings",
 	.arguments = "[NAME]",
 	.summary = "lists the settings with value, default and source",
-	.help = "Lists all settings, or the one named, as a program started from here would read them.\n"
+	.help = "Lists all settings, or the setting NAME, as a program started from here would read them.\n"
 		"A setting is an environment variable; numbers of bytes may end in K, M or G.\n"
 		"\n"
 		"options:\n"

@@ -194,9 +194,9 @@ static int tune_main(const struct cli_command *self, int argc, char **argv)
 const struct cli_command cli_tune_command = {
 	.name = "tune",
 	.arguments = "[OPTIONS]",
-	.summary = "measures this machine and prints the table that algorithms are chosen from",
-	.help = "Tries algorithms, chunks and kinds of store in turns, and prints a table of those that\n"
-		"are clearly faster than the defaults. To use it:\n"
+	.summary = "measures this machine and prints the table from which algorithms are chosen",
+	.help = "Measures algorithms, chunk sizes and kinds of stores in turn, and prints a table of\n"
+		"those that are clearly faster than the defaults. To use it:\n"
 		"\n"
 		"    lockstep tune >table\n"
 		"    export LOCKSTEP_TABLE=$PWD/table\n"
@@ -204,8 +204,8 @@ const struct cli_command cli_tune_command = {
 		"It takes some minutes, in which nothing else should run. See lockstep-tune(1).\n"
 		"\n"
 		"options:\n"
-		"  -n, --ranks LIST  numbers of ranks to measure with, growing (2,4,8)\n"
-		"  --bytes LIST      payloads to measure with, growing (64,2K,16K,128K,1M,4M,16M)\n"
+		"  -n, --ranks LIST  numbers of ranks to measure with, increasing (2,4,8)\n"
+		"  --bytes LIST      payloads to measure with, increasing (64,2K,16K,128K,1M,4M,16M)\n"
 		"  --rounds N        how often each is measured, 1 to 15 (3)\n"
 		"  -h, --help        this text\n"
 		"\n"
