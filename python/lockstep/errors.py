@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exceptions: one for each status of the library, under one for what is broken.
+"""Exceptions: one for each status of the library; their base classes say what is broken.
 
     Error
       CallError        retry the call differently     BadArgument, OutOfMemory, Unsupported, Forked, Inconsistent
@@ -8,7 +8,7 @@
         PeerLost                                      PeerDied, PeerLeft
       ProcessError     the process; end it            System, Internal
 
-Error is a torch.distributed.DistBackendError where PyTorch is installed, so that what catches that catches these.
+Error is a torch.distributed.DistBackendError where PyTorch is installed, so that code that catches that catches these.
 BadArgument is also a ValueError, TimedOut a TimeoutError.
 """
 
@@ -21,11 +21,11 @@ except ImportError:
 
 
 class Error(_Base):
-    """Something that the library reports.
+    """An error that the library reports.
 
     status     name of the status, such as "PEER_DIED"
-    rank       who is to blame, -1 if no single rank of the group is
-    operation  number of the operation of the group that could not go on, 0 if none
+    rank       the rank of the group that is at fault, -1 if no single one is
+    operation  number of the operation of the group that could not complete, 0 if none
     report     what the library says about it, several lines
     """
 
@@ -46,7 +46,7 @@ class CallError(Error):
 
 
 class OperationError(Error):
-    """This operation has no result; the group goes on."""
+    """This operation has no result; the group stays open."""
 
 
 class GroupError(Error):
@@ -54,11 +54,11 @@ class GroupError(Error):
 
 
 class ProcessError(Error):
-    """The process cannot go on; end it."""
+    """The process cannot continue; end it."""
 
 
 class PeerLost(GroupError):
-    """A member is gone: it died, or it left."""
+    """A member has failed or left."""
 
 
 _SCOPES = {"CALL": CallError, "OP": OperationError, "GROUP": GroupError, "PROCESS": ProcessError}
