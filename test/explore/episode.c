@@ -238,6 +238,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	episode->subject = run.subject;
 	scheduler.coverage = episode->coverage;
 	scheduler.traced = episode->traced;
+	scheduler.woken = episode->woken;
 	if (episode->traced)
 		run.subject->show(stdout);
 	episode->outcome = outcomes[scheduler_run(harness_main, NULL)];

@@ -24,6 +24,7 @@ enum episode_outcome {
 struct episode {
 	uint64_t seed;
 	bool traced; /* prints each switch */
+	bool woken;  /* turns.h: by the kernel */
 	enum episode_outcome outcome;
 	uint64_t points;
 	int threads, ranks;

@@ -37,7 +37,7 @@ struct options {
 	uint64_t seed, schedules;
 	int workers;
 	const char *only, *replay, *folder;
-	bool keep_going, first;
+	bool keep_going, first, woken;
 };
 
 /* What the workers share. */
@@ -57,8 +57,9 @@ _Noreturn static void refuse(const char *what, const char *value)
 		"explore: %s '%s'\n"
 		"usage: make explore [SEED=N] [SCHEDULES=N] [ONLY=NAME] [REPLAY=FILE], or by itself:\n"
 		"       explore [--seed N] [--schedules N] [--workers N] [--only NAME] [--folder DIR]\n"
-		"               [--all | --first] [--list] [--replay FILE]\n"
-		"--all: goes on after %d findings; --first: stops at one; --folder: where they are written\n",
+		"               [--all | --first] [--woken] [--list] [--replay FILE]\n"
+		"--all: goes on after %d findings; --first: stops at one; --folder: where they are written;\n"
+		"--woken: the kernel wakes each thread for its turn, as on processors that we cannot switch threads on\n",
 		what, value, FINDINGS_MAX);
 	exit(2);
 }
@@ -108,6 +109,8 @@ static void read_options(int argc, char **argv)
 			options.keep_going = true;
 		else if (strcmp(name, "--first") == 0)
 			options.first = true;
+		else if (strcmp(name, "--woken") == 0)
+			options.woken = true;
 		else if (!value)
 			refuse("not understood or without a value:", name);
 		else if (strcmp(name, "--seed") == 0)
@@ -270,6 +273,7 @@ static void work(int worker)
 	sched_setaffinity(0, sizeof one, &one);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	episode->coverage = coverage;
+	episode->woken = options.woken;
 	uint64_t at;
 	while ((at = atomic_fetch_add(&board->next, 1)) < options.schedules) {
 		episode->seed = options.seed + at;
@@ -404,6 +408,7 @@ static int replay(void)
 	struct episode *episode = share(sizeof *episode);
 	episode->seed = seed;
 	episode->traced = true;
+	episode->woken = options.woken;
 	episode_run(episode, strcmp(only, "-") == 0 ? NULL : only);
 	printf("\n%s\n%s\n", episode_outcome_name(episode->outcome), episode->text);
 	return episode->outcome != EPISODE_FINE;

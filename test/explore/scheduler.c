@@ -455,7 +455,7 @@ enum scheduler_end scheduler_run(scheduler_main *main, void *data)
 	scheduler.next_deadline_ns = SCHEDULER_NEVER;
 	if (pthread_key_create(&last_key, leave))
 		abort();
-	turn_begin(&scheduler.home);
+	turn_begin(&scheduler.home, scheduler.woken);
 	scheduler_begin(SCHEDULER_IN_TURN, 1);
 	scheduler_spawn(SCHEDULER_NOBODY, "harness", harness_main, &spawned);
 	scheduler.current = &scheduler.threads[0];

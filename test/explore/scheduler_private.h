@@ -98,6 +98,7 @@ struct scheduler {
 	/* One byte for each byte of the program's text: 1 where a point has been; of the driver, NULL: none. */
 	unsigned char *coverage;
 	bool traced; /* every switch is printed */
+	bool woken;  /* turn_begin */
 	bool hides;  /* /proc does not show the threads of the library */
 };
 

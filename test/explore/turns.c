@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 
@@ -49,6 +50,16 @@ _Static_assert(offsetof(struct turn, stack) == 0 && offsetof(struct turn, is_wai
 		       offsetof(struct turn, is_called) == 12,
 	       "the assembler below knows where they are");
 
+static bool can_switch(void)
+{
+	return getauxval(AT_HWCAP2) & HAS_FSGSBASE;
+}
+
+static void note_local(struct turn *turn)
+{
+	__asm__("rdfsbase %0" : "=r"(turn->local));
+}
+
 /* Saves the caller in *stack, and goes on as who was saved at `to`. */
 void turns_switch(void **stack, void *to, uint64_t local);
 __asm__(".text\n.type turns_switch, @function\nturns_switch:\n" SAVE "mov %rsp, (%rdi)\n"
@@ -65,13 +76,38 @@ __asm__(".text\n.type turns_park, @function\nturns_park:\n" SAVE "mov %rdi, %rbx
 	"cmpl $0, 12(%rbx)\nje 1b\n"
 	"mov (%rbx), %rsp\n" RESTORE ".size turns_park, .-turns_park\n");
 
-static bool switches;
-static struct turn *left; /* is to go on by its own kernel thread, once nobody uses its stack */
+#else
+
+static bool can_switch(void)
+{
+	return false;
+}
+
+/* What cannot be done here, and so is never called. */
 
 static void note_local(struct turn *turn)
 {
-	__asm__("rdfsbase %0" : "=r"(turn->local));
+	(void)turn;
 }
+
+static void turns_switch(void **stack, void *to, uint64_t local)
+{
+	(void)stack;
+	(void)to;
+	(void)local;
+	abort();
+}
+
+static void turns_park(struct turn *self)
+{
+	(void)self;
+	abort();
+}
+
+#endif
+
+static bool switches;     /* else each has its own kernel thread, which is woken for its turn */
+static struct turn *left; /* is to go on by its own kernel thread, once nobody uses its stack */
 
 static void see_off(void)
 {
@@ -81,9 +117,9 @@ static void see_off(void)
 		call(turn);
 }
 
-void turn_begin(struct turn *self)
+void turn_begin(struct turn *self, bool woken)
 {
-	switches = getauxval(AT_HWCAP2) & HAS_FSGSBASE;
+	switches = !woken && can_switch();
 	if (switches)
 		note_local(self);
 	atomic_store(&self->is_waiting, 1);
@@ -122,29 +158,3 @@ void turn_leave(struct turn *self, struct turn *to)
 	left = self;
 	turns_switch(&self->stack, to->stack, to->local);
 }
-
-#else
-
-void turn_begin(struct turn *self)
-{
-	(void)self;
-}
-
-void turn_await(struct turn *self)
-{
-	sleep_until_called(self);
-}
-
-void turn_pass(struct turn *self, struct turn *to)
-{
-	call(to);
-	sleep_until_called(self);
-}
-
-void turn_leave(struct turn *self, struct turn *to)
-{
-	(void)self;
-	call(to);
-}
-
-#endif
