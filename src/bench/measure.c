@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Times one operation, and checks it first. Includes nothing of Lockstep: see bench.h. All ranks take
+ * Times one operation, and checks it first. Knows no runtime: see bench.h. All ranks take
  * the same decisions, as each is taken from numbers that the ranks have combined. */
 #include "bench/bench.h"
 
@@ -11,38 +11,23 @@
 
 enum { REPEATS_MAX = 99, ROUNDS_MAX = 200000, PATTERN = 251 };
 
-static const char *const names[BENCH_OP_COUNT] = {
-#define X(id, name, ...) [BENCH_##id] = (name),
-	COLL_TABLE(X)
-#undef X
-		[BENCH_PING_PONG] = "ping-pong",
-	[BENCH_BANDWIDTH] = "bandwidth",
-	[BENCH_MESSAGE_RATE] = "message-rate",
-	[BENCH_MATCH] = "match",
-	[BENCH_GROUP] = "group",
-};
-
 const char *bench_op_name(enum bench_op op)
 {
-	return names[op];
-}
+	static const char *const others[] = {
+		[BENCH_PING_PONG] = "ping-pong",
+		[BENCH_BANDWIDTH] = "bandwidth",
+		[BENCH_MESSAGE_RATE] = "message-rate",
+		[BENCH_MATCH] = "match",
+		[BENCH_GROUP] = "group",
+	};
 
-static bool same_name(const char *a, const char *b)
-{
-	for (;; a++, b++) {
-		a += *a == '-' || *a == '_';
-		b += *b == '-' || *b == '_';
-		if (*a != *b)
-			return false;
-		if (*a == '\0')
-			return true;
-	}
+	return op < BENCH_COLLECTIVE_COUNT ? coll_table[op].name : others[op];
 }
 
 int bench_op_from(const char *name)
 {
 	for (int op = 0; op < BENCH_OP_COUNT; op++)
-		if (same_name(names[op], name))
+		if (coll_is_name(name, bench_op_name((enum bench_op)op)))
 			return op;
 	return -1;
 }
@@ -227,7 +212,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 	if (what->op == BENCH_BARRIER)
 		return check_barrier(runtime, text, text_bytes);
 	if (what->op >= BENCH_COLLECTIVE_COUNT && !runtime->messages) {
-		snprintf(text, text_bytes, "this runtime has no %s", names[what->op]);
+		snprintf(text, text_bytes, "this runtime has no %s", bench_op_name(what->op));
 		return false;
 	}
 	for (size_t i = 0; i < elements; i++) {
@@ -242,7 +227,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 		if (result[i] == want)
 			continue;
 		snprintf(text, text_bytes, "element %zu of %s on rank %d is %g instead of %g", i,
-			 names[what->op], runtime->rank, (double)result[i], (double)want);
+			 bench_op_name(what->op), runtime->rank, (double)result[i], (double)want);
 		return false;
 	}
 	return true;

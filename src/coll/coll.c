@@ -19,7 +19,7 @@ const struct coll_kind coll_kinds[COLL_KIND_COUNT] = {
 #undef X
 };
 
-static bool is_name(const char *given, const char *name)
+bool coll_is_name(const char *given, const char *name)
 {
 	for (;; given++, name++) {
 		while (*given == '-' || *given == '_')
@@ -35,7 +35,7 @@ static bool is_name(const char *given, const char *name)
 enum coll_id coll_from_name(const char *name)
 {
 	int id = 0;
-	while (id < COLL_COUNT && !is_name(name, coll_table[id].name))
+	while (id < COLL_COUNT && !coll_is_name(name, coll_table[id].name))
 		id++;
 	return (enum coll_id)id;
 }

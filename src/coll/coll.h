@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What each collective is, and each kind of operation that a rank may call. Facts only: no other room is known here.
- * Also for C++, as programs that time other runtimes take the names from here. */
+ * What each collective is, and each kind of operation that a rank may call. Facts only: no other
+ * room is known here, so that programs that time other runtimes can be built with it. Also for C++. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
 
@@ -111,7 +111,9 @@ struct coll_kind {
 };
 extern const struct coll_kind coll_kinds[COLL_KIND_COUNT];
 
-/* The collective of that name, with or without dashes and underscores; COLL_NONE. */
+/* Whether somebody who writes `given` means `name`: with or without dashes and underscores. */
+bool coll_is_name(const char *given, const char *name);
+/* The collective of that name; COLL_NONE. */
 enum coll_id coll_from_name(const char *name);
 
 #endif

@@ -22,6 +22,7 @@ static void names_are_found(void **state)
 	assert_int_equal(coll_from_name("all-reduc"), COLL_NONE);
 	assert_int_equal(coll_from_name("all-reduces"), COLL_NONE);
 	assert_int_equal(coll_from_name(""), COLL_NONE);
+	assert_true(coll_is_name("ping_pong", "ping-pong"));
 }
 
 /* No two collectives have one name, nor two kinds; what a kind is called begins with its collective's name. */

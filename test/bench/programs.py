@@ -24,6 +24,8 @@ ROOT = HERE.parent.parent
 KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_TOP_PAD_": str(256 << 20)}
 OPS = ("all-reduce", "reduce", "broadcast", "all-gather", "gather", "scatter", "reduce-scatter", "all-to-all", "barrier")
 ANY = 1 << 62
+# What times a runtime, and knows none: built into the program of each.
+TIMING = [HERE / "collectives.c", HERE / "beside.c"] + [ROOT / "src" / name for name in ("bench/measure.c", "bench/point.c", "coll/coll.c")]
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -78,10 +80,9 @@ def lockstep_programs(build):
 
 def mpi_programs(out):
     """[] and a word on standard error where an MPI is not installed."""
-    common = [HERE / "collectives.c", HERE / "beside.c", ROOT / "src/bench/measure.c", ROOT / "src/bench/point.c"]
     for name in ("openmpi", "mpich"):
         # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array.
-        compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *common], ["-Wno-stringop-overflow"])
+        compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *TIMING], ["-Wno-stringop-overflow"])
 
     def openmpi(**parameters):
         words = [w for key, value in parameters.items() for w in ("--mca", key, str(value))]
@@ -131,9 +132,9 @@ def mpi_programs(out):
 
 def gloo_programs(build, out):
     objects = []
-    for source in ("collectives.c", "beside.c", "../../src/bench/measure.c", "../../src/bench/point.c"):
-        objects.append(out / (Path(source).stem + ".o"))
-        compile_c("gcc", objects[-1], [HERE / source], ["-c"])
+    for source in TIMING:
+        objects.append(out / (source.stem + ".o"))
+        compile_c("gcc", objects[-1], [source], ["-c"])
     subprocess.run(
         ["g++", "-std=c++17", "-O2", "-march=native", f"-I{HERE}", f"-I{ROOT / 'src'}", "-o", out / "gloo"]
         + [HERE / "peers/gloo.cc", *objects, "-lgloo", "-lpthread"],
