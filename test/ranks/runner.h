@@ -42,7 +42,7 @@ struct runner_rank {
 	int rank, size;
 	unsigned turn; /* 0, 1, … with --repeat */
 	bool threads;  /* the ranks are threads of one process */
-	bool drawn;    /* a seed draws who goes on at each point, so that few rounds are many meetings */
+	bool drawn; /* a seed draws who goes on at each point, so that few rounds are many meetings */
 	/* Of a random test: which cases it is to run, and the seed of them all. */
 	uint64_t seed;
 	uint32_t first_case, last_case;

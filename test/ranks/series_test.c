@@ -192,7 +192,8 @@ void in_series_cycle(struct runner_rank *self)
 		OK(ls_group_failure(group, &failure));
 		CHECK_THAT(strstr(failure.text, "send #1") && strstr(failure.text, "series_test.c"),
 			   "%s", failure.text);
-		SAYS(failure.text, "LOCKSTEP_P2P=serial is set, with which a send begins only when ");
+		SAYS(failure.text,
+		     "LOCKSTEP_P2P=serial is set, with which a send begins only when ");
 		ls_group_close(group);
 		runner_meet(self);
 	}
