@@ -23,6 +23,7 @@
 	CALL(dwfl_getthread_frames)         \
 	CALL(dwfl_lineinfo)                 \
 	CALL(dwfl_linux_proc_find_elf)      \
+	CALL(dwfl_linux_proc_maps_report)   \
 	CALL(dwfl_linux_proc_report)        \
 	CALL(dwfl_module_addrname)          \
 	CALL(dwfl_module_build_id)          \

@@ -156,10 +156,6 @@ void diagnose_collect(const struct diagnose_source *sources, int count,
 /* Looks up the call sites of a job that was collected without. Reads debug information, so it takes
  * its time: only once something is to be reported. Not for two threads at once (trace_site). */
 void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
-/* Adds at which line of Python those are who are elsewhere, the verdict's culprits: reads their memory, and stops nobody.
- * Takes some ms, and is for whoever tells. */
-void diagnose_add_python(const struct diagnose_source *sources, int count,
-			 const struct diagnose_verdict *verdict, struct diagnose_job *job);
 /* Adds the record of `source` whose index has these lowest bits, which may come from a peer, in place of the
  * oldest that says least if there is no room. Returns its index, 0: it is not in the ring, or all others say more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
@@ -167,6 +163,8 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 /* State of process `pid` from /proc; signal and exit code of a zombie. Writes the three fields of the
  * process, reads start_ns (0: any process of this number is the right one). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
+/* Whether /proc speaks of processes as those of this PID namespace (0: of mine) number them; it may be another's. */
+bool diagnose_has_proc(uint32_t pid_space);
 
 /* For the watch of a rank: the sleep of those threads of this process that are in no wait, as wait_board.rest_sleep wants
  * it, without the calling thread; also for others who ask about their own rank. */
@@ -262,6 +260,15 @@ struct diagnose_verdict {
  * minority (two ranks, a tie) blamed is -1 and all are culprits. */
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);
+
+/* What a rank is shown with: the operation in which it plays its part in the verdict, NULL if unknown,
+ * and since when it waits there, 0 if it does not. */
+struct diagnose_part {
+	const struct diagnose_record *record;
+	uint64_t since_ns;
+};
+struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
+				      const struct diagnose_verdict *verdict, int rank);
 
 /* The report, at most `bytes` (lines that do not fit are left out whole): a first line that says it all, such as
  * "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, called from

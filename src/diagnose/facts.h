@@ -79,9 +79,6 @@ const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *r
  * I am root. */
 ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine);
 
-/* Whether /proc speaks of processes as those of this PID namespace (0: of mine) number them; it may be another's. */
-bool diagnose_has_proc(uint32_t pid_space);
-
 /* ---- threads.c ---- */
 
 /* What the threads of a rank's process do that are in no wait on its board. */
@@ -240,15 +237,6 @@ unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagn
 			      const struct diagnose_verdict *verdict);
 
 /* ---- headline.c, headline_mismatch.c ---- */
-
-/* What a rank is shown with: the operation in which it plays its part in the verdict, NULL if unknown,
- * and since when it waits there, 0 if it does not. */
-struct diagnose_part {
-	const struct diagnose_record *record;
-	uint64_t since_ns;
-};
-struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
-				      const struct diagnose_verdict *verdict, int rank);
 
 void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     const struct diagnose_verdict *verdict);

@@ -72,8 +72,8 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites and lines of Python, adds phases and judges. May read debug information, so it takes its time. */
 void inspect_report_explain(struct inspect_report *report);
-/* After that: says at which line of Python a rank is that does not come. Reads the memory of other processes, which blocks
- * where a file that they have mapped does not answer; so it is for a command that its user can end. */
+/* After that: says at which line of Python a rank is that does not come (where.c). Reads the memory of other processes,
+ * which blocks where a file that they have mapped does not answer; so it is for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
 /* Judges and nothing else, which is fast. */
 void inspect_report_judge(struct inspect_report *report);

@@ -63,15 +63,19 @@ static struct look *look_open(const struct inspect_report *report, int rank, con
 	look->report = report;
 	look->rank = rank;
 	look->pid = facts->pid;
-	look->memory = stack_memory_of(look->pid);
-	look->python_answer = stack_find_images(look->pid, images, &count);
+	if (!inspect_open_process(facts, &look->memory)) {
+		*why = "has ended";
+		free(look);
+		return NULL;
+	}
+	look->python_answer = stack_find_images(&look->memory, images, &count);
 	if (look->python_answer == STACK_FOUND)
 		look->python_answer = stack_find_python(&look->memory, images, count, &look->python);
 	if (look->python_answer == STACK_FOUND)
 		look->python_count =
 			stack_python_threads(&look->python, look->python_threads, STACK_THREAD_MAX);
 	if (look->python_answer != STACK_HANGS)
-		look->native = stack_native_open(look->pid);
+		look->native = stack_native_open(&look->memory);
 	look->count = stack_list_threads(look->pid, look->tids, STACK_THREAD_MAX);
 	return look;
 }
@@ -79,7 +83,17 @@ static struct look *look_open(const struct inspect_report *report, int rank, con
 static void look_close(struct look *look)
 {
 	stack_native_close(look->native);
+	stack_memory_close(&look->memory);
 	free(look);
+}
+
+/* What was found in the meantime counts if the process is still there: else its number may be another's. */
+static enum stack_answer confirm(struct look *look, enum stack_answer answer)
+{
+	if (stack_memory_is_there(&look->memory))
+		return answer;
+	look->depth = (struct stack_depth){0};
+	return STACK_GONE;
 }
 
 /* STACK_NOTHING: this thread knows no Python. */
@@ -88,8 +102,9 @@ static enum stack_answer look_at_python(struct look *look, uint32_t tid)
 	look->depth = (struct stack_depth){0};
 	for (int i = 0; i < look->python_count; i++)
 		if (look->python_threads[i].tid == tid)
-			return stack_python_frames(&look->python, look->python_threads[i].state,
-						   look->frames, FRAME_MAX, &look->depth);
+			return confirm(look, stack_python_frames(
+						     &look->python, look->python_threads[i].state,
+						     look->frames, FRAME_MAX, &look->depth));
 	return look->python_answer == STACK_FOUND ? STACK_NOTHING : look->python_answer;
 }
 
@@ -98,7 +113,8 @@ static enum stack_answer look_at_native(struct look *look, uint32_t tid)
 	look->depth = (struct stack_depth){0};
 	if (!look->native)
 		return STACK_NOTHING;
-	return stack_native_frames(look->native, tid, look->frames, FRAME_MAX, &look->depth);
+	return confirm(look, stack_native_frames(look->native, tid, look->frames, FRAME_MAX,
+						 &look->depth));
 }
 
 /* ---- words ---- */

@@ -251,12 +251,6 @@ void inspect_report_explain(struct inspect_report *report)
 	inspect_report_add_phases(report);
 }
 
-void inspect_report_add_python(struct inspect_report *report)
-{
-	diagnose_add_python(report->sources, report->job->size, &report->verdict, report->job);
-	tell(report);
-}
-
 void inspect_report_judge(struct inspect_report *report)
 {
 	judge(report);

@@ -24,6 +24,25 @@ bool stack_is_object(const struct stack_memory *memory, uint64_t object, uint64_
 
 /* ---- strings ---- */
 
+#define CUT "..."
+
+void stack_cut_text(const char *text, bool tail, char *out, size_t bytes)
+{
+	size_t length = strlen(text), room = bytes - sizeof CUT, from = 0;
+	if (length < bytes) {
+		memcpy(out, text, length + 1);
+	} else if (tail) { /* not in the middle of a character */
+		for (from = length - room; (text[from] & 0xc0) == 0x80;)
+			from++;
+		snprintf(out, bytes, CUT "%s", text + from);
+	} else {
+		while (room && (text[room] & 0xc0) == 0x80)
+			room--;
+		snprintf(out, bytes, "%.*s" CUT, (int)room, text);
+	}
+	text_clean(out, false);
+}
+
 /* 0: it is none that could be shown. */
 static int encode(uint32_t character, char *out)
 {
@@ -58,12 +77,11 @@ static uint32_t character_at(const unsigned char *units, uint32_t width, uint64_
 	return value;
 }
 
-/* Of more characters than there is room for the last ones, if `tail`. */
 static void encode_all(const unsigned char *units, uint32_t width, uint64_t count, bool tail,
 		       char *out, size_t bytes)
 {
 	char text[CHARACTERS * UTF8_BYTES + 1];
-	size_t used = 0, from = 0;
+	size_t used = 0;
 	for (uint64_t i = 0; i < count; i++) {
 		char *at = text + used;
 		int length = encode(character_at(units, width, i), at);
@@ -72,17 +90,7 @@ static void encode_all(const unsigned char *units, uint32_t width, uint64_t coun
 		used += length ? (size_t)length : 1;
 	}
 	text[used] = '\0';
-	if (used >= bytes && tail)
-		from = used - bytes + 1;
-	while ((text[from] & 0xc0) == 0x80) /* not in the middle of a character */
-		from++;
-	used -= from;
-	if (used >= bytes)
-		for (used = bytes - 1; used && (text[from + used] & 0xc0) == 0x80;)
-			used--;
-	memcpy(out, text + from, used);
-	out[used] = '\0';
-	text_clean(out, false);
+	stack_cut_text(text, tail, out, bytes);
 }
 
 static bool read_text(const struct stack_python *python, uint64_t text, bool tail, char *out,
@@ -101,7 +109,7 @@ static bool read_text(const struct stack_python *python, uint64_t text, bool tai
 		return false;
 	if (!(state >> 6 & 1))
 		data += python->layout.text_more;
-	if (length > CHARACTERS) {
+	if (length > CHARACTERS) { /* more than there is room for, so that shows */
 		skip = tail ? length - CHARACTERS : 0;
 		length = CHARACTERS;
 	}

@@ -33,8 +33,10 @@ struct image {
 	struct stack_memory memory;
 	unsigned char bytes[IMAGE_BYTES];
 	uint64_t used;
-	long reads;    /* so far */
-	long fails_at; /* that read finds nothing; 0: none does */
+	long reads;      /* so far */
+	long fails_at;   /* that read finds nothing; 0: none does */
+	long changes_at; /* before that read `change` is called; 0: before none */
+	void (*change)(struct image *image);
 	uint64_t toggles; /* at each read of this address, what lies there becomes the other of these; 0: none does */
 	uint64_t other[2];
 	uint64_t symbols[IMAGE_SYMBOLS];
@@ -62,6 +64,8 @@ static bool image_read(const struct stack_memory *memory, uint64_t address, void
 	struct image *image = (struct image *)(uintptr_t)memory;
 	if (++image->reads == image->fails_at)
 		return false;
+	if (image->reads == image->changes_at)
+		image->change(image);
 	if (address < IMAGE_BASE || bytes > IMAGE_BYTES ||
 	    address - IMAGE_BASE > IMAGE_BYTES - bytes)
 		return false;

@@ -3,16 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/libdw.h"
-#include "base/text.h"
 #include "stack/stack_private.h"
 
 struct stack_native {
 	const struct libdw *dw;
 	Dwfl_Callbacks callbacks;
 	Dwfl *dwfl;
-	struct stack_memory memory;
+	const struct stack_memory *memory;
+	size_t root; /* bytes that were put before the names of files: where they lie as we see it */
 	uint32_t tid; /* of the thread whose registers these are */
 	struct stack_registers registers;
 };
@@ -92,10 +93,10 @@ static void describe(const struct stack_native *native, uint64_t pc, struct stac
 		source = line ? dw->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	}
 	*out = (struct stack_frame){.line = source ? number : 0};
-	snprintf(out->function, sizeof out->function, "%s", name ? name : "?");
-	snprintf(out->file, sizeof out->file, "%s", source ? source : file ? file : "");
-	text_clean(out->function, false);
-	text_clean(out->file, false);
+	if (file && strlen(file) > native->root)
+		file += native->root;
+	stack_cut_text(name ? name : "?", false, out->function, sizeof out->function);
+	stack_cut_text(source ? source : file ? file : "", true, out->file, sizeof out->file);
 }
 
 static int add_frame(Dwfl_Frame *frame, void *context)
@@ -119,7 +120,7 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 {
 	struct frames frames = {native, out, max, depth};
 	*depth = (struct stack_depth){0};
-	enum stack_answer answer = stack_copy_registers(&native->memory, tid, &native->registers);
+	enum stack_answer answer = stack_copy_registers(native->memory, tid, &native->registers);
 	if (answer != STACK_FOUND)
 		return answer;
 	native->tid = tid;
@@ -128,8 +129,59 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 	return STACK_FOUND;
 }
 
-struct stack_native *stack_native_open(int pid)
+/* Whether a path leads the process to another file than us: it has other mounts, or another root. */
+static bool sees_other_files(int pid)
 {
+	static const char *const names[] = {"ns/mnt", "root"};
+	char path[64];
+	struct stat ours, theirs;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "/proc/self/%s", names[i]);
+		bool known = stat(path, &ours) == 0;
+		snprintf(path, sizeof path, "/proc/%d/%s", pid, names[i]);
+		if (known && stat(path, &theirs) == 0 &&
+		    (ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino))
+			return true;
+	}
+	return false;
+}
+
+/* The list of files of a process, each found through the root of the process. It lacks what the kernel maps, which has no
+ * file. */
+static bool report_by_root(struct stack_native *native, int pid)
+{
+	char path[64], root[64], *text = NULL, *line = NULL;
+	size_t bytes = 0, room = 0;
+	snprintf(path, sizeof path, "/proc/%d/maps", pid);
+	native->root = (size_t)snprintf(root, sizeof root, "/proc/%d/root", pid);
+	FILE *maps = fopen(path, "re"), *out = maps ? open_memstream(&text, &bytes) : NULL;
+	while (out && getline(&line, &room, maps) > 0) {
+		int at = 0;
+		(void)sscanf(line, "%*s %*s %*s %*s %*s %n", &at);
+		bool file = at > 0 && line[at] == '/';
+		fprintf(out, "%.*s%s%s", at, line, file ? root : "", line + at);
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	bool written = out && fclose(out) == 0 && bytes > 0;
+	FILE *in = written ? fmemopen(text, bytes, "r") : NULL;
+	bool reported = in && native->dw->dwfl_linux_proc_maps_report(native->dwfl, in) == 0;
+	if (in)
+		fclose(in);
+	free(text);
+	return reported;
+}
+
+static bool report(struct stack_native *native, int pid)
+{
+	return sees_other_files(pid) ? report_by_root(native, pid)
+				     : native->dw->dwfl_linux_proc_report(native->dwfl, pid) == 0;
+}
+
+struct stack_native *stack_native_open(const struct stack_memory *memory)
+{
+	int pid = memory->pid;
 	const struct libdw *dw = libdw_get();
 	struct stack_native *native = dw ? calloc(1, sizeof *native) : NULL;
 	if (!native)
@@ -137,9 +189,9 @@ struct stack_native *stack_native_open(int pid)
 	native->dw = dw;
 	native->callbacks = (Dwfl_Callbacks){.find_elf = dw->dwfl_linux_proc_find_elf,
 					     .find_debuginfo = libdw_find_no_debuginfo};
-	native->memory = stack_memory_of(pid);
+	native->memory = memory;
 	native->dwfl = dw->dwfl_begin(&native->callbacks);
-	bool known = native->dwfl && dw->dwfl_linux_proc_report(native->dwfl, pid) == 0 &&
+	bool known = native->dwfl && report(native, pid) &&
 		     dw->dwfl_report_end(native->dwfl, NULL, NULL) == 0 &&
 		     dw->dwfl_attach_state(native->dwfl, NULL, pid, &thread_callbacks, native);
 	if (known)

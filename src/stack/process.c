@@ -49,9 +49,25 @@ static bool read_process(const struct stack_memory *memory, uint64_t address, vo
 	return got == (ssize_t)bytes;
 }
 
-struct stack_memory stack_memory_of(int pid)
+void stack_memory_open(int pid, struct stack_memory *out)
 {
-	return (struct stack_memory){.read = read_process, .pid = pid};
+	*out = (struct stack_memory){.read = read_process, .pid = pid};
+	out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* the kernel sets close-on-exec */
+	out->gone = out->pidfd < 0 && errno == ESRCH;
+}
+
+void stack_memory_close(struct stack_memory *memory)
+{
+	if (memory->pidfd >= 0)
+		close(memory->pidfd);
+	memory->pidfd = -1;
+}
+
+bool stack_memory_is_there(const struct stack_memory *memory)
+{
+	if (memory->pidfd < 0)
+		return !memory->gone;
+	return syscall(SYS_pidfd_send_signal, memory->pidfd, 0, NULL, 0) == 0 || errno != ESRCH;
 }
 
 /* ---- threads ---- */
@@ -154,13 +170,14 @@ static uint64_t image_of(const char *line, bool *first)
 	return offset == 0 && (of_program || (strstr(name, "python") && !extension)) ? begin : 0;
 }
 
-enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], int *count)
+enum stack_answer stack_find_images(const struct stack_memory *memory,
+				    uint64_t images[STACK_IMAGE_MAX], int *count)
 {
 	char path[64], line[LINE_BYTES];
 	*count = 0;
-	if (hangs(pid))
+	if (hangs(memory->pid))
 		return STACK_HANGS;
-	snprintf(path, sizeof path, "/proc/%d/maps", pid);
+	snprintf(path, sizeof path, "/proc/%d/maps", memory->pid);
 	FILE *maps = fopen(path, "re");
 	if (!maps)
 		return errno == EACCES || errno == EPERM ? STACK_REFUSED : STACK_GONE;
@@ -172,7 +189,6 @@ enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], i
 	}
 	fclose(maps);
 	uint64_t word;
-	struct stack_memory memory = stack_memory_of(pid);
-	bool readable = *count == 0 || stack_read_u64(&memory, images[0], &word);
+	bool readable = *count == 0 || stack_read_u64(memory, images[0], &word);
 	return readable ? STACK_FOUND : errno == ESRCH ? STACK_GONE : STACK_REFUSED;
 }

@@ -14,6 +14,7 @@ enum {
 
 struct link {
 	uint64_t frame, code, instruction;
+	uint64_t made_of[4]; /* of the code: others are at its address once it is freed */
 };
 
 struct chain {
@@ -136,6 +137,41 @@ static bool is_in(const struct chain *chain, uint64_t frame)
 	return false;
 }
 
+/* What the code of a frame is made of; false if there is none. */
+static bool read_code(const struct stack_python *python, struct link *link)
+{
+	static const enum stack_member parts[] = {STACK_CODE_NAME, STACK_CODE_FILE,
+						  STACK_CODE_LINES};
+	const uint64_t *members = python->layout.members;
+	const struct stack_memory *memory = python->memory;
+	uint32_t line;
+	for (int i = 0; i < 3; i++)
+		if (!stack_read_u64(memory, link->code + members[parts[i]], &link->made_of[i]))
+			return false;
+	if (!stack_read_u32(memory, link->code + members[STACK_CODE_FIRST_LINE], &line))
+		return false;
+	link->made_of[3] = line;
+	return stack_is_object(memory, link->code, python->code_type);
+}
+
+/* Which code a frame that has been read runs, and where it is in it: read once more, between two looks at the code, as
+ * both may have become others. */
+static bool read_link(const struct stack_python *python, uint64_t frame, unsigned char *bytes,
+		      struct link *out)
+{
+	struct link again;
+	/* The lowest bits of a reference to code may be marks. */
+	out->frame = frame;
+	out->code = again.code = member_of(python, bytes, STACK_FRAME_CODE) & ~UINT64_C(3);
+	if (!read_code(python, out) ||
+	    !python->memory->read(python->memory, frame, bytes, python->frame_bytes) ||
+	    !read_code(python, &again))
+		return false;
+	out->instruction = member_of(python, bytes, STACK_FRAME_INSTRUCTION);
+	return (member_of(python, bytes, STACK_FRAME_CODE) & ~UINT64_C(3)) == out->code &&
+	       memcmp(out->made_of, again.made_of, sizeof again.made_of) == 0;
+}
+
 /* False: what is there is no chain of frames, at least not now. */
 static bool read_chain(const struct stack_python *python, uint64_t state, struct chain *out)
 {
@@ -147,7 +183,6 @@ static bool read_chain(const struct stack_python *python, uint64_t state, struct
 	if (!read_current(python, state, &frame))
 		return false;
 	for (; frame && !out->more; frame = member_of(python, bytes, STACK_FRAME_PREVIOUS)) {
-		/* The lowest bits of a reference to code may be marks. */
 		if (is_in(out, frame) ||
 		    !python->memory->read(python->memory, frame, bytes, python->frame_bytes))
 			return false;
@@ -156,19 +191,17 @@ static bool read_chain(const struct stack_python *python, uint64_t state, struct
 			out->more = ++calls == STACK_CHAIN_MAX;
 			continue;
 		}
-		struct link link = {frame, member_of(python, bytes, STACK_FRAME_CODE) & ~UINT64_C(3),
-				    member_of(python, bytes, STACK_FRAME_INSTRUCTION)};
-		if (!stack_is_object(python->memory, link.code, python->code_type))
+		if (!read_link(python, frame, bytes, &out->links[out->count]))
 			return false;
-		out->links[out->count++] = link;
-		out->more = out->count == STACK_CHAIN_MAX;
+		out->more = ++out->count == STACK_CHAIN_MAX;
 	}
 	return true;
 }
 
 static bool runs_same(const struct link *a, const struct link *b)
 {
-	return a->frame == b->frame && a->code == b->code;
+	return a->frame == b->frame && a->code == b->code &&
+	       memcmp(a->made_of, b->made_of, sizeof a->made_of) == 0;
 }
 
 /* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first of them may have gone on; each further
@@ -253,17 +286,17 @@ enum stack_answer stack_python_frames(const struct stack_python *python, uint64_
 
 /* ---- one thread of a process ---- */
 
-enum stack_answer stack_python_top(int pid, uint32_t tid, struct stack_frame *out)
+enum stack_answer stack_python_top(const struct stack_memory *memory, uint32_t tid,
+				   struct stack_frame *out)
 {
-	struct stack_memory memory = stack_memory_of(pid);
 	struct stack_thread threads[STACK_THREAD_MAX];
 	struct stack_python python;
 	struct stack_depth depth;
 	uint64_t images[STACK_IMAGE_MAX];
 	int count;
-	enum stack_answer answer = stack_find_images(pid, images, &count);
+	enum stack_answer answer = stack_find_images(memory, images, &count);
 	if (answer == STACK_FOUND)
-		answer = stack_find_python(&memory, images, count, &python);
+		answer = stack_find_python(memory, images, count, &python);
 	if (answer != STACK_FOUND)
 		return answer;
 	count = stack_python_threads(&python, threads, STACK_THREAD_MAX);
@@ -271,6 +304,8 @@ enum stack_answer stack_python_top(int pid, uint32_t tid, struct stack_frame *ou
 		if (threads[i].tid != tid)
 			continue;
 		answer = stack_python_frames(&python, threads[i].state, out, 1, &depth);
+		if (!stack_memory_is_there(memory))
+			return STACK_GONE;
 		return answer == STACK_FOUND && depth.count == 0 ? STACK_NOTHING : answer;
 	}
 	return STACK_NOTHING;

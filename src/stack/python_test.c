@@ -133,12 +133,21 @@ static void test_texts(void **state)
 	memcpy(path + sizeof path - 5, "/a.py", 5);
 	const char *told = told_as(image_add_text(&image, 1, true, path, sizeof path), true);
 	assert_int_equal(strlen(told), STACK_TEXT_BYTES - 1);
+	assert_memory_equal(told, "...x", 4);
 	assert_string_equal(told + strlen(told) - 5, "/a.py");
-	memset(path, 0xe9, sizeof path); /* two bytes each, as they are told */
+	told = told_as(image_add_text(&image, 1, true, path, sizeof path), false);
+	assert_int_equal(strlen(told), STACK_TEXT_BYTES - 1);
+	assert_string_equal(told + strlen(told) - 4, "x...");
+	told = told_as(image_add_text(&image, 1, true, path, STACK_TEXT_BYTES - 1), false);
+	assert_string_equal(told + strlen(told) - 4, "xxxx"); /* it just fits */
+	memset(path, 0xe9, sizeof path);                      /* two bytes each, as they are told */
+	path[0] = path[sizeof path - 1] = 'x';
 	told = told_as(image_add_text(&image, 1, false, path, sizeof path), true);
 	assert_int_equal(strlen(told), STACK_TEXT_BYTES - 2);
+	assert_memory_equal(told, "...\xc3\xa9", 5);
 	told = told_as(image_add_text(&image, 1, false, path, sizeof path), false);
 	assert_int_equal(strlen(told), STACK_TEXT_BYTES - 2);
+	assert_string_equal(told + strlen(told) - 5, "\xc3\xa9...");
 	assert_string_equal(told_as(image_add_ascii(&image, ""), false), "");
 }
 
@@ -261,14 +270,46 @@ static void test_moving(void **state)
 	}
 }
 
+/* leaf has returned, its code was freed, and other code made at its address is called at the place of its frame. */
+static void use_again(struct image *in)
+{
+	const uint64_t *members = in->python.layout.members;
+	image_put(in, in->codes[0] + members[STACK_CODE_NAME], in->texts[1]);
+	image_put_32(in, in->codes[0] + members[STACK_CODE_FIRST_LINE], 100);
+	image_put(in, in->frames[0] + members[STACK_FRAME_INSTRUCTION],
+		  image_instruction(in, in->codes[0], 0));
+}
+
+/* Whenever that happens, no line is told that was in neither. */
+static void test_code_at_the_same_address(void **state)
+{
+	struct stack_frame frames[4];
+	struct stack_depth depth;
+	(void)state;
+	for (int minor = 9; minor < 9 + IMAGE_VERSIONS; minor++)
+		for (long at = 1; at < 200; at++) {
+			image_init(&image, minor);
+			image.changes_at = at;
+			image.change = use_again;
+			assert_int_equal(read_first(frames, 4, &depth), STACK_FOUND);
+			bool old = strcmp(frames[0].function, "leaf") == 0;
+			is_frame(&frames[0], old ? "leaf" : "main", old ? 12 : 100);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_version),    cmocka_unit_test(test_unknown_versions),
-		cmocka_unit_test(test_lines),           cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_bad_texts),       cmocka_unit_test(test_rubbish),
-		cmocka_unit_test(test_each_read_fails), cmocka_unit_test(test_long_chains),
+		cmocka_unit_test(test_each_version),
+		cmocka_unit_test(test_unknown_versions),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_bad_texts),
+		cmocka_unit_test(test_rubbish),
+		cmocka_unit_test(test_each_read_fails),
+		cmocka_unit_test(test_long_chains),
 		cmocka_unit_test(test_moving),
+		cmocka_unit_test(test_code_at_the_same_address),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

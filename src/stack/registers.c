@@ -96,8 +96,10 @@ static enum stack_answer copy(const struct stack_memory *memory, uint32_t tid,
 		answer = STACK_GONE;
 	} else {
 		int state = await_stop(tid);
-		if (state < 0 || ptrace(PTRACE_GETREGSET, (pid_t)tid,
-					(void *)(uintptr_t)NT_PRSTATUS, &into) != 0)
+		if (!stack_thread_state(memory->pid, tid))
+			answer = STACK_GONE; /* and its number is that of a thread of another process */
+		else if (state < 0 || ptrace(PTRACE_GETREGSET, (pid_t)tid,
+					     (void *)(uintptr_t)NT_PRSTATUS, &into) != 0)
 			answer = STACK_MOVED;
 		if (answer == STACK_FOUND) {
 			take_registers(&registers, out);

@@ -40,15 +40,25 @@ struct stack_memory {
 	/* Copies all of it, or returns false: it is not there, or may not be read. */
 	bool (*read)(const struct stack_memory *memory, uint64_t address, void *to, size_t bytes);
 	int pid;
+	int pidfd; /* of the process that had this number when it was opened; -1: not known */
+	bool gone; /* there was none */
 };
+
+/* Copies a text; of one that does not fit the beginning, or the end if `tail`, with "..." where it is cut. */
+void stack_cut_text(const char *text, bool tail, char *out, size_t bytes);
 
 /* ---- process.c ---- */
 
-struct stack_memory stack_memory_of(int pid);
+void stack_memory_open(int pid, struct stack_memory *out);
+void stack_memory_close(struct stack_memory *memory);
+/* Whether that process is still there, or at least its number no other's: so all that was read since it was opened is of
+ * it. Always true where the system has no descriptors of processes. */
+bool stack_memory_is_there(const struct stack_memory *memory);
 /* Where the files are mapped that may hold an interpreter: the program, and libraries with "python" in their names. The
  * memory of a process with a thread that sleeps uninterruptibly, but for a file, is left alone (STACK_HANGS), as a reader
  * might sleep along. */
-enum stack_answer stack_find_images(int pid, uint64_t images[STACK_IMAGE_MAX], int *count);
+enum stack_answer stack_find_images(const struct stack_memory *memory,
+				    uint64_t images[STACK_IMAGE_MAX], int *count);
 /* The threads of a process, at most `max`, as the kernel numbers them: the first is the main thread. */
 int stack_list_threads(int pid, uint32_t *tids, int max);
 /* "S", "R", …, 0 if it cannot be seen; and its name. */
@@ -118,15 +128,16 @@ struct stack_depth {
 enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
 				      struct stack_frame *out, int max, struct stack_depth *depth);
 
-/* The innermost Python frame of one thread of a process. */
-enum stack_answer stack_python_top(int pid, uint32_t tid, struct stack_frame *out);
+/* The innermost Python frame of one thread of a process; STACK_GONE if it ended meanwhile. */
+enum stack_answer stack_python_top(const struct stack_memory *memory, uint32_t tid,
+				   struct stack_frame *out);
 
 /* ---- native.c ---- */
 
 struct stack_native; /* the files of a process, and what they say of its C frames */
 
-/* Reads the list of files of a process, and what it asks of them later; NULL if that fails. */
-struct stack_native *stack_native_open(int pid);
+/* Reads the list of files of a process, and what it asks of them later; NULL if that fails. `memory` must outlive it. */
+struct stack_native *stack_native_open(const struct stack_memory *memory);
 void stack_native_close(struct stack_native *native); /* NULL is allowed */
 /* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and stack are copied. It
  * interrupts system calls as a debugger does. For one thread at a time: it must be the one that has opened `native`. */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * At which line of Python a rank is that does not come: the operation that it called last says where it was, not where it
+ * is now. Where there is no Python, or it may not be looked into, nothing is told. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "inspect/stacks.h"
+#include "stack/stack.h"
+
+enum { LOOK_MS = 20 }; /* so long for all ranks: of whom it is over, nothing is told */
+
+/* The process that the trace is of, as far as can be told, when its number was looked at. */
+static bool may_look(const struct diagnose_source *source, const struct diagnose_rank *rank)
+{
+	return source->trace && rank->known && rank->pid > 0 &&
+	       (source->pid <= 0 || source->pid == rank->pid) &&
+	       (rank->process == DIAGNOSE_RUNNING || rank->process == DIAGNOSE_SLEEPING) &&
+	       diagnose_has_proc(source->trace->header->pid_space);
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+static bool add_frame(const struct stack_memory *memory, struct diagnose_rank *rank, uint32_t tid)
+{
+	struct stack_frame frame;
+	char thread[32] = "its main thread", function[64], file[96];
+	if (stack_python_top(memory, tid, &frame) != STACK_FOUND)
+		return false;
+	if (tid != (uint32_t)rank->pid)
+		snprintf(thread, sizeof thread, "its thread %u", tid);
+	stack_cut_text(frame.function, false, function, sizeof function);
+	stack_cut_text(base_name(frame.file), true, file, sizeof file);
+	int used = snprintf(rank->python, sizeof rank->python, "%s is in %s at %s", thread,
+			    function, file);
+	if (frame.line > 0 && used > 0 && (size_t)used < sizeof rank->python)
+		snprintf(rank->python + used, sizeof rank->python - (size_t)used, ":%d", frame.line);
+	return true;
+}
+
+bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory *out)
+{
+	struct diagnose_rank *now =
+		calloc(1, sizeof *now); /* it holds much more than is asked for */
+	stack_memory_open(rank->pid, out);
+	bool same = now && stack_memory_is_there(out);
+	if (same) {
+		now->start_ns = rank->start_ns;
+		diagnose_look_process(rank->pid, now);
+		same = now->process != DIAGNOSE_DEAD;
+	}
+	free(now);
+	if (!same)
+		stack_memory_close(out);
+	return same;
+}
+
+/* The thread that made the call which the verdict is about is likely to make the next one; if it is in no function of
+ * Python, as those that PyTorch runs the backward pass in, the main thread is what its user knows. */
+static void look(struct diagnose_rank *rank, const struct diagnose_record *last)
+{
+	struct stack_memory memory;
+	uint32_t main_thread = (uint32_t)rank->pid;
+	uint32_t caller = last ? last->record.tid : main_thread;
+	if (!inspect_open_process(rank, &memory))
+		return;
+	if (!add_frame(&memory, rank, caller) && caller != main_thread)
+		add_frame(&memory, rank, main_thread);
+	stack_memory_close(&memory);
+}
+
+void inspect_report_add_python(struct inspect_report *report)
+{
+	struct diagnose_job *job = report->job;
+	const struct diagnose_verdict *verdict = &report->verdict;
+	uint64_t end_ns = clock_now_ns() + LOOK_MS * UINT64_C(1000000);
+	for (int i = 0; i < job->size && clock_now_ns() < end_ns; i++) {
+		const struct diagnose_source *source = &report->sources[i];
+		int r = source->rank;
+		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < job->size &&
+		    verdict->culprits >> r & 1 && may_look(source, &job->ranks[r]))
+			look(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
+	}
+	inspect_report_judge(report);
+}
