@@ -8,9 +8,8 @@
  *
  * Threads: any thread of the process that opened a group may use it. Collectives of one group are
  * numbered in the order of their calls, and that order must be the same on all ranks. So two
- * threads that call collectives on one group must agree on an order; without one, the mismatch is
- * detected and reported like any other. Sends and receives may run concurrently with collectives
- * and with each other.
+ * threads that call collectives on one group must agree on an order, or the mismatch is detected
+ * and reported. Sends and receives may run concurrently with collectives and with each other.
  *
  * Blocking: a blocking operation returns when this rank's part is done, when the operation has
  * failed, or at its time limit. A nonblocking operation (op.h) returns at once.
@@ -25,7 +24,8 @@
  * exits, and is started again.
  *
  * Failure: a status with scope LS_SCOPE_GROUP closes the group for good. Every later call on it
- * returns the same status at once, on every surviving rank. ls_group_failure reports the cause.
+ * returns the same status at once, on every surviving rank; ls_group_failure reports the cause, and
+ * ls_group_close still frees the group.
  *
  * Fork: in a child that was forked without exec, every call that would use the group returns
  * LS_FORKED; ls_free and ls_group_close do nothing. */

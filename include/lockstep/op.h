@@ -4,7 +4,7 @@
  * Nonblocking: with options->op set, a call returns as soon as the operation has its position in
  * the order of the group's calls, and *options->op is its handle (what MPI calls a request). The
  * caller must not touch the operation's buffers until the operation is complete; counts and options
- * are copied.
+ * are copied. Unlike MPI_Wait, ls_wait and ls_test do not free the handle: ls_op_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
  * a blocking collective also waits for those before it. A progress thread of the rank runs the

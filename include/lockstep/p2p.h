@@ -52,8 +52,8 @@ LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint
 				       ls_dtype dtype, int dst, const struct ls_op_options *options);
 
 /* Receives a message from rank `src` (or LS_ANY_SOURCE) with options->tag (or LS_ANY_TAG). `count`
- * must be the count of the message. Fills in options->message if it is not NULL. Blocks as ls_send
- * does. */
+ * must be exactly the count of the message, not more as in MPI. Fills in options->message if it is
+ * not NULL. Blocks as ls_send does. */
 LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count,
 				       ls_dtype dtype, int src, const struct ls_op_options *options);
 
