@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a group get to see each other's memory: a star through rank 0 (hub.c), to which
- * every other rank, a leaf, connects. The protocol stands in wire.h. When it is over no connection
+ * How the ranks of a group get to see each other's memory: a star through rank 0 (root.c), to which
+ * every other rank, a client, connects. The protocol stands in wire.h. When it is over no connection
  * is left; deaths are seen by other means. */
 #include "wire.h"
 
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 
-enum { HUB = 0 };
+enum { ROOT = 0 };
 
 /* False if the name does not fit. */
 static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *bytes)
@@ -82,16 +82,16 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 	return transport_errno_status(error);
 }
 
-/* ---- the leaf ---- */
+/* ---- the client ---- */
 
-struct leaf {
+struct client {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
-	int fd;     /* to the hub */
-	int pidfd;  /* ready once the hub's process has ended, -1: not watched */
+	int fd;     /* to the root */
+	int pidfd;  /* ready once the root's process has ended, -1: not watched */
 	int mapped; /* ranks [0, mapped) are */
 	int blamed; /* whom to name to the others if this rank fails */
-	bool told;  /* the hub knows already */
+	bool told;  /* the root knows already */
 };
 
 /* -1 on failure, with errno. */
@@ -119,78 +119,78 @@ static ls_status late(void)
 	return LS_RANK_MISSING;
 }
 
-static ls_status leaf_connect(struct leaf *leaf)
+static ls_status client_connect(struct client *client)
 {
-	const struct transport_exchange *exchange = leaf->exchange;
-	while ((leaf->fd = try_connect(exchange->address)) < 0) {
+	const struct transport_exchange *exchange = client->exchange;
+	while ((client->fd = try_connect(exchange->address)) < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, HUB, "connect", strerror(error));
+			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, ROOT, "connect", strerror(error));
 			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
 			return late();
 		ls_status status =
-			wait_fds(exchange->waiter, NULL, 0, HUB, clock_deadline_ns(WIRE_RETRY_MS));
+			wait_fds(exchange->waiter, NULL, 0, ROOT, clock_deadline_ns(WIRE_RETRY_MS));
 		if (status != LS_TIMED_OUT && status != LS_OK)
 			return status;
 	}
 	int pid;
 	unsigned uid;
-	if (!transport_wire_same_user(leaf->fd, &pid, &uid)) {
-		MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, "it runs as another user");
-		transport_close_fds(&leaf->fd, 1);
+	if (!transport_wire_same_user(client->fd, &pid, &uid)) {
+		MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, ROOT, "it runs as another user");
+		transport_close_fds(&client->fd, 1);
 		return LS_UNTRUSTED_PEER;
 	}
 	return LS_OK;
 }
 
-/* Once the hub is gone, what it said last is still to be read, so its end is no failure here. */
-static ls_status leaf_send(struct leaf *leaf, const struct transport_wire *wire, const int *fds,
-			   int fd_count)
+/* Once the root is gone, what it said last is still to be read, so its end is no failure here. */
+static ls_status client_send(struct client *client, const struct transport_wire *wire,
+			     const int *fds, int fd_count)
 {
-	ls_status status = transport_wire_send(leaf->fd, wire, fds, fd_count, HUB, leaf->exchange,
-					       leaf->exchange->deadline_ns);
+	ls_status status = transport_wire_send(client->fd, wire, fds, fd_count, ROOT,
+					       client->exchange, client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
 		return late();
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
 
-static ls_status leaf_hello(struct leaf *leaf)
+static ls_status client_hello(struct client *client)
 {
 	int fds[TRANSPORT_FDS];
-	fds[TRANSPORT_FD_SEGMENT] = leaf->transport->segment_fd;
-	fds[TRANSPORT_FD_ARENA] = leaf->exchange->arena_fd;
-	fds[TRANSPORT_FD_TRACE] = leaf->exchange->trace_fd;
-	struct transport_wire wire = transport_wire_of(leaf->transport, WIRE_HELLO);
-	return leaf_send(leaf, &wire, fds, TRANSPORT_FDS);
+	fds[TRANSPORT_FD_SEGMENT] = client->transport->segment_fd;
+	fds[TRANSPORT_FD_ARENA] = client->exchange->arena_fd;
+	fds[TRANSPORT_FD_TRACE] = client->exchange->trace_fd;
+	struct transport_wire wire = transport_wire_of(client->transport, WIRE_HELLO);
+	return client_send(client, &wire, fds, TRANSPORT_FDS);
 }
 
-static ls_status impostor(const struct leaf *leaf, const char *why)
+static ls_status impostor(const struct client *client, const char *why)
 {
 	int pid;
 	unsigned uid;
-	transport_wire_same_user(leaf->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, HUB, why);
+	transport_wire_same_user(client->fd, &pid, &uid);
+	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, ROOT, why);
 	return LS_UNTRUSTED_PEER;
 }
 
 /* Takes over the descriptors. */
-static ls_status leaf_table(struct leaf *leaf, const struct transport_wire *wire, int *fds,
-			    int fd_count)
+static ls_status client_table(struct client *client, const struct transport_wire *wire, int *fds,
+			      int fd_count)
 {
-	struct transport *transport = leaf->transport;
-	int left = transport->size - leaf->mapped;
+	struct transport *transport = client->transport;
+	int left = transport->size - client->mapped;
 	int count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
-	if (count == 0 || wire->first != leaf->mapped || wire->count != count ||
+	if (count == 0 || wire->first != client->mapped || wire->count != count ||
 	    fd_count != count * TRANSPORT_FDS) {
 		transport_close_fds(fds, fd_count);
-		return impostor(leaf, "its table of ranks is nonsense");
+		return impostor(client, "its table of ranks is nonsense");
 	}
 	ls_status status = LS_OK;
 	for (int i = 0; i < count; i++) {
-		int rank = leaf->mapped + i;
+		int rank = client->mapped + i;
 		int *here = fds + i * TRANSPORT_FDS;
 		if (rank == transport->rank || status != LS_OK) {
 			transport_close_fds(here, TRANSPORT_FDS);
@@ -198,103 +198,103 @@ static ls_status leaf_table(struct leaf *leaf, const struct transport_wire *wire
 		}
 		status = transport_link_open(transport, rank, here);
 		if (status != LS_OK)
-			leaf->blamed = rank;
+			client->blamed = rank;
 	}
 	if (status != LS_OK)
 		return status;
 	struct transport_wire answer = transport_wire_of(transport, WIRE_MAPPED);
-	answer.first = leaf->mapped;
+	answer.first = client->mapped;
 	answer.count = count;
-	leaf->mapped += count;
-	return leaf_send(leaf, &answer, NULL, 0);
+	client->mapped += count;
+	return client_send(client, &answer, NULL, 0);
 }
 
-static ls_status leaf_failed(struct leaf *leaf, const struct transport_wire *wire)
+static ls_status client_failed(struct client *client, const struct transport_wire *wire)
 {
-	bool known = wire->rank >= 0 && wire->rank < leaf->transport->size;
+	bool known = wire->rank >= 0 && wire->rank < client->transport->size;
 	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
 	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
-	leaf->told = true;
-	MESSAGE_SAY(MESSAGE_LINK_FAILED, known ? wire->rank : HUB, ls_status_text(status));
+	client->told = true;
+	MESSAGE_SAY(MESSAGE_LINK_FAILED, known ? wire->rank : ROOT, ls_status_text(status));
 	return status;
 }
 
-static ls_status lost(struct leaf *leaf)
+static ls_status lost(struct client *client)
 {
 	int pid;
 	unsigned uid;
-	transport_wire_same_user(leaf->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_LINK_LOST, HUB, pid);
-	leaf->told = true;
+	transport_wire_same_user(client->fd, &pid, &uid);
+	MESSAGE_SAY(MESSAGE_LINK_LOST, ROOT, pid);
+	client->told = true;
 	return LS_PEER_DIED;
 }
 
-/* One message of the hub; *done once it was GO. */
-static ls_status leaf_step(struct leaf *leaf, bool *done)
+/* One message of the root; *done once it was GO. */
+static ls_status client_step(struct client *client, bool *done)
 {
 	struct transport_wire wire;
 	int fds[WIRE_FDS_MAX];
 	int count;
-	struct pollfd polls[] = {{.fd = leaf->fd, .events = POLLIN},
-				 {.fd = leaf->pidfd, .events = POLLIN}};
+	struct pollfd polls[] = {{.fd = client->fd, .events = POLLIN},
+				 {.fd = client->pidfd, .events = POLLIN}};
 	ls_status status =
-		wait_fds(leaf->exchange->waiter, polls, 2, HUB, leaf->exchange->deadline_ns);
+		wait_fds(client->exchange->waiter, polls, 2, ROOT, client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
 		return late();
 	if (status != LS_OK)
 		return status;
 	if (!polls[0].revents)
-		return lost(leaf); /* a process that it has forked keeps its sockets open */
-	switch (transport_wire_receive(leaf->fd, leaf->transport->job, &wire, fds, WIRE_FDS_MAX,
+		return lost(client); /* a process that it has forked keeps its sockets open */
+	switch (transport_wire_receive(client->fd, client->transport->job, &wire, fds, WIRE_FDS_MAX,
 				       &count)) {
 	case WIRE_AGAIN:
 		return LS_OK;
 	case WIRE_MESSAGE:
 		break;
 	case WIRE_EXHAUSTED:
-		MESSAGE_SAY(MESSAGE_LINK_LIMIT, leaf->mapped, leaf->transport->size,
-			    (leaf->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
+		MESSAGE_SAY(MESSAGE_LINK_LIMIT, client->mapped, client->transport->size,
+			    (client->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
 	case WIRE_END:
-		return lost(leaf);
+		return lost(client);
 	case WIRE_NONSENSE:
 	default:
-		return impostor(leaf, "what it says is not of this version and job");
+		return impostor(client, "what it says is not of this version and job");
 	}
 	if (wire.kind == WIRE_TABLE)
-		return leaf_table(leaf, &wire, fds, count);
+		return client_table(client, &wire, fds, count);
 	transport_close_fds(fds, count);
 	if (wire.kind == WIRE_FAIL)
-		return leaf_failed(leaf, &wire);
-	*done = wire.kind == WIRE_GO && leaf->mapped == leaf->transport->size;
-	return *done ? LS_OK : impostor(leaf, "it sent a message out of turn");
+		return client_failed(client, &wire);
+	*done = wire.kind == WIRE_GO && client->mapped == client->transport->size;
+	return *done ? LS_OK : impostor(client, "it sent a message out of turn");
 }
 
-static ls_status leaf_run(struct transport *transport, const struct transport_exchange *exchange)
+static ls_status client_run(struct transport *transport, const struct transport_exchange *exchange)
 {
-	struct leaf leaf = {
+	struct client client = {
 		.transport = transport,
 		.exchange = exchange,
 		.fd = -1,
 		.blamed = transport->rank,
 	};
 	bool done = false, ended;
-	leaf.pidfd = transport_wire_watch(exchange, HUB, &ended);
-	ls_status status = leaf_connect(&leaf);
+	client.pidfd = transport_wire_watch(exchange, ROOT, &ended);
+	ls_status status = client_connect(&client);
 	if (status == LS_OK)
-		status = leaf_hello(&leaf);
+		status = client_hello(&client);
 	if (status == LS_OK)
 		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
 	while (status == LS_OK && !done)
-		status = leaf_step(&leaf, &done);
-	if (status != LS_OK && leaf.fd >= 0 && !leaf.told) {
+		status = client_step(&client, &done);
+	if (status != LS_OK && client.fd >= 0 && !client.told) {
 		struct transport_wire wire = transport_wire_of(transport, WIRE_FAIL);
-		wire.rank = leaf.blamed;
+		wire.rank = client.blamed;
 		wire.status = status;
-		transport_wire_try_send(leaf.fd, &wire);
+		transport_wire_try_send(client.fd, &wire);
 	}
-	transport_close_fds(&leaf.fd, 1);
-	transport_close_fds(&leaf.pidfd, 1);
+	transport_close_fds(&client.fd, 1);
+	transport_close_fds(&client.pidfd, 1);
 	return status;
 }
 
@@ -305,10 +305,10 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 		transport_remote_name(exchange->launcher);
 	if (transport->size == 1)
 		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
-	else if (transport->rank == HUB)
-		status = transport_hub_run(transport, exchange);
+	else if (transport->rank == ROOT)
+		status = transport_root_run(transport, exchange);
 	else
-		status = leaf_run(transport, exchange);
+		status = client_run(transport, exchange);
 	if (status == LS_OK)
 		transport_probe(transport, !exchange->no_remote);
 	return status;

@@ -80,7 +80,7 @@ static void test_ended_long_ago(void **state)
 }
 
 /* The sockets of rank 0 stay open in this process, as in a worker that it has forked. */
-static void test_hub_ends(void **state)
+static void test_root_ends(void **state)
 {
 	(void)state;
 	struct capture capture;
@@ -110,7 +110,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ends_before_hello),
 		cmocka_unit_test(test_ended_long_ago),
-		cmocka_unit_test(test_hub_ends),
+		cmocka_unit_test(test_root_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

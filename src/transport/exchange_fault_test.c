@@ -129,7 +129,7 @@ static void test_strangers(void **state)
 	}
 	int fd = strangers[count++] = connect_to(world->address);
 	assert_int_equal(send(fd, "garbage", 7, 0), 7);
-	/* Those that spoke are turned away while the hub still waits. */
+	/* Those that spoke are turned away while the root still waits. */
 	struct transport_wire wire;
 	for (int i = 100; i < count; i++)
 		assert_int_equal(listen_to(strangers[i], &wire), WIRE_END);
@@ -147,13 +147,13 @@ static void test_strangers(void **state)
 	assert_int_equal(world_descriptors(), before);
 }
 
-/* Runs in a child that is another user: 0 if the hub closed without a word. */
+/* Runs in a child that is another user: 0 if the root closed without a word. */
 static int be_another_user(struct world *world)
 {
 	struct transport_wire wire = hello_of(world, 1);
 	if (setuid(65534) != 0)
 		return 2;
-	/* The hub may turn it away before it has said anything, so whether it can is of no interest. */
+	/* The root may turn it away before it has said anything, so whether it can is of no interest. */
 	int fd = connect_to(world->address);
 	transport_wire_try_send(fd, &wire);
 	return listen_to(fd, &wire) == WIRE_END ? 0 : 1;
@@ -273,9 +273,9 @@ static void test_falls_silent(void **state)
 	assert_int_equal(world_descriptors(), before);
 }
 
-/* ---- a hub that is none ---- */
+/* ---- a root that is none ---- */
 
-static void test_no_hub(void **state)
+static void test_no_root(void **state)
 {
 	(void)state;
 	struct capture capture;
@@ -288,7 +288,7 @@ static void test_no_hub(void **state)
 	world_close(world);
 }
 
-static void test_silent_hub(void **state)
+static void test_silent_root(void **state)
 {
 	(void)state;
 	struct capture capture;
@@ -299,22 +299,22 @@ static void test_silent_hub(void **state)
 	world_close(world);
 }
 
-enum hub_fault {
-	HUB_CLOSES,
-	HUB_TALKS,
-	HUB_OTHER_JOB,
-	HUB_EARLY_GO,
-	HUB_BAD_COUNT,
-	HUB_BAD_STATUS
+enum root_fault {
+	ROOT_CLOSES,
+	ROOT_TALKS,
+	ROOT_OTHER_JOB,
+	ROOT_EARLY_GO,
+	ROOT_BAD_COUNT,
+	ROOT_BAD_STATUS
 };
 
-static void test_bad_hubs(void **state)
+static void test_bad_roots(void **state)
 {
 	(void)state;
 	static const ls_status expected[] = {LS_PEER_DIED,      LS_UNTRUSTED_PEER,
 					     LS_UNTRUSTED_PEER, LS_UNTRUSTED_PEER,
 					     LS_UNTRUSTED_PEER, LS_INTERNAL};
-	for (int fault = HUB_CLOSES; fault <= HUB_BAD_STATUS; fault++) {
+	for (int fault = ROOT_CLOSES; fault <= ROOT_BAD_STATUS; fault++) {
 		struct capture capture;
 		struct world *world = world_new(2, WORLD_LIMIT_MS);
 		struct transport_wire wire;
@@ -326,29 +326,29 @@ static void test_bad_hubs(void **state)
 		assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
 		assert_int_equal(wire.kind, WIRE_HELLO);
 		wire = transport_wire_of(&world->ranks[0].transport, WIRE_TABLE);
-		wire.job += fault == HUB_OTHER_JOB;
+		wire.job += fault == ROOT_OTHER_JOB;
 		wire.count = 1000;
 		wire.status = 12345;
-		if (fault == HUB_EARLY_GO)
+		if (fault == ROOT_EARLY_GO)
 			wire.kind = WIRE_GO;
-		if (fault == HUB_BAD_STATUS)
+		if (fault == ROOT_BAD_STATUS)
 			wire.kind = WIRE_FAIL;
-		if (fault == HUB_TALKS)
+		if (fault == ROOT_TALKS)
 			assert_int_equal(send(fd, "hello?", 6, 0), 6);
-		else if (fault != HUB_CLOSES)
+		else if (fault != ROOT_CLOSES)
 			say(fd, &wire, &world->ranks[0].trace_fd, 1);
 		close(fd);
 		wait_join(world->ranks[1].thread);
 		const char *text = capture_end(&capture);
 		assert_int_equal(world->ranks[1].status, expected[fault]);
-		if (fault == HUB_BAD_COUNT)
+		if (fault == ROOT_BAD_COUNT)
 			assert_non_null(strstr(text, "table of ranks"));
 		assert_non_null(strstr(text, "rank 0"));
 		world_close(world);
 	}
 }
 
-static void test_hub_of_another_user(void **state)
+static void test_root_of_another_user(void **state)
 {
 	(void)state;
 	if (geteuid() != 0)
@@ -489,10 +489,10 @@ int main(void)
 		cmocka_unit_test(test_death_after_table),
 		cmocka_unit_test(test_never_comes),
 		cmocka_unit_test(test_falls_silent),
-		cmocka_unit_test(test_no_hub),
-		cmocka_unit_test(test_silent_hub),
-		cmocka_unit_test(test_bad_hubs),
-		cmocka_unit_test(test_hub_of_another_user),
+		cmocka_unit_test(test_no_root),
+		cmocka_unit_test(test_silent_root),
+		cmocka_unit_test(test_bad_roots),
+		cmocka_unit_test(test_root_of_another_user),
 		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_short_of_descriptors),
 	};

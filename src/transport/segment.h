@@ -32,11 +32,11 @@ static inline struct transport_channel *transport_channel(const struct transport
 	return &lanes[source].channel;
 }
 
-/* ---- hub.c ---- */
+/* ---- root.c ---- */
 
 /* Rank 0's part of transport_connect, with the ranks that connect to exchange->listen_fd. */
-LS_CHECKED ls_status transport_hub_run(struct transport *transport,
-				       const struct transport_exchange *exchange);
+LS_CHECKED ls_status transport_root_run(struct transport *transport,
+					const struct transport_exchange *exchange);
 
 /* ---- remote.c ---- */
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What ranks say to each other while they connect: one fixed-size struct, with descriptors beside
- * it, over a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Leaf r (every rank
- * but 0) and the hub (rank 0):
+ * it, over a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Client r (every
+ * rank but 0) and the root (rank 0):
  *
- *   leaf                          hub
- *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each leaf
+ *   client                          root
+ *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each client
  *                          <---   TABLE first, count, 3 * count fds
- *   MAPPED first           --->   after all of them from all leaves:
+ *   MAPPED first           --->   after all of them from all clients:
  *                          <---   GO
- *   FAIL rank, status     <--->   in place of any of these; the hub passes it on to everybody */
+ *   FAIL rank, status     <--->   in place of any of these; the root passes it on to everybody */
 #ifndef TRANSPORT_WIRE_H
 #define TRANSPORT_WIRE_H
 
@@ -22,7 +22,7 @@ enum {
 	WIRE_CHUNK = 32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
 	WIRE_FDS_MAX = WIRE_CHUNK * TRANSPORT_FDS,
 	/* Descriptors in flight count against the sender's limit of open files, so only so many
-	 * leaves are sent a TABLE at the same time. */
+	 * clients are sent a TABLE at the same time. */
 	WIRE_WINDOW = 4,
 	WIRE_RETRY_MS = 10, /* where the system has no event to wait for */
 };

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Rank 0's part in connecting the ranks: it gathers all descriptors, sends them to every rank, and
+ * lets the ranks go only when all have mapped all. A connection belongs to no rank until a proper
+ * hello gives it a seat; connections without a seat disturb nobody and are closed at the end. The
+ * root tells every rank what it finds wrong. */
+#include "wire.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+
+enum {
+	CONNECTION_MAX = 64, /* without a seat; the one silent for longest makes room for the next */
+	ACCEPTS_A_TURN = 64,
+	VERDICT_MS = 250, /* the root gives up this much earlier, so that its verdict comes in time */
+	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
+	POLLS_MAX = 2 * TRANSPORT_SIZE_MAX + CONNECTION_MAX,
+};
+
+/* A client. */
+struct seat {
+	int fd; /* -1: it has not said hello yet */
+	int pid;
+	int pidfd;              /* ready once its process has ended, -1: not watched */
+	int fds[TRANSPORT_FDS]; /* its own; of the root's own seat: borrowed */
+	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
+	bool told;              /* that it failed; the connection is closed */
+	bool ended;             /* its process, before it was told */
+};
+
+struct root {
+	struct transport *transport;
+	const struct transport_exchange *exchange;
+	uint64_t deadline_ns;
+	int chunks;    /* in the whole table */
+	int seated;    /* clients with a seat */
+	int under_way; /* chunks sent and not mapped yet, over all clients */
+	int blamed;    /* whom to name when it fails */
+	bool warned;   /* of strangers */
+	bool failed;   /* the reason was said */
+	int connection_count;
+	int connections[CONNECTION_MAX]; /* in the order of their coming */
+	struct seat seats[TRANSPORT_SIZE_MAX];
+};
+
+/* ---- who is missing ---- */
+
+/* Whether the others wait for this rank. */
+static bool is_awaited(const struct root *root, int rank)
+{
+	const struct seat *seat = &root->seats[rank];
+	return !seat->told && !seat->ended && (seat->fd < 0 || seat->mapped < seat->sent);
+}
+
+static int first_awaited(const struct root *root)
+{
+	for (int rank = 1; rank < root->transport->size; rank++)
+		if (is_awaited(root, rank) && !(root->failed && rank == root->blamed))
+			return rank;
+	return -1;
+}
+
+static ls_status say_missing(struct root *root)
+{
+	char list[4 * TRANSPORT_SIZE_MAX] = "";
+	size_t used = 0;
+	for (int rank = 1; rank < root->transport->size; rank++) {
+		if (!is_awaited(root, rank))
+			continue;
+		int length =
+			snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", rank);
+		if (length > 0 && (size_t)length < sizeof(list) - used)
+			used += (size_t)length;
+	}
+	MESSAGE_SAY(MESSAGE_LINK_MISSING, list);
+	root->blamed = first_awaited(root);
+	return LS_RANK_MISSING;
+}
+
+static ls_status say_limit(struct root *root)
+{
+	int size = root->transport->size;
+	if (root->failed)
+		return LS_OUT_OF_MEMORY;
+	root->blamed = 0;
+	MESSAGE_SAY(MESSAGE_LINK_LIMIT, first_awaited(root), size,
+		    (size + WIRE_CHUNK) * TRANSPORT_FDS);
+	return LS_OUT_OF_MEMORY;
+}
+
+static ls_status say_lost(struct root *root, int rank)
+{
+	MESSAGE_SAY(MESSAGE_LINK_LOST, rank, root->seats[rank].pid);
+	root->blamed = rank;
+	return LS_PEER_DIED;
+}
+
+/* ---- connections ---- */
+
+static void turn_away(struct root *root, int fd, const char *why)
+{
+	int pid;
+	unsigned uid;
+	transport_wire_same_user(fd, &pid, &uid);
+	if (!root->warned)
+		MESSAGE_SAY(MESSAGE_LINK_UNTRUSTED, pid, uid, why);
+	root->warned = true;
+	close(fd);
+}
+
+static void forget_connection(struct root *root, int index)
+{
+	root->connection_count--;
+	memmove(&root->connections[index], &root->connections[index + 1],
+		(size_t)(root->connection_count - index) * sizeof(root->connections[0]));
+}
+
+static ls_status accept_connections(struct root *root)
+{
+	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+		int fd = accept4(root->exchange->listen_fd, NULL, NULL,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return LS_OK;
+		if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
+			continue;
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+			return say_limit(root);
+		if (fd < 0) {
+			int error = errno;
+			MESSAGE_SAY(MESSAGE_LINK_LISTEN, "accept4", strerror(error));
+			return transport_errno_status(error);
+		}
+		int pid;
+		unsigned uid;
+		if (!transport_wire_same_user(fd, &pid, &uid)) {
+			turn_away(root, fd, "it runs as another user");
+			continue;
+		}
+		if (root->connection_count == CONNECTION_MAX) {
+			turn_away(root, root->connections[0], "it said nothing");
+			forget_connection(root, 0);
+		}
+		root->connections[root->connection_count++] = fd;
+	}
+	return LS_OK;
+}
+
+static bool is_due(const struct root *root, const struct transport_wire *wire, int fd_count)
+{
+	int size = root->transport->size;
+	return wire->kind == WIRE_HELLO && wire->size == size && wire->rank > 0 &&
+	       wire->rank < size && root->seats[wire->rank].fd < 0 &&
+	       !root->seats[wire->rank].told && fd_count == TRANSPORT_FDS;
+}
+
+/* Seats the connection or turns him away. */
+static ls_status hear_connection(struct root *root, int index)
+{
+	struct transport_wire wire;
+	int fds[TRANSPORT_FDS];
+	int count;
+	int fd = root->connections[index];
+	switch (transport_wire_receive(fd, root->transport->job, &wire, fds, TRANSPORT_FDS, &count)) {
+	case WIRE_AGAIN:
+		return LS_OK;
+	case WIRE_EXHAUSTED:
+		return say_limit(root);
+	case WIRE_MESSAGE:
+		if (is_due(root, &wire, count))
+			break;
+		transport_close_fds(fds, count);
+		/* fall through */
+	case WIRE_END:
+	case WIRE_NONSENSE:
+	default:
+		turn_away(root, fd, "it did not introduce itself as a rank that is missing");
+		forget_connection(root, index);
+		return LS_OK;
+	}
+	struct seat *seat = &root->seats[wire.rank];
+	seat->fd = fd;
+	seat->pid = wire.pid;
+	memcpy(seat->fds, fds, sizeof(fds));
+	root->seated++;
+	forget_connection(root, index);
+	return LS_OK;
+}
+
+/* ---- clients ---- */
+
+static ls_status hear_client(struct root *root, int rank)
+{
+	struct seat *seat = &root->seats[rank];
+	struct transport_wire wire;
+	int count;
+	enum transport_wire_result result =
+		transport_wire_receive(seat->fd, root->transport->job, &wire, NULL, 0, &count);
+	if (result == WIRE_AGAIN)
+		return LS_OK;
+	if (result == WIRE_END)
+		return say_lost(root, rank);
+	if (result == WIRE_MESSAGE && wire.kind == WIRE_MAPPED && seat->mapped < seat->sent &&
+	    wire.first == seat->mapped * WIRE_CHUNK) {
+		seat->mapped++;
+		root->under_way--;
+		return LS_OK;
+	}
+	if (result == WIRE_MESSAGE && wire.kind == WIRE_FAIL) {
+		bool known = wire.rank >= 0 && wire.rank < root->transport->size;
+		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
+		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
+		root->blamed = known ? wire.rank : rank;
+		MESSAGE_SAY(MESSAGE_LINK_FAILED, root->blamed, ls_status_text(status));
+		return status;
+	}
+	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, seat->pid, (unsigned)geteuid(), rank,
+		    "its message is out of turn, or of another version or job");
+	root->blamed = rank;
+	return LS_UNTRUSTED_PEER;
+}
+
+/* A rank that has ended will say nothing more, and all that it said has been heard. */
+static ls_status hear_end(struct root *root, int rank)
+{
+	struct seat *seat = &root->seats[rank];
+	transport_close_fds(&seat->pidfd, 1);
+	seat->ended = true;
+	return root->failed ? LS_OK : say_lost(root, rank);
+}
+
+static bool any_ready(const struct pollfd *polls, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (polls[i].revents)
+			return true;
+	return false;
+}
+
+/* Waits until something can be received, and receives it. LS_TIMED_OUT: nobody was named yet. */
+static ls_status hear(struct root *root, bool open_door)
+{
+	int size = root->transport->size;
+	struct pollfd polls[POLLS_MAX] = {
+		{.fd = open_door ? root->exchange->listen_fd : -1, .events = POLLIN}};
+	int connections = open_door ? root->connection_count : 0;
+	struct pollfd *ends = polls + size + connections;
+	ends[0].fd = -1;
+	for (int rank = 1; rank < size; rank++) {
+		polls[rank] = (struct pollfd){.fd = root->seats[rank].fd, .events = POLLIN};
+		ends[rank] = (struct pollfd){.fd = root->seats[rank].pidfd, .events = POLLIN};
+	}
+	for (int i = 0; i < connections; i++)
+		polls[size + i] = (struct pollfd){.fd = root->connections[i], .events = POLLIN};
+	ls_status status = wait_fds(root->exchange->waiter, polls, 2 * size + connections,
+				    first_awaited(root), root->deadline_ns);
+	bool silent = !any_ready(polls, size + connections);
+	for (int rank = 1; status == LS_OK && rank < size; rank++)
+		if (polls[rank].revents)
+			status = hear_client(root, rank);
+	for (int i = 0; status == LS_OK && i < connections; i++)
+		if (polls[size + i].revents)
+			status = hear_connection(root, i - (connections - root->connection_count));
+	if (status == LS_OK && polls[0].revents)
+		status = accept_connections(root);
+	for (int rank = 1; silent && status == LS_OK && rank < size; rank++)
+		if (ends[rank].revents)
+			status = hear_end(root, rank);
+	return status;
+}
+
+static ls_status send_to(struct root *root, int rank, const struct transport_wire *wire,
+			 const int *fds, int count)
+{
+	ls_status status = transport_wire_send(root->seats[rank].fd, wire, fds, count, rank,
+					       root->exchange, root->deadline_ns);
+	/* It may have said why it closed; if not, hear_client says that it is lost. */
+	return status == LS_PEER_DIED ? LS_OK : status;
+}
+
+static ls_status send_chunk(struct root *root, int rank)
+{
+	struct seat *seat = &root->seats[rank];
+	int fds[WIRE_FDS_MAX];
+	struct transport_wire wire = transport_wire_of(root->transport, WIRE_TABLE);
+	int left = root->transport->size - seat->sent * WIRE_CHUNK;
+	wire.first = seat->sent * WIRE_CHUNK;
+	wire.count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+	for (int i = 0; i < wire.count; i++)
+		memcpy(fds + i * TRANSPORT_FDS, root->seats[wire.first + i].fds,
+		       sizeof(root->seats[0].fds));
+	seat->sent++;
+	root->under_way++;
+	return send_to(root, rank, &wire, fds, wire.count * TRANSPORT_FDS);
+}
+
+/* ---- the three acts ---- */
+
+static ls_status gather(struct root *root)
+{
+	ls_status status = LS_OK;
+	for (int rank = 1; rank < root->transport->size; rank++)
+		if (root->seats[rank].ended)
+			return say_lost(root, rank);
+	while (status == LS_OK && root->seated < root->transport->size - 1)
+		status = hear(root, true);
+	return status;
+}
+
+static ls_status deal(struct root *root)
+{
+	for (;;) {
+		bool complete = true;
+		for (int rank = 1; rank < root->transport->size; rank++) {
+			struct seat *seat = &root->seats[rank];
+			complete = complete && seat->mapped == root->chunks;
+			if (seat->sent > seat->mapped || seat->sent == root->chunks ||
+			    root->under_way >= WIRE_WINDOW)
+				continue;
+			ls_status status = send_chunk(root, rank);
+			if (status != LS_OK)
+				return status;
+		}
+		if (complete)
+			return LS_OK;
+		ls_status status = hear(root, false);
+		if (status != LS_OK)
+			return status;
+	}
+}
+
+static ls_status map_and_go(struct root *root)
+{
+	ls_status status = transport_link_open_own(root->transport, root->exchange->arena_fd,
+						   root->exchange->trace_fd);
+	for (int rank = 1; status == LS_OK && rank < root->transport->size; rank++) {
+		root->blamed = rank;
+		status = transport_link_open(root->transport, rank, root->seats[rank].fds);
+	}
+	if (status != LS_OK)
+		return status;
+	/* From here on nothing can fail for one rank alone: one that has died since is found by the
+	 * group like any other death. */
+	struct transport_wire wire = transport_wire_of(root->transport, WIRE_GO);
+	for (int rank = 1; rank < root->transport->size; rank++)
+		transport_wire_try_send(root->seats[rank].fd, &wire);
+	return LS_OK;
+}
+
+/* Tells the verdict to all who are here, and for a while to those who come later, so that all ranks
+ * return the same. The one to blame is not waited for: it may never come. */
+static void say_farewell(struct root *root, ls_status status)
+{
+	struct transport_wire wire = transport_wire_of(root->transport, WIRE_FAIL);
+	uint64_t until = clock_deadline_ns(FAREWELL_MS);
+	wire.rank = root->blamed;
+	wire.status = status;
+	root->failed = true;
+	root->deadline_ns =
+		until < root->exchange->deadline_ns ? until : root->exchange->deadline_ns;
+	do {
+		for (int rank = 1; rank < root->transport->size; rank++) {
+			struct seat *seat = &root->seats[rank];
+			if (seat->fd < 0)
+				continue;
+			transport_wire_try_send(seat->fd, &wire);
+			transport_close_fds(&seat->fd, 1);
+			seat->told = true;
+		}
+	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 && hear(root, true) == LS_OK);
+	for (int i = 0; i < root->connection_count; i++)
+		transport_wire_try_send(root->connections[i], &wire);
+}
+
+static uint64_t earlier(uint64_t deadline_ns)
+{
+	uint64_t now = clock_now_ns();
+	if (deadline_ns == CLOCK_NEVER || deadline_ns <= now)
+		return deadline_ns;
+	uint64_t some = (deadline_ns - now) / 8;
+	uint64_t most = VERDICT_MS * UINT64_C(1000000);
+	return deadline_ns - (some < most ? some : most);
+}
+
+ls_status transport_root_run(struct transport *transport, const struct transport_exchange *exchange)
+{
+	struct root root = {
+		.transport = transport,
+		.exchange = exchange,
+		.deadline_ns = earlier(exchange->deadline_ns),
+		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
+	};
+	for (int rank = 0; rank < TRANSPORT_SIZE_MAX; rank++)
+		root.seats[rank] = (struct seat){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
+	for (int rank = 1; rank < transport->size; rank++) {
+		struct seat *seat = &root.seats[rank];
+		seat->pid = exchange->pids ? exchange->pids[rank] : 0;
+		seat->pidfd = transport_wire_watch(exchange, rank, &seat->ended);
+	}
+	root.seats[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
+	root.seats[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
+	root.seats[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
+	ls_status status = gather(&root);
+	if (status == LS_OK)
+		status = deal(&root);
+	if (status == LS_OK)
+		status = map_and_go(&root);
+	if (status == LS_TIMED_OUT)
+		status = say_missing(&root);
+	if (status != LS_OK)
+		say_farewell(&root, status);
+	for (int rank = 1; rank < transport->size; rank++) {
+		transport_close_fds(root.seats[rank].fds, TRANSPORT_FDS);
+		transport_close_fds(&root.seats[rank].fd, 1);
+		transport_close_fds(&root.seats[rank].pidfd, 1);
+	}
+	transport_close_fds(root.connections, root.connection_count);
+	return status;
+}
