@@ -85,7 +85,7 @@ static void test_silent_crowd(void **state)
 	(void)state;
 	struct rendezvous_place place;
 	struct rendezvous_server *server = open_server(false, 1, &place);
-	int crowd[RENDEZVOUS_GUEST_MAX + 10];
+	int crowd[RENDEZVOUS_CONNECTION_MAX + 10];
 	int count = sizeof crowd / sizeof crowd[0];
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
 
@@ -96,7 +96,7 @@ static void test_silent_crowd(void **state)
 	for (int i = 0; i < count; i++)
 		assert_int_equal(is_ended(crowd[i]), i < 10);
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX),
-			 1 + RENDEZVOUS_GUEST_MAX);
+			 1 + RENDEZVOUS_CONNECTION_MAX);
 	assert_int_equal(rendezvous_server_fds(server, fds, 5), 5);
 	struct wire_hello hello = party_hello(&place, 0);
 	int fd = party_say(&place, &hello, sizeof hello);

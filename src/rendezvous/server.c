@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps from
- * its event loop, and rank 0 from rendezvous_join. A connection is a guest until it has said a whole
- * hello; then it takes the seat of its rank. All are told one verdict, latecomers too. */
+ * its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until it has said
+ * a whole hello; then it takes the seat of its rank. All are told one verdict, latecomers too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,18 @@
 
 enum { ACCEPT_MAX = 64 }; /* in one step, so that a flood does not keep the seats waiting */
 
-void rendezvous_guest_end(struct server_guest *guest)
+void rendezvous_connection_end(struct server_connection *connection)
 {
-	rendezvous_close_fd(&guest->fd);
-	rendezvous_close_fd(&guest->trace_fd);
-	guest->got = 0;
+	rendezvous_close_fd(&connection->fd);
+	rendezvous_close_fd(&connection->trace_fd);
+	connection->got = 0;
 }
 
-static void guest_end_stranger(struct rendezvous_server *server, struct server_guest *guest)
+static void connection_end_stranger(struct rendezvous_server *server,
+				    struct server_connection *connection)
 {
 	server->strangers++;
-	rendezvous_guest_end(guest);
+	rendezvous_connection_end(connection);
 }
 
 bool rendezvous_drain(int fd)
@@ -43,50 +44,52 @@ bool rendezvous_drain(int fd)
 	return false;
 }
 
-static void hear_guest(struct rendezvous_server *server, struct server_guest *guest)
+static void hear_connection(struct rendezvous_server *server, struct server_connection *connection)
 {
 	struct wire_hello hello;
 
-	while (guest->fd >= 0) {
-		ssize_t got = rendezvous_receive(guest->fd, guest->in + guest->got,
-						 sizeof guest->in - guest->got, &guest->trace_fd);
+	while (connection->fd >= 0) {
+		ssize_t got = rendezvous_receive(connection->fd, connection->in + connection->got,
+						 sizeof connection->in - connection->got,
+						 &connection->trace_fd);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (got <= 0) {
-			guest_end_stranger(server, guest);
+			connection_end_stranger(server, connection);
 			return;
 		}
-		guest->got += (size_t)got;
-		switch (rendezvous_hello_parse(guest->in, guest->got, &hello)) {
+		connection->got += (size_t)got;
+		switch (rendezvous_hello_parse(connection->in, connection->got, &hello)) {
 		case WIRE_MORE:
 			break;
 		case WIRE_WHOLE:
-			rendezvous_hear_hello(server, guest, &hello);
+			rendezvous_hear_hello(server, connection, &hello);
 			return;
 		case WIRE_OTHER:
-			rendezvous_hear_other(server, guest, &hello.head);
+			rendezvous_hear_other(server, connection, &hello.head);
 			return;
 		case WIRE_NONSENSE:
-			guest_end_stranger(server, guest);
+			connection_end_stranger(server, connection);
 			return;
 		}
 	}
 }
 
-/* An empty place for a guest; if there is none, that of the oldest, who has had the most time. */
-static struct server_guest *find_guest_place(struct rendezvous_server *server, bool make_room)
+/* An empty place for a connection; if there is none, that of the oldest, who has had the most time. */
+static struct server_connection *find_connection_place(struct rendezvous_server *server,
+						       bool make_room)
 {
-	struct server_guest *oldest = NULL;
+	struct server_connection *oldest = NULL;
 
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++) {
-		struct server_guest *guest = &server->guests[i];
-		if (guest->fd < 0 && !make_room)
-			return guest;
-		if (guest->fd >= 0 && (oldest == NULL || guest->number < oldest->number))
-			oldest = guest;
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
+		struct server_connection *connection = &server->connections[i];
+		if (connection->fd < 0 && !make_room)
+			return connection;
+		if (connection->fd >= 0 && (oldest == NULL || connection->number < oldest->number))
+			oldest = connection;
 	}
 	if (oldest != NULL)
-		guest_end_stranger(server, oldest);
+		connection_end_stranger(server, oldest);
 	return oldest;
 }
 
@@ -95,7 +98,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	bool exhausted = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
 		return; /* the trouble of one connection */
-	if (exhausted && find_guest_place(server, true) != NULL)
+	if (exhausted && find_connection_place(server, true) != NULL)
 		return; /* there is room for the next step */
 
 	rendezvous_close_fd(&server->listen_fd); /* it would stay ready for ever */
@@ -107,7 +110,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	rendezvous_fail(server, exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM);
 }
 
-static void accept_guests(struct rendezvous_server *server)
+static void accept_connections(struct rendezvous_server *server)
 {
 	for (int i = 0; i < ACCEPT_MAX && server->listen_fd >= 0; i++) {
 		int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -118,17 +121,17 @@ static void accept_guests(struct rendezvous_server *server)
 				accept_failed(server, errno);
 			continue;
 		}
-		struct server_guest *guest = find_guest_place(server, false);
-		guest->fd = fd;
-		guest->number = server->guests_ever++;
-		hear_guest(server, guest);
+		struct server_connection *connection = find_connection_place(server, false);
+		connection->fd = fd;
+		connection->number = server->connections_ever++;
+		hear_connection(server, connection);
 	}
 }
 
-static void hear_guests(struct rendezvous_server *server)
+static void hear_connections(struct rendezvous_server *server)
 {
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
-		hear_guest(server, &server->guests[i]);
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
+		hear_connection(server, &server->connections[i]);
 }
 
 /* While the meeting lasts, a seat whose connection ends can never be filled again. */
@@ -187,8 +190,8 @@ static void send_tables(struct rendezvous_server *server)
 ls_status rendezvous_server_step(struct rendezvous_server *server)
 {
 	watch_seats(server);
-	hear_guests(server);
-	accept_guests(server);
+	hear_connections(server);
+	accept_connections(server);
 	if (server->state == SERVER_MEETING) {
 		uint64_t now_ns = clock_now_ns();
 		if (rendezvous_count_came(server) == server->place.world_size)
@@ -229,8 +232,8 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 	server->holder = WIRE_LAUNCHER;
 	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++)
 		server->seats[i].fd = server->seats[i].trace_fd = -1;
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
-		server->guests[i].fd = server->guests[i].trace_fd = -1;
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
+		server->connections[i].fd = server->connections[i].trace_fd = -1;
 	if (self != NULL) {
 		server->holder = place->rank;
 		server->seats[place->rank].came = true;
@@ -255,8 +258,8 @@ void rendezvous_server_close(struct rendezvous_server *server)
 	if (server == NULL)
 		return;
 	rendezvous_close_fd(&server->listen_fd);
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
-		rendezvous_guest_end(&server->guests[i]);
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
+		rendezvous_connection_end(&server->connections[i]);
 	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++) {
 		rendezvous_close_fd(&server->seats[i].fd);
 		rendezvous_close_fd(&server->seats[i].trace_fd);
@@ -271,8 +274,8 @@ void rendezvous_server_fail(struct rendezvous_server *server, ls_status status, 
 	rendezvous_copy_printable(server->text, sizeof server->text, text,
 				  strnlen(text, sizeof server->text));
 	rendezvous_fail(server, status);
-	hear_guests(server);
-	accept_guests(server);
+	hear_connections(server);
+	accept_connections(server);
 }
 
 /* Adds one descriptor unless there is none or no room. */
@@ -295,8 +298,8 @@ int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd 
 		else if (server->state == SERVER_TELLING && seat->sent < whole)
 			add_fd(fds, max, &count, seat->fd, POLLOUT);
 	}
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
-		add_fd(fds, max, &count, server->guests[i].fd, POLLIN);
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
+		add_fd(fds, max, &count, server->connections[i].fd, POLLIN);
 	return count;
 }
 

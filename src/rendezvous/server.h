@@ -14,7 +14,7 @@ enum server_state {
 };
 
 /* A connection that has not said a whole hello. fd == -1: none. */
-struct server_guest {
+struct server_connection {
 	int fd;
 	int trace_fd;
 	uint64_t number; /* counts up, so that the oldest can be found */
@@ -38,13 +38,13 @@ struct rendezvous_server {
 	int holder; /* rank of the server, WIRE_LAUNCHER if it is none */
 	int listen_fd;
 	uint64_t began_ns, deadline_ns;
-	uint64_t guests_ever;
+	uint64_t connections_ever;
 	uint64_t strangers;  /* connections that ended without a whole hello */
 	uint64_t foreigners; /* hellos of other users */
 	uint64_t others;     /* hellos of other versions, of users that are not known */
 	int told;            /* after a failure: processes that know it, or are gone */
 	struct server_seat seats[RENDEZVOUS_SIZE_MAX];
-	struct server_guest guests[RENDEZVOUS_GUEST_MAX];
+	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;
 	struct wire_answer answer; /* while SERVER_TELLING */
 	char where[RENDEZVOUS_PLACE_BYTES];
@@ -54,8 +54,8 @@ struct rendezvous_server {
 /* True if the connection is at its end. Throws away what came: closing a TCP socket with unread bytes
  * would reset it, and the other side might lose the answer. */
 bool rendezvous_drain(int fd);
-/* Empties the guest's place. */
-void rendezvous_guest_end(struct server_guest *guest);
+/* Empties the connection's place. */
+void rendezvous_connection_end(struct server_connection *connection);
 
 /* ---- verdict.c; those that fail the meeting expect SERVER_MEETING ---- */
 
@@ -67,12 +67,12 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status);
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
 /* The connection of a rank that had come is at its end. */
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
-/* The guest has said a whole hello: seats it, or fails the meeting, or refuses the guest alone. */
-void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
+/* The connection has said a whole hello: seats it, or fails the meeting, or refuses the connection alone. */
+void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello);
-/* The guest is of another version, so that only the head of its hello is known: fails the meeting if it is
+/* The connection is of another version, so that only the head of its hello is known: fails the meeting if it is
  * known to be of the same user. */
-void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
+void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_head *head);
 
 #endif

@@ -66,8 +66,8 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 	uint64_t silent = server->strangers;
 	char *text = server->text;
 
-	for (int i = 0; i < RENDEZVOUS_GUEST_MAX; i++)
-		silent += server->guests[i].fd >= 0;
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
+		silent += server->connections[i].fd >= 0;
 	rendezvous_text_add(text, "%d of %d ranks did not come to %s within %.1f s: rank%s ",
 			    missing, server->place.world_size, server->where,
 			    (double)(now_ns - server->began_ns) * 1e-9, missing == 1 ? "" : "s");
@@ -114,18 +114,18 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 
 /* ---- what a hello leads to ---- */
 
-static void seat_guest(struct rendezvous_server *server, struct server_guest *guest,
-		       const struct wire_hello *hello)
+static void seat_connection(struct rendezvous_server *server, struct server_connection *connection,
+			    const struct wire_hello *hello)
 {
 	struct server_seat *seat = &server->seats[hello->head.rank];
 	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
 	struct wire_head welcome;
 
 	seat->came = true;
-	seat->fd = guest->fd;
-	seat->trace_fd = guest->trace_fd;
-	guest->fd = guest->trace_fd = -1;
-	rendezvous_guest_end(guest);
+	seat->fd = connection->fd;
+	seat->trace_fd = connection->trace_fd;
+	connection->fd = connection->trace_fd = -1;
+	rendezvous_connection_end(connection);
 	rank->pid = hello->head.pid;
 	rank->uid = hello->uid;
 	memcpy(rank->host, hello->host, sizeof rank->host);
@@ -147,7 +147,7 @@ static bool same_pid_space(const struct wire_hello *hello)
 	return mine == 0 || hello->pid_space == 0 || hello->pid_space == mine;
 }
 
-static void judge_hello(struct rendezvous_server *server, struct server_guest *guest,
+static void judge_hello(struct rendezvous_server *server, struct server_connection *connection,
 			const struct wire_hello *hello)
 {
 	char *text = server->text;
@@ -178,22 +178,23 @@ static void judge_hello(struct rendezvous_server *server, struct server_guest *g
 				    server->table.ranks[rank].pid, pid, hello->world_size - 1);
 		rendezvous_fail(server, LS_DUPLICATE_RANK);
 	} else {
-		seat_guest(server, guest, hello);
+		seat_connection(server, connection, hello);
 		return;
 	}
 	server->told++;
-	tell(server, guest->fd, server->status, text);
-	rendezvous_guest_end(guest);
+	tell(server, connection->fd, server->status, text);
+	rendezvous_connection_end(connection);
 }
 
 /* The meeting is over: one who comes now learns how it went, and disturbs nobody. */
-static void tell_latecomer(struct rendezvous_server *server, struct server_guest *guest, int rank)
+static void tell_latecomer(struct rendezvous_server *server, struct server_connection *connection,
+			   int rank)
 {
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
 
 	if (server->state == SERVER_FAILED) {
 		server->told++;
-		tell(server, guest->fd, server->status, server->text);
+		tell(server, connection->fd, server->status, server->text);
 	} else {
 		rendezvous_text_add(text, "rank %d came to %s after all %d ranks had met", rank,
 				    server->where, server->place.world_size);
@@ -201,12 +202,12 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_guest
 			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
 					    server->table.ranks[rank].pid);
 		rendezvous_text_add(text, ": a rank can join a job only once");
-		tell(server, guest->fd, LS_DUPLICATE_RANK, text);
+		tell(server, connection->fd, LS_DUPLICATE_RANK, text);
 	}
-	rendezvous_guest_end(guest);
+	rendezvous_connection_end(connection);
 }
 
-static void refuse_foreigner(struct rendezvous_server *server, struct server_guest *guest,
+static void refuse_foreigner(struct rendezvous_server *server, struct server_connection *connection,
 			     uint32_t uid)
 {
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
@@ -215,70 +216,70 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_gue
 			    "the rendezvous at %s belongs to user %u, and this process runs as user "
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
-	tell(server, guest->fd, LS_UNTRUSTED_PEER, text);
+	tell(server, connection->fd, LS_UNTRUSTED_PEER, text);
 	server->foreigners++;
-	rendezvous_guest_end(guest);
+	rendezvous_connection_end(connection);
 }
 
-/* Whether the guest may be heard; if not it is sent away, and the meeting goes on. *uid: what it says of
+/* Whether the connection may be heard; if not it is sent away, and the meeting goes on. *uid: what it says of
  * itself, replaced by what the kernel says. *pid: as the kernel says; 0: it does not. */
-static bool is_of_this_user(struct rendezvous_server *server, struct server_guest *guest,
+static bool is_of_this_user(struct rendezvous_server *server, struct server_connection *connection,
 			    uint32_t *uid, int *pid, enum rendezvous_peer *peer)
 {
 	struct ucred credentials;
 
-	*peer = rendezvous_find_peer(guest->fd, server->place.tcp, &credentials);
+	*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
 	*pid = credentials.pid;
 	if (*peer == RENDEZVOUS_PEER_GONE) {
 		server->strangers++;
-		rendezvous_guest_end(guest);
+		rendezvous_connection_end(connection);
 		return false;
 	}
 	if (*peer == RENDEZVOUS_PEER_KNOWN)
 		*uid = credentials.uid;
 	if (*uid == geteuid())
 		return true;
-	refuse_foreigner(server, guest, *uid);
+	refuse_foreigner(server, connection, *uid);
 	return false;
 }
 
-void rendezvous_hear_hello(struct rendezvous_server *server, struct server_guest *guest,
+void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello)
 {
 	enum rendezvous_peer peer;
 	int pid;
 
-	if (!is_of_this_user(server, guest, &hello->uid, &pid, &peer))
+	if (!is_of_this_user(server, connection, &hello->uid, &pid, &peer))
 		return;
 	if (!server->place.tcp)
 		hello->head.pid = pid; /* 0: of a process that cannot be seen from here */
 	if (server->state != SERVER_MEETING)
-		tell_latecomer(server, guest, hello->head.rank);
+		tell_latecomer(server, connection, hello->head.rank);
 	else
-		judge_hello(server, guest, hello);
+		judge_hello(server, connection, hello);
 }
 
-void rendezvous_hear_other(struct rendezvous_server *server, struct server_guest *guest,
+void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_head *head)
 {
 	uint32_t uid = geteuid(); /* a head says nothing of users */
 	enum rendezvous_peer peer;
 	int pid;
 
-	if (!is_of_this_user(server, guest, &uid, &pid, &peer))
+	if (!is_of_this_user(server, connection, &uid, &pid, &peer))
 		return;
 	if (server->state == SERVER_MEETING && peer == RENDEZVOUS_PEER_HIDDEN) {
 		/* It may be anybody's, and so ends nothing for others. */
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
-		tell(server, guest->fd, LS_WRONG_VERSION, text);
+		tell(server, connection->fd, LS_WRONG_VERSION, text);
 		server->others++;
-		rendezvous_guest_end(guest);
+		rendezvous_connection_end(connection);
 		return;
 	}
 	if (server->state == SERVER_MEETING) {
 		say_version(server, head, server->text);
 		rendezvous_fail(server, LS_WRONG_VERSION);
 	}
-	tell_latecomer(server, guest, head->rank);
+	tell_latecomer(server, connection, head->rank);
 }
