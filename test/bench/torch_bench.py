@@ -15,6 +15,7 @@ import datetime
 import importlib.util
 import json
 import os
+import shlex
 import socket
 import statistics
 import subprocess
@@ -253,14 +254,26 @@ def write_doc(report):
     how = (
         "Two fresh processes for each backend and round, one backend after the other; the slower rank counts, ratios "
         "are of one round, and everything is a median over the rounds. *nothing* is a process group in Python whose "
-        "calls return at once. To repeat it: `make bench-torch`."
+        "calls return at once. To repeat it: "
     )
+    asked = report.get("asked", "")
+    how += f"`make bench-torch BENCH='{asked}'`." if asked else "`make bench-torch`."
     body = "\n\n".join([how, head(report), markdown(*goals(report["runs"])), markdown(*table(report["runs"]))])
     replace_between(DOC, BEGIN, END, "Figures", body)
 
 
 def words(text):
     return text.split(",")
+
+
+def asked_of(arguments):
+    """Without what says where the figures go."""
+    kept, skip = [], False
+    for word in arguments:
+        if not skip and word not in ("--json", "--write-doc", "--verbose"):
+            kept.append(word)
+        skip = word == "--json"
+    return kept
 
 
 def main():
@@ -287,6 +300,7 @@ def main():
             "processors": os.cpu_count(),
             "date": datetime.date.today().isoformat(),
             "rounds": options.rounds,
+            "asked": " ".join(shlex.quote(word) for word in asked_of(sys.argv[1:])),
             "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("LOCKSTEP_")},
             "runs": measure(options),
         }
