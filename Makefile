@@ -64,6 +64,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
 	@test/reliability.py schedules $(MAKE) --no-print-directory explore SCHEDULES=1000000 SEED="$$(date +%s)"
+	@$(MAKE) --no-print-directory tidy
 	@$(MAKE) --no-print-directory explore-mutants
 
 explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
@@ -104,10 +105,10 @@ format: ## clang-format on all C files
 	@tools/setup check
 	@find include src test examples -name '*.[ch]' | xargs clang-format -i
 
-tidy: ## clang-tidy on the sources; a few minutes
+tidy: ## clang-tidy with the static analyser on the sources, which make check leaves out; a few minutes
 	@tools/setup check
-	@tools/verify clang
-	@ls src/*/*.c | grep -v '_test\.c$$' | xargs -P "$$(nproc)" -n 4 clang-tidy -p build/clang --quiet 2>/dev/null
+	@[ -f $(TESTED)/build.ninja ] || CC=gcc meson setup $(TESTED) -Dwerror=true >/dev/null
+	@tools/tidy --analyse $(TESTED)
 
 clean: ## removes build/
 	@rm -rf build

@@ -36,7 +36,8 @@ static void names_differ(void **state)
 		const struct coll *coll = &coll_table[coll_kinds[a].collective];
 		for (int b = 1; b < a; b++)
 			assert_string_not_equal(coll_kinds[a].name, coll_kinds[b].name);
-		if (coll_kinds[a].collective != COLL_NONE && strncmp(coll_kinds[a].name, "group-", 6))
+		if (coll_kinds[a].collective != COLL_NONE &&
+		    strncmp(coll_kinds[a].name, "group-", 6) != 0)
 			assert_memory_equal(coll_kinds[a].name, coll->name, strlen(coll->name));
 	}
 }

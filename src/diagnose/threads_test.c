@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Threads that are on no board: the main thread of this very process, seen by another one, and one that runs. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -309,7 +310,7 @@ static void no_descriptor_left(void **state)
 	publish(world, 0, 0, &body);
 	assert_false(diagnose_look_threads(&world->sources[0]).awake);
 	assert_false(diagnose_newcomer_runs(&world->views[0]));
-	int lowest = dup(STDOUT_FILENO);
+	int lowest = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
 	assert_true(lowest >= 0);
 	close(lowest);
 	limit_descriptors((rlim_t)lowest, &before);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -401,14 +400,15 @@ static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
 	assert_int_equal(ftruncate(fd, fault == TOO_SMALL ? 4096 : bytes), 0);
 	if (fault != NOT_SEALED)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	fds[TRANSPORT_FD_SEGMENT] = dup(rank->transport.segment_fd);
-	fds[TRANSPORT_FD_ARENA] = dup(fault == NOT_AN_ARENA ? pipes[0] : rank->memory.fd);
-	fds[TRANSPORT_FD_TRACE] = dup(rank->trace_fd);
+	int arena = fault == NOT_AN_ARENA ? pipes[0] : rank->memory.fd;
+	fds[TRANSPORT_FD_SEGMENT] = fcntl(rank->transport.segment_fd, F_DUPFD_CLOEXEC, 0);
+	fds[TRANSPORT_FD_ARENA] = fcntl(arena, F_DUPFD_CLOEXEC, 0);
+	fds[TRANSPORT_FD_TRACE] = fcntl(rank->trace_fd, F_DUPFD_CLOEXEC, 0);
 	if (fault != NOT_AN_ARENA)
 		assert_true(dup2(fault == A_PIPE ? pipes[0] : fd, fds[TRANSPORT_FD_SEGMENT]) >= 0);
+	int other = world->ranks[2].transport.segment_fd;
 	if (fault == OTHER_RANK)
-		assert_true(dup2(world->ranks[2].transport.segment_fd, fds[TRANSPORT_FD_SEGMENT]) >=
-			    0);
+		assert_true(dup2(other, fds[TRANSPORT_FD_SEGMENT]) >= 0);
 	close(fd);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -452,7 +452,7 @@ static int run_short_of_descriptors(int spare)
 	struct capture capture;
 	struct world *world = world_new(3, WORLD_LIMIT_MS);
 	capture_begin(&capture);
-	int next = dup(0);
+	int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
 	close(next);
 	struct rlimit limit = {.rlim_cur = (rlim_t)(next + spare),
 			       .rlim_max = (rlim_t)(next + spare)};

@@ -172,8 +172,9 @@ static ls_status one_round_in_phases(ls_group *group, const struct plan *plan, u
 static int fail(ls_status status, bool linger)
 {
 	printf("failed %s\n", ls_status_name(status));
-	while (linger)
-		pause();
+	if (linger)
+		for (;;)
+			pause();
 	return 1;
 }
 
