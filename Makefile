@@ -65,6 +65,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
 	@test/reliability.py schedules $(MAKE) --no-print-directory explore SCHEDULES=1000000 SEED="$$(date +%s)"
 	@$(MAKE) --no-print-directory tidy
+	@python3 python/tests/run.py $(BUILD) --nightly python/tests || [ $$? = 77 ]
 	@$(MAKE) --no-print-directory explore-mutants
 
 explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step

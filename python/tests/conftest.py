@@ -16,6 +16,22 @@ for _name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCKSTEP_RENDEZVOUS"):
 
 def pytest_addoption(parser):
     parser.addoption("--write-docs", action="store_true", help="write the tables that tests generate into doc/")
+    parser.addoption("--nightly", action="store_true", help="only what make check leaves to make nightly")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "nightly: takes long and rarely finds anything; test/README.md says why")
+
+
+def pytest_collection_modifyitems(config, items):
+    """make check runs what is not marked, make nightly what is; whoever names one test by its id gets it."""
+    if any("::" in argument for argument in config.args):
+        return
+    wanted = config.getoption("--nightly")
+    left = [item for item in items if (item.get_closest_marker("nightly") is not None) != wanted]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

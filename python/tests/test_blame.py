@@ -12,7 +12,7 @@ from lockstep.torch import _end
 
 import processes
 
-BACKENDS = ["lockstep", "gloo"]
+BACKENDS = ["lockstep", pytest.param("gloo", marks=pytest.mark.nightly)]
 SCRIPT = """
 import os, sys, time
 import torch, torch.distributed as dist, torch.multiprocessing as mp

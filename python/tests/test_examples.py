@@ -11,7 +11,11 @@ import pytest
 
 EXAMPLES = os.path.join(processes.ROOT, "examples", "torch")
 SMALL = ["--steps", "4", "--width", "96", "--layers", "2", "--context", "32", "--fault-step", "2"]
-LAUNCHERS = ["python", "torchrun", "lockstep run"]
+
+
+def some(kept, *more):
+    """Cases, of which make check runs `kept` and make nightly the others: each costs two imports of PyTorch and more."""
+    return kept + [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly) for case in more]
 
 
 def command(launcher, script, *arguments, ranks=2):
@@ -45,7 +49,7 @@ def check_difference(ended):
 # ---- train_gpt ----
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", some(["python"], "torchrun", "lockstep run"))
 def test_gpt_ends_with_the_same_loss_on_both(launcher):
     ended = run(launcher, "train_gpt.py", *SMALL)
     assert ended.code == 0, ended.text
@@ -117,9 +121,13 @@ def lines_of(pattern):
         return [number for number, line in enumerate(file, 1) if re.search(pattern, line)]
 
 
-# All of them as it starts its ranks itself; with the others where they have a part in it.
-STARTED = [("python", fault) for fault in FAULTS]
-STARTED += [(launcher, fault) for launcher in LAUNCHERS[1:] for fault in ("killed", "stopped", "shape")]
+# Each of them under one launcher; with the others where those have a part in it.
+STARTED = some(
+    [("python", "leave"), ("python", "operation"), ("python", "slow")]
+    + [("torchrun", "killed"), ("lockstep run", "stopped"), ("lockstep run", "shape")],
+    *[("python", fault) for fault in ("killed", "stopped", "shape")],
+    *[("torchrun", "stopped"), ("torchrun", "shape"), ("lockstep run", "killed")],
+)
 
 
 @pytest.mark.parametrize("launcher, fault", STARTED)
@@ -147,12 +155,15 @@ def test_usual_ddp():
     check_difference(run("python", "usual_ddp.py"))
 
 
-@pytest.mark.parametrize("script", ["fsdp2.py", "pipeline.py"])
-@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+@pytest.mark.parametrize(
+    "launcher, script",
+    some([("torchrun", "fsdp2.py"), ("lockstep run", "pipeline.py")], ("torchrun", "pipeline.py"), ("lockstep run", "fsdp2.py")),
+)
 def test_usual_scripts_of_launchers(script, launcher):
     check_difference(run(launcher, script))
 
 
+@pytest.mark.nightly
 def test_a_pipeline_of_three():
     check_difference(run("torchrun", "pipeline.py", ranks=3))
 
@@ -165,7 +176,7 @@ def need(package):
         pytest.skip(f"needs {package}: {sys.executable} -m pip install {package}")
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+@pytest.mark.parametrize("launcher", some(["torchrun"], "lockstep run"))
 def test_accelerate(launcher):
     need("accelerate")
     said = []
@@ -176,7 +187,7 @@ def test_accelerate(launcher):
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+@pytest.mark.parametrize("launcher", some(["lockstep run"], "torchrun"))
 def test_trainer_of_transformers(launcher):
     """Each backend in processes of its own, as gloo's do not always end well; what they have said counts."""
     need("transformers")
@@ -197,7 +208,10 @@ MEETINGS = {"standalone": ["--standalone"], "static": ["--master-port"], "c10d":
 
 @pytest.mark.parametrize(
     "meeting, fault",
-    [("standalone", "killed"), ("standalone", "raises"), ("standalone", "stopped"), ("static", "killed"), ("c10d", "raises")],
+    some(
+        [("standalone", "killed"), ("c10d", "raises")],
+        ("standalone", "raises"), ("standalone", "stopped"), ("static", "killed"),
+    ),
 )
 def test_the_second_life_trains_on(tmp_path, meeting, fault):
     place = {"standalone": [], "static": [str(processes.free_port())], "c10d": [f"127.0.0.1:{processes.free_port()}"]}

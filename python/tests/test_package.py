@@ -172,6 +172,7 @@ def _check_editable(place, options):
     assert said == [os.path.join(ROOT, "python", "lockstep", "__init__.py"), os.path.join(build, "lockstep"), build]
 
 
+@pytest.mark.nightly
 def test_wheel_and_editable_installation(tmp_path):
     """Both from one build, which is not optimised, as that takes most of the time."""
     options = [f"-Cbuild-dir={tmp_path}/build", "-Csetup-args=-Doptimization=0"]

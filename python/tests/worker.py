@@ -8,6 +8,7 @@ would cost more than the tests.
 import faulthandler
 import os
 import pickle
+import signal
 import traceback
 
 import torch
@@ -111,6 +112,7 @@ def serve(connection, messages):
     file = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 2)
     faulthandler.enable(file=2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
     torch.set_num_threads(1)
     while True:
         try:
