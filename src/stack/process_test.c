@@ -241,7 +241,7 @@ static void test_other_mounts(void **state)
 	struct stack_depth depth;
 	(void)state;
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(pipe(ready), 0);
+	assert_int_equal(pipe(ready), 0); /* NOLINT(android-cloexec-pipe): inherited */
 	pid_t pid = fork_along();
 	if (pid == 0)
 		run_hidden(folder, ready[1]);
