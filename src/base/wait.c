@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The one file that blocks. Every loop here looks at the caller's condition, the group's failure,
+ * The wait for words. Every loop here looks at the caller's condition, the group's failure,
  * the peers and the deadline, so none can hang. First a wait spins or yields, unseen; then it
  * publishes itself and sleeps by the protocol in wait.h. */
 #include "wait.h"
@@ -9,10 +9,8 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -346,124 +344,6 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	show(waiter, call, call->since_ns ? call->since_ns : since_ns);
 	status = sleep_until_over(waiter, call, since_ns, peer);
 	wait_slot_clear(waiter);
-	return status;
-}
-
-/* mask: NULL for the thread's own. */
-static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns,
-			    const sigset_t *mask)
-{
-	uint64_t now = clock_now_ns();
-	struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
-	int ready = ppoll(fds, (nfds_t)count, deadline_ns == CLOCK_NEVER ? NULL : &left, mask);
-	if (ready > 0)
-		return LS_OK;
-	if (ready == 0)
-		return LS_TIMED_OUT;
-	if (errno == EINTR)
-		return LS_INTERRUPTED;
-	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "ppoll", strerror(errno));
-	return LS_SYSTEM;
-}
-
-/* One look. A signal that comes just now is as one that came just before. */
-static ls_status poll_once(struct pollfd *fds, int count)
-{
-	sigset_t all;
-	sigfillset(&all);
-	return poll_until(fds, count, 0, &all);
-}
-
-/* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART; -1: there are
- * no such handlers. *mask: that of the thread, and these signals. */
-static int open_restarting(sigset_t *mask)
-{
-	bool any = false;
-	sigset_t restarting;
-	sigemptyset(&restarting);
-	pthread_sigmask(SIG_BLOCK, NULL, mask);
-	for (int number = 1; number <= SIGRTMAX; number++) {
-		struct sigaction action;
-		if (sigaction(number, NULL, &action) != 0 || !(action.sa_flags & SA_RESTART) ||
-		    sigismember(mask, number) == 1)
-			continue;
-		bool handled = action.sa_flags & SA_SIGINFO ||
-			       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-		if (handled && sigaddset(&restarting, number) == 0 && sigaddset(mask, number) == 0)
-			any = true;
-	}
-	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
-}
-
-/* poll(2) ends at any handler, so those that shall end nothing are held back while it sleeps, and one that is
- * due is one more reason to wake: it runs, and the wait goes on. Handlers without SA_RESTART end it. */
-static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, int count,
-			       uint64_t deadline_ns)
-{
-	struct pollfd all[WAIT_FDS_MAX + 1];
-	sigset_t mask;
-	int fd = count <= WAIT_FDS_MAX ? open_restarting(&mask) : -1;
-	int extra = fd >= 0;
-	bool again;
-	ls_status status;
-	do {
-		if (extra && count > 0)
-			memcpy(all, fds, (size_t)count * sizeof *fds);
-		all[extra ? count : 0] = (struct pollfd){.fd = fd, .events = POLLIN};
-		status = poll_until(extra ? all : fds, count + extra, deadline_ns,
-				    extra ? &mask : NULL);
-		again = status == LS_INTERRUPTED && waiter->resumes;
-		if (extra && status == LS_OK && all[count].revents) {
-			/* The handler has run. What is ready beside it is found at once. */
-			status = poll_once(fds, count);
-			again = status == LS_TIMED_OUT && clock_now_ns() < deadline_ns;
-		} else if (extra && count > 0) {
-			memcpy(fds, all, (size_t)count * sizeof *fds);
-		}
-	} while (again);
-	if (fd >= 0)
-		close(fd);
-	return status;
-}
-
-bool wait_room(int fd, uint64_t deadline_ns)
-{
-	for (;;) {
-		struct pollfd room = {.fd = fd, .events = POLLOUT};
-		uint64_t now = clock_now_ns();
-		struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
-		int ready = ppoll(&room, 1, &left, NULL);
-		if (ready > 0)
-			return true;
-		if (ready == 0 || errno != EINTR || clock_now_ns() >= deadline_ns)
-			return false;
-	}
-}
-
-ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
-		   uint64_t deadline_ns)
-{
-	lock_assert_none();
-	/* What is ready now needs no slot; a deadline in the past means one look. */
-	ls_status status = poll_once(fds, count);
-	uint64_t now = clock_now_ns();
-	if (status != LS_TIMED_OUT || now >= deadline_ns)
-		return status;
-	if (waiter) {
-		struct wait_slot_body body;
-		memset(&body, 0, offsetof(struct wait_slot_body, edges));
-		body.state = WAIT_FDS;
-		body.may_leave = deadline_ns != CLOCK_NEVER;
-		body.since_ns = now;
-		body.deadline_ns = deadline_ns;
-		body.edge_count = 1;
-		body.edges[0] = (struct wait_edge){.owner = -1, .peer = peer};
-		wait_slot_publish(waiter, &body, NULL);
-	}
-	status = waiter ? poll_resuming(waiter, fds, count, deadline_ns)
-			: poll_until(fds, count, deadline_ns, NULL);
-	if (waiter)
-		wait_slot_clear(waiter);
 	return status;
 }
 
