@@ -83,7 +83,7 @@ void groups_in_another_order(struct runner_rank *self)
 		CHECK_THAT(status == LS_INCONSISTENT && !group, "%s", ls_status_name(status));
 		SAYS(text, i ? "rank 0 gave 1, 2" : "rank 0 gave 0, 1");
 		SAYS(text, i ? "rank 1 gave 0, 1" : "rank 1 gave 1, 2");
-		SAYS(text, "in a different order");
+		SAYS(text, "in different orders");
 	}
 	for (int i = 0; i < 2; i++) {
 		bool member = self->rank == i || self->rank == i + 1;
