@@ -8,7 +8,7 @@
 
 enum {
 	EPISODE_TEXT = 60000,
-	EPISODE_LIMIT_MS = 120000, /* of real time: a loop without a point */
+	EPISODE_LIMIT_MS = 120000, /* of processor time: a loop without a point */
 };
 
 enum episode_outcome {
