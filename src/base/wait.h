@@ -103,8 +103,8 @@ struct wait_board {
 	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
 	 * to a wait whose epoch is the same afterwards. */
 	_Atomic uint64_t pages_taken;
-	_Atomic uint32_t watch_tid;    /* of the rank's watch, which is no thread that might call */
-	_Atomic uint32_t progress_tid; /* of the progress thread, which calls for others */
+	_Atomic uint32_t watch_tid; /* of the rank's watch, which is no thread that might call */
+	_Atomic uint32_t agent_tid; /* of the thread that sees to messages, which calls for others */
 	/* Which sleeps those threads of the process sleep that are in no wait on this board, where all of them can only be woken
 	 * by each other, or by one that is; as the watch has seen it (diagnose_rest_sleep). Among them the main thread, which
 	 * might call at any time, whether it has or not. Others must not see where they sleep, but how often each has gone to
@@ -117,10 +117,8 @@ struct wait_board {
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t ring;
 	_Atomic uint32_t sleepers; /* their number, and WAIT_ARMED, WAIT_ARMED_EAGER */
-	_Atomic uint32_t summons;  /* raised to call the rank's progress thread: see wait_set */
-	_Atomic uint32_t listens;  /* enum wait_listens: on what that thread sleeps */
+	_Atomic uint32_t summons;  /* a thread that sleeps for this one alone: see wait_arm */
 };
-enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_SUMMONS, WAIT_LISTENS_RING };
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_EAGER UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
@@ -232,10 +230,6 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
 
-/* Whether the wait would end now, and how: without blocking, as wait_words does with a deadline that has passed. */
-bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
-	       int *peer);
-
 /* Shows the call on the board in place of the calling thread, which does not wait: for one that speaks for
  * another. wait_thread_leave takes it away. */
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
@@ -263,43 +257,10 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
  * of `bell`, and costs one load when there are none. */
 void wait_ring(struct wait_bell *bell);
 
-/* One of several waits of one thread, which stands in for callers who do something else. It is shown on the board in a
- * slot of its own, as if a thread waited there for nothing else, so that a proof sees each of them by itself. */
-struct wait_item {
-	struct waiter *waiter; /* with a board; all of one rank */
-	struct wait_call call; /* and what it points to, as long as the thread that shows it may wait for it */
-	uint32_t tid; /* of that thread */
-	struct wait_slot *slot;
-	bool counted; /* no slot was free, so unpublished counts it */
-	_Atomic bool shown;
-};
-
-/* Shows the item, or what it waits for now. One thread shows it and waits for it; any may hide it, which ends that wait
- * when the thread next wakes: a lock of the caller's keeps the two calls apart. A hidden item may be hidden again. */
-void wait_item_show(struct wait_item *item) LOCK_AVOIDS(trace);
-void wait_item_hide(struct wait_item *item) LOCK_AVOIDS(trace);
-
-/* How the progress thread of a rank waits, a thread that is on no board itself. */
-struct wait_set {
-	struct wait_item *const *items;
-	int count;
-	struct wait_bell *bell; /* of the rank, and of all items */
-	uint32_t seen;          /* bell->summons when it last looked what there is to do */
-	uint64_t until_ns;
-	uint32_t spin_ns;
-	bool yield;
-};
-
-/* Blocks until one of the items would end its wait (wait_look) or is hidden, bell->summons is not `seen`, or until_ns.
- * Without items it sleeps where no ring of the bell wakes it. */
-void wait_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
-/* Raises bell->summons, so that the thread comes back. Costs no system call while it is awake. */
-void wait_call_thread(struct wait_bell *bell);
-
 /* A rank may have something that goes on only if some thread of it sees to it, while none waits for it. It
  * arms its bell, looks once more whether there is something to do, and leaves. The next wait_summon (with
- * `eager` the next wait_ring too) disarms the bell and calls the progress thread. So that thread costs nothing as long
- * as others see to it. Model: test/model/summon.pml. */
+ * `eager` the next wait_ring too) disarms the bell and calls a thread that sleeps in wait_summons. So that
+ * thread costs nothing as long as others see to it. Model: test/model/summon.pml. */
 void wait_arm(struct wait_bell *bell, bool eager);
 void wait_disarm(struct wait_bell *bell);
 /* Whether the next wait_ring would call that thread. */
@@ -309,6 +270,10 @@ static inline bool wait_is_eager(const struct wait_bell *bell)
 }
 /* wait_ring, for what a rank should see to at once even if none of its threads waits for it. */
 void wait_summon(struct wait_bell *bell);
+/* Sleeps until bell->summons is not `seen`, or the deadline. For a thread that is on no board. */
+void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+/* Calls that thread, armed or not. */
+void wait_call_thread(struct wait_bell *bell);
 
 /* Stores `value` so that wait_ring's promise holds, then rings nobody: ring each bell afterwards. */
 static inline void wait_store(_Atomic uint64_t *word, uint64_t value)

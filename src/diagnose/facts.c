@@ -226,7 +226,7 @@ bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_t
 	return needs && !(choices & ~ruled_out);
 }
 
-bool diagnose_is_armed(const struct diagnose_thread *thread)
+bool diagnose_is_agent(const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	for (uint32_t i = 0; i < wait->edge_count; i++)

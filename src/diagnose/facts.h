@@ -50,7 +50,7 @@ uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diag
 bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
 			 uint64_t silent);
 /* Whether this is no thread that waits, but what the rank would see to by itself. */
-bool diagnose_is_armed(const struct diagnose_thread *thread);
+bool diagnose_is_agent(const struct diagnose_thread *thread);
 /* The same over all threads of a rank; empty for one that is gone, whose slots are stale. */
 uint64_t diagnose_rank_needs(const struct diagnose_job *job, int rank);
 

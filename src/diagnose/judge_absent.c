@@ -123,7 +123,7 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 		last = diagnose_newest(rank);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (thread->wait.state == WAIT_UNUSED || diagnose_is_armed(thread))
+		if (thread->wait.state == WAIT_UNUSED || diagnose_is_agent(thread))
 			continue;
 		enum standing standing = standing_of_thread(job, thread);
 		if (last && thread->wait.tid == last->record.tid)

@@ -77,7 +77,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 			continue;
 		if (may_wake && !is_cut_off(job, thread, stuck))
 			return false;
-		if (diagnose_is_armed(thread)) {
+		if (diagnose_is_agent(thread)) {
 			if (!thread->stable || thread->satisfied)
 				return false;
 			continue;

@@ -174,7 +174,7 @@ static void followers(void **state)
 }
 
 /* What the rank would see to by itself, next to the thread that is in the ring. */
-static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_agent(struct diagnose_job *job, int r)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	thread->wait.state = WAIT_ANY_WORD;
@@ -185,27 +185,27 @@ static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
 						   .record = WAIT_RECORD_OTHERS};
 	return thread;
 }
-static void add_armed_with_something_to_do(struct diagnose_job *job, int r)
+static void add_agent_with_something_to_do(struct diagnose_job *job, int r)
 {
-	add_armed(job, r)->satisfied = 1;
+	add_agent(job, r)->satisfied = 1;
 }
-static void add_armed_that_moves(struct diagnose_job *job, int r)
+static void add_agent_that_moves(struct diagnose_job *job, int r)
 {
-	add_armed(job, r)->stable = false;
+	add_agent(job, r)->stable = false;
 }
 
-static void armed_ones(void **state)
+static void agents(void **state)
 {
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
 		struct diagnose_job *job = full_ring(3);
-		add_armed(job, r);
+		add_agent(job, r);
 		assert_int_equal(diagnose_find_cycle(job, hops), 3);
 		free(job);
 	}
-	breaks(add_armed_with_something_to_do);
-	breaks(add_armed_that_moves);
+	breaks(add_agent_with_something_to_do);
+	breaks(add_agent_that_moves);
 }
 
 static void make_any_with_a_way_out(struct diagnose_job *job, int r)
@@ -446,7 +446,7 @@ int main(void)
 		cmocka_unit_test(any_source_without_those_that_are_gone),
 		cmocka_unit_test(a_cycle_that_was_seen),
 		cmocka_unit_test(followers),
-		cmocka_unit_test(armed_ones),
+		cmocka_unit_test(agents),
 		cmocka_unit_test(no_deadlocks),
 		cmocka_unit_test(stopped_before_its_wake_up),
 		cmocka_unit_test(slots_without_a_thread_do_not_count),

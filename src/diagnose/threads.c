@@ -147,11 +147,11 @@ bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
 }
 
 /* Whether a thread is one of the rest: those of the process that are in no wait on the board. The library's own are seen
- * by other means: the progress thread calls somebody back only where the board shows what for. */
+ * by other means: the agent calls somebody back only where the board shows what for. */
 static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struct wait_slot *slot)
 {
 	if (is_watch(board, tid) ||
-	    tid == atomic_load_explicit(&board->progress_tid, memory_order_relaxed))
+	    tid == atomic_load_explicit(&board->agent_tid, memory_order_relaxed))
 		return false;
 	uint32_t state = slot ? __atomic_load_n(&slot->body.state, __ATOMIC_RELAXED) : WAIT_OUTSIDE;
 	return state != WAIT_WORDS && state != WAIT_ANY_WORD;

@@ -59,7 +59,7 @@ struct engine_mailbox {
 	 * which have been taken back when he puts them in again; others are ended by whoever takes them back. */
 	struct engine_op *active LOCK_GUARDED(mail);
 	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops driving, or arms the
-	 * progress thread, looks here (engine_point_has_work). */
+	 * agent, looks here (engine_point_has_work). */
 	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
 	_Atomic uint32_t over_count;
 	_Atomic uint32_t pending; /* detached operations that are not over */

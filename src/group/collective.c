@@ -7,7 +7,6 @@
 
 #include "arguments.h"
 #include "group_private.h"
-#include "lane.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -62,7 +61,7 @@ static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = *engine;
-	ls_status status = keep_counts(op) ? group_progress_start(group->world) : LS_OUT_OF_MEMORY;
+	ls_status status = keep_counts(op) ? group_progress_start(group) : LS_OUT_OF_MEMORY;
 	if (status != LS_OK) {
 		group_op_drop(op);
 		return status;

@@ -68,10 +68,10 @@ struct ls_op {
 	_Atomic uint32_t over; /* 1 + status once it is over; nobody runs it any more */
 	uint64_t *counts;      /* of the pool: room for two lists, kept for the next user */
 	/* Of sends and receives. */
-	struct ls_message *message;               /* of the caller's, to be filled; NULL: none */
-	void **block;                             /* where the caller wants the block; NULL: none */
-	bool listed, wants_progress, wants_eager; /* see points.h; under its lock */
-	bool claimed;                             /* under that lock: somebody begins it, or has */
+	struct ls_message *message;            /* of the caller's, to be filled; NULL: none */
+	void **block;                          /* where the caller wants the block; NULL: none */
+	bool listed, wants_agent, wants_eager; /* see points.h; under its lock */
+	bool claimed;                          /* under that lock: somebody begins it, or has */
 	struct ls_op *batch,
 		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
 	bool is_batch;
@@ -95,14 +95,6 @@ struct group_lane {
 	struct ls_op *tail LOCK_GUARDED(group);
 	bool driven LOCK_GUARDED(group);
 	struct engine_room room; /* of the operation that is run */
-	/* What the first one waits for while nobody drives: the progress thread shows it, and whoever takes the drive hides
-	 * it, both under the lock. The thread waits for it without the lock, so its words are copies. */
-	struct wait_item unattended;
-	struct wait_word words[PLAN_SIZE_MAX];
-	_Atomic uint32_t resting; /* threads that wait for the one that drives */
-	struct wait_bell told;    /* rung for those, as peers have nothing for them */
-	struct waiter beside;     /* of who drives beside the caller */
-	struct waiter idle;       /* of those that rest */
 };
 #define GROUP_LANE_FAST (UINT64_C(1) << 23)
 #define GROUP_LANE_PENDING (GROUP_LANE_FAST - 1)
@@ -119,13 +111,17 @@ struct group_pool {
 	_Atomic long handles; /* not freed by the user so far */
 };
 
-/* The thread of a rank that goes on with what no caller waits for: the collectives of all groups, and the sends and
- * receives of points.h. Made with the first operation that needs it. See progress.c. */
+/* The thread that drives the lane while no caller does. Made with the first operation that needs it. */
 struct group_progress {
 	pthread_t thread;
 	_Atomic bool there, stop;
-	_Atomic int state;        /* enum in progress.c: whether a proof has to reckon with it */
-	ls_group *_Atomic called; /* groups with collectives that it has been called for, each held */
+	_Atomic int seen;      /* enum in progress.c: whether the board shows it */
+	_Atomic uint64_t work; /* raised when there is something to drive */
+	struct wait_bell bell; /* its own, so that the doorbell of the rank does not wake it for nothing */
+	struct wait_bell told; /* rung when an operation is over: for those who rest, as peers have nothing for them */
+	struct waiter idle;    /* for work */
+	struct waiter driving; /* of the progress thread, for peers */
+	struct waiter resting; /* of other threads, for the one that drives */
 };
 
 /* Room for words to wait for, which grows. */
@@ -141,8 +137,8 @@ struct group_points {
 	struct ls_op *first LOCK_GUARDED(group),
 		*last LOCK_GUARDED(group);             /* all that are not over */
 	uint64_t next_deadline_ns LOCK_GUARDED(group); /* the earliest of theirs, or earlier */
-	uint32_t progress_count LOCK_GUARDED(group), eager_count
-		LOCK_GUARDED(group); /* that want the progress thread */
+	uint32_t agent_count LOCK_GUARDED(group), eager_count
+		LOCK_GUARDED(group); /* that want the agent */
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool eager LOCK_GUARDED(group); /* it is armed so */
 	/* Threads that ask for the right to drive, as they close a group. Raised before the news, so that who drives
@@ -151,15 +147,17 @@ struct group_points {
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct group_words to_show LOCK_GUARDED(group);
 	struct group_words driving; /* of the one who drives */
-	bool on_board; /* the watch shows, or has shown, something for the progress thread */
+	_Atomic bool there;         /* the agent */
+	bool on_board;              /* the watch shows, or has shown, something for the agent */
 	bool serial;
-	uint64_t asleep_until_ns
-		LOCK_GUARDED(group); /* when the progress thread looks at deadlines next */
+	_Atomic bool stop;
+	uint64_t agent_until_ns LOCK_GUARDED(group); /* when the agent looks at deadlines next */
 	uint64_t lone_until_ns LOCK_GUARDED(group); /* …at what only threads of this rank may send */
 	_Atomic uint32_t resting; /* threads that wait for the one that drives, or drive and sleep */
 	uint64_t gone_told; /* the watch's: how many members were gone, and groups had failed, at its last look */
 	_Atomic uint64_t news;    /* raised where the one that drives has to look again */
 	ls_group *_Atomic groups; /* that have had some; only who drives takes one out */
+	pthread_t agent;
 };
 
 struct group_world {
@@ -181,7 +179,6 @@ struct group_world {
 	/* Of no group: while the world is opened, and then what groups make theirs of. */
 	struct waiter waiter;
 	struct group_watch watch;
-	struct group_progress progress;
 	struct group_points points;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
 	_Atomic uint64_t failures; /* groups that this rank knows to have failed, closed or not */
@@ -219,13 +216,12 @@ struct ls_group {
 	/* Members that are gone, a set that only grows, and 1 + how many departures had been told of when it was
 	 * looked who they are. */
 	_Atomic uint64_t gone, gone_seen;
-	struct waiter waiter;   /* of operations */
-	struct waiter quiet;    /* the same, for waits after a failure: the cause does not end them,
+	struct waiter waiter; /* of operations */
+	struct waiter quiet;  /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */
-	ls_group *next_called;  /* in progress.called */
-	_Atomic bool is_called; /* it is there */
-	_Atomic bool is_attended; /* the progress thread holds it */
+	struct group_lane lane;
 	struct group_pool pool;
+	struct group_progress progress;
 	ls_group *next_points;   /* in points.groups */
 	_Atomic bool has_points; /* it is there */
 	struct ls_op *batches;   /* that have not been ended; under the pool's lock */
@@ -237,7 +233,6 @@ struct ls_group {
 	/* Messages to and from each peer, for the records. */
 	_Atomic uint64_t sends[PLAN_SIZE_MAX];
 	_Atomic uint64_t receives[PLAN_SIZE_MAX];
-	struct group_lane lane;
 };
 
 /* ---- api.c ---- */
@@ -272,7 +267,6 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 struct group_pause {
 	uint64_t at_ns;    /* 0: at once; CLOCK_NEVER: only with the end */
 	bool returns;      /* it is taken up again in a moment, so nothing can happen in between */
-	bool looks;        /* with at_ns 0: what can no longer succeed, or is late, fails */
 	uint64_t since_ns; /* with `returns`: when it was begun */
 };
 extern const struct group_pause group_no_pause;
@@ -338,6 +332,38 @@ ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint
 			   const struct ls_op_options *options, const void *site);
 /* A public call: fails the group if it has a send beside the caller that nobody will ever take. */
 void group_gone_tell(ls_group *group);
+
+/* ---- lane.c: the collectives of a group ---- */
+
+void group_lane_init(struct group_lane *lane);
+void group_lane_fini(struct group_lane *lane);
+/* Runs op to its end; or, with a pause that returns, until that: LS_PENDING, and it goes on beside the caller, for which
+ * it is of the pool and the progress thread there. Of one of the pool that is over the lane's hold is given back. */
+ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			  const struct group_pause *pause);
+/* Queues `op`, from the pool, and goes on with it as far as that is possible without waiting. With
+ * `wake` the progress thread is told, if it is needed. */
+ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			   bool wake);
+/* Blocks until op is over, or the pause: LS_PENDING, also after a signal where that ends nothing. Drives the lane if
+ * nobody else does. */
+ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause);
+/* Drives until nothing is under way, if nobody else does; for the progress thread. */
+void group_lane_drive(ls_group *group);
+/* How many are queued, the one that is run included. One that is over is not among them, even if whoever
+ * ran it has not left the lane yet. */
+long group_lane_queued(ls_group *group);
+/* The first of them, held, if it is of the pool; NULL. */
+struct ls_op *group_lane_first(ls_group *group);
+
+/* ---- progress.c ---- */
+
+void group_progress_init(ls_group *group);
+/* Makes the thread if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
+ls_status group_progress_start(ls_group *group);
+void group_progress_wake(ls_group *group);
+/* After the lane's operations have failed or ended: waits for the thread's end. */
+void group_progress_stop(ls_group *group);
 
 /* ---- pool.c: the life of an operation ---- */
 

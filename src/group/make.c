@@ -9,7 +9,6 @@
 
 #include "base/messages.h"
 #include "ending.h"
-#include "lane.h"
 #include "points.h"
 #include "tell.h"
 
@@ -19,7 +18,6 @@ static void destroy(struct ls_group *group)
 {
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
-	group_lane_fini(group);
 	free(group);
 }
 
@@ -34,7 +32,6 @@ static struct ls_group *create(struct group_world *world, uint32_t area)
 	group->area = (uint16_t)area;
 	group->memory_members = area == 0 ? (uint8_t)world->size : 0;
 	group->memory_reports = area == 0;
-	group_lane_init(group);
 	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
 	    engine_init(&group->engine, &group->team, &world->trace, &world->memory,
 			&world->settings) == LS_OK)
@@ -211,9 +208,10 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	group->entry = trace_group_fill(&world->trace, group->area, &membership);
 	memset(group->sends, 0, (size_t)group->size * sizeof group->sends[0]);
 	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
-	group_lane_begin(group);
+	group_lane_init(&group->lane);
 	group_pool_init(&group->pool);
 	group_short_init(group);
+	group_progress_init(group);
 	group->next_points = NULL;
 	atomic_store(&group->has_points, false);
 	atomic_store(&group->any_receives, 0);
@@ -244,9 +242,10 @@ static void end_operations(ls_group *group)
 		group_close_failing(group, reason);
 	}
 	group_points_close(group);
-	group_lane_close(group);
+	group_progress_stop(group);
 	group_op_tell_left(group);
 	group_pool_fini(&group->pool);
+	group_lane_fini(&group->lane);
 }
 
 void group_leave(struct ls_group *group)

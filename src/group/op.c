@@ -4,7 +4,6 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "arguments.h"
-#include "lane.h"
 #include "points.h"
 #include "tell.h"
 

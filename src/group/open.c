@@ -15,7 +15,6 @@
 #include "engine/table.h"
 #include "arguments.h"
 #include "ending.h"
-#include "lane.h"
 #include "points.h"
 #include "registry.h"
 
@@ -213,7 +212,6 @@ static ls_status connect_world(struct group_world *world, const struct opening *
 static void world_close(struct group_world *world)
 {
 	group_watch_stop(world);
-	group_progress_stop(world);
 	group_points_fini(world);
 	wait_close(&world->waiter);
 	group_free_all(world);

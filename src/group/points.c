@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The life of a send or receive that runs beside the caller: in a list until it is over, gone on with by whoever
  * drives. See points.h. */
-#include "lane.h"
 #include "points.h"
 
 #include "base/clock.h"
@@ -47,7 +46,7 @@ static bool add(struct group_points *points, struct ls_op *op)
 	points->last = op;
 	if (op->deadline_ns < points->next_deadline_ns)
 		points->next_deadline_ns = op->deadline_ns;
-	points->progress_count += op->wants_progress;
+	points->agent_count += op->wants_agent;
 	points->eager_count += op->wants_eager;
 	op->listed = true;
 	bool begins = !points->serial || op->engine.call.kind != TRACE_SEND ||
@@ -68,7 +67,7 @@ static void take_out(struct group_points *points, struct ls_op *op)
 		op->next->before = op->before;
 	else
 		points->last = op->before;
-	points->progress_count -= op->wants_progress;
+	points->agent_count -= op->wants_agent;
 	points->eager_count -= op->wants_eager;
 	op->listed = false;
 	if (!points->first)
@@ -102,14 +101,14 @@ bool group_points_can_begin(struct group_points *points)
 	return op && !op->claimed;
 }
 
-/* One that waits for room goes on when some is made, so each ring is a call for the progress thread. */
+/* One that waits for room goes on when some is made, so each ring is a call for the agent. */
 static void want_eager(struct group_points *points, struct ls_op *op)
 {
 	lock_group_acquire(&points->lock);
 	if (op->listed && !op->wants_eager) {
-		points->progress_count += !op->wants_progress;
+		points->agent_count += !op->wants_agent;
 		points->eager_count++;
-		op->wants_progress = op->wants_eager = true;
+		op->wants_agent = op->wants_eager = true;
 	}
 	lock_group_release(&points->lock);
 }
@@ -172,7 +171,7 @@ static void finish(struct ls_op *op, ls_status status)
 	count_out(entry, calls, limited);
 	if (batch)
 		group_batch_part_over(batch, status);
-	/* The next one's turn has come: who drives begins it, or the progress thread, which is armed eagerly if one waits. */
+	/* The next one's turn has come: who drives begins it, or the agent, which is armed eagerly if one waits. */
 	if (gives_turn)
 		atomic_fetch_add(&world->points.news, 1);
 	else if (atomic_load(&world->points.resting) == 0)
@@ -219,12 +218,12 @@ static ls_status begin(struct ls_op *op)
 }
 
 /* Whether it would hold up a peer, or somebody wants to be told, while nobody waits for it. */
-static void choose_progress(struct ls_op *op)
+static void choose_agent(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
 	bool in_turn = op->group->world->points.serial && call->kind == TRACE_SEND;
 	op->wants_eager = in_turn || op->callback;
-	op->wants_progress = op->wants_eager || call->kind == TRACE_RECV;
+	op->wants_agent = op->wants_eager || call->kind == TRACE_RECV;
 }
 
 ls_status group_points_start(struct ls_op *op)
@@ -232,9 +231,9 @@ ls_status group_points_start(struct ls_op *op)
 	ls_group *group = op->group;
 	struct group_points *points = &group->world->points;
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
-	choose_progress(op);
-	if (op->wants_progress) {
-		ls_status status = group_progress_start(group->world);
+	choose_agent(op);
+	if (op->wants_agent) {
+		ls_status status = group_points_start_agent(group->world);
 		if (status != LS_OK)
 			return status;
 	}
@@ -251,10 +250,10 @@ ls_status group_points_start(struct ls_op *op)
 		}
 		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
 		    engine_point_is_queued(&op->engine) &&
-		    group_progress_start(group->world) == LS_OK)
+		    group_points_start_agent(group->world) == LS_OK)
 			want_eager(points, op);
 	}
-	/* What has happened before is no call for a progress thread that is armed already. */
+	/* What has happened before is no call for an agent that is armed already. */
 	bool ends = group_cause_status(group) != LS_OK ||
 		    (op->callback && group_gone_members(group) != 0);
 	group_op_let_go(op);
@@ -336,7 +335,7 @@ void group_points_await_begun(const struct ls_op *op)
 		await_told(op->group->world, &op->group->quiet, op);
 }
 
-/* Whoever drives is inside a call on another group, or is the progress thread; and may wait there for what only the caller does
+/* Whoever drives is inside a call on another group, or is the agent; and may wait there for what only the caller does
  * next. */
 static void take_over(struct group_world *world, struct waiter *quiet)
 {

@@ -3,13 +3,13 @@
  * what they need of this rank's processors is done by one thread at a time, which drives:
  *
  *   - a thread that waits for one of them drives all until that one is over;
- *   - else the progress thread, a thread of the rank that sleeps until a peer summons it (base/wait: wait_arm), if there is one
+ *   - else the agent, a thread of the rank that sleeps until a peer summons it (base/wait: wait_arm), if there is one
  *     among them that would hold up a peer: a long receive, a send that waits for room; or one with a callback.
  *     So a program that calls and then waits never pays for it.
  *
- * A proof of deadlock needs to know what the rank may still do by itself. While the progress thread may be called, the
+ * A proof of deadlock needs to know what the rank may still do by itself. While the agent may be called, the
  * board says that it does not show all threads (unpublished), unless the watch has shown for it what it
- * would wake for:   armed and not shown, or the progress thread drives  ==  counted in unpublished */
+ * would wake for:   armed and not shown, or the agent drives  ==  counted in unpublished */
 #ifndef GROUP_POINTS_H
 #define GROUP_POINTS_H
 
@@ -18,7 +18,7 @@
 /* ---- points.c ---- */
 
 void group_points_init(struct group_world *world);
-/* After all groups are closed: ends the progress thread. */
+/* After all groups are closed: ends the agent. */
 void group_points_fini(struct group_world *world);
 
 /* Begins `op` (of the pool, detached, its record open): it takes its place in the order. On failure it has not
@@ -42,7 +42,7 @@ long group_points_pending(ls_group *group);
 struct ls_op *group_points_first(ls_group *group);
 /* Before a group is closed, which has failed if any are pending: ends them. */
 void group_points_close(ls_group *group);
-/* For the watch, when a wait lasts: shows on the board what the progress thread would wake for; or takes it away again. */
+/* For the watch, when a wait lasts: shows on the board what the agent would wake for; or takes it away again. */
 void group_points_show(struct group_world *world);
 
 /* ---- met.c ---- */
@@ -148,7 +148,7 @@ int group_drive_own(const struct group_drive *drive, const ls_group *group, stru
 /* That head. The caller lets it go. */
 struct ls_op *group_points_head(struct group_points *points);
 /* Under the list's lock: one with a callback that can never be over without the members of the set `gone`, *peer as in
- * group_gone_need; NULL: there is none. *again: the progress thread looks again at one that may be such. */
+ * group_gone_need; NULL: there is none. *again: the agent looks again at one that may be such. */
 struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
@@ -168,12 +168,10 @@ struct transport_area *group_points_area(const struct group_world *world);
 /* Fills *out so that it waits for that count to reach `value`. */
 void group_points_over_word(const struct group_world *world, uint64_t value, struct wait_word *out);
 
-/* ---- arm.c; under the right to drive, or with the list's lock as said ---- */
+/* ---- agent.c; under the right to drive, or with the list's lock as said ---- */
 
-/* Goes on with everything as far as is possible without waiting, unless somebody else does. */
-void group_points_attend(struct group_world *world);
-/* When that has to be done next though nobody calls. */
-uint64_t group_points_sleep_until(struct group_points *points);
+/* Makes the agent if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
+ls_status group_points_start_agent(struct group_world *world);
 /* Takes the right to drive; false if somebody has it, or wants it more. */
 bool group_points_take(struct group_points *points);
 /* The same of one who has asked for it: until he has it nobody else takes it, and who has it gives it up as soon as he
@@ -181,14 +179,14 @@ bool group_points_take(struct group_points *points);
 bool group_points_take_over(struct group_points *points);
 /* Whether somebody has it, or has asked for it. */
 bool group_points_is_driven(struct group_points *points);
-/* Gives it back; the progress thread is armed if it is needed, and called at once if there is `more` to do. */
+/* Gives it back; the agent is armed if it is needed, and called at once if there is `more` to do. */
 void group_points_leave(struct group_world *world, bool more);
 /* Somebody else may drive, and sleep: he looks again, at what has begun, at deadlines and at causes. */
 void group_points_call_driver(struct group_world *world);
-/* There is something new: arms the progress thread, if nobody drives and it has not been. has_work: it can go on, or
+/* There is something new: arms the agent, if nobody drives and it has not been. has_work: it can go on, or
  * ends, at once. */
 void group_points_arm(struct group_world *world, bool has_work);
-/* Goes on with everything as far as possible without waiting; for the progress thread. */
+/* Goes on with everything as far as possible without waiting; for the agent. */
 bool group_points_sweep(struct group_world *world);
 
 #endif

@@ -119,7 +119,7 @@ void group_op_over(struct ls_op *op, ls_status status)
 	uint64_t seq = op->engine.seq;
 	group_op_tell(op, status);
 	wait_store(&transport_member(&group->team, group->rank)->over, seq);
-	wait_ring(&group->lane.told);
+	wait_ring(&group->progress.told);
 	wait_ring(group->waiter.bell);
 }
 

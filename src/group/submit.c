@@ -202,11 +202,6 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct 
 	call.deadline_ns = group_lone_until(lone, pause->at_ns < op->deadline_ns ? pause->at_ns
 										 : op->deadline_ns);
 	call.since_ns = pause->since_ns;
-	if (pause->looks) {
-		ls_status found;
-		call.deadline_ns = op->deadline_ns;
-		return wait_look(waiter, &call, &found, peer) ? found : LS_PENDING;
-	}
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
 	trace_waited(trace, clock_ticks() - start);
@@ -259,11 +254,9 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 				       group_world_rank(op->group, op->engine.culprit));
 		if (progress != ENGINE_BLOCKED)
 			return true;
-		if (pause->at_ns == 0 && !pause->looks)
+		if (pause->at_ns == 0)
 			return false;
 		ls_status waited = wait_for(op, waiter, pause, &lone, &peer);
-		if (waited == LS_PENDING)
-			return false;
 		if (waited == LS_OK || goes_on(op, &lone, &waited, &peer))
 			continue;
 		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;

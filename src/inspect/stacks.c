@@ -157,7 +157,7 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 	out[0] = '\0';
 	if (tid == atomic_load(&board->watch_tid)) {
 		snprintf(out, bytes, "Lockstep's watch");
-	} else if (tid == atomic_load(&board->progress_tid)) {
+	} else if (tid == atomic_load(&board->agent_tid)) {
 		snprintf(out, bytes, "Lockstep's progress");
 	} else if (record) {
 		diagnose_operation_text(record, text, sizeof text);

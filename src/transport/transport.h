@@ -110,8 +110,6 @@ struct transport_area {
 	/* Queued collectives that are over here, for threads of this rank that wait for another of its
 	 * threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t over;
-	/* How often a thread of this rank has left off driving queued collectives while others of it wait for them. */
-	_Atomic uint64_t released;
 	/* How many groups have had this area and were closed by the rank: so who knows how many there were
 	 * before its group need not fear that the area is used again. */
 	_Alignas(64) _Atomic uint64_t left;

@@ -44,7 +44,7 @@ inline arm()
 	:: else
 	fi;
 	eager = eager_count > 0;
-#if MUTANT != 10 /* what was shown is not all that the progress thread wakes for any more */
+#if MUTANT != 10 /* what was shown is not all that the agent wakes for any more */
 	hide();
 #endif
 	bits = bits | ARMED | (eager -> EAGER : 0)
@@ -63,11 +63,11 @@ inline take(mine)
 	UNLOCKED
 }
 
-/* Whether something could go on now, for one that has armed the progress thread. */
+/* Whether something could go on now, for one that has armed the agent. */
 inline arm_and_look(ready)
 {
 	UNDER_LOCK
-		ready = !driven && progress_count > 0;
+		ready = !driven && agent_count > 0;
 		if
 		:: ready -> arm()
 		:: else
@@ -99,7 +99,7 @@ inline collect()
 {
 	atomic {
 		if
-		:: receive == DONE -> receive = OVER; progress_count--; tell_resting()
+		:: receive == DONE -> receive = OVER; agent_count--; tell_resting()
 		:: else
 		fi
 	}
@@ -108,7 +108,7 @@ inline collect()
 		:: send == DONE ->
 			send = OVER;
 			send_listed = 0;
-			progress_count = progress_count - send_wants;
+			agent_count = agent_count - send_wants;
 			eager_count = eager_count - send_wants;
 			tell_resting()
 		:: else
@@ -144,7 +144,7 @@ inline leave(more, mine)
 	::
 		UNDER_LOCK
 			driven = 0;
-			more = more && progress_count > 0;
+			more = more && agent_count > 0;
 			if
 			:: more -> arm()
 			:: else

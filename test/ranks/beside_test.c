@@ -377,7 +377,7 @@ void beside_a_send_that_is_lost(struct runner_rank *self)
 	only_asks(self, true);
 }
 
-/* Nobody waits, but one callback is still to come when another call is made; the progress thread sleeps. */
+/* Nobody waits, but one callback is still to come when another call is made; the agent sleeps. */
 static void *wait_for_callback(ls_group *group, int32_t *value, _Atomic int *kept)
 {
 	struct ls_op_options options = {

@@ -46,7 +46,7 @@ static void *probe(void *argument)
 	return NULL;
 }
 
-/* Around a ring, several at a time: the progress thread, the caller and who waits all begin some. Even ranks send first, so
+/* Around a ring, several at a time: the agent, the caller and who waits all begin some. Even ranks send first, so
  * no rank waits for one that waits for it. */
 void in_series_by_turns(struct runner_rank *self)
 {

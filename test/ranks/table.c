@@ -286,7 +286,6 @@ const struct runner_test runner_tests[] = {
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
 	TEST(register_with_some, R(2) | R(3) | R(4), .setting = "LOCKSTEP_REMOTE=off"),
 	TEST(hundreds_of_groups_leave_nothing, R(1) | R(2) | R(4), .processes_only = true),
-	TEST(a_rank_has_one_progress_thread, R(1) | R(2) | R(4), .processes_only = true),
 	TEST(as_many_groups_as_there_can_be, R(1) | R(2)),
 	TEST(wrong_groups, R(1) | R(2) | R(3)),
 	TEST(lists_that_differ, R(3) | R(5), .processes_only = true),

@@ -122,7 +122,7 @@ runner_function async_many_in_flight, async_large_and_blocking, async_goes_on_by
 runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_their_order,
 	groups_of_groups, the_same_members_twice, a_late_member_finds_all,
 	a_warm_group_takes_one_round, register_with_some, hundreds_of_groups_leave_nothing,
-	a_rank_has_one_progress_thread, as_many_groups_as_there_can_be, wrong_groups;
+	as_many_groups_as_there_can_be, wrong_groups;
 /* ending_test.c */
 runner_function last_collectives_differ, last_collectives_of_all_differ,
 	blocking_finds_what_differs, a_rank_leaves_a_call_out, who_waits_learns_what_differs,

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who drives the sends and receives that run beside the caller, and the progress thread, which does so when nobody else
+ * Who drives the sends and receives that run beside the caller, and the agent, which does so when nobody else
  * does and a peer waits for it. */
+#include <signal.h>
+#include <string.h>
+
 #include "base/clock.h"
+#include "base/messages.h"
 #include "points.h"
 #include "registry.h"
 
@@ -17,7 +21,7 @@ static _Atomic uint32_t *unpublished_of(struct group_world *world)
 
 /* ---- the right to drive ---- */
 
-/* What the progress thread might do is no longer what the watch has shown, if it has. */
+/* What the agent might do is no longer what the watch has shown, if it has. */
 static void hide(struct group_world *world) LOCK_REQUIRES(group)
 {
 	struct group_points *points = &world->points;
@@ -94,7 +98,7 @@ static bool is_ready(struct group_world *world) LOCK_REQUIRES(group)
 			continue;
 		if (engine_point_is_ready(&group->engine) || group_cause_status(group) != LS_OK)
 			return true;
-		/* Who leaves looks whether the progress thread is armed, and calls it. */
+		/* Who leaves looks whether the agent is armed, and calls it. */
 		uint64_t gone = group_gone_members(group);
 		int peer;
 		bool again;
@@ -109,7 +113,7 @@ static bool arm_and_look(struct group_world *world)
 {
 	struct group_points *points = &world->points;
 	lock_group_acquire(&points->lock);
-	bool arms = !points->driven && points->progress_count > 0;
+	bool arms = !points->driven && points->agent_count > 0;
 	if (arms)
 		arm(world);
 	bool ready = arms && is_ready(world);
@@ -141,11 +145,10 @@ static uint64_t next_look_ns(const struct group_points *points) LOCK_REQUIRES(gr
 }
 
 /* Whether it would sleep past what nobody else looks at. */
-static bool sleeps_too_long(struct group_world *world) LOCK_REQUIRES(group)
+static bool agent_is_late(const struct group_points *points) LOCK_REQUIRES(group)
 {
-	const struct group_points *points = &world->points;
-	return atomic_load(&world->progress.there) && !points->driven &&
-	       next_look_ns(points) < points->asleep_until_ns;
+	return atomic_load(&points->there) && !points->driven &&
+	       next_look_ns(points) < points->agent_until_ns;
 }
 
 void group_points_leave(struct group_world *world, bool more)
@@ -154,10 +157,10 @@ void group_points_leave(struct group_world *world, bool more)
 	for (;;) {
 		lock_group_acquire(&points->lock);
 		points->driven = false;
-		bool calls = more && points->progress_count > 0;
+		bool calls = more && points->agent_count > 0;
 		if (calls)
 			arm(world);
-		bool late = sleeps_too_long(world);
+		bool late = agent_is_late(points);
 		lock_group_release(&points->lock);
 		call_resting(world);
 		if (calls || late)
@@ -172,11 +175,11 @@ void group_points_arm(struct group_world *world, bool has_work)
 {
 	struct group_points *points = &world->points;
 	lock_group_acquire(&points->lock);
-	/* A progress thread that is armed, or has been called since, looks at everything. */
+	/* An agent that is armed, or has been called since, looks at everything. */
 	bool armed = points->armed && !has_work && points->eager == (points->eager_count > 0);
 	if (armed)
 		hide(world);
-	bool driven = points->driven, late = sleeps_too_long(world);
+	bool driven = points->driven, late = agent_is_late(points);
 	lock_group_release(&points->lock);
 	if (driven)
 		group_points_call_driver(world);
@@ -188,31 +191,72 @@ void group_points_arm(struct group_world *world, bool has_work)
 		group_points_leave(world, group_points_sweep(world));
 }
 
-/* ---- for the progress thread ---- */
+/* ---- the agent ---- */
 
-void group_points_attend(struct group_world *world)
+static void drive(struct group_world *world)
 {
 	struct group_points *points = &world->points;
-	if (!group_points_take(points))
-		return;
-	while (group_points_sweep(world) && !atomic_load(&world->progress.stop) &&
-	       !atomic_load(&points->wanted))
-		;
-	group_points_leave(world, false);
+	/* It is on no board: see points.h. Before it is no longer armed, so that there is no moment in between. */
+	atomic_fetch_add(unpublished_of(world), 1);
+	if (group_points_take(points)) {
+		while (group_points_sweep(world) && !atomic_load(&points->stop) &&
+		       !atomic_load(&points->wanted))
+			;
+		group_points_leave(world, false);
+	}
+	atomic_fetch_sub(unpublished_of(world), 1);
 }
 
-/* Who drives sees to deadlines, and calls the progress thread when he leaves some to it. What is left of an earlier sleep
- * is slept, as most operations are over long before their deadlines. */
-uint64_t group_points_sleep_until(struct group_points *points)
+/* Until when it may sleep. Who drives sees to deadlines, and calls the agent when he leaves some to it. What is left
+ * of an earlier sleep is slept, as most operations are over long before their deadlines. */
+static uint64_t choose_sleep(struct group_points *points)
 {
 	uint64_t now = clock_now_ns();
 	lock_group_acquire(&points->lock);
 	uint64_t until = points->driven ? CLOCK_NEVER : next_look_ns(points);
-	if (points->asleep_until_ns > now && points->asleep_until_ns < until)
-		until = points->asleep_until_ns;
-	points->asleep_until_ns = until;
+	if (points->agent_until_ns > now && points->agent_until_ns < until)
+		until = points->agent_until_ns;
+	points->agent_until_ns = until;
 	lock_group_release(&points->lock);
 	return until;
+}
+
+static void *agent_main(void *argument)
+{
+	struct group_world *world = argument;
+	struct group_points *points = &world->points;
+	struct wait_bell *bell = bell_of(world);
+	message_set_rank(world->rank);
+	atomic_store(&world->trace.board->agent_tid, trace_thread_id());
+	for (;;) {
+		uint32_t seen = atomic_load(&bell->summons);
+		if (atomic_load(&points->stop))
+			return NULL;
+		drive(world);
+		wait_summons(bell, seen, choose_sleep(points));
+	}
+}
+
+ls_status group_points_start_agent(struct group_world *world)
+{
+	struct group_points *points = &world->points;
+	sigset_t all, old;
+	int error = 0;
+	if (atomic_load_explicit(&points->there, memory_order_acquire))
+		return LS_OK;
+	lock_group_acquire(&points->lock);
+	if (!atomic_load(&points->there)) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		error = pthread_create(&points->agent, NULL, agent_main, world);
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		atomic_store(&points->there, error == 0);
+	}
+	lock_group_release(&points->lock);
+	if (!error)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_GROUP_PROGRESS, strerror(error));
+	return LS_OUT_OF_MEMORY;
 }
 
 void group_points_init(struct group_world *world)
@@ -220,7 +264,7 @@ void group_points_init(struct group_world *world)
 	struct group_points *points = &world->points;
 	lock_group_init(&points->lock);
 	lock_group_acquire(&points->lock);
-	points->next_deadline_ns = points->asleep_until_ns = points->lone_until_ns = CLOCK_NEVER;
+	points->next_deadline_ns = points->agent_until_ns = points->lone_until_ns = CLOCK_NEVER;
 	group_words_init(&points->to_show);
 	lock_group_release(&points->lock);
 	group_words_init(&points->driving);
@@ -230,6 +274,11 @@ void group_points_init(struct group_world *world)
 void group_points_fini(struct group_world *world)
 {
 	struct group_points *points = &world->points;
+	if (atomic_exchange(&points->there, false)) {
+		atomic_store(&points->stop, true);
+		wait_call_thread(bell_of(world));
+		wait_join(points->agent);
+	}
 	lock_group_acquire(&points->lock);
 	group_words_fini(&points->to_show);
 	lock_group_release(&points->lock);
