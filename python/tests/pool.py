@@ -5,6 +5,7 @@ They are forked from one server that has imported PyTorch, which costs seconds, 
 a process for a rank that a test has killed costs almost nothing.
 """
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -84,6 +85,7 @@ class Pool:
         self.epochs = 0
         self.world = None
         self.written = []  # of each rank of the last job
+        self.environment = {}  # of jobs
 
     # ---- what tests call ----
 
@@ -93,6 +95,15 @@ class Pool:
         if any(outcome.failed for outcome in outcomes):
             raise RankFailed(self._story(outcomes))
         return [outcome.value for outcome in outcomes]
+
+    @contextlib.contextmanager
+    def setting(self, **environment):
+        """Jobs run with these variables, in groups of their own; other jobs do not see them."""
+        self.environment, self.world = environment, None
+        try:
+            yield
+        finally:
+            self.environment, self.world = {}, None
 
     def both(self, size, function, *args, tolerance=0.0, **options):
         """function(group, *args) with a group of Lockstep, whose results must be those with a group of gloo."""
@@ -126,6 +137,7 @@ class Pool:
         starts = [len(rank.written()) for rank in ranks]
         for number, rank in enumerate(ranks):
             job = {"function": function, "args": args, "world": key, "limit": limit, "rank": number, "size": size}
+            job["environment"] = self.environment
             rank.pipe.send_bytes(pickle.dumps(job))
         outcomes = self._collect(ranks, time.monotonic() + limit + _GRACE_S)
         self.written = [rank.written(start) for rank, start in zip(ranks, starts)]

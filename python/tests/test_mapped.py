@@ -16,8 +16,14 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from test_ddp import python_hook
 from training import Model, loss_of, seeded, state, train
 
-os.environ["LOCKSTEP_DDP"] = "mapped"  # here, and in every process that imports this
 SMALL = {"bucket_cap_mb": 0.001}
+
+
+@pytest.fixture(autouse=True)
+def mapped(ranks):
+    """Of the ranks, and of no other test."""
+    with ranks.setting(LOCKSTEP_DDP="mapped"):
+        yield
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ It keeps a default group as long as the jobs ask for the same one, since making 
 would cost more than the tests.
 """
 
+import contextlib
 import faulthandler
 import os
 import pickle
@@ -93,7 +94,23 @@ def against(tolerance, reference, function, *args):
     same(ours, theirs, tolerance)
 
 
+@contextlib.contextmanager
+def _environment(names):
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
 def _answer(job):
+    with _environment(job["environment"]):
+        return _answer_in(job)
+
+
+def _answer_in(job):
     try:
         os.environ.update(TEST_RANK=str(job["rank"]), TEST_SIZE=str(job["size"]))  # for those that make their own group
         world.enter(job["world"], job["rank"])
