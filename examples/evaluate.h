@@ -16,7 +16,8 @@ bool failed(ls_group *group, const char *what, ls_status status);
 bool evaluate_accuracy(ls_group *group, const struct digits *digits, const real *parameters,
 		       double *accuracy);
 
-/* Whether all ranks hold the same parameters, bit by bit; rank 0 prints it. scratch: as long as those. */
+/* Whether all ranks hold the same parameters, bit by bit; rank 0 prints it. scratch: as long as
+ * those. */
 bool evaluate_equal(ls_group *group, const real *parameters, real *scratch);
 
 #endif

@@ -28,9 +28,9 @@ enum fault_kind {
 int fault_from(const char *name);
 void fault_print_names(FILE *out);
 
-/* Faults that replace the all-reduce of the gradients on the faulty rank, or happen before it; `*done` is
- * set if the step's all-reduce has been replaced. `buffer` has `count` elements, as many as there are
- * gradients. */
+/* Faults that replace the all-reduce of the gradients on the faulty rank, or happen before it;
+ * `*done` is set if the step's all-reduce has been replaced. `buffer` has `count` elements, as many
+ * as there are gradients. */
 ls_status fault_strike(enum fault_kind kind, bool faulty, ls_group *group, real *buffer,
 		       uint64_t count, bool *done);
 

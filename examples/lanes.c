@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What does not depend on each other does not wait for each other: rank 0 asks rank 1 for a message that comes
- * last of all, and meanwhile, on the same group, sends to rank 2, receives other messages of rank 1, and takes
- * part in all-reduces. To see it:
+ * What does not depend on each other does not wait for each other: rank 0 asks rank 1 for a message
+ * that comes last of all, and meanwhile, on the same group, sends to rank 2, receives other
+ * messages of rank 1, and takes part in all-reduces. To see it:
  *   lockstep run -n 3 --trace lanes.trace ./lanes && lockstep trace --svg lanes.svg lanes.trace */
 #include <lockstep/lockstep.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A perceptron with one hidden layer: 64 inputs, 128 hidden units (ReLU), 10 classes (softmax). Its four
- * parameters lie in one array, in the order of the forward pass; each has a gradient of its own. */
+ * A perceptron with one hidden layer: 64 inputs, 128 hidden units (ReLU), 10 classes (softmax). Its
+ * four parameters lie in one array, in the order of the forward pass; each has a gradient of its
+ * own. */
 #ifndef MLP_H
 #define MLP_H
 
@@ -46,7 +47,8 @@ void mlp_describe(real *parameters, struct ls_ddp_parameter out[MLP_PARTS]);
 double mlp_forward(const real *parameters, const real *pixels, int label, real weight,
 		   struct mlp_pass *pass);
 
-/* Sets the gradients of the second layer, then of the first one, to those of all images of the pass. */
+/* Sets the gradients of the second layer, then of the first one, to those of all images of the
+ * pass. */
 void mlp_backward_second(const struct mlp_pass *pass, real *weights, real *biases);
 void mlp_backward_first(const real *parameters, const struct mlp_pass *pass, real *weights,
 			real *biases);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Pipeline parallelism on one group: an interleaved 1F1B schedule, activations and gradients told apart by tags,
- * and an all-reduce that begins while they still go to and fro. lockstep run -n 4 ./pipeline; --steps N
- * --microbatches N --width N --batch N change it, --check compares with one process. */
+ * Pipeline parallelism on one group: an interleaved 1F1B schedule, activations and gradients told
+ * apart by tags, and an all-reduce that begins while they still go to and fro. lockstep run -n 4
+ * ./pipeline; --steps N --microbatches N --width N --batch N change it, --check compares with one
+ * process. */
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ struct cell {
 struct chunk {
 	double *weights, *weight_gradients;
 	double *bias;
-	double *sums; /* to be added over all ranks: the gradients of the bias, and this rank's loss */
+	/* to be added over all ranks: the gradients of the bias, and this rank's loss */
+	double *sums;
 	ls_op *adds;
 	struct cell *cells; /* of each micro-batch */
 };
@@ -121,8 +123,8 @@ static void compute(struct pipeline *p, const struct pipeline_task *task)
 			  chunk->weight_gradients, chunk->sums, is_first(p, task) ? NULL : cell->dx);
 }
 
-/* Once the last micro-batch is back through a chunk its gradients are complete, on this rank; the other chunk
- * goes on meanwhile. */
+/* Once the last micro-batch is back through a chunk its gradients are complete, on this rank; the
+ * other chunk goes on meanwhile. */
 static ls_status add_up(struct pipeline *p, const struct pipeline_task *task)
 {
 	struct chunk *chunk = &p->chunks[task->chunk];
@@ -164,7 +166,8 @@ static ls_status run_tasks(struct pipeline *p)
 	return status;
 }
 
-/* Of everything that is under way, in a step that failed too; the first status that is not LS_OK. */
+/* Of everything that is under way, in a step that failed too; the first status that is not
+ * LS_OK. */
 static ls_status end_of_all(struct pipeline *p, ls_status first)
 {
 	for (int c = 0; c < PIPELINE_CHUNKS; c++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain loops that the compiler vectorises. Numbers are added in an order that does not depend on the ranks. */
+ * Plain loops that the compiler vectorises. Numbers are added in an order that does not depend on
+ * the ranks. */
 #include "pipeline_model.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The model of the pipeline example: a stack of dense layers with tanh, y = tanh(W x + b). Each stage has a
- * matrix W of its own; all stages of a chunk share b, so its gradient is a sum over all ranks. */
+ * The model of the pipeline example: a stack of dense layers with tanh, y = tanh(W x + b). Each
+ * stage has a matrix W of its own; all stages of a chunk share b, so its gradient is a sum over all
+ * ranks. */
 #ifndef PIPELINE_MODEL_H
 #define PIPELINE_MODEL_H
 

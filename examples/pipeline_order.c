@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plays the steps of all ranks in ticks, in each of which a rank computes at most one task: so whatever a task
- * needs has been computed in an earlier tick, for any number of micro-batches. */
+ * Plays the steps of all ranks in ticks, in each of which a rank computes at most one task: so
+ * whatever a task needs has been computed in an earlier tick, for any number of micro-batches. */
 #include "pipeline_order.h"
 
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static int *tick_of(const struct play *play, enum pipeline_pass pass, int stage,
 	return &play->ticks[((int)pass * stages + stage) * play->microbatches + microbatch];
 }
 
-/* The n-th task of a pass: as many micro-batches as there are ranks go through one chunk, then through the next
- * one; backward the chunks come the other way round. */
+/* The n-th task of a pass: as many micro-batches as there are ranks go through one chunk, then
+ * through the next one; backward the chunks come the other way round. */
 static struct pipeline_task nth_task(const struct play *play, enum pipeline_pass pass, int n)
 {
 	int first = n / (PIPELINE_CHUNKS * play->ranks) * play->ranks;
@@ -115,7 +115,8 @@ static void find_inputs(const struct play *play, struct pipeline_order *order)
 			.source = needed % play->ranks};
 	}
 	qsort(order->inputs, (size_t)order->input_count, sizeof *order->inputs, compare);
-	/* What a task computes is sent in its tick: what comes before that has to be received before. */
+	/* What a task computes is sent in its tick: what comes before that has to be received
+	 * before. */
 	for (int i = 0; i < order->task_count; i++) {
 		struct pipeline_input mine = {.tick = order->tasks[i].tick, .source = order->rank};
 		int *receives = &order->tasks[i].receives;

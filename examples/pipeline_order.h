@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * In which order each rank of an interleaved pipeline computes, receives and sends. Two chunks of the model
- * lie on each rank: stage s, one layer, is chunk s / ranks of rank s % ranks. */
+ * In which order each rank of an interleaved pipeline computes, receives and sends. Two chunks of
+ * the model lie on each rank: stage s, one layer, is chunk s / ranks of rank s % ranks. */
 #ifndef PIPELINE_ORDER_H
 #define PIPELINE_ORDER_H
 
@@ -31,11 +31,13 @@ struct pipeline_order {
 	struct pipeline_input *inputs; /* in the order in which they are to be received */
 };
 
-/* Forward and backward pass of each micro-batch through each chunk take turns, as soon as the first micro-batch
- * is back (1F1B); before that each rank goes so far ahead as it takes to keep the later ones busy.
+/* Forward and backward pass of each micro-batch through each chunk take turns, as soon as the first
+ * micro-batch is back (1F1B); before that each rank goes so far ahead as it takes to keep the later
+ * ones busy.
  *
- * All messages have one order: by tick, then by sender. A rank sends and receives in that order, so no two ranks
- * can wait for each other, even if every message of a rank had to wait for the one before it. False: no memory. */
+ * All messages have one order: by tick, then by sender. A rank sends and receives in that order, so
+ * no two ranks can wait for each other, even if every message of a rank had to wait for the one
+ * before it. False: no memory. */
 bool pipeline_order_init(struct pipeline_order *order, int ranks, int rank, int microbatches);
 void pipeline_order_fini(struct pipeline_order *order);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds out which ranks keep the others waiting, and in what: some ranks decode each image several times, as
- * if theirs were larger. lockstep run -n 4 ./straggler; --slow R,R… --times N --steps N change it. */
+ * Finds out which ranks keep the others waiting, and in what: some ranks decode each image several
+ * times, as if theirs were larger. lockstep run -n 4 ./straggler; --slow R,R… --times N --steps N
+ * change it. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>

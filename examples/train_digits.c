@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Trains a classifier of handwritten digits on all ranks: each works on its share of every batch, and the
- * gradients are averaged while the backward pass goes on. lockstep run -n 4 ./train_digits; --help lists
- * the options. */
+ * Trains a classifier of handwritten digits on all ranks: each works on its share of every batch,
+ * and the gradients are averaged while the backward pass goes on. lockstep run -n 4 ./train_digits;
+ * --help lists the options. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -46,8 +46,8 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The forward pass of my share of one batch; returns its part of the batch's loss. Gradients are averaged
- * over ranks, so that each image has to count `size` times. */
+/* The forward pass of my share of one batch; returns its part of the batch's loss. Gradients are
+ * averaged over ranks, so that each image has to count `size` times. */
 static double forward(struct training *t, size_t first)
 {
 	int batch = t->options.batch;

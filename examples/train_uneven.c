@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Trains on handwritten digits that are spread unevenly: each rank has images of its own, and fewer of them
- * the higher its number, so that ranks run out of batches one after the other while the rest goes on.
- * lockstep run -n 4 ./train_uneven; with LOCKSTEP_JOIN=error that is an error. */
+ * Trains on handwritten digits that are spread unevenly: each rank has images of its own, and fewer
+ * of them the higher its number, so that ranks run out of batches one after the other while the
+ * rest goes on. lockstep run -n 4 ./train_uneven; with LOCKSTEP_JOIN=error that is an error. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,8 @@ static bool train_batches(struct training *t, size_t batches, double *loss)
 		status = ls_ddp_join_end(t->ddp, &last);
 	if (failed(t->group, "a step of training", status))
 		return false;
-	/* Whoever ran out early has missed updates: parameters were taken over, and this belongs to them. */
+	/* Whoever ran out early has missed updates: parameters were taken over, and this belongs to
+	 * them. */
 	status = ls_broadcast(t->group, t->velocity, t->velocity, MLP_PARAMETERS, REAL_DTYPE, last,
 			      NULL);
 	return !failed(t->group, "broadcast of the optimizer's state", status);
@@ -118,8 +119,8 @@ static bool prepare(struct training *t, const char *data)
 	struct ls_ddp_parameter parameters[MLP_PARTS];
 	if (!digits_load(data, 7, &t->digits))
 		return false;
-	/* Of its share rank r keeps (2 size - r) / 2 size: all of it on rank 0, little more than half of it
-	 * on the last one. */
+	/* Of its share rank r keeps (2 size - r) / 2 size: all of it on rank 0, little more than
+	 * half of it on the last one. */
 	size_t size = (size_t)t->size, share = (t->digits.count - DIGITS_TEST) / size;
 	t->images = share * (2 * size - (size_t)t->rank) / (2 * size);
 	t->order = calloc(share, sizeof *t->order);

@@ -80,7 +80,8 @@ struct ls_group_options {
 struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
 	ls_status status; /* LS_OK while the group is open */
-	int32_t rank; /* rank in this group of the process at fault; -1: no single member is at fault */
+	/* rank in this group of the process at fault; -1: no single member is at fault */
+	int32_t rank;
 	int32_t pid;        /* its process id, as seen by this process; 0: none, or not known */
 	uint64_t operation; /* number of the operation that could not complete, from 1; 0 if none */
 	/* The report: several lines, no terminal colours, NUL-terminated. Its ranks are world

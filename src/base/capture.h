@@ -17,7 +17,8 @@ static inline void capture_begin(struct capture *capture)
 	capture->file = memfd_create("capture", MFD_CLOEXEC);
 	capture->saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	assert_true(capture->file >= 0 && capture->saved >= 0);
-	/* Writes of several threads would overwrite each other: a memfd's position is not locked. */
+	/* Writes of several threads would overwrite each other: a memfd's position is not
+	 * locked. */
 	assert_int_equal(fcntl(capture->file, F_SETFL, O_APPEND), 0);
 	assert_int_equal(dup2(capture->file, STDERR_FILENO), STDERR_FILENO);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Time. Monotonic nanoseconds for deadlines and reports; raw ticks (TSC, the generic timer on Arm) for
- * the recorder, where clock_gettime would cost as much as the whole record. */
+ * Time. Monotonic nanoseconds for deadlines and reports; raw ticks (TSC, the generic timer on Arm)
+ * for the recorder, where clock_gettime would cost as much as the whole record. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

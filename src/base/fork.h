@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Tells a forked child from the process that opened a group, and one PID namespace from another. Shared memory is not copied on write, so a
- * child has no arena and no links; whoever keeps a handle keeps the generation it was made in, and
- * compares. One load; getpid would be a system call. */
+ * Tells a forked child from the process that opened a group, and one PID namespace from another.
+ * Shared memory is not copied on write, so a child has no arena and no links; whoever keeps a
+ * handle keeps the generation it was made in, and compares. One load; getpid would be a system
+ * call. */
 #ifndef BASE_FORK_H
 #define BASE_FORK_H
 
 #include <stdint.h>
 
-/* How often this process and its ancestors have forked since the first call, as this process sees it:
- * another number in a child than in its parent. */
+/* How often this process and its ancestors have forked since the first call, as this process sees
+ * it: another number in a child than in its parent. */
 uint32_t fork_generation(void);
 
-/* Which PID namespace this process is in: a number that is the same in all processes of one; 0: unknown. */
+/* Which PID namespace this process is in: a number that is the same in all processes of one; 0:
+ * unknown. */
 uint32_t fork_pid_space(void);
 
 #endif

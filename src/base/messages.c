@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Prints messages, each in one write, and knows their help. No lock: one write of a message is
- * not torn by another's. A reader who does not read holds nobody up: then messages are lost, and the next that
- * is read says so. Level and number lost are all threads'; rank and last error are each thread's own. */
+ * Prints messages, each in one write, and knows their help. No lock: one write of a message is not
+ * torn by another's. A reader who does not read holds nobody up: then messages are lost, and the
+ * next that is read says so. Level and number lost are all threads'; rank and last error are each
+ * thread's own. */
 #include "messages.h"
 
 #include <errno.h>
@@ -84,8 +85,8 @@ struct writer {
 	bool whole; /* a write never waits, whatever its size */
 };
 
-/* Where to write so that a full pipe, or a terminal that is stopped, is an error and no wait. The flag for
- * that belongs to the open file, which others share, so they are opened anew. */
+/* Where to write so that a full pipe, or a terminal that is stopped, is an error and no wait. The
+ * flag for that belongs to the open file, which others share, so they are opened anew. */
 static struct writer open_writer(void)
 {
 	struct writer writer = {.fd = STDERR_FILENO};
@@ -136,8 +137,8 @@ static bool put_all(const struct text *text, uint64_t deadline_ns)
 	return done == text->size;
 }
 
-/* Others may depend on the thread that speaks, as on the one that watches for deaths. So it waits for a
- * reader, but not for long, and after a message that was lost not at all. */
+/* Others may depend on the thread that speaks, as on the one that watches for deaths. So it waits
+ * for a reader, but not for long, and after a message that was lost not at all. */
 static void put(const struct text *text)
 {
 	struct text notice;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Every message that Lockstep prints on its own, one macro each: id, level and format, so that the
- * compiler checks the arguments. messages.def holds the help of each, which `lockstep explain ID` and
- * lockstep-messages(7) show; tools/check sees to it that both list the same ids.
+ * compiler checks the arguments. messages.def holds the help of each, which `lockstep explain ID`
+ * and lockstep-messages(7) show; tools/check sees to it that both list the same ids.
  *
  * Who decides an error says it, once; whoever passes it on says nothing. */
 #ifndef BASE_MESSAGES_H
@@ -12,9 +12,10 @@
 
 #include "settings.h"
 
-/* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was set for
- * this thread. Where nobody reads it waits 0.3 s and no longer: the message is lost, and the next one that is
- * read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory"). */
+/* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was
+ * set for this thread. Where nobody reads it waits 0.3 s and no longer: the message is lost, and
+ * the next one that is read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group",
+ * "memory"). */
 #define MESSAGE_SAY(...) message_say(__VA_ARGS__)
 void message_say(const char *id, enum setting_log level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -33,7 +34,8 @@ struct message_help {
 	enum setting_log level;
 	const char *help;
 };
-/* The i-th message, NULL past the end; and the one with this id (any case, with or without "LS-"). */
+/* The i-th message, NULL past the end; and the one with this id (any case, with or without
+ * "LS-"). */
 const struct message_help *message_help_at(size_t i);
 const struct message_help *message_help_find(const char *id);
 

@@ -99,8 +99,8 @@ static void test_too_long(void **state)
 	}
 }
 
-/* A full pipe that nobody reads costs messages, and no time but the first's wait; the first that is read again
- * says how many. */
+/* A full pipe that nobody reads costs messages, and no time but the first's wait; the first that is
+ * read again says how many. */
 static void test_nobody_reads(void **state)
 {
 	(void)state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sequence locks for data with one writer that any number of readers, also in other processes, may copy
- * at any time. The data are moved as atomic 64-bit words, release by the writer and acquire by the
- * reader, so that there is no data race in the language's sense (nor in ThreadSanitizer's) and no
- * fence is needed; on x86 these are plain moves, on Arm stlr and ldar.
- * Everything copied must be 8-byte aligned and a multiple of 8 bytes long. */
+ * Sequence locks for data with one writer that any number of readers, also in other processes, may
+ * copy at any time. The data are moved as atomic 64-bit words, release by the writer and acquire by
+ * the reader, so that there is no data race in the language's sense (nor in ThreadSanitizer's) and
+ * no fence is needed; on x86 these are plain moves, on Arm stlr and ldar. Everything copied must be
+ * 8-byte aligned and a multiple of 8 bytes long. */
 #ifndef BASE_SEQLOCK_H
 #define BASE_SEQLOCK_H
 
@@ -24,7 +24,8 @@ static inline void seqlock_store(void *to, const void *from, size_t bytes)
 	for (size_t i = 0; i < bytes / 8; i++) {
 		uint64_t word;
 		memcpy(&word, in + 8 * i, 8);
-		/* Release: whoever sees this word also sees the odd epoch that was stored before. */
+		/* Release: whoever sees this word also sees the odd epoch that was stored
+		 * before. */
 		atomic_store_explicit(out + i, word, memory_order_release);
 	}
 }
@@ -39,8 +40,8 @@ static inline void seqlock_load(void *to, const void *from, size_t bytes)
 	}
 }
 
-/* Writer: epoch becomes odd. A plain store suffices because all data go through seqlock_store, and a
- * reader's acquire load of such a word takes this store along: its second look cannot miss it. */
+/* Writer: epoch becomes odd. A plain store suffices because all data go through seqlock_store, and
+ * a reader's acquire load of such a word takes this store along: its second look cannot miss it. */
 static inline void seqlock_begin(_Atomic uint32_t *epoch)
 {
 	uint32_t old = atomic_load_explicit(epoch, memory_order_relaxed);
@@ -61,7 +62,8 @@ static inline bool seqlock_try_read(const _Atomic uint32_t *epoch, void *to, con
 	uint32_t before = atomic_load_explicit(epoch, memory_order_acquire);
 	if (before & 1u)
 		return false;
-	seqlock_load(to, from, bytes); /* acquire loads: the second look at epoch stays behind them */
+	/* acquire loads: the second look at epoch stays behind them */
+	seqlock_load(to, from, bytes);
 	*seen = before;
 	return atomic_load_explicit(epoch, memory_order_relaxed) == before;
 }

@@ -64,7 +64,8 @@ struct settings_launch {
 	int64_t local_world_size;
 	const char *run_id;    /* TORCHELASTIC_RUN_ID */
 	int64_t restart_count; /* TORCHELASTIC_RESTART_COUNT */
-	bool agent_owns_port; /* TORCHELASTIC_USE_AGENT_STORE=True: MASTER_PORT is torchrun's own store */
+	/* TORCHELASTIC_USE_AGENT_STORE=True: MASTER_PORT is torchrun's own store */
+	bool agent_owns_port;
 };
 
 enum settings_source { SETTINGS_DEFAULT, SETTINGS_ENVIRONMENT };
@@ -83,8 +84,8 @@ struct settings_line {
  * and what is allowed. */
 LS_CHECKED ls_status settings_read(char *const *environment, struct settings *out);
 
-/* A warning for each LOCKSTEP_ variable that is no setting, with the nearest name. The processes of a job have most often
- * one environment, so rank 0 asks for them, and no other. */
+/* A warning for each LOCKSTEP_ variable that is no setting, with the nearest name. The processes of
+ * a job have most often one environment, so rank 0 asks for them, and no other. */
 void settings_warn_of_unknown(char *const *environment);
 
 /* Fills *out. A number that cannot be parsed or cannot be is LS_BAD_ARGUMENT, with a message. The

@@ -71,7 +71,8 @@ static bool is_hidden(uint32_t point)
 	return text[0] == '?' && point != '?';
 }
 
-/* Every control character, all that turn the direction, and those without width; and their neighbours. */
+/* Every control character, all that turn the direction, and those without width; and their
+ * neighbours. */
 static void test_every_character(void **state)
 {
 	(void)state;

@@ -45,8 +45,8 @@ static ls_status poll_once(struct pollfd *fds, int count)
 	return poll_until(fds, count, 0, &all);
 }
 
-/* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART; -1: there are
- * no such handlers. *mask: that of the thread, and these signals. */
+/* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART;
+ * -1: there are no such handlers. *mask: that of the thread, and these signals. */
 static int open_restarting(sigset_t *mask)
 {
 	bool any = false;
@@ -66,8 +66,9 @@ static int open_restarting(sigset_t *mask)
 	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
 }
 
-/* poll(2) ends at any handler, so those that shall end nothing are held back while it sleeps, and one that is
- * due is one more reason to wake: it runs, and the wait goes on. Handlers without SA_RESTART end it. */
+/* poll(2) ends at any handler, so those that shall end nothing are held back while it sleeps, and
+ * one that is due is one more reason to wake: it runs, and the wait goes on. Handlers without
+ * SA_RESTART end it. */
 static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, int count,
 			       uint64_t deadline_ns)
 {

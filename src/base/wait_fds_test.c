@@ -102,7 +102,8 @@ static bool sleeps_in_poll(const struct polling *polling, pid_t tid)
 	return polling->done || is_asleep(tid);
 }
 
-/* Signals of `restart` kind come while a waiter polls, until it ends or has been through many of them. */
+/* Signals of `restart` kind come while a waiter polls, until it ends or has been through many of
+ * them. */
 static ls_status poll_under_signals(bool restart, bool resumes)
 {
 	struct sigaction action = {.sa_handler = count, .sa_flags = restart ? SA_RESTART : 0};

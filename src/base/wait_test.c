@@ -283,8 +283,8 @@ static void test_any(void **state)
 	assert_int_equal(waiting.peer, 1);
 }
 
-/* A word that other groups have used before tells of a leaving once it changes; and who leaves sees that
- * somebody sleeps here, as long as that is so. */
+/* A word that other groups have used before tells of a leaving once it changes; and who leaves sees
+ * that somebody sleeps here, as long as that is so. */
 static void test_leaving_again(void **state)
 {
 	struct fixture *fixture = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench` times
- * Lockstep, and the programs of test/bench time it and its peers. measure.c and point.c need
+ * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench`
+ * times Lockstep, and the programs of test/bench time it and its peers. measure.c and point.c need
  * nothing but the room coll, so that they can be built into programs that know no Lockstep. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -38,9 +38,10 @@ enum bench_combine {
 	BENCH_SUM,
 };
 
-/* Messages between two ranks, in elements as below, and groups. Messages are matched by tag, 0 to 2^15-1.
- * Those of isend and irecv are numbered from 0 in the order of their calls; `finish` waits for all of them,
- * which are `count`, and begins again at 0. `regroup` opens a group of all ranks and closes it. */
+/* Messages between two ranks, in elements as below, and groups. Messages are matched by tag, 0 to
+ * 2^15-1. Those of isend and irecv are numbered from 0 in the order of their calls; `finish` waits
+ * for all of them, which are `count`, and begins again at 0. `regroup` opens a group of all ranks
+ * and closes it. */
 struct bench_messages {
 	bool (*send)(void *state, const float *buffer, size_t count, int peer, int tag);
 	bool (*recv)(void *state, float *buffer, size_t count, int peer, int tag);
@@ -55,8 +56,8 @@ struct bench_messages {
 struct bench_runtime {
 	int rank, size;
 	void *state;
-	/* count is in elements; of operations with a part for each rank, that of one part. all-reduce, reduce
-	 * and broadcast are in place: send == recv. */
+	/* count is in elements; of operations with a part for each rank, that of one part.
+	 * all-reduce, reduce and broadcast are in place: send == recv. */
 	bool (*run)(void *state, enum bench_op op, float *send, float *recv, size_t count);
 	/* *value = that of all ranks together. */
 	bool (*combine)(void *state, enum bench_combine how, double *value);
@@ -71,22 +72,25 @@ struct bench_case {
 	float *send, *recv;
 };
 
-/* How long to measure: the median of `repeats` loops of about repeat_s each, and no new loop after limit_s. */
+/* How long to measure: the median of `repeats` loops of about repeat_s each, and no new loop after
+ * limit_s. */
 struct bench_effort {
 	double repeat_s, limit_s;
 	int repeats;
 };
 
 struct bench_time {
-	double seconds;     /* for one operation, or one message one way: the slowest rank's mean */
-	double cpu_seconds; /* processor time of one operation, all ranks together; negative if fresh */
+	double seconds; /* for one operation, or one message one way: the slowest rank's mean */
+	/* processor time of one operation, all ranks together; negative if fresh */
+	double cpu_seconds;
 };
 
 /* "all-reduce"; and the operation of that name, with or without dashes, -1 if there is none. */
 const char *bench_op_name(enum bench_op op);
 int bench_op_from(const char *name);
 
-/* The sizes in bytes that an operation is timed at, when they are not for the caller to choose; else NULL. */
+/* The sizes in bytes that an operation is timed at, when they are not for the caller to choose;
+ * else NULL. */
 const size_t *bench_sizes(enum bench_op op, int *count);
 
 /* Whether it takes two ranks. */
@@ -96,16 +100,17 @@ bool bench_needs_two(enum bench_op op);
 size_t bench_count(enum bench_op op, size_t bytes, int size);
 size_t bench_elements(enum bench_op op, size_t bytes, int size);
 
-/* Binds the caller, and threads that it will start, to one of the processors that it may use: each rank to
- * its own while there are enough. For `rank` before the runtime is open. */
+/* Binds the caller, and threads that it will start, to one of the processors that it may use: each
+ * rank to its own while there are enough. For `rank` before the runtime is open. */
 void bench_bind(int rank);
 
-/* What the bandwidth of an operation is multiplied with to be that of the memory or wire under it, so that
- * operations and numbers of ranks can be compared: the convention of nccl-tests. */
+/* What the bandwidth of an operation is multiplied with to be that of the memory or wire under it,
+ * so that operations and numbers of ranks can be compared: the convention of nccl-tests. */
 double bench_bus_factor(enum bench_op op, int size);
 
-/* Runs the operation once on known data and compares every element of the result. Collective. False: the
- * result is wrong and `text` says where; or the runtime has failed, and `text` is empty. */
+/* Runs the operation once on known data and compares every element of the result. Collective.
+ * False: the result is wrong and `text` says where; or the runtime has failed, and `text` is
+ * empty. */
 bool bench_check(const struct bench_runtime *runtime, const struct bench_case *what, char *text,
 		 size_t text_bytes);
 
@@ -115,8 +120,8 @@ bool bench_time(const struct bench_runtime *runtime, const struct bench_case *wh
 
 /* ---- point.c: what of the above is about messages and groups ---- */
 
-/* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go one way
- * (of BENCH_GROUP: 1). False: the runtime has failed. */
+/* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go
+ * one way (of BENCH_GROUP: 1). False: the runtime has failed. */
 bool bench_round(const struct bench_runtime *runtime, const struct bench_case *what);
 int bench_round_messages(enum bench_op op, size_t bytes);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One round of messages, or of a group that is opened and closed, for measure.c to check and time.
- * Includes nothing of Lockstep: see bench.h. Messages go from rank 0 to rank 1; the others look on. */
+ * Includes nothing of Lockstep: see bench.h. Messages go from rank 0 to rank 1; the others look
+ * on. */
 #include "bench/bench.h"
 
 enum { SENDER, RECEIVER, TAG_BITS = 15, TAGS = 1 << TAG_BITS };
 static const size_t window_bytes = (size_t)256 << 20;
 enum { WINDOW_MIN = 4 };
 
-/* As osu_bw and ucx_perftest do it, all messages of a window lie in one buffer: it is the bytes of a message
- * that decide in which cache they are, and not how many are under way. */
+/* As osu_bw and ucx_perftest do it, all messages of a window lie in one buffer: it is the bytes of
+ * a message that decide in which cache they are, and not how many are under way. */
 static int window_of(size_t bytes)
 {
 	size_t fit = bytes > 0 ? window_bytes / bytes : BENCH_WINDOW;
@@ -80,7 +81,8 @@ static bool window(const struct bench_runtime *runtime, const struct bench_case 
 	return messages->finish(state, size) && messages->send(state, what->send, 1, SENDER, 0);
 }
 
-/* Another for each of TAGS receives, in no order: every step can be undone, so no two give the same. */
+/* Another for each of TAGS receives, in no order: every step can be undone, so no two give the
+ * same. */
 static int tag_of(int i)
 {
 	unsigned tag = (unsigned)i * 0x5bd1 + 0x3a7;
@@ -91,8 +93,9 @@ static int tag_of(int i)
 	return (int)(tag ^ tag >> 8);
 }
 
-/* A step of about `count` / golden ratio that comes by every number below `count`: messages are sent in
- * another order than receives were posted, and those that are found meanwhile lie all over them. */
+/* A step of about `count` / golden ratio that comes by every number below `count`: messages are
+ * sent in another order than receives were posted, and those that are found meanwhile lie all over
+ * them. */
 static int stride_of(int count)
 {
 	for (int stride = (int)(0.618 * count);; stride++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Both sides of a round must fit together, the check must see every wrong element that was received, and the
- * time must be that of one message. The runtime is one rank of a made-up job, which writes down its calls. */
+ * Both sides of a round must fit together, the check must see every wrong element that was
+ * received, and the time must be that of one message. The runtime is one rank of a made-up job,
+ * which writes down its calls. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep bench: times collectives, messages and groups on this machine. The command replaces itself by `lockstep run`, whose
- * ranks are this command again, with --rank in front. */
+ * lockstep bench: times collectives, messages and groups on this machine. The command replaces
+ * itself by `lockstep run`, whose ranks are this command again, with --rank in front. */
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -294,7 +294,8 @@ static void print_end(struct printer *printer)
 	putchar('\n');
 }
 
-/* How many sizes an operation is timed at, and which: those of the command line, unless it has its own. */
+/* How many sizes an operation is timed at, and which: those of the command line, unless it has its
+ * own. */
 static int size_count(const struct choices *choices, enum bench_op op)
 {
 	int count;

@@ -41,14 +41,14 @@ extern const struct cli_command cli_tune_command;
 /* Prints the help of one command on standard output; returns CLI_OK. */
 int cli_help(const struct cli_command *command);
 
-/* Says what is wrong with the command line, and where to read more; returns CLI_USAGE. `command` may be
- * NULL: the program itself. */
+/* Says what is wrong with the command line, and where to read more; returns CLI_USAGE. `command`
+ * may be NULL: the program itself. */
 int cli_usage(const struct cli_command *command, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* getopt_long as all commands use it: options end at the first other argument, and errors are said with
- * the nearest option. Returns the option, 'h' after help was asked for, '?' after an error was said, -1
- * at the end. Start with optind = 1. */
+/* getopt_long as all commands use it: options end at the first other argument, and errors are said
+ * with the nearest option. Returns the option, 'h' after help was asked for, '?' after an error was
+ * said, -1 at the end. Start with optind = 1. */
 int cli_option(const struct cli_command *command, int argc, char **argv, const char *letters,
 	       const struct option *options);
 
@@ -58,8 +58,8 @@ bool cli_bytes(const char *text, uint64_t *out);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
 
-/* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones a process,
- * anything else a file. */
+/* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones
+ * a process, anything else a file. */
 struct cli_named {
 	uint64_t job; /* 0: it is none */
 	pid_t pid;    /* likewise */
@@ -70,7 +70,8 @@ struct cli_named cli_named(const char *word);
 
 /* ---- nearest.c ---- */
 
-/* The entry of `words` (ended by NULL) that `word` was probably meant to be, NULL if none is near. */
+/* The entry of `words` (ended by NULL) that `word` was probably meant to be, NULL if none is
+ * near. */
 const char *cli_nearest(const char *word, const char *const *words);
 
 #endif

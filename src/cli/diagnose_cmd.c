@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it stops and
- * disturbs nothing, but for what --stacks does to see C frames. */
+ * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it
+ * stops and disturbs nothing, but for what --stacks does to see C frames. */
 #include <stdlib.h>
 #include <string.h>
 

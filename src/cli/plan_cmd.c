@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep plan: prints what each rank does in a collective, step by step, and why that plan was chosen.
- * These are the very plans that the engine runs; nothing is started for it. */
+ * lockstep plan: prints what each rank does in a collective, step by step, and why that plan was
+ * chosen. These are the very plans that the engine runs; nothing is started for it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,8 +242,9 @@ static void choose(struct choices *choices, const struct settings *settings)
 
 /* ---- printing ---- */
 
-/* The first number of bytes above `from` for which the choice is another one; UINT64_MAX: none. Looks
- * at doubling sizes, then halves the gap; so it could only miss a range that ends where it began. */
+/* The first number of bytes above `from` for which the choice is another one; UINT64_MAX: none.
+ * Looks at doubling sizes, then halves the gap; so it could only miss a range that ends where it
+ * began. */
 static uint64_t next_change(const struct choices *choices, uint64_t from, enum plan_algorithm now)
 {
 	uint64_t low = from;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep trace: what the ranks of one job did when, from the memory of a job that runs, or from what
- * lockstep run has kept of one that has ended. */
+ * lockstep trace: what the ranks of one job did when, from the memory of a job that runs, or from
+ * what lockstep run has kept of one that has ended. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Command lines: options, numbers, help and what is said about mistakes, the same for all commands. */
+ * Command lines: options, numbers, help and what is said about mistakes, the same for all
+ * commands. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What each collective is, and each kind of operation that a rank may call. Facts only: no other
- * room is known here, so that programs that time other runtimes can be built with it. Also for C++. */
+ * room is known here, so that programs that time other runtimes can be built with it. Also for
+ * C++. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
 
@@ -71,8 +72,8 @@ enum coll_colour {
 	COLL_WINE,
 };
 
-/* X(id, name, collective, counts, letter, colour). Their numbers are in traces: append only, and raise TRACE_VERSION, as
- * a program that is older would show the new kind as '?'. */
+/* X(id, name, collective, counts, letter, colour). Their numbers are in traces: append only, and
+ * raise TRACE_VERSION, as a program that is older would show the new kind as '?'. */
 #define COLL_KINDS(X)                                                                       \
 	X(ALLREDUCE, "all-reduce", ALLREDUCE, ALIKE, 'A', BLUE)                             \
 	X(REDUCE, "reduce", REDUCE, ALIKE, 'R', SKY)                                        \

@@ -25,7 +25,8 @@ static void names_are_found(void **state)
 	assert_true(coll_is_name("ping_pong", "ping-pong"));
 }
 
-/* No two collectives have one name, nor two kinds; what a kind is called begins with its collective's name. */
+/* No two collectives have one name, nor two kinds; what a kind is called begins with its
+ * collective's name. */
 static void names_differ(void **state)
 {
 	(void)state;

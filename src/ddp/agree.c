@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Do all ranks hold the same parameters? One small exchange when they do. When they don't, all of them find
- * the first one that differs together, so the group stays usable and one message says what differs. */
+ * Do all ranks hold the same parameters? One small exchange when they do. When they don't, all of
+ * them find the first one that differs together, so the group stays usable and one message says
+ * what differs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +69,8 @@ static uint64_t min_count(const struct hello *hellos, int size)
 	return least;
 }
 
-/* *out = the lowest index at which some rank differs from rank 0; `shared` if all indices below that agree. */
+/* *out = the lowest index at which some rank differs from rank 0; `shared` if all indices below
+ * that agree. */
 static ls_status find_first(const struct ls_ddp *ddp, uint64_t shared, uint64_t *out)
 {
 	struct ls_op_options options = options_of();

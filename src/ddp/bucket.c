@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which parameter goes into which bucket: from the last one to the first, as the backward pass finishes
- * them. Each dtype fills a bucket of its own; buckets are in the order in which they become complete. */
+ * Which parameter goes into which bucket: from the last one to the first, as the backward pass
+ * finishes them. Each dtype fills a bucket of its own; buckets are in the order in which they
+ * become complete. */
 #include <stdio.h>
 #include <stdlib.h>
 

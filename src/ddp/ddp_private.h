@@ -34,8 +34,8 @@ struct ddp_parameter {
 	_Atomic bool ready; /* in this step */
 };
 
-/* Gradients of one dtype that are reduced in one operation. They lie one behind the other, those of the
- * last parameter first: bytes is the sum of their bytes, offset the sum of those before. */
+/* Gradients of one dtype that are reduced in one operation. They lie one behind the other, those of
+ * the last parameter first: bytes is the sum of their bytes, offset the sum of those before. */
 struct ddp_bucket {
 	unsigned char *memory;
 	uint64_t bytes;
@@ -54,9 +54,9 @@ enum ddp_joining {
 	DDP_IN_STEP,       /* ls_ddp_finish is due */
 };
 
-/* Buckets begin in their order: 0 <= next <= bucket_count, those below next have begun, and bucket k can
- * only when its pending is 0 and next is k. Whoever finds `wishes` zero begins what can begin; others that
- * come meanwhile raise it, so that he looks again. */
+/* Buckets begin in their order: 0 <= next <= bucket_count, those below next have begun, and bucket
+ * k can only when its pending is 0 and next is k. Whoever finds `wishes` zero begins what can
+ * begin; others that come meanwhile raise it, so that he looks again. */
 struct ls_ddp {
 	ls_group *group;
 	int rank, size;
@@ -73,8 +73,9 @@ struct ls_ddp {
 	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
 	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
 	bool no_sync;
-	/* Passes: of all backward passes the number of this one, from 0, and that of every rank, as told
-	 * beside the first bucket of the averaged pass number `averaged`, if that is one of those checked. */
+	/* Passes: of all backward passes the number of this one, from 0, and that of every rank, as
+	 * told beside the first bucket of the averaged pass number `averaged`, if that is one of
+	 * those checked. */
 	uint64_t pass, averaged;
 	uint64_t passes[PLAN_SIZE_MAX];
 	ls_op *telling; /* while they are told */
@@ -102,7 +103,8 @@ bool ddp_fill_buckets(struct ls_ddp *ddp);
 
 /* Hash of one parameter as the caller describes it; and the bytes of its text in reports. */
 uint64_t ddp_hash(const struct ddp_parameter *parameter);
-/* Collective: whether all ranks could prepare (mine: `status`), with the same parameters and buckets. */
+/* Collective: whether all ranks could prepare (mine: `status`), with the same parameters and
+ * buckets. */
 ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
 
 /* ---- open.c ---- */

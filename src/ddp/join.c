@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Uneven inputs: before each step every rank tells all others whether it has a batch. While some do,
- * those that don't call their shadow; when nobody does, it is over. */
+ * Uneven inputs: before each step every rank tells all others whether it has a batch. While some
+ * do, those that don't call their shadow; when nobody does, it is over. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,8 @@ static void start_over(struct ls_join *join)
 	join->last = (struct ls_join_round){.lead = 0};
 }
 
-/* One round of questions. LS_UNEVEN if some have a batch and some have not, and that is an error. */
+/* One round of questions. LS_UNEVEN if some have a batch and some have not, and that is an
+ * error. */
 static ls_status take_turn(struct ls_join *join, const struct turn *mine, const char *call,
 			   struct answer *out)
 {
@@ -148,7 +149,8 @@ ls_status ls_join_step(ls_join *join, uint64_t word, struct ls_join_round *round
 	return status;
 }
 
-/* The step of the others, by the caller's function. They wait for it, so they must not wait in vain. */
+/* The step of the others, by the caller's function. They wait for it, so they must not wait in
+ * vain. */
 static ls_status shadow(struct ls_join *join, const struct ls_join_round *round)
 {
 	ls_status status = join->shadow ? join->shadow(join->data, round) : LS_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Uneven inputs with gradient averaging: the shadow of a step is an all-reduce of zeros for each bucket. At
- * the end everybody takes over the parameters of a rank that took part in every step. */
+ * Uneven inputs with gradient averaging: the shadow of a step is an all-reduce of zeros for each
+ * bucket. At the end everybody takes over the parameters of a rank that took part in every step. */
 #include <string.h>
 
 #include "ddp/ddp_private.h"

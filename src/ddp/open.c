@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opening and closing: parameters are copied down and compared, buckets are filled and get memory, and
- * every rank begins with the parameters of rank 0. */
+ * Opening and closing: parameters are copied down and compared, buckets are filled and get memory,
+ * and every rank begins with the parameters of rank 0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on phases. What is recorded lies in the rank's trace, so a report needs the traces of the
- * others and nothing else of them. */
+ * The public calls on phases. What is recorded lies in the rank's trace, so a report needs the
+ * traces of the others and nothing else of them. */
 #include <lockstep/phase.h>
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Puts the phases of all ranks side by side, and finds who keeps the others waiting, in what, and what
- * that costs. */
+ * Puts the phases of all ranks side by side, and finds who keeps the others waiting, in what, and
+ * what that costs. */
 #include "ddp/phases.h"
 
 #include <stdlib.h>
@@ -85,8 +85,8 @@ static double median_of(const double *values, uint64_t which, int count)
 	return sorted[(used - 1) / 2];
 }
 
-/* The time that a job would gain without `ranks` being slow is no more than any other rank waits: work that
- * nobody waits for, such as that of threads which load ahead, costs nothing. */
+/* The time that a job would gain without `ranks` being slow is no more than any other rank waits:
+ * work that nobody waits for, such as that of threads which load ahead, costs nothing. */
 static double least_waiting(const struct ddp_phases *phases, uint64_t ranks)
 {
 	double least = -1;

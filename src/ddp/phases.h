@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the phases of all ranks mean: pure functions over flat numbers, for ls_phase_report and for
- * lockstep diagnose. In lock step the slowest rank sets the pace, so a phase costs what the whole job
- * would gain if the slow ranks took no longer for it than the median rank: never more than others wait. */
+ * lockstep diagnose. In lock step the slowest rank sets the pace, so a phase costs what the whole
+ * job would gain if the slow ranks took no longer for it than the median rank: never more than
+ * others wait. */
 #ifndef DDP_PHASES_H
 #define DDP_PHASES_H
 
@@ -18,8 +19,8 @@ enum {
 	DDP_STRAGGLER_MAX = 3,
 };
 
-/* Times are in nanoseconds, own[rank][column] without waiting for others. Columns 1 to column_count - 1 are
- * phases, in the order in which they were met. */
+/* Times are in nanoseconds, own[rank][column] without waiting for others. Columns 1 to column_count
+ * - 1 are phases, in the order in which they were met. */
 struct ddp_phases {
 	int rank_count, column_count;
 	int left_out;     /* phases for which there was no column */
@@ -56,12 +57,12 @@ struct ddp_verdict {
 	double median_work;
 };
 
-/* The median of an even number of ranks is the lower one of the middle two, so that with half of all ranks
- * slow the other half is the measure. */
+/* The median of an even number of ranks is the lower one of the middle two, so that with half of
+ * all ranks slow the other half is the measure. */
 void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_verdict *out);
 
-/* The columns to show, in the order of a step: data, forward, backward, optimizer, each with what is inside
- * of it, then others, then the time outside. Returns how many. */
+/* The columns to show, in the order of a step: data, forward, backward, optimizer, each with what
+ * is inside of it, then others, then the time outside. Returns how many. */
 int ddp_phases_order(const struct ddp_phases *phases, int *columns);
 
 /* "rank 3 spends 4.2x the median in data/image, which costs 18 % of the step" */

@@ -245,7 +245,8 @@ static void report_is_whole(void **state)
 		assert_true(length < bytes || !bytes);
 		assert_memory_equal(text, expected, length);
 		assert_true(!length || text[length - 1] == '\n');
-		assert_true(length + strcspn(expected + length, "\n") + 2 > bytes); /* no more fits */
+		/* No more fits. */
+		assert_true(length + strcspn(expected + length, "\n") + 2 > bytes);
 	}
 	free(phases);
 }

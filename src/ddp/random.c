@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998) with the seeding of 2002, and two ways to
- * shuffle with it. Every constant here is part of what must be equal. */
+ * The Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998) with the seeding of 2002, and two
+ * ways to shuffle with it. Every constant here is part of what must be equal. */
 #include "ddp/random.h"
 
 enum { WORDS = 624, MIDDLE = 397 };

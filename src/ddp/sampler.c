@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The order of all samples is kept, and each rank takes every num_replicas-th of it from its own number
- * on. Positions past the end begin again at the head, which is all that padding is. */
+ * The order of all samples is kept, and each rank takes every num_replicas-th of it from its own
+ * number on. Positions past the end begin again at the head, which is all that padding is. */
 #include <lockstep/sampler.h>
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 /* PyTorch divides lengths as doubles; up to here that is exact. */
 #define LENGTH_MAX (UINT64_C(1) << 53)
 
-/* count is the same for all ranks; count * num_replicas is PyTorch's total_size, and with drop_last it is
- * at most length. count == 0 if length == 0. */
+/* count is the same for all ranks; count * num_replicas is PyTorch's total_size, and with drop_last
+ * it is at most length. count == 0 if length == 0. */
 struct ls_sampler {
 	uint64_t length, count;
 	uint64_t num_replicas, rank;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The sampler against lists that PyTorch's own sampler gave, and against the words of its documentation for
- * sizes at random. */
+ * The sampler against lists that PyTorch's own sampler gave, and against the words of its
+ * documentation for sizes at random. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One step: parameters become ready, from any thread and in any order; buckets whose members are all ready
- * begin in their order, beside the caller; ls_ddp_finish waits for them. No lock: a bucket's all-reduce
- * may wait (LOCKSTEP_BLOCKING), so none could be held. */
+ * One step: parameters become ready, from any thread and in any order; buckets whose members are
+ * all ready begin in their order, beside the caller; ls_ddp_finish waits for them. No lock: a
+ * bucket's all-reduce may wait (LOCKSTEP_BLOCKING), so none could be held. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,9 +26,9 @@ void ddp_reset(struct ls_ddp *ddp)
 
 /* ---- passes are told ---- */
 
-/* A rank that holds back in a pass in which others average would give them the gradients of a later one:
- * no call fails, but the training is wrong. Whoever has missed a pass stays behind, so it is found even if
- * few are looked at: the first ones, and then one in 256. */
+/* A rank that holds back in a pass in which others average would give them the gradients of a later
+ * one: no call fails, but the training is wrong. Whoever has missed a pass stays behind, so it is
+ * found even if few are looked at: the first ones, and then one in 256. */
 static bool is_checked(uint64_t averaged)
 {
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;

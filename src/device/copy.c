@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Copies, also past the cache: streaming stores write whole cache lines without reading them first, which
- * saves a third of the traffic when the lines are not in this core's cache anyway. */
+ * Copies, also past the cache: streaming stores write whole cache lines without reading them first,
+ * which saves a third of the traffic when the lines are not in this core's cache anyway. */
 #include "device/device.h"
 
 #include <string.h>

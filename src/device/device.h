@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a device does with bytes: reduction and copy kernels for host memory. Pure functions, any
- * thread, no allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that results
- * do not depend on vector width, machine or how a buffer is cut into pieces. */
+ * thread, no allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that
+ * results do not depend on vector width, machine or how a buffer is cut into pieces. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -23,26 +23,29 @@ struct device_reduce {
 	size_t count;               /* elements */
 	uint32_t divisor;           /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
 	bool stream;                /* write targets past the cache, with a fence at the end */
-	bool cached; /* what this is a part of stays in the cache, so two targets are best written at once */
+	/* what this is a part of stays in the cache, so two targets are best written at once */
+	bool cached;
 };
 
-/* Whether elements of this type can be combined so; for any two numbers, also such that are no dtype or
- * no operation. LS_PREMUL_SUM: by device_scale on each rank, and then like LS_SUM. */
+/* Whether elements of this type can be combined so; for any two numbers, also such that are no
+ * dtype or no operation. LS_PREMUL_SUM: by device_scale on each rank, and then like LS_SUM. */
 bool device_has(ls_dtype dtype, ls_reduce_op op);
 
-/* Runs it. The caller has checked the arguments, device_has among them. float16 and bfloat16 are rounded
- * once, at the end of the call; all else at each step. LS_PREMUL_SUM is LS_SUM of what was scaled before. */
+/* Runs it. The caller has checked the arguments, device_has among them. float16 and bfloat16 are
+ * rounded once, at the end of the call; all else at each step. LS_PREMUL_SUM is LS_SUM of what was
+ * scaled before. */
 void device_reduce(const struct device_reduce *reduce);
 
-/* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type that is
- * computed in: float64 for float64 and complex128, else float32. `to` may be equal to `from`. */
+/* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type
+ * that is computed in: float64 for float64 and complex128, else float32. `to` may be equal to
+ * `from`. */
 void device_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
 /* memcpy; stream: past the cache, with a fence at the end. */
 void device_copy(void *to, const void *from, size_t bytes, bool stream);
 
-/* The kernels exist once for each kind of processor; all give the same bits. The calls above take the best
- * of them; tests and benches name one. */
+/* The kernels exist once for each kind of processor; all give the same bits. The calls above take
+ * the best of them; tests and benches name one. */
 enum device_isa { DEVICE_PORTABLE, DEVICE_AVX2, DEVICE_AVX512, DEVICE_ISAS };
 struct device_kernels;
 

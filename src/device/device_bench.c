@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the reduction of two sources into two targets moves on one core: GB/s of what is read and written,
- * medians. First float32 with and without streaming stores, from 64 KiB to 64 MiB a buffer; then types in
- * 256 KiB, by each of the kernels. */
+ * What the reduction of two sources into two targets moves on one core: GB/s of what is read and
+ * written, medians. First float32 with and without streaming stores, from 64 KiB to 64 MiB a
+ * buffer; then types in 256 KiB, by each of the kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which kernels this processor runs. Asked anew at each call, which costs a few loads of what the compiler's
- * runtime has found out when the program was loaded; so there is no state here. */
+ * Which kernels this processor runs. Asked anew at each call, which costs a few loads of what the
+ * compiler's runtime has found out when the program was loaded; so there is no state here. */
 #include "device/device.h"
 
 #include "device/kernel.h"

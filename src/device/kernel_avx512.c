@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The kernels for x86-64 with AVX-512, as processors for servers have it since the first of them. */
+ * The kernels for x86-64 with AVX-512, as processors for servers have it since the first of
+ * them. */
 #include "device/kernel.h"
 
 #if defined(__x86_64__)

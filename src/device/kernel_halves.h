@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A part of kernel_template.h: float16 and bfloat16. A vector of elements goes through all operands in
- * float32, stays in registers meanwhile, and is rounded once. Written with the compilers' vector types,
- * because neither has a float16 that every processor can convert. No branches: NaN, infinity and
- * denormals cost nothing. */
+ * A part of kernel_template.h: float16 and bfloat16. A vector of elements goes through all operands
+ * in float32, stays in registers meanwhile, and is rounded once. Written with the compilers' vector
+ * types, because neither has a float16 that every processor can convert. No branches: NaN, infinity
+ * and denormals cost nothing. */
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
@@ -27,8 +27,8 @@ INLINE floats widen_bfloat16(halves h)
 	return (floats)(EXTEND(h) << 16);
 }
 
-/* Half of the last place that stays, less one if that place is even, carries upward. NaN stays NaN, even
- * where its payload goes, and becomes quiet. */
+/* Half of the last place that stays, less one if that place is even, carries upward. NaN stays NaN,
+ * even where its payload goes, and becomes quiet. */
 INLINE halves narrow_bfloat16(floats f)
 {
 	words bits = (words)f;
@@ -56,7 +56,8 @@ INLINE floats widen_float16(halves h)
 	words size = wide & 0x7fff;
 	/* Mantissa in place; the exponent's bias is 127 in place of 15. */
 	words normal = (size << 13) + ((127 - 15) << 23);
-	/* Of a denormal the mantissa alone counts: with the exponent of the least normal, less that one. */
+	/* Of a denormal the mantissa alone counts: with the exponent of the least normal, less that
+	 * one. */
 	words least = (words){0} + LEAST_NORMAL;
 	words denormal = (words)((floats)((size << 13) + least) - (floats)least);
 	words special = (size << 13) | 0x7f800000;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All kernels, compiled once for each kind of processor by the kernel_….c that includes this. Before it
- * stand KERNELS, the table's name; VECTOR_BYTES; stream_lines, for whole cache lines; and of the macros
- * in kernel_halves.h those that the processor has instructions for. Each element stands alone, so that the
- * vector width cannot be seen in results. */
+ * All kernels, compiled once for each kind of processor by the kernel_….c that includes this.
+ * Before it stand KERNELS, the table's name; VECTOR_BYTES; stream_lines, for whole cache lines; and
+ * of the macros in kernel_halves.h those that the processor has instructions for. Each element
+ * stands alone, so that the vector width cannot be seen in results. */
 #include <string.h>
 
 #include "device/kernel.h"
 
-/* Targets may be sources: then a store hits only what its own iteration has loaded. Not under sanitizers,
- * with which clang cannot vectorize and says so. */
+/* Targets may be sources: then a store hits only what its own iteration has loaded. Not under
+ * sanitizers, with which clang cannot vectorize and says so. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
 	__has_feature(memory_sanitizer) || __has_feature(undefined_behavior_sanitizer)
@@ -23,9 +23,10 @@
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Integers wrap: sums and products are made of unsigned operands, products not of promoted ones. Of two
- * floats the smaller (larger); the first if it is NaN, the second if that one is, so NaN wins whatever its
- * place; the second if they are equal (-0 and +0). Bytes of bools may be any number. */
+/* Integers wrap: sums and products are made of unsigned operands, products not of promoted ones. Of
+ * two floats the smaller (larger); the first if it is NaN, the second if that one is, so NaN wins
+ * whatever its place; the second if they are equal (-0 and +0). Bytes of bools may be any
+ * number. */
 #define SUM(type, a, b) ((type)((a) + (b)))
 #define PRODUCT(type, a, b) ((type)(1u * (a) * (b)))
 #define MIN(type, a, b) ((a) < (b) ? (a) : (b))
@@ -102,9 +103,9 @@ KERNEL(and_bool, uint8_t, BOOL_AND)
 KERNEL(or_bool, uint8_t, BOOL_OR)
 KERNEL(xor_bool, uint8_t, BOOL_XOR)
 
-/* A device_divide: towards zero, as C divides. Small integers go through floating point, which vectors can
- * divide: a quotient of n bits that is no integer is further from one than the rounding error, if the
- * floats have more than n bits. */
+/* A device_divide: towards zero, as C divides. Small integers go through floating point, which
+ * vectors can divide: a quotient of n bits that is no integer is further from one than the rounding
+ * error, if the floats have more than n bits. */
 #define DIVIDE(name, type, wide)                                       \
 	static void name(void *values, uint32_t divisor, size_t count) \
 	{                                                              \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reductions. Elements are taken in chunks that stay in the first-level cache while they go from all sources
- * to all targets. The order of operands is fixed and each element stands alone, so that chunks cannot be
- * seen in the result. */
+ * Reductions. Elements are taken in chunks that stay in the first-level cache while they go from
+ * all sources to all targets. The order of operands is fixed and each element stands alone, so that
+ * chunks cannot be seen in the result. */
 #include "device/device.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@
 
 enum {
 	CHUNK_BYTES = 4096,
-	/* Shorter, so that the loads of one chunk overlap with the streaming stores of the one before. */
+	/* Shorter, so that the loads of one chunk overlap with the streaming stores of the one
+	 * before. */
 	STREAM_CHUNK_BYTES = 512,
 };
 
@@ -48,8 +49,8 @@ bool device_has(ls_dtype dtype, ls_reduce_op op)
 	       dtypes[dtype].ops >> op & 1;
 }
 
-/* What all chunks of one reduction share. Exactly one of `combine` and `halves` is set; `divide` only if there
- * is something to divide. */
+/* What all chunks of one reduction share. Exactly one of `combine` and `halves` is set; `divide`
+ * only if there is something to divide. */
 struct work {
 	const struct device_kernels *kernels;
 	const struct device_reduce *reduce;
@@ -91,8 +92,8 @@ static void take(const struct work *work, void *out, const void *from, size_t co
 		memmove(out, from, count * work->number_bytes);
 }
 
-/* Combines the sources' numbers at byte `offset` into `out`. First a few of them, then the result with
- * the next few, and so on: out may be a source only if one pass takes all of them. */
+/* Combines the sources' numbers at byte `offset` into `out`. First a few of them, then the result
+ * with the next few, and so on: out may be a source only if one pass takes all of them. */
 static void combine(const struct work *work, size_t offset, void *out, size_t count)
 {
 	const struct device_reduce *reduce = work->reduce;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All kernels that this processor runs against a reference that goes element by element, bit by bit: every
- * type and operation, odd counts, buffers aligned to their numbers only, targets that are sources, plain
- * and streaming. */
+ * All kernels that this processor runs against a reference that goes element by element, bit by
+ * bit: every type and operation, odd counts, buffers aligned to their numbers only, targets that
+ * are sources, plain and streaming. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -38,8 +38,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Numbers: some of any bits, which among floats are also NaN (quiet or not, with payloads) and denormals;
- * some special ones; and some of moderate size, so that sums stay finite. */
+/* Numbers: some of any bits, which among floats are also NaN (quiet or not, with payloads) and
+ * denormals; some special ones; and some of moderate size, so that sums stay finite. */
 static void fill(ls_dtype number, void *buffer, size_t count, uint64_t *random)
 {
 	const float specials[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1.0f, -1.0f};
@@ -295,7 +295,8 @@ static void nan_wins_and_order_is_kept(void **state)
 		}
 		if (!kernels)
 			continue;
-		/* (1e30 + 1) - 1e30 is 0, and would be 1 in another order. Of equals the last is taken. */
+		/* (1e30 + 1) - 1e30 is 0, and would be 1 in another order. Of equals the last is
+		 * taken. */
 		assert_true(reduce.op != LS_SUM || out[3] == 0);
 		assert_true(reduce.op != LS_MIN || signbit(out[2]));
 	}

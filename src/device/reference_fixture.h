@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What tests of kernels compare with: reductions element by element, by arithmetic that shares no trick with
- * the kernels. Halves are decoded and encoded by scaling with powers of two. */
+ * What tests of kernels compare with: reductions element by element, by arithmetic that shares no
+ * trick with the kernels. Halves are decoded and encoded by scaling with powers of two. */
 #ifndef DEVICE_REFERENCE_FIXTURE_H
 #define DEVICE_REFERENCE_FIXTURE_H
 
@@ -115,7 +115,8 @@ static inline bool reference_is_signed(ls_dtype dtype)
 	return dtype <= LS_INT64;
 }
 
-/* The type of the numbers that floats, halves and complex numbers are made of; else the type itself. */
+/* The type of the numbers that floats, halves and complex numbers are made of; else the type
+ * itself. */
 static inline ls_dtype reference_number(ls_dtype dtype)
 {
 	return dtype == LS_COMPLEX64 ? LS_FLOAT32 : dtype == LS_COMPLEX128 ? LS_FLOAT64 : dtype;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What may end in a rank without a word that is awaited: messages beside their callers have time limits, and end with their
- * group or for want of who is gone. Each callback that comes so may wake a thread that sleeps outside. Collectives are
- * seen of the thread that runs them, which is in a wait. */
+ * What may end in a rank without a word that is awaited: messages beside their callers have time
+ * limits, and end with their group or for want of who is gone. Each callback that comes so may wake
+ * a thread that sleeps outside. Collectives are seen of the thread that runs them, which is in a
+ * wait. */
 #include "base/seqlock.h"
 #include "diagnose/facts.h"
 

@@ -88,7 +88,8 @@ FIXTURE_UNUSED static void publish(struct world *world, int r, int slot,
 	seqlock_end(&to->epoch);
 }
 
-/* Rank r waits in its first slot until word `r` of its own segment is 5, which `peer` has to store. */
+/* Rank r waits in its first slot until word `r` of its own segment is 5, which `peer` has to
+ * store. */
 FIXTURE_UNUSED static struct wait_slot_body wait_for(int r, int peer)
 {
 	return (struct wait_slot_body){

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The proof of a deadlock on live memory: no store and no new wait between the looks goes unseen. */
+ * The proof of a deadlock on live memory: no store and no new wait between the looks goes
+ * unseen. */
 #include "diagnose/collect_fixture.h"
 
 #include <pthread.h>
@@ -8,8 +9,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-/* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store and
- * its own wake-up: its slot still says that it waits, but its word is there. */
+/* A cycle as long as no word is there. Then each rank in turn is "stopped" between its peer's store
+ * and its own wake-up: its slot still says that it waits, but its word is there. */
 static void the_proof(void **state)
 {
 	struct world *world = *state;
@@ -110,8 +111,8 @@ static void a_new_thread_between_the_looks(void **state)
 	assert_true(seen);
 }
 
-/* A token goes round three threads that wait as wait.c does; whenever somebody looks, there is no cycle,
- * although at every moment all slots but one say "waits". */
+/* A token goes round three threads that wait as wait.c does; whenever somebody looks, there is no
+ * cycle, although at every moment all slots but one say "waits". */
 struct player {
 	struct world *world;
 	int rank;
@@ -167,7 +168,8 @@ static void a_token_is_no_deadlock(void **state)
 
 enum { MANY = 3 * WAIT_EDGE_MAX };
 
-/* Rank 0 waits for any of MANY words; `peers` make them true by turns, and the last one's value is `last`. */
+/* Rank 0 waits for any of MANY words; `peers` make them true by turns, and the last one's value is
+ * `last`. */
 static void publish_many(struct world *world, int peers, uint64_t last)
 {
 	struct wait_board *board = world->traces[0].board;
@@ -235,7 +237,8 @@ static void more_words_than_a_slot_has(void **state)
 	}
 	collect(world, 0);
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
-	/* Of one choice some may be left out: there is room for two of it, beside two alone, one of others, and 59 more. */
+	/* Of one choice some may be left out: there is room for two of it, beside two alone, one of
+	 * others, and 59 more. */
 	publish_many(world, 2, 5);
 	struct wait_edge(*pages)[WAIT_EDGE_MAX] = world->traces[0].board->pages;
 	pages[5][0].choice = 60;
@@ -262,7 +265,8 @@ static void *sleep_for_good(void *argument)
 	return argument;
 }
 
-/* Rank 0 as a process of its own, whose main thread waits; the other one has made no call, and sleeps. */
+/* Rank 0 as a process of its own, whose main thread waits; the other one has made no call, and
+ * sleeps. */
 static pid_t begin_process(struct world *world)
 {
 	pid_t child = fork();
@@ -296,7 +300,8 @@ static void one_that_is_frozen(void **state)
 	pid_t child = begin_process(world);
 	uint64_t deadline = clock_deadline_ns(20000);
 	bool proved = false;
-	while (!proved && clock_now_ns() < deadline) { /* once it has both threads, and they sleep */
+	/* once it has both threads, and they sleep */
+	while (!proved && clock_now_ns() < deadline) {
 		bool has_both = diagnose_look_threads(&world->sources[0]).hash != 0;
 		collect(world, 0);
 		proved = has_both && diagnose_find_cycle(world->job, hops) > 0;

@@ -159,7 +159,8 @@ static void which_records(void **state)
 	assert_int_equal(rank->records[DIAGNOSE_RECORD_MAX - 1].record.index, running);
 }
 
-/* One that nobody would look at otherwise: it takes its place in the order, and another's if there is no room. */
+/* One that nobody would look at otherwise: it takes its place in the order, and another's if there
+ * is no room. */
 static void a_certain_record(void **state)
 {
 	struct world *world = *state;
@@ -195,7 +196,8 @@ static void a_certain_record(void **state)
 	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
 }
 
-/* Where all that a rank is shown with runs, it takes the place of a message that no thread waits in. */
+/* Where all that a rank is shown with runs, it takes the place of a message that no thread waits
+ * in. */
 static void a_record_among_many_that_run(void **state)
 {
 	struct world *world = *state;
@@ -287,7 +289,8 @@ static void words(void **state)
 	assert_true(is_satisfied(world, edge));
 }
 
-/* A thread that waits for another of its own rank waits for no peer, but its word is looked at, too. */
+/* A thread that waits for another of its own rank waits for no peer, but its word is looked at,
+ * too. */
 static void word_of_no_peer(void **state)
 {
 	struct world *world = *state;
@@ -328,7 +331,8 @@ static void slots(void **state)
 	assert_true(collect(world, 0)->incomplete);
 }
 
-/* Every word of trace and segment may be anything: no crash (see the sanitizers), nothing invalid. */
+/* Every word of trace and segment may be anything: no crash (see the sanitizers), nothing
+ * invalid. */
 static void random_bytes(void **state)
 {
 	struct world *world = *state;

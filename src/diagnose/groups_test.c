@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Jobs with several groups: a verdict is on one, whatever has become of the others; a cycle may go through
- * some; ranks are told as those of the world, and operations with their group. */
+ * Jobs with several groups: a verdict is on one, whatever has become of the others; a cycle may go
+ * through some; ranks are told as those of the world, and operations with their group. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -43,8 +43,8 @@ static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t grou
 	return test_judge(job, &hint);
 }
 
-/* Ranks 0 and 1 have called different things in one group, which has failed for that. By now rank 0 waits in
- * another for rank 2. */
+/* Ranks 0 and 1 have called different things in one group, which has failed for that. By now rank 0
+ * waits in another for rank 2. */
 static void an_old_mismatch_hides_nothing(void **state)
 {
 	(void)state;
@@ -81,7 +81,8 @@ static void an_old_mismatch_hides_nothing(void **state)
 	free(job);
 }
 
-/* A group that all have closed, and whose place rank 0 has used again: it cannot tell any more who was its root. */
+/* A group that all have closed, and whose place rank 0 has used again: it cannot tell any more who
+ * was its root. */
 static void a_place_that_is_used_again(void **state)
 {
 	(void)state;
@@ -127,8 +128,8 @@ static void one_group_is_left(void **state)
 	free(job);
 }
 
-/* Rank 2 has closed the group without the broadcast for which rank 0 needed nobody. By now rank 0 waits for a message of
- * any rank, in the group of all or in that one. */
+/* Rank 2 has closed the group without the broadcast for which rank 0 needed nobody. By now rank 0
+ * waits for a message of any rank, in the group of all or in that one. */
 static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 {
 	(void)state;
@@ -160,8 +161,8 @@ static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 	}
 }
 
-/* Rank 0 waits for rank 1 in one group, and rank 1 for rank 0 in the other; rank 2 waits for rank 0 in a third,
- * but another of its threads may do something. */
+/* Rank 0 waits for rank 1 in one group, and rank 1 for rank 0 in the other; rank 2 waits for rank 0
+ * in a third, but another of its threads may do something. */
 static void a_cycle_through_two(void **state)
 {
 	(void)state;
@@ -194,8 +195,8 @@ static void a_cycle_through_two(void **state)
 	free(job);
 }
 
-/* Ranks 0 and 1 wait for each other in one group, each beside a thread that called last and is away; rank 2 waits for
- * rank 0 in another. */
+/* Ranks 0 and 1 wait for each other in one group, each beside a thread that called last and is
+ * away; rank 2 waits for rank 0 in another. */
 static void those_that_wait_are_blamed(void **state)
 {
 	(void)state;
@@ -217,7 +218,7 @@ static void those_that_wait_are_blamed(void **state)
 	free(job);
 }
 
-/* Ranks 0 and 1 seem to be stuck; in the second group only who is dead has waited for one of them. */
+/* Ranks 0 and 1 seem to be stuck; in the second group only who is dead has waited for one. */
 static void the_dead_wait_for_nobody(void **state)
 {
 	(void)state;
@@ -256,7 +257,7 @@ static void a_wait_about_to_end(void **state)
 	free(job);
 }
 
-/* Who can only be told from a trace: only members are missing from an operation that was given up. */
+/* Who can only be told from a trace: only members are missing from an operation given up. */
 static void only_members_are_missing(void **state)
 {
 	(void)state;
@@ -277,7 +278,7 @@ static void only_members_are_missing(void **state)
 
 /* ---- from traces ---- */
 
-/* A snapshot knows the groups that are waited in, however many others there are, and names world ranks. */
+/* A snapshot knows the groups that are waited in, however many there are, and names world ranks. */
 static void peers_are_translated(void **state)
 {
 	struct world *world = *state;
@@ -322,8 +323,8 @@ static void peers_are_translated(void **state)
 	assert_null(diagnose_find_group(world->job, 1077));
 }
 
-/* All groups that are waited in are looked at; of a rank that is in more of them than there is room for nothing is
- * proved. */
+/* All groups that are waited in are looked at; of a rank that is in more of them than there is room
+ * for nothing is proved. */
 static void many_groups_are_waited_in(void **state)
 {
 	struct world *world = *state;
@@ -367,7 +368,7 @@ static void how_a_wait_ends(void **state)
 	collect(world, 0);
 	assert_true(thread->stable);
 	assert_int_equal(thread->explainer, 2);
-	/* Who closes it asks what there would be if it stayed open; who closes another one does not. */
+	/* Who closes it asks what there would be if it stayed open; who closes another does not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
 	diagnose_collect(world->sources, SIZE, &closing, world->job);
 	assert_int_equal(thread->explainer, 0);
@@ -390,7 +391,7 @@ static void how_a_wait_ends(void **state)
 	assert_int_equal(thread->explainer, 0);
 }
 
-/* Nobody waited in it when the look began: that it is closed at its end proves nothing of the time between. */
+/* Nobody waited in it when the look began: that it closes later proves nothing of the meantime. */
 static void what_is_closed_late(void **state)
 {
 	struct world *world = *state;
@@ -454,7 +455,8 @@ static void one_after_the_other(void **state)
 	struct diagnose_rank *rank = &world->job->ranks[0];
 	struct filling filling = {.trace = &world->traces[0]};
 	struct trace_header *header = filling.trace->header;
-	struct trace_view view; /* where the writer has it, as the thread sanitizer goes by addresses */
+	/* where the writer has it, as the thread sanitizer goes by addresses */
+	struct trace_view view;
 	const char *why;
 	pthread_t writer;
 	uint32_t last = 0;

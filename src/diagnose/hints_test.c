@@ -195,7 +195,8 @@ static void advice_on_deadlocks(void **state)
 	check(to_itself(TRACE_SEND), "\nA rank that sends to itself must not block in the send");
 }
 
-/* Where a message nearly fits, is gone to another, or lies in the way, the order of the calls is right. */
+/* Where a message nearly fits, is gone to another, or lies in the way, the order of the calls is
+ * right. */
 static void advice_on_messages_in_deadlocks(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Jobs made by hand, for the tests of this room: each rank is a process with one thread, known, asleep,
- * outside of Lockstep, with pid 100 + rank; the time is 1000 s. */
+ * Jobs made by hand, for the tests of this room: each rank is a process with one thread, known,
+ * asleep, outside of Lockstep, with pid 100 + rank; the time is 1000 s. */
 #ifndef DIAGNOSE_JOB_FIXTURE_H
 #define DIAGNOSE_JOB_FIXTURE_H
 
@@ -113,7 +113,8 @@ TEST_UNUSED static struct trace_record test_point(uint16_t kind, int peer, int t
 		.kind = kind, .seq = 1, .count = 1000, .dtype = LS_FLOAT32, .peer = peer, .tag = tag};
 }
 
-/* `thread` of rank r waits in its rank's newest operation, as long as that lasts, for all of `peers`. */
+/* `thread` of rank r waits in its rank's newest operation, as long as that lasts, for all of
+ * `peers`. */
 TEST_UNUSED static void test_wait_on(struct diagnose_job *job, int r,
 				     struct diagnose_thread *thread, uint64_t peers)
 {
@@ -138,7 +139,8 @@ TEST_UNUSED static void test_wait(struct diagnose_job *job, int r, uint64_t peer
 	test_wait_on(job, r, &job->ranks[r].threads[0], peers);
 }
 
-/* All ranks have done all-reduce #57; those of `waiting` wait since 2 s in #58 for those of `absent`. */
+/* All ranks have done all-reduce #57; those of `waiting` wait since 2 s in #58 for those of
+ * `absent`. */
 TEST_UNUSED static struct diagnose_job *test_absent(int size, uint64_t absent)
 {
 	struct diagnose_job *job = test_job(size);

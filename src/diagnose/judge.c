@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The verdict: asks the finders in the order of what can be proved, then works out who waits for the
- * culprits, in which operation, and since when. A hint fixes the status, and the cause with it except
- * for a time-out, which is only the clock's word for a cause still to be found. */
+ * The verdict: asks the finders in the order of what can be proved, then works out who waits for
+ * the culprits, in which operation, and since when. A hint fixes the status, and the cause with it
+ * except for a time-out, which is only the clock's word for a cause still to be found. */
 #include "diagnose/facts.h"
 
 #include <string.h>
@@ -87,8 +87,8 @@ static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *
 	out->expected = hint->expected;
 }
 
-/* A send and its receive. Only the one who received knows that they met, and what the message said; the send's
- * record may be gone, and others be there that look like it. */
+/* A send and its receive. Only the one who received knows that they met, and what the message said;
+ * the send's record may be gone, and others be there that look like it. */
 static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
@@ -139,8 +139,9 @@ static bool has_own_reason(const struct diagnose_job *job, uint64_t ranks)
 	return false;
 }
 
-/* Of ranks that are gone those that went first: whose own last operation had not failed already. If a death has made them
- * all go, as when some members of a new group have it and others do not, then it is the dead members of the group. */
+/* Of ranks that are gone those that went first: whose own last operation had not failed already. If
+ * a death has made them all go, as when some members of a new group have it and others do not, then
+ * it is the dead members of the group. */
 static uint64_t first_gone(const struct inquiry *inquiry, uint64_t gone)
 {
 	const struct diagnose_job *job = inquiry->job;
@@ -195,8 +196,8 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return length != 0;
 }
 
-/* Whom the hint's operation waits for, and whom they wait for in turn, unless they are away themselves; without one, or
- * where it is not known, all. */
+/* Whom the hint's operation waits for, and whom they wait for in turn, unless they are away
+ * themselves; without one, or where it is not known, all. */
 static uint64_t hint_reaches(const struct inquiry *inquiry, uint64_t away)
 {
 	const struct diagnose_needs *needs = &inquiry->needs;
@@ -327,8 +328,8 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 	return longest;
 }
 
-/* Who closes the group, or sees that another one has, finds that there was one more collective. Those who called it may
- * have gone on, and wait for something else. */
+/* Who closes the group, or sees that another one has, finds that there was one more collective.
+ * Those who called it may have gone on, and wait for something else. */
 static bool is_found_by_who_closes(const struct diagnose_hint *hint)
 {
 	return hint && hint->status == LS_PEER_LEFT && hint->collective && hint->seq &&
@@ -340,7 +341,8 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	const struct diagnose_job *job = inquiry->job;
 	const struct diagnose_needs *needs = &inquiry->needs;
 	const struct diagnose_record *record = needs->hint_record;
-	/* With nobody else those that are blamed wait for each other, though not all that they do is seen. */
+	/* With nobody else those that are blamed wait for each other, though not all that they do
+	 * is seen. */
 	bool mutual =
 		out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH || !out->waiting;
 	uint64_t all = out->waiting | (mutual ? out->culprits : 0);
@@ -417,8 +419,8 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
 	return next;
 }
 
-/* What has come to an end in one group must not hide why threads wait in another. Of the same cause in several
- * that is chosen for which somebody has waited longest. */
+/* What has come to an end in one group must not hide why threads wait in another. Of the same cause
+ * in several that is chosen for which somebody has waited longest. */
 static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct inquiry inquiry = {.job = job};

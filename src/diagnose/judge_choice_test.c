@@ -19,8 +19,8 @@ static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t 
 	free(job);
 }
 
-/* Rank 0 waits for a batch of receives from 1 and 2, that from 2 being in its wait's record; with `either`, or for a message
- * of 3. Rank 1 waits for rank 0, the others are still there. */
+/* Rank 0 waits for a batch of receives from 1 and 2, that from 2 being in its wait's record; with
+ * `either`, or for a message of 3. Rank 1 waits for rank 0, the others are still there. */
 static struct diagnose_job *batch_of_two(bool either)
 {
 	struct diagnose_job *job = test_job(4);
@@ -39,7 +39,8 @@ static struct diagnose_job *batch_of_two(bool either)
 	return job;
 }
 
-/* One part of a batch that can never be over is enough; but not if something else would do as well. */
+/* One part of a batch that can never be over is enough; but not if something else would do as
+ * well. */
 static void a_part_of_a_batch(void **state)
 {
 	(void)state;
@@ -66,7 +67,8 @@ static void a_part_of_a_batch(void **state)
 	check(job, DIAGNOSE_LEFT, 4, 3);
 }
 
-/* Rank 0 waits for any of a message of 1 and an all-reduce that another thread of it runs, for `needs`; 1 for rank 0. */
+/* Rank 0 waits for any of a message of 1 and an all-reduce that another thread of it runs, for
+ * `needs`; 1 for rank 0. */
 static struct diagnose_job *any_of_both(uint64_t needs)
 {
 	struct diagnose_job *job = test_job(3);
@@ -84,7 +86,8 @@ static struct diagnose_job *any_of_both(uint64_t needs)
 	return job;
 }
 
-/* A collective that needs one that can never go on is none that might come, whoever else it needs. */
+/* A collective that needs one that can never go on is none that might come, whoever else it
+ * needs. */
 static void a_collective_among_others(void **state)
 {
 	(void)state;
@@ -96,7 +99,8 @@ static void a_collective_among_others(void **state)
 	check(job, DIAGNOSE_HEALTHY, 0, 0);
 }
 
-/* A wait that needs who has died ends by itself, whoever else it needs, and its rank goes on in other groups. */
+/* A wait that needs who has died ends by itself, whoever else it needs, and its rank goes on in
+ * other groups. */
 static void who_needs_a_dead_one_goes_on(void **state)
 {
 	(void)state;

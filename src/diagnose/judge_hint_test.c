@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a hint changes: the verdict agrees with what the hinting rank's call returns, and the snapshot
- * still says who is to blame. */
+ * What a hint changes: the verdict agrees with what the hinting rank's call returns, and the
+ * snapshot still says who is to blame. */
 #include "diagnose/job_fixture.h"
 
 static struct diagnose_hint hint_of(ls_status status, int rank, int peer)
@@ -37,7 +37,8 @@ static void hint_of_a_gone_peer(void **state)
 	test_verdict(job, &hint, want);
 }
 
-/* Rank 2 has left, as its own part in making the group failed: because rank 0 had died, or for another reason. */
+/* Rank 2 has left, as its own part in making the group failed: because rank 0 had died, or for
+ * another reason. */
 static void hint_of_who_left_for_a_death(void **state)
 {
 	(void)state;
@@ -59,7 +60,8 @@ static void hint_of_who_left_for_a_death(void **state)
 	}
 }
 
-/* Rank 0 has done a broadcast which rank 1 left out before it left; a receive that it took back had the same number. */
+/* Rank 0 has done a broadcast which rank 1 left out before it left; a receive that it took back had
+ * the same number. */
 static void hint_of_a_collective(void **state)
 {
 	(void)state;
@@ -82,7 +84,8 @@ static void hint_of_a_collective(void **state)
 	free(job);
 }
 
-/* Rank 0 was killed while all were opening, and with it rank 2's ls_group_open failed; rank 1's had just returned. */
+/* Rank 0 was killed while all were opening, and with it rank 2's ls_group_open failed; rank 1's had
+ * just returned. */
 static void hint_of_a_victim(void **state)
 {
 	(void)state;
@@ -184,7 +187,8 @@ static void time_out_reads_the_group_table(void **state)
 	free(job);
 }
 
-/* Somebody else waits for the rank that gave up, which is no reason why it had to; nobody is seen to be. */
+/* Somebody else waits for the rank that gave up, which is no reason why it had to; nobody is seen
+ * to be. */
 static void time_out_is_not_what_others_wait_for(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Mismatches of every kind of collective: which fields count for which, counts for each rank, and two
- * ranks of an all-to-allv that do not expect the same of each other. */
+ * Mismatches of every kind of collective: which fields count for which, counts for each rank, and
+ * two ranks of an all-to-allv that do not expect the same of each other. */
 #include "diagnose/job_fixture.h"
 
 /* Number 12, as the many call it; what rank 1 calls differs in one field. */

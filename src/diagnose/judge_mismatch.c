@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Different operations at one position. Collectives of a group are numbered on each rank by itself, so
- * two ranks whose number k differ will never agree again: a proof that needs no clock. The larger
- * part is taken to be right; without one nobody is blamed. */
+ * Different operations at one position. Collectives of a group are numbered on each rank by itself,
+ * so two ranks whose number k differ will never agree again: a proof that needs no clock. The
+ * larger part is taken to be right; without one nobody is blamed. */
 #include "diagnose/facts.h"
 
-/* What two ranks at one position disagree about. Fields that an operation does not have do not count, nor a root that
- * cannot be told any more. */
+/* What two ranks at one position disagree about. Fields that an operation does not have do not
+ * count, nor a root that cannot be told any more. */
 static uint32_t differing_fields(const struct trace_record *a, const struct trace_record *b)
 {
 	struct trace_kind_facts facts = trace_kind_facts(a->kind);
@@ -25,8 +25,8 @@ static uint32_t differing_fields(const struct trace_record *a, const struct trac
 	return fields;
 }
 
-/* Of a group that this rank has closed while the job goes on, and that nobody asks about. Its members may have closed it
- * long ago, and what differed in it has been told then. */
+/* Of a group that this rank has closed while the job goes on, and that nobody asks about. Its
+ * members may have closed it long ago, and what differed in it has been told then. */
 static bool is_history(const struct diagnose_rank *rank, const struct trace_record *record,
 		       uint32_t only)
 {
@@ -45,8 +45,8 @@ static const struct diagnose_record *at_position(const struct diagnose_job *job,
 	return record && !is_history(rank, &record->record, only) ? record : NULL;
 }
 
-/* Whether the next rank above r that has collective (group, seq) called another one. Looking from each
- * rank to the next finds every position where any two differ. */
+/* Whether the next rank above r that has collective (group, seq) called another one. Looking from
+ * each rank to the next finds every position where any two differ. */
 static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record,
 			 uint32_t only)
 {

@@ -339,7 +339,8 @@ static void message_too_long(void **state)
 	free(job);
 }
 
-/* What the index leads to is another operation by now, or never was this one: each is off in one thing. */
+/* What the index leads to is another operation by now, or never was this one: each is off in one
+ * thing. */
 static void send_that_is_not_on_record(void **state)
 {
 	(void)state;

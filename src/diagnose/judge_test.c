@@ -196,7 +196,8 @@ static void rank_elsewhere(void **state)
 	}
 }
 
-/* Rank 0 waits for 1, which waits for 2, which computes: only 2 is the cause, and all wait for it. */
+/* Rank 0 waits for 1, which waits for 2, which computes: only 2 is the cause, and all wait for
+ * it. */
 static void chain_to_a_rank_elsewhere(void **state)
 {
 	(void)state;
@@ -257,8 +258,8 @@ static void helper_threads(void **state)
 	job->ranks[0].threads[0].wait.edges[0].peer = 1; /* 0 waits for 1, which waits for 2 */
 	test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, 3));
 
-	/* Rank 1's main thread last sent to rank 0, which now waits for more; that another thread of it
-	 * waits for rank 2 is no excuse. */
+	/* Rank 1's main thread last sent to rank 0, which now waits for more; that another thread
+	 * of it waits for rank 2 is no excuse. */
 	job = test_ring(3, (const int[]){1, -1, -1});
 	test_done(job, 1, test_point(TRACE_SEND, 0, 7), 3, "a.c:1");
 	test_call(job, 1, test_point(TRACE_RECV, 2, 7), 2, "b.c:1");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What /proc tells of a process: whether it runs, sleeps, is stopped or dead, and how it ended as long
- * as its parent has not fetched that (a zombie); and what a descriptor of it tells from then on. */
+ * What /proc tells of a process: whether it runs, sleeps, is stopped or dead, and how it ended as
+ * long as its parent has not fetched that (a zombie); and what a descriptor of it tells from then
+ * on. */
 #include "diagnose/facts.h"
 
 #include <errno.h>
@@ -52,7 +53,8 @@ ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *min
 
 static bool parse_stat(const char *text, struct stat_line *out)
 {
-	/* The second field is the program's name in brackets and may hold anything, also brackets. */
+	/* The second field is the program's name in brackets and may hold anything, also
+	 * brackets. */
 	const char *field = strrchr(text, ')');
 	if (!field || field[1] != ' ' || !field[2])
 		return false;
@@ -74,10 +76,10 @@ static bool parse_stat(const char *text, struct stat_line *out)
 	return false;
 }
 
-/* The process began after its trace was made: the number has been given to another one. The start is
- * counted with the time the machine was suspended, which CLOCK_MONOTONIC leaves out; taking away all
- * suspension since boot makes the process older, if anything, so that no rank is taken for dead that
- * is not. */
+/* The process began after its trace was made: the number has been given to another one. The start
+ * is counted with the time the machine was suspended, which CLOCK_MONOTONIC leaves out; taking away
+ * all suspension since boot makes the process older, if anything, so that no rank is taken for dead
+ * that is not. */
 static bool is_another(const struct stat_line *line, uint64_t trace_start_ns)
 {
 	struct timespec boot, monotonic;
@@ -102,8 +104,8 @@ static bool cgroup_says(const char *root, const char *path, const char *name, co
 	       diagnose_read_file(file, text, sizeof(text), NULL) > 0 && strstr(text, word);
 }
 
-/* A frozen process looks asleep; only its cgroup tells. Looks where systems have their cgroups: version
- * 2 alone, version 2 beside version 1, version 1. */
+/* A frozen process looks asleep; only its cgroup tells. Looks where systems have their cgroups:
+ * version 2 alone, version 2 beside version 1, version 1. */
 static bool is_frozen(int pid)
 {
 	char path[64], lines[STAT_BYTES];
@@ -139,7 +141,8 @@ static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
 	}
 }
 
-/* Missing from older headers: struct pidfd_info of Linux 6.13 in its first form, with the end since 6.15. */
+/* Missing from older headers: struct pidfd_info of Linux 6.13 in its first form, with the end since
+ * 6.15. */
 struct pidfd_end {
 	uint64_t mask, cgroup;
 	uint32_t ids[11];
@@ -180,7 +183,8 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	if (!diagnose_has_proc(0) ||
 	    diagnose_read_file(path, text, sizeof(text), &line.may_look) <= 0) {
-		/* /proc may be absent, hidden, or another namespace's; only the kernel's own word counts. */
+		/* /proc may be absent, hidden, or another namespace's; only the kernel's own word
+		 * counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)
 			rank->process = DIAGNOSE_DEAD;
 		return;

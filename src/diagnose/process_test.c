@@ -150,7 +150,8 @@ static void ended(void **state)
 	reap(pid);
 }
 
-/* What its parent has fetched the kernel still tells whoever has a descriptor, if it is new enough. */
+/* What its parent has fetched the kernel still tells whoever has a descriptor, if it is new
+ * enough. */
 static void ended_and_fetched(void **state)
 {
 	(void)state;
@@ -259,7 +260,8 @@ static void no_process(void **state)
 	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_DEAD); /* above any pid_max */
 }
 
-/* In a PID namespace of its own, without a /proc of its own, process 1 is not what /proc says of 1. */
+/* In a PID namespace of its own, without a /proc of its own, process 1 is not what /proc says of
+ * 1. */
 static void other_namespace(void **state)
 {
 	(void)state;
@@ -274,8 +276,8 @@ static void other_namespace(void **state)
 				_exit(0);
 			if (child < 2 || waitpid(child, NULL, 0) != child)
 				_exit(1);
-			/* Outside there is a process 2 on every system. (The thread sanitizer has taken 2 for a
-			 * thread of its own.) */
+			/* Outside there is a process 2 on every system. (The thread sanitizer has
+			 * taken 2 for a thread of its own.) */
 			_exit(look(child, 0)->process == DIAGNOSE_DEAD &&
 					      look(1, 0)->process == DIAGNOSE_UNKNOWN
 				      ? 0

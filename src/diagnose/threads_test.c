@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads that are on no board: the main thread of this very process, seen by another one, and one that runs. */
+ * Threads that are on no board: the main thread of this very process, seen by another one, and one
+ * that runs. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -34,8 +35,8 @@ static int count_threads(void)
 	return count;
 }
 
-/* Threads that are not the tests' own, as that of the thread sanitizer, which wakes by itself, and begins only with the
- * first of the tests'. */
+/* Threads that are not the tests' own, as that of the thread sanitizer, which wakes by itself, and
+ * begins only with the first of the tests'. */
 static bool has_others(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -129,7 +130,8 @@ static void *look_once(void *argument)
 	return NULL;
 }
 
-/* What a signal's handler may wake does not sleep for other threads alone: whichever thread it may run in. */
+/* What a signal's handler may wake does not sleep for other threads alone: whichever thread it may
+ * run in. */
 static void handlers(void **state)
 {
 	const struct world *world = *state;
@@ -244,7 +246,8 @@ static void *look_at_all(void *argument)
 
 static void threads_of_a_process(void **state)
 {
-	/* The thread sanitizer has one of its own that wakes by itself, so nothing can be said of the others. */
+	/* The thread sanitizer has one of its own that wakes by itself, so nothing can be said of
+	 * the others. */
 	if (has_others())
 		skip();
 	struct looking looking = {.world = *state};
@@ -343,7 +346,8 @@ static void a_ring_of_processes(void **state)
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
-/* The same in a group that rank 0 is about to close. For itself there is a ring, which it must look at as closely. */
+/* The same in a group that rank 0 is about to close. For itself there is a ring, which it must look
+ * at as closely. */
 static void a_ring_that_is_closed(void **state)
 {
 	struct world *world = *state;
@@ -375,8 +379,9 @@ static void a_ring_that_is_closed(void **state)
 
 /* ---- between the two looks ---- */
 
-/* A thread that is on no board, and sleeps but for the moment in which a certain word is read: so it is seen asleep by
- * both looks. A look reads the words of rank 0 first and those of rank 2 last. */
+/* A thread that is on no board, and sleeps but for the moment in which a certain word is read: so
+ * it is seen asleep by both looks. A look reads the words of rank 0 first and those of rank 2
+ * last. */
 static struct {
 	void *pages[SIZE]; /* the segments of the ranks */
 	size_t page_bytes;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that each send to another one of them, wait for that, and only then receive: had their messages been long, all
- * would have waited for ever. Each tells in shared memory which message it had sent before it received which; whoever
- * receives last sees all the others, sequentially consistent, and finds itself at the end of the chain.
+ * Ranks that each send to another one of them, wait for that, and only then receive: had their
+ * messages been long, all would have waited for ever. Each tells in shared memory which message it
+ * had sent before it received which; whoever receives last sees all the others, sequentially
+ * consistent, and finds itself at the end of the chain.
  *
- *   box of the source -> dest: `crossed` = the `run` messages of this box up to `position` had been sent, each waited
- *   for, before the source began the call that received message `taken` of rank `from`
+ *   box of the source -> dest: `crossed` = the `run` messages of this box up to `position` had been
+ *   sent, each waited for, before the source began the call that received message `taken` of rank
+ *   `from`
  *
- * So only what was surely so is found, as long as one thread of each of these ranks had done all that; what was told of
- * is forgotten with the next one. */
+ * So only what was surely so is found, as long as one thread of each of these ranks had done all
+ * that; what was told of is forgotten with the next one. */
 #include "engine/mailbox.h"
 
 enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
@@ -68,7 +70,8 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	}
 }
 
-/* Handles of short sends are one, so it cannot be told which was waited for; but it can when all were. */
+/* Handles of short sends are one, so it cannot be told which was waited for; but it can when all
+ * were. */
 static void note_waited(struct engine *engine)
 {
 	struct mailbox_crossing *crossing = &engine->mailbox->crossing;
@@ -81,7 +84,8 @@ static void note_waited(struct engine *engine)
 	crossing->run = 1;
 }
 
-/* A look costs a cache line of each rank: at first always, and then now and then; each rank of a ring at the same. */
+/* A look costs a cache line of each rank: at first always, and then now and then; each rank of a
+ * ring at the same. */
 static bool has_turn(struct mailbox_crossing *crossing)
 {
 	uint32_t count = crossing->count++;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The last collectives of a group. Who looks at a peer's header finds what differs, but a rank that only gives looks
- * at nobody's, and after the last collective nobody looks any more. So whoever closes a group says how many it ran,
- * with a hash of them, and looks how far the others are; and whoever enters a collective, or closes the group in
- * its turn, looks at those who have said so.
+ * The last collectives of a group. Who looks at a peer's header finds what differs, but a rank that
+ * only gives looks at nobody's, and after the last collective nobody looks any more. So whoever
+ * closes a group says how many it ran, with a hash of them, and looks how far the others are; and
+ * whoever enters a collective, or closes the group in its turn, looks at those who have said so.
  *
  *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
  *   enters:  entry                           look at my closing, then at ended of q
  *
- * All sequentially consistent, so of any two members the later one sees the other. Nobody has left before he has
- * looked, and an area is made anew only once all have: what is looked at is of this group. Nobody waits. Model:
- * test/model/ending.pml. */
+ * All sequentially consistent, so of any two members the later one sees the other. Nobody has left
+ * before he has looked, and an area is made anew only once all have: what is looked at is of this
+ * group. Nobody waits. Model: test/model/ending.pml. */
 #include "engine_private.h"
 
 void engine_end_tell(struct engine *engine, uint64_t seq)
@@ -23,7 +23,8 @@ void engine_end_tell(struct engine *engine, uint64_t seq)
 			atomic_fetch_add(&transport_member(team, q)->closing, 1);
 }
 
-/* Collective `seq` as member `rank` has entered it; NULL: it has not, or its slot holds another one. */
+/* Collective `seq` as member `rank` has entered it; NULL: it has not, or its slot holds another
+ * one. */
 static const struct transport_entry *find_entry(const struct engine *engine, int rank, uint64_t seq)
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
@@ -38,8 +39,8 @@ static bool same_entry(const struct transport_entry *a, const struct transport_e
 	return a->signature == b->signature && a->count == b->count && a->history == b->history;
 }
 
-/* Member `one` has closed the group after `seq` collectives with this history, and `other` has entered one more: so
- * up to there they are alike, or not. */
+/* Member `one` has closed the group after `seq` collectives with this history, and `other` has
+ * entered one more: so up to there they are alike, or not. */
 static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_t history,
 		     int other, struct engine_difference *out)
 {
@@ -51,8 +52,8 @@ static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_
 					  .seq = alike ? seq + 1 : seq};
 }
 
-/* A peer that is still inside compares what it enters from now on by itself. So it is its newest collective that
- * counts, if that is my last one or the one behind; it cannot have come further. */
+/* A peer that is still inside compares what it enters from now on by itself. So it is its newest
+ * collective that counts, if that is my last one or the one behind; it cannot have come further. */
 static bool differs(const struct engine *engine, uint64_t seq, int peer,
 		    struct engine_difference *out)
 {

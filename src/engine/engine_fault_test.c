@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Collectives that cannot work: counts that do not fit together, headers that are nonsense, no memory; and
- * what a rank that has finished owes the others. */
+ * Collectives that cannot work: counts that do not fit together, headers that are nonsense, no
+ * memory; and what a rank that has finished owes the others. */
 #include "engine/test_engine.h"
 
 #include "base/capture.h"
@@ -272,7 +272,8 @@ static struct engine_op short_broadcast(int64_t *value)
 					   .count = 1}};
 }
 
-/* The root of a short broadcast needs nobody; rank 1 comes only when it has got as far as it can. */
+/* The root of a short broadcast needs nobody; rank 1 comes only when it has got as far as it
+ * can. */
 static void root_waits_for_all(struct unit *unit)
 {
 	int64_t value = unit->rank ? 0 : 42;
@@ -282,7 +283,8 @@ static void root_waits_for_all(struct unit *unit)
 		engine_submit(&unit->engine, &op, &unit->room);
 		if (engine_advance(&unit->engine, &op) == ENGINE_BLOCKED) {
 			MUST(op.word_count == 1);
-			/* First for what rank 1 calls, so as to compare it, and then for its end. */
+			/* First for what rank 1 calls, so as to compare it, and then for its
+			 * end. */
 			MUST(op.words[0].edge.peer == 1);
 			atomic_store(&root_is_blocked, true);
 			MUST(unit_finish(unit, &op) == LS_OK);

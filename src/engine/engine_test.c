@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every kind of collective with every algorithm it has, against a reference: uniform counts and a count
- * for each rank, every root, plain and mapped memory, in place; and that nothing else is written. */
+ * Every kind of collective with every algorithm it has, against a reference: uniform counts and a
+ * count for each rank, every root, plain and mapped memory, in place; and that nothing else is
+ * written. */
 #include "engine/test_engine.h"
 
 #include "base/capture.h"
@@ -403,7 +404,8 @@ static void repeated_and_changed(void **state)
 	party_close(party);
 }
 
-/* So small that there are dozens of them; and whether plain memory is copied or read is up to each rank. */
+/* So small that there are dozens of them; and whether plain memory is copied or read is up to each
+ * rank. */
 static void run_in_fragments(struct unit *unit)
 {
 	static const enum setting_remote remote[] = {SETTING_REMOTE_OFF, SETTING_REMOTE_ALWAYS};

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain buffers in fragments: a collective that has to copy its buffers into the arena does so piece by
- * piece, and runs its plan once for each. Each round is to the plan what a collective of its own would
- * be; its phases stand in the same signal word, one round after the other.
+ * Plain buffers in fragments: a collective that has to copy its buffers into the arena does so
+ * piece by piece, and runs its plan once for each. Each round is to the plan what a collective of
+ * its own would be; its phases stand in the same signal word, one round after the other.
  *
  *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out
  *
- * What only this rank reads or writes of its own buffers is never copied. Copies lie in ENGINE_SLOTS
- * slots by turns, so a step that only guards this rank's buffers, the plan's last, may be behind by a
- * round: a root copies the next fragment while the others still read this one.
+ * What only this rank reads or writes of its own buffers is never copied. Copies lie in
+ * ENGINE_SLOTS slots by turns, so a step that only guards this rank's buffers, the plan's last, may
+ * be behind by a round: a root copies the next fragment while the others still read this one.
  *
- * Whether peers show fragments is known from their headers, once those are awaited: a rank that shows
- * none itself then goes on with the first one. */
+ * Whether peers show fragments is known from their headers, once those are awaited: a rank that
+ * shows none itself then goes on with the first one. */
 #include <string.h>
 
 #include "device/device.h"
@@ -101,7 +101,8 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 				   input ? &op->input_offset : &op->output_offset);
 }
 
-/* The blocks of a fragment other than mine, which only I touch: [0, *before) and [*after, elements). */
+/* The blocks of a fragment other than mine, which only I touch: [0, *before) and [*after,
+ * elements). */
 static void around_mine(const struct engine_op *op, uint64_t *before, uint64_t *after)
 {
 	const struct plan *plan = &op->plan->plan;

@@ -32,8 +32,8 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 	return starts;
 }
 
-/* Buffers of this rank, and the most that any rank has as INPUT, which plan_table_choose wants: when all have the
- * same count. */
+/* Buffers of this rank, and the most that any rank has as INPUT, which plan_table_choose wants:
+ * when all have the same count. */
 static uint64_t measure(struct engine_op *op, const struct coll *coll, int size)
 {
 	uint64_t unit = op->call.count * op->element, all = unit * (uint64_t)size;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Receives that have not met a message, found by what they ask for in constant time, however many there are.
+ * Receives that have not met a message, found by what they ask for in constant time, however many
+ * there are.
  *
- * Those that ask for the same stand in one queue, in the order of their calls; a hash table holds the first
- * of each queue. A message may fit four queues (its source or any, its tag or any); of their first ones the
- * earliest called takes it. Not for two threads at once. */
+ * Those that ask for the same stand in one queue, in the order of their calls; a hash table holds
+ * the first of each queue. A message may fit four queues (its source or any, its tag or any); of
+ * their first ones the earliest called takes it. Not for two threads at once. */
 #ifndef ENGINE_MATCH_H
 #define ENGINE_MATCH_H
 
@@ -33,8 +34,8 @@ struct match_table {
 void engine_match_init(struct match_table *table);
 void engine_match_fini(struct match_table *table);
 
-/* Appends it to the queue of those that ask for the same. Never fails: without memory for a larger table it is
- * only slower. */
+/* Appends it to the queue of those that ask for the same. Never fails: without memory for a larger
+ * table it is only slower. */
 void engine_match_add(struct match_table *table, struct match_entry *entry);
 /* The one that takes a message of this source and tag, NULL: nobody does. It stays where it is. */
 struct match_entry *engine_match_find(const struct match_table *table, int32_t source, int32_t tag);

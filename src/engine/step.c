@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The eight kinds of steps, executed. A step either is done, or has changed nothing and says what it
- * waits for; so it can simply be run again. */
+ * The eight kinds of steps, executed. A step either is done, or has changed nothing and says what
+ * it waits for; so it can simply be run again. */
 #include <string.h>
 
 #include "device/device.h"
@@ -165,7 +165,8 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	op->word_count = 0;
 	if (step->flags & PLAN_UNTIL_TAKEN)
 		return engine_step_taken(engine, op, step->peer);
-	/* What guards my buffers is behind until the last round: the slot that comes next must be free. */
+	/* What guards my buffers is behind until the last round: the slot that comes next must be
+	 * free. */
 	if (op->plan->guards && op->step + 1 == op->plan->plan.step_count && round + 1 < op->rounds) {
 		if (round + 1 < ENGINE_SLOTS)
 			return ENGINE_DONE;
@@ -205,8 +206,8 @@ struct reduction {
 	struct device_reduce reduce;
 };
 
-/* So much of every rank's that all of it fits into the bounce buffer: whole cache lines, and so whole
- * elements. */
+/* So much of every rank's that all of it fits into the bounce buffer: whole cache lines, and so
+ * whole elements. */
 static uint64_t bounce_chunk(const struct engine_op *op, int size)
 {
 	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)size / 64 * 64;
@@ -239,8 +240,8 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		if (!out->to[i])
 			return engine_fail(op, LS_INTERNAL, first + i);
 	}
-	/* Nobody else reads what it writes for itself alone, but where peers pull it. What is read through the
-	 * system takes its own time, whatever the stores. */
+	/* Nobody else reads what it writes for itself alone, but where peers pull it. What is read
+	 * through the system takes its own time, whatever the stores. */
 	bool shared = !(step->flags & PLAN_TO_SELF) || op->plan->plan.algorithm == PLAN_PULL;
 	out->stores = op->choice.stores;
 	if (!shared || (reads && out->stores == PLAN_STORES_AUTO))
@@ -367,7 +368,8 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
-	/* The sender withdraws only after the cause is set; it then waits for whoever has matched. */
+	/* The sender withdraws only after the cause is set; it then waits for whoever has
+	 * matched. */
 	bool whole = !engine_has_failed(engine);
 	const void *payload =
 		range.bytes ? transport_payload(engine->team, step->peer, message) : "";

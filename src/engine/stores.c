@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Through the cache or past it. Plain stores to lines that another core has read are slow where that core is
- * far away, and fast where it is near; streaming stores are the other way round. Which holds depends on the
- * processor and on where the ranks run just now, so it is measured as the work is done: mostly the kind of
- * stores that was faster is used, now and then the other is tried. What is tried in vain is tried half as
- * often the next time; and soon, when the time of what is used has changed.
+ * Through the cache or past it. Plain stores to lines that another core has read are slow where
+ * that core is far away, and fast where it is near; streaming stores are the other way round. Which
+ * holds depends on the processor and on where the ranks run just now, so it is measured as the work
+ * is done: mostly the kind of stores that was faster is used, now and then the other is tried. What
+ * is tried in vain is tried half as often the next time; and soon, when the time of what is used
+ * has changed.
  *
- * Measured here is the writer's time alone. What was stored past the cache also takes longer to read, so
- * it must be clearly faster to be chosen. */
+ * Measured here is the writer's time alone. What was stored past the cache also takes longer to
+ * read, so it must be clearly faster to be chosen. */
 #include "base/clock.h"
 #include "engine_private.h"
 

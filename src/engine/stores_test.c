@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which stores are chosen, with costs that the test makes up: each use ends as if it had begun so long ago. */
+ * Which stores are chosen, with costs that the test makes up: each use ends as if it had begun so
+ * long ago. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,8 @@
 
 enum { SIZE = 1 << 20, BYTES = 1 << 16 };
 
-/* Ticks a byte: of plain stores, and of streaming ones. So many that the clock's own are nothing. */
+/* Ticks a byte: of plain stores, and of streaming ones. So many that the clock's own are
+ * nothing. */
 struct costs {
 	uint64_t plain, streaming;
 };

@@ -11,8 +11,8 @@
 
 #include "base/messages.h"
 
-/* The whole file, ended by NUL; NULL and errno if it cannot be had. Never waits for anybody: a pipe is no
- * regular file. */
+/* The whole file, ended by NUL; NULL and errno if it cannot be had. Never waits for anybody: a pipe
+ * is no regular file. */
 static char *read_file(int fd)
 {
 	struct stat stat;

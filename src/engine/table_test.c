@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reading the table of choices from its file: what it says, and what is said of files that are none. */
+ * Reading the table of choices from its file: what it says, and what is said of files that are
+ * none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

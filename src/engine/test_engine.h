@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests of this room: ranks as threads of one process, each with an engine, and nothing above it: an
- * operation is submitted, advanced and waited for here. What is wrong in a rank's thread ends the test. */
+ * For tests of this room: ranks as threads of one process, each with an engine, and nothing above
+ * it: an operation is submitted, advanced and waited for here. What is wrong in a rank's thread
+ * ends the test. */
 #ifndef ENGINE_TEST_ENGINE_H
 #define ENGINE_TEST_ENGINE_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where an operation's buffers lie, and how peers reach them. Memory of ls_alloc is shown to peers as it is.
- * Of plans that only look into windows a plain buffer is shown by fragments (fragment.c), or by its address
- * where peers only read it, can do so, and that is what is wanted. Otherwise it is copied into a block of the
- * arena first, and its result copied back. */
+ * Where an operation's buffers lie, and how peers reach them. Memory of ls_alloc is shown to peers
+ * as it is. Of plans that only look into windows a plain buffer is shown by fragments (fragment.c),
+ * or by its address where peers only read it, can do so, and that is what is wanted. Otherwise it
+ * is copied into a block of the arena first, and its result copied back. */
 #include <string.h>
 
 #include "device/device.h"
@@ -46,8 +46,8 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 	return op->call.count * op->element;
 }
 
-/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its header says what it
- * did. A plan that turns does not write to a window that its owner shows by address. */
+/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its header says
+ * what it did. A plan that turns does not write to a window that its owner shows by address. */
 static bool is_readable(const struct engine *engine, const struct engine_op *op,
 			enum plan_buffer buffer, uint64_t bytes)
 {
@@ -71,7 +71,8 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* Whether peers reach a buffer of the caller's where it is, mapped or by its address; if so it is shown. */
+/* Whether peers reach a buffer of the caller's where it is, mapped or by its address; if so it is
+ * shown. */
 static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
@@ -105,8 +106,8 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* In place the output begins with what the input has there; nothing of INPUT lies outside of it, or the
- * plan does not read INPUT where it writes OUTPUT. */
+/* In place the output begins with what the input has there; nothing of INPUT lies outside of it, or
+ * the plan does not read INPUT where it writes OUTPUT. */
 static void begin_in_place(struct engine_op *op)
 {
 	const unsigned char *send = op->call.send;
@@ -221,7 +222,8 @@ void engine_window_deliver(struct engine_op *op)
 		memcpy(op->call.recv, op->output, op->output_bytes);
 }
 
-/* A block that a peer may still touch is lost for good: never freed, it is never handed out again. */
+/* A block that a peer may still touch is lost for good: never freed, it is never handed out
+ * again. */
 static void release_block(struct engine *engine, void **block, bool lost)
 {
 	if (!*block)
@@ -238,7 +240,8 @@ void engine_window_release(struct engine *engine, struct engine_op *op, bool los
 	release_block(engine, &op->scratch_block, false); /* no peer ever saw it */
 }
 
-/* Part of it may have been detached already, by another operation with a buffer on the same page. */
+/* Part of it may have been detached already, by another operation with a buffer on the same
+ * page. */
 static bool detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
 {
 	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
@@ -357,8 +360,8 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 	return true;
 }
 
-/* What was read before the cause was set is what the peer meant: only after that it may give the buffer back
- * to its caller, who may do anything with it. */
+/* What was read before the cause was set is what the peer meant: only after that it may give the
+ * buffer back to its caller, who may do anything with it. */
 static bool read_peer(const struct engine *engine, struct engine_op *op,
 		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the detached sends and receives of a group wait for, and whose need each word is. Within the engine only. */
+ * What the detached sends and receives of a group wait for, and whose need each word is. Within the
+ * engine only. */
 #ifndef ENGINE_WORDS_H
 #define ENGINE_WORDS_H
 
@@ -9,11 +10,13 @@
 struct engine_words {
 	struct wait_word *words;
 	int max, count; /* count > max: some were left out */
-	bool only_own; /* of several of one peer that are needed for the same choice one is enough */
+	/* of several of one peer that are needed for the same choice one is enough */
+	bool only_own;
 	bool asks, found; /* whether one of them is there, left out or not; and that one is */
 	const struct engine_own *own;
 	int own_count;
-	uint64_t chosen; /* bit i: own[i] stands for several operations, and some of their words are among these */
+	/* bit i: own[i] stands for several operations, and some of their words are among these */
+	uint64_t chosen;
 };
 
 bool engine_word_is_there(const struct wait_word *word);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether what a caller asks of a collective can be: counts, root, types, and buffers that do not overlap.
- * What a rank passes that it does not need is dropped here. */
+ * Whether what a caller asks of a collective can be: counts, root, types, and buffers that do not
+ * overlap. What a rank passes that it does not need is dropped here. */
 #include "base/messages.h"
 #include "device/device.h"
 #include "arguments.h"
 #include "group_private.h"
 
-/* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in common when
- * in place, at `offset` of the longer one. */
+/* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in
+ * common when in place, at `offset` of the longer one. */
 struct extent {
 	uint64_t give, get;
 	uint64_t offset;

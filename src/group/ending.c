@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is looked at when a group is closed, as nobody will look at it afterwards: whether the last collectives were
- * the same on all members (engine/end.c), and which groups the program has forgotten. */
+ * What is looked at when a group is closed, as nobody will look at it afterwards: whether the last
+ * collectives were the same on all members (engine/end.c), and which groups the program has
+ * forgotten. */
 #include <stdio.h>
 
 #include "base/messages.h"
@@ -15,8 +16,8 @@ void group_ending_note(struct ls_group *group)
 		atomic_fetch_add(&group->world->failures, 1);
 }
 
-/* How far a rank has come in a group means nothing once another one has failed that was open beside it: it may
- * have given up in the middle for that. */
+/* How far a rank has come in a group means nothing once another one has failed that was open beside
+ * it: it may have given up in the middle for that. */
 static bool ends_well(struct ls_group *group)
 {
 	if (group_cause_status(group) != LS_OK)

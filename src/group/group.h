@@ -11,8 +11,8 @@
 
 /* My own trace, for writing. */
 struct trace *group_trace(ls_group *group);
-/* The trace of a rank of the group, for reading; it stays readable after that rank's end. NULL when the
- * rank is out of range, or its trace could not be mapped (a message has said so). */
+/* The trace of a rank of the group, for reading; it stays readable after that rank's end. NULL when
+ * the rank is out of range, or its trace could not be mapped (a message has said so). */
 const struct trace_view *group_view(const ls_group *group, int rank);
 /* Its number in the world of all ranks, -1 when out of range. */
 int group_world_rank(const ls_group *group, int rank);
@@ -28,8 +28,9 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site);
 
-/* Adds to a snapshot the messages that nobody has received yet, in groups in which some rank waits. Looks up
- * call sites, so only once something is to be reported; not for two threads at once (trace_site). */
+/* Adds to a snapshot the messages that nobody has received yet, in groups in which some rank waits.
+ * Looks up call sites, so only once something is to be reported; not for two threads at once
+ * (trace_site). */
 void group_add_messages(const struct diagnose_source *sources, int count, struct diagnose_job *job);
 
 #endif

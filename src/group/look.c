@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Looking for the cause of a long wait. Any rank whose wait lasts pokes its own watch; the first watch
- * that takes the lease (a time stamp that all members share) looks for the whole group. What is proved
- * fails the group; a stopped or absent rank is only reported, once for each operation. */
+ * Looking for the cause of a long wait. Any rank whose wait lasts pokes its own watch; the first
+ * watch that takes the lease (a time stamp that all members share) looks for the whole group. What
+ * is proved fails the group; a stopped or absent rank is only reported, once for each operation. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -90,8 +90,8 @@ static void raise_deadlock(struct ls_group *group, const struct diagnose_job *jo
 
 /* ---- what is done about it ---- */
 
-/* Whether the look before this one saw the same ranks stopped: a debugger, and whoever reads stacks, stops a rank for a
- * moment. Looks are at least half a look interval apart. */
+/* Whether the look before this one saw the same ranks stopped: a debugger, and whoever reads
+ * stacks, stops a rank for a moment. Looks are at least half a look interval apart. */
 static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
 	uint64_t stopped = verdict->cause == DIAGNOSE_IS_STOPPED ? verdict->culprits : 0;

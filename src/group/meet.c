@@ -1,34 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a list come together by messages, if all of them have given the same list, and part if they have
- * not; each as often as it likes. The protocol is told below; model: test/model/meet.pml. */
+ * How the ranks of a list come together by messages, if all of them have given the same list, and
+ * part if they have not; each as often as it likes. The protocol is told below; model:
+ * test/model/meet.pml. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "meet.h"
 
-/* Each call has a serial, a list and an offer: its card. Every note carries the card of its sender's call, and is too
- * long for a slot: it is received while that call goes on, or taken back. So nothing is left behind. Each rank has at
- * most one note under way to each other one.
+/* Each call has a serial, a list and an offer: its card. Every note carries the card of its
+ * sender's call, and is too long for a slot: it is received while that call goes on, or taken back.
+ * So nothing is left behind. Each rank has at most one note under way to each other one.
  *
  *   I enter                         I tell my card to all of my list.
- *   A new card comes                I hold it in place of that rank's last one, and forget what I have confirmed.
+ *   A new card comes                I hold it in place of that rank's last one, and forget what I
+ *                                   have confirmed.
  *   I hold a card of everybody      I confirm, to all, the set of serials that I hold.
  *   All have confirmed my set       LS_OK
- *   A card with another list comes  LS_INCONSISTENT. I take back what I have told, and tell that rank my card once more,
- *                                   as a refusal. I retract my offer, and receive what has been told to me meanwhile.
+ *   A card with another list comes  LS_INCONSISTENT. I take back what I have told, and tell that
+ *                                   rank my card once more, as a refusal. I retract my offer, and
+ *                                   receive what has been told to me meanwhile.
  *
- * Who refuses waits until the other one has received the refusal. It does not wait for one that has retracted its offer,
- * as that one knows already. The one tells, and then looks whether the other one has retracted; the other one retracts,
- * and then looks for what was told. So no refusal is missed by both. What is received at the end is thrown away. It may
- * be a card of the sender's next call; that card comes again, with the confirmation.
+ * Who refuses waits until the other one has received the refusal. It does not wait for one that has
+ * retracted its offer, as that one knows already. The one tells, and then looks whether the other
+ * one has retracted; the other one retracts, and then looks for what was told. So no refusal is
+ * missed by both. What is received at the end is thrown away. It may be a card of the sender's next
+ * call; that card comes again, with the confirmation.
  *
- * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is enough that of those
- * who have confirmed a set none gets LS_INCONSISTENT before a member does that has not confirmed it. Suppose that X is the
- * first to do so. X holds a card of each member, with X's own list. The other list has come from a member Y, in a later
- * call than that in the set. So that earlier call of Y has ended.
+ * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is
+ * enough that of those who have confirmed a set none gets LS_INCONSISTENT before a member does that
+ * has not confirmed it. Suppose that X is the first to do so. X holds a card of each member, with
+ * X's own list. The other list has come from a member Y, in a later call than that in the set. So
+ * that earlier call of Y has ended.
  *   - With LS_INCONSISTENT: Y was before X, so Y had not confirmed the set.
- *   - With LS_OK: Y had confirmed the set, and X does not listen to Y any more once it has heard that.
- * This leaves out that one set may follow another with some of the same cards; the model goes through all of it. */
+ *   - With LS_OK: Y had confirmed the set, and X does not listen to Y any more once it has heard
+ *     that.
+ * This leaves out that one set may follow another with some of the same cards; the model goes
+ * through all of it. */
 struct note {
 	struct group_card card;
 	uint64_t confirmed; /* a hash of the set, 0: none */
@@ -37,8 +44,8 @@ struct note {
 };
 _Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
 
-/* One that is stopped neither receives nor retracts; nor does one that has confirmed a set together with an earlier call
- * of mine, until the others of that set say something new. */
+/* One that is stopped neither receives nor retracts; nor does one that has confirmed a set together
+ * with an earlier call of mine, until the others of that set say something new. */
 enum { REFUSE_AT_MOST_MS = 1000 };
 
 /* Another rank of the list. */
@@ -110,8 +117,8 @@ static ls_status take_in(struct table *table, struct seat *seat)
 
 /* ---- all of them ---- */
 
-/* Takes in all that has come. Listens to all but those who have confirmed what I have: they may get LS_OK, and what
- * they say next is not for this call. */
+/* Takes in all that has come. Listens to all but those who have confirmed what I have: they may get
+ * LS_OK, and what they say next is not for this call. */
 static ls_status hear(struct table *table)
 {
 	ls_status status = LS_OK;
@@ -145,8 +152,8 @@ static uint64_t hash_of(const struct table *table)
 	return engine_shape(serials, list->count) | 1;
 }
 
-/* To those who have confirmed the set, before they can have my confirmation. LS_PENDING: one has said something else
- * just now. */
+/* To those who have confirmed the set, before they can have my confirmation. LS_PENDING: one has
+ * said something else just now. */
 static ls_status stop_listening(struct table *table, uint64_t set)
 {
 	for (int i = 0; i < table->count; i++) {
@@ -180,8 +187,8 @@ static bool is_agreed(const struct table *table)
 	return table->confirmed != 0;
 }
 
-/* Until one of those that are behind says something, as it is they who are waited for. If one of them can say nothing any
- * more, then for that one alone: so the wait fails. */
+/* Until one of those that are behind says something, as it is they who are waited for. If one of
+ * them can say nothing any more, then for that one alone: so the wait fails. */
 static ls_status wait_for_some(struct table *table)
 {
 	uint64_t gone = group_gone_members(table->meeting->parent);
@@ -246,7 +253,8 @@ static ls_status refuse(struct table *table, struct seat *seat)
 	table->note.refuses = true;
 	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
 	ls_status status = tell(table, seat);
-	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody waits. */
+	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody
+	 * waits. */
 	if (status == LS_OK && has_retracted(table, seat))
 		status = group_op_take_back(&seat->send);
 	return status == LS_CANCELLED ? LS_OK : status;

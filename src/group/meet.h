@@ -9,7 +9,8 @@
 
 /* What a rank tells of a group to be made. */
 struct group_offer {
-	uint64_t what; /* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
+	/* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
+	uint64_t what;
 	uint32_t id;     /* of the group, should this rank be its first member */
 	uint32_t left;   /* as in struct group_making */
 	uint16_t area;   /* 0: none */
@@ -41,9 +42,9 @@ struct group_meeting {
 	struct group_card other;
 };
 
-/* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers. LS_INCONSISTENT: one of
- * them has given another; nobody will get LS_OK with this offer of mine, and it is retracted. Else what messages end
- * with: then others may have LS_OK with it. */
+/* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers.
+ * LS_INCONSISTENT: one of them has given another; nobody will get LS_OK with this offer of mine,
+ * and it is retracted. Else what messages end with: then others may have LS_OK with it. */
 ls_status group_meet(struct group_meeting *meeting);
 
 /* ---- circle.c: once they have ---- */
@@ -54,7 +55,8 @@ struct group_circle {
 	const struct ls_op_options *options; /* of the messages */
 };
 
-/* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. Errors: what messages end with. */
+/* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. Errors: what
+ * messages end with. */
 ls_status group_exchange(ls_group *parent, const struct group_circle *circle, const void *mine,
 			 void *all, size_t bytes);
 

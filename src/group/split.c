@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups made from a group. All its ranks tell each other, in one all-gather, what they were asked for and which
- * clean area of their segment the new group can have; all see the same, so all come to the same members, or to
- * the same error. Only where an area has too little memory yet a second round tells whether there was enough. */
+ * Groups made from a group. All its ranks tell each other, in one all-gather, what they were asked
+ * for and which clean area of their segment the new group can have; all see the same, so all come
+ * to the same members, or to the same error. Only where an area has too little memory yet a second
+ * round tells whether there was enough. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,8 +41,8 @@ static bool is_used(const struct ls_group *group, uint32_t id)
 	return group;
 }
 
-/* 1 + number * world size + rank: no other rank gives the same. Numbers begin again after some thousand
- * millions, and then pass over those of groups that are still there. */
+/* 1 + number * world size + rank: no other rank gives the same. Numbers begin again after some
+ * thousand millions, and then pass over those of groups that are still there. */
 static uint32_t next_id(struct group_world *world)
 {
 	uint32_t size = (uint32_t)world->size, last = (UINT32_MAX - 2 * size) / size, id;
@@ -90,8 +91,8 @@ static ls_status tell_all(struct request *request, const void *mine, void *all, 
 	return group_tell(request->parent, request->kind, mine, all, bytes, request->site);
 }
 
-/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may have the new
- * group, with an area of mine. */
+/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may
+ * have the new group, with an area of mine. */
 static ls_status tell(struct request *request, uint64_t what, bool joins)
 {
 	struct group_offer mine = make_offer(request, what, joins);

@@ -12,7 +12,8 @@ static bool is_wait(const struct wait_slot_body *wait)
 	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD;
 }
 
-/* Whether a rank waits in this group, or has just given up to: its send or receive is still on record. */
+/* Whether a rank waits in this group, or has just given up to: its send or receive is still on
+ * record. */
 static bool is_needed_by(const struct diagnose_rank *rank, uint32_t group)
 {
 	for (uint32_t i = 0; i < rank->thread_count; i++)
@@ -103,7 +104,8 @@ static void add_all(const struct diagnose_source *sources, int count,
 	}
 }
 
-/* First what lies in the groups in which ranks wait, then what lies elsewhere with those that wait for messages. */
+/* First what lies in the groups in which ranks wait, then what lies elsewhere with those that wait
+ * for messages. */
 void group_add_messages(const struct diagnose_source *sources, int count, struct diagnose_job *job)
 {
 	job->message_count = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds jobs through the memory that their processes hold: memfds have no names in any file system, but
- * /proc/PID/fd shows them, also those of ranks that have ended as long as a peer or the launcher holds
- * them. Traces are made before the job has a number, so that number is read inside them. */
+ * Finds jobs through the memory that their processes hold: memfds have no names in any file system,
+ * but /proc/PID/fd shows them, also those of ranks that have ended as long as a peer or the
+ * launcher holds them. Traces are made before the job has a number, so that number is read inside
+ * them. */
 #include "inspect/inspect.h"
 
 #include <ctype.h>
@@ -110,7 +111,8 @@ static bool add_trace(struct search *search, int rank, int fd)
 	return view && inspect_view_add_trace(view, rank, fd);
 }
 
-/* Segments say which job they are of, but not its size, so they are only added to jobs that are known. */
+/* Segments say which job they are of, but not its size, so they are only added to jobs that are
+ * known. */
 static void visit(struct search *search, int directory, const char *entry, const struct name *name,
 		  bool traces)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's trace.
- * The reader trusts nothing: every offset is checked against the length, every text is ended. */
+ * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's
+ * trace. The reader trusts nothing: every offset is checked against the length, every text is
+ * ended. */
 #include "inspect/inspect.h"
 
 #include <errno.h>

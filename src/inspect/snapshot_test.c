@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Views, reports and snapshot files, with traces made here. Damaged files are a matter of test/cli. */
+ * Views, reports and snapshot files, with traces made here. Damaged files are a matter of
+ * test/cli. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -300,7 +301,8 @@ static bool is_sound(const struct inspect_snapshot *snapshot)
 	       memchr(snapshot->ended, 0, sizeof snapshot->ended);
 }
 
-/* Every number in the head and at the beginning of the first rank in turn, and the ends of the texts. */
+/* Every number in the head and at the beginning of the first rank in turn, and the ends of the
+ * texts. */
 static void a_damaged_snapshot_is_refused_or_sound(void **state)
 {
 	static const uint32_t wrong[] = {UINT32_MAX, 0x80000000, 0x02020202};

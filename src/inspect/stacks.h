@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Looking into processes. lockstep diagnose --stacks: every thread of every rank, what it does for Lockstep, and its
- * Python and C frames. */
+ * Looking into processes. lockstep diagnose --stacks: every thread of every rank, what it does for
+ * Lockstep, and its Python and C frames. */
 #ifndef INSPECT_STACKS_H
 #define INSPECT_STACKS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Maps what is held of a job, and turns it into a report. All of it was written by other processes, so
- * every number is checked before it is used. */
+ * Maps what is held of a job, and turns it into a report. All of it was written by other processes,
+ * so every number is checked before it is used. */
 #include "inspect/inspect.h"
 
 #include <fcntl.h>
@@ -224,7 +224,8 @@ void inspect_report_add_phases(struct inspect_report *report)
 static void judge(struct inspect_report *report)
 {
 	group_add_messages(report->sources, report->job->size, report->job);
-	/* Of a group that is not of all ranks the others may go on, and wait for each other now and then. */
+	/* Of a group that is not of all ranks the others may go on, and wait for each other now and
+	 * then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * At which line of Python a rank is that does not come: the operation that it called last says where it was, not where it
- * is now. Where there is no Python, or it may not be looked into, nothing is told. */
+ * At which line of Python a rank is that does not come: the operation that it called last says
+ * where it was, not where it is now. Where there is no Python, or it may not be looked into,
+ * nothing is told. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +61,9 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 	return same;
 }
 
-/* The thread that made the call which the verdict is about is likely to make the next one; if it is in no function of
- * Python, as those that PyTorch runs the backward pass in, the main thread is what its user knows. */
+/* The thread that made the call which the verdict is about is likely to make the next one; if it is
+ * in no function of Python, as those that PyTorch runs the backward pass in, the main thread is
+ * what its user knows. */
 static void look(struct diagnose_rank *rank, const struct diagnose_record *last)
 {
 	struct stack_memory memory;

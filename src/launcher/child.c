@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Starts one rank: its environment, descriptors, process group, and its death with the launcher's. */
+ * Starts one rank: its environment, descriptors, process group, and its death with the
+ * launcher's. */
 #include "launcher/launcher_private.h"
 
 #include <arpa/inet.h>
@@ -35,8 +36,9 @@ static ls_status say_system(const char *call)
 	return LS_SYSTEM;
 }
 
-/* A port that is free now, for programs that open a store of their own at MASTER_PORT. Nobody can keep
- * it free for them; that another program takes it in between is unlikely, and they will say so. */
+/* A port that is free now, for programs that open a store of their own at MASTER_PORT. Nobody can
+ * keep it free for them; that another program takes it in between is unlikely, and they will say
+ * so. */
 static ls_status find_port(uint16_t *out)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET};

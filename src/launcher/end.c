@@ -156,9 +156,10 @@ static bool is_returned(const struct inspect_view *view, const struct trace_repo
 	return false;
 }
 
-/* A rank that has found out only when it closed a group, with no call to return it, that it had failed; -1: none. A
- * difference spoils the data of those who closed it before. But who merely left early has done so to those who wait:
- * if a call has told them, and they exit with 0, they know what to do. */
+/* A rank that has found out only when it closed a group, with no call to return it, that it had
+ * failed; -1: none. A difference spoils the data of those who closed it before. But who merely left
+ * early has done so to those who wait: if a call has told them, and they exit with 0, they know
+ * what to do. */
 static int find_unreturned(const struct launcher_job *job)
 {
 	struct trace_report report;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A process that outlives a launcher killed by SIGKILL for as long as it takes to end what the launcher
- * started. The kernel ends the ranks themselves (PR_SET_PDEATHSIG), but not what they have started:
- * data loaders, shells' children. Ranks tell the guard their process groups through a pipe; when its
- * last writer, the launcher, is gone without a word, the guard kills the groups. */
+ * A process that outlives a launcher killed by SIGKILL for as long as it takes to end what the
+ * launcher started. The kernel ends the ranks themselves (PR_SET_PDEATHSIG), but not what they have
+ * started: data loaders, shells' children. Ranks tell the guard their process groups through a
+ * pipe; when its last writer, the launcher, is gone without a word, the guard kills the groups. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -62,8 +62,8 @@ static void __attribute__((noreturn)) guard(int fd)
 		if (group > 1 && count < LAUNCHER_RANK_MAX)
 			groups[count++] = group;
 	}
-	/* Leaders stay zombies while the launcher lives, so these numbers have meant nobody else until a
-	 * moment ago. */
+	/* Leaders stay zombies while the launcher lives, so these numbers have meant nobody else
+	 * until a moment ago. */
 	for (int i = 0; i < count; i++)
 		kill(-groups[i], SIGKILL);
 	_exit(0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Carries what is typed on a terminal to rank 0 through a pipe. Anything else than a terminal is handed
- * to rank 0 as it is. */
+ * Carries what is typed on a terminal to rank 0 through a pipe. Anything else than a terminal is
+ * handed to rank 0 as it is. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -48,12 +48,14 @@ void launcher_input_poll(struct launcher_input *input, struct launcher_poll *set
 	input->poll_in = input->poll_out = -1;
 	if (input->out < 0)
 		return;
-	/* In the background the terminal is somebody else's; SIGCONT wakes the loop when that changes. */
+	/* In the background the terminal is somebody else's; SIGCONT wakes the loop when that
+	 * changes. */
 	if (input->start == input->end && tcgetpgrp(input->fd) == getpgrp()) {
 		input->poll_in = set->count;
 		set->fds[set->count++] = (struct pollfd){.fd = input->fd, .events = POLLIN};
 	}
-	/* Without text to write only the end of the reader is of interest, which poll always reports. */
+	/* Without text to write only the end of the reader is of interest, which poll always
+	 * reports. */
 	input->poll_out = set->count;
 	set->fds[set->count++] = (struct pollfd){
 		.fd = input->out,

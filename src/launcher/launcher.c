@@ -40,7 +40,8 @@ static ls_status open_rendezvous(struct launcher_job *job)
 {
 	struct rendezvous_place place = {.serve = true, .rank = -1, .world_size = job->count};
 
-	/* Ranks bring their own deadlines: a program may work for an hour before it wants to meet. */
+	/* Ranks bring their own deadlines: a program may work for an hour before it wants to
+	 * meet. */
 	ls_status status = launcher_start_init(&job->start);
 	if (status != LS_OK)
 		return status;

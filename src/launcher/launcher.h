@@ -26,9 +26,9 @@ struct launcher_options {
 	bool phases;            /* what ranks spent their time on is said at the end */
 };
 
-/* Runs the job until all its ranks have ended, and returns the exit status that tells how: 0 if all returned 0, else that
- * of the rank that failed first (128 + its signal), or one of the above, with a message. Blocks signals, and handles those
- * that it passes on; ignores SIGPIPE from then on. */
+/* Runs the job until all its ranks have ended, and returns the exit status that tells how: 0 if all
+ * returned 0, else that of the rank that failed first (128 + its signal), or one of the above, with
+ * a message. Blocks signals, and handles those that it passes on; ignores SIGPIPE from then on. */
 int launcher_run(const struct launcher_options *options);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes, pipes and the
- * rendezvous. child.c starts a rank, output.c moves what ranks write, input.c what the terminal says to rank 0, watch.c
- * keeps what explains a failure, end.c says how the job ended, guard.c cleans up after kill -9. */
+ * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
+ * pipes and the rendezvous. child.c starts a rank, output.c moves what ranks write, input.c what
+ * the terminal says to rank 0, watch.c keeps what explains a failure, end.c says how the job ended,
+ * guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
 
@@ -26,7 +27,8 @@ enum {
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
-	LAUNCHER_DRAIN_MS = 1000, /* from SIGKILL until pipes that somebody else holds are given up */
+	/* from SIGKILL until pipes that somebody else holds are given up */
+	LAUNCHER_DRAIN_MS = 1000,
 };
 
 /* Descriptors to poll. Whoever adds one keeps its index until the next round. */
@@ -144,7 +146,8 @@ struct launcher_start {
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
 
 /* Starts one rank: fills *out and the descriptors of streams[0] and [1]. LS_OK: the program runs.
- * Otherwise nothing runs, a message was said, and *exit_status is what the launcher shall return. */
+ * Otherwise nothing runs, a message was said, and *exit_status is what the launcher shall
+ * return. */
 LS_CHECKED ls_status launcher_child_start(const struct launcher_start *start, int rank,
 					  int stdin_fd, struct launcher_rank *out,
 					  struct launcher_stream streams[2], int *exit_status);
@@ -190,8 +193,8 @@ struct launcher_job {
 	bool frozen;                   /* nothing is added to it any more */
 	const char *log_dir;
 	bool phases; /* what ranks spent their time on is said at the end */
-	/* Where the traces are kept at the end, however it ends; NULL and -1: nowhere. It is opened before the
-	 * job begins: a file that cannot be written shall not cost a run. */
+	/* Where the traces are kept at the end, however it ends; NULL and -1: nowhere. It is opened
+	 * before the job begins: a file that cannot be written shall not cost a run. */
 	const char *trace_path;
 	int trace_fd;
 };
@@ -211,8 +214,8 @@ uint64_t launcher_watch_deadline(const struct launcher_job *job);
 void launcher_watch_ended(struct launcher_job *job, int rank);
 /* Takes the state of all ranks, the first time it is called. */
 void launcher_watch_collect(struct launcher_job *job);
-/* Call before telling ranks to end: what they report from then on is about that and not about what was
- * wrong before. Takes the state if nobody has. */
+/* Call before telling ranks to end: what they report from then on is about that and not about what
+ * was wrong before. Takes the state if nobody has. */
 void launcher_watch_freeze(struct launcher_job *job);
 
 /* ---- end.c ---- */
@@ -221,8 +224,8 @@ void launcher_watch_freeze(struct launcher_job *job);
 void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes);
 /* Opens and empties the file for the traces, if there is to be one. */
 LS_CHECKED ls_status launcher_end_prepare(struct launcher_job *job);
-/* Says how the job ended, if it ended badly, and what its time went into, if that was asked for; writes the
- * snapshot and the traces; returns the exit status. */
+/* Says how the job ended, if it ended badly, and what its time went into, if that was asked for;
+ * writes the snapshot and the traces; returns the exit status. */
 int launcher_end_report(struct launcher_job *job);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The launcher's one loop, and the phases of a job's end: normal, then after the first failure a time in
- * which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only process groups of
- * ranks are ever signalled; their leaders are not buried before the end, so no group's number can come
- * to mean somebody else. */
+ * The launcher's one loop, and the phases of a job's end: normal, then after the first failure a
+ * time in which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only
+ * process groups of ranks are ever signalled; their leaders are not buried before the end, so no
+ * group's number can come to mean somebody else. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@ static void signal_all(struct launcher_job *job, int number, bool groups)
 	}
 }
 
-/* Asks all ranks to end. They are stopped while they are told: otherwise those told last would report
- * the death of those told first. One that somebody has stopped hears it, too. */
+/* Asks all ranks to end. They are stopped while they are told: otherwise those told last would
+ * report the death of those told first. One that somebody has stopped hears it, too. */
 static void tell_all(struct launcher_job *job, int number, bool groups)
 {
 	signal_all(job, SIGSTOP, true);
@@ -62,7 +62,8 @@ static bool is_over(const struct launcher_job *job)
 	       launcher_output_written(&job->output);
 }
 
-/* Whether --timeout still counts: a rank that has failed ends the job as well, and has its reason. */
+/* Whether --timeout still counts: a rank that has failed ends the job as well, and has its
+ * reason. */
 static bool is_limited(const struct launcher_job *job)
 {
 	return job->phase == LAUNCHER_NORMAL || (job->phase == LAUNCHER_GRACE && job->first < 0);
@@ -75,8 +76,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 		job->timed_out = true;
 		enter(job, LAUNCHER_TERM, now_ns);
 	}
-	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors; so does who is to read what they
-	 * have written, once somebody wants an end. */
+	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors; so does
+	 * who is to read what they have written, once somebody wants an end. */
 	bool waits = !launcher_output_ended(&job->output) ||
 		     (job->hurried && !launcher_output_written(&job->output));
 	if (job->phase == LAUNCHER_NORMAL && job->ended == job->started && waits)
@@ -94,8 +95,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 		break;
 	case LAUNCHER_KILL:
 		drops = job->timed_out || job->hurried;
-		/* Held by a process that has left the rank's group and is not ours to end. But while nobody reads what was
-		 * written before, they may hold more of that. */
+		/* Held by a process that has left the rank's group and is not ours to end. But
+		 * while nobody reads what was written before, they may hold more of that. */
 		if (job->ended == job->started && (drops || launcher_output_written(&job->output)))
 			launcher_output_close(&job->output);
 		if (drops) /* somebody wants an end */
@@ -107,8 +108,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 
 /* ---- signals ---- */
 
-/* What the terminal sends to everybody in front of it goes to all processes of a rank, the rest to the
- * rank alone: its workers may not know the signal and would end. */
+/* What the terminal sends to everybody in front of it goes to all processes of a rank, the rest to
+ * the rank alone: its workers may not know the signal and would end. */
 static bool is_for_groups(int number)
 {
 	return number == SIGINT || number == SIGHUP || number == SIGQUIT;
@@ -178,8 +179,8 @@ static bool failed(const struct launcher_rank *rank)
 	return rank->signal != 0 || rank->exit_code != 0;
 }
 
-/* Of ranks that were found to have ended in the same round the one that a signal ended was first: the
- * others more likely ended because of it than the other way round. */
+/* Of ranks that were found to have ended in the same round the one that a signal ended was first:
+ * the others more likely ended because of it than the other way round. */
 static void note_failure(struct launcher_job *job, int rank, bool same_round)
 {
 	if (job->first < 0 ||
@@ -187,8 +188,9 @@ static void note_failure(struct launcher_job *job, int rank, bool same_round)
 		job->first = rank;
 }
 
-/* Better than that guess is what the survivors saw: a rank that failed because of another has published which one
- * before it ended. The other's end may be found later, as one that raises an exception says so before it ends. */
+/* Better than that guess is what the survivors saw: a rank that failed because of another has
+ * published which one before it ended. The other's end may be found later, as one that raises an
+ * exception says so before it ends. */
 static void note_cause(struct launcher_job *job)
 {
 	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;
@@ -206,8 +208,8 @@ static bool is_any_ready(const struct launcher_job *job, const struct launcher_p
 	return false;
 }
 
-/* Looks at all ranks if one is ready: poll goes through them one after the other, so it may show the
- * second end and not the first. */
+/* Looks at all ranks if one is ready: poll goes through them one after the other, so it may show
+ * the second end and not the first. */
 static void hear_ends(struct launcher_job *job, const struct launcher_poll *set, uint64_t now_ns)
 {
 	bool had_failed = job->first >= 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks write: read from their pipes, cut into lines, marked with the rank, and written whole, so
- * that lines of two ranks are never mixed. Nothing here blocks: when the reader of the launcher's output
- * is slow its queue fills up, then the ranks' pipes do, then the ranks themselves wait. */
+ * What ranks write: read from their pipes, cut into lines, marked with the rank, and written whole,
+ * so that lines of two ranks are never mixed. Nothing here blocks: when the reader of the
+ * launcher's output is slow its queue fills up, then the ranks' pipes do, then the ranks themselves
+ * wait. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies their
- * state the moment something goes wrong, before anybody is ended. */
+ * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies
+ * their state the moment something goes wrong, before anybody is ended. */
 #include "launcher/launcher_private.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The arena's file and its mappings. The file is sparse and sealed in length; its pages are taken by
- * fallocate before they are handed out, so that exhaustion is an error code here and not a SIGBUS in
- * the user's loop. */
+ * The arena's file and its mappings. The file is sparse and sealed in length; its pages are taken
+ * by fallocate before they are handed out, so that exhaustion is an error code here and not a
+ * SIGBUS in the user's loop. */
 #include "memory/arena.h"
 
 #include <errno.h>
@@ -39,11 +39,12 @@ static ls_status say_no_arena(size_t bytes, const char *call)
 	return is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 
-/* Address space in which arena number `place` has a start of its own. Arenas are of one size, a power of
- * two, so without that their mappings would differ in high bits only, and the same offset of all ranks, which
- * a reduction reads side by side, would compete for the same entries where a processor finds lines by a few
- * address bits. With SKEW_PAGES 0 a loop of ls_allreduce on 2 ranks took 14 % longer at 64 KiB, 19 % at 1 MiB and
- * 32 % at 16 MiB on an AMD EPYC. *slack: what lies before the arena. */
+/* Address space in which arena number `place` has a start of its own. Arenas are of one size, a
+ * power of two, so without that their mappings would differ in high bits only, and the same offset
+ * of all ranks, which a reduction reads side by side, would compete for the same entries where a
+ * processor finds lines by a few address bits. With SKEW_PAGES 0 a loop of ls_allreduce on 2 ranks
+ * took 14 % longer at 64 KiB, 19 % at 1 MiB and 32 % at 16 MiB on an AMD EPYC. *slack: what lies
+ * before the arena. */
 static void *reserve(size_t bytes, int place, size_t page_bytes, size_t *slack)
 {
 	*slack = (size_t)(place + 1) * SKEW_PAGES * page_bytes;
@@ -140,9 +141,10 @@ int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed)
 	return 0;
 }
 
-/* Writes to each page what it holds, which makes the kernel copy it. Atomically, as another thread of this
- * process may be writing to the same word and must not lose its store; and with a compare-and-swap,
- * which no compiler turns into a mere load. It fails only if the word changes meanwhile. */
+/* Writes to each page what it holds, which makes the kernel copy it. Atomically, as another thread
+ * of this process may be writing to the same word and must not lose its store; and with a
+ * compare-and-swap, which no compiler turns into a mere load. It fails only if the word changes
+ * meanwhile. */
 __attribute__((no_sanitize("thread"))) static void copy_pages(unsigned char *address, size_t bytes,
 							      size_t page_bytes)
 {
@@ -156,8 +158,8 @@ __attribute__((no_sanitize("thread"))) static void copy_pages(unsigned char *add
 	}
 }
 
-/* The private mapping of the same pages is made elsewhere and then moved: at every moment the address
- * shows the same content, and what fails, fails before anything has changed. */
+/* The private mapping of the same pages is made elsewhere and then moved: at every moment the
+ * address shows the same content, and what fails, fails before anything has changed. */
 int memory_arena_make_private(int fd, unsigned char *address, size_t bytes, size_t offset,
 			      size_t page_bytes)
 {

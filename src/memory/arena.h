@@ -8,12 +8,13 @@
 
 #include <lockstep/status.h>
 
-/* Makes and maps the sealed, sparse file. On failure *base is NULL and *fd is -1, with a message. */
+/* Makes and maps the sealed, sparse file. On failure *base is NULL and *fd is -1, with a
+ * message. */
 LS_CHECKED ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base,
 				       int *fd);
 
-/* Gives the file its pages up to `wanted` at least. *committed: up to where it has them. Returns 0 or
- * an errno. */
+/* Gives the file its pages up to `wanted` at least. *committed: up to where it has them. Returns 0
+ * or an errno. */
 int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed);
 
 /* Replaces the shared pages at `address`, which lie at `offset` in the file, with private copies.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What other ranks see of an arena: views, their bounds, and taking memory away from them while they
- * still write. A second mapping of the file in this process stands for a peer. */
+ * What other ranks see of an arena: views, their bounds, and taking memory away from them while
+ * they still write. A second mapping of the file in this process stands for a peer. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -283,8 +283,8 @@ static void *write_on(void *context)
 	return NULL;
 }
 
-/* A peer stores to the first word of each page while the owner's other thread stores to the last one:
- * none of the owner's stores may be lost, and none of the peer's may arrive afterwards. */
+/* A peer stores to the first word of each page while the owner's other thread stores to the last
+ * one: none of the owner's stores may be lost, and none of the peer's may arrive afterwards. */
 static void detach_beside_writers(void **state)
 {
 	(void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Blocks of an arena, for memory.c and kept.c alone: what the table says of them, and where they lie. */
+ * Blocks of an arena, for memory.c and kept.c alone: what the table says of them, and where they
+ * lie. */
 #ifndef MEMORY_BLOCK_H
 #define MEMORY_BLOCK_H
 

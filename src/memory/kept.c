@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Arenas whose group is closed, and some of whose blocks are in use: of languages that free memory when nobody looks at
- * it any more, which may be later. Nothing is handed out of them again. */
+ * Arenas whose group is closed, and some of whose blocks are in use: of languages that free memory
+ * when nobody looks at it any more, which may be later. Nothing is handed out of them again. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -74,7 +74,8 @@ static void end(struct kept *kept)
 	free(kept);
 }
 
-/* The arena's blocks, of which so many are in use; NULL if there is no memory for that, and then they stay for good. */
+/* The arena's blocks, of which so many are in use; NULL if there is no memory for that, and then
+ * they stay for good. */
 static struct kept *make(const struct memory *memory, size_t blocks)
 {
 	struct kept *kept = calloc(1, sizeof *kept);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Blocks that outlive their arena: their content, what goes back to the system, wrong frees, children, threads. */
+ * Blocks that outlive their arena: their content, what goes back to the system, wrong frees,
+ * children, threads. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Looks at this process's own mappings: by a question for one address (PROCMAP_QUERY), or through the list in
- * /proc/self/maps. Either is an answer of the moment: a thread that unmaps beside the look may make it old. */
+ * Looks at this process's own mappings: by a question for one address (PROCMAP_QUERY), or through
+ * the list in /proc/self/maps. Either is an answer of the moment: a thread that unmaps beside the
+ * look may make it old. */
 #include "memory/maps.h"
 
 #include <errno.h>

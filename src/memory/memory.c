@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The caching allocator of the arena. The table has one entry per page, of which only the entry of a
- * block's first page says something about the block; it is private, sparse memory, so finding a block
- * by its address is an index, and a large arena costs nothing. */
+ * The caching allocator of the arena. The table has one entry per page, of which only the entry of
+ * a block's first page says something about the block; it is private, sparse memory, so finding a
+ * block by its address is an index, and a large arena costs nothing. */
 #include "memory/memory.h"
 
 #include <errno.h>
@@ -62,7 +62,8 @@ void memory_end(struct memory *memory, bool stays)
 {
 	if (!memory->base)
 		return;
-	/* In a child something else may lie where the arena was, and the lock may be held for ever. */
+	/* In a child something else may lie where the arena was, and the lock may be held for
+	 * ever. */
 	if (!memory_in_child(memory)) {
 		if (!stays)
 			munmap(memory->base, memory->bytes);
@@ -244,8 +245,8 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 	return memory_say_wrong(address, state, called);
 }
 
-/* Pages [*first, *last] under a range; false if not all of it was ever handed out. An empty range lies
- * on no page: *last < *first. */
+/* Pages [*first, *last] under a range; false if not all of it was ever handed out. An empty range
+ * lies on no page: *last < *first. */
 static bool find_pages(struct memory *memory, const void *address, size_t bytes, size_t *first,
 		       size_t *last)
 {
@@ -282,7 +283,8 @@ bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
 	return seen;
 }
 
-/* Whether all blocks on pages [*first, last] are in use; *first becomes the start of the first one. */
+/* Whether all blocks on pages [*first, last] are in use; *first becomes the start of the first
+ * one. */
 static bool all_in_use(const struct memory *memory, size_t *first, size_t last) LOCK_REQUIRES(memory)
 {
 	while (memory->table[*first].state == BLOCK_NONE)

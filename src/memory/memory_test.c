@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The allocator: alignment, warm reuse, wrong and double frees, exhaustion, threads, forked children,
- * and the invariants after 100,000 random operations. */
+ * The allocator: alignment, warm reuse, wrong and double frees, exhaustion, threads, forked
+ * children, and the invariants after 100,000 random operations. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -215,7 +215,8 @@ static void offsets_only_inside(void **state)
 	assert_true(memory_offset(&memory, next + 100, 8092, &offset));
 	assert_int_equal(offset, (size_t)(next - block) + 100);
 	assert_true(memory_offset(&memory, next, 0, &offset));
-	assert_false(memory_offset(&memory, next + 100, 8093, &offset)); /* past what was handed out */
+	/* past what was handed out */
+	assert_false(memory_offset(&memory, next + 100, 8093, &offset));
 	assert_int_equal(offset, 0);
 	assert_false(memory_offset(&memory, &on_stack, 4, &offset));
 	assert_false(memory_offset(&memory, block - 1, 1, &offset));
@@ -261,7 +262,8 @@ static void forked_child_has_no_arena(void **state)
 	open_arena(&memory, 16 * MIB);
 	unsigned char *block = alloc(&memory, 5000);
 	block[0] = 7;
-	/* Another thread may hold the lock at the moment of the fork: the child must not want it. */
+	/* Another thread may hold the lock at the moment of the fork: the child must not want
+	 * it. */
 	lock_memory_acquire(&memory.lock);
 	pid_t child = fork();
 	if (child == 0)

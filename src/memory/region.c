@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Regions: finding out whether memory is what the caller says it is, and still is, and mapping that of peers.
- * Nothing here is on the path of an operation but memory_region_offset and memory_region_view_at. */
+ * Regions: finding out whether memory is what the caller says it is, and still is, and mapping that
+ * of peers. Nothing here is on the path of an operation but memory_region_offset and
+ * memory_region_view_at. */
 #include "memory/region.h"
 
 #include <errno.h>
@@ -117,8 +118,8 @@ bool memory_region_remove(struct memory *memory, const void *address)
 	return removed;
 }
 
-/* Whether the program still has the region's file, and no other memory, where peers believe this part of it to
- * be. If not, the region ends. */
+/* Whether the program still has the region's file, and no other memory, where peers believe this
+ * part of it to be. If not, the region ends. */
 static bool is_there(const struct memory *memory, struct memory_region *region, size_t from,
 		     size_t bytes)
 {

@@ -359,7 +359,8 @@ static void short_buffers_are_plain_where_a_look_is_long(void **state)
 	drop_file(&file);
 }
 
-/* The new one is found, whether a look has ended the old one or not, and no trace of either is left. */
+/* The new one is found, whether a look has ended the old one or not, and no trace of either is
+ * left. */
 static void a_new_region_lies_where_one_was(void **state)
 {
 	(void)state;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves come
- * from one file for each algorithm: plan_slot.c, plan_direct.c and so on. */
+ * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves
+ * come from one file for each algorithm: plan_slot.c, plan_direct.c and so on. */
 #include "plan.h"
 
 #include <assert.h>
 
 #include "plan_build.h"
 
-/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a slot. */
+/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a
+ * slot. */
 static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT] = {
 	[PLAN_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
 			    [PLAN_DIRECT] = plan_direct_allreduce,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of the plan room share: one builder for each collective of an algorithm, and the
- * helpers that append steps. A builder is called with size >= 2, checked arguments, `in_place` only where
- * it means something, and a plan that is filled but for steps; it sets blocks, phase_end, needs_scratch
- * and reach where they differ from what is there (plan_add_send sets the reach of what is sent). */
+ * helpers that append steps. A builder is called with size >= 2, checked arguments, `in_place` only
+ * where it means something, and a plan that is filled but for steps; it sets blocks, phase_end,
+ * needs_scratch and reach where they differ from what is there (plan_add_send sets the reach of
+ * what is sent). */
 #ifndef PLAN_BUILD_H
 #define PLAN_BUILD_H
 
@@ -33,8 +34,8 @@ void plan_add(struct plan *plan, const struct plan_step *step);
 void plan_add_local_copy(struct plan *plan, const struct plan_request *request);
 /* A block of a peer's INPUT to my OUTPUT; flags: PLAN_TRANSPOSE or 0. */
 void plan_add_copy(struct plan *plan, int peer, int block, int flags);
-/* A copy of the block named after each peer, beginning behind me, so that not all ranks read from the
- * same one at a time. */
+/* A copy of the block named after each peer, beginning behind me, so that not all ranks read from
+ * the same one at a time. */
 void plan_add_copies(struct plan *plan, int flags);
 void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks);
 void plan_add_recv(struct plan *plan, int peer, enum plan_buffer to, int block, int blocks);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Large payloads are read from, and written to, the peers' own buffers. Entering says "my buffers are
- * ready", phase 1 says "I no longer touch anybody's"; a rank leaves when all that touch its buffers
- * have said so. */
+ * Large payloads are read from, and written to, the peers' own buffers. Entering says "my buffers
+ * are ready", phase 1 says "I no longer touch anybody's"; a rank leaves when all that touch its
+ * buffers have said so. */
 #include "plan_build.h"
 
-/* Rank i alone reads and writes block i, in all ranks' buffers; so in place needs nothing special. */
+/* Rank i alone reads and writes block i, in all ranks' buffers; so in place needs nothing
+ * special. */
 static void add_reduction(struct plan *plan, int flags, int target)
 {
 	plan->phase_end = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Recursive doubling: in round i partners at distance 2^i exchange all they have and both combine it.
- * Of a size that is no power of two, the first ranks pair up before and after ("fold"), so that a power
- * of two remains for the rounds. Barrier: dissemination, which needs no fold. */
+ * Recursive doubling: in round i partners at distance 2^i exchange all they have and both combine
+ * it. Of a size that is no power of two, the first ranks pair up before and after ("fold"), so that
+ * a power of two remains for the rounds. Barrier: dissemination, which needs no fold. */
 #include "plan_build.h"
 
 struct doubling {
@@ -17,8 +17,8 @@ static struct doubling doubling_of(int size)
 	return (struct doubling){.core = core, .folded = size - core};
 }
 
-/* Places are numbered in the order of their ranks, so that a place always stands for a contiguous range
- * of ranks, and lower ranks can be combined first. */
+/* Places are numbered in the order of their ranks, so that a place always stands for a contiguous
+ * range of ranks, and lower ranks can be combined first. */
 static int rank_of_place(const struct doubling *doubling, int place)
 {
 	return place < doubling->folded ? 2 * place : place + doubling->folded;

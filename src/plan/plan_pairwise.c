@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages between each pair of ranks, or between the root and each rank, with a part in each. In round i
- * a rank receives from the i-th behind it and sends to the i-th before it: everybody has one message to
- * send and one to receive, and no two ranks send to the same one. */
+ * Messages between each pair of ranks, or between the root and each rank, with a part in each. In
+ * round i a rank receives from the i-th behind it and sends to the i-th before it: everybody has
+ * one message to send and one to receive, and no two ranks send to the same one. */
 #include "plan_build.h"
 
 static int behind(const struct plan *plan, int distance)
@@ -36,8 +36,8 @@ void plan_pairwise_scatter(const struct plan_request *request, struct plan *plan
 	plan_add_local_copy(plan, request); /* while the others take theirs */
 }
 
-/* Combined as they come: mine, that of the rank behind me, and so round the circle. In place this only
- * ever writes to the one part of INPUT that is not sent. */
+/* Combined as they come: mine, that of the rank behind me, and so round the circle. In place this
+ * only ever writes to the one part of INPUT that is not sent. */
 void plan_pairwise_reduce_scatter(const struct plan_request *request, struct plan *plan)
 {
 	int rank = request->rank;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All-reduce where peers can read each other's buffers, but not write them. Entering says "my INPUT is
- * ready", phase 1 "I no longer read yours, and my block of OUTPUT is ready", phase 2 "I no longer read
- * that either". */
+ * All-reduce where peers can read each other's buffers, but not write them. Entering says "my INPUT
+ * is ready", phase 1 "I no longer read yours, and my block of OUTPUT is ready", phase 2 "I no
+ * longer read that either". */
 #include "plan_build.h"
 
-/* In place the block that I copy from a peer's OUTPUT goes to where that peer, and nobody else, read from
- * my INPUT; it has signalled that it is done with it. */
+/* In place the block that I copy from a peer's OUTPUT goes to where that peer, and nobody else,
+ * read from my INPUT; it has signalled that it is done with it. */
 void plan_pull_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	int rank = request->rank, size = request->size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up on
- * its way round, then size - 1 rounds in which the finished blocks go round. All-gather is the second
- * half of it. Broadcast: a chain that begins at the root. */
+ * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up
+ * on its way round, then size - 1 rounds in which the finished blocks go round. All-gather is the
+ * second half of it. Broadcast: a chain that begins at the root. */
 #include "plan_build.h"
 
 /* Each block goes round, from the rank that has it, which is `mine` here, to all others. */
@@ -15,9 +15,9 @@ static void add_circulation(struct plan *plan, int mine)
 	}
 }
 
-/* A block that was sent in the first half is written in the second only by the result that comes back,
- * which was made from it: no payload is overwritten before it was taken. One rank alone finishes
- * each block, so all ranks end with the same bits. */
+/* A block that was sent in the first half is written in the second only by the result that comes
+ * back, which was made from it: no payload is overwritten before it was taken. One rank alone
+ * finishes each block, so all ranks end with the same bits. */
 void plan_ring_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	int rank = request->rank, size = request->size;

@@ -157,7 +157,8 @@ static bool read_columns(char words[COLUMNS][WORD_BYTES], struct plan_table_line
 	return true;
 }
 
-/* How many words there are before a comment or the end of the line; the first COLUMNS of them, cut. */
+/* How many words there are before a comment or the end of the line; the first COLUMNS of them,
+ * cut. */
 static int split(const char *text, size_t length, char words[COLUMNS][WORD_BYTES])
 {
 	int count = 0;

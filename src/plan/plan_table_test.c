@@ -32,8 +32,8 @@ static struct plan_table_choice choose(enum plan_collective collective, uint64_t
 	return choice;
 }
 
-/* What the default table says, in words: slot where the payload fits, else direct; who wants another one gets it
- * where it can be. */
+/* What the default table says, in words: slot where the payload fits, else direct; who wants
+ * another one gets it where it can be. */
 static enum plan_algorithm expected(enum plan_collective collective, uint64_t bytes,
 				    enum plan_algorithm wanted)
 {

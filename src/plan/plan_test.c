@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What can be seen of plans without running them: arguments, choice, blocks, names, texts. Whether the
- * steps are right is shown by the simulator, test/model/plan_sim_test.c. */
+ * What can be seen of plans without running them: arguments, choice, blocks, names, texts. Whether
+ * the steps are right is shown by the simulator, test/model/plan_sim_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,8 @@ static struct plan build(const struct plan_request *request)
 	return plan;
 }
 
-/* The layout is a matter of the collective; in slots and messages of a slot plan nobody is reached. */
+/* The layout is a matter of the collective; in slots and messages of a slot plan nobody is
+ * reached. */
 static void plans_say_who_touches_what(void **state)
 {
 	(void)state;

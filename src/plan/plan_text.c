@@ -58,8 +58,8 @@ static const char *buffer_name(unsigned buffer)
 	return name_at(names, sizeof names / sizeof *names, buffer);
 }
 
-/* "block 2", "part 2" where it is that of a rank; "blocks 2 to 4", "all blocks"; where there is only one:
- * "all". */
+/* "block 2", "part 2" where it is that of a rank; "blocks 2 to 4", "all blocks"; where there is
+ * only one: "all". */
 static void range_text(const struct plan *plan, const struct plan_step *step, char *out,
 		       size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A binomial tree: place v (the rank, counted from the root) has the parent v - lowest_bit(v) and the
- * children v + 1, v + 2, v + 4, … below v + lowest_bit(v). Reduce goes up to the root; all-reduce and
- * barrier go up to rank 0 and down again. */
+ * A binomial tree: place v (the rank, counted from the root) has the parent v - lowest_bit(v) and
+ * the children v + 1, v + 2, v + 4, … below v + lowest_bit(v). Reduce goes up to the root;
+ * all-reduce and barrier go up to rank 0 and down again. */
 #include "plan_build.h"
 
 static int lowest_bit(int place)
@@ -9,7 +9,8 @@ static int lowest_bit(int place)
 	return place & -place;
 }
 
-/* Distance to my farthest child, 0 if I have none; the nearer ones are at the powers of two below. */
+/* Distance to my farthest child, 0 if I have none; the nearer ones are at the powers of two
+ * below. */
 static int farthest_child(int place, int size)
 {
 	int limit = place == 0 ? size : lowest_bit(place);
@@ -35,8 +36,8 @@ static int parent_of(const struct plan *plan)
 	return rank_at(plan, place - lowest_bit(place));
 }
 
-/* From the children, to the parent; the root ends with the result. Children are combined nearest first,
- * which is the order of the places. */
+/* From the children, to the parent; the root ends with the result. Children are combined nearest
+ * first, which is the order of the places. */
 static void add_reduction(const struct plan_request *request, struct plan *plan)
 {
 	int place = place_of(plan), children = farthest_child(place, plan->size);

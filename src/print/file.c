@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opens the files that the launcher writes. In a folder that others may write to, a name may be somebody's trap:
- * a link to a file that must not be lost, or a file that somebody else reads. */
+ * Opens the files that the launcher writes. In a folder that others may write to, a name may be
+ * somebody's trap: a link to a file that must not be lost, or a file that somebody else reads. */
 #include "print/print.h"
 
 #include <errno.h>

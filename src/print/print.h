@@ -28,15 +28,16 @@ void print_append(char *out, size_t bytes, const char *format, ...)
 /* The last part of a path, which is never empty unless the path is. */
 const char *print_base_name(const char *path);
 
-/* Prints `text` with everything that may not be shown (base/text.h) replaced by '?', and each line after the
- * first indented by `indent`. For text that came out of another process' memory or a file. */
+/* Prints `text` with everything that may not be shown (base/text.h) replaced by '?', and each line
+ * after the first indented by `indent`. For text that came out of another process' memory or a
+ * file. */
 void print_safely(FILE *out, const char *text, int indent);
 
 /* ---- file.c ---- */
 
-/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was reached by no
- * link that another user has made. exact: nor by any, symbolic or hard, and it is this user's; for names that
- * others can guess. */
+/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was
+ * reached by no link that another user has made. exact: nor by any, symbolic or hard, and it is
+ * this user's; for names that others can guess. */
 int print_create(int place, const char *name, bool exact, unsigned mode, const char **why);
 
 /* ---- json.c: just enough to write one object ---- */
@@ -46,8 +47,8 @@ struct print_json {
 	bool comma; /* the next value needs a comma before it */
 };
 
-/* `key` is NULL inside an array. Strings may hold any bytes; what is no UTF-8 becomes U+FFFD, and what may not
- * be shown is escaped. */
+/* `key` is NULL inside an array. Strings may hold any bytes; what is no UTF-8 becomes U+FFFD, and
+ * what may not be shown is escaped. */
 void print_json_open(struct print_json *json, const char *key, char bracket);
 void print_json_close(struct print_json *json, char bracket);
 void print_json_string(struct print_json *json, const char *key, const char *value);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Texts and JSON: what may come out of other processes' memory must not break what reads the output. */
+ * Texts and JSON: what may come out of other processes' memory must not break what reads the
+ * output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

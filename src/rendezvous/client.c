@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank that does not serve: knocks until somebody listens, says hello, and reads the verdict. What it
- * reaches may be anything, so every byte goes through the parser and every wait has a limit. */
+ * A rank that does not serve: knocks until somebody listens, says hello, and reads the verdict.
+ * What it reaches may be anything, so every byte goes through the parser and every wait has a
+ * limit. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,8 +121,9 @@ static ls_status knock(struct rendezvous_client *client)
 		       : LS_SYSTEM;
 }
 
-/* An abstract name, or a port, is whoever's was first; the kernel says whose. That of a port it says only
- * once the other side has accepted, and no more when it has closed: then there is only its word. */
+/* An abstract name, or a port, is whoever's was first; the kernel says whose. That of a port it
+ * says only once the other side has accepted, and no more when it has closed: then there is only
+ * its word. */
 static ls_status check_owner(struct rendezvous_client *client)
 {
 	bool tcp = client->place->tcp;

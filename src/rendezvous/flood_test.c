@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods, uninvited
- * descriptors, and a process that is out of descriptors. */
+ * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods,
+ * uninvited descriptors, and a process that is out of descriptors. */
 #include "rendezvous/party_test.h"
 
 #include <dirent.h>
@@ -248,8 +248,8 @@ static bool forbid_netlink(void)
 	       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
-/* Where the kernel does not say whose a TCP socket is, its hello does; what is of another version says no
- * user, and is refused alone. */
+/* Where the kernel does not say whose a TCP socket is, its hello does; what is of another version
+ * says no user, and is refused alone. */
 static void refuse_unknown(void)
 {
 	struct rendezvous_place place;

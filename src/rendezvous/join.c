@@ -40,8 +40,8 @@ static ls_status wait_for_step(const struct rendezvous_server *server, struct wa
 	return status == LS_TIMED_OUT ? LS_OK : status;
 }
 
-/* The meeting has failed: stays for those who are about to come, so that they need not wait out their
- * deadline before a closed door. Nobody for a while means that nobody is about to come. */
+/* The meeting has failed: stays for those who are about to come, so that they need not wait out
+ * their deadline before a closed door. Nobody for a while means that nobody is about to come. */
 static void linger(struct rendezvous_server *server, int size, struct waiter *waiter,
 		   uint64_t deadline_ns)
 {
@@ -97,8 +97,9 @@ static ls_status serve(struct rendezvous_server *server, const struct rendezvous
 	return status;
 }
 
-/* The address is in use. If a Lockstep answers there, it says what is wrong (most likely there are two
- * processes of rank 0, and all ranks should hear of it). *again: nobody listens, so it may become free. */
+/* The address is in use. If a Lockstep answers there, it says what is wrong (most likely there are
+ * two processes of rank 0, and all ranks should hear of it). *again: nobody listens, so it may
+ * become free. */
 static ls_status probe(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
 		       bool *again)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share and other rooms do not see: sockets, words, the client, and the parts
- * of the server that rank 0 needs when it serves. A `text` is always RENDEZVOUS_TEXT_BYTES long. */
+ * What the files of this room share and other rooms do not see: sockets, words, the client, and the
+ * parts of the server that rank 0 needs when it serves. A `text` is always RENDEZVOUS_TEXT_BYTES
+ * long. */
 #ifndef RENDEZVOUS_MEET_H
 #define RENDEZVOUS_MEET_H
 
@@ -11,8 +12,8 @@
 
 enum {
 	RENDEZVOUS_PLACE_BYTES = RENDEZVOUS_ADDRESS_BYTES * 2 + 16,
-	/* A failed server stays for those who are about to come: until nobody came for QUIET, and at
-	 * most LINGER. */
+	/* A failed server stays for those who are about to come: until nobody came for QUIET, and
+	 * at most LINGER. */
 	RENDEZVOUS_QUIET_MS = 1000,
 	RENDEZVOUS_LINGER_MS = 10000,
 	/* How long past its deadline a welcomed rank awaits the verdict. */
@@ -34,13 +35,14 @@ bool rendezvous_place_is_valid(const struct rendezvous_place *place, bool server
 
 /* ---- socket.c: all descriptors are non-blocking and close on exec ---- */
 
-/* *bound = place, with the address or port that was chosen. LS_PORT_TAKEN, LS_SYSTEM with a text. */
+/* *bound = place, with the address or port that was chosen. LS_PORT_TAKEN, LS_SYSTEM with a
+ * text. */
 LS_CHECKED ls_status rendezvous_listen(const struct rendezvous_place *place,
 				       struct rendezvous_place *bound, int *listen_fd, char *text);
 /* Begins to connect: 0, or an errno; EINPROGRESS comes with a descriptor that becomes writable. */
 int rendezvous_dial(const struct rendezvous_place *place, int *fd);
-/* How a connection that was in progress ended: 0 or an errno. Port numbers come round: a socket that
- * reached itself counts as ECONNREFUSED. */
+/* How a connection that was in progress ended: 0 or an errno. Port numbers come round: a socket
+ * that reached itself counts as ECONNREFUSED. */
 int rendezvous_dialled(const struct rendezvous_place *place, int fd);
 /* As recvmsg without waiting; closes all descriptors that come along but the first, which goes to
  * *passed if that is -1. *passed is never touched on TCP. */
@@ -58,8 +60,8 @@ enum rendezvous_peer {
 	RENDEZVOUS_PEER_HIDDEN, /* TCP, and this system does not say whose a socket is */
 };
 
-/* Who is at the other end of a connection, as the kernel says. At the end of a TCP connection that has
- * not yet been accepted there is nobody. Does not block. */
+/* Who is at the other end of a connection, as the kernel says. At the end of a TCP connection that
+ * has not yet been accepted there is nobody. Does not block. */
 enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out);
 
 /* ---- client.c ---- */
@@ -90,8 +92,8 @@ LS_CHECKED ls_status rendezvous_client_meet(struct rendezvous_client *client,
 
 /* ---- server.c, for rank 0 ---- */
 
-/* As rendezvous_server_open, but the reason goes to `text` and not to standard error. self: the rank
- * that serves, which thereby has come; NULL: a launcher. */
+/* As rendezvous_server_open, but the reason goes to `text` and not to standard error. self: the
+ * rank that serves, which thereby has come; NULL: a launcher. */
 LS_CHECKED ls_status rendezvous_server_start(const struct rendezvous_place *place,
 					     const struct rendezvous_self *self,
 					     uint64_t deadline_ns, char *text,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of all
- * sizes, whoever comes late. */
+ * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of
+ * all sizes, whoever comes late. */
 #include "rendezvous/party_test.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For this room's tests: ranks as threads, each with a waiter of its own; places that do not collide
- * with those of other tests; and raw connections, to say what no Lockstep would say. */
+ * For this room's tests: ranks as threads, each with a waiter of its own; places that do not
+ * collide with those of other tests; and raw connections, to say what no Lockstep would say. */
 #ifndef RENDEZVOUS_PARTY_TEST_H
 #define RENDEZVOUS_PARTY_TEST_H
 
@@ -60,7 +60,8 @@ static inline uint64_t party_random(void)
 	return number;
 }
 
-/* A place nobody uses: for TCP a port outside the range that connections are given by the system. */
+/* A place nobody uses: for TCP a port outside the range that connections are given by the
+ * system. */
 static inline struct rendezvous_place party_place(bool tcp, int world_size)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = world_size}, bound;
@@ -285,7 +286,8 @@ static inline int party_say(const struct rendezvous_place *place, const void *fr
 	return fd;
 }
 
-/* The answer that comes over the connection has this status and these words; ends the connection. */
+/* The answer that comes over the connection has this status and these words; ends the
+ * connection. */
 static inline void party_check_answer(int fd, ls_status status, const char *const *words)
 {
 	struct wire_answer answer = {0};

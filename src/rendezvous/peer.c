@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whose process is at the other end of a connection, as the kernel says. A Unix socket knows; for TCP on
- * loopback the kernel's table of sockets is asked for the one at the other end (sock_diag(7)). */
+ * Whose process is at the other end of a connection, as the kernel says. A Unix socket knows; for
+ * TCP on loopback the kernel's table of sockets is asked for the one at the other end
+ * (sock_diag(7)). */
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -90,7 +91,8 @@ static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
 		if (!answers(netlink))
 			peer = RENDEZVOUS_PEER_HIDDEN;
 	} else if (found.idiag_state == TCP_ESTABLISHED && found.idiag_inode != 0) {
-		/* One that is closed, or not yet accepted, belongs to no file, and counts as root's. */
+		/* One that is closed, or not yet accepted, belongs to no file, and counts as
+		 * root's. */
 		out->uid = found.idiag_uid;
 		peer = RENDEZVOUS_PEER_KNOWN;
 	}

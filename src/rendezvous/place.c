@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into the
- * environment. Decides nothing silently: what is half said is refused by name. */
+ * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into
+ * the environment. Decides nothing silently: what is half said is refused by name. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps from
- * its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until it has said
- * a whole hello; then it takes the seat of its rank. All are told one verdict, latecomers too. */
+ * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps
+ * from its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until it
+ * has said a whole hello; then it takes the seat of its rank. All are told one verdict, latecomers
+ * too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 	}
 }
 
-/* An empty place for a connection; if there is none, that of the oldest, who has had the most time. */
+/* An empty place for a connection; if there is none, that of the oldest, who has had the most
+ * time. */
 static struct server_connection *find_connection_place(struct rendezvous_server *server,
 						       bool make_room)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The sockets of the rendezvous: abstract Unix and TCP on loopback, listening, connecting, and passing
- * descriptors. Nothing here waits. */
+ * The sockets of the rendezvous: abstract Unix and TCP on loopback, listening, connecting, and
+ * passing descriptors. Nothing here waits. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

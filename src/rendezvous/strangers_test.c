@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense, another
- * version, another user. And what rank 0 does when its address is taken. */
+ * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense,
+ * another version, another user. And what rank 0 does when its address is taken. */
 #include "rendezvous/party_test.h"
 
 #include <arpa/inet.h>
@@ -127,7 +127,8 @@ static void test_mute(void **state)
 	}
 }
 
-/* Ends every connection without a word: whoever does so may still be the right one, so ranks go on. */
+/* Ends every connection without a word: whoever does so may still be the right one, so ranks go
+ * on. */
 static void test_slams_the_door(void **state)
 {
 	(void)state;
@@ -223,7 +224,8 @@ static void test_port_taken(void **state)
 	}
 }
 
-/* The port belongs to a socket that does not listen, such as the near end of somebody's connection. */
+/* The port belongs to a socket that does not listen, such as the near end of somebody's
+ * connection. */
 static void test_port_becomes_free(void **state)
 {
 	(void)state;
@@ -247,8 +249,8 @@ static void test_port_becomes_free(void **state)
 	party_free(&party);
 }
 
-/* A client that knocks at a port of its own machine may be given just this port for its near end, and
- * then it reaches itself. */
+/* A client that knocks at a port of its own machine may be given just this port for its near end,
+ * and then it reaches itself. */
 static void test_reaches_itself(void **state)
 {
 	(void)state;
@@ -307,8 +309,8 @@ static void test_rank_of_other_user(void **state)
 	}
 }
 
-/* Says `bytes` at the place as another user would: a socket is its maker's. The system call changes this
- * thread alone, and not the ranks. */
+/* Says `bytes` at the place as another user would: a socket is its maker's. The system call changes
+ * this thread alone, and not the ranks. */
 static int say_as_other_user(const struct rendezvous_place *place, const void *bytes, size_t count)
 {
 	assert_int_equal(syscall(SYS_setresuid, -1, 65534, -1), 0);

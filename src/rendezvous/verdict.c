@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the server decides and says: who gets a seat, what fails the meeting for all, what is refused to
- * one alone, and the words for each. */
+ * What the server decides and says: who gets a seat, what fails the meeting for all, what is
+ * refused to one alone, and the words for each. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,7 +140,8 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 	(void)rendezvous_send(seat->fd, &welcome, sizeof welcome, -1);
 }
 
-/* Each rank watches the others by their process ids, which mean something else in another namespace. */
+/* Each rank watches the others by their process ids, which mean something else in another
+ * namespace. */
 static bool same_pid_space(const struct wire_hello *hello)
 {
 	uint32_t mine = fork_pid_space();
@@ -221,8 +222,8 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_con
 	rendezvous_connection_end(connection);
 }
 
-/* Whether the connection may be heard; if not it is sent away, and the meeting goes on. *uid: what it says of
- * itself, replaced by what the kernel says. *pid: as the kernel says; 0: it does not. */
+/* Whether the connection may be heard; if not it is sent away, and the meeting goes on. *uid: what
+ * it says of itself, replaced by what the kernel says. *pid: as the kernel says; 0: it does not. */
 static bool is_of_this_user(struct rendezvous_server *server, struct server_connection *connection,
 			    uint32_t *uid, int *pid, enum rendezvous_peer *peer)
 {

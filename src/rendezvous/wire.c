@@ -84,7 +84,8 @@ static enum wire_verdict head_parse(const void *bytes, size_t got, struct wire_h
 	}
 	if (out->byte_order != WIRE_BYTE_ORDER)
 		return WIRE_NONSENSE;
-	/* Shared memory is laid out as the library likes, so its version counts, not only the wire's. */
+	/* Shared memory is laid out as the library likes, so its version counts, not only the
+	 * wire's. */
 	if (out->protocol != WIRE_PROTOCOL ||
 	    strncmp(out->version, LOCKSTEP_VERSION, sizeof out->version) != 0)
 		return WIRE_OTHER;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes over the wire: three fixed-size structs, each of which begins with the same head. The head
- * stays as it is in every version of the protocol, so that two versions can always name each other.
- * Parsers are pure functions over bytes; they believe nothing and never look past what came. */
+ * What goes over the wire: three fixed-size structs, each of which begins with the same head. The
+ * head stays as it is in every version of the protocol, so that two versions can always name each
+ * other. Parsers are pure functions over bytes; they believe nothing and never look past what
+ * came. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -43,7 +44,8 @@ struct wire_hello {
 	struct wire_head head;
 	int32_t world_size;
 	uint32_t uid;
-	uint64_t remaining_ms; /* until this rank gives up; the meeting ends with its most impatient rank */
+	/* until this rank gives up; the meeting ends with its most impatient rank */
+	uint64_t remaining_ms;
 	uint32_t flags;
 	uint32_t pid_space; /* fork_pid_space */
 	char host[RENDEZVOUS_HOST_BYTES];
@@ -69,13 +71,14 @@ _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 512, "no padding on the wire");
 
 enum wire_verdict {
 	WIRE_MORE, /* right so far, but not all has come */
-	WIRE_WHOLE, /* a struct that this version understands, and its strings end and are printable */
+	/* a struct that this version understands, and its strings end and are printable */
+	WIRE_WHOLE,
 	WIRE_OTHER,    /* Lockstep, but another version or byte order: only the head was filled */
 	WIRE_NONSENSE, /* cannot become right, whatever follows */
 };
 
-/* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the verdict is
- * WIRE_WHOLE, its head also when it is WIRE_OTHER. */
+/* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the
+ * verdict is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
 enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
 /* A welcome or an answer; out->head.kind says which. */
 enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a code object of Python says of itself: its function, its file, and which line an instruction is of. */
+ * What a code object of Python says of itself: its function, its file, and which line an
+ * instruction is of. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +9,8 @@
 
 enum {
 	OBJECT_TYPE = 8, /* of every object */
-	OBJECT_SIZE =
-		16, /* of those of variable size: how many items, also how many characters of a string */
+	/* of those of variable size: how many items, also how many characters of a string */
+	OBJECT_SIZE = 16,
 	TEXT_STATE = 32,
 	LENGTH_MAX = 1 << 20, /* at most; also characters */
 	CHARACTERS = STACK_TEXT_BYTES,
@@ -103,7 +104,8 @@ static bool read_text(const struct stack_python *python, uint64_t text, bool tai
 	    !stack_read_u64(python->memory, text + OBJECT_SIZE, &length) ||
 	    !stack_read_u32(python->memory, text + TEXT_STATE, &state))
 		return false;
-	/* Two bits that don't matter here, three of the width, and whether it is in one piece, and of ASCII. */
+	/* Two bits that don't matter here, three of the width, and whether it is in one piece, and
+	 * of ASCII. */
 	uint32_t width = state >> 2 & 7;
 	if ((width != 1 && width != 2 && width != 4) || !(state >> 5 & 1) || length > LENGTH_MAX)
 		return false;
@@ -175,8 +177,8 @@ static int64_t line_by_deltas(struct table *table, uint64_t offset, int64_t line
 	}
 }
 
-/* Python 3.10: pairs of bytes, the length of a range, and by how much its line is another than that of the one before;
- * -128 for a range without a line. */
+/* Python 3.10: pairs of bytes, the length of a range, and by how much its line is another than that
+ * of the one before; -128 for a range without a line. */
 static int64_t line_by_ranges(struct table *table, uint64_t offset, int64_t line)
 {
 	for (uint64_t end = 0;;) {
@@ -211,8 +213,8 @@ static int64_t next_signed(struct table *table)
 	return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-/* From Python 3.11 on: entries that begin with a byte of 128 or more, which says how they go on, and of how many
- * instructions they are. */
+/* From Python 3.11 on: entries that begin with a byte of 128 or more, which says how they go on,
+ * and of how many instructions they are. */
 static int64_t line_by_locations(struct table *table, uint64_t offset, int64_t line)
 {
 	enum {

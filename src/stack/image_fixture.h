@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory as that of a process with an interpreter, of any version that layout.c knows, for tests: main calls leaf in
- * one thread, and another one is in main. */
+ * Memory as that of a process with an interpreter, of any version that layout.c knows, for tests:
+ * main calls leaf in one thread, and another one is in main. */
 #ifndef STACK_IMAGE_FIXTURE_H
 #define STACK_IMAGE_FIXTURE_H
 
@@ -37,7 +37,8 @@ struct image {
 	long fails_at;   /* that read finds nothing; 0: none does */
 	long changes_at; /* before that read `change` is called; 0: before none */
 	void (*change)(struct image *image);
-	uint64_t toggles; /* at each read of this address, what lies there becomes the other of these; 0: none does */
+	/* at each read of this address, what lies there becomes the other of these; 0: none does */
+	uint64_t toggles;
 	uint64_t other[2];
 	uint64_t symbols[IMAGE_SYMBOLS];
 	uint64_t threads[2], frames[IMAGE_DEPTH], codes[IMAGE_DEPTH], texts[2], tables[IMAGE_DEPTH];

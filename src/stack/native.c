@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The C frames of a thread of another process, by what its files say of how functions call each other. */
+ * The C frames of a thread of another process, by what its files say of how functions call each
+ * other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@ struct stack_native {
 	Dwfl_Callbacks callbacks;
 	Dwfl *dwfl;
 	const struct stack_memory *memory;
-	size_t root; /* bytes that were put before the names of files: where they lie as we see it */
+	/* bytes that were put before the names of files: where they lie as we see it */
+	size_t root;
 	uint32_t tid; /* of the thread whose registers these are */
 	struct stack_registers registers;
 };
@@ -124,12 +126,14 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 	if (answer != STACK_FOUND)
 		return answer;
 	native->tid = tid;
-	/* It fails at the outermost frame whose caller is not known, which is none of those that were added. */
+	/* It fails at the outermost frame whose caller is not known, which is none of those that
+	 * were added. */
 	(void)native->dw->dwfl_getthread_frames(native->dwfl, (pid_t)tid, add_frame, &frames);
 	return STACK_FOUND;
 }
 
-/* Whether a path leads the process to another file than us: it has other mounts, or another root. */
+/* Whether a path leads the process to another file than us: it has other mounts, or another
+ * root. */
 static bool sees_other_files(int pid)
 {
 	static const char *const names[] = {"ns/mnt", "root"};
@@ -146,8 +150,8 @@ static bool sees_other_files(int pid)
 	return false;
 }
 
-/* The list of files of a process, each found through the root of the process. It lacks what the kernel maps, which has no
- * file. */
+/* The list of files of a process, each found through the root of the process. It lacks what the
+ * kernel maps, which has no file. */
 static bool report_by_root(struct stack_native *native, int pid)
 {
 	char path[64], root[64], *text = NULL, *line = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Processes that are looked into: one without an interpreter, one that may hang in the kernel, one that has ended. */
+ * Processes that are looked into: one without an interpreter, one that may hang in the kernel, one
+ * that has ended. */
 #include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -24,8 +25,8 @@
 static const char mark[] = "to be read by another process";
 
 #ifdef __SANITIZE_ADDRESS__
-/* The sanitizer guesses where thread-local memory of a loaded library lies. For libdw's it guesses wrong, and its search for
- * leaks ends in that memory. */
+/* The sanitizer guesses where thread-local memory of a loaded library lies. For libdw's it guesses
+ * wrong, and its search for leaks ends in that memory. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -205,8 +206,9 @@ __attribute__((noinline)) static void wait_here(int ready)
 		pause();
 }
 
-/* As from a container: runs a copy of this program from a file system that only that process has mounted. Of a file on
- * it others see the path from its root, so it lies there under the path under which that process finds it. */
+/* As from a container: runs a copy of this program from a file system that only that process has
+ * mounted. Of a file on it others see the path from its root, so it lies there under the path under
+ * which that process finds it. */
 static void run_hidden(const char *folder, int ready)
 {
 	char copy[64], path[128], number[16], *const arguments[] = {path, number, NULL};

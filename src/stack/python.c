@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The Python frames of the threads of another process, which goes on meanwhile. A chain of frames is told only as far as
- * two readings in a row agree on it: on each frame, what it runs, and which call it is in. */
+ * The Python frames of the threads of another process, which goes on meanwhile. A chain of frames
+ * is told only as far as two readings in a row agree on it: on each frame, what it runs, and which
+ * call it is in. */
 #include <string.h>
 
 #include "stack/stack_private.h"
@@ -154,8 +155,8 @@ static bool read_code(const struct stack_python *python, struct link *link)
 	return stack_is_object(memory, link->code, python->code_type);
 }
 
-/* Which code a frame that has been read runs, and where it is in it: read once more, between two looks at the code, as
- * both may have become others. */
+/* Which code a frame that has been read runs, and where it is in it: read once more, between two
+ * looks at the code, as both may have become others. */
 static bool read_link(const struct stack_python *python, uint64_t frame, unsigned char *bytes,
 		      struct link *out)
 {
@@ -204,8 +205,8 @@ static bool runs_same(const struct link *a, const struct link *b)
 	       memcmp(a->made_of, b->made_of, sizeof a->made_of) == 0;
 }
 
-/* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first of them may have gone on; each further
- * out is in the same call as before. */
+/* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first of them may have
+ * gone on; each further out is in the same call as before. */
 static bool goes_on_same(const struct chain *a, int i, const struct chain *b, int j)
 {
 	if (!runs_same(&a->links[i], &b->links[j]))
@@ -217,7 +218,8 @@ static bool goes_on_same(const struct chain *a, int i, const struct chain *b, in
 	return (i == a->count || b->more) && (j == b->count || a->more);
 }
 
-/* The first frame of `a` from which on both are the same, -1: there is none. *moved: further in they differ. */
+/* The first frame of `a` from which on both are the same, -1: there is none. *moved: further in
+ * they differ. */
 static int find_common(const struct chain *a, const struct chain *b, bool *moved)
 {
 	*moved = a->count != b->count;
@@ -244,7 +246,8 @@ static bool describe(const struct stack_python *python, const struct chain *chai
 	return true;
 }
 
-/* Whether they are described so once more: a code object may be freed, and another one made at its address. */
+/* Whether they are described so once more: a code object may be freed, and another one made at its
+ * address. */
 static bool is_described_again(const struct stack_python *python, const struct chain *chain,
 			       int first, const struct stack_frame *told, int count)
 {
@@ -259,7 +262,8 @@ static bool is_described_again(const struct stack_python *python, const struct c
 	return true;
 }
 
-/* What is told lies between two readings that agree on it, and has been read twice itself, as memory is used again. */
+/* What is told lies between two readings that agree on it, and has been read twice itself, as
+ * memory is used again. */
 enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
 				      struct stack_frame *out, int max, struct stack_depth *depth)
 {

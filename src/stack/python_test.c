@@ -270,7 +270,8 @@ static void test_moving(void **state)
 	}
 }
 
-/* leaf has returned, its code was freed, and other code made at its address is called at the place of its frame. */
+/* leaf has returned, its code was freed, and other code made at its address is called at the place
+ * of its frame. */
 static void use_again(struct image *in)
 {
 	const uint64_t *members = in->python.layout.members;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The registers of a thread of another process, and the top of its stack: copied while the thread is stopped, so that
- * it is let go after some 100 us, and frames are found afterwards. It is let go in any case: what is left undone when
- * this process ends the kernel does. */
+ * The registers of a thread of another process, and the top of its stack: copied while the thread
+ * is stopped, so that it is let go after some 100 us, and frames are found afterwards. It is let go
+ * in any case: what is left undone when this process ends the kernel does. */
 #include <elf.h>
 #include <errno.h>
 #include <pthread.h>
@@ -97,7 +97,8 @@ static enum stack_answer copy(const struct stack_memory *memory, uint32_t tid,
 	} else {
 		int state = await_stop(tid);
 		if (!stack_thread_state(memory->pid, tid))
-			answer = STACK_GONE; /* and its number is that of a thread of another process */
+			/* and its number is that of a thread of another process */
+			answer = STACK_GONE;
 		else if (state < 0 || ptrace(PTRACE_GETREGSET, (pid_t)tid,
 					     (void *)(uintptr_t)NT_PRSTATUS, &into) != 0)
 			answer = STACK_MOVED;
@@ -125,8 +126,8 @@ static void *copy_main(void *argument)
 	return NULL;
 }
 
-/* In a thread of its own, whose end lets go also of one that did not stop in time: that is refused as long as it runs.
- * Whoever stops us (but by SIGSTOP) or ends us does so afterwards. */
+/* In a thread of its own, whose end lets go also of one that did not stop in time: that is refused
+ * as long as it runs. Whoever stops us (but by SIGSTOP) or ends us does so afterwards. */
 enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32_t tid,
 				       struct stack_registers *out)
 {

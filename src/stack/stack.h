@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where the threads of another process are: Python frames read from its memory while it runs, and C frames from its
- * registers, for which each thread is stopped for a moment. All that is read was written by others, and may change
- * while it is read: nothing of it bounds a loop, and what does not fit together is not told. */
+ * Where the threads of another process are: Python frames read from its memory while it runs, and C
+ * frames from its registers, for which each thread is stopped for a moment. All that is read was
+ * written by others, and may change while it is read: nothing of it bounds a loop, and what does
+ * not fit together is not told. */
 #ifndef STACK_STACK_H
 #define STACK_STACK_H
 
@@ -44,22 +45,24 @@ struct stack_memory {
 	bool gone; /* there was none */
 };
 
-/* Copies a text; of one that does not fit the beginning, or the end if `tail`, with "..." where it is cut. */
+/* Copies a text; of one that does not fit the beginning, or the end if `tail`, with "..." where it
+ * is cut. */
 void stack_cut_text(const char *text, bool tail, char *out, size_t bytes);
 
 /* ---- process.c ---- */
 
 void stack_memory_open(int pid, struct stack_memory *out);
 void stack_memory_close(struct stack_memory *memory);
-/* Whether that process is still there, or at least its number no other's: so all that was read since it was opened is of
- * it. Always true where the system has no descriptors of processes. */
+/* Whether that process is still there, or at least its number no other's: so all that was read
+ * since it was opened is of it. Always true where the system has no descriptors of processes. */
 bool stack_memory_is_there(const struct stack_memory *memory);
-/* Where the files are mapped that may hold an interpreter: the program, and libraries with "python" in their names. The
- * memory of a process with a thread that sleeps uninterruptibly, but for a file, is left alone (STACK_HANGS), as a reader
- * might sleep along. */
+/* Where the files are mapped that may hold an interpreter: the program, and libraries with "python"
+ * in their names. The memory of a process with a thread that sleeps uninterruptibly, but for a
+ * file, is left alone (STACK_HANGS), as a reader might sleep along. */
 enum stack_answer stack_find_images(const struct stack_memory *memory,
 				    uint64_t images[STACK_IMAGE_MAX], int *count);
-/* The threads of a process, at most `max`, as the kernel numbers them: the first is the main thread. */
+/* The threads of a process, at most `max`, as the kernel numbers them: the first is the main
+ * thread. */
 int stack_list_threads(int pid, uint32_t *tids, int max);
 /* "S", "R", …, 0 if it cannot be seen; and its name. */
 char stack_thread_state(int pid, uint32_t tid);
@@ -94,7 +97,8 @@ enum stack_lines { STACK_LINES_DELTAS, STACK_LINES_RANGES, STACK_LINES_LOCATIONS
 struct stack_layout {
 	uint32_t version;                     /* 0x030b: 3.11 */
 	uint64_t members[STACK_MEMBER_COUNT]; /* offsets */
-	int holder; /* a thread points at what points at its frame, at this offset; -1: at the frame itself */
+	/* a thread points at what points at its frame, at this offset; -1: at the frame itself */
+	int holder;
 	bool own_ids;           /* a thread knows its number in the kernel */
 	enum stack_lines lines; /* how a code object says which line an instruction is of */
 	uint64_t text_more;     /* by so much the head of a string that is not of ASCII is longer */
@@ -136,11 +140,13 @@ enum stack_answer stack_python_top(const struct stack_memory *memory, uint32_t t
 
 struct stack_native; /* the files of a process, and what they say of its C frames */
 
-/* Reads the list of files of a process, and what it asks of them later; NULL if that fails. `memory` must outlive it. */
+/* Reads the list of files of a process, and what it asks of them later; NULL if that fails.
+ * `memory` must outlive it. */
 struct stack_native *stack_native_open(const struct stack_memory *memory);
 void stack_native_close(struct stack_native *native); /* NULL is allowed */
-/* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and stack are copied. It
- * interrupts system calls as a debugger does. For one thread at a time: it must be the one that has opened `native`. */
+/* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and
+ * stack are copied. It interrupts system calls as a debugger does. For one thread at a time: it
+ * must be the one that has opened `native`. */
 enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 				      struct stack_frame *out, int max, struct stack_depth *depth);
 

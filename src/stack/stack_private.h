@@ -17,8 +17,8 @@ static inline bool stack_read_u32(const struct stack_memory *memory, uint64_t ad
 
 /* ---- symbol.c ---- */
 
-/* The address of a symbol that the file mapped at `image` exports, 0: it does not. False: it is no such file, or cannot
- * be read. */
+/* The address of a symbol that the file mapped at `image` exports, 0: it does not. False: it is no
+ * such file, or cannot be read. */
 bool stack_find_symbol(const struct stack_memory *memory, uint64_t image, const char *name,
 		       uint64_t *out);
 
@@ -27,13 +27,14 @@ bool stack_find_symbol(const struct stack_memory *memory, uint64_t image, const 
 /* The layout of the interpreter whose symbols lie in `image`. */
 enum stack_answer stack_find_layout(const struct stack_memory *memory, uint64_t image,
 				    uint64_t runtime, struct stack_layout *out);
-/* Where the thread library keeps the kernel's number of a thread, from what it calls the thread; -1: not known. */
+/* Where the thread library keeps the kernel's number of a thread, from what it calls the thread;
+ * -1: not known. */
 int stack_tid_offset(void);
 
 /* ---- code.c ---- */
 
-/* Function, file and line of an instruction of a code object; false if what is there is none. `instruction` is as the
- * frame has it. */
+/* Function, file and line of an instruction of a code object; false if what is there is none.
+ * `instruction` is as the frame has it. */
 bool stack_describe_code(const struct stack_python *python, uint64_t code, uint64_t instruction,
 			 struct stack_frame *out);
 /* Whether there is an object of this type. */

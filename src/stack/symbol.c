@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A symbol of a file that another process has loaded, by the hash table that its dynamic linker uses: from the memory
- * of the process and not from the file, which may have been replaced, or lie where we don't see it. */
+ * A symbol of a file that another process has loaded, by the hash table that its dynamic linker
+ * uses: from the memory of the process and not from the file, which may have been replaced, or lie
+ * where we don't see it. */
 #include <elf.h>
 #include <link.h>
 #include <string.h>
@@ -13,7 +14,8 @@ struct symbols {
 	uint64_t bias, hash, table, names;
 };
 
-/* The linker turns some of these into addresses in place, and leaves others as the file has them. */
+/* The linker turns some of these into addresses in place, and leaves others as the file has
+ * them. */
 static uint64_t relocated(uint64_t value, uint64_t image, uint64_t bias)
 {
 	return value < image ? value + bias : value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A timeline as a page: the SVG, and a script that moves and widens its time. The page asks nobody for
- * anything, so it can be kept and passed on as one file. */
+ * A timeline as a page: the SVG, and a script that moves and widens its time. The page asks nobody
+ * for anything, so it can be kept and passed on as one file. */
 #include "timeline/timeline.h"
 
 static const char head[] =
@@ -19,8 +19,8 @@ static const char head[] =
 	"<p>Zoom: Ctrl + wheel, or the keys + and -. Move: drag, or the keys left and right. All: 0. "
 	"Point at a bar to read about it.</p>\n";
 
-/* a and b: the time that is shown, in nanoseconds after the beginning. The steps and units of the axis are
- * those of timeline_step and timeline_mark. */
+/* a and b: the time that is shown, in nanoseconds after the beginning. The steps and units of the
+ * axis are those of timeline_step and timeline_mark. */
 static const char script[] =
 	"<script>\n"
 	"'use strict';\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A timeline for programs: all that its bars are made of. Keys and words are stable, and those of lockstep
- * diagnose --json where both say the same; new keys may come. */
+ * A timeline for programs: all that its bars are made of. Keys and words are stable, and those of
+ * lockstep diagnose --json where both say the same; new keys may come. */
 #include "print/print.h"
 #include "inspect/report.h"
 #include "timeline/timeline.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Copies what a timeline shows out of traces. They belong to other processes or come from a file: a record
- * is copied whole or not at all, every text becomes printable, and there are limits to everything. */
+ * Copies what a timeline shows out of traces. They belong to other processes or come from a file: a
+ * record is copied whole or not at all, every text becomes printable, and there are limits to
+ * everything. */
 #include "timeline/timeline.h"
 
 #include <stdlib.h>
@@ -106,8 +107,8 @@ static void add_groups(struct timeline *timeline, int rank, const struct trace_v
 }
 
 /* All ranks of a machine read the same counter. A rate that each has measured for itself in some
- * milliseconds lets them drift apart by microseconds in each second, so they share one; unless that shows
- * that they do not read the same counter. */
+ * milliseconds lets them drift apart by microseconds in each second, so they share one; unless that
+ * shows that they do not read the same counter. */
 static struct clock_rate choose_rate(const struct timeline *timeline, const struct clock_rate *own)
 {
 	for (int i = 0; i < timeline->size; i++) {

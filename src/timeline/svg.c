@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the others.
- * Texts of traces go through put_text alone, so that no trace can make the file something else. */
+ * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the
+ * others. Texts of traces go through put_text alone, so that no trace can make the file something
+ * else. */
 #include "timeline/timeline.h"
 
 #include <inttypes.h>
@@ -97,7 +98,8 @@ static void put_style(const struct page *page)
 	      out);
 }
 
-/* A coloured square and what it means. Returns where the next one begins; without `put` only that. */
+/* A coloured square and what it means. Returns where the next one begins; without `put` only
+ * that. */
 static int put_entry(const struct page *page, int at, const char *class, const char *word, bool put)
 {
 	int width = 20 + LETTER * (int)strlen(word) + 14;

@@ -67,7 +67,8 @@ static void fill(const struct frame *frame, const struct timeline_op *op, float 
 		filled[i] += (float)((end < i + 1 ? end : i + 1) - (begin > i ? begin : i));
 }
 
-/* "[AAA]", "[rr~~>" while it runs, "[AA!" if it failed; where two operations share a column ':', for now. */
+/* "[AAA]", "[rr~~>" while it runs, "[AA!" if it failed; where two operations share a column ':',
+ * for now. */
 static void draw(const struct frame *frame, const struct timeline_op *op, char *line)
 {
 	char letter = timeline_look(op->record.kind).letter;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the ranks of a job did when: records of their traces as bars on rows, and these as text, SVG or HTML.
- * Pure functions over copies: add every rank, then its call sites, lay out once, then draw. read.c
- * copies, lay_out.c lays out, words.c says what a bar is, text.c and svg.c draw,
+ * What the ranks of a job did when: records of their traces as bars on rows, and these as text, SVG
+ * or HTML. Pure functions over copies: add every rank, then its call sites, lay out once, then
+ * draw. read.c copies, lay_out.c lays out, words.c says what a bar is, text.c and svg.c draw,
  * json.c lists. */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
@@ -16,7 +16,8 @@
 
 enum {
 	TIMELINE_RANK_MAX = 64,
-	/* Of one rank. With more, rows are joined: first those of tags, then of peers, then of groups. */
+	/* Of one rank. With more, rows are joined: first those of tags, then of peers, then of
+	 * groups. */
 	TIMELINE_ROW_MAX = 32,
 	TIMELINE_OP_MAX = 1 << 18, /* of all ranks; the newest are drawn */
 	TIMELINE_GROUP_MAX = 256,
@@ -26,7 +27,8 @@ enum {
 	TIMELINE_COLUMNS = 100, /* of text, if nothing speaks against it */
 };
 
-/* One operation: a bar. After the layout begin_ns <= end_ns, and one that runs ends with the timeline. */
+/* One operation: a bar. After the layout begin_ns <= end_ns, and one that runs ends with the
+ * timeline. */
 struct timeline_op {
 	struct trace_record record;
 	uint64_t begin_ns, end_ns; /* clock_now_ns scale */
@@ -35,8 +37,9 @@ struct timeline_op {
 	uint32_t site; /* 1 + place in its rank's sites, 0: unknown */
 };
 
-/* What may run beside everything else has a row of its own: the collectives of each group, and what goes to
- * or comes from each peer with each tag. Where operations of one such lane overlap it has several rows. */
+/* What may run beside everything else has a row of its own: the collectives of each group, and what
+ * goes to or comes from each peer with each tag. Where operations of one such lane overlap it has
+ * several rows. */
 enum timeline_lane { TIMELINE_LANE_COLLECTIVE, TIMELINE_LANE_SEND, TIMELINE_LANE_RECEIVE };
 struct timeline_row {
 	int rank;
@@ -71,8 +74,10 @@ struct timeline_group {
 	uint32_t id;
 	char name[TIMELINE_LABEL_BYTES]; /* printable ASCII, not empty */
 	int size;                        /* 0: its members are not known */
-	uint8_t members[TRACE_MEMBER_MAX]; /* ranks below the timeline's size, in the order of the group */
-	/* Collectives that each rank has entered: with them one knows whether a record is gone or never was. */
+	/* ranks below the timeline's size, in the order of the group */
+	uint8_t members[TRACE_MEMBER_MAX];
+	/* Collectives that each rank has entered: with them one knows whether a record is gone or
+	 * never was. */
 	uint64_t entered[TIMELINE_RANK_MAX];
 	uint64_t told; /* by which ranks: bit i */
 };
@@ -82,8 +87,9 @@ struct timeline {
 	int size; /* ranks */
 	char program[TRACE_PATH_BYTES];
 	char host[TRACE_TEXT_BYTES];
-	/* What is drawn; begin_ns <= end_ns. When an operation runs, end_ns lies a little behind the last
-	 * thing that happened: a hang of an hour shall not press all else into one column. */
+	/* What is drawn; begin_ns <= end_ns. When an operation runs, end_ns lies a little behind
+	 * the last thing that happened: a hang of an hour shall not press all else into one
+	 * column. */
 	uint64_t begin_ns, end_ns;
 	uint64_t now_ns;         /* when the traces were read, at least end_ns */
 	struct timeline_op *ops; /* by rank, then by begin */
@@ -102,8 +108,8 @@ struct timeline *timeline_new(uint64_t job, int size);
 void timeline_free(struct timeline *timeline); /* NULL is allowed */
 /* Copies all records of a rank. Reads nothing but the view's memory. False without memory. */
 bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view);
-/* Looks up where the operations of a rank that was added were called, which takes its time: after all ranks
- * have been added, so that their traces are of one moment. */
+/* Looks up where the operations of a rank that was added were called, which takes its time: after
+ * all ranks have been added, so that their traces are of one moment. */
 void timeline_add_sites(struct timeline *timeline, int rank, const struct trace_view *view);
 /* One operation; ended at end_ns unless its record says that it runs. False without memory. */
 bool timeline_put(struct timeline *timeline, int rank, const struct trace_record *record,
@@ -111,8 +117,8 @@ bool timeline_put(struct timeline *timeline, int rank, const struct trace_record
 
 /* ---- lay_out.c ---- */
 
-/* Drops what ended more than last_ns (0: no limit) before the last thing that happened, and makes the rows.
- * now_ns: when the traces were read, 0: unknown. False without memory. */
+/* Drops what ended more than last_ns (0: no limit) before the last thing that happened, and makes
+ * the rows. now_ns: when the traces were read, 0: unknown. False without memory. */
 bool timeline_lay_out(struct timeline *timeline, uint64_t last_ns, uint64_t now_ns);
 static inline bool timeline_runs(const struct timeline_op *op)
 {

@@ -149,7 +149,8 @@ static void what_overlaps_lies_on_several_rows(void **state)
 	expect_no_overlap(timeline);
 }
 
-/* Less is kept apart where there would be too much: first of tags, then of peers, then of groups. */
+/* Less is kept apart where there would be too much: first of tags, then of peers, then of
+ * groups. */
 static void rows_are_joined_when_there_are_many(void **state)
 {
 	struct timeline *timeline = *state;

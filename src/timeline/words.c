@@ -8,8 +8,9 @@
 #include "print/print.h"
 #include "plan/plan.h"
 
-/* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more. What must
- * be told apart at a glance has a colour of its own; the rest goes by its kin, and by what is written on it. */
+/* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more.
+ * What must be told apart at a glance has a colour of its own; the rest goes by its kin, and by
+ * what is written on it. */
 static const struct {
 	const char *colour;
 	bool dark;

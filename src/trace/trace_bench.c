@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What recording an operation costs: trace_begin + trace_end beside the least that any recorder could
- * do, one 128-byte write into a ring with one time stamp. Interleaved, medians. The goal is at most
- * 25 ns and 2.5 times the plain write; two time stamps alone are already twice the plain write. */
+ * What recording an operation costs: trace_begin + trace_end beside the least that any recorder
+ * could do, one 128-byte write into a ring with one time stamp. Interleaved, medians. The goal is
+ * at most 25 ns and 2.5 times the plain write; two time stamps alone are already twice the plain
+ * write. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

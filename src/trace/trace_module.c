@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which files are loaded where, so that a reader in another process can turn a return address into a
- * line of source long after this process has ended. Entries are only ever added: a module that was
- * unloaded again may still be named by old records. */
+ * Which files are loaded where, so that a reader in another process can turn a return address into
+ * a line of source long after this process has ended. Entries are only ever added: a module that
+ * was unloaded again may still be named by old records. */
 #include "trace/trace.h"
 
 #include <elf.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Phases of a training step, kept where anybody can read them. A thread's time belongs to its innermost
- * phase only, so the times of all phases add up; a clock that stops while an inner phase runs needs one
- * time stamp at each begin and end. Each thread writes its own stack; the totals are added to. */
+ * Phases of a training step, kept where anybody can read them. A thread's time belongs to its
+ * innermost phase only, so the times of all phases add up; a clock that stops while an inner phase
+ * runs needs one time stamp at each begin and end. Each thread writes its own stack; the totals are
+ * added to. */
 #include <string.h>
 
 #include "base/fork.h"
@@ -97,8 +98,8 @@ static enum trace_phase_answer find_name(struct trace *trace, const char *name, 
 
 /* ---- threads ---- */
 
-/* The entry that thread `id` has, inside of a phase or not; NULL if it has none. Entries are never empty
- * again, so an empty one ends the search. */
+/* The entry that thread `id` has, inside of a phase or not; NULL if it has none. Entries are never
+ * empty again, so an empty one ends the search. */
 static struct trace_phase_thread *find_thread(struct trace_phase_board *board, uint32_t id)
 {
 	for (uint32_t i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
@@ -113,8 +114,8 @@ static struct trace_phase_thread *find_thread(struct trace_phase_board *board, u
 	return NULL;
 }
 
-/* The stack of thread `id`, which calls; 0 if it is in no phase. An entry that is not marked as inside may
- * become another thread's at any time. */
+/* The stack of thread `id`, which calls; 0 if it is in no phase. An entry that is not marked as
+ * inside may become another thread's at any time. */
 static uint64_t stack_of(const struct trace_phase_thread *thread, uint32_t id)
 {
 	if (!thread || atomic_load_explicit(&thread->owner, memory_order_relaxed) != 2 * id + 1)
@@ -128,8 +129,8 @@ static bool take(struct trace_phase_thread *thread, uint32_t owner, uint32_t id)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Makes an entry the thread's own: the one it has, a new one, or that of a thread that is in no phase
- * and has perhaps ended. NULL: there are too many threads in phases. */
+/* Makes an entry the thread's own: the one it has, a new one, or that of a thread that is in no
+ * phase and has perhaps ended. NULL: there are too many threads in phases. */
 static struct trace_phase_thread *enter(struct trace_phase_board *board, uint32_t id)
 {
 	struct trace_phase_thread *mine = find_thread(board, id);
@@ -149,7 +150,8 @@ static struct trace_phase_thread *enter(struct trace_phase_board *board, uint32_
 
 /* ---- begin and end ---- */
 
-/* Lets the clocks of the innermost phase, if there is one, end at `now`, and those of `stack`'s begin. */
+/* Lets the clocks of the innermost phase, if there is one, end at `now`, and those of `stack`'s
+ * begin. */
 static void change_stack(struct trace_phase_board *board, struct trace_phase_thread *thread,
 			 uint64_t now, uint64_t stack)
 {
@@ -292,8 +294,8 @@ static uint64_t to_ns(const struct clock_rate *rate, uint64_t ticks)
 	return ns >= 0 && ns < 9e18 ? (uint64_t)ns : 0;
 }
 
-/* Adds what a thread has spent in its innermost phase so far. positions[place]: where that is in *out.
- * True if it is in one. */
+/* Adds what a thread has spent in its innermost phase so far. positions[place]: where that is in
+ * *out. True if it is in one. */
 static bool add_running(const struct trace_view *view, const struct copy *copy, int thread,
 			const uint32_t *positions, uint64_t now_ns, struct trace_phases *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Phases: what is added to whose time, what is refused, and what a reader makes of a rank that runs, has
- * died in the middle, or lies. */
+ * Phases: what is added to whose time, what is refused, and what a reader makes of a rank that
+ * runs, has died in the middle, or lies. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -99,7 +99,8 @@ static void time_belongs_to_the_innermost(void **state)
 	uint64_t data_ns = phases.phases[data].ns, image_ns = phases.phases[image].ns;
 	assert_true(data_ns >= to_ns(outer) && image_ns >= to_ns(inner));
 	assert_true(data_ns + image_ns <= to_ns(all));
-	/* The span is made of two time stamps, each of which is rounded on its way to nanoseconds. */
+	/* The span is made of two time stamps, each of which is rounded on its way to
+	 * nanoseconds. */
 	assert_true(phases.span_ns + 1000 >= data_ns + image_ns);
 	assert_true(phases.span_ns <= to_ns(all) + 1000);
 	assert_int_equal(phases.phases[data].waited_ns + phases.phases[image].waited_ns, 0);
@@ -383,7 +384,8 @@ static enum trace_phase_answer in_a_thread(void *(*what)(void *))
 	return answer;
 }
 
-/* Threads that have ended give their places to others; those that ended inside of a phase do not. */
+/* Threads that have ended give their places to others; those that ended inside of a phase do
+ * not. */
 static void places_are_used_again(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The reading side of the flight recorder. The memory belongs to another process, which may be broken
- * or gone: every offset is checked once and kept in the view, every copy is bounded, and no value that
- * was read is used as an index without a check. */
+ * The reading side of the flight recorder. The memory belongs to another process, which may be
+ * broken or gone: every offset is checked once and kept in the view, every copy is bounded, and no
+ * value that was read is used as an index without a check. */
 #include "trace/trace.h"
 
 #include <fcntl.h>

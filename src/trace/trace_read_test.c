@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reading a trace that is damaged, cut short, hostile, or whose writer died in the middle of a store:
- * every answer must come in bounded time and from inside the image. Run under AddressSanitizer. */
+ * Reading a trace that is damaged, cut short, hostile, or whose writer died in the middle of a
+ * store: every answer must come in bounded time and from inside the image. Run under
+ * AddressSanitizer. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -296,7 +297,8 @@ static void lowest_bits_of_an_index(void **state)
 	uint32_t step;
 	atomic_store(&image.header->newest, 2);
 	assert_true(trace_read(&view, trace_index(&view, 2), &record, &step));
-	assert_false(trace_read(&view, trace_index(&view, 3), &record, &step)); /* before the first */
+	/* before the first */
+	assert_false(trace_read(&view, trace_index(&view, 3), &record, &step));
 	free(image.memory);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Writing the flight recorder: who may write it, what a record says after each call, and many writers beside a
- * reader. */
+ * Writing the flight recorder: who may write it, what a record says after each call, and many
+ * writers beside a reader. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -280,7 +280,8 @@ static void copies_are_whole_beside_writers(void **state)
 		writers[i] = (struct writer){.trace = &trace, .thread = i, .stop = &stop};
 		assert_int_equal(pthread_create(&writers[i].id, NULL, write_on, &writers[i]), 0);
 	}
-	/* So many copies of records that have changed in between: the writers are really running. */
+	/* So many copies of records that have changed in between: the writers are really
+	 * running. */
 	uint64_t last[16] = {0}, fresh = 0, torn = 0;
 	struct trace_record r;
 	uint32_t step;
@@ -298,7 +299,8 @@ static void copies_are_whole_beside_writers(void **state)
 		operations += writers[i].operations;
 	}
 	assert_int_equal(torn, 0);
-	/* Each index was given out once: newest counts the claims, and some slots were passed over. */
+	/* Each index was given out once: newest counts the claims, and some slots were passed
+	 * over. */
 	assert_true(atomic_load(&trace.header->newest) >= operations);
 	for (uint64_t i = 0; i < 16; i++) {
 		assert_true(trace_read_at(&view, i, &r, &step));

@@ -126,8 +126,8 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
-	/* In this order: a message that is claimed and taken between the two loads would otherwise make
-	 * up for one that is still being read. Model: test/model/withdraw.pml. */
+	/* In this order: a message that is claimed and taken between the two loads would otherwise
+	 * make up for one that is still being read. Model: test/model/withdraw.pml. */
 	uint64_t taken = atomic_load(&channel->taken);
 	uint64_t matched = atomic_load(&channel->matched);
 	if ((int64_t)(taken - matched) >= 0)
@@ -159,10 +159,11 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 	return true;
 }
 
-/* The oldest message with this number that nobody has claimed; false if there is none. Only messages up
- * to position `seen` count: of these all are there, while a later one may be seen without the one
- * before it, which went to a slot that was looked at already. seen - matched of them are unclaimed;
- * as long as they come in order, the first slot looked at holds the first of them. */
+/* The oldest message with this number that nobody has claimed; false if there is none. Only
+ * messages up to position `seen` count: of these all are there, while a later one may be seen
+ * without the one before it, which went to a slot that was looked at already. seen - matched of
+ * them are unclaimed; as long as they come in order, the first slot looked at holds the first of
+ * them. */
 static bool find_oldest(const struct transport_channel *channel, uint64_t seq, uint64_t seen,
 			const struct transport_cursor *cursor, struct transport_message *out)
 {

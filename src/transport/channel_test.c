@@ -169,7 +169,8 @@ static void test_full(void **state)
 	assert_edge(&blocked, world, 2, 1, 1);
 	assert_int_equal(blocked.edge.value, 1);
 	assert_false(satisfied(&blocked));
-	must_post(world, 2, 0, 0, 1); /* a full channel delays no other peer, nor its own back way */
+	/* a full channel delays no other peer, nor its own back way */
+	must_post(world, 2, 0, 0, 1);
 	must_post(world, 1, 2, 0, 1);
 	must_take(world, 1, 2, 17, 17);
 	assert_true(satisfied(&blocked));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Processes that end while ranks connect, where no socket shows it: before they have connected, or while
- * a process that they have forked keeps their sockets open. */
+ * Processes that end while ranks connect, where no socket shows it: before they have connected, or
+ * while a process that they have forked keeps their sockets open. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

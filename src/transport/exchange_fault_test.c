@@ -152,7 +152,7 @@ static int be_another_user(struct world *world)
 	struct transport_wire wire = hello_of(world, 1);
 	if (setuid(65534) != 0)
 		return 2;
-	/* The root may turn it away before it has said anything, so whether it can is of no interest. */
+	/* The root may turn it away before it has said anything, so it may be unable to. */
 	int fd = connect_to(world->address);
 	transport_wire_try_send(fd, &wire);
 	return listen_to(fd, &wire) == WIRE_END ? 0 : 1;

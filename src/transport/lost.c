@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that lie in a box for good, as its owner has closed the group. Whoever of both closes it later can know: the
- * owner of what lies there then, the source of what it has sent since. Each is told of once.
+ * Messages that lie in a box for good, as its owner has closed the group. Whoever of both closes it
+ * later can know: the owner of what lies there then, the source of what it has sent since. Each is
+ * told of once.
  *
  *   owner: told |= 1, looks, claims        source: posts its last, told & 1? looks, claims
  *
- * all sequentially consistent, so if the owner does not see a message its source sees that the owner has ended. */
+ * all sequentially consistent, so if the owner does not see a message its source sees that the
+ * owner has ended. */
 #include "base/seqlock.h"
 #include "transport/mail.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A box of messages; the protocol stands in mail.h. Nothing here blocks, wakes anybody, or takes a lock: the
- * caller sees to it that source and owner are one thread each at a time. */
+ * A box of messages; the protocol stands in mail.h. Nothing here blocks, wakes anybody, or takes a
+ * lock: the caller sees to it that source and owner are one thread each at a time. */
 #include "mail.h"
 
 #include <string.h>
@@ -67,7 +67,8 @@ void transport_mail_pass(struct mail_box *box, struct mail_out *out)
 	out->next++;
 }
 
-/* So that the next envelope is stored without first taking its line back from whoever looked at it. */
+/* So that the next envelope is stored without first taking its line back from whoever looked at
+ * it. */
 static void take_line(const void *line)
 {
 #if defined(__x86_64__)

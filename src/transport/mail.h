@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages of one rank (the source) to another (the owner), in memory of the owner that both have mapped:
- * a box. The receiver alone decides what a message meets; here is only how it gets there, how the bytes of a
- * long one are copied by whoever has time, and how both learn that it is over.
+ * Messages of one rank (the source) to another (the owner), in memory of the owner that both have
+ * mapped: a box. The receiver alone decides what a message meets; here is only how it gets there,
+ * how the bytes of a long one are copied by whoever has time, and how both learn that it is over.
  *
- * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel: where the
- * bytes are, and who copies which piece of them. Models: test/model/mail.pml, parcel.pml, reclaim.pml. */
+ * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel:
+ * where the bytes are, and who copies which piece of them. Models: test/model/mail.pml, parcel.pml,
+ * reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 
@@ -35,20 +36,23 @@ enum mail_flag {
 	MAIL_GIVEN = 1, /* the window is a block that belongs to whoever receives it */
 };
 
-/* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message still
- * lies there, is passed over. So messages are taken out in any order, and are met in the order of their
- * positions.
+/* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message
+ * still lies there, is passed over. So messages are taken out in any order, and are met in the
+ * order of their positions.
  *
  *   source, at position p                    owner, at position p
  *   freed != held: turn = p, go to p + 1     turn < p: nothing more; turn is what it awaits
  *   else fill, held = p, turn = p, ring      held == p: this is a message, else it was passed over
  *                                            when it is taken: freed = p, taken += 1, ring
  *
- * A source that has taken a message back passes over one more position, so that the owner looks, and throws away
- * what was taken back. The first line is all that a short message needs, and the one that the owner looks at. */
+ * A source that has taken a message back passes over one more position, so that the owner looks,
+ * and throws away what was taken back. The first line is all that a short message needs, and the
+ * one that the owner looks at. */
 struct mail_slot {
-	_Alignas(64) _Atomic uint64_t turn; /* the source's: the newest position that came by here */
-	_Atomic uint64_t held; /* the source's: position of the message that lies here, or did last */
+	/* the source's: the newest position that came by here */
+	_Alignas(64) _Atomic uint64_t turn;
+	/* the source's: position of the message that lies here, or did last */
+	_Atomic uint64_t held;
 	struct mail_envelope envelope;
 	unsigned char tiny[MAIL_TINY_BYTES];
 	unsigned char payload[MAIL_INLINE_BYTES];
@@ -56,16 +60,17 @@ struct mail_slot {
 _Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers");
 _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
 
-/* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it only
- * grows: see mail_word. Once `over` is reached the source may use the parcel again, though a thread of its own may
- * not have seen that yet: so nothing of the cursor is changed but in one's own generation.
+/* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it
+ * only grows: see mail_word. Once `over` is reached the source may use the parcel again, though a
+ * thread of its own may not have seen that yet: so nothing of the cursor is changed but in one's
+ * own generation.
  *
  * The cursor is who has the message, and what is left to copy:
  *   0             nobody has met it; the source may still take it back     -> MAIL_CLOSED
  *   MAIL_MET + i  the owner has, and piece i is the next to be copied, by whoever adds 1
  *   MAIL_CLOSED   nobody begins another piece
- * Who has closed it knows how many pieces were begun, and how many of these were its own; so it waits for just
- * the others, and then nobody touches its buffer any more. */
+ * Who has closed it knows how many pieces were begun, and how many of these were its own; so it
+ * waits for just the others, and then nobody touches its buffer any more. */
 struct mail_parcel {
 	/* The source's, written before the message is posted. */
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
@@ -87,13 +92,13 @@ _Static_assert(sizeof(struct mail_parcel) == 128, "two cache lines");
 struct mail_box {
 	/* The owner's. */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far */
-	/* Both's, and only at the end: 2 * the position below which somebody has told of all that is lost, + 1 once the
-	 * owner takes nothing out any more. Only grows. */
+	/* Both's, and only at the end: 2 * the position below which somebody has told of all that
+	 * is lost, + 1 once the owner takes nothing out any more. Only grows. */
 	_Atomic uint64_t told;
 	/* The source's: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
-	/* Parcels that are over so far, raised after `over` of each: who waits for a free one reads it before he looks at
-	 * all of them. */
+	/* Parcels that are over so far, raised after `over` of each: who waits for a free one reads
+	 * it before he looks at all of them. */
 	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
@@ -126,14 +131,14 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 /* Takes a free parcel, which there is if there is room; fills it, and its generation. */
 unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
 				    bool plain, uint64_t bytes);
-/* The caller has learned that its use `generation` is over, or has never posted it. If somebody has learned it before,
- * nothing happens, also if it is used again. */
+/* The caller has learned that its use `generation` is over, or has never posted it. If somebody has
+ * learned it before, nothing happens, also if it is used again. */
 void transport_mail_parcel_free(struct mail_out *out, unsigned index, uint32_t generation);
-/* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller looks afterwards. If
- * still none is free, box->returned will change from out->returned. */
+/* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller
+ * looks afterwards. If still none is free, box->returned will change from out->returned. */
 void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept);
-/* There must be room. payload: if envelope->parcel is 0, `bytes` of it. The last store is that of `turn`,
- * sequentially consistent. */
+/* There must be room. payload: if envelope->parcel is 0, `bytes` of it. The last store is that of
+ * `turn`, sequentially consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
 
@@ -153,7 +158,8 @@ struct mail_message {
 struct mail_in {
 	uint64_t next; /* position to be looked at next */
 	uint64_t taken;
-	bool passed; /* one was passed over: what lies there may have been taken back; the caller's to clear */
+	/* one was passed over: what lies there may have been taken back; the caller's to clear */
+	bool passed;
 };
 void transport_mail_in_init(struct mail_in *in);
 
@@ -177,9 +183,9 @@ void transport_mail_take(struct mail_box *box, struct mail_in *in,
 /* The owner takes no message out any more. It looks into the box once more after this. */
 void transport_mail_end(struct mail_box *box);
 bool transport_mail_has_ended(const struct mail_box *box);
-/* Short messages and blocks that lie there for good, at positions below `next`, and of which nobody has been told by this
- * call before: how many, and what the oldest says of itself. The owner has ended; the caller is it, or the source, which
- * posts nothing any more. */
+/* Short messages and blocks that lie there for good, at positions below `next`, and of which nobody
+ * has been told by this call before: how many, and what the oldest says of itself. The owner has
+ * ended; the caller is it, or the source, which posts nothing any more. */
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
 
 /* Makes a box that nobody uses any more as new. */
@@ -201,8 +207,8 @@ static inline uint64_t transport_mail_pieces(uint64_t bytes)
 	return (bytes + piece - 1) / piece;
 }
 
-/* The owner will never touch the source's buffer again. Any thread of the owner, for each use once. The caller rings the
- * source. */
+/* The owner will never touch the source's buffer again. Any thread of the owner, for each use once.
+ * The caller rings the source. */
 void transport_mail_parcel_over(struct mail_box *box, unsigned index, uint32_t generation);
 /* The owner meets it; false: the source has taken it back. */
 bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation);

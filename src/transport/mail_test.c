@@ -189,7 +189,8 @@ static void test_parcels_reclaimed(void **state)
 		}
 }
 
-/* The owner is to look, though there is nothing new: it learns so, and later messages come as before. */
+/* The owner is to look, though there is nothing new: it learns so, and later messages come as
+ * before. */
 static void test_passes(void **state)
 {
 	struct ends *ends = *state;

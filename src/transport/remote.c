@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reading a peer's plain memory through the system (process_vm_readv), which works between processes
- * of one user unless a security module, a filter of system calls or a container refuses it. Whether it
- * works is tried when the ranks connect. A process number alone proves nothing: it is given to another
- * process some time after its owner ended. So every read also reads the owner's word. */
+ * Reading a peer's plain memory through the system (process_vm_readv), which works between
+ * processes of one user unless a security module, a filter of system calls or a container refuses
+ * it. Whether it works is tried when the ranks connect. A process number alone proves nothing: it
+ * is given to another process some time after its owner ended. So every read also reads the owner's
+ * word. */
 #include "segment.h"
 
 #include <string.h>
@@ -49,17 +50,17 @@ void transport_remote_fini(struct transport *transport)
 
 void transport_remote_name(int launcher)
 {
-	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the ranks
-	 * need. The system keeps one name and does not tell which; so a name that the program has given
-	 * itself is lost. Without Yama this is EINVAL, and nothing needs a name. */
+	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the
+	 * ranks need. The system keeps one name and does not tell which; so a name that the program
+	 * has given itself is lost. Without Yama this is EINVAL, and nothing needs a name. */
 	if (launcher > 0)
 		(void)prctl(PR_SET_PTRACER, (unsigned long)launcher, 0, 0, 0);
 }
 
 /* ---- reading ---- */
 
-/* The bytes and then the word, in one call, which sees one process from beginning to end: as many of
- * them as could be read, from byte `done` on. */
+/* The bytes and then the word, in one call, which sees one process from beginning to end: as many
+ * of them as could be read, from byte `done` on. */
 static ssize_t read_on(const struct transport_link *link, uint64_t address, void *to,
 		       uint64_t bytes, uint64_t done, uint64_t *word)
 {

@@ -16,7 +16,8 @@
 #include "transport/segment.h"
 #include "transport/test_world.h"
 
-/* From now on process_vm_readv fails with `error` in this process, as under a container's filter. */
+/* From now on process_vm_readv fails with `error` in this process, as under a container's
+ * filter. */
 static inline void remote_filter(int error)
 {
 	struct sock_filter code[] = {
@@ -47,8 +48,9 @@ struct duo {
 	struct world *world; /* rank 0 is this process */
 	enum duo_kind kind;
 	pid_t child;
-	int control;         /* to the other process */
-	unsigned char *area; /* DUO_PAGES pages at this address in both, of which the child's are filled */
+	int control; /* to the other process */
+	/* DUO_PAGES pages at this address in both, of which the child's are filled */
+	unsigned char *area;
 	size_t page, bytes;
 };
 

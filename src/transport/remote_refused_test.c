@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where plain memory of peers cannot be read, for each reason a system may have: nothing fails, both
- * sides know it, and one rank says it once. Also who is asked, and when the answer stands. */
+ * Where plain memory of peers cannot be read, for each reason a system may have: nothing fails,
+ * both sides know it, and one rank says it once. Also who is asked, and when the answer stands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,8 @@ static void test_off(void **state)
 	assert_int_equal(duo_close(&duo), 0);
 }
 
-/* Runs the two cases in which root's rights would hide what the system decides; 0 if all was right. */
+/* Runs the two cases in which root's rights would hide what the system decides; 0 if all was
+ * right. */
 static int run_as_nobody(void)
 {
 	remote_be_nobody();
@@ -123,7 +124,8 @@ static void test_as_nobody(void **state)
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
-		_exit(run_as_nobody()); /* a check that fails ends the process with another status */
+		/* a check that fails ends the process with another status */
+		_exit(run_as_nobody());
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reading a peer's plain memory: every size and alignment, memory that is not there, and processes that
- * have ended, become another program, or left their number to somebody else. */
+ * Reading a peer's plain memory: every size and alignment, memory that is not there, and processes
+ * that have ended, become another program, or left their number to somebody else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static struct transport_team *mine(struct duo *duo)
 	return &duo->world->ranks[0].team;
 }
 
-/* Reads `bytes` from byte `from` of the child's area to an address that is `shift` off alignment. */
+/* Reads `bytes` from byte `from` of the child's area to an address that is `shift` off
+ * alignment. */
 static void check_read(struct duo *duo, size_t from, size_t shift, size_t bytes)
 {
 	static unsigned char buffer[DUO_PAGES * 65536 + 64];
@@ -164,8 +165,8 @@ static void test_closed(void **state)
 	assert_int_equal(duo_close(&duo), 0);
 }
 
-/* A copy of this process, area and all, with the number that `child` had, which does nothing; -1 where the system does not
- * let us choose one. */
+/* A copy of this process, area and all, with the number that `child` had, which does nothing; -1
+ * where the system does not let us choose one. */
 static pid_t start_impostor(pid_t child)
 {
 	struct clone_args arguments = {
@@ -312,8 +313,8 @@ static void test_nonsense(void **state)
 			assert_int_equal(atomic_load(&transport->segment->remote.readable), 1);
 		}
 	}
-	/* My own number, as from another container that counts its own: it is not this process; nor is it
-	 * another rank of the job. */
+	/* My own number, as from another container that counts its own: it is not this process; nor
+	 * is it another rank of the job. */
 	uint64_t word = 42;
 	const uint64_t *words[] = {&word, transport->word};
 	atomic_store(&his->pid, (uint64_t)getpid());

@@ -14,9 +14,11 @@
 #include "base/messages.h"
 
 enum {
-	CONNECTION_MAX = 64, /* without a seat; the one silent for longest makes room for the next */
+	/* without a seat; the one silent for longest makes room for the next */
+	CONNECTION_MAX = 64,
 	ACCEPTS_A_TURN = 64,
-	VERDICT_MS = 250, /* the root gives up this much earlier, so that its verdict comes in time */
+	/* the root gives up this much earlier, so that its verdict comes in time */
+	VERDICT_MS = 250,
 	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
 	POLLS_MAX = 2 * TRANSPORT_SIZE_MAX + CONNECTION_MAX,
 };

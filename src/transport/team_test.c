@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Teams of some ranks: areas of their own, which take memory when they are used, and are as new when they are
- * used again. */
+ * Teams of some ranks: areas of their own, which take memory when they are used, and are as new
+ * when they are used again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

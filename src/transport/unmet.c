@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that nobody has received yet, read out of a segment by anybody, for a diagnosis. Nothing read is
- * trusted: what is torn or nonsense is left out. */
+ * Messages that nobody has received yet, read out of a segment by anybody, for a diagnosis. Nothing
+ * read is trusted: what is torn or nonsense is left out. */
 #include <string.h>
 
 #include "base/seqlock.h"

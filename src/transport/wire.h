@@ -69,8 +69,8 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 /* Whether the process at the other end belongs to my user; *pid and *uid for the report. */
 bool transport_wire_same_user(int fd, int *pid, unsigned *uid);
 
-/* A descriptor that is ready once the process of `rank` has ended; -1 if that cannot be watched, or is my
- * own. *ended: it has ended already. */
+/* A descriptor that is ready once the process of `rank` has ended; -1 if that cannot be watched, or
+ * is my own. *ended: it has ended already. */
 int transport_wire_watch(const struct transport_exchange *exchange, int rank, bool *ended);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From times to a table. For each collective and size: the fastest algorithm, then, where data goes from
- * buffer to buffer, the fastest chunk and kind of store, and the fastest way to read plain memory; then
- * neighbours that say the same become one line. */
+ * From times to a table. For each collective and size: the fastest algorithm, then, where data goes
+ * from buffer to buffer, the fastest chunk and kind of store, and the fastest way to read plain
+ * memory; then neighbours that say the same become one line. */
 #include "tune/tune.h"
 
 enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
@@ -87,7 +87,8 @@ static double at(const struct place *place, int candidate)
 	return *tune_at(place->times, candidate, place->collective, place->size);
 }
 
-/* The fastest of those for which `is_one` holds and that are clearly faster than `than`; else `than`. */
+/* The fastest of those for which `is_one` holds and that are clearly faster than `than`; else
+ * `than`. */
 static int fastest(const struct place *place, int than,
 		   bool (*is_one)(const struct tune_candidate *candidate))
 {
@@ -156,8 +157,8 @@ static bool same(const struct plan_table_line *a, const struct plan_table_line *
 	       a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes;
 }
 
-/* Where one line ends and the next begins: between two sizes that were measured, at the power of two in
- * the middle. A slot ends by itself. */
+/* Where one line ends and the next begins: between two sizes that were measured, at the power of
+ * two in the middle. A slot ends by itself. */
 static uint64_t border(const struct plan_table_line *line, uint64_t below, uint64_t above,
 		       uint64_t slot_bytes)
 {

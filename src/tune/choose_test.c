@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From times to a table: what is clearly faster is chosen, and nothing else; borders lie between sizes;
- * the lines can be read back. */
+ * From times to a table: what is clearly faster is chosen, and nothing else; borders lie between
+ * sizes; the lines can be read back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,8 +131,9 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
 			       "all-reduce      3-4    max       direct     64K    stream  512K\n");
-	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the default is
-	 * compared with what it would be at its best only if it is the fastest as it is. */
+	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the
+	 * default is compared with what it would be at its best only if it is the fastest as it
+	 * is. */
 	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.7);
 	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank of `lockstep tune`: opens a group for each candidate, in turns, and times all collectives on it. */
+ * A rank of `lockstep tune`: opens a group for each candidate, in turns, and times all collectives
+ * on it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ struct tuner {
 	int openings;
 };
 
-/* The table of one candidate as a file of this process, so that opening a group reads it as any other. */
+/* The table of one candidate as a file of this process, so that opening a group reads it as any
+ * other. */
 static bool set_table(const struct tune_candidate *candidate, int *fd)
 {
 	char text[2 * PLAN_TABLE_TEXT_BYTES], path[PATH_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What `lockstep tune` tries, and which table follows from the times. A candidate is one line of a table that holds for
- * everything; candidate 0 is the default. */
+ * What `lockstep tune` tries, and which table follows from the times. A candidate is one line of a
+ * table that holds for everything; candidate 0 is the default. */
 #ifndef TUNE_TUNE_H
 #define TUNE_TUNE_H
 
@@ -17,7 +17,8 @@ enum {
 /* ---- choose.c: pure ---- */
 
 struct tune_candidate {
-	enum plan_algorithm algorithm; /* of candidate 0: PLAN_NONE, whatever the default table says */
+	/* of candidate 0: PLAN_NONE, whatever the default table says */
+	enum plan_algorithm algorithm;
 	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
 	bool plain;         /* tried with memory of malloc */
@@ -41,8 +42,8 @@ struct tune_times {
 double *tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
 		int size);
 
-/* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not clearly
- * faster than the default does not replace it. False: there is no room. */
+/* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not
+ * clearly faster than the default does not replace it. False: there is no room. */
 bool tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min, int ranks_max,
 		 struct plan_table *table);
 
@@ -55,8 +56,8 @@ struct tune_request {
 	uint64_t ranks_min, ranks_max;  /* of the groups that the lines are for */
 };
 
-/* Collective, by all ranks of a job under `lockstep run`: measures all candidates; rank 0 prints the lines of the table on
- * standard output. False, with a message: it could not be measured. */
+/* Collective, by all ranks of a job under `lockstep run`: measures all candidates; rank 0 prints
+ * the lines of the table on standard output. False, with a message: it could not be measured. */
 bool tune_measure(const struct tune_request *request);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All-reduce beside compute. The compute is a fixed amount of arithmetic on data that stays in the cache
- * of one core, so that it does not compete for memory, only for the core. */
+ * All-reduce beside compute. The compute is a fixed amount of arithmetic on data that stays in the
+ * cache of one core, so that it does not compete for memory, only for the core. */
 #include "beside.h"
 
 #include <pthread.h>
@@ -118,7 +118,8 @@ static double time_compute(const struct compute *work)
 	return now() - start;
 }
 
-/* All ranks do the same amount of work. What disturbs a try makes it longer, so the shortest counts. */
+/* All ranks do the same amount of work. What disturbs a try makes it longer, so the shortest
+ * counts. */
 static bool calibrate(struct bench_runtime *runtime, struct compute *work)
 {
 	work->rounds = 16;

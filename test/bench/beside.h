@@ -12,8 +12,8 @@ struct beside_times {
 	double slowed;    /* the compute within such a step */
 };
 
-/* Seconds, medians of several steps, each the slowest rank's. `thread`: the all-reduce runs in a thread of
- * the benchmark instead of by the runtime's own means. False: the runtime has failed. */
+/* Seconds, medians of several steps, each the slowest rank's. `thread`: the all-reduce runs in a
+ * thread of the benchmark instead of by the runtime's own means. False: the runtime has failed. */
 bool beside_measure(struct bench_runtime *runtime, float *buffer, size_t bytes, bool thread,
 		    struct beside_times *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The limit for buffers that peers cannot map: the best all-reduce (float32, sum, in place) that reads
- * plain memory with process_vm_readv, with nothing around it. cma_limit [-n RANKS] [--fresh] [BYTES…]
- * prints "variant bytes microseconds": the slowest rank's median, after a check of the result. Rank r
- * sums slice r; the others fetch it. hot, --fresh: as in allreduce.c. */
+ * The limit for buffers that peers cannot map: the best all-reduce (float32, sum, in place) that
+ * reads plain memory with process_vm_readv, with nothing around it. cma_limit [-n RANKS] [--fresh]
+ * [BYTES…] prints "variant bytes microseconds": the slowest rank's median, after a check of the
+ * result. Rank r sums slice r; the others fetch it. hot, --fresh: as in allreduce.c. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Times collectives, messages and groups of the runtime that it is linked with, started by that runtime's
- * launcher:
- *   collectives [OPTIONS] OP:BYTES…   one line each on rank 0: "op bytes microseconds [cpu_microseconds]"
+ * Times collectives, messages and groups of the runtime that it is linked with, started by that
+ * runtime's launcher:
+ *   collectives [OPTIONS] OP:BYTES…   one line each on rank 0: "op bytes microseconds
+ *                                     [cpu_microseconds]"
  * The other modes, --check, --open and --beside, are told in the table below. */
 #include <getopt.h>
 #include <stdint.h>
@@ -23,9 +24,9 @@ static const struct option options[] = {
 	{"repeats", required_argument, NULL, 'r'},
 	{"repeat-ms", required_argument, NULL, 'm'},
 	{"limit-ms", required_argument, NULL, 'l'},
-	{"check", no_argument, NULL, 'c'}, /* runs and compares each once, times nothing */
-	{"open", no_argument, NULL, 'o'},  /* "open 0 MICROSECONDS TRACE_BYTES" */
-	{"beside", no_argument, NULL, 'b'}, /* "beside BYTES COMPUTE ALL-REDUCE STEP SLOWED-COMPUTE" */
+	{"check", no_argument, NULL, 'c'},  /* runs and compares each once, times nothing */
+	{"open", no_argument, NULL, 'o'},   /* "open 0 MICROSECONDS TRACE_BYTES" */
+	{"beside", no_argument, NULL, 'b'}, /* "beside BYTES COMPUTE ALL-REDUCE STEP SLOWED" */
 	{NULL, 0, NULL, 0},
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What averaging gradients costs a training step: lockstep run -n 2 ./ddp_overlap [STEPS [BUCKET_KIB]].
- * A perceptron with 32 MiB of float32 gradients trains, in turn, alone (no_sync), with gradients averaged
- * while the backward pass goes on, and with all of them averaged after it. Rank 0 prints medians of the
- * slowest rank's step and their ratios to the first. */
+ * What averaging gradients costs a training step: lockstep run -n 2 ./ddp_overlap [STEPS
+ * [BUCKET_KIB]]. A perceptron with 32 MiB of float32 gradients trains, in turn, alone (no_sync),
+ * with gradients averaged while the backward pass goes on, and with all of them averaged after it.
+ * Rank 0 prints medians of the slowest rank's step and their ratios to the first. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

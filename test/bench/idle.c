@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What an open group costs while nothing is under way: lockstep run -n N ./idle SECONDS prints "idle
- * MICROSECONDS" of processor time for each rank, all of its threads together. */
+ * What an open group costs while nothing is under way: lockstep run -n N ./idle SECONDS prints
+ * "idle MICROSECONDS" of processor time for each rank, all of its threads together. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

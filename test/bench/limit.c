@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The limit for memory that all ranks have mapped, as a runtime to be timed: collectives that read and
- * write peers' buffers directly, with nothing around them: no checks, no headers, no recorder, no time
- * limits, nobody who notices a dead peer. LIMIT_FILE names the file that is shared, on a tmpfs;
- * LIMIT_STORES=stream stores to peers past the cache. RANK and WORLD_SIZE are the launcher's. */
+ * The limit for memory that all ranks have mapped, as a runtime to be timed: collectives that read
+ * and write peers' buffers directly, with nothing around them: no checks, no headers, no recorder,
+ * no time limits, nobody who notices a dead peer. LIMIT_FILE names the file that is shared, on a
+ * tmpfs; LIMIT_STORES=stream stores to peers past the cache. RANK and WORLD_SIZE are the
+ * launcher's. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,8 +22,8 @@
 enum { RANKS_MAX = 64, LANES = 16, SLOT_BYTES = 4096, LINE_BYTES = 56, PAUSES = 20 };
 static const size_t shared_bytes = (size_t)65 << 30; /* sparse */
 static const size_t buffers_at = (size_t)1 << 20;
-/* Of buffers, a rank. No power of two: processors that guess the way of a cache from some bits of an address
- * would take the buffers of all ranks for one. */
+/* Of buffers, a rank. No power of two: processors that guess the way of a cache from some bits of
+ * an address would take the buffers of all ranks for one. */
 static const size_t each_bytes = ((size_t)1 << 30) + 437 * 4096;
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
@@ -105,8 +106,8 @@ static inline __attribute__((always_inline)) void store(float *to, const vector 
 	*(vector *)to = *value;
 }
 
-/* Elements [first, end) of all sources, in rank order, to all targets. Where the numbers are constants the
- * inner loops vanish, and pointers stay in registers. */
+/* Elements [first, end) of all sources, in rank order, to all targets. Where the numbers are
+ * constants the inner loops vanish, and pointers stay in registers. */
 static inline __attribute__((always_inline)) void sum_any(const struct work *work, int sources,
 							  int targets, size_t first, size_t end,
 							  bool stream)

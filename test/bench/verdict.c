@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How long survivors wait for the verdict: lockstep run -n N ./verdict kill|leave|mismatch
- * The last rank does what is wrong. Lines "cause NS" and "error NS" hold moments of one clock for all; the
+ * How long survivors wait for the verdict: lockstep run -n N ./verdict kill|leave|mismatch The last
+ * rank does what is wrong. Lines "cause NS" and "error NS" hold moments of one clock for all; the
  * latency is the last error minus the last cause. */
 #include <signal.h>
 #include <stdbool.h>

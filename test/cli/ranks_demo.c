@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank for the tests of the program: it sums numbers with all others again and again, and at one round
- * one rank does something else: ranks_demo [--rounds N] [--linger] [--handles] [--phases] [--messages] [--pairs]
- * [FAULT RANK ROUND]. Rounds count from 1; round 0 is before the group. Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
+ * A rank for the tests of the program: it sums numbers with all others again and again, and at one
+ * round one rank does something else: ranks_demo [--rounds N] [--linger] [--handles] [--phases]
+ * [--messages] [--pairs] [FAULT RANK ROUND]. Rounds count from 1; round 0 is before the group.
+ * Prints "round N" after the rounds 1, 2, 4, …, or "failed STATUS". */
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -23,7 +24,8 @@ struct plan {
 	bool handles;    /* a failure is all right: exit with 0 */
 	bool phases;     /* data/image, in data, then backward, in which the round is */
 	bool messages;   /* before each round one to the next rank, with the tag 7 */
-	bool pairs; /* in a group of two neighbours, of which the odd one comes first; RANK is that there */
+	/* in a group of two neighbours, of which the odd one comes first; RANK is that there */
+	bool pairs;
 	const char *fault;
 	int rank;
 	uint64_t round;
@@ -50,8 +52,8 @@ static ls_status send_in_a_circle(ls_group *group)
 	return status;
 }
 
-/* All but `rank` close the group and end; only then `rank` does. They have given it something in a reduce, or, with
- * `pending`, it leaves a receive under way. */
+/* All but `rank` close the group and end; only then `rank` does. They have given it something in a
+ * reduce, or, with `pending`, it leaves a receive under way. */
 static ls_status leave_out(ls_group *group, int rank, float *values, bool pending)
 {
 	static int64_t never;

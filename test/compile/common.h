@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the compile-time tests of the lock order share: an object with two locks and guarded data. */
+ * What the compile-time tests of the lock order share: an object with two locks and guarded
+ * data. */
 #ifndef TEST_COMPILE_COMMON_H
 #define TEST_COMPILE_COMMON_H
 

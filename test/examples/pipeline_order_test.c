@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The order of the pipeline example: complete, no longer than it has to be, and without a deadlock even if every
- * message of a rank waits for the one before it, and a send for its receive. */
+ * The order of the pipeline example: complete, no longer than it has to be, and without a deadlock
+ * even if every message of a rank waits for the one before it, and a send for its receive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads, locks, futexes and clocks of the library: the linker sends its calls here (--wrap). Threads that are
- * not managed get the system's own. */
+ * Threads, locks, futexes and clocks of the library: the linker sends its calls here (--wrap).
+ * Threads that are not managed get the system's own. */
 #include "scheduler_private.h"
 
 #include <errno.h>

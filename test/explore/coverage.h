@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 size_t coverage_bytes(void);
-/* *all: calls of atomic accesses that the program's text has; *seen: those after which `coverage` is set. */
+/* *all: calls of atomic accesses that the program's text has; *seen: those after which `coverage`
+ * is set. */
 void coverage_count(const unsigned char *coverage, size_t *seen, size_t *all);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where each thread is, as a person reads it: functions and lines, from the program's own debug information. */
+ * Where each thread is, as a person reads it: functions and lines, from the program's own debug
+ * information. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

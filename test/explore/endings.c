@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that call some collectives and close their group at once. In most of these programs one rank calls one of the
- * last ones otherwise, or not, or once more; some rank must be told so, be it only by what is printed. */
+ * Ranks that call some collectives and close their group at once. In most of these programs one
+ * rank calls one of the last ones otherwise, or not, or once more; some rank must be told so, be it
+ * only by what is printed. */
 #include <stdio.h>
 
 #include "scheduler.h"

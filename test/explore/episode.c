@@ -116,7 +116,8 @@ static void open_world(void *data)
 		scheduler_fail("rank %d cannot open its group: %s", rank, ls_status_name(status));
 }
 
-/* Now and then another thread opens the group, and has ended before the first call: the main one is on no board. */
+/* Now and then another thread opens the group, and has ended before the first call: the main one is
+ * on no board. */
 static void rank_main(void *data)
 {
 	int rank = (int)(intptr_t)data;
@@ -198,7 +199,8 @@ static void crashed(int signal)
 	_exit(0);
 }
 
-/* A file: to a pipe or a terminal the library writes by a descriptor of its own, and nobody would keep what it says. */
+/* A file: to a pipe or a terminal the library writes by a descriptor of its own, and nobody would
+ * keep what it says. */
 static void keep_what_is_said(void)
 {
 	int fd = memfd_create("said", MFD_CLOEXEC);
@@ -232,7 +234,8 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	run.looks = !run.plan.is_well || draw(2);
 	draw_settings();
 	run.opener = draw(4) == 0;
-	/* As where ranks share a process: what the library does beside its callers is told by the boards alone. */
+	/* As where ranks share a process: what the library does beside its callers is told by the
+	 * boards alone. */
 	scheduler.hides = !run.plan.opens_itself && draw(2);
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());
@@ -255,8 +258,9 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	_exit(0);
 }
 
-/* Whether it has computed for so long, or has been there for much longer, and not ended. In slices, and by its processor
- * time: on a busy machine, or stopped together with this process, it does not get on. */
+/* Whether it has computed for so long, or has been there for much longer, and not ended. In slices,
+ * and by its processor time: on a busy machine, or stopped together with this process, it does not
+ * get on. */
 static bool is_stuck(pid_t pid, struct pollfd *end)
 {
 	clockid_t clock;

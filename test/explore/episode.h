@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One schedule of one program, in a process of its own: the same seed does the same again, in the same build. */
+ * One schedule of one program, in a process of its own: the same seed does the same again, in the
+ * same build. */
 #ifndef TEST_EXPLORE_EPISODE_H
 #define TEST_EXPLORE_EPISODE_H
 
@@ -35,7 +36,8 @@ struct episode {
 	unsigned char *coverage;        /* shared by all; NULL: none */
 };
 
-/* Runs the schedule of episode->seed in a new process, and waits for its end. only: a subject's name, or NULL. */
+/* Runs the schedule of episode->seed in a new process, and waits for its end. only: a subject's
+ * name, or NULL. */
 void episode_run(struct episode *episode, const char *only);
 const char *episode_outcome_name(enum episode_outcome outcome);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * explore: runs drawn programs under drawn schedules, in as many processes at once as there are processors, and
- * says how many, how long they were, how much of the library's points they have seen, and what they found. A
- * finding is written to a file, from which it is replayed. */
+ * explore: runs drawn programs under drawn schedules, in as many processes at once as there are
+ * processors, and says how many, how long they were, how much of the library's points they have
+ * seen, and what they found. A finding is written to a file, from which it is replayed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -174,7 +174,8 @@ static FILE *open_to_write(const char *path)
 	return file;
 }
 
-/* What replay reads, and then what a person does. `program`: the file of a program that was made smaller, or "-". */
+/* What replay reads, and then what a person does. `program`: the file of a program that was made
+ * smaller, or "-". */
 static void write_replay(const char *path, const struct episode *episode, const char *only,
 			 const char *program)
 {
@@ -190,7 +191,8 @@ static void write_replay(const char *path, const struct episode *episode, const 
 	printf("to see it step by step: make explore REPLAY=%s\n", path);
 }
 
-/* A smaller program meets another schedule under the same seed, so each attempt has several seeds. */
+/* A smaller program meets another schedule under the same seed, so each attempt has several
+ * seeds. */
 struct shrinking {
 	struct episode *episode;
 	const char *only;
@@ -414,7 +416,8 @@ static int replay(void)
 	return episode->outcome != EPISODE_FINE;
 }
 
-/* Addresses differ from run to run unless the system is told otherwise; replays want the same ones. */
+/* Addresses differ from run to run unless the system is told otherwise; replays want the same
+ * ones. */
 static void fix_addresses(char **argv)
 {
 	int now = personality(0xffffffff);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Descriptors and mappings. Sockets, eventfds and memory files are the system's own; who would block on them waits
- * in the scheduler. Which memory is mapped where is noted, as a futex is known by its file and not by its address. */
+ * Descriptors and mappings. Sockets, eventfds and memory files are the system's own; who would
+ * block on them waits in the scheduler. Which memory is mapped where is noted, as a futex is known
+ * by its file and not by its address. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

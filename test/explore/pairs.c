@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads of two ranks that talk in pairs, each with a tag of its own, to and fro: none needs another pair, so all
- * come to their end. Each has its way to send and to receive. Or rank 1 has one thread for all of its pairs, one after
- * the other, so those of rank 0 wait for each other; and the main thread of rank 0, with which it begins, may come when
- * all others have waited for long: they wait in a circle, but for that thread. */
+ * Threads of two ranks that talk in pairs, each with a tag of its own, to and fro: none needs
+ * another pair, so all come to their end. Each has its way to send and to receive. Or rank 1 has
+ * one thread for all of its pairs, one after the other, so those of rank 0 wait for each other; and
+ * the main thread of rank 0, with which it begins, may come when all others have waited for long:
+ * they wait in a circle, but for that thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +36,8 @@ static struct {
 	uint64_t late_us; /* of the main thread of rank 0 */
 	bool joins;       /* it waits for another one of its rank before */
 	int joined;       /* that one has come */
-	enum first pauses; /* behind which the thread of pair 1 of rank 0 computes, while all others wait for it */
+	/* behind which the thread of pair 1 of rank 0 computes, while all others wait for it */
+	enum first pauses;
 	uint64_t count;
 	ls_group *worlds[RANKS];
 	struct side sides[RANKS][PAIRS_MAX];
@@ -60,8 +62,8 @@ static void come_late(uint64_t *seed)
 	}
 }
 
-/* What the first thread of rank 0 is to be called back for, or looks for as they do, is taken in by the others, which wait
- * and go on waiting. */
+/* What the first thread of rank 0 is to be called back for, or looks for as they do, is taken in by
+ * the others, which wait and go on waiting. */
 static void take_in_for_another(bool probes)
 {
 	drawn.count = 1;
@@ -249,7 +251,8 @@ static void side_main(void *data)
 	}
 }
 
-/* The last thread of rank 0, which its main thread waits for: so it has to be known before it sleeps. */
+/* The last thread of rank 0, which its main thread waits for: so it has to be known before it
+ * sleeps. */
 static void joined_main(void *data)
 {
 	look(0);

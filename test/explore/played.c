@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Each rank is taken for a process. Its number is made up, its descriptor is an eventfd that becomes ready when
- * the rank is killed, and /proc/NUMBER/stat is a file made up at each look. */
+ * Each rank is taken for a process. Its number is made up, its descriptor is an eventfd that
+ * becomes ready when the rank is killed, and /proc/NUMBER/stat is a file made up at each look. */
 #include "played.h"
 
 #include <errno.h>
@@ -25,7 +25,8 @@ enum {
 	DESCRIPTORS = 1024,
 };
 
-/* 1 + the rank whose process it stands for, and 1 + the rank at the other end of a socket; 0: none. */
+/* 1 + the rank whose process it stands for, and 1 + the rank at the other end of a socket; 0:
+ * none. */
 static signed char rank_of_fd[DESCRIPTORS];
 static signed char peer_of_fd[DESCRIPTORS];
 int played_signals[SCHEDULER_RANKS];
@@ -193,7 +194,8 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 
 enum { MEETINGS = 256, CALLERS = 256 };
 
-/* An address at which a rank listens, and who has called there and has not been answered yet, in order. */
+/* An address at which a rank listens, and who has called there and has not been answered yet, in
+ * order. */
 struct meeting {
 	struct sockaddr_un address;
 	socklen_t bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The bodies of what a compiler calls with -fsanitize=thread: every atomic access is a point, followed by the
- * access itself; plain ones are none, as what they may race with is for the thread sanitizer itself to find.
- * The names and types are those of the compiler's interface. */
+ * The bodies of what a compiler calls with -fsanitize=thread: every atomic access is a point,
+ * followed by the access itself; plain ones are none, as what they may race with is for the thread
+ * sanitizer itself to find. The names and types are those of the compiler's interface. */
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What /proc says of the processes that ranks are taken for: files and folders made up at each look. */
+ * What /proc says of the processes that ranks are taken for: files and folders made up at each
+ * look. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +85,8 @@ static int open_status(const struct thread *thread)
 	return open_text(text);
 }
 
-/* Who waits for the harness without a time limit sleeps as in pthread_join; whoever else of it waits, as in sleep. */
+/* Who waits for the harness without a time limit sleeps as in pthread_join; whoever else of it
+ * waits, as in sleep. */
 static int open_syscall(const struct thread *thread)
 {
 	char text[128];

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Programs that a seed draws: what 2 to 4 ranks of 1 to 4 threads do on a world and on groups that they make, as
- * flat data, and what must come out of it.
+ * Programs that a seed draws: what 2 to 4 ranks of 1 to 4 threads do on a world and on groups that
+ * they make, as flat data, and what must come out of it.
  *
- * A program is one sequence of events. A lane is one thread of one rank; it has a half of each event that it takes
- * part in, and calls its halves in the order of the events, each blocking, or begun there and waited for some of
- * its events later. So a program without a plant always comes to its end, whatever the schedule, even if no
- * message were buffered: of all events that are not over take the first; all that its halves wait for is over, so
- * each of its lanes comes to it. What could break that is kept out by program_is_legal: a tag is of one pair of
- * lanes, or of one event; collectives of a group are called by one lane of each rank; the places for messages from
- * one rank to another in a group are never all taken, unless just one lane sends there and just one receives.
+ * A program is one sequence of events. A lane is one thread of one rank; it has a half of each
+ * event that it takes part in, and calls its halves in the order of the events, each blocking, or
+ * begun there and waited for some of its events later. So a program without a plant always comes to
+ * its end, whatever the schedule, even if no message were buffered: of all events that are not over
+ * take the first; all that its halves wait for is over, so each of its lanes comes to it. What
+ * could break that is kept out by program_is_legal: a tag is of one pair of lanes, or of one event;
+ * collectives of a group are called by one lane of each rank; the places for messages from one rank
+ * to another in a group are never all taken, unless just one lane sends there and just one
+ * receives.
  *
  * A plant is an error at the end of such a program, whose outcome is known (program_expect). */
 #ifndef TEST_EXPLORE_PROGRAM_H
@@ -32,20 +34,20 @@ enum {
 	PROGRAM_TEXT = 65536,
 };
 
-#define PROGRAM_KINDS(X)                                                                                            \
-	X(MESSAGE, "message") /* `repeat` messages from one lane to another */                                      \
-	X(SERVER, "server")   /* the same from each lane of `senders`, to one that asks any */                      \
-	X(BLOCKS, "blocks")   /* blocks handed over, of which the receiver keeps some */                            \
-	/* `repeat` long sends that nobody receives, or receives of what nobody sends, taken back by lane `from`; \
-	 * meanwhile `to` stays in the group, beside the library */ \
-	X(CANCEL_SEND, "cancel-send")                                                                               \
-	X(CANCEL_RECV, "cancel-recv")                                                                               \
-	X(COLLECTIVE, "collective") /* on a group, by one lane of each member */                                    \
-	X(MAKE, "make")   /* of a group, by those lanes of its parent that call collectives */                      \
-	X(CLOSE, "close") /* of a group, by those that call its collectives */                                      \
-	X(REGISTER, "register")     /* memory of each member, a collective */                                       \
-	X(DEREGISTER, "deregister") /* by each member; then the memory is mapped anew */                            \
-	X(ABORT, "abort")           /* lane `from` gives the group up */                                            \
+#define PROGRAM_KINDS(X)                                                                             \
+	X(MESSAGE, "message") /* `repeat` messages from one lane to another */                       \
+	X(SERVER, "server")   /* the same from each lane of `senders`, to one that asks any */       \
+	X(BLOCKS, "blocks")   /* blocks handed over, of which the receiver keeps some */             \
+	/* `repeat` long sends that nobody receives, or receives of what nobody sends: lane `from` \
+	 * takes them back, and meanwhile `to` stays in the group, beside the library */ \
+	X(CANCEL_SEND, "cancel-send")                                                                \
+	X(CANCEL_RECV, "cancel-recv")                                                                \
+	X(COLLECTIVE, "collective") /* on a group, by one lane of each member */                     \
+	X(MAKE, "make")   /* of a group, by those lanes of its parent that call collectives */       \
+	X(CLOSE, "close") /* of a group, by those that call its collectives */                       \
+	X(REGISTER, "register")     /* memory of each member, a collective */                        \
+	X(DEREGISTER, "deregister") /* by each member; then the memory is mapped anew */             \
+	X(ABORT, "abort")           /* lane `from` gives the group up */                             \
 	X(KILL, "kill")             /* lane `from` has its process killed, `repeat` points later */
 
 enum program_kind {
@@ -89,8 +91,8 @@ enum program_memory {
 enum {
 	PROGRAM_ABSENT = 1, /* it is not called */
 	PROGRAM_TWICE = 2,  /* a collective is called twice */
-	PROGRAM_SWAPPED =
-		4, /* a collective is called in place of the next event's, and that in place of it */
+	/* a collective is called in place of the next event's, and that in place of it */
+	PROGRAM_SWAPPED = 4,
 	PROGRAM_AWAY =
 		8, /* not called; the lane waits beside the library until the other half is over */
 	PROGRAM_ODD_KIND = 16,
@@ -132,11 +134,12 @@ struct program_group {
 	uint8_t parent;
 	uint8_t size;
 	uint8_t members[PROGRAM_RANKS]; /* ranks of the world, in their order in the group */
-	uint8_t threads[PROGRAM_RANKS]; /* by rank of the world: which of its threads calls collectives */
+	/* by rank of the world: which of its threads calls collectives */
+	uint8_t threads[PROGRAM_RANKS];
 };
 
-/* Whether and how a program goes wrong. "Alone" are the lanes that wait for what never comes. What is expected
- * stands in program_expect.c beside the reasons. */
+/* Whether and how a program goes wrong. "Alone" are the lanes that wait for what never comes. What
+ * is expected stands in program_expect.c beside the reasons. */
 #define PROGRAM_PLANTS(X)                                                                          \
 	X(NONE, "none")                                                                            \
 	X(DROPPED_SEND, "dropped-send")     /* a message is not sent; its sender's rank ends */    \
@@ -167,7 +170,8 @@ enum program_plant {
 struct program_world {
 	uint8_t ranks;    /* 2 to PROGRAM_RANKS */
 	uint8_t messages; /* LOCKSTEP_MESSAGES */
-	bool serial; /* LOCKSTEP_P2P=serial: then each rank has one thread, and takes nothing back */
+	/* LOCKSTEP_P2P=serial: then each rank has one thread, and takes nothing back */
+	bool serial;
 	bool blocking; /* LOCKSTEP_BLOCKING=1 */
 };
 
@@ -220,8 +224,8 @@ int program_rank_in(const struct program_group *group, int rank);
 int program_collector(const struct program_group *group, int rank);
 int program_tag(const struct program *program, int event);
 
-/* Plays the program with sends that never end before they are received: the events whose halves never end, by
- * lane. Without a plant none. */
+/* Plays the program with sends that never end before they are received: the events whose halves
+ * never end, by lane. Without a plant none. */
 struct program_stuck {
 	bool any;
 	bool at[PROGRAM_LANES][PROGRAM_EVENTS];
@@ -250,7 +254,8 @@ struct program_end {
 
 struct program_results {
 	struct program_end ends[PROGRAM_LANES][PROGRAM_EVENTS];
-	/* Of each rank, when all its lanes had ended and before it closed anything; size 0: it does not know it. */
+	/* Of each rank, when all its lanes had ended and before it closed anything; size 0: it does
+	 * not know it. */
 	struct ls_failure failures[PROGRAM_RANKS][PROGRAM_GROUPS];
 	uint64_t lane_end_ns[PROGRAM_LANES]; /* 0: it has not ended */
 	bool rank_over[PROGRAM_RANKS];
@@ -264,8 +269,8 @@ struct program_run;
 
 struct program_run *program_run_new(const struct program *program);
 void program_run_free(struct program_run *run);
-/* Runs this rank's part, from its first managed thread, which has opened *world. Leaves nothing open but the world;
- * with a plant the rank closes that, too, and *world is NULL. */
+/* Runs this rank's part, from its first managed thread, which has opened *world. Leaves nothing
+ * open but the world; with a plant the rank closes that, too, and *world is NULL. */
 void program_run_rank(struct program_run *run, int rank, ls_group **world);
 /* When all is over. */
 const struct program_results *program_run_results(struct program_run *run);
@@ -296,8 +301,8 @@ bool program_judge(const struct program *program, const struct program_results *
 
 typedef bool program_fails(void *data, const struct program *program);
 
-/* Makes it smaller as long as it still fails: fewer events, lanes, ranks and groups, shorter messages, plainer
- * forms. At most `tries` calls. Returns how many there were. */
+/* Makes it smaller as long as it still fails: fewer events, lanes, ranks and groups, shorter
+ * messages, plainer forms. At most `tries` calls. Returns how many there were. */
 int program_shrink(struct program *program, program_fails *fails, void *data, int tries);
 
 #endif

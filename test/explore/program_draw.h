@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What drawing a program keeps in mind: what has been drawn so far, and how many of the library's places the
- * events may take at most. */
+ * What drawing a program keeps in mind: what has been drawn so far, and how many of the library's
+ * places the events may take at most. */
 #ifndef TEST_EXPLORE_PROGRAM_DRAW_H
 #define TEST_EXPLORE_PROGRAM_DRAW_H
 
@@ -19,8 +19,9 @@ struct draw {
 	bool open[PROGRAM_GROUPS];     /* made, and not closed */
 	bool any_only[PROGRAM_GROUPS]; /* it has a message of any tag, and so no other */
 	bool registered;
-	/* From rank to rank, in a group: messages, the one pair of lanes (1 + from * PROGRAM_LANES + to; 0: none so
-	 * far; DRAW_MIXED), and whether there are more messages than places, so that it must stay that pair. */
+	/* From rank to rank, in a group: messages, the one pair of lanes (1 + from * PROGRAM_LANES
+	 * + to; 0: none so far; DRAW_MIXED), and whether there are more messages than places, so
+	 * that it must stay that pair. */
 	int messages[PROGRAM_GROUPS][PROGRAM_RANKS][PROGRAM_RANKS];
 	int pairs[PROGRAM_GROUPS][PROGRAM_RANKS][PROGRAM_RANKS];
 	bool full[PROGRAM_GROUPS][PROGRAM_RANKS][PROGRAM_RANKS];
@@ -58,7 +59,8 @@ void draw_half(struct draw *draw, struct program_half *half, const uint8_t *form
 void draw_operation(struct draw *draw, struct program_event *event, bool barriers);
 /* A group of some ranks of `parent`; its number, 0: there is no room. */
 int draw_group(struct draw *draw, int parent, bool members);
-/* A barrier of the world in which nothing is under way: what comes before it has been made everywhere. */
+/* A barrier of the world in which nothing is under way: what comes before it has been made
+ * everywhere. */
 void draw_barrier(struct draw *draw, int group);
 
 /* ---- program_make.c ---- */

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What must come of a program with a plant, and why. What stands before the plant comes to its end by itself, but
- * for what is cut off in a group that the plant closes: there each call ends well or with the plant's status.
+ * What must come of a program with a plant, and why. What stands before the plant comes to its end
+ * by itself, but for what is cut off in a group that the plant closes: there each call ends well or
+ * with the plant's status.
  *
- * What a lane waits for that is never called is found by playing the program: nothing that anybody does later can
- * help it, as all that is called later is called by others who are not needed.
+ * What a lane waits for that is never called is found by playing the program: nothing that anybody
+ * does later can help it, as all that is called later is called by others who are not needed.
  *
- * dropped-send, -recv   The other rank ends, with all its threads, and closes the group: LS_PEER_LEFT names it.
- * odd-…, swapped        Entries at one place of the group's order differ: LS_MISMATCH. Where a barrier follows,
- *                       nobody passes it, as somebody is told of the difference before he enters it or in it. In a
- *                       group's last collective ranks that only give something may be told when they close it, or
- *                       nobody but who closes last: then it stands on standard error.
- * skipped, twice        With a barrier behind, the same. As the last one it may also be found as a rank that left.
+ * dropped-send, -recv   The other rank ends, with all its threads, and closes the group:
+ *                       LS_PEER_LEFT names it.
+ * odd-…, swapped        Entries at one place of the group's order differ: LS_MISMATCH. Where a
+ *                       barrier follows, nobody passes it, as somebody is told of the difference
+ *                       before he enters it or in it. In a group's last collective ranks that only
+ *                       give something may be told when they close it, or nobody but who closes
+ *                       last: then it stands on standard error.
+ * skipped, twice        With a barrier behind, the same. As the last one it may also be found as a
+ *                       rank that left.
  * odd-message           The receiver finds it: LS_TRUNCATED or LS_MISMATCH.
- * cycle                 Each waits for the next, in its rank's first thread; the other threads end. LS_DEADLOCK.
- * starved-server        All peers of a receive of any source are gone, or wait for it: as some do, LS_DEADLOCK; or
- *                       what those left behind are told first, if nobody waits any more.
+ * cycle                 Each waits for the next, in its rank's first thread; the other threads end.
+ *                       LS_DEADLOCK.
+ * starved-server        All peers of a receive of any source are gone, or wait for it: as some do,
+ *                       LS_DEADLOCK; or what those left behind are told first, if nobody waits any
+ *                       more.
  * time-limit            The peer lives and is elsewhere: LS_TIMED_OUT.
  * given-up              LS_ABORTED. The rank that gives up does not close the group before.
- * killed                LS_PEER_DIED in the groups of that rank, as soon as somebody needs it there; maybe nowhere. */
+ * killed                LS_PEER_DIED in the groups of that rank, as soon as somebody needs it
+ *                       there; maybe nowhere. */
 #include <string.h>
 
 #include "operation.h"

@@ -130,7 +130,8 @@ static int list(struct half_run *half, ls_op **ops, struct place *places, int co
 	return count;
 }
 
-/* One of the half, or of all else that the lane has under way in the same group; false: the half has none. */
+/* One of the half, or of all else that the lane has under way in the same group; false: the half
+ * has none. */
 static bool wait_any(const struct lane_run *lane, struct half_run *half)
 {
 	const struct program *program = lane->run->program;

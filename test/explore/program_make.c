@@ -4,8 +4,8 @@
 
 #include "program_draw.h"
 
-/* Forms of sends and of receives. Those from POLL on are not for plants: who polls or waits beside the library is
- * no part of a proof. */
+/* Forms of sends and of receives. Those from POLL on are not for plants: who polls or waits beside
+ * the library is no part of a proof. */
 static const uint8_t send_forms[] = {
 	PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_WAIT,   PROGRAM_WAIT,
 	PROGRAM_TEST,     PROGRAM_BRIEF,    PROGRAM_ANY,      PROGRAM_BATCH,  PROGRAM_BLOCK,

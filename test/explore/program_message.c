@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages of a program. Each says in every word which event and which lane it is of, and the how-manieth. */
+ * Messages of a program. Each says in every word which event and which lane it is of, and the
+ * how-manieth. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Draws how a program goes wrong. All of it stands behind everything else, so the rest comes to its end, but for
- * what the failure itself ends. Who deadlocks does so in the first threads of their ranks, as these wait for the
- * others when they are over: a rank whose thread waits beside the library is no part of a proof. */
+ * Draws how a program goes wrong. All of it stands behind everything else, so the rest comes to its
+ * end, but for what the failure itself ends. Who deadlocks does so in the first threads of their
+ * ranks, as these wait for the others when they are over: a rank whose thread waits beside the
+ * library is no part of a proof. */
 #include "program_draw.h"
 
 #include "operation.h"
@@ -45,7 +46,8 @@ static struct program_event *draw_half_message(struct draw *draw, int group, int
 	return event;
 }
 
-/* A send that is not received keeps its place: where others would want that for good a receive is left alone instead. */
+/* A send that is not received keeps its place: where others would want that for good a receive is
+ * left alone instead. */
 static void draw_dropped(struct draw *draw, bool sends)
 {
 	int group = draw_open_group(draw), waits = draw_member(draw, group);

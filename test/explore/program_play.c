@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plays a program as if no message were buffered and every collective waited for all, one lane after the other as
- * far as each comes. What is stuck then is stuck in every schedule, or goes on only because of buffering. */
+ * Plays a program as if no message were buffered and every collective waited for all, one lane
+ * after the other as far as each comes. What is stuck then is stuck in every schedule, or goes on
+ * only because of buffering. */
 #include <string.h>
 
 #include "program.h"
@@ -92,7 +93,8 @@ static bool is_met(const struct play *play, int lane, int e)
 	return true;
 }
 
-/* Waits for what is under way, of `group` (-1: any), that is due, or all. False: something is not over. */
+/* Waits for what is under way, of `group` (-1: any), that is due, or all. False: something is not
+ * over. */
 static bool flush(struct play *play, int number, int group, bool all, int next)
 {
 	struct lane *lane = &play->lanes[number];

@@ -15,8 +15,8 @@ static inline int word_read(const int *word)
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* Words only grow, and who awaits one is woken; he may free it at once. Of whoever runs the program: under the
- * scheduler nobody else runs meanwhile, on real threads it takes a lock. */
+/* Words only grow, and who awaits one is woken; he may free it at once. Of whoever runs the
+ * program: under the scheduler nobody else runs meanwhile, on real threads it takes a lock. */
 int word_add(int *word, int more);
 
 /* Memory for messages, each of `stride` bytes with a guard behind it. */
@@ -91,7 +91,8 @@ void half_options(struct half_run *half, const struct program_half *as, int i,
 		  struct ls_op_options *options);
 /* It has handles or callbacks, and is waited for later. */
 void half_leave(struct lane_run *lane, struct half_run *half);
-/* Waits for what is due before the lane begins `next` (-1: nothing), for all in `group` (-1: any), or for all. */
+/* Waits for what is due before the lane begins `next` (-1: nothing), for all in `group` (-1: any),
+ * or for all. */
 void half_flush(struct lane_run *lane, int group, bool all, int next);
 
 /* ---- program_message.c ---- */

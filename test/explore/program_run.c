@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs a program: each lane goes through the events and calls its halves. A lane whose call fails as the plant has
- * it goes on with what it has in other groups, which must not be touched by it; at any other failure its rank gives
- * all groups up, so that all come to an end. */
+ * Runs a program: each lane goes through the events and calls its halves. A lane whose call fails
+ * as the plant has it goes on with what it has in other groups, which must not be touched by it; at
+ * any other failure its rank gives all groups up, so that all come to an end. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #include "program_private.h"
 #include "scheduler.h"
 
-static _Thread_local const struct lane_run *current; /* for failures in what the harness shares with others */
+/* for failures in what the harness shares with others */
+static _Thread_local const struct lane_run *current;
 
 struct program_run *program_run_new(const struct program *program)
 {
@@ -116,8 +117,8 @@ void lane_over(struct lane_run *lane, int event, ls_status status)
 
 /* ---- a lane ---- */
 
-/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. It may be another rank's, so
- * this sleep is none that only its own process ends. */
+/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. It may
+ * be another rank's, so this sleep is none that only its own process ends. */
 static void stay_away(struct lane_run *lane, int event)
 {
 	enum { SLICE_NS = 1000000 };
@@ -222,8 +223,8 @@ static void run_event(struct lane_run *lane, int event)
 	lane->halves++;
 }
 
-/* A thread is taken into account once it has made a call: no thread of a rank waits before all have. The main thread is
- * in any case, so it may come later than all. */
+/* A thread is taken into account once it has made a call: no thread of a rank waits before all
+ * have. The main thread is in any case, so it may come later than all. */
 static void come_in(struct lane_run *lane)
 {
 	enum { TAG_NOBODY = 9999, LATE_NS_MAX = 40000000 };

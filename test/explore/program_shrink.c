@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Makes a failing program small: drops and simplifies one thing after the other, keeps what still fails and is legal,
- * until nothing more can go. An event goes with all its halves, so that what is left stays in one order. */
+ * Makes a failing program small: drops and simplifies one thing after the other, keeps what still
+ * fails and is legal, until nothing more can go. An event goes with all its halves, so that what is
+ * left stays in one order. */
 #include <string.h>
 
 #include "program.h"

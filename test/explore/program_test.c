@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Drawn programs on real threads: each in a process of its own, with a time limit. A finding is made small if that
- * is asked for, and printed; it may not come again, as nobody draws who goes next here. */
+ * Drawn programs on real threads: each in a process of its own, with a time limit. A finding is
+ * made small if that is asked for, and printed; it may not come again, as nobody draws who goes
+ * next here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

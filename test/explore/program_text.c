@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Programs as text. A line of numbers for each group and event, of words where there are names; and for readers,
- * behind a #, what each lane does in its order. */
+ * Programs as text. A line of numbers for each group and event, of words where there are names; and
+ * for readers, behind a #, what each lane does in its order. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -18,8 +18,9 @@ enum {
 	CHANGES_MAX = 6, /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
-/* How long nothing may come to its end, and how many points: a proof wants two looks at all ranks, of up to 70,000 points
- * each, by one watch while the others look, too; and the looks before may have been too early. */
+/* How long nothing may come to its end, and how many points: a proof wants two looks at all ranks,
+ * of up to 70,000 points each, by one watch while the others look, too; and the looks before may
+ * have been too early. */
 static const uint64_t patience_ns = UINT64_C(1500000000), patience_points = 2000000;
 
 struct scheduler scheduler;
@@ -360,7 +361,8 @@ void scheduler_store(int *word, int value)
 
 /* ---- threads ---- */
 
-/* A thread's other destructors run library code; this one is made first, and so runs before them, in each round. */
+/* A thread's other destructors run library code; this one is made first, and so runs before them,
+ * in each round. */
 static pthread_key_t last_key;
 
 static void leave(void *argument)
@@ -382,7 +384,8 @@ void *scheduler_thread_main(void *argument)
 	sigset_t all;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all,
-			NULL); /* of the kernel's thread, which sleeps while another one runs this */
+			/* of the kernel's thread, which sleeps while another one runs this */
+			NULL);
 	turn_await(&self->turn);
 	scheduler_self = self;
 	pthread_setspecific(last_key, self);

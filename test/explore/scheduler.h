@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Schedules that a seed draws. Ranks and their threads are threads of one process, of which one runs at a time.
- * At every atomic access, lock, wait and system call of the library (a point) a seed draws which thread goes
- * next. The library is compiled with the calls of a thread sanitizer, whose bodies are here, and linked so that
- * its system calls come here, too: it is the code of production. Time is virtual: with nobody able to run it
- * jumps to the next deadline. Nobody able to run, and nothing but looks that recur, is a hang.
+ * Schedules that a seed draws. Ranks and their threads are threads of one process, of which one
+ * runs at a time. At every atomic access, lock, wait and system call of the library (a point) a
+ * seed draws which thread goes next. The library is compiled with the calls of a thread sanitizer,
+ * whose bodies are here, and linked so that its system calls come here, too: it is the code of
+ * production. Time is virtual: with nobody able to run it jumps to the next deadline. Nobody able
+ * to run, and nothing but looks that recur, is a hang.
  *
- * A thread that the scheduler knows ("managed") was made by scheduler_spawn, or by the library while it ran in
- * such a thread. All functions but scheduler_run are for managed threads. As only one of them runs, and none is
- * interrupted between two points, what they share beside the library needs neither atomics nor locks. */
+ * A thread that the scheduler knows ("managed") was made by scheduler_spawn, or by the library
+ * while it ran in such a thread. All functions but scheduler_run are for managed threads. As only
+ * one of them runs, and none is interrupted between two points, what they share beside the library
+ * needs neither atomics nor locks. */
 #ifndef TEST_EXPLORE_SCHEDULER_H
 #define TEST_EXPLORE_SCHEDULER_H
 
@@ -26,8 +28,9 @@ enum {
 enum scheduler_policy {
 	SCHEDULER_IN_TURN, /* whoever runs goes on until it blocks: for setting up */
 	SCHEDULER_WALK, /* at each point, with a probability that the seed draws, somebody else */
-	SCHEDULER_PRIORITY, /* PCT: the thread of the highest priority; a few drawn points change priorities, and
-			     * who spins or polls goes behind the others */
+	/* PCT: the thread of the highest priority; a few drawn points change priorities, and who
+	 * spins or polls goes behind the others */
+	SCHEDULER_PRIORITY,
 };
 
 /* Why scheduler_run came to its end. */
@@ -40,7 +43,8 @@ enum scheduler_end {
 
 typedef void scheduler_main(void *data);
 
-/* Runs `main` as the first managed thread, of no rank, until it returns, or until a hang. Once in a process. */
+/* Runs `main` as the first managed thread, of no rank, until it returns, or until a hang. Once in a
+ * process. */
 enum scheduler_end scheduler_run(scheduler_main *main, void *data);
 
 /* From here on: this policy, drawn by this seed. The count of points begins anew. */
@@ -58,18 +62,19 @@ void scheduler_store(int *word, int value);
 void scheduler_yield(void);
 uint64_t scheduler_now_ns(void);
 
-/* The process of `rank` is killed by `signal`: none of its threads runs again (if the caller is one of them, this
- * does not return), and the others learn of it as they learn of the end of a process. */
+/* The process of `rank` is killed by `signal`: none of its threads runs again (if the caller is one
+ * of them, this does not return), and the others learn of it as they learn of the end of a
+ * process. */
 void scheduler_kill(int rank, int signal);
 /* The process of `rank` is killed when `points` more points have been passed by its threads. */
 void scheduler_kill_at(int rank, uint64_t points, int signal);
 bool scheduler_is_killed(int rank);
 
-/* So long, in virtual time, nothing of the program may come to its end before that is a hang; at first as long as proofs
- * may take. */
+/* So long, in virtual time, nothing of the program may come to its end before that is a hang; at
+ * first as long as proofs may take. */
 void scheduler_patience(uint64_t ns);
-/* From here on time jumps at most so far at once, and a further jump is a hang: nobody is ready, and nobody will be but
- * who looks once in a while whether he has missed something. */
+/* From here on time jumps at most so far at once, and a further jump is a hang: nobody is ready,
+ * and nobody will be but who looks once in a while whether he has missed something. */
 void scheduler_idle(uint64_t ns);
 /* No more virtual time than this passes at a point from here on. */
 void scheduler_slow_time(uint64_t ns);
@@ -96,7 +101,8 @@ static inline bool scheduler_is_only(const char *said, const char *id)
 /* Ends scheduler_run with SCHEDULER_CRASHED and this text. */
 void scheduler_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* Every managed thread, what it does, and where: for reports. Also after scheduler_run, which it outlasts. */
+/* Every managed thread, what it does, and where: for reports. Also after scheduler_run, which it
+ * outlasts. */
 void scheduler_describe(char *text, size_t bytes);
 
 #endif

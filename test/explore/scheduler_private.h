@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of the scheduler share: its threads, and what each waits for. There is one scheduler in a
- * process, and only the managed thread that runs touches it, so nothing here is locked. */
+ * What the files of the scheduler share: its threads, and what each waits for. There is one
+ * scheduler in a process, and only the managed thread that runs touches it, so nothing here is
+ * locked. */
 #ifndef TEST_EXPLORE_SCHEDULER_PRIVATE_H
 #define TEST_EXPLORE_SCHEDULER_PRIVATE_H
 
@@ -85,7 +86,8 @@ struct scheduler {
 	uint64_t changes[8];  /* of SCHEDULER_PRIORITY: at these points */
 	int change_count;
 	int64_t lowest; /* priority given so far */
-	bool changed; /* somebody has become ready, or has another priority, since scheduler_choose */
+	/* somebody has become ready, or has another priority, since scheduler_choose */
+	bool changed;
 	bool fds_changed;
 	uint64_t kill_in[SCHEDULER_RANKS]; /* points of its threads; 0: not at all */
 	int kill_signal[SCHEDULER_RANKS];
@@ -95,7 +97,8 @@ struct scheduler {
 	char said[SAID_BYTES];
 	size_t said_bytes;
 	char failure[1024];
-	/* One byte for each byte of the program's text: 1 where a point has been; of the driver, NULL: none. */
+	/* One byte for each byte of the program's text: 1 where a point has been; of the driver,
+	 * NULL: none. */
 	unsigned char *coverage;
 	bool traced; /* every switch is printed */
 	bool woken;  /* turn_begin */
@@ -121,7 +124,8 @@ void scheduler_make_ready(struct thread *thread);
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument);
 /* The body of every managed thread. */
 void *scheduler_thread_main(void *thread);
-/* Who goes next: `self` may, if it is not NULL and ready. Time passes until somebody can; or it is a hang. */
+/* Who goes next: `self` may, if it is not NULL and ready. Time passes until somebody can; or it is
+ * a hang. */
 struct thread *scheduler_choose(struct thread *self);
 /* `to` runs; returns when it is this thread's turn again, if that ever comes. */
 void scheduler_hand_over(struct thread *self, struct thread *to);

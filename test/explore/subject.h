@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is run under drawn schedules: a sort of programs, each drawn by a seed, with what must come out of it. */
+ * What is run under drawn schedules: a sort of programs, each drawn by a seed, with what must come
+ * out of it. */
 #ifndef TEST_EXPLORE_SUBJECT_H
 #define TEST_EXPLORE_SUBJECT_H
 
@@ -17,7 +18,8 @@ struct subject_plan {
 	char name[96];     /* which of its sort it is, in a word; may be empty */
 	bool opens_itself; /* `world` is NULL, and the schedule is drawn from the first call on */
 	bool is_well;      /* it comes to its end without a look: half of the schedules have none */
-	char settings[SUBJECT_SETTINGS]; /* "NAME=VALUE NAME=VALUE…" for the environment, over those of the driver */
+	/* "NAME=VALUE NAME=VALUE…" for the environment, over those of the driver */
+	char settings[SUBJECT_SETTINGS];
 };
 
 struct subject {
@@ -27,13 +29,15 @@ struct subject {
 	void (*draw)(uint64_t seed, struct subject_plan *plan);
 	/* The part of one rank, in that rank's first thread: it is to close `world`. */
 	void (*run)(int rank, ls_group *world);
-	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what had to. */
+	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what
+	 * had to. */
 	void (*judge)(void);
 	/* Prints the program. */
 	void (*show)(FILE *file);
-	/* NULL, or: makes the program in the file `path`, as `show` has written it, smaller as long as it fails. Each
-	 * attempt stands there when `fails` is called, and the last one that fails afterwards. draw takes the program
-	 * from the file that EXPLORE_PROGRAM names, if it is set. */
+	/* NULL, or: makes the program in the file `path`, as `show` has written it, smaller as long
+	 * as it fails. Each attempt stands there when `fails` is called, and the last one that
+	 * fails afterwards. draw takes the program from the file that EXPLORE_PROGRAM names, if it
+	 * is set. */
 	void (*shrink)(const char *path, bool (*fails)(void *data), void *data);
 };
 

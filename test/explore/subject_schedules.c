@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The random schedules of test/ranks under drawn schedules of threads: ranks of one thread each, in any order of calls,
- * of which a reference matcher says whether they end or deadlock (schedule.h). */
+ * The random schedules of test/ranks under drawn schedules of threads: ranks of one thread each, in
+ * any order of calls, of which a reference matcher says whether they end or deadlock
+ * (schedule.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -41,8 +41,8 @@ enum {
 	HAS_FSGSBASE = 1 << 1
 }; /* AT_HWCAP2 of Linux: user programs may write the base of their thread-local storage */
 
-/* Registers that a called function keeps go onto the stack, in the same order in both, so that who was saved by one can be
- * resumed by the other. */
+/* Registers that a called function keeps go onto the stack, in the same order in both, so that who
+ * was saved by one can be resumed by the other. */
 #define SAVE "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
 #define RESTORE "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
 
@@ -65,9 +65,10 @@ void turns_switch(void **stack, void *to, uint64_t local);
 __asm__(".text\n.type turns_switch, @function\nturns_switch:\n" SAVE "mov %rsp, (%rdi)\n"
 	"mov %rsi, %rsp\nwrfsbase %rdx\n" RESTORE ".size turns_switch, .-turns_switch\n");
 
-/* Saves the caller, says so, and puts its kernel thread to sleep. That one touches neither stack nor thread-local storage
- * until it is called, as another kernel thread may use both. Returns there each time that the caller is given its turn,
- * and here when it is called. Futex is call 202; 129 wakes, 128 waits, both within this process. */
+/* Saves the caller, says so, and puts its kernel thread to sleep. That one touches neither stack
+ * nor thread-local storage until it is called, as another kernel thread may use both. Returns there
+ * each time that the caller is given its turn, and here when it is called. Futex is call 202; 129
+ * wakes, 128 waits, both within this process. */
 void turns_park(struct turn *self);
 __asm__(".text\n.type turns_park, @function\nturns_park:\n" SAVE "mov %rdi, %rbx\n"
 	"mov %rsp, (%rbx)\nmovl $1, 8(%rbx)\n"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * "After an error no peer touches the caller's buffer any more": late [--runs N] [--seed N] [--at-once N]
- * plays jobs in which one rank is stopped, mostly in the middle of reading or writing its peers' memory, and
- * the others' calls fail meanwhile; then it goes on. All is drawn from the seed, a play's seed is printed
- * with it, and --runs 1 --seed S plays it again. Prints TAP and "N passed, N failed". */
+ * "After an error no peer touches the caller's buffer any more": late [--runs N] [--seed N]
+ * [--at-once N] plays jobs in which one rank is stopped, mostly in the middle of reading or writing
+ * its peers' memory, and the others' calls fail meanwhile; then it goes on. All is drawn from the
+ * seed, a play's seed is printed with it, and --runs 1 --seed S plays it again. Prints TAP and "N
+ * passed, N failed". */
 #include "late.h"
 
 #include <errno.h>
@@ -127,7 +128,8 @@ static void draw_failure(struct late_plan *plan, uint64_t *state)
 	plan->resume_us = below(state, 400000);
 	plan->kill = below(state, 10) == 0;
 	plan->aborter = (int)below(state, size);
-	/* A victim that is stopped until all others have failed cannot be the one that makes them fail. */
+	/* A victim that is stopped until all others have failed cannot be the one that makes them
+	 * fail. */
 	if (plan->abort && !plan->resume_early && plan->aborter == plan->victim)
 		plan->aborter = (plan->victim + 1) % plan->size;
 }
@@ -300,7 +302,8 @@ static void stop_victim(struct play *play)
 		play->wrong = "the victim has ended early";
 }
 
-/* Ends what is left of the play, by force if it is wrong; ranks say by their exit status what they saw. */
+/* Ends what is left of the play, by force if it is wrong; ranks say by their exit status what they
+ * saw. */
 static void end(struct play *play)
 {
 	const struct late_plan *plan = &play->plan;

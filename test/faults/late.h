@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One play of the test of late access: a job that fails at some moment while one of its ranks cannot go on.
- * late.c draws the play, starts and stops its ranks; late_rank.c is what a rank does. */
+ * One play of the test of late access: a job that fails at some moment while one of its ranks
+ * cannot go on. late.c draws the play, starts and stops its ranks; late_rank.c is what a rank
+ * does. */
 #ifndef TEST_FAULTS_LATE_H
 #define TEST_FAULTS_LATE_H
 
@@ -16,8 +17,8 @@ enum {
 	LATE_PAGE_BYTES = 4096,
 };
 
-/* LATE_SEND, LATE_RECEIVE and LATE_BOTH: messages alone; the victim is stopped while it takes what others send, while
- * it gives what others receive, or in either. */
+/* LATE_SEND, LATE_RECEIVE and LATE_BOTH: messages alone; the victim is stopped while it takes what
+ * others send, while it gives what others receive, or in either. */
 enum late_kind { LATE_ALLREDUCE, LATE_BROADCAST, LATE_MIXED, LATE_SEND, LATE_RECEIVE, LATE_BOTH };
 
 /* How a message is waited for. */
@@ -39,18 +40,19 @@ struct late_plan {
 	bool plain;         /* buffers of malloc */
 	bool read;          /* which peers read where they are, without a copy */
 	bool packed; /* all buffers of a rank in one block of ls_alloc, so that they share pages */
-	bool starved; /* the system refuses memory by then: a call may end with LS_SYSTEM, but not lie */
+	/* the system refuses memory by then: a call may end with LS_SYSTEM, but not lie */
+	bool starved;
 	bool in_place;
 	bool reuse; /* after the error buffers are freed, and new ones of the same size are taken */
 	bool kill;  /* the victim is killed in place of continued */
-	/* The victim stops by itself in the middle of its work, when it reaches this byte of its result, or of
-	 * what it sends, in this round. Otherwise after stop_us. */
+	/* The victim stops by itself in the middle of its work, when it reaches this byte of its
+	 * result, or of what it sends, in this round. Otherwise after stop_us. */
 	bool trap;
 	size_t trap_at;
 	unsigned trap_round;
 	unsigned stop_us;
-	/* How the job fails: at these limits, or by an abort so long after the victim has stopped (or, with
-	 * abort_first, after the begin). */
+	/* How the job fails: at these limits, or by an abort so long after the victim has stopped
+	 * (or, with abort_first, after the begin). */
 	bool abort, abort_first;
 	unsigned abort_us;
 	unsigned limit_ms[LATE_SIZE_MAX];
@@ -63,9 +65,10 @@ struct late_plan {
 
 /* What the ranks and the driver share. */
 struct late_shared {
-	_Atomic int errors[LATE_SIZE_MAX]; /* calls that have failed, and whose buffers are marked */
-	_Atomic bool begun;                /* all have met */
-	_Atomic bool over;                 /* nobody is stopped any more */
+	/* calls that have failed, and whose buffers are marked */
+	_Atomic int errors[LATE_SIZE_MAX];
+	_Atomic bool begun; /* all have met */
+	_Atomic bool over;  /* nobody is stopped any more */
 };
 
 /* One message of a rank to the driver: a LATE_… and the rank. */

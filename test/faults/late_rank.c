@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank of a play: each of its threads calls one operation after the other until one fails, then marks
- * every byte of its buffers at once, and looks until the end whether all marks stay. Data have no high bit
- * and are combined by max, and marks have it: so a result with a high bit was read too late. */
+ * A rank of a play: each of its threads calls one operation after the other until one fails, then
+ * marks every byte of its buffers at once, and looks until the end whether all marks stay. Data
+ * have no high bit and are combined by max, and marks have it: so a result with a high bit was read
+ * too late. */
 #include "late.h"
 
 #include <errno.h>
@@ -106,7 +107,8 @@ static void await_pipe(int pipe)
 
 /* ---- the trap ---- */
 
-/* A page of the result; or all of what is sent, as a sender copies only what its receiver leaves to it. */
+/* A page of the result; or all of what is sent, as a sender copies only what its receiver leaves to
+ * it. */
 static void set_trap(struct worker *worker)
 {
 	const struct late_plan *plan = worker->rank->plan;
@@ -130,8 +132,8 @@ static void lift_trap(void)
 		_exit(3);
 }
 
-/* Messages are copied by a thread of the library, too, which a handler does not stop; and by the system, for which
- * the page is simply not there. */
+/* Messages are copied by a thread of the library, too, which a handler does not stop; and by the
+ * system, for which the page is simply not there. */
 static bool is_trapped(const struct worker *worker)
 {
 	const struct rank *rank = worker->rank;
@@ -337,13 +339,14 @@ static void after_error(struct worker *worker, ls_status status)
 {
 	struct rank *rank = worker->rank;
 	const struct late_plan *plan = rank->plan;
-	/* A call of the system that reads a peer's memory cannot be held back, so a call that fails may
-	 * have read too late; what it has read is not a result. */
+	/* A call of the system that reads a peer's memory cannot be held back, so a call that fails
+	 * may have read too late; what it has read is not a result. */
 	if (!plan->read)
 		check_result(worker, 1);
 	if (plan->reuse)
 		drop_blocks(worker);
-	/* What the engine gave back must be free, too: buffers of the user's, and blocks for staging. */
+	/* What the engine gave back must be free, too: buffers of the user's, and blocks for
+	 * staging. */
 	if (plan->reuse || plan->plain)
 		for (int i = 0; i < EXTRA; i++)
 			add_block(worker, false);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Looks at jobs in which nothing is wrong, as `lockstep diagnose` does, again and again while they run: looks
- * LOCKSTEP [--looks N] [--commands N] [--seed N]. Looks go through the command's own functions in this process, and
- * N of them through the program LOCKSTEP. A look that finds anything wrong is a failure, and shows what it said. A job
- * is drawn from its seed, which is printed with it. Prints TAP and "N passed, N failed". */
+ * Looks at jobs in which nothing is wrong, as `lockstep diagnose` does, again and again while they
+ * run: looks LOCKSTEP [--looks N] [--commands N] [--seed N]. Looks go through the command's own
+ * functions in this process, and N of them through the program LOCKSTEP. A look that finds anything
+ * wrong is a failure, and shows what it said. A job is drawn from its seed, which is printed with
+ * it. Prints TAP and "N passed, N failed". */
 #include "looks.h"
 
 #include <errno.h>

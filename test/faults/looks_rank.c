@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One rank of a healthy job. Up to three threads that know nothing of each other: collectives on the group of all
- * ranks, and further groups that are made and closed in between; messages of all kinds on the group of all ranks,
- * with receives that are cancelled; collectives beside the caller and messages on a second group. */
+ * One rank of a healthy job. Up to three threads that know nothing of each other: collectives on
+ * the group of all ranks, and further groups that are made and closed in between; messages of all
+ * kinds on the group of all ranks, with receives that are cancelled; collectives beside the caller
+ * and messages on a second group. */
 #include "looks.h"
 
 #include <pthread.h>
@@ -246,7 +247,8 @@ void looks_work(const struct looks_rank *self)
 					   .rendezvous = self->rendezvous};
 	struct thread threads[THREADS];
 	ls_group *world, *second;
-	/* Some jobs have fewer threads, and which of them is the one that opens the groups differs. */
+	/* Some jobs have fewer threads, and which of them is the one that opens the groups
+	 * differs. */
 	int count = 1 + (int)(self->seed / 2 % THREADS), first = (int)(self->seed % THREADS);
 	OK(ls_group_open(&options, &world));
 	OK(ls_group_split(world, 0, self->rank, &second));

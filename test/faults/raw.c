@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Plain calls that go wrong on one rank: raw SCENARIO FAULTY_RANK. Each survivor prints one line,
- * "rank R: STATUS blamed B operation N after M ms", with the cause as ls_group_failure tells it. The
- * comments "site: NAME" stand before lines that faults_test.py looks up to check call sites. */
+ * "rank R: STATUS blamed B operation N after M ms", with the cause as ls_group_failure tells it.
+ * The comments "site: NAME" stand before lines that faults_test.py looks up to check call sites. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +43,8 @@ static ls_status receive(int from)
 	return ls_recv(group, values, 1, LS_FLOAT32, from, NULL);
 }
 
-/* Two workers that stay alive while their parent dies: they hold its sockets open, as data loaders do. */
+/* Two workers that stay alive while their parent dies: they hold its sockets open, as data loaders
+ * do. */
 static void fork_workers(void)
 {
 	for (int i = 0; i < 2; i++)

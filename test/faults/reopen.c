@@ -19,8 +19,8 @@ enum {
 	WARM_UP = 10,
 	COUNT = 100000,
 	SETTLE_S = 5,
-	/* What the C library keeps for threads counts as in use, and varies; the smallest leak in each of
-	 * 190 worlds is 32 bytes. */
+	/* What the C library keeps for threads counts as in use, and varies; the smallest leak in
+	 * each of 190 worlds is 32 bytes. */
 	SLACK_BYTES = 3000,
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the input is what somebody calls a call, a phase or a program, and so what reports, JSON and
- * timelines are to show. Whatever it is, nothing of it commands a terminal, and JSON stays JSON. */
+ * Fuzz entry: the input is what somebody calls a call, a phase or a program, and so what reports,
+ * JSON and timelines are to show. Whatever it is, nothing of it commands a terminal, and JSON stays
+ * JSON. */
 #include "fuzz.h"
 
 #include <fcntl.h>

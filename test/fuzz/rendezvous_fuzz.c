@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The first byte
- * chooses: its low bit, whether the rest is laid over a
- * valid hello or answer, so that the checks behind the magic are reached as well; the next, TCP; the third,
- * another user. */
+ * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The
+ * first byte chooses: its low bit, whether the rest is laid over a valid hello or answer, so that
+ * the checks behind the magic are reached as well; the next, TCP; the third, another user. */
 #include "fuzz.h"
 
 #include <errno.h>
@@ -109,8 +108,8 @@ static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 	return true;
 }
 
-/* The server fails only by what is a hello, and by nothing that another user says; anything else leaves it as
- * it was. */
+/* The server fails only by what is a hello, and by nothing that another user says; anything else
+ * leaves it as it was. */
 static void feed_server(const struct input *input, enum wire_verdict verdict, bool tcp, bool foreign)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = WORLD_SIZE};

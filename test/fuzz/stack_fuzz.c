@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the memory of a process with an interpreter is spoilt as the input says, and changes while it is read;
- * threads and frames of it are read all the same. The input: version, when a read fails, what toggles, then patches of 5
- * bytes: where, and by what 32 bits of an object are replaced: a number, or the address of something that is there. */
+ * Fuzz entry: the memory of a process with an interpreter is spoilt as the input says, and changes
+ * while it is read; threads and frames of it are read all the same. The input: version, when a read
+ * fails, what toggles, then patches of 5 bytes: where, and by what 32 bits of an object are
+ * replaced: a number, or the address of something that is there. */
 #include "fuzz.h"
 
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the input is a table of algorithms, as LOCKSTEP_TABLE names one. What is refused names a line and leaves
- * the default table; what is taken holds what the table promises, answers every question, and says the same when it
- * is written and read again. */
+ * Fuzz entry: the input is a table of algorithms, as LOCKSTEP_TABLE names one. What is refused
+ * names a line and leaves the default table; what is taken holds what the table promises, answers
+ * every question, and says the same when it is written and read again. */
 #include "fuzz.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: a file of lockstep run --trace is spoilt as the input says, then read, and drawn if it is
- * taken. The input: options, then patches of 13 bytes: where, offset, value. */
+ * Fuzz entry: a file of lockstep run --trace is spoilt as the input says, then read, and drawn if
+ * it is taken. The input: options, then patches of 13 bytes: where, offset, value. */
 #include "fuzz.h"
 
 #include <fcntl.h>

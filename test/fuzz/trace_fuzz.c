@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input says;
- * then checked, collected, judged and told, and so are the phases in them. The input: options, room for the text, then patches of 13 bytes: where, offset, value. */
+ * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input
+ * says; then checked, collected, judged and told, and so are the phases in them. The input:
+ * options, room for the text, then patches of 13 bytes: where, offset, value. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: what ranks say to each other while they connect, over a socket, with descriptors beside it. The first
- * byte: how many descriptors are sent, how many are taken, whether the rest is laid over a valid message, as pairs of
- * position and difference. Whatever comes, no descriptor is left behind. */
+ * Fuzz entry: what ranks say to each other while they connect, over a socket, with descriptors
+ * beside it. The first byte: how many descriptors are sent, how many are taken, whether the rest is
+ * laid over a valid message, as pairs of position and difference. Whatever comes, no descriptor is
+ * left behind. */
 #include "fuzz.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The data of a simulated group: how long parts are and where they lie, what a rank has when it enters
- * a collective, and what it must have when it leaves. */
+ * The data of a simulated group: how long parts are and where they lie, what a rank has when it
+ * enters a collective, and what it must have when it leaves. */
 #include "plan_world.h"
 
 /* ---- where things lie ---- */
@@ -14,8 +14,8 @@ static uint32_t turn_length(const struct plan_sim_op *op, unsigned turn)
 	return op->uneven ? uneven[turn % TURNS] : op->count;
 }
 
-/* First element of the n-th part in a buffer of the rank. In an all-to-all the part that `from` has for
- * `to` has turn from + 3 to; elsewhere the part of rank r has turn r. */
+/* First element of the n-th part in a buffer of the rank. In an all-to-all the part that `from` has
+ * for `to` has turn from + 3 to; elsewhere the part of rank r has turn r. */
 static uint32_t part_start(const struct plan_sim_op *op, unsigned rank, unsigned which, unsigned n)
 {
 	bool pairs = op->collective == PLAN_ALLTOALL;

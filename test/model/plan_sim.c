@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The time of a simulated group: ranks take turns, each goes as far as it can. Signals only grow and
- * links are FIFO, so this one schedule stands for all; the clocks see to what it does not show. */
+ * The time of a simulated group: ranks take turns, each goes as far as it can. Signals only grow
+ * and links are FIFO, so this one schedule stands for all; the clocks see to what it does not
+ * show. */
 #include "plan_sim.h"
 
 #include <assert.h>
@@ -201,8 +202,8 @@ static unsigned window_of(const struct rank *rank, const struct rank *owner, uns
 	return slot ? WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS : which;
 }
 
-/* Notes all accesses of a reduction; sources[q] and targets[q] are elements of rank q, targets[q] NULL
- * where nothing is written. */
+/* Notes all accesses of a reduction; sources[q] and targets[q] are elements of rank q, targets[q]
+ * NULL where nothing is written. */
 static bool find_windows(struct world *world, struct rank *rank, const struct plan_step *step,
 			 struct span *sources, struct span *targets)
 {

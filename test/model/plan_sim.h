@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs the plans of all ranks of a group in one process, through any number of consecutive collectives,
- * and refuses what a real run might do wrong under any schedule: an access to a window, or to a payload
- * that stays with its sender, that is not ordered by a signal or a message (vector clocks); a wrong or
- * differing result; a deadlock; a message that nobody takes. */
+ * Runs the plans of all ranks of a group in one process, through any number of consecutive
+ * collectives, and refuses what a real run might do wrong under any schedule: an access to a
+ * window, or to a payload that stays with its sender, that is not ordered by a signal or a message
+ * (vector clocks); a wrong or differing result; a deadlock; a message that nobody takes. */
 #ifndef TEST_MODEL_PLAN_SIM_H
 #define TEST_MODEL_PLAN_SIM_H
 
@@ -33,8 +33,8 @@ struct plan_sim_op {
 struct plan_sim {
 	int size;
 	int capacity; /* of each link, 1 to PLAN_SIM_CAPACITY */
-	/* Payloads are copied when sent (short messages); otherwise they are read when they are taken,
-	 * and a rank leaves only when all have been taken. */
+	/* Payloads are copied when sent (short messages); otherwise they are read when they are
+	 * taken, and a rank leaves only when all have been taken. */
 	bool copied;
 	/* How many collectives a rank may be ahead of the slowest; right is PLAN_SIM_SLOTS. */
 	int ahead;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every plan for every size, and plans that were broken on purpose, which must all be refused. With a
- * number as its argument: plans for up to that many ranks, more than a group has (plan_sim_test 1024). */
+ * Every plan for every size, and plans that were broken on purpose, which must all be refused. With
+ * a number as its argument: plans for up to that many ranks, more than a group has (plan_sim_test
+ * 1024). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,9 +47,9 @@ static void set_count(struct plan_sim_op *op, int which, int size)
 		op->count = 0;
 }
 
-/* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9. Larger
- * ones are all alike (17 ranks have every shape of tree and fold), so each count gets one place and
- * root; which ones differs from `turn` to turn (one for each kind of link). */
+/* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9.
+ * Larger ones are all alike (17 ranks have every shape of tree and fold), so each count gets one
+ * place and root; which ones differs from `turn` to turn (one for each kind of link). */
 static int add_ops(struct plan_sim_op *ops, int used, enum plan_collective collective,
 		   enum plan_algorithm algorithm, int size, int turn)
 {
@@ -146,7 +147,8 @@ static void every_plan_works_for_every_size(void **state)
 
 static int nightly_size;
 
-/* Three operations of one sort in a row: with more, or with other sorts, clocks would get too long. */
+/* Three operations of one sort in a row: with more, or with other sorts, clocks would get too
+ * long. */
 static void run_large_pair(enum plan_collective collective, enum plan_algorithm algorithm,
 			   void *context)
 {
@@ -344,8 +346,8 @@ static void must_be_refused(const struct plan_sim_op *op, const struct plan *pla
 	visited++;
 }
 
-/* A rank may give an early signal together with a later one: its peers only wait longer. Not all ranks
- * may do so. */
+/* A rank may give an early signal together with a later one: its peers only wait longer. Not all
+ * ranks may do so. */
 static bool is_repeated(const struct plan *plan, uint32_t at)
 {
 	for (uint32_t i = at + 1; i < plan->step_count; i++)
@@ -371,8 +373,8 @@ static void no_plan_works_without_any_of_its_steps(void **state)
 	assert_true(visited > 1000);
 }
 
-/* A local copy may be made at any time, and so may those of several peers; a signal that is given late,
- * and an await that comes early, only make ranks wait. */
+/* A local copy may be made at any time, and so may those of several peers; a signal that is given
+ * late, and an await that comes early, only make ranks wait. */
 static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
 			   const struct plan_step *b)
 {

@@ -69,7 +69,8 @@ void world_merge(const struct world *world, struct rank *rank, const clock_value
 	merge(world, rank->clock, clock);
 }
 
-/* A rank that has read the block and may not have done so yet as far as `clock` says, -1: there is none. */
+/* A rank that has read the block and may not have done so yet as far as `clock` says, -1: there is
+ * none. */
 static int reader_missed(const struct world *world, const struct cell *cell,
 			 const clock_value *clock)
 {

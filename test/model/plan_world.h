@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The state of a simulated group: buffers whose elements remember what was done to them, vector clocks,
- * entry slots, links. Shared by plan_sim.c (time: who runs, steps), plan_world.c (memory: who may touch
- * what) and plan_data.c (data: what is where, and what must come of it). */
+ * The state of a simulated group: buffers whose elements remember what was done to them, vector
+ * clocks, entry slots, links. Shared by plan_sim.c (time: who runs, steps), plan_world.c (memory:
+ * who may touch what) and plan_data.c (data: what is where, and what must come of it). */
 #ifndef TEST_MODEL_PLAN_WORLD_H
 #define TEST_MODEL_PLAN_WORLD_H
 
@@ -16,28 +16,30 @@ enum {
 	WORLD_BUFFERS = WORLD_SLOT + PLAN_SIM_SLOTS,
 };
 
-/* A value that shows how it came about. Combining is neither commutative nor associative: equal hashes
- * on all ranks mean the same operands in the same order. */
+/* A value that shows how it came about. Combining is neither commutative nor associative: equal
+ * hashes on all ranks mean the same operands in the same order. */
 struct element {
 	uint64_t hash;
-	uint64_t ranks; /* sum of a number for each rank whose input is contained; twice is an error */
+	/* sum of a number for each rank whose input is contained; twice is an error */
+	uint64_t ranks;
 	uint32_t index; /* WORLD_GARBAGE: overwritten, never written, or combined wrongly */
 	uint16_t op;
 	uint16_t scaled; /* how often it was divided */
 };
 #define WORLD_GARBAGE UINT32_MAX
 
-/* A clock counts the releases of each rank (entry, signal, send, take, departure) that are known to have
- * happened. Rank r's own component is what it will release next, so its accesses at that value are
- * known to whoever has clock[r] >= value. Small, and of one length (world.width), as clocks are most of
- * the work. */
+/* A clock counts the releases of each rank (entry, signal, send, take, departure) that are known to
+ * have happened. Rank r's own component is what it will release next, so its accesses at that value
+ * are known to whoever has clock[r] >= value. Small, and of one length (world.width), as clocks are
+ * most of the work. */
 typedef int16_t clock_value;
 
 /* Who touched a block last. */
 struct cell {
 	clock_value written; /* by `writer`, at this value of its own clock */
 	uint16_t writer;
-	clock_value read; /* since then, by `reader`; 0: by nobody, CELL_SHARED: by those in reads */
+	/* since then, by `reader`; 0: by nobody, CELL_SHARED: by those in reads */
+	clock_value read;
 	uint16_t reader;
 	clock_value *reads; /* NULL until two ranks read it between two writes */
 };
@@ -85,7 +87,8 @@ struct rank {
 	struct plan_step *steps;
 	uint16_t *sent_to; /* peers whose link has `stays` set */
 	int sent_count;
-	uint8_t used[PLAN_SCRATCH + 1]; /* enum plan_reach that was made use of; of SCRATCH: whether */
+	/* enum plan_reach that was made use of; of SCRATCH: whether */
+	uint8_t used[PLAN_SCRATCH + 1];
 	clock_value *clock;
 	clock_value *finished[WORLD_FINISHED];
 	struct entry entries[PLAN_SIM_SLOTS];
@@ -138,8 +141,8 @@ bool world_access(struct world *world, struct rank *actor, struct rank *owner, u
 /* Makes the buffer one of the rank's collective, all its blocks written by the rank. */
 bool world_open(struct world *world, struct rank *rank, unsigned which);
 
-/* Where blocks of a buffer lie: in which one (that is the other where it works in place), from which
- * element on, how many, and in which cell the first one begins. */
+/* Where blocks of a buffer lie: in which one (that is the other where it works in place), from
+ * which element on, how many, and in which cell the first one begins. */
 struct place {
 	unsigned which, cell;
 	uint32_t first, count;

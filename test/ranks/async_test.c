@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that run beside the caller: handles, callbacks, many in flight, several threads, and what
- * becomes of them when something goes wrong or the group is closed. */
+ * Operations that run beside the caller: handles, callbacks, many in flight, several threads, and
+ * what becomes of them when something goes wrong or the group is closed. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +141,8 @@ void async_callbacks(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Who gives a handle back before anybody has asked is reported once; not if a callback will tell. */
+/* Who gives a handle back before anybody has asked is reported once; not if a callback will
+ * tell. */
 void async_dropped_handles(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -305,7 +306,8 @@ void many_buffers_in_one_call(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* More than can be under way at once: only a call that blocks can do it, and no rank does a part of it. */
+/* More than can be under way at once: only a call that blocks can do it, and no rank does a part of
+ * it. */
 void more_buffers_than_handles(struct runner_rank *self)
 {
 	enum { MANY = 70000 };
@@ -411,8 +413,8 @@ static void ping_pong(const struct runner_rank *self, ls_group *group, int round
 	}
 }
 
-/* The progress thread is given more while it is in an operation that waits for rank 1, and then has nothing
- * to do any more. */
+/* The progress thread is given more while it is in an operation that waits for rank 1, and then has
+ * nothing to do any more. */
 static void call_it_while_it_drives(const struct runner_rank *self, ls_group *group)
 {
 	int64_t values[2] = {0};
@@ -430,8 +432,8 @@ static void call_it_while_it_drives(const struct runner_rank *self, ls_group *gr
 	}
 }
 
-/* A cycle is proved although a progress thread waits, too, and although more is queued behind what it waits
- * in: meanwhile, so that it has gone to wait before that. */
+/* A cycle is proved although a progress thread waits, too, and although more is queued behind what
+ * it waits in: meanwhile, so that it has gone to wait before that. */
 void async_cycle_is_proved(struct runner_rank *self)
 {
 	enum { OPS = 3 };

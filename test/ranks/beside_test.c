@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Two threads of rank 0 that wait for messages: one sleeps, for rank 1, when the other begins. The first goes on
- * with the messages of both; whatever happens to those of the second, it learns of it. */
+ * Two threads of rank 0 that wait for messages: one sleeps, for rank 1, when the other begins. The
+ * first goes on with the messages of both; whatever happens to those of the second, it learns of
+ * it. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -132,8 +133,8 @@ void beside_a_cancel(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* What the second takes back is not what the first waits for: it is over at once, and then does what the first waits
- * for. */
+/* What the second takes back is not what the first waits for: it is over at once, and then does
+ * what the first waits for. */
 void beside_a_cancel_of_another(struct runner_rank *self)
 {
 	enum { LONG = 5000, TIMES = 20 };
@@ -164,7 +165,8 @@ void beside_a_cancel_of_another(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* The second closes a group, and then does what the first, which goes on with the messages of all groups, waits for. */
+/* The second closes a group, and then does what the first, which goes on with the messages of all
+ * groups, waits for. */
 void beside_a_close(struct runner_rank *self)
 {
 	enum { TIMES = 10 };
@@ -328,8 +330,8 @@ void beside_an_abort(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* The second only asks, for what goes on in another group, which rank 1 leaves; before it asks for a send, another call
- * has told of that. */
+/* The second only asks, for what goes on in another group, which rank 1 leaves; before it asks for
+ * a send, another call has told of that. */
 static void only_asks(struct runner_rank *self, bool sends)
 {
 	enum { LONG = 5000 };
@@ -377,7 +379,8 @@ void beside_a_send_that_is_lost(struct runner_rank *self)
 	only_asks(self, true);
 }
 
-/* Nobody waits, but one callback is still to come when another call is made; the agent sleeps. */
+/* Nobody waits, but one callback is still to come when another call is made; the progress thread
+ * sleeps. */
 static void *wait_for_callback(ls_group *group, int32_t *value, _Atomic int *kept)
 {
 	struct ls_op_options options = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The warning of ranks that all send before they receive, which goes well only with short messages: it comes
- * where that is certain, once for each place, and nowhere else. */
+ * The warning of ranks that all send before they receive, which goes well only with short messages:
+ * it comes where that is certain, once for each place, and nowhere else. */
 #include <string.h>
 
 #include "caught.h"
@@ -33,7 +33,8 @@ static void receive_one(ls_group *group, int from, int tag)
 	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
 }
 
-/* Both send, and when both have sent, both receive, by turns the one and the other last; at two places. */
+/* Both send, and when both have sent, both receive, by turns the one and the other last; at two
+ * places. */
 static void both_send_first(struct runner_rank *self, ls_group *group, int turns)
 {
 	struct ls_op_options three = with_tag(3), four = with_tag(4);
@@ -124,7 +125,8 @@ static void begin_one(struct runner_rank *self, ls_group *group, int other)
 	}
 }
 
-/* Both messages meet receives of any source that have been begun before, so both could have been long. */
+/* Both messages meet receives of any source that have been begun before, so both could have been
+ * long. */
 static void begin_any(struct runner_rank *self, ls_group *group, int other)
 {
 	for (int i = 0; i < 50; i++) {
@@ -242,7 +244,8 @@ static void *probe_in_thread(void *argument)
 	return NULL;
 }
 
-/* Rank 0's other thread has done nothing but look for messages, which it may be about to receive. */
+/* Rank 0's other thread has done nothing but look for messages, which it may be about to
+ * receive. */
 void a_thread_that_probed_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -288,7 +291,8 @@ void a_thread_beside_the_main_one_is_not_told(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Nobody has heard of rank 0's other thread yet when rank 1 receives; what rank 1 has sent is for it. */
+/* Nobody has heard of rank 0's other thread yet when rank 1 receives; what rank 1 has sent is for
+ * it. */
 void a_thread_that_comes_later_is_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -412,7 +416,8 @@ void waited_sends_are_told(struct runner_rank *self)
 	ring(self, true);
 }
 
-/* Rings in order: one receives first; sends that nobody waits for first; blocks, whose sends never wait. */
+/* Rings in order: one receives first; sends that nobody waits for first; blocks, whose sends never
+ * wait. */
 void rings_in_order_are_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

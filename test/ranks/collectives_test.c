@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every collective against the reference: counts around what the library treats differently, every root, in
- * place and not, memory of all sorts on all ranks or mixed, lists with zeros, every dtype, every op. */
+ * Every collective against the reference: counts around what the library treats differently, every
+ * root, in place and not, memory of all sorts on all ranks or mixed, lists with zeros, every dtype,
+ * every op. */
 #include "operation.h"
 #include "tests.h"
 #include "values.h"
@@ -23,8 +24,8 @@ static uint64_t count_of(int c, size_t element, int size)
 	case 7:
 		return INLINE_BYTES / element + 1;
 	case 8:
-		/* Of two ranks long enough for several pieces of what is read from another process; of
-		 * many shorter, but still long enough to be read there. */
+		/* Of two ranks long enough for several pieces of what is read from another process;
+		 * of many shorter, but still long enough to be read there. */
 		return (size == 2  ? 4 * CHUNK_BYTES
 			: size > 4 ? CHUNK_BYTES / 4
 				   : CHUNK_BYTES) /
@@ -158,7 +159,8 @@ void alltoall_shapes(struct runner_rank *self)
 	SWEEP(self, OPERATION_ALLTOALL, OPERATION_ALLTOALLV);
 }
 
-/* Once with every dtype and op; those that do not go together are refused, and nothing comes of it. */
+/* Once with every dtype and op; those that do not go together are refused, and nothing comes of
+ * it. */
 void every_dtype_and_op(struct runner_rank *self)
 {
 	static const enum operation_kind kinds[] = {OPERATION_ALLREDUCE, OPERATION_REDUCE,
@@ -213,8 +215,8 @@ void barrier_waits_for_all(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* The root of a short broadcast needs nobody: it is done with some before anybody else comes, and is held
- * back before it overwrites what is still to be read. */
+/* The root of a short broadcast needs nobody: it is done with some before anybody else comes, and
+ * is held back before it overwrites what is still to be read. */
 void root_runs_ahead(struct runner_rank *self)
 {
 	enum { ROUNDS = 200, ALONE = 4, COUNT = 5 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Gradient averaging when ranks do not fit together: one forgets a parameter, is late, dies, closes, or
- * holds back while others average. Nobody is left waiting, and what is said names the rank. */
+ * Gradient averaging when ranks do not fit together: one forgets a parameter, is late, dies,
+ * closes, or holds back while others average. Nobody is left waiting, and what is said names the
+ * rank. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -246,7 +247,8 @@ void ddp_holds_back_alone(struct runner_rank *self)
 	close_fixture(&f);
 }
 
-/* All average in every second pass, but the last rank in the other ones: calls fit, gradients do not. */
+/* All average in every second pass, but the last rank in the other ones: calls fit, gradients do
+ * not. */
 void ddp_accumulates_out_of_step(struct runner_rank *self)
 {
 	struct fixture f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The end of a group: last collectives that differ, in which every rank only gives, so that none of them looks at
- * another; and groups that are forgotten. */
+ * The end of a group: last collectives that differ, in which every rank only gives, so that none of
+ * them looks at another; and groups that are forgotten. */
 #include <string.h>
 
 #include "caught.h"
@@ -78,7 +78,8 @@ static void close_and_hear(struct runner_rank *self, ls_group *group, const char
 
 /* ---- what differs ---- */
 
-/* The first member has called its last ones and closed the group: the others learn it in their calls. */
+/* The first member has called its last ones and closed the group: the others learn it in their
+ * calls. */
 static void found_in_a_call(struct runner_rank *self, ls_group *group, enum difference how)
 {
 	if (ls_group_rank(group) == 0) {
@@ -162,8 +163,9 @@ void blocking_finds_what_differs(struct runner_rank *self)
 
 enum { WAITS, STAYS, GONE, WAYS };
 
-/* The first member makes a call fewer, to which the others would only give. WAITS: they call it once he has closed
- * the group. STAYS: they have called it, and are in the group. GONE: they have closed it, too. */
+/* The first member makes a call fewer, to which the others would only give. WAITS: they call it
+ * once he has closed the group. STAYS: they have called it, and are in the group. GONE: they have
+ * closed it, too. */
 static void miss(struct runner_rank *self, ls_group *group, int way)
 {
 	bool first = ls_group_rank(group) == 0;
@@ -219,8 +221,9 @@ void who_waits_learns_what_differs(struct runner_rank *self)
 
 /* ---- nothing is wrong ---- */
 
-/* Groups one after the other in the same areas, of all, of halves and of one rank. The root is done with all its
- * broadcasts at once; in every second group it has left before the others begin with theirs. */
+/* Groups one after the other in the same areas, of all, of halves and of one rank. The root is done
+ * with all its broadcasts at once; in every second group it has left before the others begin with
+ * theirs. */
 void groups_end_one_by_one(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;
@@ -250,8 +253,8 @@ void groups_end_one_by_one(struct runner_rank *self)
 	close_and_hear(self, world, NULL);
 }
 
-/* A rank that gives up one group for the failure of another has not made a mistake in the first; what is made
- * afterwards is looked at again. */
+/* A rank that gives up one group for the failure of another has not made a mistake in the first;
+ * what is made afterwards is looked at again. */
 void a_failure_excuses_what_is_missing(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *failed = group_of(self, world, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What every rank gets when something goes wrong: time-outs, aborts, ranks that left or died, calls that do
- * not fit together. Which rank the report blames, and that the group is closed for good. */
+ * What every rank gets when something goes wrong: time-outs, aborts, ranks that left or died, calls
+ * that do not fit together. Which rank the report blames, and that the group is closed for good. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,8 @@ static void time_out(struct runner_rank *self,
 		double begin_s = now_s();
 		GIVES(LS_TIMED_OUT, call(group, buffer, COUNT, &options));
 		double took_s = now_s() - begin_s;
-		/* Whoever times out first closes the group for the others, which began a little later. */
+		/* Whoever times out first closes the group for the others, which began a little
+		 * later. */
 		CHECK_THAT(took_s > 0.1 && took_s < 10, "it took %.3f s", took_s);
 		/* Nobody writes to the buffer any more, whatever rank 0 does. */
 		values_blot(buffer, COUNT, LS_UINT8, 2);
@@ -156,7 +157,8 @@ static void *receive_for_ever(void *argument)
 	return NULL;
 }
 
-/* Rank 0 blocks in one thread and aborts in another; all but rank 1, which calls nothing, are blocked. */
+/* Rank 0 blocks in one thread and aborts in another; all but rank 1, which calls nothing, are
+ * blocked. */
 void abort_ends_every_wait(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -246,7 +248,8 @@ void a_rank_that_died_is_named(struct runner_rank *self)
 	end_closed(group, LS_PEER_DIED, 1);
 }
 
-/* As a launcher may, the parent asks how it ended before any peer does; then the kernel tells, if it is new enough. */
+/* As a launcher may, the parent asks how it ended before any peer does; then the kernel tells, if
+ * it is new enough. */
 void a_rank_whose_end_was_fetched_is_named(struct runner_rank *self)
 {
 	struct runner_rank both = {.size = 2, .rendezvous = self->rendezvous};
@@ -339,8 +342,8 @@ void mismatch_kind(struct runner_rank *self)
 	mismatch_small_and_large(self, KIND_DIFFERS);
 }
 
-/* The receiver wants another count or dtype: it learns it at once; so does a sender that waits for its
- * payload to be taken, and one that does not in its next call. */
+/* The receiver wants another count or dtype: it learns it at once; so does a sender that waits for
+ * its payload to be taken, and one that does not in its next call. */
 static void point_mismatch(struct runner_rank *self, uint64_t count, uint64_t wanted, ls_dtype dtype)
 {
 	ls_group *group = runner_open(self);

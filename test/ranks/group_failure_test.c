@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that cannot be made, and groups that fail: what each rank is told, and that other groups go on. */
+ * Groups that cannot be made, and groups that fail: what each rank is told, and that other groups
+ * go on. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -199,7 +200,8 @@ void leaving_wakes_who_sleeps(struct runner_rank *self)
 	works(group);
 	if (self->rank == 1) {
 		atomic_store(sleeper, (uint64_t)getpid());
-		/* In a collective it would be told by the report on the one that the other leaves out. */
+		/* In a collective it would be told by the report on the one that the other leaves
+		 * out. */
 		GIVES(LS_PEER_LEFT, ls_recv(group, &value, 1, LS_INT32, 1, NULL));
 	} else {
 		while (!atomic_load(sleeper) || process_state((int)atomic_load(sleeper)) != 'S')
@@ -291,8 +293,9 @@ void aborts_in_any_order(struct runner_rank *self)
 
 /* ---- deadlock ---- */
 
-/* Rank 0 is in a collective of one group, rank 1 in one of the other: each waits for the other for ever. All
- * groups in which somebody of the cycle waits fail with one report; the world, of which nobody waits, does not. */
+/* Rank 0 is in a collective of one group, rank 1 in one of the other: each waits for the other for
+ * ever. All groups in which somebody of the cycle waits fail with one report; the world, of which
+ * nobody waits, does not. */
 void a_cycle_through_groups_is_proved(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *two[2];

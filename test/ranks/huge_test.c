@@ -7,7 +7,8 @@
 
 enum { MARKS = 7, GUARD = 77 };
 
-/* Zero but for some marks; of a source only these take memory. Large pages, where there are some, are faster. */
+/* Zero but for some marks; of a source only these take memory. Large pages, where there are some,
+ * are faster. */
 static signed char *map(uint64_t bytes, bool target)
 {
 	void *memory = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What does not depend on each other does not wait for each other, shown by what is over and what is not: no
- * test here measures time. And nothing is made for a pair of ranks when it first talks. */
+ * What does not depend on each other does not wait for each other, shown by what is over and what
+ * is not: no test here measures time. And nothing is made for a pair of ranks when it first
+ * talks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ enum {
 	SERIAL_LIMIT_MS = 300, /* where it is known that all will wait for each other */
 };
 
-/* How rank 0 calls what nobody answers: by threads that block, by handles, or by handles that threads wait for, and
- * then all else is done by handles, too. */
+/* How rank 0 calls what nobody answers: by threads that block, by handles, or by handles that
+ * threads wait for, and then all else is done by handles, too. */
 enum how { THREADS, HANDLES, WAITED };
 
 /* One rank of the test. */
@@ -183,7 +184,8 @@ static void go_on(struct lanes *lanes, unsigned turn)
 		receive_answered(lanes, 1, turn);
 }
 
-/* Rank 0 receives what rank 1 sends at the very end, and sends what rank 1 receives at the very end. */
+/* Rank 0 receives what rank 1 sends at the very end, and sends what rank 1 receives at the very
+ * end. */
 static void unanswered(struct runner_rank *self, enum how how, uint64_t count, uint32_t limit_ms)
 {
 	enum { TURNS = 20 };
@@ -250,8 +252,8 @@ void unanswered_in_series(struct runner_rank *self)
 
 /* ---- nothing is made for a pair ---- */
 
-/* What a pair says to each other: in a slot, in a copy of a plain buffer, read from plain memory, and from shared
- * memory to shared memory. */
+/* What a pair says to each other: in a slot, in a copy of a plain buffer, read from plain memory,
+ * and from shared memory to shared memory. */
 enum { TALK_COPIED = 8000, TALK_LONG = 4 << 20, TALKS = 4, TALKS_PLAIN = 3 };
 static const struct talk {
 	uint64_t bytes;
@@ -279,8 +281,8 @@ static void exchange(struct talker *talker, int with, int count)
 	}
 }
 
-/* All pairs up to this distance in the ring of ranks, in one order: a rank never has more under way than one
- * exchange. */
+/* All pairs up to this distance in the ring of ranks, in one order: a rank never has more under way
+ * than one exchange. */
 static void exchange_all(struct talker *talker, int distance, int count)
 {
 	int rank = talker->self->rank, size = talker->self->size;
@@ -307,8 +309,8 @@ static struct held measure(const struct runner_rank *self)
 	return held;
 }
 
-/* The files that all ranks share have as many pages as before, but of some of them this process has touched
- * more_kib for the first time. */
+/* The files that all ranks share have as many pages as before, but of some of them this process has
+ * touched more_kib for the first time. */
 static void check_held(const struct held *before, const struct held *now, long more_kib)
 {
 	enum { HEAP_KIB = RUNNER_SLOWNESS > 1 ? 1024 : 64 }; /* the C library's own */
@@ -348,7 +350,8 @@ void pairs_need_nothing(struct runner_rank *self)
 	exchange_all(&talker, self->size, TALKS_PLAIN);
 	struct held all = measure(self);
 	check_held(&few, &all, peers * peer_kib);
-	/* Of these the receiver maps the sender's buffer, and the sender, which helps, the receiver's. */
+	/* Of these the receiver maps the sender's buffer, and the sender, which helps, the
+	 * receiver's. */
 	exchange_all(&talker, self->size, TALKS);
 	all = measure(self);
 	check_held(&few, &all, peers * (peer_kib + 2 * (TALK_LONG / 1024 + PAGE_KIB)));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A receive or probe of any source when all other ranks have left: it ends, unless another thread of the rank that has
- * called Lockstep, or runs, may still send to it. */
+ * A receive or probe of any source when all other ranks have left: it ends, unless another thread
+ * of the rank that has called Lockstep, or runs, may still send to it. */
 #include <semaphore.h>
 #include <time.h>
 
@@ -98,7 +98,8 @@ static ls_status receive(ls_group *group, int way, int32_t *value)
 	return status == LS_OK ? ls_recv(group, value, 1, LS_INT32, LS_ANY_SOURCE, NULL) : status;
 }
 
-/* What the receive of any source ends with, in every way; and then the other thread's, if it has one. */
+/* What the receive of any source ends with, in every way; and then the other thread's, if it has
+ * one. */
 static void receive_alone(struct runner_rank *self, void *(*run)(void *), ls_status status,
 			  ls_status others)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_group_from_members that is ended while some of the members are in it, and what else goes on meanwhile. Rank 1 comes
- * last: it sees that the others have told it their lists. */
+ * ls_group_from_members that is ended while some of the members are in it, and what else goes on
+ * meanwhile. Rank 1 comes last: it sees that the others have told it their lists. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -227,8 +227,9 @@ void members_differ_often(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* All give different ones, and close the parent as soon as they are told so. Some may be left without having heard of
- * that; but nobody who has heard of it fails because another one has left. */
+/* All give different ones, and close the parent as soon as they are told so. Some may be left
+ * without having heard of that; but nobody who has heard of it fails because another one has
+ * left. */
 void members_differ_and_leave(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *parent, *group;
@@ -261,8 +262,8 @@ static void *make_with_other_tag(void *argument)
 	return NULL;
 }
 
-/* Threads of the other ranks wait for rank 1 all the time; the first threads give lists that differ, and then make
- * groups. */
+/* Threads of the other ranks wait for rank 1 all the time; the first threads give lists that
+ * differ, and then make groups. */
 void members_of_two_threads(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;

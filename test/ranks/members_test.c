@@ -19,7 +19,8 @@ static void is_of(ls_group *group, int world_rank, int64_t members)
 	CHECK_THAT(all == members, "%llx instead of %llx", (long long)all, (long long)members);
 }
 
-/* Odd and even ranks at the same time, the highest one first; then those groups' own first and last ones. */
+/* Odd and even ranks at the same time, the highest one first; then those groups' own first and last
+ * ones. */
 void members_make_their_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *ends;
@@ -125,8 +126,8 @@ static void is_whole(ls_group *world, ls_group *group, const struct runner_rank 
 	OK(ls_barrier(world, NULL));
 }
 
-/* Of any two, the first gives the list of all and the second another; both are told, and the others hear of it, if at
- * all, by what would be left. Then all give the same. */
+/* Of any two, the first gives the list of all and the second another; both are told, and the others
+ * hear of it, if at all, by what would be left. Then all give the same. */
 void members_retry_after_a_pause(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;

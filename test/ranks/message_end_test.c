@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How sends and receives end before they have met their other half: time-outs, signals, a group that is closed or
- * aborted too early, a forked child. */
+ * How sends and receives end before they have met their other half: time-outs, signals, a group
+ * that is closed or aborted too early, a forked child. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static double now_s(void)
 
 /* ---- time-outs ---- */
 
-/* Rank 0's message does not come, though rank 1 lives: it goes at its limit, and not before; and then the buffer is
- * the caller's. */
+/* Rank 0's message does not come, though rank 1 lives: it goes at its limit, and not before; and
+ * then the buffer is the caller's. */
 static void time_out(struct runner_rank *self, struct message *message, enum way way)
 {
 	ls_group *group = runner_open(self);
@@ -224,7 +224,8 @@ void a_signal_ends_a_wait(struct runner_rank *self)
 
 /* ---- closed and aborted ---- */
 
-/* Whoever closes with messages under way gives the group up for all, and says so; callbacks are told first. */
+/* Whoever closes with messages under way gives the group up for all, and says so; callbacks are
+ * told first. */
 void closed_with_messages(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -295,7 +296,8 @@ static void *wait_in_thread(void *argument)
 	return NULL;
 }
 
-/* All send, and nobody receives, or the other way round, in every way and at once: all return when one aborts. */
+/* All send, and nobody receives, or the other way round, in every way and at once: all return when
+ * one aborts. */
 static void abort_all(struct runner_rank *self, bool sends)
 {
 	enum { WAITERS = 10 };

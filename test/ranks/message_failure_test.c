@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives whose peer dies, leaves, is too late or gives up, in every way to wait for them: in the call,
- * by a handle, of any source, by a callback, for room. */
+ * Sends and receives whose peer dies, leaves, is too late or gives up, in every way to wait for
+ * them: in the call, by a handle, of any source, by a callback, for room. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -42,7 +42,8 @@ static void set_trap(const void *buffer, size_t bytes)
 	CHECK(mprotect((void *)first, end - first, PROT_NONE) == 0);
 }
 
-/* Rank 1 dies with pieces in its hands that it has begun to copy for rank 0. What is received before is whole. */
+/* Rank 1 dies with pieces in its hands that it has begun to copy for rank 0. What is received
+ * before is whole. */
 static void sender_dies(struct runner_rank *self, enum way way)
 {
 	ls_group *group = runner_open(self);
@@ -148,7 +149,8 @@ static void receiver_dies(struct runner_rank *self, enum way way, bool inside)
 		raise(SIGKILL);
 	if (self->rank == 1)
 		set_trap(message.buffer, LONG * 4);
-	/* Now and then the sender copies all of it, and then the receiver does not touch its buffer. */
+	/* Now and then the sender copies all of it, and then the receiver does not touch its
+	 * buffer. */
 	ls_status status = LS_OK;
 	while (self->rank <= 1 && status == LS_OK)
 		status = message_pass(&message, self->rank == 0 ? way : BLOCKING, 0);
@@ -287,8 +289,8 @@ void peer_leaves_a_batch(struct runner_rank *self)
 	peer_leaves(self, BATCH, false);
 }
 
-/* Rank 1 leaves while rank 0 waits for a batch of a message from it and of one from rank 2, which comes only when that
- * is over; the part that needs rank 1 is the first one, or the last one. */
+/* Rank 1 leaves while rank 0 waits for a batch of a message from it and of one from rank 2, which
+ * comes only when that is over; the part that needs rank 1 is the first one, or the last one. */
 void peer_leaves_a_part_of_a_batch(struct runner_rank *self)
 {
 	for (int first = 1; first <= 2; first++) {
@@ -352,8 +354,8 @@ static void *pass_on(void *argument)
 	return NULL;
 }
 
-/* One thread of rank 0 waits for any rank, and all the others have left: the last message of one of them is for another
- * thread of rank 0, which is still about to do what the first waits for. */
+/* One thread of rank 0 waits for any rank, and all the others have left: the last message of one of
+ * them is for another thread of rank 0, which is still about to do what the first waits for. */
 void what_came_last_is_passed_on(struct runner_rank *self)
 {
 	for (int i = 0; i < 12; i++) {
@@ -396,7 +398,8 @@ void peer_leaves_a_send_callback(struct runner_rank *self)
 	peer_leaves(self, CALLBACK, true);
 }
 
-/* Who has begun to receive from a rank that then left may still think better of it, and goes on with the others. */
+/* Who has begun to receive from a rank that then left may still think better of it, and goes on
+ * with the others. */
 void cancel_what_left(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

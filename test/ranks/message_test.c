@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives that run beside the caller: any source and tag, windows of them, batches, probes,
- * taking back, hand over, and what goes on while nobody waits. */
+ * Sends and receives that run beside the caller: any source and tag, windows of them, batches,
+ * probes, taking back, hand over, and what goes on while nobody waits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,7 +80,8 @@ void messages_all_at_once(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Far more than there is room for, with tags received in another order within what there is room for. */
+/* Far more than there is room for, with tags received in another order within what there is room
+ * for. */
 void messages_beyond_the_limit(struct runner_rank *self)
 {
 	enum { MANY = 1000 };
@@ -136,7 +137,8 @@ void messages_of_any_source(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Receives that ask for the same, with and without wildcards, take messages in the order of their calls. */
+/* Receives that ask for the same, with and without wildcards, take messages in the order of their
+ * calls. */
 void messages_are_taken_in_order(struct runner_rank *self)
 {
 	enum { MANY = 40 };
@@ -224,7 +226,8 @@ void messages_are_taken_back(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* One rank tries to take back what the other is about to receive: either both go on, or nobody has. */
+/* One rank tries to take back what the other is about to receive: either both go on, or nobody
+ * has. */
 void messages_taken_back_meanwhile(struct runner_rank *self)
 {
 	enum { TURNS = 400 };
@@ -374,7 +377,8 @@ void blocks_change_hands(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A long receive that nobody waits for does not hold up its sender, nor does one behind the limit. */
+/* A long receive that nobody waits for does not hold up its sender, nor does one behind the
+ * limit. */
 void messages_go_on_by_themselves(struct runner_rank *self)
 {
 	enum { MANY = 300 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations on known buffers; see operation.h. What belongs where is worked out here once for all kinds,
- * from a table that says how long their buffers are. */
+ * Operations on known buffers; see operation.h. What belongs where is worked out here once for all
+ * kinds, from a table that says how long their buffers are. */
 #include "operation.h"
 
 #include <stdarg.h>

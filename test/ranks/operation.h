@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Any operation of the public face, on buffers whose content is known: what each rank gives, what it must
- * get, and that nothing else was touched. Each rank may pass its buffers as it likes. */
+ * Any operation of the public face, on buffers whose content is known: what each rank gives, what
+ * it must get, and that nothing else was touched. Each rank may pass its buffers as it likes. */
 #ifndef TEST_RANKS_OPERATION_H
 #define TEST_RANKS_OPERATION_H
 
@@ -25,8 +25,8 @@ enum operation_kind {
 	OPERATION_BROADCAST_MANY,
 	OPERATION_ALLGATHER_MANY,
 	OPERATION_REDUCE_SCATTER_MANY,
-	/* Ranks pair up, i with (root - i) mod size, and each sends to the other; who is its own partner rests.
-	 * Always blocks. */
+	/* Ranks pair up, i with (root - i) mod size, and each sends to the other; who is its own
+	 * partner rests. Always blocks. */
 	OPERATION_EXCHANGE,
 	OPERATION_KINDS
 };
@@ -91,8 +91,8 @@ struct operation {
 	unsigned seed;                   /* of values.h */
 	int item_count;                  /* of a _many; else 1 */
 	uint64_t count[OPERATION_ITEMS]; /* as in the call, where there are no lists */
-	/* The lists. counts[0][r] is that of rank r's part; of an all-to-allv counts[q][r] is what rank q
-	 * sends to rank r. */
+	/* The lists. counts[0][r] is that of rank r's part; of an all-to-allv counts[q][r] is what
+	 * rank q sends to rank r. */
 	uint64_t counts[OPERATION_RANKS][OPERATION_RANKS];
 	/* As each rank likes. */
 	struct operation_place place;
@@ -111,8 +111,8 @@ void operation_text(const struct operation *op, int size, char *text, size_t byt
 
 /* Makes and fills the buffers. */
 void operation_open(struct operation *op, const struct runner_rank *self, ls_group *group);
-/* The call. `options` may be NULL; the factor of LS_PREMUL_SUM is put in. Its lists are no longer needed when
- * it has returned. */
+/* The call. `options` may be NULL; the factor of LS_PREMUL_SUM is put in. Its lists are no longer
+ * needed when it has returned. */
 ls_status operation_begin(struct operation *op, const struct ls_op_options *options);
 /* Fails the test unless all is as it must be after the operation, and gives the buffers back. */
 void operation_close(struct operation *op);

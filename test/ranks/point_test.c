@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Send and receive: every size, tags in any order, oneself, all ranks at once, beside collectives. */
+ * Send and receive: every size, tags in any order, oneself, all ranks at once, beside
+ * collectives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +54,8 @@ void send_every_size(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* More than what is meant to be held without a receiver is not sent before the first is received. */
+/* More than what is meant to be held without a receiver is not sent before the first is
+ * received. */
 void tags_in_any_order(struct runner_rank *self)
 {
 	enum { TAGS = 30 };
@@ -143,8 +145,8 @@ void send_to_oneself(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Everybody sends to the right and receives from the left: short messages one after the other, long ones
- * from a second thread. */
+/* Everybody sends to the right and receives from the left: short messages one after the other, long
+ * ones from a second thread. */
 void ring_exchange(struct runner_rank *self)
 {
 	enum { LARGE = 200000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that only ask, again and again, and never block: they learn that whom they wait for has died or left. And who
- * does not even ask learns it from his next call. */
+ * Ranks that only ask, again and again, and never block: they learn that whom they wait for has
+ * died or left. And who does not even ask learns it from his next call. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -273,8 +273,8 @@ static void call_next(struct runner_rank *self, ls_group *group, enum next_call 
 	}
 }
 
-/* A long message that rank 1 has not taken when it leaves. The next call tells, whichever it is: it is one that
- * has nothing to do with rank 1. */
+/* A long message that rank 1 has not taken when it leaves. The next call tells, whichever it is: it
+ * is one that has nothing to do with rank 1. */
 void sends_that_are_lost_are_told(struct runner_rank *self)
 {
 	for (enum next_call call = 0; call < NEXT_CALLS; call++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a proof of deadlock has to see: waits with more words than any table has, peers of which some are gone, and threads
- * that have made no call yet. */
+ * What a proof of deadlock has to see: waits with more words than any table has, peers of which
+ * some are gone, and threads that have made no call yet. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -50,8 +50,8 @@ static void end_sends(ls_op **ops, int count)
 	free(ops);
 }
 
-/* Each waits for a send that the next one never receives: by itself, which drives them all, or in a receive, beside
- * which they are left to the rank. */
+/* Each waits for a send that the next one never receives: by itself, which drives them all, or in a
+ * receive, beside which they are left to the rank. */
 void deadlock_behind_many_sends(struct runner_rank *self)
 {
 	int32_t value;
@@ -80,8 +80,8 @@ static void take_all(ls_group *group, int count)
 		OK(ls_recv(group, values, LONG, LS_INT32, 0, &options));
 }
 
-/* Rank 0 waits for the first of many sends to rank 1 and of a receive of rank 2, which comes late; rank 1 waits for
- * rank 0. */
+/* Rank 0 waits for the first of many sends to rank 1 and of a receive of rank 2, which comes late;
+ * rank 1 waits for rank 0. */
 void any_of_many_goes_on(struct runner_rank *self)
 {
 	enum { SENDS = 63 };
@@ -120,7 +120,8 @@ void any_of_many_goes_on(struct runner_rank *self)
 
 /* ---- beside what could go on ---- */
 
-/* A message has come for rank 0 that nobody there waits for, so nobody takes it in; then all wait for each other. */
+/* A message has come for rank 0 that nobody there waits for, so nobody takes it in; then all wait
+ * for each other. */
 void deadlock_beside_a_message(struct runner_rank *self)
 {
 	int32_t value = 1, got = 0;
@@ -209,7 +210,8 @@ static void *ask_of_rank_1(void *argument)
 	return NULL;
 }
 
-/* It is about to send what rank 1 waits for, and is asleep until then; another thread waits for rank 1. */
+/* It is about to send what rank 1 waits for, and is asleep until then; another thread waits for
+ * rank 1. */
 void the_main_thread_may_call(struct runner_rank *self)
 {
 	struct ls_op_options first = {.size = sizeof first, .tag = 2};
@@ -340,8 +342,9 @@ static void await_post(sem_t *wakes)
 		;
 }
 
-/* Rank 1 waits for what the main thread of rank 0 sends when it has been woken: by a thread that makes no call, or by a
- * callback when rank 2 has sent. Another thread of rank 0 waits for rank 1. */
+/* Rank 1 waits for what the main thread of rank 0 sends when it has been woken: by a thread that
+ * makes no call, or by a callback when rank 2 has sent. Another thread of rank 0 waits for rank
+ * 1. */
 static void wake_main_thread(struct runner_rank *self, bool by_callback)
 {
 	struct ls_op_options first = {.size = sizeof first, .tag = 2},
@@ -395,8 +398,8 @@ static void *wait_for_first(void *argument)
 	return NULL;
 }
 
-/* So may one whose callback is behind more words than any table has: a thread waits for the first of many sends to rank
- * 1, which receives none of them before the main thread has sent. */
+/* So may one whose callback is behind more words than any table has: a thread waits for the first
+ * of many sends to rank 1, which receives none of them before the main thread has sent. */
 void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 {
 	enum { SENDS = 50 }; /* of two words each */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * No deadlock, as something beside the waits ends by itself: a message with a time limit of its own, or one that needs who
- * has left. Its callback wakes a thread, or its group ends and with it another wait. Or a signal comes, or a thread that
- * never calls wakes by itself. */
+ * No deadlock, as something beside the waits ends by itself: a message with a time limit of its
+ * own, or one that needs who has left. Its callback wakes a thread, or its group ends and with it
+ * another wait. Or a signal comes, or a thread that never calls wakes by itself. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -45,8 +45,8 @@ static void *ask_of_rank_1(void *argument)
 	return NULL;
 }
 
-/* Sleeps until the callback of a receive of another group has come, and then sends what the others wait for; a thread
- * waits for rank 1 meanwhile. */
+/* Sleeps until the callback of a receive of another group has come, and then sends what the others
+ * wait for; a thread waits for rank 1 meanwhile. */
 static void wait_for_call(ls_group *group, ls_group *other, uint32_t limit_ms, bool beside,
 			  ls_status expected)
 {
@@ -90,7 +90,8 @@ void who_sleeps_may_be_called_back_in_time(struct runner_rank *self)
 	}
 }
 
-/* The others look for the cause of their waits whenever they like: also just when rank 1 has left. */
+/* The others look for the cause of their waits whenever they like: also just when rank 1 has
+ * left. */
 void who_sleeps_may_be_called_back_by_who_leaves(struct runner_rank *self)
 {
 	int32_t value = 0;
@@ -230,7 +231,8 @@ static void *ask_and_handle(void *asking)
 	return ask_of_rank_1(asking);
 }
 
-/* Rank 1 waits for what the main thread of rank 0 sends once it has been woken, and which has made no call before. */
+/* Rank 1 waits for what the main thread of rank 0 sends once it has been woken, and which has made
+ * no call before. */
 static void wake_main_thread(struct runner_rank *self, bool by_signal)
 {
 	int32_t value = 0;

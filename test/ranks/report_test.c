@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What reports say where much of what they are about is gone, or where nobody waits in what holds the others up. */
+ * What reports say where much of what they are about is gone, or where nobody waits in what holds
+ * the others up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static struct ls_op_options with_tag(int tag)
 
 /* ---- a message that differs, and was sent long ago ---- */
 
-/* All are sent before any is received, the first as the one that differs; later ones look like it. */
+/* All are sent before any is received, the first as the one that differs; later ones look like
+ * it. */
 static void send_many(ls_group *group, int to, uint64_t count)
 {
 	struct ls_op_options seven = with_tag(7), nine = with_tag(9);
@@ -43,7 +45,8 @@ static void receive_many(ls_group *group, int from)
 		OK(ls_recv(group, &value, 1, LS_INT64, from, &nine));
 }
 
-/* Group ranks are those of the world in reverse, so that a report which takes one for the other is wrong. */
+/* Group ranks are those of the world in reverse, so that a report which takes one for the other is
+ * wrong. */
 static void old_send(struct runner_rank *self, uint64_t count, ls_status status, bool kept)
 {
 	ls_group *world = runner_open(self), *group;
@@ -105,8 +108,8 @@ static ls_status end_batch(ls_group *group, bool any)
 	return status;
 }
 
-/* Rank 1 takes one part and waits for rank 0 in a barrier; rank 0 waits for the batch, of which nobody takes the
- * other part. What is over of the batch must not stand for the rest of it. */
+/* Rank 1 takes one part and waits for rank 0 in a barrier; rank 0 waits for the batch, of which
+ * nobody takes the other part. What is over of the batch must not stand for the rest of it. */
 static void never_ends(struct runner_rank *self, bool first, bool any, bool plain)
 {
 	enum { LONG = 1 << 20 };
@@ -205,8 +208,9 @@ static void pause_for(uint64_t ms)
 	CHECK(status == LS_TIMED_OUT);
 }
 
-/* Now and then, each time for less than half a look interval, so that no two looks fall into one stop, and with looks in
- * between. Returns whether it did: without a processor of its own it may not. */
+/* Now and then, each time for less than half a look interval, so that no two looks fall into one
+ * stop, and with looks in between. Returns whether it did: without a processor of its own it may
+ * not. */
 static bool stop_now_and_then(pid_t pid)
 {
 	bool brief = true;

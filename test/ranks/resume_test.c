@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups whose waits are taken up again after a signal, as a language needs whose handlers run between calls. */
+ * Groups whose waits are taken up again after a signal, as a language needs whose handlers run
+ * between calls. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -175,7 +176,8 @@ void a_resumed_deadlock_is_proved(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* One in a collective, which its progress thread has gone on with meanwhile, the other in a receive. */
+/* One in a collective, which its progress thread has gone on with meanwhile, the other in a
+ * receive. */
 void a_resumed_collective_is_proved(struct runner_rank *self)
 {
 	ls_group *group = runner_open_resuming(self);
@@ -207,8 +209,8 @@ struct leaving {
 	pthread_t other;
 };
 
-/* While the first sleeps in its call: operation i has i + 1 times as many elements, so ranks that took them in another
- * order would not match. */
+/* While the first sleeps in its call: operation i has i + 1 times as many elements, so ranks that
+ * took them in another order would not match. */
 static void *queue_others(void *argument)
 {
 	struct leaving *leaving = argument;
@@ -244,7 +246,8 @@ static void come_for_all(ls_group *group, int32_t (*values)[BEHIND * MANY])
 				LS_SUM, NULL));
 }
 
-/* The other rank comes only once the wait has ended without it, by itself, and what is left goes on by itself. */
+/* The other rank comes only once the wait has ended without it, by itself, and what is left goes on
+ * by itself. */
 void left_calls_keep_the_order(struct runner_rank *self)
 {
 	ls_group *group = runner_open_resuming(self);
@@ -278,7 +281,8 @@ void left_calls_keep_the_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* It has returned before it could begin, as what was called before is not over; its list of counts is the caller's. */
+/* It has returned before it could begin, as what was called before is not over; its list of counts
+ * is the caller's. */
 void left_calls_keep_their_counts(struct runner_rank *self)
 {
 	ls_group *group = runner_open_resuming(self);
@@ -329,7 +333,8 @@ void awaited_calls_keep_nothing(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Nor anything that the next one would need; at its close a group says what handles were not freed. */
+/* Nor anything that the next one would need; at its close a group says what handles were not
+ * freed. */
 void awaited_calls_are_many(struct runner_rank *self)
 {
 	enum { HANDLES = 1 << 16 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All 64 places of a box, or all its parcels, are in use: one more message goes as soon as any of them is free, whoever
- * frees it, and in which order. */
+ * All 64 places of a box, or all its parcels, are in use: one more message goes as soon as any of
+ * them is free, whoever frees it, and in which order. */
 #include <sched.h>
 
 #include "process.h"
@@ -70,7 +70,8 @@ void blocks_given_back_in_any_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Long sends beside the caller, whose thread blocks in one more: what is over of them is free all the same. */
+/* Long sends beside the caller, whose thread blocks in one more: what is over of them is free all
+ * the same. */
 void sends_that_nobody_goes_on_with(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -109,8 +110,8 @@ static void take_back_all(ls_group *group, const int32_t *buffer)
 	}
 }
 
-/* Rank 1 has asked for something else before, in a call that blocks or beside it, or asks afterwards; what goes then is
- * short, or long. */
+/* Rank 1 has asked for something else before, in a call that blocks or beside it, or asks
+ * afterwards; what goes then is short, or long. */
 static void leave_room(struct runner_rank *self, bool beside)
 {
 	enum { TURNS = 8 };
@@ -156,7 +157,8 @@ void what_was_taken_back_leaves_room_beside(struct runner_rank *self)
 	leave_room(self, true);
 }
 
-/* Setting MESSAGES=1: one that is taken back makes room for the next, though its receiver calls nothing. */
+/* Setting MESSAGES=1: one that is taken back makes room for the next, though its receiver calls
+ * nothing. */
 void what_was_taken_back_makes_room(struct runner_rank *self)
 {
 	enum { BYTES = 5000, TURNS = 20 };

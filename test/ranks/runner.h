@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs tests of several ranks. Each test has processes of its own, one for each rank (with --threads: one
- * process, a thread for each rank), and a time limit; what it prints is shown if it fails. A test is
- * a function that every rank runs, and a line in the table of table.c. */
+ * Runs tests of several ranks. Each test has processes of its own, one for each rank (with
+ * --threads: one process, a thread for each rank), and a time limit; what it prints is shown if it
+ * fails. A test is a function that every rank runs, and a line in the table of table.c. */
 #ifndef TEST_RANKS_RUNNER_H
 #define TEST_RANKS_RUNNER_H
 
@@ -25,8 +25,8 @@ enum {
 	RUNNER_RANKS_MAX = 8,
 	RUNNER_CASES =
 		3000 / RUNNER_SLOWNESS, /* of all random tests together, unless --cases says so */
-	/* Of operations that are not meant to fail: before the test's own limit, so that a hang ends with
-	 * a report. */
+	/* Of operations that are not meant to fail: before the test's own limit, so that a hang
+	 * ends with a report. */
 	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
 };
 
@@ -42,7 +42,8 @@ struct runner_rank {
 	int rank, size;
 	unsigned turn; /* 0, 1, … with --repeat */
 	bool threads;  /* the ranks are threads of one process */
-	bool drawn; /* a seed draws who goes on at each point, so that few rounds are many meetings */
+	/* a seed draws who goes on at each point, so that few rounds are many meetings */
+	bool drawn;
 	/* Of a random test: which cases it is to run, and the seed of them all. */
 	uint64_t seed;
 	uint32_t first_case, last_case;
@@ -82,7 +83,8 @@ ls_group *runner_open(const struct runner_rank *self);
 ls_group *runner_open_resuming(const struct runner_rank *self);
 /* Waits, beside the library, until all ranks are here. */
 void runner_meet(const struct runner_rank *self);
-/* A barrier that no rank is in any more when this returns: what fails the group from here on cannot end it. */
+/* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
+ * end it. */
 void runner_ready(const struct runner_rank *self, ls_group *group);
 /* What this rank is about to do: shown if the test fails, whichever way. */
 void runner_note(const struct runner_rank *self, const char *format, ...)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Makes random schedules: a sequence of messages and collectives that all ranks could follow step by step, made
- * looser (not blocking, earlier, in batches, of any source), and often broken; until the reference matcher
- * says of one what was wanted. */
+ * Makes random schedules: a sequence of messages and collectives that all ranks could follow step
+ * by step, made looser (not blocking, earlier, in batches, of any source), and often broken; until
+ * the reference matcher says of one what was wanted. */
 #include "schedule.h"
 
 #include <stdarg.h>
@@ -129,7 +129,8 @@ static void add_messages(struct maker *maker, int from, int to, int count)
 	}
 }
 
-/* About as many messages as there are places, and another one that is received before some of them. */
+/* About as many messages as there are places, and another one that is received before some of
+ * them. */
 static void add_crowd(struct maker *maker, int from, int to)
 {
 	int count = CROWD_MIN + (int)below(maker, BURST_MAX - CROWD_MIN + 1);
@@ -223,8 +224,8 @@ static void widen(struct maker *maker, int rank)
 
 /* ---- broken ---- */
 
-/* Calls one item earlier or later. All ranks call the same collectives in one order, so it passes none of its
- * kind. */
+/* Calls one item earlier or later. All ranks call the same collectives in one order, so it passes
+ * none of its kind. */
 static void displace(struct maker *maker, struct draft *draft, int from)
 {
 	int to = from, step = below(maker, 2) ? 1 : -1;

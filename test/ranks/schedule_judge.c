@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The reference matcher: runs the programs of all ranks as far as they go without a choice, then tries each
- * message that a receive of any source may get. To choose as late as possible leaves no outcome out: a message
- * that could have been taken earlier is still there, and nothing else may take it. */
+ * The reference matcher: runs the programs of all ranks as far as they go without a choice, then
+ * tries each message that a receive of any source may get. To choose as late as possible leaves no
+ * outcome out: a message that could have been taken earlier is still there, and nothing else may
+ * take it. */
 #include <string.h>
 
 #include "schedule.h"
@@ -140,8 +141,8 @@ static bool is_waiting(const struct judge *judge, const struct state *state, int
 	return action_of(judge, rank, i)->kind == SCHEDULE_RECV && !(state->got[rank] & bit(i));
 }
 
-/* The message of `source` that receive `i` of `rank` may get: the oldest it accepts, if no receive that was
- * called before it does; -1 if there is none. */
+/* The message of `source` that receive `i` of `rank` may get: the oldest it accepts, if no receive
+ * that was called before it does; -1 if there is none. */
 static int candidate(const struct judge *judge, const struct state *state, int rank, int i,
 		     int source)
 {
@@ -200,8 +201,8 @@ static void settle(const struct judge *judge, struct state *state)
 
 /* ---- where it ends ---- */
 
-/* Whom action `i` cannot be over without; `around`: in a collective also whom it may be told to wait for
- * although that one only waits as well. */
+/* Whom action `i` cannot be over without; `around`: in a collective also whom it may be told to
+ * wait for although that one only waits as well. */
 static uint8_t needs(const struct judge *judge, const struct state *state, int rank, int i,
 		     bool around)
 {
@@ -225,8 +226,9 @@ static uint8_t needs(const struct judge *judge, const struct state *state, int r
 	return ranks;
 }
 
-/* A receive may wait for a message that was sent long ago, but has no place because others that this very
- * rank does not receive have them all: then the sender waits for it, wherever else it is. */
+/* A receive may wait for a message that was sent long ago, but has no place because others that
+ * this very rank does not receive have them all: then the sender waits for it, wherever else it
+ * is. */
 static void add_held_back(const struct judge *judge, const struct state *state, int rank, int i,
 			  struct schedule_end *end)
 {

@@ -240,7 +240,8 @@ static void places_are_those_of_one_peer(void **state)
 	assert_false(verdict.leftover);
 }
 
-/* A send that does not block, and that the receiver waits for, comes behind one that has the only place. */
+/* A send that does not block, and that the receiver waits for, comes behind one that has the only
+ * place. */
 static void the_head_of_the_line_holds_back(void **state)
 {
 	(void)state;
@@ -259,8 +260,8 @@ static void the_head_of_the_line_holds_back(void **state)
 	ends_well();
 }
 
-/* The same where the sender waits for a third rank, which waits for it: rank 1 and rank 0 are a cycle of their
- * own, as what rank 1 waits for was sent long ago. */
+/* The same where the sender waits for a third rank, which waits for it: rank 1 and rank 0 are a
+ * cycle of their own, as what rank 1 waits for was sent long ago. */
 static void what_is_held_back_waits_too(void **state)
 {
 	(void)state;

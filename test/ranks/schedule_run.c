@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs one rank of a schedule; see schedule_run.h. A message says of itself in its first 8 bytes who sent it, to
- * whom, with which tag, and the how-manieth of these it is; so does whatever follows. */
+ * Runs one rank of a schedule; see schedule_run.h. A message says of itself in its first 8 bytes
+ * who sent it, to whom, with which tag, and the how-manieth of these it is; so does whatever
+ * follows. */
 #include "schedule_run.h"
 
 #include <stdio.h>
@@ -457,8 +458,8 @@ static int read_hops(const char *text, struct schedule_hop *hops)
 	return count;
 }
 
-/* Whether what came out is one of the ends that the matcher has found. Ranks that are not in the cycle may have
- * been told of it before they came to where they would be stuck. */
+/* Whether what came out is one of the ends that the matcher has found. Ranks that are not in the
+ * cycle may have been told of it before they came to where they would be stuck. */
 static bool fits(const struct schedule_run *run, const struct schedule_end *end,
 		 const struct schedule_hop *hops, int count)
 {

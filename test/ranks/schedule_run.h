@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs the program of one rank of a schedule (schedule.h) on a group, on buffers whose content tells where it
- * comes from. */
+ * Runs the program of one rank of a schedule (schedule.h) on a group, on buffers whose content
+ * tells where it comes from. */
 #ifndef TEST_RANKS_SCHEDULE_RUN_H
 #define TEST_RANKS_SCHEDULE_RUN_H
 
@@ -30,13 +30,15 @@ struct schedule_run {
 /* Runs it as far as it goes. */
 void schedule_run_begin(struct schedule_run *run, const struct runner_rank *self, ls_group *group,
 			const struct schedule *schedule, uint32_t number);
-/* After all has ended with LS_OK: fails the test unless every receive got the message it had to, in the right
- * order, and every collective its result. `end`: what each receive has got, NULL if it had a choice. */
+/* After all has ended with LS_OK: fails the test unless every receive got the message it had to, in
+ * the right order, and every collective its result. `end`: what each receive has got, NULL if it
+ * had a choice. */
 void schedule_run_check(const struct schedule_run *run, const struct schedule_end *end);
-/* Gives handles and buffers back; waits for what is under way, which must end with LS_OK or `failure`. */
+/* Gives handles and buffers back; waits for what is under way, which must end with LS_OK or
+ * `failure`. */
 void schedule_run_end(struct schedule_run *run, ls_status failure);
-/* Whether where it was stopped, and what the report of a deadlock says, fit one of the ends that the matcher has
- * found. */
+/* Whether where it was stopped, and what the report of a deadlock says, fit one of the ends that
+ * the matcher has found. */
 bool schedule_run_fits(const struct schedule_run *run, const struct schedule_verdict *verdict,
 		       const char *report);
 

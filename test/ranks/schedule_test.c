@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Random schedules on real ranks, against the reference matcher: what it says comes to its end does, with the
- * messages it says and without a word; what it says is a deadlock is reported, with a cycle that is there. */
+ * Random schedules on real ranks, against the reference matcher: what it says comes to its end
+ * does, with the messages it says and without a word; what it says is a deadlock is reported, with
+ * a cycle that is there. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>

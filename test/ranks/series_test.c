@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Under LOCKSTEP_P2P=serial: one send of a rank at a time, in the order of its calls, whoever begins it. A long one that
- * nobody receives holds up those behind it, and nothing else. */
+ * Under LOCKSTEP_P2P=serial: one send of a rank at a time, in the order of its calls, whoever
+ * begins it. A long one that nobody receives holds up those behind it, and nothing else. */
 #include <sched.h>
 #include <string.h>
 
@@ -46,8 +46,8 @@ static void *probe(void *argument)
 	return NULL;
 }
 
-/* Around a ring, several at a time: the agent, the caller and who waits all begin some. Even ranks send first, so
- * no rank waits for one that waits for it. */
+/* Around a ring, several at a time: the progress thread, the caller and who waits all begin some.
+ * Even ranks send first, so no rank waits for one that waits for it. */
 void in_series_by_turns(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -171,8 +171,8 @@ static void finish_beside(struct waiting *waiting, ls_status status)
 	ls_op_free(waiting->op);
 }
 
-/* All send before they receive. Two threads wait: one for the send that has begun and one for another, whichever is
- * first; or both for others, and nobody for the first. */
+/* All send before they receive. Two threads wait: one for the send that has begun and one for
+ * another, whichever is first; or both for others, and nobody for the first. */
 void in_series_cycle(struct runner_rank *self)
 {
 	int next = (self->rank + 1) % self->size;
@@ -237,7 +237,8 @@ void in_series_behind_a_limit(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* With LOOK_MS=10. Two threads wait, but a third one that has called Lockstep takes back what both wait for. */
+/* With LOOK_MS=10. Two threads wait, but a third one that has called Lockstep takes back what both
+ * wait for. */
 void in_series_goes_on(struct runner_rank *self)
 {
 	enum { GLANCES = 30, GLANCE_MS = 10 };
@@ -261,8 +262,8 @@ void in_series_goes_on(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* With LOOK_MS=10. All of rank 0 wait for rank 1, and rank 1 for them: but one of them also for a send that waits for its
- * turn, behind one that rank 2 takes late. */
+/* With LOOK_MS=10. All of rank 0 wait for rank 1, and rank 1 for them: but one of them also for a
+ * send that waits for its turn, behind one that rank 2 takes late. */
 void in_series_any_goes_on(struct runner_rank *self)
 {
 	enum { GLANCES = 30, GLANCE_MS = 10 };
@@ -302,7 +303,8 @@ void in_series_any_goes_on(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A receive holds up no send, no other receive and no collective, blocking or not; nor does a send a collective. */
+/* A receive holds up no send, no other receive and no collective, blocking or not; nor does a send
+ * a collective. */
 void in_series_before_collectives(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -354,7 +356,8 @@ static void *help(void *argument)
 	return NULL;
 }
 
-/* The first is taken back, which begins the next one, though rank 0 waits for something else from then on. */
+/* The first is taken back, which begins the next one, though rank 0 waits for something else from
+ * then on. */
 void in_series_turn_beside_a_barrier(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -375,7 +378,8 @@ void in_series_turn_beside_a_barrier(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A send is taken back at the moment at which its turn comes: either it goes, or nobody ever sees it. */
+/* A send is taken back at the moment at which its turn comes: either it goes, or nobody ever sees
+ * it. */
 void in_series_taken_back_meanwhile(struct runner_rank *self)
 {
 	enum { MEANWHILE = 640 / RUNNER_SLOWNESS };
@@ -429,7 +433,8 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A send that nobody receives is taken back while another thread, which takes back the one before it, begins it. */
+/* A send that nobody receives is taken back while another thread, which takes back the one before
+ * it, begins it. */
 void in_series_taken_back_by_threads(struct runner_rank *self)
 {
 	enum { TIMES = 4000 / RUNNER_SLOWNESS, COUNT = 100 };

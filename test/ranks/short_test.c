@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short messages, which are over before they are operations: what they must not do that operations do not. */
+ * Short messages, which are over before they are operations: what they must not do that operations
+ * do not. */
 #include <sched.h>
 
 #include "caught.h"
@@ -19,8 +20,8 @@ static void await_turn(struct runner_rank *self, uint64_t turn)
 		sched_yield();
 }
 
-/* With room for one: the third is sent when the first has just been taken, and the second, which waits for that, has
- * not gone yet: its thread has to wake first. */
+/* With room for one: the third is sent when the first has just been taken, and the second, which
+ * waits for that, has not gone yet: its thread has to wake first. */
 void short_ones_keep_the_order(struct runner_rank *self)
 {
 	enum { TURNS = 300, EACH = 3 };
@@ -54,7 +55,8 @@ void short_ones_keep_the_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A block that is given belongs to whoever receives it, however short; received into a block, too. */
+/* A block that is given belongs to whoever receives it, however short; received into a block,
+ * too. */
 void short_blocks_change_hands(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -86,13 +88,15 @@ void short_blocks_change_hands(struct runner_rank *self)
 	}
 	OK(ls_barrier(group, NULL));
 	OK(ls_memory_stats(group, &after));
-	/* What was given back is freed when its place is needed again: at most one block for each. */
+	/* What was given back is freed when its place is needed again: at most one block for
+	 * each. */
 	CHECK_THAT(after.live_bytes <= before.live_bytes + 64 * 4096, "%llu bytes are still live",
 		   (unsigned long long)(after.live_bytes - before.live_bytes));
 	ls_group_close(group);
 }
 
-/* Ranks that sleep at once, and whom nothing else wakes for ten seconds: for a message, and for room. */
+/* Ranks that sleep at once, and whom nothing else wakes for ten seconds: for a message, and for
+ * room. */
 void short_ones_wake(struct runner_rank *self)
 {
 	enum { TURNS = 500 };
@@ -176,7 +180,8 @@ void short_handles_left_are_counted(struct runner_rank *self)
 	SAYS(text, ", and 4 more [LS-GROUP-HANDLES-LEFT]");
 }
 
-/* Who gives one back before it was asked for is told of it, once for each place, as with a long one. */
+/* Who gives one back before it was asked for is told of it, once for each place, as with a long
+ * one. */
 void short_handles_dropped_are_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds the traces that this process holds, its own and those of its peers, among its descriptors, and draws
- * each job's. */
+ * Finds the traces that this process holds, its own and those of its peers, among its descriptors,
+ * and draws each job's. */
 #include "timeline.h"
 
 #include <dirent.h>

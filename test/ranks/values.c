@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Typed buffers for the tests. The reference is worked out here, in whole numbers, and shares no code with
- * the library. */
+ * Typed buffers for the tests. The reference is worked out here, in whole numbers, and shares no
+ * code with the library. */
 #include "values.h"
 
 #include <stdio.h>
@@ -58,8 +58,8 @@ static bool is_integer(ls_dtype dtype)
 	return dtypes[dtype].sort == SIGNED || dtypes[dtype].sort == UNSIGNED;
 }
 
-/* Integers use all their bits: where they are combined they may wrap around, and the sign bit counts in
- * comparisons. */
+/* Integers use all their bits: where they are combined they may wrap around, and the sign bit
+ * counts in comparisons. */
 static int64_t widen(ls_dtype dtype, ls_reduce_op op, int64_t value)
 {
 	if (!is_integer(dtype) || op == LS_AVERAGE)
@@ -131,7 +131,8 @@ static int64_t reduced_at(ls_dtype dtype, ls_reduce_op op, int size, uint64_t i,
 	return result;
 }
 
-/* A float of 16 bits, rounded to the nearest, to even; never so small or large that it needs more care. */
+/* A float of 16 bits, rounded to the nearest, to even; never so small or large that it needs more
+ * care. */
 static uint16_t half_of(float value, unsigned mantissa, unsigned bias)
 {
 	uint32_t bits, drop = 23 - mantissa;
@@ -154,7 +155,8 @@ static void put_float(unsigned char *at, ls_dtype dtype, unsigned bytes, int64_t
 	memcpy(at, from, bytes);
 }
 
-/* Number i of the buffer as it must be in memory: value / divisor, of integers rounded towards zero. */
+/* Number i of the buffer as it must be in memory: value / divisor, of integers rounded towards
+ * zero. */
 static void put(void *buffer, uint64_t i, ls_dtype dtype, int64_t value, int divisor)
 {
 	unsigned bytes = dtypes[dtype].bytes;

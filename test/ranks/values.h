@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Typed buffers for the tests: what rank r puts into element i, and what must come out. Values are whole
- * numbers, of floats small ones, so that every dtype holds the results exactly, in whatever order they are
- * combined. */
+ * Typed buffers for the tests: what rank r puts into element i, and what must come out. Values are
+ * whole numbers, of floats small ones, so that every dtype holds the results exactly, in whatever
+ * order they are combined. */
 #ifndef TEST_RANKS_VALUES_H
 #define TEST_RANKS_VALUES_H
 
@@ -20,7 +20,8 @@ void values_fill(void *buffer, uint64_t count, ls_dtype dtype, ls_reduce_op op, 
 /* All bytes become `byte`. */
 void values_blot(void *buffer, uint64_t count, ls_dtype dtype, unsigned char byte);
 
-/* Fails the test unless the buffer holds what values_fill gives rank `rank`, from element `first` on. */
+/* Fails the test unless the buffer holds what values_fill gives rank `rank`, from element `first`
+ * on. */
 void values_check_filled(const void *buffer, uint64_t first, uint64_t count, ls_dtype dtype,
 			 ls_reduce_op op, int rank, unsigned seed);
 /* …with LS_SUM, from the beginning. */
