@@ -82,6 +82,8 @@ class Communicator:
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once somebody has asked for one
+        self.lost = None  # the first error of a work with a future, which keeps its text alone, since a backward pass began
+        self.awaits = False  # a work that is asked for its future is over then: a backward pass has nothing else to do
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
         self.closed = False
 
@@ -247,7 +249,7 @@ class Communicator:
         me = threading.get_ident()
         return any(thread != me for thread in list(threads))
 
-    def close(self, reason="a rank closed the group with operations of its own under way"):
+    def close(self, reason):
         """Leaves the group. Operations under way end for all ranks with an error that gives the reason; threads that
         wait in it are waited for. Called by a handler of a signal while its own thread is in a call of the group, it
         aborts that one, and closes the group when that thread is out of it."""

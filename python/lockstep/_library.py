@@ -149,7 +149,7 @@ _FUNCTIONS = {
     "ls_recv": (c_int, _message),
     "ls_alloc": (c_int, [c_void_p, c_size_t, c_void_p]),
     "ls_free": (c_int, [c_void_p, c_void_p]),
-    "ls_register": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64]),
+    "ls_register": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64, c_void_p]),
     "ls_deregister": (c_int, [c_void_p, c_void_p]),
     "ls_memory_stats": (c_int, [c_void_p, c_void_p]),
     "ls_phase_begin": (c_int, [c_void_p, c_char_p]),

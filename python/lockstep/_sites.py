@@ -11,12 +11,14 @@ text, and a report that has it explains it.
 import ctypes
 import os
 import sys
+import threading
 
 _LABEL_BYTES = 95  # what the library keeps of one
 
 _TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
-# Also the entry point, which stands beside the package.
-_skipped = [os.path.dirname(__file__) + os.sep, os.path.dirname(__file__) + "_autoload.py"]
+_OURS = os.path.dirname(__file__) + os.sep
+# Also the entry point, which stands beside the package, and what begins each thread.
+_skipped = [_OURS, os.path.dirname(__file__) + "_autoload.py", threading.__file__]
 # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
 _codes = {}
 _reasons = {}  # (end of a file's name, function) → reason
@@ -82,8 +84,23 @@ def frame():
     return found
 
 
+def _of_nobody():
+    """Where PyTorch calls with nothing of the user's below it, as what is attached to a future does: its outermost
+    function before this package, or the thread, has called it. None if that is no file."""
+    frame, found = sys._getframe(2), None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith((_OURS, "<")) or name == threading.__file__:
+            if found is not None:
+                break
+        elif not name.endswith("c10d_logger.py"):  # it wraps what users call
+            found = frame
+        frame = frame.f_back
+    return _text(found, None) if found is not None else None
+
+
 def here():
-    """The innermost place outside of PyTorch and this package; None if there is none."""
+    """The innermost place outside of PyTorch and this package; if there is none, that in PyTorch."""
     frame = sys._getframe(1)
     reason = None
     while frame is not None:
@@ -98,7 +115,7 @@ def here():
             return text
         reason = reason or entry[2]
         frame = frame.f_back
-    return None
+    return _of_nobody()
 
 
 def called_by_autograd():

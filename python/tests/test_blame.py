@@ -4,6 +4,7 @@ this is seen, that is a race between processes, and so not asked for."""
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -82,12 +83,23 @@ def test_lockstep_run_names_it(script):
     assert re.search(r"rank 1 \(pid \d+\) exited with 1; ranks 0, 2 .*\[LS-RUN-FAILED\]", ended.text), ended.text
 
 
-@pytest.mark.parametrize("error, waits", [(KeyboardInterrupt(), False), (errors.Aborted("a peer gave up"), True)])
-def test_an_interrupted_rank_waits_for_nobody(monkeypatch, error, waits):
-    """Ctrl-C ends all ranks, so there is nobody to blame, and each one's time is added to the user's."""
+@pytest.mark.parametrize(
+    "error, waits", [(KeyboardInterrupt(), False), (None, False), (errors.Aborted("a peer gave up"), True)]
+)
+def test_who_waits_for_the_culprit(monkeypatch, error, waits):
+    """Ctrl-C ends all ranks, so there is nobody to blame, and each one's time is added to the user's. A program that has
+    caught the error goes its own way."""
     outlived = []
     monkeypatch.setattr(_end, "_outlive", lambda pids: outlived.append(set(pids)))
     monkeypatch.setattr(_end, "culprits", {os.getpid()})
     monkeypatch.setattr(_end, "_failed", error)
     _end._leave()
     assert outlived == ([{os.getpid()}] if waits else [])
+
+
+def test_a_culprit_that_lives_on_is_left(monkeypatch):
+    monkeypatch.setattr(_end, "_OUTLIVE_S", 0.0)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as culprit:
+        _end._outlive({culprit.pid})
+        assert culprit.poll() is None
+        culprit.stdin.close()

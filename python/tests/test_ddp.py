@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import training
 import worker
-from training import Model, loss_of, seeded, state, train
+from training import Model, accumulate, loss_of, seeded, state, train
 
 CLOSE = 1e-6  # sums in another order
 
@@ -79,13 +79,7 @@ def test_parameters_that_some_ranks_do_not_use(ranks):
 
 def accumulated():
     model = DDP(seeded(Model))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        with model.no_sync():
-            loss_of(model, 2 * step).backward()
-        loss_of(model, 2 * step + 1).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    accumulate(model)
     return state(model)
 
 

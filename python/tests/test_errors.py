@@ -9,6 +9,9 @@ import lockstep
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+
+from training import Model, loss_of, seeded
 
 HERE = os.path.basename(__file__)
 
@@ -53,6 +56,28 @@ def mismatch(how):
         dist.all_gather(parts, parts[dist.get_rank()])  # at: uneven
     dist.barrier()
     dist.barrier()
+
+
+def averaged_on_one_rank(options, over):
+    """over: before its future is asked for, and fails."""
+
+    def hook(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[dist.get_rank()], async_op=True)
+        while over and not work.is_completed():
+            pass
+        return work.get_future().then(lambda future: future.value()[0])
+
+    model = nn.parallel.DistributedDataParallel(seeded(Model), **options)
+    model.register_comm_hook(None, hook)
+    loss_of(model, 0).backward()
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("options", [{}, {"static_graph": True}], ids=["plain", "static"])
+def test_a_backward_pass_raises_what_its_buckets_ended_with(ranks, options, over):
+    """Futures, which DistributedDataParallel waits for, keep the text alone."""
+    for outcome in ranks.outcomes(2, averaged_on_one_rank, options, over, fresh=True):
+        expect(outcome, lockstep.Mismatch, "with different reduce ops: rank 0 has sum, rank 1 has average")
 
 
 SITES = {"operation": ("operation 0", "operation 1")}

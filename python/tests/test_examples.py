@@ -31,9 +31,9 @@ def command(launcher, script, *arguments, ranks=2):
     return [program, "run", "-n", str(ranks), sys.executable, *path]
 
 
-def run(launcher, script, *arguments, ranks=2):
+def run(launcher, script, *arguments, ranks=2, **environment):
     port = processes.free_port()
-    more = {"PYTHONUNBUFFERED": 1, "MASTER_PORT": port}
+    more = {"PYTHONUNBUFFERED": 1, "MASTER_PORT": port, **environment}
     if launcher == "torchrun":
         arguments_of = command(launcher, script, *arguments, ranks=ranks)
         return processes.run(arguments_of[:3] + ["--master-port", str(port)] + arguments_of[3:], **more)
@@ -176,25 +176,31 @@ def need(package):
         pytest.skip(f"needs {package}: {sys.executable} -m pip install {package}")
 
 
-@pytest.mark.parametrize("launcher", some(["torchrun"], "lockstep run"))
-def test_accelerate(launcher):
+def check_setting(ended, backend, setting):
+    assert ("[LS-DDP-MAPPED]" in ended.text) == (backend == "lockstep" and setting == "mapped"), ended.text
+
+
+@pytest.mark.parametrize("launcher, setting", some([("torchrun", "plain")], ("lockstep run", "plain"), ("torchrun", "mapped")))
+def test_accelerate(launcher, setting):
     need("accelerate")
     said = []
     for backend in ("lockstep", "gloo"):
-        ended = run(launcher, "accelerate_digits.py", backend)
+        ended = run(launcher, "accelerate_digits.py", backend, LOCKSTEP_DDP=setting, LOCKSTEP_LOG="info")
         check_difference(ended)
+        check_setting(ended, backend, setting)
         said.append(re.search(rf"{backend}, 2 ranks: (.* of \d+ digits recognised)", ended.text)[1])
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("launcher", some(["lockstep run"], "torchrun"))
-def test_trainer_of_transformers(launcher):
+@pytest.mark.parametrize("launcher, setting", some([("lockstep run", "plain")], ("torchrun", "plain"), ("lockstep run", "mapped")))
+def test_trainer_of_transformers(launcher, setting):
     """Each backend in processes of its own, as gloo's do not always end well; what they have said counts."""
     need("transformers")
     losses = {}
     for backend in ("lockstep", "gloo"):
-        ended = run(launcher, "transformers_trainer.py", backend)
+        ended = run(launcher, "transformers_trainer.py", backend, LOCKSTEP_DDP=setting, LOCKSTEP_LOG="info")
         assert ended.code == 0 or backend == "gloo", ended.text
+        check_setting(ended, backend, setting)
         losses[backend] = re.search(rf"{backend}: loss (\S+) in the first of 12 steps, (\S+) in the last", ended.text)
         assert losses[backend], ended.text
     assert losses["lockstep"].groups() == losses["gloo"].groups()

@@ -304,7 +304,7 @@ def left_while_made():
         group = world.from_members([0, 1], 99, 0, b"here")
         status = _collectives.C.ls_barrier(group.handle, None)
         outcome = type(group.error(status)).__name__, group.failure()[1]
-        group.close()
+        group.close("it is over")
         return outcome
 
     def interrupt():

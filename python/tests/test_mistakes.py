@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The usual mistakes of the usual script: each rank is told what is wrong, who, and in which line."""
 
+import os
 import re
 import socket
+import subprocess
 import sys
 
 import processes
@@ -117,6 +119,68 @@ train_step()
         assert "call it on all ranks, or the unwrapped one, model.module, on one" in flat(ended)
 
 
+def test_memory_is_shared_on_one_rank_alone(tmp_path):
+    script = Script(
+        tmp_path,
+        """def show(tensor):
+    lockstep.torch.share(tensor)  # a
+if rank == 0:
+    show(torch.ones(1000))
+dist.barrier()  # b
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 1
+        assert (
+            "lockstep.Mismatch: ranks 0 and 1 called different operations as #1: rank 0 all-gather, rank 1 barrier, "
+            f"called from {script.place('a', 'show')} (rank 0) and {script.place('b')} (rank 1)"
+        ) in ended.text
+
+
+def test_buckets_are_mapped_on_one_rank_alone(tmp_path):
+    """By the hook, in the second backward pass."""
+    script = Script(
+        tmp_path,
+        """def hook(state, bucket):
+    work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, async_op=True)  # a
+    return work.get_future().then(lambda future: future.value()[0])
+model = DDP(nn.Linear(4, 4))
+mapped = lockstep.torch.MappedBuckets(), lockstep.torch.mapped_buckets
+model.register_comm_hook(*(mapped if rank == 0 else (None, hook)))
+def train_step():
+    model(torch.randn(8, 4)).sum().backward()  # b
+for step in range(3):
+    train_step()
+""",
+    )
+    for ended in script.run():
+        assert ended.code == 1
+        assert "lockstep.Mismatch: ranks 0 and 1 called different operations as #" in ended.text
+        assert (
+            "rank 0 all-gather, rank 1 all-reduce, "
+            f"called from {script.place('b', 'train_step')} (rank 0) and {script.place('a', 'hook')} (rank 1)"
+        ) in ended.text
+
+
+def test_a_thread_that_only_pytorch_is_in(tmp_path):
+    """Where the program has no line of its own, that of PyTorch is told."""
+    script = Script(
+        tmp_path,
+        """import threading
+if rank == 0:
+    thread = threading.Thread(target=dist.barrier)
+    thread.start()
+    thread.join()
+else:
+    dist.all_reduce(torch.ones(1))  # a
+""",
+    )
+    _, second = script.run()
+    assert second.code == 1
+    called = rf"called from distributed_c10d\.py:\d+ \(barrier\) \(rank 0\) and {re.escape(script.place('a'))} \(rank 1\)"
+    assert re.search(called, second.text), second.text
+
+
 def test_a_root_that_is_not_there(tmp_path):
     """Each rank is told by itself, and nothing of the group has failed."""
     script = Script(
@@ -176,7 +240,7 @@ dist.destroy_process_group()
     first, second = script.run()
     assert second.code == 0
     assert first.code == 1
-    # DDP keeps the text alone; the group knows the exception.
+    # Who has caught another exception meanwhile asks the group.
     assert "PeerLeft: rank 1 finished after all-reduce #" in first.text
     assert f"while rank 0 waits in all-reduce #10, called from {script.place('a', 'train')}" in first.text
     assert "give each the same number of batches, or let all agree when to stop" in flat(first)
@@ -244,6 +308,54 @@ dist.broadcast(torch.ones(3), src=rank)  # a
     assert "ranks 0 and 1 called broadcast #2 with different roots: rank 0 has 0, rank 1 has 1" in ended.text
     assert f"called from {script.place('a')}" in ended.text
     assert "LS-GROUP-LEFT-OPEN" not in ended.text
+
+
+# ---- a rank does not come ----
+
+
+def may_look():
+    """Whether the system lets one process of a user look into another one."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return os.geteuid() == 0 or file.read().strip() == "0"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("launcher", ["lockstep run", "torchrun"])
+def test_the_command_of_the_report_shows_the_line(tmp_path, launcher):
+    program = processes.program("lockstep")
+    if program is None or not may_look():
+        pytest.skip("the program lockstep is neither beside the library nor in PATH, or may not look into processes")
+    script = Script(
+        tmp_path,
+        """import os, time
+def load_batch():
+    any(time.sleep(0.01) or os.path.exists(os.environ["ENOUGH"]) for _ in range(6000))  # a
+if rank == 1:
+    load_batch()
+dist.barrier()
+dist.destroy_process_group()
+""",
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    start = torchrun if launcher == "torchrun" else [program, "run", "-n", "2", sys.executable]
+    process = processes.start([*start, str(script.path)], LOCKSTEP_PATIENCE_MS=300, ENOUGH=tmp_path / "enough")
+    said = ""
+    try:
+        while "[LS-WAITING]" not in said and (line := process.stdout.readline()):
+            said += line
+        command = re.search(r"`(lockstep diagnose --stacks \d+)`", said)
+        assert command, said
+        path = os.path.dirname(program) + os.pathsep + os.environ["PATH"]
+        shown = subprocess.run(
+            ["sh", "-c", command[1]], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        ).stdout
+    finally:
+        (tmp_path / "enough").touch()
+        ended = processes.finish(process)
+    assert f"load_batch at {script.path}:{script.place('a').partition(':')[2]}\n" in shown, shown
+    assert ended.code == 0, said + ended.text
 
 
 # ---- ranks do not meet ----

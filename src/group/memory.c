@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory that peers reach: the calls of lockstep/memory.h. Registering is a collective made of two: all tell
- * what they have, map what the others have, and then agree that all could. Only after that a rank takes a
- * buffer for one that peers can reach. */
+ * Memory that peers reach: the calls of lockstep/memory.h. Registering is a collective made of two:
+ * all tell what they have, map what the others have, and then agree that all could. Only after that
+ * a rank takes a buffer for one that peers can reach. */
 #include <string.h>
 
 #include "base/fork.h"
@@ -32,7 +32,7 @@ ls_status ls_free(ls_group *group, void *block)
 	/* A block of another rank's arena was handed over by it. */
 	struct memory *memory = &group->world->memory;
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
-	if (!mine && engine_point_give_back(&group->engine, block))
+	if (!mine && engine_p2p_give_back(&group->engine, block))
 		return LS_OK;
 	return memory_free(memory, block, trace_called);
 }
@@ -44,7 +44,8 @@ struct offer {
 	struct memory_region_name name;
 };
 
-/* Of the members of this group, as world ranks; of all, if with what others have mapped nobody lacks it. */
+/* Of the members of this group, as world ranks; of all, if with what others have mapped nobody
+ * lacks it. */
 static uint64_t members_of(const ls_group *group, uint64_t others)
 {
 	uint64_t members = others;
@@ -74,8 +75,8 @@ static struct memory_region *make_offer(const ls_group *group, void *address, si
 	return region;
 }
 
-/* LS_OK if all ranks can go on; otherwise the first that cannot is named, unless it is this one, which has
- * said why. */
+/* LS_OK if all ranks can go on; otherwise the first that cannot is named, unless it is this one,
+ * which has said why. */
 static ls_status first_refusal(const ls_group *group, const struct offer *offers)
 {
 	for (int q = 0; q < group->size; q++) {
@@ -100,22 +101,27 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 	return status;
 }
 
-ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint64_t offset)
+ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint64_t offset,
+		      const struct ls_op_options *given)
 {
 	const void *site = __builtin_return_address(0);
+	struct ls_op_options options;
 	struct offer mine, offers[PLAN_SIZE_MAX];
-	ls_status status = group_check("ls_register", group);
+	ls_status status = group_begin("ls_register", group, given, &options);
 	if (status != LS_OK)
 		return status;
+	if (options.op || options.callback)
+		return group_bad(group_caller("ls_register", &options), "options->op", 1,
+				 "NULL, and no callback");
 	struct group_world *world = group->world;
 	struct memory_region *region = make_offer(group, address, bytes, fd, offset, &mine);
-	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, NULL, site);
+	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, &options, site);
 	if (status == LS_OK)
 		status = first_refusal(group, offers);
 	if (status != LS_OK)
 		return status;
 	int32_t found = (int32_t)map_offers(group, offers), agreed = LS_OK;
-	status = group_allreduce(group, &found, &agreed, 1, LS_INT32, LS_MAX, NULL, site);
+	status = group_allreduce(group, &found, &agreed, 1, LS_INT32, LS_MAX, &options, site);
 	if (status != LS_OK || agreed != LS_OK)
 		return status != LS_OK ? status : (ls_status)agreed;
 	if (region && mine.fresh)

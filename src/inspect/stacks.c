@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Shows where threads are. Python frames come first, as they are read while the thread runs; for C frames it is stopped
- * for a moment. */
+ * Shows where threads are. Python frames come first, as they are read while the thread runs; for C
+ * frames it is stopped for a moment. */
 #include "inspect/stacks.h"
 
 #include <stdlib.h>
@@ -21,7 +21,8 @@ struct look {
 	enum stack_answer python_answer;
 	struct stack_thread python_threads[STACK_THREAD_MAX];
 	int python_count;
-	struct stack_native *native; /* NULL: there is no libdw, or the process cannot be looked into */
+	/* NULL: there is no libdw, or the process cannot be looked into */
+	struct stack_native *native;
 	uint32_t tids[STACK_THREAD_MAX];
 	int count;
 	struct stack_depth depth;
@@ -87,7 +88,8 @@ static void look_close(struct look *look)
 	free(look);
 }
 
-/* What was found in the meantime counts if the process is still there: else its number may be another's. */
+/* What was found in the meantime counts if the process is still there: else its number may be
+ * another's. */
 static enum stack_answer confirm(struct look *look, enum stack_answer answer)
 {
 	if (stack_memory_is_there(&look->memory))
@@ -157,7 +159,7 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 	out[0] = '\0';
 	if (tid == atomic_load(&board->watch_tid)) {
 		snprintf(out, bytes, "Lockstep's watch");
-	} else if (tid == atomic_load(&board->agent_tid)) {
+	} else if (tid == atomic_load(&board->progress_tid)) {
 		snprintf(out, bytes, "Lockstep's progress");
 	} else if (record) {
 		diagnose_operation_text(record, text, sizeof text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which call of the program an error is about, found on the stack of the calling thread: so no call has to hand its
- * caller down to all that may be wrong with it. */
+ * Which call of the program an error is about, found on the stack of the calling thread: so no call
+ * has to hand its caller down to all that may be wrong with it. */
 #include "trace/trace.h"
 
 #include <dlfcn.h>
@@ -38,18 +38,6 @@ static bool is_program(const void *file)
 	return file == file_of(getauxval(AT_PHDR));
 }
 
-/* What stands between an interpreter and this library says nothing: the interpreter's own report names the line. */
-static bool is_bridge(const struct trace_module *module)
-{
-	static const char *const bridges[] = {"libffi", "_ctypes"};
-	const char *slash = strrchr(module->path, '/');
-	const char *name = slash ? slash + 1 : module->path;
-	for (size_t i = 0; i < sizeof bridges / sizeof bridges[0]; i++)
-		if (strncmp(name, bridges[i], strlen(bridges[i])) == 0)
-			return true;
-	return false;
-}
-
 void trace_called_at(const void *site, char *out, size_t bytes)
 {
 	static const char before[] = ", called from ";
@@ -58,11 +46,12 @@ void trace_called_at(const void *site, char *out, size_t bytes)
 	if (!bytes)
 		return;
 	out[0] = '\0';
-	if (!site || bytes <= length ||
-	    !trace_find_module((uint64_t)(uintptr_t)site - 1, &module) || is_bridge(&module))
+	if (!site || bytes <= length || !trace_find_module((uint64_t)(uintptr_t)site - 1, &module))
 		return;
 	memcpy(out, before, length + 1);
 	trace_place(&module, (uint64_t)(uintptr_t)site, out + length, bytes - length);
+	if (!out[length])
+		out[0] = '\0';
 }
 
 void trace_called(char *out, size_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Turns the return address of a record into a line of source, from the files that the trace's header
- * names: the process itself may be gone. A file that was replaced since is recognised by its
+ * Turns the return address of a record into a line of source, from the files that the trace's
+ * header names: the process itself may be gone. A file that was replaced since is recognised by its
  * build-id. Nothing here uses the network: separate debug files are not searched for. */
 #include "trace/trace.h"
 
@@ -18,6 +18,18 @@ static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	return slash ? slash + 1 : path;
+}
+
+/* What stands between an interpreter and this library says nothing: the interpreter's own report
+ * names the line. */
+static bool is_bridge(const struct trace_module *module)
+{
+	static const char *const bridges[] = {"libffi", "_ctypes"};
+	const char *name = base_name(module->path);
+	for (size_t i = 0; i < sizeof bridges / sizeof bridges[0]; i++)
+		if (strncmp(name, bridges[i], strlen(bridges[i])) == 0)
+			return true;
+	return false;
 }
 
 /* Copies the module that `address` lies in, the newest first. The path becomes a string. */
@@ -63,8 +75,8 @@ static bool file_address(const struct libdw *dw, Dwfl_Module *file, uint64_t off
 	return low != (GElf_Addr)-1;
 }
 
-/* The line of an address: by the index of address ranges if the compiler wrote one (gcc does), else by
- * asking each compilation unit (clang). */
+/* The line of an address: by the index of address ranges if the compiler wrote one (gcc does), else
+ * by asking each compilation unit (clang). */
 static const char *find_line(const struct libdw *dw, Dwfl_Module *file, GElf_Addr address,
 			     int *number)
 {
@@ -123,6 +135,9 @@ static bool look_up(const struct libdw *dw, Dwfl *dwfl, const struct trace_modul
 
 void trace_place(const struct trace_module *module, uint64_t site, char *out, size_t bytes)
 {
+	out[0] = 0;
+	if (is_bridge(module))
+		return;
 	/* The address is where the call returns to, which may be the next line already. */
 	uint64_t offset = site - 1 - module->base;
 	char function[TRACE_TEXT_BYTES] = "";

@@ -126,6 +126,17 @@ static void replaced_file_is_not_believed(void **state)
 	assert_non_null(strstr(site_of(here, 0), "zero+0x"));
 }
 
+static void what_calls_for_an_interpreter_says_nothing(void **state)
+{
+	(void)state;
+	struct trace_module *libc = module_of("libc.so");
+	struct trace_module before = *libc;
+	snprintf(libc->path, sizeof(libc->path), "/usr/lib/libffi.so.8");
+	assert_string_equal(site_of(before.base + 1, 0), "");
+	*libc = before;
+	assert_non_null(strstr(site_of(before.base + 1, 0), "libc.so.6+0x"));
+}
+
 static void address_outside_of_all_modules(void **state)
 {
 	(void)state;
@@ -200,6 +211,7 @@ int main(void)
 		TEST(site_is_the_line_of_the_call),
 		TEST(module_without_lines_gives_its_function),
 		TEST(replaced_file_is_not_believed),
+		TEST(what_calls_for_an_interpreter_says_nothing),
 		TEST(address_outside_of_all_modules),
 		TEST(label_goes_before_the_address),
 		TEST(modules_are_listed_once),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where buffers lie: shared memory that the program registers, and plain memory that the system does not let
- * peers read. Results are the same everywhere; what differs is whether anything was copied. */
+ * Where buffers lie: shared memory that the program registers, and plain memory that the system
+ * does not let peers read. Results are the same everywhere; what differs is whether anything was
+ * copied. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -78,8 +79,8 @@ void register_shared_memory(struct runner_rank *self)
 	sum_in(group, memory);
 	CHECK(blocks_taken(group) > taken);
 
-	OK(ls_register(group, memory, BYTES, fd, 0));
-	OK(ls_register(group, memory, BYTES, fd, 0));
+	OK(ls_register(group, memory, BYTES, fd, 0, NULL));
+	OK(ls_register(group, memory, BYTES, fd, 0, NULL));
 	struct ls_memory_stats stats = stats_of(group);
 	CHECK(stats.registered == 1 && stats.registered_bytes == BYTES);
 	CHECK(stats.registered_again == 1);
@@ -144,7 +145,7 @@ void registered_memory_to_oneself(struct runner_rank *self)
 	int fd;
 	memory[REGISTERED][0] = map_memfd(&fd, BYTES);
 	memory[REGISTERED][1] = memory[REGISTERED][0] + BYTES / 2;
-	OK(ls_register(group, memory[REGISTERED][0], BYTES, fd, 0));
+	OK(ls_register(group, memory[REGISTERED][0], BYTES, fd, 0, NULL));
 	for (int i = 0; i < 2; i++) {
 		void *block;
 		OK(ls_alloc(group, COUNT, &block));
@@ -179,18 +180,18 @@ void register_together_or_not(struct runner_rank *self)
 	int fd;
 	unsigned char *memory = map_memfd(&fd, BYTES);
 	bool odd = self->rank == self->size - 1;
-	OK(ls_register(group, memory, odd ? 0 : BYTES, fd, 0));
+	OK(ls_register(group, memory, odd ? 0 : BYTES, fd, 0, NULL));
 	CHECK(stats_of(group).registered == (odd ? 0 : 1));
 	sum_in(group, memory);
-	OK(ls_register(group, memory, BYTES, fd, 0));
+	OK(ls_register(group, memory, BYTES, fd, 0, NULL));
 	CHECK(stats_of(group).registered == 1);
 	CHECK(stats_of(group).registered_again == (odd ? 0 : 1));
 
 	unsigned char *other = map_memfd(&fd, BYTES);
-	GIVES(LS_BAD_ARGUMENT, ls_register(group, other, BYTES, odd ? -1 : fd, 0));
+	GIVES(LS_BAD_ARGUMENT, ls_register(group, other, BYTES, odd ? -1 : fd, 0, NULL));
 	CHECK(stats_of(group).registered == 1);
 	sum_in(group, other);
-	OK(ls_register(group, other, BYTES, fd, 0));
+	OK(ls_register(group, other, BYTES, fd, 0, NULL));
 	CHECK(stats_of(group).registered == 2);
 	sum_in(group, other);
 	ls_group_close(group);
@@ -198,7 +199,8 @@ void register_together_or_not(struct runner_rank *self)
 
 /* ---- registered memory that is gone ---- */
 
-/* What a program does that frees its shared memory and forgets ls_deregister: now other memory is there. */
+/* What a program does that frees its shared memory and forgets ls_deregister: now other memory is
+ * there. */
 static void replace(unsigned char *memory, int fd)
 {
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -223,8 +225,8 @@ static void pass_on(ls_group *group, unsigned char *memory)
 		CHECK(memory[i] == 'a' + rank && memory[half + i] == 'a' + from);
 }
 
-/* On all ranks or on one, found by a collective or by a message: the data are right, and the registration has
- * ended where its memory has. */
+/* On all ranks or on one, found by a collective or by a message: the data are right, and the
+ * registration has ended where its memory has. */
 void registered_memory_is_gone(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -232,7 +234,7 @@ void registered_memory_is_gone(struct runner_rank *self)
 		int fd;
 		unsigned char *memory = map_memfd(&fd, BYTES);
 		bool gone = turn < 2 || self->rank == turn % self->size;
-		OK(ls_register(group, memory, BYTES, fd, 0));
+		OK(ls_register(group, memory, BYTES, fd, 0, NULL));
 		sum_in(group, memory);
 		pass_on(group, memory);
 		CHECK(stats_of(group).registered == 1);
@@ -263,7 +265,7 @@ void register_over_memory_that_is_gone(struct runner_rank *self)
 	for (int i = 0; i < 4; i++) {
 		if (i > 0)
 			replace(memory, fds[i % 2]);
-		OK(ls_register(group, memory, BYTES, fds[i % 2], 0));
+		OK(ls_register(group, memory, BYTES, fds[i % 2], 0, NULL));
 		if (i < 3)
 			sum_in(group, memory);
 	}
@@ -277,7 +279,8 @@ void register_over_memory_that_is_gone(struct runner_rank *self)
 
 /* ---- plain memory that cannot be read ---- */
 
-/* From now on process_vm_readv fails with `error` in this process, as under a container's filter. */
+/* From now on process_vm_readv fails with `error` in this process, as under a container's
+ * filter. */
 static void refuse_reading(int error)
 {
 	struct sock_filter code[] = {
@@ -348,8 +351,8 @@ void plain_memory_refused_to_one(struct runner_rank *self)
 	run_refused(self, EPERM, false);
 }
 
-/* Longer than two fragments, and not by a whole line; each rank's memory is of another sort, and changes from
- * call to call. */
+/* Longer than two fragments, and not by a whole line; each rank's memory is of another sort, and
+ * changes from call to call. */
 static void run_fragments(const struct runner_rank *self)
 {
 	enum { LONG = (1 << 20) + 1000 * 4 };

@@ -124,20 +124,24 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
 
     def abort(self, reason=None):
         """Closes it on all ranks; their calls end with an error."""
-        self.communicator.abort(reason or "the program called abort()")
+        self.communicator.abort(reason or f"the program called abort() at {_place()}")
 
     def shutdown(self):
-        self.communicator.close()
+        self.communicator.close(f"a rank closed the group at {_place()} with operations of its own under way")
 
     def error(self):
         """The exception that calls of the closed group raise, None while it is open: for those who caught another one,
-        as DistributedDataParallel raises a RuntimeError that has only the text."""
+        as the RuntimeError of a future has only the text."""
         status, rank, operation, report = self.communicator.failure()
         return errors.class_of(status)(report, rank, operation) if status != OK else None
 
     def failure(self):
         """The report on why the group is closed, "" while it is open."""
         return self.communicator.failure()[3]
+
+
+def _place():
+    return (here() or b"an unknown place").decode(errors="replace")
 
 
 def default_group():

@@ -8,7 +8,8 @@ import weakref
 import torch
 
 from lockstep import errors
-from lockstep._library import C, OK
+from lockstep._library import C, OK, OP_OPTIONS_BYTES, OpOptions
+from lockstep._sites import addresses, here
 
 
 def _at_end_of(owner, function, *arguments):
@@ -131,7 +132,8 @@ def share(buffer, group=None):
     if storage.nbytes() and _has_file(storage):
         # It belongs to the storage, and has no name in any file system.
         descriptor, size = storage._share_fd_cpu_()
-    status = communicator.enter(C.ls_register, storage.data_ptr(), size, descriptor, 0)
+    options = OpOptions(OP_OPTIONS_BYTES, label=addresses[here()])
+    status = communicator.enter(C.ls_register, storage.data_ptr(), size, descriptor, 0, ctypes.byref(options))
     if status != OK and not issubclass(errors.class_of(status), errors.CallError):
         raise communicator.error(status)
     if status == OK and size:

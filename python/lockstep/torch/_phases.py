@@ -75,13 +75,14 @@ class _Watch:
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
+        self.begins_late = False  # in this pass DistributedDataParallel begins all buckets behind the gradients
         self.epochs = EpochWatch(silent=communicator.rank != 0)
         model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
         model.register_forward_hook(_Hook(self._after_forward))
 
     def _before_forward(self, model, inputs):
         if self.in_backward and torch._C._current_graph_task_id() == -1:
-            self.in_backward = False  # it has ended with an exception
+            self.in_backward = self.communicator.awaits = False  # it has ended with an exception
         if model.training:
             self.epochs.look()
         self.communicator.kept = [] if tells_of_join(model) else None
@@ -91,6 +92,8 @@ class _Watch:
         kept, self.communicator.kept = self.communicator.kept, None
         if kept:
             notices[model] = kept[0]
+        enqueued = getattr(model, "_static_graph_delay_allreduce_enqueued", False)  # in its first pass
+        self.begins_late = getattr(model, "static_graph", False) and not enqueued
         tensor = _first_with_gradient(output)
         if tensor is None:
             _begin(self.communicator, b"data")  # an evaluation
@@ -99,24 +102,24 @@ class _Watch:
 
     def _first_gradient(self, gradient):
         if not self.in_backward:
-            self.in_backward = True
+            self.in_backward, self.communicator.lost = True, None
             _begin(self.communicator, b"backward")
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_gradients)
 
     def _end_of_gradients(self):
         """DistributedDataParallel waits for its buckets in a callback that comes after this one, without Python. Waited
         for here, it is this thread that goes on with them, its wait is seen, and counted as one."""
-        error = None
         for work in list(self.communicator.pending.values()):
             if work.has_future():
                 work.settle()
-                error = error or work.exception()
+        error, self.communicator.lost = self.communicator.lost, None
         if error is not None:
             raise error.with_traceback(None)  # a future would tell its text alone
+        self.communicator.awaits = self.begins_late  # and waits for them without Python
         torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
 
     def _after_backward(self):
-        self.in_backward = False
+        self.in_backward = self.communicator.awaits = False
         _begin(self.communicator, b"data")
 
 

@@ -75,6 +75,8 @@ class Work(_Work):
                 self._finish()
             except Exception as error:  # raised by wait(), and told by the future
                 self._error = error
+        if self._future is not None:
+            self._communicator.lost = self._communicator.lost or self._error
         self._finish = self._keep = None
         self._communicator.pending.pop(id(self), None)
 
@@ -205,9 +207,12 @@ class Work(_Work):
         return list(self._result)
 
     def get_future(self):
+        if self._communicator.awaits:
+            self.outlast()
         with self._communicator.lock:
             if self._future is not None:
                 return self._future
+            self._communicator.lost = self._communicator.lost or self._error
             self._base = torch.futures.Future()
             self._future = self._base.then(self._outcome)
         if self._status is None:
