@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The snapshot. The order is the proof: first who is gone, then all wait slots, then every awaited word,
- * then the slots again. Whoever is dead or has left cannot have stored a word after it was read; and
- * a thread that waits the same wait before and after has waited throughout. */
+ * The snapshot. The order is the proof: first who is gone, then all wait slots, then every awaited
+ * word, then the slots again. Whoever is dead or has left cannot have stored a word after it was
+ * read; and a thread that waits the same wait before and after has waited throughout. */
 #include "diagnose/facts.h"
 
 #include <math.h>
@@ -47,6 +47,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		copy_text(rank->program, sizeof(rank->program), header->program);
 		rank->left_ns = atomic_load_explicit(&header->left_ns, memory_order_acquire);
 		rank->left = rank->left_ns != 0;
+		rank->serial = __atomic_load_n(&header->serial, __ATOMIC_RELAXED) != 0;
 		uint32_t space = __atomic_load_n(&header->pid_space, __ATOMIC_RELAXED);
 		foreign = space != 0 && space != fork_pid_space();
 	}
@@ -118,7 +119,7 @@ static void note_others(struct diagnose_thread *thread, const struct wait_edge *
 	thread->others_unclear |= diagnose_bit(edge->peer) == 0;
 }
 
-/* Of a choice that is there already another of its words may be left out: then less can be ruled out. */
+/* Of a choice that is there already another word may be left out: then less is ruled out. */
 static bool has_choice(const struct wait_slot_body *wait, uint16_t choice)
 {
 	for (uint32_t i = 0; choice && i < wait->edge_count; i++)
@@ -127,8 +128,9 @@ static bool has_choice(const struct wait_slot_body *wait, uint16_t choice)
 	return false;
 }
 
-/* One entry stands for all words of the same peer and operation with the same answer, and for those of others whoever
- * their peer is, as these have been noted: more than the judge asks for is not lost. False: there is no room. */
+/* One entry stands for all words of the same peer and operation with the same answer, and for those
+ * of others whoever their peer is, as these have been noted: more than the judge asks for is not
+ * lost. False: there is no room. */
 static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
 {
 	struct wait_slot_body *wait = &thread->wait;
@@ -149,7 +151,8 @@ static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, b
 	return true;
 }
 
-/* A wait with more words than a slot has: all are looked at, and summed up. If they are not all shown it says nothing. */
+/* A wait with more words than a slot has: all are looked at, and summed up. If they are not all
+ * shown it says nothing. */
 static void look_at_many(const struct diagnose_source *const *by_rank, int size, int r,
 			 struct diagnose_thread *thread)
 {
@@ -195,7 +198,8 @@ static bool is_closing(const struct diagnose_closing *closing, uint32_t group)
 	return false;
 }
 
-/* Whether the thread's wait is about to end because its group does: it has failed, or somebody else is explaining why. */
+/* Whether the thread's wait is about to end because its group does: it has failed, or somebody else
+ * is explaining why. */
 static void look_at_end(const struct sources *sources, int size, const struct diagnose_rank *rank,
 			struct diagnose_thread *thread)
 {
@@ -222,7 +226,7 @@ static void look_again(const struct trace_view *trace, struct diagnose_rank *ran
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		struct diagnose_thread *thread = &rank->threads[i];
 		seen |= UINT32_C(1) << thread->slot;
-		/* The epoch alone tells: it differs between any two waits, and is odd in between. */
+		/* The epoch alone tells: it differs between any two waits, and is odd between. */
 		if (!trace_slot_is(trace, (int)thread->slot, thread->epoch))
 			thread->stable = false;
 	}
@@ -268,7 +272,7 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 		    trace_read(trace, rank->threads[i].wait.record, &record, &step))
 			select_record(out, record.index);
 	for (uint64_t i = 0; i < SCAN_MAX && i < trace->ring_records; i++) {
-		/* By place and not by index: a running record keeps its place, however old it is. */
+		/* By place and not by index: a running record keeps its place, however old. */
 		if (!trace_read_at(trace, (newest - i) & (trace->ring_records - 1), &record, &step))
 			continue;
 		if (record.state == TRACE_RUNNING && running_count < DIAGNOSE_RECORD_MAX)
@@ -336,8 +340,8 @@ static bool is_waited_in(const struct diagnose_rank *rank, const struct diagnose
 	return false;
 }
 
-/* The place of a message that nobody will miss: the oldest that is over, else the oldest that runs beside its caller; -1:
- * there is none. */
+/* The place of a message that nobody will miss: the oldest that is over, else the oldest that runs
+ * beside its caller; -1: there is none. */
 static int dispensable(const struct diagnose_rank *rank)
 {
 	int running = -1;
@@ -449,8 +453,9 @@ static uint64_t find_likely(struct diagnose_job *job)
 	return likely;
 }
 
-/* What seems to be stuck is so only if the threads that no board shows in a wait have done nothing all the time. To look at
- * those is slow, so it is done only then, around a second look at all else. */
+/* What seems to be stuck is so only if the threads that no board shows in a wait have done nothing
+ * all the time. To look at those is slow, so it is done only then, around a second look at all
+ * else. */
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
 	struct diagnose_look before[DIAGNOSE_RANK_MAX];

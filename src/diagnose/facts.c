@@ -130,8 +130,8 @@ static bool is_about_to_end(const struct diagnose_job *job, const struct diagnos
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 
-/* One of the words is that a collective is over here, which another thread of the rank runs: that one, the next after
- * `last`; NULL: none is seen to run it, and then one may be about to. */
+/* One of the words is that a collective is over here, which another thread of the rank runs: that
+ * one, the next after `last`; NULL: none is seen to run it, and then one may be about to. */
 static const struct diagnose_thread *next_driver(const struct diagnose_job *job,
 						 const struct diagnose_thread *thread,
 						 const struct diagnose_thread *last)
@@ -159,7 +159,8 @@ static bool is_driven(const struct diagnose_job *job, const struct diagnose_thre
 	       next_driver(job, thread, NULL);
 }
 
-/* Of words that it would see to for others none is a need of its own, but it is not blocked if one of them is there. */
+/* Of words that it would see to for others none is a need of its own, but it is not blocked if one
+ * of them is there. */
 static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
@@ -226,7 +227,7 @@ bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_t
 	return needs && !(choices & ~ruled_out);
 }
 
-bool diagnose_is_agent(const struct diagnose_thread *thread)
+bool diagnose_is_armed(const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	for (uint32_t i = 0; i < wait->edge_count; i++)
@@ -251,7 +252,7 @@ bool diagnose_is_collective(const struct trace_record *record)
 	return trace_kind_facts(record->kind).collective;
 }
 
-bool diagnose_is_point(const struct trace_record *record)
+bool diagnose_is_p2p(const struct trace_record *record)
 {
 	return record->kind == TRACE_SEND || record->kind == TRACE_RECV ||
 	       record->kind == TRACE_PROBE;
@@ -329,9 +330,8 @@ const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *r
 		const struct trace_record *record = &rank->records[i].record;
 		if (record->group != like->group)
 			continue;
-		if (diagnose_is_collective(like)
-			    ? diagnose_is_collective(record)
-			    : diagnose_is_point(record) && record->peer == other)
+		if (diagnose_is_collective(like) ? diagnose_is_collective(record)
+						 : diagnose_is_p2p(record) && record->peer == other)
 			return &rank->records[i];
 	}
 	return NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share: simple facts read out of a job, the finders of the proved causes
- * (the judge uses them to decide, the text to tell), and the writer of texts. Not for other rooms.
+ * What the files of this room share: simple facts read out of a job, the finders of the proved
+ * causes (the judge uses them to decide, the text to tell), and the writer of texts. Not for other
+ * rooms.
  *
  * A set of ranks is a uint64_t, bit r for rank r of the world, as all ranks here are. */
 #ifndef DIAGNOSE_FACTS_H
@@ -28,34 +29,38 @@ static inline int diagnose_lowest_rank(uint64_t ranks)
 
 /* ---- facts.c ---- */
 
-/* Nobody can expect anything of this rank any more: it is dead, or has closed the group of all ranks. */
+/* Nobody can expect anything of this rank any more: it is dead, or has closed the group of all
+ * ranks. */
 bool diagnose_is_gone(const struct diagnose_rank *rank);
 /* It has closed this group, or all. Group 0 stands for that of all ranks. */
 bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
-/* Of whom nobody can expect anything in this group: dead, or closed it before any word was looked at. */
+/* Of whom nobody can expect anything in this group: dead, or closed it before any word was looked
+ * at. */
 uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group);
 /* Whether a thread waits in this group; 0: in any. */
 static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t group)
 {
 	return group == 0 || thread->wait.group == group;
 }
-/* Its last operation ended with the group's failure, or its ls_group_open did: it is a victim of something earlier. */
+/* Its last operation ended with the group's failure, or its ls_group_open did: it is a victim of
+ * something earlier. */
 bool diagnose_has_failed(const struct diagnose_rank *rank);
 
-/* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked (the
- * same wait in both looks, and its condition false in between). */
+/* Whom a thread waits for: the peers of its unsatisfied edges; empty unless it is surely blocked
+ * (the same wait in both looks, and its condition false in between). */
 uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread);
-/* Whether it is surely blocked, and nothing that it waits for can come if none of these ranks does anything: of words that
- * are all needed one is enough, of those of which any suffices it takes all. */
+/* Whether it is surely blocked, and nothing that it waits for can come if none of these ranks does
+ * anything: of words that are all needed one is enough, of those of which any suffices it takes
+ * all. */
 bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
 			 uint64_t silent);
 /* Whether this is no thread that waits, but what the rank would see to by itself. */
-bool diagnose_is_agent(const struct diagnose_thread *thread);
+bool diagnose_is_armed(const struct diagnose_thread *thread);
 /* The same over all threads of a rank; empty for one that is gone, whose slots are stale. */
 uint64_t diagnose_rank_needs(const struct diagnose_job *job, int rank);
 
 bool diagnose_is_collective(const struct trace_record *record);
-bool diagnose_is_point(const struct trace_record *record); /* send or recv */
+bool diagnose_is_p2p(const struct trace_record *record); /* send or recv */
 /* All NULL if there is no such record, or `rank` is NULL. */
 const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *rank, uint64_t index);
 /* The operation in which the thread waits for one of `whom`: of several that it waits for. */
@@ -68,15 +73,15 @@ const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank 
 uint64_t diagnose_absent_from(const struct diagnose_job *job, int rank,
 			      const struct diagnose_record *record);
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
-/* The newest record of the same sort as `like` (collective of the group, or between the same two ranks,
- * `other` being who has `like`). */
+/* The newest record of the same sort as `like` (collective of the group, or between the same two
+ * ranks, `other` being who has `like`). */
 const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
 						   const struct trace_record *like, int other);
 
 /* ---- process.c ---- */
 
-/* Reads a small file that the kernel makes up, in one piece; its length, or -1. *mine (may be NULL): its owner is me, or
- * I am root. */
+/* Reads a small file that the kernel makes up, in one piece; its length, or -1. *mine (may be
+ * NULL): its owner is me, or I am root. */
 ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine);
 
 /* ---- threads.c ---- */
@@ -84,9 +89,11 @@ ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *min
 /* What the threads of a rank's process do that are in no wait on its board. */
 struct diagnose_look {
 	bool awake; /* one that is on no board may act, or cannot be looked at */
-	uint64_t hash; /* of these: the same as long as they are the same, and all sleep the same sleep */
-	/* Slots of those that are outside: bit i. All of them sleep, like those on no board, where only each other and those in
-	 * a wait can wake them, as the rank's watch has seen; 0: that is not known. */
+	/* of these: the same as long as they are the same, and all sleep the same sleep */
+	uint64_t hash;
+	/* Slots of those that are outside: bit i. All of them sleep, like those on no board, where
+	 * only each other and those in a wait can wake them, as the rank's watch has seen; 0: that
+	 * is not known. */
 	uint32_t outside;
 	uint64_t rest; /* as hash, of those on no board and those outside */
 	bool idle;     /* there is one of these, or it is not known */
@@ -104,7 +111,8 @@ const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *
 
 /* ---- collect_callbacks.c ---- */
 
-/* Of all ranks, once it is known who is gone, after the first look at the slots and before any other. */
+/* Of all ranks, once it is known who is gone, after the first look at the slots and before any
+ * other. */
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 				struct diagnose_job *job);
 
@@ -158,10 +166,12 @@ struct diagnose_hop {
 /* Ranks that can never go on. */
 uint64_t diagnose_find_stuck(const struct diagnose_job *job);
 
-/* Of ranks that seem to wait for each other for ever those that have a thread, not seen to wait, which may still act. */
+/* Of ranks that seem to wait for each other for ever those that have a thread, not seen to wait,
+ * which may still act. */
 uint64_t diagnose_find_unproved(const struct diagnose_job *job);
 
-/* One cycle of a proved deadlock, each hop's peer being the next one's rank; its length, 0: none. */
+/* One cycle of a proved deadlock, each hop's peer being the next one's rank; its length, 0:
+ * none. */
 int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops);
 
 /* ---- judge_absent.c ---- */
@@ -181,8 +191,8 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			    uint32_t group);
 
-/* Ranks that are waited for in this group, 0: in any, and do not wait themselves: stopped ones, and those that
- * are elsewhere. */
+/* Ranks that are waited for in this group, 0: in any, and do not wait themselves: stopped ones, and
+ * those that are elsewhere. */
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			uint32_t group, uint64_t *stopped, uint64_t *elsewhere);
 
@@ -202,7 +212,8 @@ void diagnose_write_foreign(struct diagnose_writer *writer, const char *text);
 /* "rank 2", "ranks 0, 1 and 3", "ranks 0-62". */
 void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks);
 void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "12 ms" */
-/* "all-reduce #58", "recv #3 of group 5 (ranks 0 and 1) from rank 1 (tag 7)"; "an operation" for NULL. */
+/* "all-reduce #58", "recv #3 of group 5 (ranks 0 and 1) from rank 1 (tag 7)"; "an operation" for
+ * NULL. */
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* " of group 5 (ranks 0 and 1)", nothing for that of all ranks. */
 void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record);
@@ -230,8 +241,8 @@ void diagnose_write_ellipsis(struct diagnose_writer *writer);
 
 /* ---- hints.c ---- */
 
-/* Lines on messages that nearly fit what is waited for, or lie in its way, and on receives that took what is missed;
- * nothing if there are none. Returns which. */
+/* Lines on messages that nearly fit what is waited for, or lie in its way, and on receives that
+ * took what is missed; nothing if there are none. Returns which. */
 enum { DIAGNOSE_HINT_NEARLY = 1, DIAGNOSE_HINT_TAKEN = 2, DIAGNOSE_HINT_IN_THE_WAY = 4 };
 unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
 			      const struct diagnose_verdict *verdict);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The first line of a report: who is the cause and how, who waits where. Everything is looked up again
- * in the job, which may be a later snapshot than the one that was judged: nothing need be there. */
+ * The first line of a report: who is the cause and how, who waits where. Everything is looked up
+ * again in the job, which may be a later snapshot than the one that was judged: nothing need be
+ * there. */
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
@@ -105,8 +106,8 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 	       a->record.group == b->record.group && a->record.seq == b->record.seq;
 }
 
-/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it; false, and nothing: those who called it
- * have gone on, as they needed nothing of who left. */
+/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it; false, and
+ * nothing: those who called it have gone on, as they needed nothing of who left. */
 static bool write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict)
 {
@@ -284,7 +285,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 {
 	const struct diagnose_record *record =
 		diagnose_record_for(&job->ranks[hop->rank], hop->thread, diagnose_bit(hop->peer));
-	bool any = record && diagnose_is_point(&record->record) && record->record.peer < 0;
+	bool any = record && diagnose_is_p2p(&record->record) && record->record.peer < 0;
 	diagnose_write(writer, "rank %d waits for ", hop->rank);
 	if (hop->peer == hop->rank)
 		diagnose_write(writer, "itself");
@@ -298,15 +299,16 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 	if (record->record.seq)
 		diagnose_write(writer, " #%" PRIu64, record->record.seq);
 	diagnose_write_group(writer, record);
-	if (diagnose_is_point(&record->record) && record->record.tag < 0)
+	if (diagnose_is_p2p(&record->record) && record->record.tag < 0)
 		diagnose_write(writer, ", any tag");
-	else if (diagnose_is_point(&record->record))
+	else if (diagnose_is_p2p(&record->record))
 		diagnose_write(writer, ", tag %d", record->record.tag);
 	diagnose_write_site(writer, record);
 	diagnose_write(writer, ")");
 }
 
-/* "; rank 2 has left, rank 3 died": who might have ended the cycle, as one of several would have been enough. */
+/* "; rank 2 has left, rank 3 died": who might have ended the cycle, as one of several would have
+ * been enough. */
 static void write_gone(struct diagnose_writer *writer, const struct diagnose_job *job,
 		       const struct diagnose_hop *hops, int length)
 {
@@ -395,7 +397,8 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "timed out in ");
 	diagnose_write_operation(writer, record);
 	if (verdict->cause != DIAGNOSE_TIMED_OUT) {
-		/* Who is to blame for his own time-out is not among those of whom it is told where they wait. */
+		/* Who is to blame for his own time-out is not among those of whom it is told where
+		 * they wait. */
 		if (verdict->witness >= 0 && verdict->culprits & diagnose_bit(verdict->witness))
 			diagnose_write_site(writer, record);
 		diagnose_write(writer, ": ");

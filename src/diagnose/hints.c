@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What else is known of sends and receives that meet nothing: messages that nearly fit, and what lies in the
- * way of others. Lines under the report's lines on the ranks. */
+ * What else is known of sends and receives that meet nothing: messages that nearly fit, and what
+ * lies in the way of others. Lines under the report's lines on the ranks. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,8 +49,8 @@ static const struct diagnose_message *nearly(const struct diagnose_job *job, int
 	return best;
 }
 
-/* "rank 1 asks it for tag 5", "rank 1 asks rank 2 for tag 5", "rank 1 asks for a message of the group of all
- * ranks" */
+/* "rank 1 asks it for tag 5", "rank 1 asks rank 2 for tag 5", "rank 1 asks for a message of the
+ * group of all ranks" */
 static void write_asked(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
 			const struct trace_record *asked, unsigned field)
 {
@@ -90,7 +90,8 @@ static bool hint_message(struct diagnose_writer *writer, const struct diagnose_j
 	return true;
 }
 
-/* The newest receive of the rank that left open from whom, or with which tag, and took what would fit. */
+/* The newest receive of the rank that left open from whom, or with which tag, and took what would
+ * fit. */
 static const struct diagnose_record *taker(const struct diagnose_rank *rank,
 					   const struct trace_record *asked)
 {
@@ -169,7 +170,7 @@ unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagn
 		if (!(ranks & diagnose_bit(r)))
 			continue;
 		const struct diagnose_record *part = diagnose_part_of(job, verdict, r).record;
-		if (!part || !diagnose_is_point(&part->record) || (part->record.state == TRACE_DONE))
+		if (!part || !diagnose_is_p2p(&part->record) || (part->record.state == TRACE_DONE))
 			continue;
 		unsigned hint = part->record.kind == TRACE_SEND
 					? hint_send(writer, job, r, &part->record)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Somebody is waited for and does not come: dead, left, stopped, or elsewhere. Every unsatisfied edge
- * leads to a rank; one that waits itself only passes the blame on, along its own edges. */
+ * Somebody is waited for and does not come: dead, left, stopped, or elsewhere. Every unsatisfied
+ * edge leads to a rank; one that waits itself only passes the blame on, along its own edges. */
 #include "diagnose/facts.h"
 
 /* Whom an operation that has been given up must have waited for, as far as others' traces tell. */
 static uint64_t needs_of_record(const struct diagnose_job *job, int rank,
 				const struct diagnose_record *record)
 {
-	if (diagnose_is_point(&record->record))
+	if (diagnose_is_p2p(&record->record))
 		return record->record.peer < job->size ? diagnose_bit(record->record.peer) : 0;
 	return diagnose_absent_from(job, rank, record);
 }
@@ -21,15 +21,15 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 		if (hint->collective && !diagnose_is_collective(record))
 			continue;
 		if (record->group == hint->group && record->seq == hint->seq &&
-		    (!diagnose_is_point(record) || hint->peer < 0 || record->peer == hint->peer) &&
+		    (!diagnose_is_p2p(record) || hint->peer < 0 || record->peer == hint->peer) &&
 		    record->state != TRACE_DONE)
 			best = &rank->records[i];
 	}
 	return best;
 }
 
-/* Ranks that are in the same collective as the one that speaks, and have not blocked yet or have seen the
- * same failure: they need whom it needs. */
+/* Ranks that are in the same collective as the one that speaks, and have not blocked yet or have
+ * seen the same failure: they need whom it needs. */
 static void share_needs(const struct diagnose_job *job, const struct trace_record *spoken,
 			struct diagnose_needs *out)
 {
@@ -38,8 +38,8 @@ static void share_needs(const struct diagnose_job *job, const struct trace_recor
 			const struct trace_record *record = &job->ranks[r].records[i].record;
 			if (record->group != spoken->group || record->state != TRACE_RUNNING)
 				continue;
-			bool same = diagnose_is_point(spoken)
-					    ? diagnose_is_point(record) && record->peer >= 0 &&
+			bool same = diagnose_is_p2p(spoken)
+					    ? diagnose_is_p2p(record) && record->peer >= 0 &&
 						      record->peer < job->size &&
 						      (out->hint_needs & diagnose_bit(record->peer))
 					    : diagnose_is_collective(record) &&
@@ -90,7 +90,7 @@ uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnos
 	}
 	/* A receive of any source needs those that are gone only if nobody else is left. */
 	uint64_t gone = needs->hint_needs & diagnose_gone_from(job, group);
-	bool any = needs->hint_record && diagnose_is_point(&needs->hint_record->record) &&
+	bool any = needs->hint_record && diagnose_is_p2p(&needs->hint_record->record) &&
 		   needs->hint_record->record.peer < 0;
 	return found | (any && gone != needs->hint_needs ? 0 : gone);
 }
@@ -109,9 +109,10 @@ static enum standing standing_of_thread(const struct diagnose_job *job,
 	return thread->wait.state == WAIT_OUTSIDE && thread->stable ? AWAY : GOES_ON;
 }
 
-/* How the rank stands to whoever waits for it in `record`. Of several threads the one counts that made
- * the previous call of the same sort, as it is the one to make the next: the main thread that only
- * opened the group is outside for good, and a thread that serves receives is blocked for good. */
+/* How the rank stands to whoever waits for it in `record`. Of several threads the one counts that
+ * made the previous call of the same sort, as it is the one to make the next: the main thread that
+ * only opened the group is outside for good, and a thread that serves receives is blocked for
+ * good. */
 static enum standing standing_of(const struct diagnose_job *job, int r,
 				 const struct diagnose_record *record, int waiter)
 {
@@ -123,7 +124,7 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 		last = diagnose_newest(rank);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (thread->wait.state == WAIT_UNUSED || diagnose_is_agent(thread))
+		if (thread->wait.state == WAIT_UNUSED || diagnose_is_armed(thread))
 			continue;
 		enum standing standing = standing_of_thread(job, thread);
 		if (last && thread->wait.tid == last->record.tid)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Deadlocks of ranks that have callbacks under way: three ranks in a ring, and what each of them in turn has besides. */
+ * Deadlocks of ranks that have callbacks under way: three ranks in a ring, and what each of them in
+ * turn has besides. */
 #include "diagnose/job_fixture.h"
 
 /* What the rank would see to by itself, for others of these ranks. */
-static void add_agent(struct diagnose_job *job, int r, uint64_t others)
+static void add_armed(struct diagnose_job *job, int r, uint64_t others)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 778);
 	thread->wait.state = WAIT_ANY_WORD;
@@ -34,7 +35,7 @@ static void add_call_for_a_sleeper(struct diagnose_job *job, int r)
 static void add_call_from_outside_the_ring(struct diagnose_job *job, int r)
 {
 	set_callbacks(job, r, true, false);
-	add_agent(job, r, UINT64_C(1) << 9);
+	add_armed(job, r, UINT64_C(1) << 9);
 }
 static void add_call_for_nobody(struct diagnose_job *job, int r)
 {
@@ -43,12 +44,12 @@ static void add_call_for_nobody(struct diagnose_job *job, int r)
 static void add_call_from_the_ring(struct diagnose_job *job, int r)
 {
 	set_callbacks(job, r, true, false);
-	add_agent(job, r, 7);
+	add_armed(job, r, 7);
 }
 static void add_others_without_callbacks(struct diagnose_job *job, int r)
 {
 	test_thread(job, r, 777)->asleep = true;
-	add_agent(job, r, UINT64_C(1) << 9);
+	add_armed(job, r, UINT64_C(1) << 9);
 }
 
 static void check(void (*add)(struct diagnose_job *job, int r), int length)

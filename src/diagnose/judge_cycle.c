@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Deadlock: the greatest set of ranks in which every thread waits for the set. Start from all ranks
- * whose every thread is surely blocked, and take away whoever can still be woken from outside, until
- * nothing changes: what remains can never go on, since only its own threads could change anything. */
+ * whose every thread is surely blocked, and take away whoever can still be woken from outside,
+ * until nothing changes: what remains can never go on, since only its own threads could change
+ * anything. */
 #include "diagnose/facts.h"
 
-/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. Nor does one that is gone; but
- * for want of those alone the wait ends by itself. */
+/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. Nor
+ * does one that is gone; but for want of those alone the wait ends by itself. */
 static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		     uint64_t stuck)
 {
@@ -14,18 +15,26 @@ static bool is_stuck(const struct diagnose_job *job, const struct diagnose_threa
 	       !diagnose_is_in_vain(job, thread, gone);
 }
 
-/* A thread that waits for its own rank to get so far with its collectives, which another of its threads
- * runs: one that is not among the rank's blocked threads may be about to. */
-static bool is_follower(const struct diagnose_thread *thread)
+/* A thread that waits for its own rank to get so far with its collectives, or to have nobody who
+ * runs them, which another of its threads does: one that is not among the rank's blocked threads
+ * may be about to. */
+static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
-	return wait->state == WAIT_WORDS && wait->edge_count == 1 && wait->edges[0].peer < 0 &&
-	       wait->edges[0].segment == WAIT_SEGMENT_LINK;
+	const struct diagnose_record *record = diagnose_record_at(rank, wait->record);
+	bool waits = wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD;
+	if (!waits || wait->edge_count == 0 || wait->further || !record ||
+	    !diagnose_is_collective(&record->record))
+		return false;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].peer >= 0 || wait->edges[i].segment != WAIT_SEGMENT_LINK)
+			return false;
+	return true;
 }
 
 static bool follower_is_blocked(const struct diagnose_thread *thread)
 {
-	return thread->stable && !(thread->satisfied & 1) && !thread->wait.may_leave;
+	return thread->stable && !thread->satisfied && !thread->wait.may_leave;
 }
 
 /* Whether one of the rank's threads is blocked in a collective of this group. */
@@ -34,15 +43,15 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
 		const struct diagnose_record *record = diagnose_record_at(rank, thread->wait.record);
-		if (thread->wait.state != WAIT_UNUSED && !is_follower(thread) && record &&
+		if (thread->wait.state != WAIT_UNUSED && !is_follower(rank, thread) && record &&
 		    thread->wait.group == group && diagnose_is_collective(&record->record))
 			return true;
 	}
 	return false;
 }
 
-/* Whether what such a thread waits for, for itself or for others, can only come from ranks that do nothing any more: words
- * of others may be those of a call with a callback. */
+/* Whether what such a thread waits for, for itself or for others, can only come from ranks that do
+ * nothing any more: words of others may be those of a call with a callback. */
 static bool is_cut_off(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		       uint64_t stuck)
 {
@@ -66,6 +75,8 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 	const struct diagnose_rank *rank = &job->ranks[r];
 	bool blocked = false;
 	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
+	/* What ends a send of the rank begins the next one, for which somebody else may wait. */
+	bool may_go_on = may_wake || rank->serial;
 	if (!rank->known || diagnose_is_gone(rank) || (!likely && (rank->incomplete || rank->awake)))
 		return false;
 	if (may_wake && rank->calls_back)
@@ -75,19 +86,20 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 		if (thread->wait.state == WAIT_UNUSED ||
 		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
 			continue;
-		if (may_wake && !is_cut_off(job, thread, stuck))
+		if (may_go_on && !is_cut_off(job, thread, stuck))
 			return false;
-		if (diagnose_is_agent(thread)) {
+		if (diagnose_is_armed(thread)) {
 			if (!thread->stable || thread->satisfied)
 				return false;
 			continue;
 		}
-		bool ends_here = is_follower(thread) ? follower_is_blocked(thread) &&
-							       has_driver(rank, thread->wait.group)
-						     : is_stuck(job, thread, stuck);
+		bool ends_here = is_follower(rank, thread)
+					 ? follower_is_blocked(thread) &&
+						   has_driver(rank, thread->wait.group)
+					 : is_stuck(job, thread, stuck);
 		if (!ends_here)
 			return false;
-		blocked |= !is_follower(thread);
+		blocked |= !is_follower(rank, thread);
 	}
 	return blocked;
 }
@@ -120,8 +132,8 @@ uint64_t diagnose_find_unproved(const struct diagnose_job *job)
 	return unproved;
 }
 
-/* Of those whom a thread waits for. In a collective to which all give something, others that are in it only wait as well:
- * whom they all wait for is who has not come. */
+/* Of those whom a thread waits for. In a collective to which all give something, others that are in
+ * it only wait as well: whom they all wait for is who has not come. */
 static uint64_t reduce_needs(const struct diagnose_job *job, int r,
 			     const struct diagnose_thread *thread, uint64_t stuck)
 {
@@ -136,8 +148,8 @@ static uint64_t reduce_needs(const struct diagnose_job *job, int r,
 	return absent & needs ? absent & needs : absent ? absent : needs;
 }
 
-/* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it may be one of
- * several. */
+/* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it
+ * may be one of several. */
 static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint64_t stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -158,11 +170,13 @@ int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hop
 	int r, length = 0;
 	if (!stuck)
 		return 0;
-	/* Every rank of the set waits for one of the set: whoever follows comes round in the end. */
+	/* Every rank of the set waits for one of the set: whoever follows comes round in the
+	 * end. */
 	for (r = diagnose_lowest_rank(stuck); !(seen & diagnose_bit(r));
 	     r = hop_from(job, r, stuck).peer)
 		seen |= diagnose_bit(r);
-	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the same way. */
+	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the
+	 * same way. */
 	int lowest = r;
 	for (int q = hop_from(job, r, stuck).peer; q != r; q = hop_from(job, q, stuck).peer)
 		lowest = q < lowest ? q : lowest;

@@ -43,8 +43,8 @@ static void rings(void **state)
 	}
 }
 
-/* Ranks in one barrier wait for each other's words, but what they all wait for is the rank that has not come; of a
- * broadcast only the root. */
+/* Ranks in one barrier wait for each other's words, but what they all wait for is the rank that has
+ * not come; of a broadcast only the root. */
 static void the_one_that_has_not_come(void **state)
 {
 	(void)state;
@@ -127,6 +127,7 @@ static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	thread->wait.state = WAIT_WORDS;
 	thread->wait.group = TEST_GROUP;
+	thread->wait.record = test_call(job, r, test_allreduce(2), 1, "train.c:8")->record.index;
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] =
 		(struct wait_edge){.owner = r, .peer = -1, .segment = WAIT_SEGMENT_LINK};
@@ -142,7 +143,20 @@ static struct diagnose_thread *add_driven_follower(struct diagnose_job *job, int
 {
 	struct wait_slot_body *driver = &job->ranks[r].threads[0].wait;
 	driver->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
-	return add_follower(job, r);
+	struct diagnose_thread *thread = add_follower(job, r); /* or until nobody runs the lane */
+	thread->wait.state = WAIT_ANY_WORD;
+	thread->wait.edges[thread->wait.edge_count++] = thread->wait.edges[0];
+	return thread;
+}
+/* Whoever waits for messages that another thread sees to follows none of its collectives. */
+static void add_rester_of_messages(struct diagnose_job *job, int r)
+{
+	uint64_t index = test_call(job, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;
+	add_driven_follower(job, r)->wait.record = index;
+}
+static void add_rester_that_is_called(struct diagnose_job *job, int r)
+{
+	add_driven_follower(job, r)->satisfied = 2;
 }
 static void add_follower_that_is_done(struct diagnose_job *job, int r)
 {
@@ -168,13 +182,15 @@ static void followers(void **state)
 		free(job);
 	}
 	breaks(add_follower_without_driver);
+	breaks(add_rester_of_messages);
+	breaks(add_rester_that_is_called);
 	breaks(add_follower_that_is_done);
 	breaks(add_follower_that_moves);
 	breaks(add_follower_that_may_leave);
 }
 
 /* What the rank would see to by itself, next to the thread that is in the ring. */
-static struct diagnose_thread *add_agent(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	thread->wait.state = WAIT_ANY_WORD;
@@ -185,27 +201,27 @@ static struct diagnose_thread *add_agent(struct diagnose_job *job, int r)
 						   .record = WAIT_RECORD_OTHERS};
 	return thread;
 }
-static void add_agent_with_something_to_do(struct diagnose_job *job, int r)
+static void add_armed_with_something_to_do(struct diagnose_job *job, int r)
 {
-	add_agent(job, r)->satisfied = 1;
+	add_armed(job, r)->satisfied = 1;
 }
-static void add_agent_that_moves(struct diagnose_job *job, int r)
+static void add_armed_that_moves(struct diagnose_job *job, int r)
 {
-	add_agent(job, r)->stable = false;
+	add_armed(job, r)->stable = false;
 }
 
-static void agents(void **state)
+static void armed_ones(void **state)
 {
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
 		struct diagnose_job *job = full_ring(3);
-		add_agent(job, r);
+		add_armed(job, r);
 		assert_int_equal(diagnose_find_cycle(job, hops), 3);
 		free(job);
 	}
-	breaks(add_agent_with_something_to_do);
-	breaks(add_agent_that_moves);
+	breaks(add_armed_with_something_to_do);
+	breaks(add_armed_that_moves);
 }
 
 static void make_any_with_a_way_out(struct diagnose_job *job, int r)
@@ -296,6 +312,24 @@ static void a_cycle_that_was_seen(void **state)
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_string_equal(text, "ranks 0 and 1 wait for each other and can never go on");
 	free(job);
+}
+
+/* Rank 1 also sends to rank 3: after that it begins a send for which rank 0 may wait. */
+static void sends_one_after_the_other(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		bool serial = i & 1, away = i & 2;
+		struct diagnose_job *job = test_ring(4, (int[]){1, 2, 0, 0});
+		if (away)
+			job->ranks[3].threads[0].wait.state = WAIT_OUTSIDE;
+		job->ranks[1].serial = serial;
+		job->ranks[1].threads[0].wait.state = WAIT_ANY_WORD;
+		job->ranks[1].threads[0].others = diagnose_bit(3);
+		assert_int_equal(diagnose_find_cycle(job, hops), serial && away ? 0 : 3);
+		free(job);
+	}
 }
 
 /* A stopped rank whose wait is over looks like the others, but for its satisfied condition. */
@@ -394,7 +428,7 @@ static void waits_for_any(void **state)
 	check(job, DIAGNOSE_DEADLOCK, 3, 0);
 }
 
-/* A set can only go as long as all that feeds it is inside: take one rank away and all others follow. */
+/* A set can only go as long as all that feeds it is inside: take one rank away and all follow. */
 static void long_chain_unravels(void **state)
 {
 	(void)state;
@@ -446,7 +480,8 @@ int main(void)
 		cmocka_unit_test(any_source_without_those_that_are_gone),
 		cmocka_unit_test(a_cycle_that_was_seen),
 		cmocka_unit_test(followers),
-		cmocka_unit_test(agents),
+		cmocka_unit_test(armed_ones),
+		cmocka_unit_test(sends_one_after_the_other),
 		cmocka_unit_test(no_deadlocks),
 		cmocka_unit_test(stopped_before_its_wake_up),
 		cmocka_unit_test(slots_without_a_thread_do_not_count),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The report: headline, a line for each rank (ranks whose lines would be the same share one), and what
- * to do. What does not fit is left out by whole lines, and the text says so. */
+ * The report: headline, a line for each rank (ranks whose lines would be the same share one), and
+ * what to do. What does not fit is left out by whole lines, and the text says so. */
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
@@ -251,7 +251,7 @@ static void write_left_advice(struct diagnose_writer *writer, const struct repor
 	bool known = witness >= 0 && witness < report->job->size;
 	const struct diagnose_record *record =
 		known ? diagnose_record_at(&report->job->ranks[witness], verdict->record) : NULL;
-	if (!record || !diagnose_is_point(&record->record))
+	if (!record || !diagnose_is_p2p(&record->record))
 		diagnose_write(writer,
 			       "\nLet all ranks make the same calls: give each the same number "
 			       "of batches, or let all agree\nwhen to stop before the first one "
@@ -396,7 +396,8 @@ enum {
 	OMITTED_BYTES = 128, /* kept free for the line that names the ranks without a line */
 };
 
-/* Lines as far as they leave room for `reserve` bytes; the ranks of the others are named if possible. */
+/* Lines as far as they leave room for `reserve` bytes; the ranks of the others are named if
+ * possible. */
 static void write_lines(struct diagnose_writer *writer, const struct report *report, size_t reserve)
 {
 	char text[LINE_BYTES];

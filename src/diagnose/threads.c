@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads of a rank's process that are on no board, as they have made no call on the rank yet: whether one of them may be
- * about to. What /proc tells of them is read before and after a snapshot, as the wait slots are: who has slept all the
- * time between has done nothing. */
+ * Threads of a rank's process that are on no board, as they have made no call on the rank yet:
+ * whether one of them may be about to. What /proc tells of them is read before and after a
+ * snapshot, as the wait slots are: who has slept all the time between has done nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -29,8 +29,9 @@ static bool find_number(const char *text, const char *name, uint64_t *out)
 	return at != NULL;
 }
 
-/* Of the signals 1 to 64: those whose handlers nobody waits for. The thread itself causes the synchronous ones, two are
- * the C library's own, and many a program catches SIGINT and SIGCHLD whatever it does, as Python and its loaders do. */
+/* Of the signals 1 to 64: those whose handlers nobody waits for. The thread itself causes the
+ * synchronous ones, two are the C library's own, and many a program catches SIGINT and SIGCHLD
+ * whatever it does, as Python and its loaders do. */
 static uint64_t unawaited_signals(void)
 {
 	static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL, SIGABRT, SIGTRAP,
@@ -49,7 +50,8 @@ static bool find_set(const char *text, const char *name, uint64_t *out)
 	return at != NULL;
 }
 
-/* Whether a signal may make this thread run a handler, which may wake any of the process; also if that is not known. */
+/* Whether a signal may make this thread run a handler, which may wake any of the process; also if
+ * that is not known. */
 static bool may_handle(const char *status)
 {
 	uint64_t caught, blocked;
@@ -58,9 +60,10 @@ static bool may_handle(const char *status)
 	       (caught & ~blocked & ~unawaited_signals()) != 0;
 }
 
-/* Whether the last call on /proc failed for good: what it asked for has ended, or /proc is not there, or shows it to
- * nobody like us. Where that is so it always was, and a proof goes without what it hides, or there would be none. Any
- * other failure, such as for want of a descriptor, says nothing of who runs. */
+/* Whether the last call on /proc failed for good: what it asked for has ended, or /proc is not
+ * there, or shows it to nobody like us. Where that is so it always was, and a proof goes without
+ * what it hides, or there would be none. Any other failure, such as for want of a descriptor, says
+ * nothing of who runs. */
 static bool has_nothing_to_see(void)
 {
 	return errno == ENOENT || errno == ESRCH || errno == EACCES || errno == EPERM;
@@ -146,12 +149,13 @@ bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
 	return is_watch(trace->board, tid) || find_slot(trace->board, tid);
 }
 
-/* Whether a thread is one of the rest: those of the process that are in no wait on the board. The library's own are seen
- * by other means: the agent calls somebody back only where the board shows what for. */
+/* Whether a thread is one of the rest: those of the process that are in no wait on the board. The
+ * library's own are seen by other means: the progress thread calls somebody back only where the
+ * board shows what for. */
 static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struct wait_slot *slot)
 {
 	if (is_watch(board, tid) ||
-	    tid == atomic_load_explicit(&board->agent_tid, memory_order_relaxed))
+	    tid == atomic_load_explicit(&board->progress_tid, memory_order_relaxed))
 		return false;
 	uint32_t state = slot ? __atomic_load_n(&slot->body.state, __ATOMIC_RELAXED) : WAIT_OUTSIDE;
 	return state != WAIT_WORDS && state != WAIT_ANY_WORD;
@@ -162,7 +166,8 @@ static bool has_ended(const struct sleeper *sleeper)
 	return sleeper->state == 'Z' || sleeper->state == 'X';
 }
 
-/* Whether it runs, or goes on with whatever it was about by itself: also once it is no longer stopped or traced. */
+/* Whether it runs, or goes on with whatever it was about by itself: also once it is no longer
+ * stopped or traced. */
 static bool may_run(const struct sleeper *sleeper)
 {
 	return sleeper->state != 'S' && sleeper->state != 'I' && !has_ended(sleeper);

@@ -113,7 +113,7 @@ void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns)
 
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op)
 {
-	if (!diagnose_is_point(op))
+	if (!diagnose_is_p2p(op))
 		return;
 	bool sends = op->kind == TRACE_SEND;
 	diagnose_write(writer, sends ? " to " : " from ");
