@@ -17,15 +17,10 @@
 
 #include "clock.h"
 #include "messages.h"
+#include "wait_private.h"
 #include "wait_slot.h"
 
-enum {
-	/* Whoever spins for longer is likely to wait for a rank that has no core: another program may have
-	 * it, and get the spinner's as well. A yield with nobody else there costs a short system call. */
-	SPIN_ALONE_NS = 20000,
-	SPIN_BATCH = 16, /* spins between two looks at the clock, the failure and the peers */
-	NS_PER_S = 1000000000,
-};
+enum { NS_PER_S = 1000000000 };
 
 static bool is_there(const struct wait_word *word)
 {
@@ -61,8 +56,9 @@ static uint64_t choice_bit(const struct wait_edge *edge)
 	return edge->choice ? UINT64_C(1) << (edge->choice - 1) % WAIT_CHOICE_MAX : 0;
 }
 
-/* LS_OK while the peers that are still needed are there: with `any` one is enough. A word is read once more after its peer
- * is seen to be gone: who stored it before has done its part, whoever else is still awaited. */
+/* LS_OK while the peers that are still needed are there: with `any` one is enough. A word is read
+ * once more after its peer is seen to be gone: who stored it before has done its part, whoever else
+ * is still awaited. */
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;
@@ -96,8 +92,8 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 
 /* Whether the wait is over, whatever the time, and how. The condition comes last once more: who
  * stored the word and then failed, left or died has done its part. */
-static bool is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
-		    int *peer)
+bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+		  int *peer)
 {
 	*peer = -1;
 	*status = LS_OK;
@@ -117,22 +113,13 @@ static bool is_over(const struct waiter *waiter, const struct wait_call *call, l
 	return true;
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb");
-#endif
-}
-
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call)
 {
 	bool spins = !waiter->yield && waiter->spin_ns > 0;
 	for (unsigned i = 1; !wait_satisfied(call); i++) {
-		if (!spins || i == SPIN_BATCH)
+		if (!spins || i == WAIT_SPIN_BATCH)
 			return false;
-		relax();
+		wait_relax();
 	}
 	return true;
 }
@@ -151,20 +138,20 @@ static bool spin(const struct waiter *waiter, const struct wait_call *call, uint
 			return true;
 		}
 		/* A yield can take as long as other threads' time slices, so each one is timed. */
-		if (waiter->yield || i % SPIN_BATCH == 0 || waiter->spin_ns == 0) {
-			if (is_over(waiter, call, status, peer))
+		if (waiter->yield || i % WAIT_SPIN_BATCH == 0 || waiter->spin_ns == 0) {
+			if (wait_is_over(waiter, call, status, peer))
 				return true;
 			uint64_t now = clock_now_ns();
 			if (*since_ns == 0)
 				*since_ns = now;
 			if (now - *since_ns >= waiter->spin_ns || now >= call->deadline_ns)
 				return false;
-			gives_way = waiter->yield || now - *since_ns >= SPIN_ALONE_NS;
+			gives_way = waiter->yield || now - *since_ns >= WAIT_SPIN_ALONE_NS;
 		}
 		if (gives_way)
 			sched_yield();
 		else
-			relax();
+			wait_relax();
 	}
 }
 
@@ -195,6 +182,17 @@ static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns
 	return errno;
 }
 
+/* False, after a message, if the system refuses it. */
+bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns, bool *interrupted)
+{
+	int error = futex_sleep(word, value, until_ns);
+	*interrupted = error == EINTR;
+	if (!error || error == EINTR || error == EAGAIN || error == ETIMEDOUT)
+		return true;
+	MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
+	return false;
+}
+
 /* Fails only for an address that is none; then nobody can sleep there either. */
 static void futex_wake(_Atomic uint32_t *word)
 {
@@ -207,10 +205,12 @@ static void ring(struct wait_bell *bell, uint32_t calling)
 	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
 	if (state == 0)
 		return;
+	/* It may have been disarmed meanwhile, and armed in the other way: whoever takes that away
+	 * has to call. */
+	if (state & calling && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & WAIT_ARMED)
+		wait_call_thread(bell);
 	if (state & WAIT_SLEEPERS)
 		futex_wake(&bell->ring);
-	if (state & calling && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & calling)
-		futex_wake(&bell->summons);
 }
 
 void wait_ring(struct wait_bell *bell)
@@ -234,42 +234,42 @@ void wait_disarm(struct wait_bell *bell)
 		atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS);
 }
 
+/* The thread stores `listens` before it looks at `summons` for the last time; so it sees this, or
+ * is seen. */
 void wait_call_thread(struct wait_bell *bell)
 {
-	futex_wake(&bell->summons);
-}
-
-void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns)
-{
-	lock_assert_none();
-	while (atomic_load(&bell->summons) == seen && clock_now_ns() < deadline_ns) {
-		int error = futex_sleep(&bell->summons, seen, deadline_ns);
-		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
-			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
-			return;
-		}
+	atomic_fetch_add(&bell->summons, 1);
+	switch ((enum wait_listens)atomic_load(&bell->listens)) {
+	case WAIT_LISTENS_NOT:
+		break;
+	case WAIT_LISTENS_SUMMONS:
+		syscall(SYS_futex, &bell->summons, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		break;
+	case WAIT_LISTENS_RING:
+		futex_wake(&bell->ring);
+		break;
 	}
 }
 
 /* A full or missing eventfd is no matter: the watch is awake then, or there is none. */
-static void poke(int look_fd)
+void wait_poke(int look_fd)
 {
 	static const uint64_t one = 1;
 	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof(one)) : 0;
 	(void)ignored;
 }
 
-static uint64_t after(uint64_t ns, uint64_t wait_ns)
+uint64_t wait_after(uint64_t ns, uint64_t wait_ns)
 {
 	return wait_ns == 0 || wait_ns > CLOCK_NEVER - ns ? CLOCK_NEVER : ns + wait_ns;
 }
 
 /* One that is taken up again is looked at when it would be had it never been left. */
-static uint64_t next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
+uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
 {
 	uint64_t look_ns = waiter->look_ns;
 	uint64_t gone_ns = call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
-	return after(now_ns, look_ns ? look_ns - gone_ns % look_ns : 0);
+	return wait_after(now_ns, look_ns ? look_ns - gone_ns % look_ns : 0);
 }
 
 /* The waiter's side of the doorbell. The numbers are the steps that doorbell.pml models. */
@@ -277,7 +277,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 				  uint64_t since_ns, int *peer)
 {
 	struct wait_bell *bell = waiter->bell;
-	uint64_t look_ns = next_look(waiter, call, since_ns);
+	uint64_t look_ns = wait_next_look(waiter, call, since_ns);
 	bool interrupted = false;
 	ls_status status;
 	if (waiter->asleep)
@@ -287,21 +287,18 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 		uint32_t ring = atomic_load_explicit(&bell->ring, memory_order_seq_cst); /* 2 */
 		/* Before the look, which so sees all that has come in time. */
 		uint64_t now = clock_now_ns();
-		if (is_over(waiter, call, &status, peer)) /* 3 */
+		if (wait_is_over(waiter, call, &status, peer)) /* 3 */
 			break;
 		if (interrupted || now >= call->deadline_ns) {
 			status = interrupted ? LS_INTERRUPTED : LS_TIMED_OUT;
 			break;
 		}
 		if (now >= look_ns) {
-			poke(waiter->look_fd);
-			look_ns = after(now, waiter->look_ns);
+			wait_poke(waiter->look_fd);
+			look_ns = wait_after(now, waiter->look_ns);
 		}
 		uint64_t until_ns = look_ns < call->deadline_ns ? look_ns : call->deadline_ns;
-		int error = futex_sleep(&bell->ring, ring, until_ns); /* 4 */
-		interrupted = error == EINTR;
-		if (error && error != EINTR && error != EAGAIN && error != ETIMEDOUT) {
-			MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "futex", strerror(error));
+		if (!wait_sleep_while(&bell->ring, ring, until_ns, &interrupted)) { /* 4 */
 			status = LS_SYSTEM;
 			break;
 		}
@@ -312,20 +309,28 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	return status;
 }
 
+/* Returns the words that body->edges has no room for. */
+const struct wait_word *wait_fill_body(const struct wait_call *call, uint64_t since_ns,
+				       struct wait_slot_body *body)
+{
+	memset(body, 0, offsetof(struct wait_slot_body, edges));
+	body->state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
+	body->may_leave = call->may_leave;
+	body->group = call->group;
+	body->record = call->record;
+	body->since_ns = since_ns;
+	body->deadline_ns = call->deadline_ns;
+	for (int i = 0; i < call->count && i < WAIT_EDGE_MAX; i++)
+		body->edges[body->edge_count++] = call->words[i].edge;
+	body->further = call->partial ? UINT32_MAX : (uint32_t)call->count - body->edge_count;
+	return call->words + body->edge_count;
+}
+
 static void show(struct waiter *waiter, const struct wait_call *call, uint64_t since_ns)
 {
 	struct wait_slot_body body;
-	memset(&body, 0, offsetof(struct wait_slot_body, edges));
-	body.state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
-	body.may_leave = call->may_leave;
-	body.group = call->group;
-	body.record = call->record;
-	body.since_ns = since_ns;
-	body.deadline_ns = call->deadline_ns;
-	for (int i = 0; i < call->count && i < WAIT_EDGE_MAX; i++)
-		body.edges[body.edge_count++] = call->words[i].edge;
-	body.further = call->partial ? UINT32_MAX : (uint32_t)call->count - body.edge_count;
-	wait_slot_publish(waiter, &body, call->words + body.edge_count);
+	const struct wait_word *further = wait_fill_body(call, since_ns, &body);
+	wait_slot_publish(waiter, &body, further);
 }
 
 void wait_show(struct waiter *waiter, const struct wait_call *call)
@@ -345,6 +350,17 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	status = sleep_until_over(waiter, call, since_ns, peer);
 	wait_slot_clear(waiter);
 	return status;
+}
+
+bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+	       int *peer)
+{
+	/* Before the look, which so sees all that has come in time. */
+	bool late = call->deadline_ns != CLOCK_NEVER && clock_now_ns() >= call->deadline_ns;
+	if (wait_is_over(waiter, call, status, peer))
+		return true;
+	*status = LS_TIMED_OUT;
+	return late;
 }
 
 void wait_join(pthread_t thread)

@@ -46,14 +46,17 @@ struct wait_edge {
 	uint64_t value;
 	uint64_t offset; /* of the word in its segment, a multiple of 8 */
 	int32_t owner;   /* world rank whose segment it is */
-	int32_t peer; /* world rank that has to make it true; the waiting rank itself is allowed; -1:
-		       * another thread of the waiting rank, which waits for peers in its turn */
+	/* world rank that has to make it true; the waiting rank itself is allowed; -1: another
+	 * thread of the waiting rank, which waits for peers in its turn */
+	int32_t peer;
 	uint16_t segment; /* enum wait_segment */
-	/* Of a wait that any word ends: what it waits for is made by this word alone (0), or takes all unsatisfied words
-	 * of this choice, so that one of them that never comes rules the choice out. */
+	/* Of a wait that any word ends: what it waits for is made by this word alone (0), or takes
+	 * all unsatisfied words of this choice, so that one of them that never comes rules the
+	 * choice out. */
 	uint16_t choice;
-	/* Whose need this is: the lowest bits of the record of an operation, 0: of the operation that the wait
-	 * belongs to. A thread that sees to others' operations as well names their words with OTHERS. */
+	/* Whose need this is: the lowest bits of the record of an operation, 0: of the operation
+	 * that the wait belongs to. A thread that sees to others' operations as well names their
+	 * words with OTHERS. */
 	uint32_t record;
 };
 #define WAIT_RECORD_OTHERS UINT32_MAX
@@ -67,9 +70,11 @@ enum wait_state {
 	WAIT_FDS = 4, /* blocked on a descriptor for edges[0].peer (-1: for nobody in particular) */
 };
 
-/* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. Words that do not fit into `edges` are in
- * pages of the board, in the order of these; if those have no room for all of them either, that shows:
- *   further > WAIT_EDGE_MAX * number of pages  <=>  not all words are shown, so the wait proves nothing */
+/* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. Words that do not
+ * fit into `edges` are in pages of the board, in the order of these; if those have no room for all
+ * of them either, that shows:
+ *   further > WAIT_EDGE_MAX * number of pages  <=>  not all words are shown, so the wait proves
+ *                                                   nothing */
 struct wait_slot_body {
 	uint32_t state; /* enum wait_state */
 	uint32_t tid;
@@ -98,16 +103,18 @@ struct wait_board {
 	/* Not zero: some thread has called in and found no slot, so the board does not show all
 	 * threads and proves nothing about this rank. */
 	_Alignas(64) _Atomic uint32_t unpublished;
-	/* Those of them that are threads without a slot, which may come back from wherever they are. */
+	/* Those of them that are threads without a slot, which may come back from wherever they
+	 * are. */
 	_Atomic uint32_t slotless;
-	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what was read of it belongs
-	 * to a wait whose epoch is the same afterwards. */
+	/* Bit i: a slot has page i, which its thread writes while the slot's epoch is odd. So what
+	 * was read of it belongs to a wait whose epoch is the same afterwards. */
 	_Atomic uint64_t pages_taken;
-	_Atomic uint32_t watch_tid; /* of the rank's watch, which is no thread that might call */
-	_Atomic uint32_t agent_tid; /* of the thread that sees to messages, which calls for others */
-	/* Which sleeps those threads of the process sleep that are in no wait on this board, where all of them can only be woken
-	 * by each other, or by one that is; as the watch has seen it (diagnose_rest_sleep). Among them the main thread, which
-	 * might call at any time, whether it has or not. Others must not see where they sleep, but how often each has gone to
+	_Atomic uint32_t watch_tid;    /* of the rank's watch, which is no thread that might call */
+	_Atomic uint32_t progress_tid; /* of the progress thread, which calls for others */
+	/* Which sleeps those threads of the process sleep that are in no wait on this board, where
+	 * all of them can only be woken by each other, or by one that is; as the watch has seen it
+	 * (diagnose_rest_sleep). Among them the main thread, which might call at any time, whether
+	 * it has or not. Others must not see where they sleep, but how often each has gone to
 	 * sleep. 0: not known. */
 	_Atomic uint64_t rest_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
@@ -117,14 +124,17 @@ struct wait_board {
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t ring;
 	_Atomic uint32_t sleepers; /* their number, and WAIT_ARMED, WAIT_ARMED_EAGER */
-	_Atomic uint32_t summons;  /* a thread that sleeps for this one alone: see wait_arm */
+	_Atomic uint32_t summons;  /* raised to call the rank's progress thread: see wait_set */
+	_Atomic uint32_t listens;  /* enum wait_listens: on what that thread sleeps */
 };
+enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_SUMMONS, WAIT_LISTENS_RING };
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_EAGER UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
 
-/* What a waiter knows of one peer. `left` points to a word the peer itself changes when it leaves the group
- * (NULL: none), from `stays`; `dead` to one that this process' watch sets (NULL: none). */
+/* What a waiter knows of one peer. `left` points to a word the peer itself changes when it leaves
+ * the group (NULL: none), from `stays`; `dead` to one that this process' watch sets (NULL:
+ * none). */
 struct wait_peer {
 	const _Atomic uint64_t *left;
 	uint64_t stays;
@@ -134,8 +144,8 @@ struct wait_peer {
 /* One awaited word: where this process sees it, and how others find it. */
 struct wait_word {
 	const _Atomic uint64_t *word;
-	/* Of the group that the word is of, as a wait may be for words of several: by world rank, as many as the waiter
-	 * has. NULL: those of the waiter. */
+	/* Of the group that the word is of, as a wait may be for words of several: by world rank,
+	 * as many as the waiter has. NULL: those of the waiter. */
 	const struct wait_peer *peers;
 	struct wait_edge edge;
 };
@@ -154,8 +164,8 @@ struct waiter {
 	bool yield;       /* more ranks than cores: give the core away instead of spinning */
 	uint64_t look_ns; /* a wait this long pokes look_fd, and again after as long; 0: never */
 	int look_fd; /* non-blocking eventfd of the watch that then looks for the cause; -1: none */
-	/* Not NULL: how many threads sleep here, for peers who have nothing to say but to them; counted before
-	 * they look for the last time. */
+	/* Not NULL: how many threads sleep here, for peers who have nothing to say but to them;
+	 * counted before they look for the last time. */
 	_Atomic uint32_t *asleep;
 	bool resumes; /* handlers end no wait for descriptors; of words the caller sees to that */
 	struct wait_roster *roster; /* NULL before wait_open and after wait_close */
@@ -215,8 +225,8 @@ static inline bool wait_peer_has_left(const struct wait_peer *peer)
  * Of no words, all are there and none is there. */
 bool wait_satisfied(const struct wait_call *call);
 
-/* Looks for the time of a few cache misses; true once the condition holds. For what is most often over
- * before the clock could be read: deadline, cause and peers are not looked at. */
+/* Looks for the time of a few cache misses; true once the condition holds. For what is most often
+ * over before the clock could be read: deadline, cause and peers are not looked at. */
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
 /* Blocks until the condition holds. It is tested once more after every other reason to end, so
@@ -230,24 +240,31 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
 
-/* Shows the call on the board in place of the calling thread, which does not wait: for one that speaks for
- * another. wait_thread_leave takes it away. */
+/* Whether the wait would end now, and how: without blocking, as wait_words does with a deadline
+ * that has passed. */
+bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+	       int *peer);
+
+/* Shows the call on the board in place of the calling thread, which does not wait: for one that
+ * speaks for another. wait_thread_leave takes it away. */
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
- * interrupt (LS_INTERRUPTED). With a waiter, as wait_words: a handler installed with SA_RESTART runs and ends
- * nothing, nor does any if waiter->resumes; of more than WAIT_FDS_MAX descriptors, and where no descriptor is left,
- * any other one ends it. Without one (a watch, a launcher) nothing is published, and any handler ends it; who wants to
- * go on calls again. With count 0 it sleeps. `peer`: whom this waits for, -1 for nobody. Looks neither
- * at cause nor at peers: give it a descriptor for those. LS_SYSTEM comes with a message. */
+ * interrupt (LS_INTERRUPTED). With a waiter, as wait_words: a handler installed with SA_RESTART
+ * runs and ends nothing, nor does any if waiter->resumes; of more than WAIT_FDS_MAX descriptors,
+ * and where no descriptor is left, any other one ends it. Without one (a watch, a launcher) nothing
+ * is published, and any handler ends it; who wants to go on calls again. With count 0 it sleeps.
+ * `peer`: whom this waits for, -1 for nobody. Looks neither at cause nor at peers: give it a
+ * descriptor for those. LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* Whether `fd` can be written to, now or until the deadline. Says nothing: messages ask it. */
 bool wait_room(int fd, uint64_t deadline_ns);
 
-/* Of a thread's line in /proc/PID/task/TID/syscall: whether it sleeps, without a time limit, until another thread wakes it.
- * *shared: the address of the word it sleeps on, if others may who share that memory; 0: only its process may. */
+/* Of a thread's line in /proc/PID/task/TID/syscall: whether it sleeps, without a time limit, until
+ * another thread wakes it. *shared: the address of the word it sleeps on, if others may who share
+ * that memory; 0: only its process may. */
 bool wait_is_endless(const char *line, uint64_t *shared);
 
 /* Waits for a thread of this process to end. */
@@ -257,10 +274,47 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
  * of `bell`, and costs one load when there are none. */
 void wait_ring(struct wait_bell *bell);
 
-/* A rank may have something that goes on only if some thread of it sees to it, while none waits for it. It
- * arms its bell, looks once more whether there is something to do, and leaves. The next wait_summon (with
- * `eager` the next wait_ring too) disarms the bell and calls a thread that sleeps in wait_summons. So that
- * thread costs nothing as long as others see to it. Model: test/model/summon.pml. */
+/* One of several waits of one thread, which stands in for callers who do something else. It is
+ * shown on the board in a slot of its own, as if a thread waited there for nothing else, so that a
+ * proof sees each of them by itself. */
+struct wait_item {
+	struct waiter *waiter; /* with a board; all of one rank */
+	/* and what it points to, as long as the thread that shows it may wait for it */
+	struct wait_call call;
+	uint32_t tid; /* of that thread */
+	struct wait_slot *slot;
+	_Atomic bool counted; /* no slot was free, so unpublished counts it */
+	_Atomic bool shown;
+};
+
+/* Shows the item, or what it waits for now. One thread shows it and waits for it; any may hide it,
+ * which ends that wait when the thread next wakes: a lock of the caller's keeps the two calls
+ * apart. A hidden item may be hidden again. */
+void wait_item_show(struct wait_item *item) LOCK_AVOIDS(trace);
+void wait_item_hide(struct wait_item *item) LOCK_AVOIDS(trace);
+
+/* How the progress thread of a rank waits, a thread that is on no board itself. */
+struct wait_set {
+	struct wait_item *const *items;
+	int count;
+	struct wait_bell *bell; /* of the rank, and of all items */
+	uint32_t seen;          /* bell->summons when it last looked what there is to do */
+	uint64_t until_ns;
+	uint32_t spin_ns;
+	bool yield;
+};
+
+/* Blocks until one of the items would end its wait (wait_look) or is hidden, bell->summons is not
+ * `seen`, or until_ns; and if an item stands in no slot until the next look, so that it may be
+ * shown again. Without items it sleeps where no ring of the bell wakes it. */
+void wait_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
+/* Raises bell->summons, so that the thread comes back. Costs no system call while it is awake. */
+void wait_call_thread(struct wait_bell *bell);
+
+/* A rank may have something that goes on only if some thread of it sees to it, while none waits for
+ * it. It arms its bell, looks once more whether there is something to do, and leaves. The next
+ * wait_summon (with `eager` the next wait_ring too) disarms the bell and calls the progress thread.
+ * So that thread costs nothing as long as others see to it. Model: test/model/summon.pml. */
 void wait_arm(struct wait_bell *bell, bool eager);
 void wait_disarm(struct wait_bell *bell);
 /* Whether the next wait_ring would call that thread. */
@@ -270,12 +324,9 @@ static inline bool wait_is_eager(const struct wait_bell *bell)
 }
 /* wait_ring, for what a rank should see to at once even if none of its threads waits for it. */
 void wait_summon(struct wait_bell *bell);
-/* Sleeps until bell->summons is not `seen`, or the deadline. For a thread that is on no board. */
-void wait_summons(struct wait_bell *bell, uint32_t seen, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
-/* Calls that thread, armed or not. */
-void wait_call_thread(struct wait_bell *bell);
 
-/* Stores `value` so that wait_ring's promise holds, then rings nobody: ring each bell afterwards. */
+/* Stores `value` so that wait_ring's promise holds, then rings nobody: ring each bell
+ * afterwards. */
 static inline void wait_store(_Atomic uint64_t *word, uint64_t value)
 {
 	atomic_store_explicit(word, value, memory_order_seq_cst);

@@ -97,7 +97,8 @@ static void write_body(struct wait_board *board, struct wait_slot *slot,
 		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof(body->edges[0]);
 	uint64_t had = slot->body.pages; /* nobody else writes it */
 	seqlock_begin(&slot->epoch);
-	/* Whoever takes one of these has seen that the epoch is odd, and so has whoever reads what he writes. */
+	/* Whoever takes one of these has seen that the epoch is odd, and so has whoever reads what
+	 * he writes. */
 	if (had)
 		atomic_fetch_and(&board->pages_taken, ~had);
 	body->pages = take_pages(board, body->further);
@@ -123,19 +124,26 @@ static void free_slot(struct wait_board *board, struct wait_slot *slot)
 	atomic_store_explicit(&slot->taken, 0, memory_order_release);
 }
 
-/* Gives the seat a free slot if there is one. */
-static void take_slot(struct seat *seat) LOCK_REQUIRES(trace)
+/* NULL: none is free, or there is no board any more. */
+static struct wait_slot *take_free(struct wait_board *board) LOCK_REQUIRES(trace)
 {
-	struct wait_board *board = seat->roster->board;
 	for (int i = 0; board && i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot *slot = &board->slots[i];
 		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
 			continue;
 		atomic_store_explicit(&slot->taken, 1, memory_order_relaxed);
-		write_state(board, slot, WAIT_OUTSIDE, seat->tid);
-		seat->slot = slot;
-		return;
+		return slot;
 	}
+	return NULL;
+}
+
+/* Gives the seat a free slot if there is one. */
+static void take_slot(struct seat *seat) LOCK_REQUIRES(trace)
+{
+	struct wait_board *board = seat->roster->board;
+	seat->slot = take_free(board);
+	if (seat->slot)
+		write_state(board, seat->slot, WAIT_OUTSIDE, seat->tid);
 }
 
 /* Undoes a seat that is in no list any more. After a fork a seat of the parent's thread is only
@@ -294,7 +302,7 @@ void wait_thread_enter(struct waiter *waiter)
 
 void wait_thread_leave(struct waiter *waiter)
 {
-	if (!waiter->roster)
+	if (!waiter->roster || !seats)
 		return;
 	uint32_t tid = (uint32_t)gettid();
 	struct seat *seat = unlink_seat(waiter->roster, tid);
@@ -328,4 +336,46 @@ void wait_slot_clear(struct waiter *waiter)
 	struct seat *seat = find_seat(waiter);
 	if (seat && seat->slot)
 		write_state(waiter->board, seat->slot, WAIT_OUTSIDE, seat->tid);
+}
+
+/* ---- items ---- */
+
+void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
+			    const struct wait_word *further)
+{
+	struct wait_roster *roster = item->waiter->roster;
+	struct wait_board *board = item->waiter->board;
+	if (!roster)
+		return;
+	if (!item->slot) {
+		lock_trace_acquire(&roster->lock);
+		item->slot = take_free(board);
+		lock_trace_release(&roster->lock);
+	}
+	if (!item->slot) {
+		if (!item->counted)
+			atomic_fetch_add(&board->unpublished, 1);
+		item->counted = true;
+		return;
+	}
+	write_body(board, item->slot, body, further);
+	if (item->counted)
+		atomic_fetch_sub(&board->unpublished, 1);
+	item->counted = false;
+}
+
+void wait_slot_clear_item(struct wait_item *item)
+{
+	struct wait_roster *roster = item->waiter ? item->waiter->roster : NULL;
+	if (!roster)
+		return;
+	if (item->slot) {
+		lock_trace_acquire(&roster->lock);
+		free_slot(item->waiter->board, item->slot);
+		lock_trace_release(&roster->lock);
+	} else if (item->counted) {
+		atomic_fetch_sub(&item->waiter->board->unpublished, 1);
+	}
+	item->slot = NULL;
+	item->counted = false;
 }

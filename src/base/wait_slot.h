@@ -7,13 +7,21 @@
 #include "lock.h"
 #include "wait.h"
 
-/* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied. `further`: of words that
- * body->edges has no room for, body->further, or UINT32_MAX if nobody is to be shown them.
- * Without a slot the board counts the thread as unpublished. A waiter without a board: nothing. */
+/* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied.
+ * `further`: of words that body->edges has no room for, body->further, or UINT32_MAX if nobody is
+ * to be shown them. Without a slot the board counts the thread as unpublished. A waiter without a
+ * board: nothing. */
 void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
 		       const struct wait_word *further) LOCK_AVOIDS(trace);
 
 /* The thread is outside again. */
 void wait_slot_clear(struct waiter *waiter) LOCK_AVOIDS(trace);
+
+/* The same in a slot of the item's own: takes one if it has none, and if none is free the board
+ * counts it. */
+void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
+			    const struct wait_word *further) LOCK_AVOIDS(trace);
+/* Gives that back. */
+void wait_slot_clear_item(struct wait_item *item) LOCK_AVOIDS(trace);
 
 #endif

@@ -36,14 +36,14 @@ static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status
 	LOCK_REQUIRES(mail)
 {
 	op->status = status;
-	op->culprit = op->point.message.source;
+	op->culprit = op->p2p.message.source;
 	engine_mailbox_is_over(mailbox, op);
 }
 
 /* Where the receive wants it: in its buffer, or in a block of mine; false, with op->status. */
 static bool make_room(struct engine *engine, struct engine_op *op)
 {
-	if (!op->point.takes)
+	if (!op->p2p.takes)
 		return true;
 	ls_status status = memory_alloc(engine->memory, op->output_bytes ? op->output_bytes : 1,
 					&op->call.recv);
@@ -54,7 +54,7 @@ static bool make_room(struct engine *engine, struct engine_op *op)
 static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	const struct mail_message *message = &op->point.message;
+	const struct mail_message *message = &op->p2p.message;
 	int source = message->source;
 	if (op->output_bytes)
 		memcpy(op->call.recv, transport_mail_payload(peer->from, message, op->output_bytes),
@@ -67,15 +67,15 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	struct engine_point *point = &op->point;
-	void *block = memory_view_at(transport_arena(engine->team, point->message.source),
-				     point->parcel->window, op->output_bytes);
+	struct engine_p2p *p2p = &op->p2p;
+	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
+				     p2p->parcel->window, op->output_bytes);
 	if (!block)
 		return false;
 	op->call.recv = block;
-	peer->held[point->index] = block;
+	peer->held[p2p->index] = block;
 	peer->holds++;
-	point->parcel = NULL;
+	p2p->parcel = NULL;
 	engine_mailbox_is_over(engine->mailbox, op);
 	return true;
 }
@@ -83,29 +83,29 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 /* The source may copy some of it, if it sees my buffer, and if it is long enough. */
 static void invite(struct engine *engine, struct engine_op *op)
 {
-	struct engine_point *point = &op->point;
-	struct mail_parcel *parcel = point->parcel;
+	struct engine_p2p *p2p = &op->p2p;
+	struct mail_parcel *parcel = p2p->parcel;
 	uint64_t offset;
 	parcel->target = 0;
-	if (point->pieces < 2 || parcel->plain ||
+	if (p2p->pieces < 2 || parcel->plain ||
 	    !memory_offset_for(engine->memory, op->call.recv, op->output_bytes, engine->peers,
 			       &offset))
 		return;
 	parcel->target = offset + 1;
-	wait_store(&parcel->met, transport_mail_word(point->generation, 0));
+	wait_store(&parcel->met, transport_mail_word(p2p->generation, 0));
 }
 
 static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	struct engine_point *point = &op->point;
-	bool given = point->message.envelope.flags & MAIL_GIVEN;
-	point->piece_bytes = transport_mail_piece_bytes(op->output_bytes);
-	point->pieces = transport_mail_pieces(op->output_bytes);
-	point->mine = 0;
+	struct engine_p2p *p2p = &op->p2p;
+	bool given = p2p->message.envelope.flags & MAIL_GIVEN;
+	p2p->piece_bytes = transport_mail_piece_bytes(op->output_bytes);
+	p2p->pieces = transport_mail_pieces(op->output_bytes);
+	p2p->mine = 0;
 	struct mail_message message =
-		point->message; /* the operation may be over, and gone, after this */
-	if (given && point->takes) {
+		p2p->message; /* the operation may be over, and gone, after this */
+	if (given && p2p->takes) {
 		if (!hand_over(engine, peer, op)) {
 			fail(engine->mailbox, op, LS_INTERNAL);
 			return;
@@ -117,19 +117,20 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 		}
 		if (!given)
 			invite(engine, op);
-		engine_mailbox_activate(engine->mailbox, op, POINT_MET);
+		engine_mailbox_activate(engine->mailbox, op, P2P_MET);
 	}
 	transport_mail_take(peer->from, &peer->in, &message);
 	transport_wake(engine->team, message.source);
 }
 
-/* Whether the receive may have this message. If not the source has taken it back, and it is gone. */
+/* Whether the receive may have this message. If not the source has taken it back, and it is
+ * gone. */
 static bool claim(struct engine *engine, struct engine_op *op, const struct mail_message *message)
 	LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
-	struct engine_point *point = &op->point;
-	point->parcel = NULL;
+	struct engine_p2p *p2p = &op->p2p;
+	p2p->parcel = NULL;
 	if (!has_parcel(message))
 		return true;
 	struct mail_parcel *parcel = &peer->from->parcels[message->envelope.parcel - 1];
@@ -138,9 +139,9 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 		discard(engine, peer, message);
 		return false;
 	}
-	point->index = message->envelope.parcel - 1u;
-	point->parcel = parcel;
-	point->generation = generation;
+	p2p->index = message->envelope.parcel - 1u;
+	p2p->parcel = parcel;
+	p2p->generation = generation;
 	return true;
 }
 
@@ -151,15 +152,15 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
-	op->point.message = *message;
-	op->point.unsafe = op->point.blocks ? engine_mailbox_crossed(engine, message) : 0;
+	op->p2p.message = *message;
+	op->p2p.unsafe = op->p2p.blocks ? engine_mailbox_crossed(engine, message) : 0;
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
 		fail(mailbox, op, LS_MISMATCH);
 	else if (envelope->count > op->call.count)
 		fail(mailbox, op, LS_TRUNCATED);
-	else if (op->point.parcel)
+	else if (op->p2p.parcel)
 		meet_long(engine, peer, op);
 	else if (op->output_bytes > MAIL_INLINE_BYTES)
 		fail(mailbox, op, LS_INTERNAL);
@@ -171,9 +172,9 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
-	if (op->point.entry.source != MATCH_ANY)
-		mailbox->peers[op->point.entry.source].asking--;
-	engine_match_remove(&mailbox->asked, &op->point.entry);
+	if (op->p2p.entry.source != MATCH_ANY)
+		mailbox->peers[op->p2p.entry.source].asking--;
+	engine_match_remove(&mailbox->asked, &op->p2p.entry);
 }
 
 /* Some of those that nobody has wanted so far may have been taken back. */
@@ -224,11 +225,11 @@ static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
-	arrive_from(engine, op->point.entry.source);
-	bool asks = point_stage(op) == POINT_ASKED;
+	arrive_from(engine, op->p2p.entry.source);
+	bool asks = p2p_stage(op) == P2P_ASKED;
 	if (asks)
 		op->word_count =
-			engine_mailbox_source_words(engine, op->point.entry.source, op->words);
+			engine_mailbox_source_words(engine, op->p2p.entry.source, op->words);
 	lock_mail_release(&engine->mailbox->lock);
 	return asks;
 }
@@ -272,7 +273,7 @@ void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail
 static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	const struct match_entry *entry = &op->point.entry;
+	const struct match_entry *entry = &op->p2p.entry;
 	int size = engine->team->size, place, q;
 	while ((q = find_source(mailbox, size, entry->source, entry->tag, &place)) >= 0) {
 		struct mail_message message;
@@ -290,7 +291,7 @@ static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRE
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct match_entry *entry = &op->point.entry;
+	struct match_entry *entry = &op->p2p.entry;
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
@@ -300,8 +301,8 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 		engine_match_add(&mailbox->asked, entry);
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].asking++;
-		point_set(op, POINT_ASKED);
-		if (!op->point.detached)
+		point_set(op, P2P_ASKED);
+		if (!op->p2p.detached)
 			op->word_count =
 				engine_mailbox_source_words(engine, entry->source, op->words);
 	}
@@ -329,7 +330,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	return q >= 0;
 }
 
-bool engine_point_give_back(struct engine *engine, void *block)
+bool engine_p2p_give_back(struct engine *engine, void *block)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool found = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Life of an operation in the host engine: choose the plan, enter, run the steps, leave; or abandon it
- * after a failure so that nobody touches the caller's buffers any more. */
+ * Life of an operation in the host engine: choose the plan, enter, run the steps, leave; or abandon
+ * it after a failure so that nobody touches the caller's buffers any more. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -139,7 +139,8 @@ static void record_plan(struct engine *engine, const struct engine_op *op)
 		   (uint16_t)op->plan->plan.step_count);
 }
 
-/* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair by pair. */
+/* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair
+ * by pair. */
 static uint64_t signature_of(const struct engine_op *op)
 {
 	uint64_t signature = op->plan->signature | (uint64_t)op->call.kind |
@@ -230,11 +231,11 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	if (!engine_is_collective(op->call.kind)) {
 		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
 		op->stage = ENGINE_STEPS;
-		op->point.parcel = NULL;
-		op->point.back = false;
-		op->point.plain = false;
-		op->point.unsafe = 0;
-		atomic_store_explicit(&op->point.stage, POINT_NEW, memory_order_relaxed);
+		op->p2p.parcel = NULL;
+		op->p2p.back = false;
+		op->p2p.plain = false;
+		op->p2p.unsafe = 0;
+		atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
 		return;
 	}
 	op->stage = ENGINE_ENTER;
@@ -271,8 +272,9 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 }
 
 /* My slot for this collective still holds what I published K collectives ago. It is free once every
- * rank has entered a later one than that, and so has finished with it. A rank that runs ahead of the others
- * takes their lines from them with each look, so it looks, and waits, for half of its slots at once. */
+ * rank has entered a later one than that, and so has finished with it. A rank that runs ahead of
+ * the others takes their lines from them with each look, so it looks, and waits, for half of its
+ * slots at once. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	if (op->seq < TRANSPORT_ENTRIES)
@@ -308,8 +310,8 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-/* What the headers of those that I have awaited make of the plan. Where all were awaited, all ranks see the
- * same headers; else only those whose window I look into matter. */
+/* What the headers of those that I have awaited make of the plan. Where all were awaited, all ranks
+ * see the same headers; else only those whose window I look into matter. */
 static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
@@ -344,8 +346,9 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
-/* So that the next header is stored without first taking its line back from whoever read it. The compiler's
- * own prefetch for writing takes it for reading only, unless told of a newer processor. */
+/* So that the next header is stored without first taking its line back from whoever read it. The
+ * compiler's own prefetch for writing takes it for reading only, unless told of a newer
+ * processor. */
 static void take_line(const void *line)
 {
 #if defined(__x86_64__)
@@ -355,8 +358,8 @@ static void take_line(const void *line)
 #endif
 }
 
-/* That this rank has finished is stored last of all: whoever sees it may take it that the result is where
- * the caller wants it, and that nothing of the operation is left to do here. */
+/* That this rank has finished is stored last of all: whoever sees it may take it that the result is
+ * where the caller wants it, and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;
@@ -375,8 +378,9 @@ static void leave(struct engine *engine, struct engine_op *op)
 	transport_wake_all(team);
 }
 
-/* Setting BLOCKING: until all have finished it, and it was the same on all, also on those that this rank needs
- * nothing of. A rank in which it failed says so too, but only after the cause was set. */
+/* Setting BLOCKING: until all have finished it, and it was the same on all, also on those that this
+ * rank needs nothing of. A rank in which it failed says so too, but only after the cause was
+ * set. */
 static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
 {
 	const struct transport_team *team = engine->team;
@@ -411,7 +415,8 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 	 * entered first and then look at the cause. So it waits for me, or I stop here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
-	/* Likewise one who closes the group: so he sees what I have entered, or I see that he does. */
+	/* Likewise one who closes the group: so he sees what I have entered, or I see that he
+	 * does. */
 	const struct transport_area *mine = transport_member(engine->team, engine->team->rank);
 	return atomic_load(&mine->closing) ? engine_end_check(engine, op) : ENGINE_DONE;
 }
@@ -421,7 +426,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	enum engine_progress progress = ENGINE_DONE;
 	/* Another thread may be about to end it: its stage tells when its status may be read. */
 	if (!engine_is_collective(op->call.kind))
-		return engine_point_advance(engine, op);
+		return engine_p2p_advance(engine, op);
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
 	if (op->stage == ENGINE_ENTER) {
@@ -470,7 +475,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 	if (op->stage == ENGINE_OVER || op->stage == ENGINE_TOGETHER)
 		return ENGINE_DONE;
 	if (!engine_is_collective(op->call.kind))
-		return engine_point_abandon(engine, op, gone, force);
+		return engine_p2p_abandon(engine, op, gone, force);
 	struct transport_team *team = engine->team;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {

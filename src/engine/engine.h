@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How one operation runs: the host engine, which executes plans over windows and messages, and single
- * sends and receives. It never blocks and never decides what a failure means: engine_advance goes on as
- * far as it can, and says what it waits for or what it has found; the group waits, and judges.
+ * How one operation runs: the host engine, which executes plans over windows and messages, and
+ * single sends and receives. It never blocks and never decides what a failure means: engine_advance
+ * goes on as far as it can, and says what it waits for or what it has found; the group waits, and
+ * judges.
  *
- * An operation has one owner at a time: the thread that submitted it. On one group the collectives run
- * one after the other (the group sees to it); sends and receives run beside them and each other. */
+ * One thread at a time advances an operation: whoever waits for it, or the progress thread. On one
+ * group the collectives run one after the other (the group sees to it); sends and receives run
+ * beside them and each other. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -29,19 +31,22 @@ enum {
 	ENGINE_PLANS = 1 << ENGINE_PLAN_BITS, /* plans kept */
 	ENGINE_CHUNK_BYTES = 64 * 1024, /* payloads of messages are copied in chunks of this size */
 	ENGINE_BOUNCE_BYTES = 512 * 1024,
-	/* Payloads up to this stay in a cache: two targets at once took a quarter less time up to 8 MiB on an AMD
-	 * EPYC with 32 MiB of it, and up to a quarter more at 16 MiB (`lockstep bench -n 2 --fresh`). */
+	/* Payloads up to this stay in a cache: two targets at once took a quarter less time up to 8
+	 * MiB on an AMD EPYC with 32 MiB of it, and up to a quarter more at 16 MiB (`lockstep bench
+	 * -n 2 --fresh`). */
 	ENGINE_CACHED_BYTES = 8 << 20,
-	/* Plain buffers with a count for each rank are not cut into fragments: from this length on they are
-	 * rather read where they are. */
+	/* Plain buffers with a count for each rank are not cut into fragments: from this length on
+	 * they are rather read where they are. */
 	ENGINE_REMOTE_BYTES = 2 << 20,
-	/* Plain buffers are copied in fragments of this size, so that the copy of one is read from the cache
-	 * while the next is made, and a rank needs room for ENGINE_SLOTS of them and not for all. */
+	/* Plain buffers are copied in fragments of this size, so that the copy of one is read from
+	 * the cache while the next is made, and a rank needs room for ENGINE_SLOTS of them and not
+	 * for all. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_SLOTS = 2,
-	/* Plain payloads of messages are copied into the arena below this, and read where they are above: two copies
-	 * from cache to cache take less time than the system needs to find the pages, up to a size that is too much to
-	 * have twice. With REMOTE=always there is a lower bound. */
+	/* Plain payloads of messages are copied into the arena below this, and read where they are
+	 * above: two copies from cache to cache take less time than the system needs to find the
+	 * pages, up to a size that is too much to have twice. With REMOTE=always there is a lower
+	 * bound. */
 	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
 	ENGINE_POINT_READ_LEAST = 16 * 1024,
 	/* So much of a message is copied before somebody looks what else there is to do. */
@@ -58,8 +63,8 @@ struct engine_plan {
 	bool valid;
 	bool stages; /* it needs more than the caller's buffers where they are */
 	bool opens;  /* it looks into windows, which may be in fragments */
-	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over. Both
-	 * begin by awaiting all. */
+	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over.
+	 * Both begin by awaiting all. */
 	bool turns;
 	/* In rounds: its last step awaits peers only so that they are done with my buffers. */
 	bool guards;
@@ -86,16 +91,17 @@ struct engine_stores_case {
 	float cost[2]; /* ticks a byte: plain, streaming; 0: not measured yet */
 	float level;   /* what the cost of those in use was at the last choice */
 	uint32_t count,
-		pause; /* uses since then; the other kind is tried after so many, 0: the first time */
-	bool stream;   /* in use */
+		/* uses since then; the other kind is tried after so many, 0: the first time */
+		pause;
+	bool stream; /* in use */
 };
 
 struct engine_stores {
 	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
 };
 
-/* What the last call of a kind came to. A program repeats its calls, and to work this out again takes as long
- * as the rest of a short one. */
+/* What the last call of a kind came to. A program repeats its calls, and to work this out again
+ * takes as long as the rest of a short one. */
 struct engine_memo {
 	/* What it follows from; never with lists. */
 	ls_dtype dtype;
@@ -119,7 +125,8 @@ struct engine {
 	struct trace *trace;
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* wait_has_failed */
-	_Atomic uint64_t waited_sends; /* the group's: handles of short sends that somebody waited for */
+	/* the group's: handles of short sends that somebody waited for */
+	_Atomic uint64_t waited_sends;
 	enum plan_algorithm wanted;
 	struct plan_table table; /* narrowed to this size */
 	int rank, size;          /* of which table, plans and memos are */
@@ -146,68 +153,73 @@ struct engine_call {
 	int tag;
 	const void *send; /* NULL where this rank has nothing to give, or nothing to get */
 	void *recv;
-	/* All ranks have the same count: elements of the call, or of one rank's part. In the calls with
-	 * a count for each rank: their sum (all-to-all: what I send), and the lists, which must stay as long
-	 * as the operation: counts[r] is rank r's part; all-to-all: what I send to rank r, and recv_counts
-	 * what I receive from it. */
+	/* All ranks have the same count: elements of the call, or of one rank's part. In the calls
+	 * with a count for each rank: their sum (all-to-all: what I send), and the lists, which
+	 * must stay as long as the operation: counts[r] is rank r's part; all-to-all: what I send
+	 * to rank r, and recv_counts what I receive from it. */
 	uint64_t count;
 	const uint64_t *counts, *recv_counts;
 	uint64_t shape; /* engine_shape of counts, 0 where there are none */
 	double factor;  /* of LS_PREMUL_SUM */
 };
 
-enum engine_point_stage {
-	POINT_NEW,
-	POINT_QUEUED, /* send: there is no room yet */
-	POINT_SENT,   /* send: the receiver has to take it */
-	POINT_ASKED,  /* receive: it has met nothing yet */
-	POINT_MET,    /* receive: pieces are to be copied */
-	POINT_GIVEN,  /* receive: the source is still copying pieces */
-	POINT_OVER,   /* op->status tells how */
+enum engine_p2p_stage {
+	P2P_NEW,
+	P2P_QUEUED, /* send: there is no room yet */
+	P2P_SENT,   /* send: the receiver has to take it */
+	P2P_ASKED,  /* receive: it has met nothing yet */
+	P2P_MET,    /* receive: pieces are to be copied */
+	P2P_GIVEN,  /* receive: the source is still copying pieces */
+	P2P_OVER,   /* op->status tells how */
 };
 
 /* What only a send or a receive has. */
-struct engine_point {
-	_Atomic uint32_t
-		stage; /* enum engine_point_stage; changed under the mailbox' lock while others see it */
+struct engine_p2p {
+	/* enum engine_p2p_stage; changed under the mailbox' lock while others see it */
+	_Atomic uint32_t stage;
 	/* Set by the group. */
-	bool detached; /* engine_point_progress advances it, and engine_point_over hands it out */
+	bool detached; /* engine_p2p_progress advances it, and engine_p2p_over hands it out */
 	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
 	bool takes;    /* receive: into a block; call.recv is filled */
 	bool blocks;   /* the call blocks */
 	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
 	const struct engine_op *whole;
 
-	_Atomic bool back; /* a long send has been taken back; under that lock, and looked at without */
+	/* a long send has been taken back; under that lock, and looked at without */
+	_Atomic bool back;
 
 	bool plain;  /* send: op->input_offset is an address */
 	bool posted; /* send: it has a parcel that the receiver knows */
-	/* Receive: ranks that would have waited for each other, had the messages been longer; 0: none. */
+	/* Receive: ranks that would have waited for each other, had the messages been longer; 0:
+	 * none. */
 	uint64_t unsafe;
 	uint32_t index, generation;         /* of the parcel; the index is 0 .. MAIL_SLOTS - 1 */
 	uint64_t piece_bytes, pieces, mine; /* how it is copied, and how many pieces I have */
 	struct mail_parcel *parcel;         /* NULL: none */
 	struct mail_message message;        /* receive: what it has met */
 	struct match_entry entry;           /* receive that has met nothing */
-	struct engine_op *next; /* in the queue for room, among the active, or among those that are over */
+	/* in the queue for room, among the active, or among those that are over */
+	struct engine_op *next;
 };
 
-/* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit, which
- * sets it, until ENGINE_DONE or the end of engine_abandon. */
+/* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit,
+ * which sets it, until ENGINE_DONE or the end of engine_abandon. */
 struct engine_op {
 	struct engine_call call;
 	uint64_t seq;    /* number in its lane, from 1 */
 	uint64_t record; /* in the trace */
 
 	/* Set by engine_submit. */
-	ls_status status; /* ENGINE_FAILED: LS_MISMATCH, LS_ABORTED, LS_INTERNAL, LS_OUT_OF_MEMORY, and
-			   * what reading a peer's plain memory can end with */
-	int culprit;      /* the peer it was seen on, -1: none */
-	int stage;        /* enum in the engine: which part of the operation comes next */
+	/* ENGINE_FAILED: LS_MISMATCH, LS_ABORTED, LS_INTERNAL, LS_OUT_OF_MEMORY, and what reading a
+	 * peer's plain memory can end with */
+	ls_status status;
+	int culprit; /* the peer it was seen on, -1: none */
+	int stage;   /* enum in the engine: which part of the operation comes next */
 	uint32_t step;
-	/* A collective in fragments runs its plan, from step `loop` on, once for each: fragment `round` of `rounds` is elements
-	 * [first, first + elements) of each part, or of the whole; `fragment` is how many all but the last
-	 * have. Otherwise there is one round with all of it. */
+	/* A collective in fragments runs its plan, from step `loop` on, once for each: fragment
+	 * `round` of `rounds` is elements [first, first + elements) of each part, or of the whole;
+	 * `fragment` is how many all but the last have. Otherwise there is one round with all of
+	 * it. */
 	uint32_t round, rounds, loop;
 	uint64_t fragment, first, elements;
 	const struct engine_plan *plan;
@@ -217,12 +229,12 @@ struct engine_op {
 	size_t element;              /* bytes of one */
 	/* Of the caller's buffers; 0 where this rank has none. */
 	uint64_t input_bytes, output_bytes;
-	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the end; of
-	 * INPUT and of OUTPUT. In the room, or NULL. */
+	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the
+	 * end; of INPUT and of OUTPUT. In the room, or NULL. */
 	const uint64_t *starts, *recv_starts;
-	/* Where the plan's buffers lie here, and how peers reach them: the offset in my arena, or the
-	 * address. A block is mine to free: a buffer that had to be where peers reach it, or that the
-	 * caller does not have; NULL otherwise. */
+	/* Where the plan's buffers lie here, and how peers reach them: the offset in my arena, or
+	 * the address. A block is mine to free: a buffer that had to be where peers reach it, or
+	 * that the caller does not have; NULL otherwise. */
 	const unsigned char *input;
 	unsigned char *output, *scratch;
 	uint64_t input_offset, output_offset;
@@ -234,42 +246,42 @@ struct engine_op {
 	bool any;                /* one of the words is enough */
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the room */
 	uint64_t *tickets;       /* the last long message to each peer; in the room */
-	struct engine_point point;
+	struct engine_p2p p2p;
 };
 
-/* Room that an operation needs beside itself. Not part of it, because clearing it would cost more than
- * a short collective. */
+/* Room that an operation needs beside itself. Not part of it, because clearing it would cost more
+ * than a short collective. */
 struct engine_room {
 	struct wait_word words[PLAN_SIZE_MAX];
 	uint64_t tickets[PLAN_SIZE_MAX];
 	uint64_t starts[PLAN_SIZE_MAX + 1], recv_starts[PLAN_SIZE_MAX + 1];
 };
 
-/* Makes room for one group after another, whose members `team` is set to. Errors: LS_OUT_OF_MEMORY, with a
- * message. */
+/* Makes room for one group after another, whose members `team` is set to. Errors: LS_OUT_OF_MEMORY,
+ * with a message. */
 LS_CHECKED ls_status engine_init(struct engine *engine, struct transport_team *team,
 				 struct trace *trace, struct memory *memory,
 				 const struct settings *settings);
-/* `team` has been set to the members of a group, in which nothing has been done yet. table: the same on all
- * ranks; it is copied. */
+/* `team` has been set to the members of a group, in which nothing has been done yet. table: the
+ * same on all ranks; it is copied. */
 void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		  const struct plan_table *table);
 void engine_fini(struct engine *engine);
 
-/* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer. `room`
- * (uninitialised) must last as long as the operation. */
+/* Chooses the plan, copies plain buffers into reach of peers. Does not block, nor touch a peer.
+ * `room` (uninitialised) must last as long as the operation. */
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
 
 /* Goes on as far as it can without blocking. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
 
-/* The operation has failed here or elsewhere (*cause is set, or will be by whoever called): after this
- * call this rank touches no peer's memory for it. Returns ENGINE_BLOCKED as long as a peer may still touch
- * this rank's buffers (op->words: until it says that it does not); call again after waiting. With
- * `force`, or when no peer is left, buffers are taken away from peers where needed, and it returns
- * ENGINE_DONE: the caller's buffers are the caller's alone. ENGINE_FAILED: it could not do so, as its
- * message says, and a peer that is stopped may touch them when it goes on. gone: bit q set if peer q is
- * dead, or has left. */
+/* The operation has failed here or elsewhere (*cause is set, or will be by whoever called): after
+ * this call this rank touches no peer's memory for it. Returns ENGINE_BLOCKED as long as a peer may
+ * still touch this rank's buffers (op->words: until it says that it does not); call again after
+ * waiting. With `force`, or when no peer is left, buffers are taken away from peers where needed,
+ * and it returns ENGINE_DONE: the caller's buffers are the caller's alone. ENGINE_FAILED: it could
+ * not do so, as its message says, and a peer that is stopped may touch them when it goes on. gone:
+ * bit q set if peer q is dead, or has left. */
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 
@@ -277,94 +289,103 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 
 /* What two members have not done alike. */
 struct engine_difference {
-	ls_status status; /* LS_MISMATCH; LS_PEER_LEFT: member `one` has closed the group after fewer than `other` */
+	/* LS_MISMATCH; LS_PEER_LEFT: member `one` has closed the group after fewer than `other` */
+	ls_status status;
 	int one, other; /* members */
 	uint64_t seq;   /* the collective that differs, or that is missing */
 };
-/* This rank closes the group, after `seq` collectives which are all over: says so to all members. */
+/* This rank closes the group, after `seq` collectives which are all over: says so to all
+ * members. */
 void engine_end_tell(struct engine *engine, uint64_t seq);
-/* And then looks for a member whose collectives differ, as far as they have come; true if there is one. gone: bit q
- * set if peer q is dead, or has left; such a one counts only if it has told how it ended. This rank must not have
- * left yet. */
+/* And then looks for a member whose collectives differ, as far as they have come; true if there is
+ * one. gone: bit q set if peer q is dead, or has left; such a one counts only if it has told how it
+ * ended. This rank must not have left yet. */
 bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone,
 			struct engine_difference *out);
 
 /* ---- sends and receives: see mailbox.h ---- */
 
-/* A send of `bytes` that is over at once: true, it lies with the peer. Of a call that blocks, or not; record: its
- * number in the trace. False: nothing has been done, as there is something in the way. */
-bool engine_point_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			     uint64_t record, bool blocks);
-/* A receive from one source whose message is there, and is short: true, *out tells which, and *unsafe as
- * op->point.unsafe. False: *word is what to wait for before it is tried again, unless it is not short. */
-bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
-				uint64_t bytes, bool blocks, struct mail_message *out,
-				uint64_t *unsafe, struct wait_word *word);
+/* A send of `bytes` that is over at once: true, it lies with the peer. Of a call that blocks, or
+ * not; record: its number in the trace. False: nothing has been done, as there is something in the
+ * way. */
+bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
+			   uint64_t record, bool blocks);
+/* A receive from one source whose message is there, and is short: true, *out tells which, and
+ * *unsafe as op->p2p.unsafe. False: *word is what to wait for before it is tried again, unless it
+ * is not short. */
+bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
+			      bool blocks, struct mail_message *out, uint64_t *unsafe,
+			      struct wait_word *word);
 /* What the caller waits for himself. */
 struct engine_own {
 	const struct engine_op *op;
 	const struct engine_op *before; /* another that has to be over first; NULL */
-	/* 0: one operation. Else `op` stands for all those whose point.whole it is: all of them are needed, and
-	 * their words carry this choice. */
+	/* 0: one operation. Else `op` stands for all those whose p2p.whole it is: all of them are
+	 * needed, and their words carry this choice. */
 	uint32_t choice;
 };
-/* Takes in what has arrived, sends what there is room for, and goes on with all detached operations. True
- * if there is more to do at once; else words[*count] are filled with what to wait for, any of them; those
- * beyond max are counted and left out. Words of others than the `own_count` (at most WAIT_CHOICE_MAX) that the
- * caller waits for carry WAIT_RECORD_OTHERS. For one thread at a time. */
-bool engine_point_progress(struct engine *engine, const struct engine_own *own, int own_count,
-			   struct wait_word *words, int max, int *count);
-/* The same words, without doing anything, for any thread; with own_count only the words of those. Returns their number. */
-int engine_point_words(struct engine *engine, const struct engine_own *own, int own_count,
-		       struct wait_word *words, int max);
+/* Takes in what has arrived, sends what there is room for, and goes on with all detached
+ * operations. True if there is more to do at once; else words[*count] are filled with what to wait
+ * for, any of them; those beyond max are counted and left out. Words of others than the `own_count`
+ * (at most WAIT_CHOICE_MAX) that the caller waits for carry WAIT_RECORD_OTHERS. For one thread at a
+ * time. */
+bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, int own_count,
+			 struct wait_word *words, int max, int *count);
+/* The same words, without doing anything, for any thread; with own_count only the words of those.
+ * Returns their number. */
+int engine_p2p_words(struct engine *engine, const struct engine_own *own, int own_count,
+		     struct wait_word *words, int max);
 /* Whether one of them is there, or some of a detached operation is to be copied now. */
-bool engine_point_is_ready(struct engine *engine);
-/* Whether a send, receive or probe can be over without the peers in the set `gone`, which were gone before this was
- * asked. Any thread; what they have done before they went counts, whether it has been taken in or not. */
+bool engine_p2p_is_ready(struct engine *engine);
+/* Whether a send, receive or probe can be over without the peers in the set `gone`, which were gone
+ * before this was asked. Any thread; what they have done before they went counts, whether it has
+ * been taken in or not. */
 enum engine_need {
 	ENGINE_NEEDS_NOBODY, /* of them */
-	ENGINE_NEEDS_SELF, /* of any source: all other members are gone, and this rank may send it itself */
+	/* of any source: all other members are gone, and this rank may send it itself */
+	ENGINE_NEEDS_SELF,
 	ENGINE_NEEDS_GONE, /* *peer; it never ends */
 };
-enum engine_need engine_point_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
-				   int *peer);
+enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
+				 int *peer);
 /* Where a message of this rank to itself would be seen; to find that among words. */
-const _Atomic uint64_t *engine_point_self_word(struct engine *engine);
+const _Atomic uint64_t *engine_p2p_self_word(struct engine *engine);
 /* One that is over, with op->status; each is handed out once. NULL: there is none. */
-struct engine_op *engine_point_over(struct engine *engine);
+struct engine_op *engine_p2p_over(struct engine *engine);
 /* Detached operations that are not over. */
-uint32_t engine_point_pending(const struct engine *engine);
-/* After the group has failed: takes any detached one that is not over out of its list, for engine_abandon;
- * NULL: there is none. */
-struct engine_op *engine_point_leave(struct engine *engine);
-/* Whether some of a detached one is to be copied now; or one is over, whoever took in what ended it, and has not been
- * handed out. */
-bool engine_point_has_work(struct engine *engine);
+uint32_t engine_p2p_pending(const struct engine *engine);
+/* After the group has failed: takes any detached one that is not over out of its list, for
+ * engine_abandon; NULL: there is none. */
+struct engine_op *engine_p2p_leave(struct engine *engine);
+/* Whether some of a detached one is to be copied now; or one is over, whoever took in what ended
+ * it, and has not been handed out. */
+bool engine_p2p_has_work(struct engine *engine);
 /* Whether a send waits for room. */
-static inline bool engine_point_is_queued(const struct engine_op *op)
+static inline bool engine_p2p_is_queued(const struct engine_op *op)
 {
-	return atomic_load_explicit(&op->point.stage, memory_order_acquire) == POINT_QUEUED;
+	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == P2P_QUEUED;
 }
 /* Takes it back: true if it is over then, with LS_CANCELLED. */
-bool engine_point_cancel(struct engine *engine, struct engine_op *op);
-/* The oldest message that a receive would take: ENGINE_DONE; else ENGINE_BLOCKED, and *count words. */
-enum engine_progress engine_point_probe(struct engine *engine, int source, int tag,
-					struct mail_message *out, struct wait_word *words,
-					int *count);
+bool engine_p2p_cancel(struct engine *engine, struct engine_op *op);
+/* The oldest message that a receive would take: ENGINE_DONE; else ENGINE_BLOCKED, and *count
+ * words. */
+enum engine_progress engine_p2p_probe(struct engine *engine, int source, int tag,
+				      struct mail_message *out, struct wait_word *words, int *count);
 /* Gives a block back that was received by reference; false if this is none. */
-bool engine_point_give_back(struct engine *engine, void *block);
+bool engine_p2p_give_back(struct engine *engine, void *block);
 
-/* No send or receive is under way, and this rank begins none any more: messages of that source which it has not
- * received, or that it has sent to one who had closed the group by then. How many, and the oldest; each is told of
- * once, by either rank. Long ones are not among them, as their sends have failed. */
-int engine_point_lost_from(struct engine *engine, int source, struct mail_envelope *first);
-int engine_point_lost_to(struct engine *engine, int dest, struct mail_envelope *first);
+/* No send or receive is under way, and this rank begins none any more: messages of that source
+ * which it has not received, or that it has sent to one who had closed the group by then. How many,
+ * and the oldest; each is told of once, by either rank. Long ones are not among them, as their
+ * sends have failed. */
+int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope *first);
+int engine_p2p_lost_to(struct engine *engine, int dest, struct mail_envelope *first);
 
 /* A hash of the counts of `size` ranks, for the trace record and for engine_op.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
 
-/* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank expects of
- * it, if that is what differs; the same number twice otherwise. */
+/* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank
+ * expects of it, if that is what differs; the same number twice otherwise. */
 static inline void engine_hint(const struct engine_op *op, uint64_t *sent, uint64_t *expected)
 {
 	*sent = op->peer_sends;

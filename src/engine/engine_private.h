@@ -21,7 +21,8 @@ size_t engine_element(ls_dtype dtype);
 /* Works out sizes and places of the buffers, and the plan that is wanted. */
 void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			 struct engine_room *room, struct plan_request *request);
-/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of MurmurHash3). */
+/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
+ * MurmurHash3). */
 static inline uint64_t engine_mix(uint64_t hash, uint64_t value)
 {
 	hash ^= value;
@@ -37,22 +38,24 @@ static inline uint64_t engine_common_count(const struct engine_op *op)
 
 /* ---- end.c ---- */
 
-/* A collective that has just been published, once somebody has begun to close the group: whether those who do have
- * called the same. */
+/* A collective that has just been published, once somebody has begun to close the group: whether
+ * those who do have called the same. */
 enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op);
 
 /* ---- window.c ---- */
 
-/* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are where the
- * caller has them. */
+/* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are
+ * where the caller has them. */
 void engine_window_stage(struct engine *engine, struct engine_op *op);
 /* Writes into the entry where they are. */
 void engine_window_publish(const struct engine_op *op, struct transport_entry *entry);
 /* Brings a staged result home. */
 void engine_window_deliver(struct engine_op *op);
-/* Gives the staging blocks back; with `lost` peers may still touch them, so they are never reused. */
+/* Gives the staging blocks back; with `lost` peers may still touch them, so they are never
+ * reused. */
 void engine_window_release(struct engine *engine, struct engine_op *op, bool lost);
-/* Takes the caller's own buffers away from peers; false, after a message, if that is not possible. */
+/* Takes the caller's own buffers away from peers; false, after a message, if that is not
+ * possible. */
 bool engine_window_detach(struct engine *engine, struct engine_op *op);
 /* False if another failed operation of mine has taken pages of my output away from peers: what they
  * wrote since then is lost. */
@@ -74,7 +77,8 @@ struct engine_view {
 bool engine_window_open(const struct engine *engine, const struct engine_op *op, int rank,
 			enum plan_buffer buffer, uint64_t offset, uint64_t bytes,
 			struct engine_view *out);
-/* Bytes of a view: where they lie, or else brought to `room`. NULL, with op->status: they cannot be got. */
+/* Bytes of a view: where they lie, or else brought to `room`. NULL, with op->status: they cannot be
+ * got. */
 const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
 			      const struct engine_view *view, uint64_t offset, uint64_t bytes,
 			      void *room);
@@ -82,13 +86,14 @@ const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
 enum engine_progress engine_view_copy(const struct engine *engine, struct engine_op *op,
 				      const struct engine_view *view, unsigned char *to,
 				      uint64_t bytes);
-/* Whether any rank shows its OUTPUT by an address, which nobody else can write to. The same answer on all
- * ranks, once all have entered. */
+/* Whether any rank shows its OUTPUT by an address, which nobody else can write to. The same answer
+ * on all ranks, once all have entered. */
 bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op);
 /* The same of fragments, of INPUT or OUTPUT, of `peer` or all. */
 bool engine_window_shows_fragments(const struct engine *engine, const struct engine_op *op,
 				   int peer);
-/* Whether rank `rank` shows the buffer in fragments, so that offsets count from the fragment's beginning. */
+/* Whether rank `rank` shows the buffer in fragments, so that offsets count from the fragment's
+ * beginning. */
 bool engine_window_is_cut(const struct engine *engine, const struct engine_op *op, int rank,
 			  enum plan_buffer buffer);
 /* A part of the OUTPUT of rank `rank`, to be written; NULL if its header is nonsense. */
@@ -115,8 +120,8 @@ bool engine_fragment_next(struct engine *engine, struct engine_op *op);
 uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsigned phase);
 /* Where the slot of this round begins, from the first one's beginning; the same on all ranks. */
 uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffer);
-/* Whether I write my own block of OUTPUT to its slot, where peers read it, and not to where the caller wants
- * it. */
+/* Whether I write my own block of OUTPUT to its slot, where peers read it, and not to where the
+ * caller wants it. */
 static inline bool engine_fragment_is_own_cut(const struct engine_op *op)
 {
 	return op->output_window == TRANSPORT_WINDOW_CUT && op->plan->plan.algorithm == PLAN_PULL;
@@ -130,7 +135,8 @@ struct engine_stores_use {
 	uint64_t start, bytes;
 	bool stream;
 };
-/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the cache. */
+/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the
+ * cache. */
 bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
 			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
 			 struct engine_stores_use *out);
@@ -148,16 +154,16 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; else adds what to wait for. */
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer);
 
-/* ---- point.c, mailbox.c ---- */
+/* ---- p2p.c, mailbox.c ---- */
 
 LS_CHECKED ls_status engine_mailbox_init(struct engine *engine, unsigned limit);
 void engine_mailbox_fini(struct engine *engine);
 /* Nothing has been sent in the group yet. */
 void engine_mailbox_begin(struct engine *engine);
 
-enum engine_progress engine_point_advance(struct engine *engine, struct engine_op *op);
-enum engine_progress engine_point_abandon(struct engine *engine, struct engine_op *op,
-					  uint64_t gone, bool force);
+enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op);
+enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
+					bool force);
 
 /* ---- shared small things ---- */
 
@@ -174,7 +180,8 @@ static inline bool engine_is_scaled(const struct engine_op *op)
 	return op->call.reduce == LS_PREMUL_SUM;
 }
 
-/* Read at once from a peer's plain memory; a rank that shows none itself may have to read others'. */
+/* Read at once from a peer's plain memory; a rank that shows none itself may have to read
+ * others'. */
 static inline uint64_t engine_read_bytes(const struct engine_op *op)
 {
 	return op->choice.read_bytes ? op->choice.read_bytes : ENGINE_BOUNCE_BYTES / 2;

@@ -12,7 +12,7 @@ static void look_last(struct engine *engine, int source) LOCK_REQUIRES(mail)
 			 peer->in.next) >= 0);
 }
 
-int engine_point_lost_from(struct engine *engine, int source, struct mail_envelope *first)
+int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope *first)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[source];
@@ -24,7 +24,7 @@ int engine_point_lost_from(struct engine *engine, int source, struct mail_envelo
 	return count;
 }
 
-int engine_point_lost_to(struct engine *engine, int dest, struct mail_envelope *first)
+int engine_p2p_lost_to(struct engine *engine, int dest, struct mail_envelope *first)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[dest];

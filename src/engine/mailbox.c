@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is sent, what has arrived, and what is asked for: all that happens under the mailbox' lock. */
+ * What is sent, what has arrived, and what is asked for: all that happens under the mailbox'
+ * lock. */
 #include "engine/mailbox.h"
 
 #include <stdlib.h>
@@ -73,9 +74,9 @@ void engine_mailbox_fini(struct engine *engine)
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	op->point.next = NULL;
+	op->p2p.next = NULL;
 	if (mailbox->over_last)
-		mailbox->over_last->point.next = op;
+		mailbox->over_last->p2p.next = op;
 	else
 		mailbox->over = op;
 	mailbox->over_last = op;
@@ -84,28 +85,28 @@ void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *o
 
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
-	bool detached = op->point.detached;
-	point_set(op, POINT_OVER);
+	bool detached = op->p2p.detached;
+	point_set(op, P2P_OVER);
 	if (detached)
 		engine_mailbox_hand_out(mailbox, op);
 }
 
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
-			     enum engine_point_stage stage) LOCK_REQUIRES(mail)
+			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
-	bool detached = op->point.detached;
+	bool detached = op->p2p.detached;
 	point_set(op, stage);
 	if (!detached)
 		return;
 	/* Behind the others, as those were begun earlier. */
 	struct engine_op **at = &mailbox->active;
 	while (*at)
-		at = &(*at)->point.next;
-	op->point.next = NULL;
+		at = &(*at)->p2p.next;
+	op->p2p.next = NULL;
 	*at = op;
 }
 
-struct engine_op *engine_point_over(struct engine *engine)
+struct engine_op *engine_p2p_over(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	if (!atomic_load_explicit(&mailbox->over_count, memory_order_relaxed))
@@ -113,7 +114,7 @@ struct engine_op *engine_point_over(struct engine *engine)
 	lock_mail_acquire(&mailbox->lock);
 	struct engine_op *op = mailbox->over;
 	if (op) {
-		mailbox->over = op->point.next;
+		mailbox->over = op->p2p.next;
 		if (!mailbox->over)
 			mailbox->over_last = NULL;
 		atomic_fetch_sub_explicit(&mailbox->over_count, 1, memory_order_relaxed);
@@ -123,14 +124,14 @@ struct engine_op *engine_point_over(struct engine *engine)
 	return op;
 }
 
-uint32_t engine_point_pending(const struct engine *engine)
+uint32_t engine_p2p_pending(const struct engine *engine)
 {
 	return atomic_load_explicit(&engine->mailbox->pending, memory_order_relaxed);
 }
 
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 {
-	if (op->point.detached)
+	if (op->p2p.detached)
 		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
 	engine_mailbox_note_thread(mailbox);
 }
@@ -165,7 +166,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 
 static bool wants_parcel(const struct engine_op *op)
 {
-	return op->input_bytes > MAIL_INLINE_BYTES || op->point.gives;
+	return op->input_bytes > MAIL_INLINE_BYTES || op->p2p.gives;
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
@@ -182,14 +183,14 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 
 static void take_parcel(struct mailbox_peer *peer, struct engine_op *op)
 {
-	struct engine_point *point = &op->point;
-	point->index = transport_mail_parcel_take(peer->to, &peer->out, op->input_offset,
-						  point->plain, op->input_bytes);
-	point->parcel = &peer->to->parcels[point->index];
-	point->generation = peer->out.generations[point->index];
-	point->piece_bytes = transport_mail_piece_bytes(op->input_bytes);
-	point->pieces = transport_mail_pieces(op->input_bytes);
-	point->mine = 0;
+	struct engine_p2p *p2p = &op->p2p;
+	p2p->index = transport_mail_parcel_take(peer->to, &peer->out, op->input_offset, p2p->plain,
+						op->input_bytes);
+	p2p->parcel = &peer->to->parcels[p2p->index];
+	p2p->generation = peer->out.generations[p2p->index];
+	p2p->piece_bytes = transport_mail_piece_bytes(op->input_bytes);
+	p2p->pieces = transport_mail_pieces(op->input_bytes);
+	p2p->mine = 0;
 }
 
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record)
@@ -202,10 +203,11 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uin
 	};
 }
 
-/* Whether the call would have waited for the receiver, however long the message: that of a block never does. */
+/* Whether the call would have waited for the receiver, however long the message: that of a block
+ * never does. */
 static bool waits(const struct engine_op *op)
 {
-	return op->point.blocks && !op->point.gives;
+	return op->p2p.blocks && !op->p2p.gives;
 }
 
 static void post(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
@@ -216,19 +218,19 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
 	if (parcel) {
 		take_parcel(peer, op);
-		envelope.parcel = (uint16_t)(op->point.index + 1);
+		envelope.parcel = (uint16_t)(op->p2p.index + 1);
 	}
-	if (op->point.gives)
+	if (op->p2p.gives)
 		envelope.flags |= MAIL_GIVEN;
 	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
 	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
-	if (op->point.gives) {
-		peer->adrift |= UINT64_C(1) << op->point.index;
-		peer->blocks[op->point.index] = (void *)(uintptr_t)op->call.send;
-		op->point.parcel = NULL;
+	if (op->p2p.gives) {
+		peer->adrift |= UINT64_C(1) << op->p2p.index;
+		peer->blocks[op->p2p.index] = (void *)(uintptr_t)op->call.send;
+		op->p2p.parcel = NULL;
 	}
-	if (parcel && !op->point.gives)
-		engine_mailbox_activate(mailbox, op, POINT_SENT);
+	if (parcel && !op->p2p.gives)
+		engine_mailbox_activate(mailbox, op, P2P_SENT);
 	else
 		engine_mailbox_is_over(mailbox, op);
 }
@@ -245,20 +247,20 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	if (posted) {
 		post(engine, peer, op);
 	} else {
-		op->point.next = NULL;
+		op->p2p.next = NULL;
 		if (peer->queue)
-			peer->queue_last->point.next = op;
+			peer->queue_last->p2p.next = op;
 		else
 			peer->queue = op;
 		peer->queue_last = op;
-		point_set(op, POINT_QUEUED);
+		point_set(op, P2P_QUEUED);
 	}
 	/* Nobody waits for himself: see mailbox_source_words. */
 	if (q == engine->team->rank)
 		engine_mailbox_arrive(engine, q);
 	lock_mail_release(&mailbox->lock);
-	/* From here on a detached one may be over, and gone. One that waits for room needs the peer to take in
-	 * what it has asked for. */
+	/* From here on a detached one may be over, and gone. One that waits for room needs the peer
+	 * to take in what it has asked for. */
 	if (summons)
 		transport_summon(engine->team, q);
 	else
@@ -271,7 +273,7 @@ bool engine_mailbox_flush_peer(struct engine *engine, int q)
 	bool posted = false;
 	while (peer->queue && has_room(engine, peer, peer->queue)) {
 		struct engine_op *op = peer->queue;
-		peer->queue = op->point.next;
+		peer->queue = op->p2p.next;
 		post(engine, peer, op);
 		posted = true;
 	}
@@ -284,7 +286,7 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 	int q = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
 	bool posted = engine_mailbox_flush_peer(engine, q);
-	bool queued = point_stage(op) == POINT_QUEUED;
+	bool queued = p2p_stage(op) == P2P_QUEUED;
 	if (queued)
 		engine_mailbox_room_word(engine, q, word);
 	lock_mail_release(&mailbox->lock);
@@ -296,14 +298,14 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct engine_point *point = &op->point;
+	struct engine_p2p *p2p = &op->p2p;
 	lock_mail_acquire(&mailbox->lock);
-	if (point->back)
+	if (p2p->back)
 		op->status = LS_CANCELLED;
 	else
-		transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, point->index,
-					   point->generation);
-	point->parcel = NULL;
+		transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, p2p->index,
+					   p2p->generation);
+	p2p->parcel = NULL;
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -314,9 +316,9 @@ void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
 	struct engine_op **at = &peer->queue, *before = NULL;
 	while (*at != op) {
 		before = *at;
-		at = &(*at)->point.next;
+		at = &(*at)->p2p.next;
 	}
-	*at = op->point.next;
+	*at = op->p2p.next;
 	if (peer->queue_last == op)
 		peer->queue_last = before;
 }
@@ -325,7 +327,7 @@ void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *o
 	LOCK_REQUIRES(mail)
 {
 	op->status = LS_CANCELLED;
-	op->point.parcel = NULL;
+	op->p2p.parcel = NULL;
 	engine_mailbox_is_over(mailbox, op);
 }
 
@@ -333,22 +335,22 @@ void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *o
 static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct engine_point *point = &op->point;
+	struct engine_p2p *p2p = &op->p2p;
 	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	if (!point->parcel || !transport_mail_withdraw(point->parcel, point->generation))
+	if (!p2p->parcel || !transport_mail_withdraw(p2p->parcel, p2p->generation))
 		return false;
-	point->back = true;
-	peer->adrift |= UINT64_C(1) << point->index;
-	peer->blocks[point->index] = op->input_block;
+	p2p->back = true;
+	peer->adrift |= UINT64_C(1) << p2p->index;
+	peer->blocks[p2p->index] = op->input_block;
 	op->input_block = NULL;
 	transport_mail_pass(peer->to, &peer->out);
 	if (op->call.peer == engine->team->rank)
 		engine_mailbox_arrive(engine, op->call.peer);
 	struct engine_op **at = &mailbox->active;
 	while (*at && *at != op)
-		at = &(*at)->point.next;
+		at = &(*at)->p2p.next;
 	if (*at) {
-		*at = point->next;
+		*at = p2p->next;
 		engine_mailbox_end_back(mailbox, op);
 	}
 	return true;
@@ -361,18 +363,18 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 	lock_mail_acquire(&mailbox->lock);
 	/* That of a receive of any source changes when it meets a message. */
 	int peer = op->call.peer;
-	switch (point_stage(op)) {
-	case POINT_QUEUED:
+	switch (p2p_stage(op)) {
+	case P2P_QUEUED:
 		engine_mailbox_unqueue(&mailbox->peers[peer], op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
-	case POINT_ASKED:
+	case P2P_ASKED:
 		engine_mailbox_forget(mailbox, op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
-	case POINT_SENT:
+	case P2P_SENT:
 		back = was_sent = withdraw(engine, op);
 		break;
 	default:
@@ -413,8 +415,8 @@ int engine_mailbox_source_words(struct engine *engine, int source, struct wait_w
 		if (source != MATCH_ANY && source != q)
 			continue;
 		engine_mailbox_source_word(engine, q, &words[count]);
-		/* What any source is asked for may come from another thread of this rank; but that is nothing
-		 * to hope for when all others are gone. */
+		/* What any source is asked for may come from another thread of this rank; but that
+		 * is nothing to hope for when all others are gone. */
 		if (source == MATCH_ANY && q == engine->team->rank && engine->team->size > 1)
 			words[count].edge.record = WAIT_RECORD_OTHERS;
 		count++;

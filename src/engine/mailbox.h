@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All messages of one rank in one group: what waits to be sent, what has arrived and nobody wanted yet, what
- * is asked for and has not arrived. One lock guards all of it, and is held for looks and short copies
- * only; long messages are copied without it (point.c).
+ * All messages of one rank in one group: what waits to be sent, what has arrived and nobody wanted
+ * yet, what is asked for and has not arrived. One lock guards all of it, and is held for looks and
+ * short copies only; long messages are copied without it (p2p.c).
  *
- * Two sorts of operations: one that blocks its caller is advanced by that thread alone, whoever completes
- * it; one that is detached is advanced by engine_point_progress, whoever calls that, and then stands in
- * the list of those that are over until somebody asks with engine_point_over.
+ * Two sorts of operations: one that blocks its caller is advanced by that thread alone, whoever
+ * completes it; one that is detached is advanced by engine_p2p_progress, whoever calls that, and
+ * then stands in the list of those that are over until somebody asks with engine_p2p_over.
  *
  * A send is    new -> queued (no room) -> sent (long: the receiver has to take it) -> over
- * A receive is new -> asked -> met (long: pieces are copied) -> given (the source copies some) -> over */
+ * A receive is new -> asked -> met (long: pieces are copied) -> given (the source copies some) ->
+ * over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 
@@ -21,18 +22,22 @@ struct mailbox_peer {
 	struct mail_box *to;   /* in its segment, from me */
 	struct mail_box *from; /* in mine, from it */
 	struct mail_out out;
-	/* Whoever waits for a message of this source awaits `in.next` as it was under the lock under which he saw that
-	 * there is none for him: so what others take in after that has reached it. */
+	/* Whoever waits for a message of this source awaits `in.next` as it was under the lock
+	 * under which he saw that there is none for him: so what others take in after that has
+	 * reached it. */
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
-	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that were taken
-	 * back. They are free once the receiver is done with them; then so is the block. Of the others somebody may
-	 * find that they are free before their own operations do: so none is left in use because nobody drives. */
+	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that
+	 * were taken back. They are free once the receiver is done with them; then so is the block.
+	 * Of the others somebody may find that they are free before their own operations do: so
+	 * none is left in use because nobody drives. */
 	uint64_t adrift;
 	void *blocks[MAIL_SLOTS]; /* NULL: none */
-	/* Of the peer's parcels, blocks that were handed over to me and that I have not given back. */
+	/* Of the peer's parcels, blocks that were handed over to me and that I have not given
+	 * back. */
 	void *held[MAIL_SLOTS];
-	uint64_t waited_from; /* all messages to it from this position on were waited for; 0: not the last one */
+	/* all messages to it from this position on were waited for; 0: not the last one */
+	uint64_t waited_from;
 	uint32_t holds;  /* how many these are */
 	uint32_t asking; /* receives that wait for this source and no other */
 	uint32_t unmet_count;
@@ -46,7 +51,8 @@ struct mailbox_crossing {
 	uint32_t run; /* so many up to it, of those to the same rank, were waited for */
 	bool unsure;  /* how many of those begun beside the caller were waited for */
 	uint64_t position;
-	/* Short sends begun beside the caller: how many, how many when all had been waited for, and the last one. */
+	/* Short sends begun beside the caller: how many, how many when all had been waited for, and
+	 * the last one. */
 	uint64_t begun, seen, begun_position;
 	int begun_to;
 	uint32_t count; /* receives that came to be looked at */
@@ -55,11 +61,12 @@ struct mailbox_crossing {
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table asked LOCK_GUARDED(mail);
-	/* Detached, and somebody has to see how far they are. Who goes on with them takes them out meanwhile, and looks
-	 * which have been taken back when he puts them in again; others are ended by whoever takes them back. */
+	/* Detached, and somebody has to see how far they are. Who goes on with them takes them out
+	 * meanwhile, and looks which have been taken back when he puts them in again; others are
+	 * ended by whoever takes them back. */
 	struct engine_op *active LOCK_GUARDED(mail);
-	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops driving, or arms the
-	 * agent, looks here (engine_point_has_work). */
+	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops
+	 * driving, or arms the progress thread, looks here (engine_p2p_has_work). */
 	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
 	_Atomic uint32_t over_count;
 	_Atomic uint32_t pending; /* detached operations that are not over */
@@ -71,55 +78,59 @@ struct engine_mailbox {
 	struct mailbox_peer peers[];
 };
 
-static inline enum engine_point_stage point_stage(const struct engine_op *op)
+static inline enum engine_p2p_stage p2p_stage(const struct engine_op *op)
 {
-	return (enum engine_point_stage)atomic_load_explicit(&op->point.stage, memory_order_acquire);
+	return (enum engine_p2p_stage)atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
 }
 static inline struct engine_op *engine_mailbox_op_of(struct match_entry *entry)
 {
-	return (struct engine_op *)(void *)((char *)entry - offsetof(struct engine_op, point.entry));
+	return (struct engine_op *)(void *)((char *)entry - offsetof(struct engine_op, p2p.entry));
 }
 static inline const struct engine_op *engine_mailbox_const_op_of(const struct match_entry *entry)
 {
 	return (const struct engine_op *)(const void *)((const char *)entry -
-							offsetof(struct engine_op, point.entry));
+							offsetof(struct engine_op, p2p.entry));
 }
-static inline void point_set(struct engine_op *op, enum engine_point_stage stage)
+static inline void point_set(struct engine_op *op, enum engine_p2p_stage stage)
 {
-	atomic_store_explicit(&op->point.stage, (uint32_t)stage, memory_order_release);
+	atomic_store_explicit(&op->p2p.stage, (uint32_t)stage, memory_order_release);
 }
 
 /* ---- under the lock ---- */
 
-/* Nobody has to see to it any more. A detached one may be gone as soon as the lock is; one that blocks its caller, who
- * looks at its stage without the lock, at once. */
+/* Nobody has to see to it any more. A detached one may be gone as soon as the lock is; one that
+ * blocks its caller, who looks at its stage without the lock, at once. */
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* A detached one has failed, and its peer may still touch its buffer: its stage tells engine_point_abandon. */
+/* A detached one has failed, and its peer may still touch its buffer: its stage tells
+ * engine_p2p_abandon. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* From now on its parcel tells how far it is. One that blocks its caller may be gone at once, too. */
+/* From now on its parcel tells how far it is. One that blocks its caller may be gone at once,
+ * too. */
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
-			     enum engine_point_stage stage) LOCK_REQUIRES(mail);
+			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
 /* A new operation, and the thread that made it. */
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
 /* What a new message to this peer says of itself while its payload is in its slot. */
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
-/* The place of the oldest message that fits among those of one source that have arrived, or -1; and takes it out. */
+/* The place of the oldest message that fits among those of one source that have arrived, or -1; and
+ * takes it out. */
 int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
 /* How a message has been sent that has just been posted. */
 enum mailbox_sent {
-	MAILBOX_WAITED, /* by a call that would have waited for the receiver, however long the message */
+	/* by a call that would have waited for the receiver, however long the message */
+	MAILBOX_WAITED,
 	MAILBOX_BEGUN, /* a short one, by a call that gives a handle */
 	MAILBOX_BESIDE,
 };
 void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 	LOCK_REQUIRES(mail);
-/* The ranks that would all have waited for each other, had their messages been long; 0: there are none. For each message
- * that a call which blocks has received. */
+/* The ranks that would all have waited for each other, had their messages been long; 0: there are
+ * none. For each message that a call which blocks has received. */
 uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* A receive asks no longer. */
@@ -147,16 +158,17 @@ void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word 
 
 /* Gives a new send its place: posted, or queued behind others. */
 void engine_mailbox_send(struct engine *engine, struct engine_op *op);
-/* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the send itself
- * still waits. */
+/* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the
+ * send itself still waits. */
 bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-/* Gives a new receive its place: it meets a message that is there, or is asked for; then op->words are what to wait
- * for, unless it is detached, and may be over, and gone. */
+/* Gives a new receive its place: it meets a message that is there, or is asked for; then op->words
+ * are what to wait for, unless it is detached, and may be over, and gone. */
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Takes in what has arrived from where this receive could get it. True, with op->words: it has met nothing. */
+/* Takes in what has arrived from where this receive could get it. True, with op->words: it has met
+ * nothing. */
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
-/* Whether an operation that has met nothing is now out of all lists, or will be as soon as who goes on with it has seen
- * that. */
+/* Whether an operation that has met nothing is now out of all lists, or will be as soon as who goes
+ * on with it has seen that. */
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
 /* A send is over, as its parcel is, or as it was taken back: op->status tells. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
@@ -164,12 +176,12 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);
 
-/* ---- point.c ---- */
+/* ---- p2p.c ---- */
 
-/* A send or receive that has its parcel: copies, or looks how far the other is. ENGINE_BLOCKED without words: a
- * slice has been copied, and there is more to do at once. */
-enum engine_progress engine_point_go_on(struct engine *engine, struct engine_op *op);
+/* A send or receive that has its parcel: copies, or looks how far the other is. ENGINE_BLOCKED
+ * without words: a slice has been copied, and there is more to do at once. */
+enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);
 /* What such a one waits for last of all. */
-void engine_point_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
+void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Going on with all detached sends and receives of a group at once, for whoever has time; and what becomes of
- * them when they are taken back, or the group fails. */
+ * Going on with all detached sends and receives of a group at once, for whoever has time; and what
+ * becomes of them when they are taken back, or the group fails. */
 #include "engine/words.h"
 
 /* ---- what has arrived, and what there is room for ---- */
@@ -32,7 +32,7 @@ static bool go_on(struct engine *engine, struct engine_op *op, struct engine_wor
 {
 	struct wait_word words[2];
 	op->words = words;
-	enum engine_progress progress = engine_point_go_on(engine, op);
+	enum engine_progress progress = engine_p2p_go_on(engine, op);
 	if (progress != ENGINE_BLOCKED)
 		return true;
 	*more |= op->word_count == 0;
@@ -46,19 +46,19 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 	struct engine_op **at = &kept;
 	while (*at) {
 		struct engine_op *op = *at;
-		if (op->point.back) {
-			*at = op->point.next;
+		if (op->p2p.back) {
+			*at = op->p2p.next;
 			engine_mailbox_end_back(mailbox, op);
 		} else {
-			at = &op->point.next;
+			at = &op->p2p.next;
 		}
 	}
 	*at = mailbox->active; /* those that have come meanwhile */
 	mailbox->active = kept;
 }
 
-bool engine_point_progress(struct engine *engine, const struct engine_own *own, int own_count,
-			   struct wait_word *words, int max, int *count)
+bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, int own_count,
+			 struct wait_word *words, int max, int *count)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_words list = {.words = words, .max = max, .own = own, .own_count = own_count};
@@ -71,12 +71,12 @@ bool engine_point_progress(struct engine *engine, const struct engine_own *own, 
 	lock_mail_release(&mailbox->lock);
 	wake(engine, woken);
 	while (op) {
-		struct engine_op *next = op->point.next;
+		struct engine_op *next = op->p2p.next;
 		bool is_over = go_on(engine, op, &list, &more);
 		struct engine_op ***at = is_over ? &over_last : &last;
-		op->point.next = NULL;
+		op->p2p.next = NULL;
 		**at = op;
-		*at = &op->point.next;
+		*at = &op->p2p.next;
 		op = next;
 	}
 	lock_mail_acquire(&mailbox->lock);
@@ -84,8 +84,8 @@ bool engine_point_progress(struct engine *engine, const struct engine_own *own, 
 		NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
 	put_back(mailbox, kept);
 	while (over) {
-		struct engine_op *next = over->point.next;
-		if (over->status != LS_OK && over->point.parcel)
+		struct engine_op *next = over->p2p.next;
+		if (over->status != LS_OK && over->p2p.parcel)
 			engine_mailbox_hand_out(mailbox, over);
 		else
 			engine_mailbox_is_over(mailbox, over);
@@ -102,15 +102,15 @@ bool engine_point_progress(struct engine *engine, const struct engine_own *own, 
 static void add_all(struct engine *engine, struct engine_words *list) LOCK_REQUIRES(mail)
 {
 	struct wait_word word;
-	for (struct engine_op *op = engine->mailbox->active; op; op = op->point.next) {
-		engine_point_word(engine, op, &word);
+	for (struct engine_op *op = engine->mailbox->active; op; op = op->p2p.next) {
+		engine_p2p_word(engine, op, &word);
 		engine_words_add(list, op, &word);
 	}
 	engine_words_add_rest(engine, list);
 }
 
-int engine_point_words(struct engine *engine, const struct engine_own *own, int own_count,
-		       struct wait_word *words, int max)
+int engine_p2p_words(struct engine *engine, const struct engine_own *own, int own_count,
+		     struct wait_word *words, int max)
 {
 	struct engine_words list = {.words = words,
 				    .max = max,
@@ -123,13 +123,13 @@ int engine_point_words(struct engine *engine, const struct engine_own *own, int 
 	return list.count;
 }
 
-bool engine_point_is_ready(struct engine *engine)
+bool engine_p2p_is_ready(struct engine *engine)
 {
 	struct engine_words list = {.asks = true};
 	lock_mail_acquire(&engine->mailbox->lock);
 	add_all(engine, &list);
 	lock_mail_release(&engine->mailbox->lock);
-	return list.found || engine_point_has_work(engine);
+	return list.found || engine_p2p_has_work(engine);
 }
 
 /* What a probe asks for may have been taken in by somebody else since it has looked. */
@@ -167,44 +167,44 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 	return ENGINE_NEEDS_SELF;
 }
 
-/* Whether its peer has done all that it has to. The operation may go on meanwhile: its parcel is found by what does
- * not change any more. */
+/* Whether its peer has done all that it has to. The operation may go on meanwhile: its parcel is
+ * found by what does not change any more. */
 static bool is_served(struct engine *engine, const struct engine_op *op,
-		      enum engine_point_stage stage) LOCK_REQUIRES(mail)
+		      enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
-	const struct engine_point *point = &op->point;
+	const struct engine_p2p *p2p = &op->p2p;
 	const struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
-	const struct mail_parcel *parcel = &peer->from->parcels[point->index % MAIL_SLOTS];
+	const struct mail_parcel *parcel = &peer->from->parcels[p2p->index % MAIL_SLOTS];
 	struct wait_word word;
 	switch (stage) {
-	case POINT_QUEUED:
+	case P2P_QUEUED:
 		engine_mailbox_room_word(engine, op->call.peer, &word);
 		return engine_word_is_there(&word);
-	case POINT_SENT:
-		parcel = point->parcel;
-		if (!parcel || point->back)
+	case P2P_SENT:
+		parcel = p2p->parcel;
+		if (!parcel || p2p->back)
 			return true;
 		transport_await(engine->team, op->call.peer, &parcel->over,
-				transport_mail_word(point->generation, 0), op->call.peer, &word);
+				transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
-	case POINT_GIVEN:
+	case P2P_GIVEN:
 		transport_await(engine->team, engine->team->rank, &parcel->gave,
-				transport_mail_word(point->generation, point->pieces - point->mine),
+				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, &word);
-		return point->mine == point->pieces || engine_word_is_there(&word);
+		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
 	default: /* it has not begun, is over, or there is something to copy */
 		return true;
 	}
 }
 
-enum engine_need engine_point_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
-				   int *peer)
+enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
+				 int *peer)
 {
 	enum engine_need need = ENGINE_NEEDS_NOBODY;
 	lock_mail_acquire(&engine->mailbox->lock);
-	enum engine_point_stage stage = op->call.kind == TRACE_PROBE ? POINT_ASKED : point_stage(op);
+	enum engine_p2p_stage stage = op->call.kind == TRACE_PROBE ? P2P_ASKED : p2p_stage(op);
 	*peer = op->call.peer;
-	if (stage == POINT_ASKED)
+	if (stage == P2P_ASKED)
 		need = need_of_source(engine, *peer, op->call.tag, gone);
 	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
 		need = ENGINE_NEEDS_GONE;
@@ -212,7 +212,7 @@ enum engine_need engine_point_need(struct engine *engine, const struct engine_op
 	return need;
 }
 
-const _Atomic uint64_t *engine_point_self_word(struct engine *engine)
+const _Atomic uint64_t *engine_p2p_self_word(struct engine *engine)
 {
 	struct wait_word word;
 	lock_mail_acquire(&engine->mailbox->lock);
@@ -221,27 +221,27 @@ const _Atomic uint64_t *engine_point_self_word(struct engine *engine)
 	return word.word;
 }
 
-bool engine_point_has_work(struct engine *engine)
+bool engine_p2p_has_work(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
 	bool work = mailbox->over != NULL;
-	for (struct engine_op *op = mailbox->active; op && !work; op = op->point.next)
-		work = point_stage(op) == POINT_MET;
+	for (struct engine_op *op = mailbox->active; op && !work; op = op->p2p.next)
+		work = p2p_stage(op) == P2P_MET;
 	lock_mail_release(&mailbox->lock);
 	return work;
 }
 
 /* ---- taken back, and left behind ---- */
 
-bool engine_point_cancel(struct engine *engine, struct engine_op *op)
+bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
 {
 	return engine_mailbox_take_back(engine, op);
 }
 
 static bool is_detached(const struct match_entry *entry)
 {
-	return engine_mailbox_const_op_of(entry)->point.detached;
+	return engine_mailbox_const_op_of(entry)->p2p.detached;
 }
 
 /* Any detached one that is not over, out of its list. */
@@ -250,12 +250,12 @@ static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_op *op = mailbox->active;
 	if (op) {
-		mailbox->active = op->point.next;
+		mailbox->active = op->p2p.next;
 		return op;
 	}
 	for (int q = 0; q < engine->team->size; q++)
-		for (op = mailbox->peers[q].queue; op; op = op->point.next)
-			if (op->point.detached) {
+		for (op = mailbox->peers[q].queue; op; op = op->p2p.next)
+			if (op->p2p.detached) {
 				engine_mailbox_unqueue(&mailbox->peers[q], op);
 				return op;
 			}
@@ -265,7 +265,7 @@ static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
 	return entry ? engine_mailbox_op_of(entry) : NULL;
 }
 
-struct engine_op *engine_point_leave(struct engine *engine)
+struct engine_op *engine_p2p_leave(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
@@ -273,16 +273,15 @@ struct engine_op *engine_point_leave(struct engine *engine)
 	if (op) {
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 		/* Of those that have no parcel nothing is known to any peer. */
-		if (!op->point.parcel)
-			point_set(op, POINT_OVER);
+		if (!op->p2p.parcel)
+			point_set(op, P2P_OVER);
 	}
 	lock_mail_release(&mailbox->lock);
 	return op;
 }
 
-enum engine_progress engine_point_probe(struct engine *engine, int source, int tag,
-					struct mail_message *out, struct wait_word *words,
-					int *count)
+enum engine_progress engine_p2p_probe(struct engine *engine, int source, int tag,
+				      struct mail_message *out, struct wait_word *words, int *count)
 {
 	return engine_mailbox_peek(engine, source, tag, out, words, count) ? ENGINE_DONE
 									   : ENGINE_BLOCKED;

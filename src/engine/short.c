@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short messages that nothing stands in the way of: a send that is over as soon as it lies in its slot, a receive
- * whose message is there. They are never in a list, so they need no struct engine_op; what they cannot do is done by
- * engine_submit and engine_advance, as if they had not been tried. */
+ * Short messages that nothing stands in the way of: a send that is over as soon as it lies in its
+ * slot, a receive whose message is there. They are never in a list, so they need no struct
+ * engine_op; what they cannot do is done by engine_submit and engine_advance, as if they had not
+ * been tried. */
 #include <string.h>
 
 #include "engine/mailbox.h"
 
-bool engine_point_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			     uint64_t record, bool blocks)
+bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
+			   uint64_t record, bool blocks)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
@@ -61,9 +62,9 @@ static bool find(struct engine *engine, const struct engine_call *call, struct m
 	return true;
 }
 
-bool engine_point_receive_short(struct engine *engine, const struct engine_call *call,
-				uint64_t bytes, bool blocks, struct mail_message *out,
-				uint64_t *unsafe, struct wait_word *word)
+bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
+			      bool blocks, struct mail_message *out, uint64_t *unsafe,
+			      struct wait_word *word)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];

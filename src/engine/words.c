@@ -16,7 +16,7 @@ static uint64_t owners_of(const struct engine_words *list, const struct engine_o
 	uint64_t owners = 0;
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_own *own = &list->own[i];
-		bool part = own->choice && own->op == op->point.whole;
+		bool part = own->choice && own->op == op->p2p.whole;
 		if (part || own->op == op || own->before == op)
 			owners |= UINT64_C(1) << i;
 	}
@@ -46,7 +46,8 @@ static void put(struct engine_words *list, const struct wait_word *word, uint32_
 	list->count++;
 }
 
-/* Whose need a word is: of these all, and of `any` of whom each has several words, one of which suffices. */
+/* Whose need a word is: of these all, and of `any` of whom each has several words, one of which
+ * suffices. */
 struct need {
 	uint64_t owners, any;
 	uint64_t record; /* of one of their operations */
@@ -119,8 +120,8 @@ static void find_asked(const struct engine *engine, struct asked *asked) LOCK_RE
 	}
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_op *op = list->own[i].op;
-		if (op->call.kind == TRACE_RECV && point_stage(op) == POINT_ASKED)
-			note_asked(&op->point.entry, asked);
+		if (op->call.kind == TRACE_RECV && p2p_stage(op) == P2P_ASKED)
+			note_asked(&op->p2p.entry, asked);
 	}
 }
 
@@ -128,7 +129,7 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 {
 	struct need need = {0};
 	for (const struct engine_op *op = list->own_count ? peer->queue : NULL; op;
-	     op = op->point.next) {
+	     op = op->p2p.next) {
 		uint64_t owners = owners_of(list, op);
 		need.owners |= owners;
 		if (owners)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Waiting for sends and receives that run beside the caller: one thread drives, and the others wait for what it
- * does. */
+ * Waiting for sends and receives that run beside the caller: one thread drives, and the others wait
+ * for what it does. */
 #include "base/clock.h"
-#include "points.h"
+#include "p2p.h"
 #include "registry.h"
 
 static bool is_any_over(ls_op *const *ops, int count)
@@ -18,42 +18,43 @@ static const struct ls_op *first_of(ls_op *const *ops, int count)
 	const struct ls_op *first = NULL;
 	for (int i = 0; i < count && !first; i++)
 		first = ops[i];
-	return group_points_face(first);
+	return group_p2p_face(first);
 }
 
-static uint64_t deadline_of(struct group_points *points, uint64_t until_ns)
+static uint64_t deadline_of(struct group_p2p *p2p, uint64_t until_ns)
 {
-	lock_group_acquire(&points->lock);
-	uint64_t next = points->next_deadline_ns;
-	lock_group_release(&points->lock);
+	lock_group_acquire(&p2p->lock);
+	uint64_t next = p2p->next_deadline_ns;
+	lock_group_release(&p2p->lock);
 	return next < until_ns ? next : until_ns;
 }
 
 /* Counts what is over here, in the area of the group of all ranks. */
-struct transport_area *group_points_area(const struct group_world *world)
+struct transport_area *group_p2p_area(const struct group_world *world)
 {
 	return transport_area_at(world->transport.segment, world->size, 0);
 }
 
-void group_points_over_word(const struct group_world *world, uint64_t value, struct wait_word *out)
+void group_p2p_over_word(const struct group_world *world, uint64_t value, struct wait_word *out)
 {
-	const struct transport_area *area = group_points_area(world);
+	const struct transport_area *area = group_p2p_area(world);
 	const char *start = (const char *)world->transport.segment;
-	*out = (struct wait_word){.word = &area->points,
-				  .edge = {.value = value,
-					   .offset = (uint64_t)((const char *)&area->points - start),
-					   .owner = world->rank,
-					   .peer = -1, /* another thread of this rank */
-					   .segment = WAIT_SEGMENT_LINK}};
+	*out = (struct wait_word){
+		.word = &area->p2p_over,
+		.edge = {.value = value,
+			 .offset = (uint64_t)((const char *)&area->p2p_over - start),
+			 .owner = world->rank,
+			 .peer = -1, /* another thread of this rank */
+			 .segment = WAIT_SEGMENT_LINK}};
 }
 
-/* Of collectives among the operations the one that ends first, which the progress thread runs: words[0] waits for
- * it. Returns how many words there are. */
+/* Of collectives among the operations the one that ends first, which the progress thread runs:
+ * words[0] waits for it. Returns how many words there are. */
 static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 {
 	const struct ls_op *earliest = NULL;
 	for (int i = 0; i < count; i++)
-		if (ops[i] && !group_op_is_point(ops[i]) &&
+		if (ops[i] && !group_op_is_p2p(ops[i]) &&
 		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
 			earliest = ops[i];
 	if (!earliest)
@@ -89,7 +90,8 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 			      .count = count};
 }
 
-/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by then. */
+/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by
+ * then. */
 static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
 {
 	struct group_world *world = shown->group->world;
@@ -100,7 +102,7 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 		.any = true,
 		.may_leave = shown->may_leave,
 		.partial = shown->partial,
-		.deadline_ns = deadline_of(&world->points, until_ns),
+		.deadline_ns = deadline_of(&world->p2p, until_ns),
 		.since_ns = shown->since_ns,
 		.group = shown->group->id,
 		.record = shown->record,
@@ -123,8 +125,8 @@ static bool has_own(const struct wait_word *words, int count)
 	return false;
 }
 
-/* Of a wait that shows an operation of this group: a diagnosis takes who has left it for somebody who does nothing any
- * more, but in another group he may. */
+/* Of a wait that shows an operation of this group: a diagnosis takes who has left it for somebody
+ * who does nothing any more, but in another group he may. */
 static bool misleads(const ls_group *group, const struct wait_word *words, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -137,14 +139,15 @@ static bool misleads(const ls_group *group, const struct wait_word *words, int c
 	return false;
 }
 
-/* Nothing of what is waited for in the group can come from its members that are gone any more; with `self` it may come
- * from this rank's other threads. The wait does not end with those that are left out, so the set must have been there when
- * it was last asked whether anything can be over without them. */
+/* Nothing of what is waited for in the group can come from its members that are gone any more; with
+ * `self` it may come from this rank's other threads. The wait does not end with those that are left
+ * out, so the set must have been there when it was last asked whether anything can be over without
+ * them. */
 static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
 {
 	if (!gone)
 		return;
-	const _Atomic uint64_t *mine = self ? engine_point_self_word(&group->engine) : NULL;
+	const _Atomic uint64_t *mine = self ? engine_p2p_self_word(&group->engine) : NULL;
 	uint64_t ruled_out = 0;
 	for (int i = 0; i < count; i++) {
 		struct wait_edge *edge = &words[i].edge;
@@ -172,7 +175,7 @@ static bool is_gone(ls_status status)
 /* Without those that are gone from its own group, which may be another than that of others. */
 static enum engine_need need_alone(const struct ls_op *op, int *peer)
 {
-	uint64_t gone = group_op_is_point(op) ? group_gone_members(op->group) : 0;
+	uint64_t gone = group_op_is_p2p(op) ? group_gone_members(op->group) : 0;
 	*peer = -1;
 	return gone ? group_gone_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
 }
@@ -214,7 +217,7 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 		int whom;
 		enum engine_need need = need_of_one(ops[i], &one, &whom);
 		/* One that waits for its turn needs what the head needs, too. */
-		if (need == ENGINE_NEEDS_NOBODY && head && group_points_waits_turn(ops[i])) {
+		if (need == ENGINE_NEEDS_NOBODY && head && group_p2p_waits_turn(ops[i])) {
 			one = head;
 			need = need_alone(head, &whom);
 		}
@@ -227,7 +230,8 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 	return least;
 }
 
-/* The operations are not over. True: without those that are gone they never will be, and a group has failed. */
+/* The operations are not over. True: without those that are gone they never will be, and a group
+ * has failed. */
 static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 			 struct group_lone *lone)
 {
@@ -248,40 +252,42 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 
 /* ---- who drives ---- */
 
-/* What he waits for, or news: something has begun meanwhile, or is over, that he does not know of. */
+/* What he waits for, or news: something has begun meanwhile, or is over, that he does not know
+ * of. */
 static ls_status wait_driving(struct group_world *world, struct group_drive *drive,
 			      const struct group_pause *pause, uint64_t soon_ns, int *peer)
 {
-	struct group_points *points = &world->points;
+	struct group_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = drive->words, .count = drive->word_count, .any = true};
 	const struct ls_op *first = first_of(drive->ops, drive->count);
 	ls_status status = LS_OK;
 	*peer = -1;
 	if (wait_briefly(&first->group->waiter, &call))
 		return LS_OK;
-	atomic_fetch_add(&points->resting, 1);
+	atomic_fetch_add(&p2p->resting, 1);
 	struct wait_word *word = &drive->words[drive->word_count];
-	group_points_over_word(world, atomic_load(&group_points_area(world)->points) + 1, word);
+	group_p2p_over_word(world, atomic_load(&group_p2p_area(world)->p2p_over) + 1, word);
 	/* Somebody who does not show what he waits for himself is not blocked for sure. */
 	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = drive->word_count + 1;
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
-		show(group_points_stand_in(first, drive->head), first, pause, drive->words, count);
+		show(group_p2p_stand_in(first, drive->head), first, pause, drive->words, count);
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
-	if (atomic_load(&points->news) == drive->news && !is_any_over(drive->ops, drive->count))
+	if (atomic_load(&p2p->news) == drive->news && !is_any_over(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
-	atomic_fetch_sub(&points->resting, 1);
+	atomic_fetch_sub(&p2p->resting, 1);
 	return status;
 }
 
-/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another sweep. *waited: how the
- * last one ended. */
+/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
+ * sweep. *waited: how the last one ended. */
 static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 			  const struct group_pause *pause, struct group_lone *lone,
 			  ls_status *waited)
 {
-	/* All of them are of one group, and what stands for those that wait for their turn may be of another. */
+	/* All of them are of one group, and what stands for those that wait for their turn may be
+	 * of another. */
 	ls_group *group = first_of(drive->ops, drive->count)->group;
 	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
@@ -298,7 +304,7 @@ static ls_status drive_on(struct group_world *world, struct group_drive *drive,
 		return LS_OK;
 	drive->partial = drive->word_count > drive->word_max;
 	if (drive->partial) {
-		if (group_words_grow(&world->points.driving, drive->word_count + GROUP_EXTRA_WORDS))
+		if (group_words_grow(&world->p2p.driving, drive->word_count + GROUP_EXTRA_WORDS))
 			return LS_OK;
 		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
 		drive->word_count = drive->word_max;
@@ -318,9 +324,9 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 	ls_status waited = LS_OK;
 	for (;;) {
 		ls_status status = LS_OK;
-		drive.head = group_points_head(&world->points);
-		drive.words = world->points.driving.words;
-		drive.word_max = world->points.driving.max - GROUP_EXTRA_WORDS;
+		drive.head = group_p2p_head(&world->p2p);
+		drive.words = world->p2p.driving.words;
+		drive.word_max = world->p2p.driving.max - GROUP_EXTRA_WORDS;
 		group_drive_sweep(world, &drive);
 		*more = drive.more;
 		bool over = is_any_over(ops, count);
@@ -329,7 +335,7 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 			status = drive_on(world, &drive, pause, lone, &waited);
 		if (drive.head)
 			group_op_let_go(drive.head);
-		if (over || status != LS_OK || atomic_load(&world->points.wanted))
+		if (over || status != LS_OK || atomic_load(&world->p2p.wanted))
 			return status;
 		if (!waits)
 			continue;
@@ -340,28 +346,28 @@ static ls_status drive(struct group_world *world, ls_op *const *ops, int count,
 
 /* ---- who rests ---- */
 
-/* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there already: then who drives is
- * about to go on. */
+/* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there
+ * already: then who drives is about to go on. */
 static int own_words(ls_group *group, const struct engine_own *own, int own_count,
 		     struct wait_word *words)
 {
 	struct wait_call call = {.words = words, .any = true};
 	if (own_count > 0)
 		call.count =
-			engine_point_words(&group->engine, own, own_count, words, GROUP_OWN_WORDS);
+			engine_p2p_words(&group->engine, own, own_count, words, GROUP_OWN_WORDS);
 	if (wait_satisfied(&call) || call.count > GROUP_OWN_WORDS) /* more there cannot be */
 		return 0;
 	group_words_of(group, words, call.count);
 	return call.count;
 }
 
-/* Of several groups: the head's may be another than that of the operations. It is there as long as the head is in
- * the list, and then as long as it is held. False: there is no head. */
-static bool look_at_head(struct group_points *points, const struct ls_op *first,
+/* Of several groups: the head's may be another than that of the operations. It is there as long as
+ * the head is in the list, and then as long as it is held. False: there is no head. */
+static bool look_at_head(struct group_p2p *p2p, const struct ls_op *first,
 			 const struct group_pause *pause, struct shown *shown)
 {
-	lock_group_acquire(&points->lock);
-	const struct ls_op *head = group_points_first_send(points);
+	lock_group_acquire(&p2p->lock);
+	const struct ls_op *head = group_p2p_first_send(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
 		const struct engine_own own = {.op = &head->engine};
@@ -370,7 +376,7 @@ static bool look_at_head(struct group_points *points, const struct ls_op *first,
 			      own_words(group, &own, 1, shown->words));
 		atomic_fetch_add(&group->holders, 1);
 	}
-	lock_group_release(&points->lock);
+	lock_group_release(&p2p->lock);
 	return begun;
 }
 
@@ -384,7 +390,7 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone, const struc
 	shown->count = own_words(group, own, group_drive_own(&drive, group, own), shown->words);
 	/* What others of them wait for is not among these. */
 	for (int i = 0; i < count; i++)
-		shown->partial |= ops[i] && group_points_waits_turn(group_points_face(ops[i]));
+		shown->partial |= ops[i] && group_p2p_waits_turn(group_p2p_face(ops[i]));
 	leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
 }
 
@@ -397,54 +403,54 @@ static void judge_resting(ls_op *const *ops, int count, struct group_lone *lone)
 	(void)failed; /* the next wait ends with that, and then who drives is called */
 }
 
-/* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them, which another thread may be
- * about, or nobody drives. */
+/* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them,
+ * which another thread may be about, or nobody drives. */
 static void await_end(struct group_world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
-	atomic_fetch_add(&world->points.resting, 1);
-	group_points_over_word(world, atomic_load(&group_points_area(world)->points) + 1, &word);
-	if (!is_any_over(ops, count) && group_points_is_driven(&world->points)) {
+	atomic_fetch_add(&world->p2p.resting, 1);
+	group_p2p_over_word(world, atomic_load(&group_p2p_area(world)->p2p_over) + 1, &word);
+	if (!is_any_over(ops, count) && group_p2p_is_driven(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
 		(void)status; /* it is looked at again, whatever it was */
 	}
-	atomic_fetch_sub(&world->points.resting, 1);
+	atomic_fetch_sub(&world->p2p.resting, 1);
 }
 
 /* Somebody else drives. */
 static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		      const struct group_pause *pause, struct group_lone *lone)
 {
-	struct transport_area *mine = group_points_area(world);
+	struct transport_area *mine = group_p2p_area(world);
 	struct wait_word words[GROUP_OWN_WORDS + GROUP_EXTRA_WORDS];
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
 	int peer;
 	uint64_t gone = group_gone_members(first->group);
 	judge_resting(ops, count, lone);
-	bool waits_turn = group_points_waits_turn(first);
-	bool has_head = waits_turn && look_at_head(&world->points, first, pause, &shown);
+	bool waits_turn = group_p2p_waits_turn(first);
+	bool has_head = waits_turn && look_at_head(&world->p2p, first, pause, &shown);
 	if (!waits_turn)
 		look_at_own(ops, count, gone, lone, &shown);
 	/* With nothing to show it is about to go on, and then there is something else to show. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(GROUP_SLICE_MS);
 	soon = group_lone_until(lone, soon);
-	atomic_fetch_add(&world->points.resting, 1);
-	uint64_t seen = atomic_load(&mine->points);
+	atomic_fetch_add(&world->p2p.resting, 1);
+	uint64_t seen = atomic_load(&mine->p2p_over);
 	ls_status status = LS_OK;
 	/* Whoever stops driving from here on sees that somebody rests. */
-	if (!is_any_over(ops, count) && group_points_is_driven(&world->points)) {
+	if (!is_any_over(ops, count) && group_p2p_is_driven(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
-		group_points_over_word(world, seen + 1, word);
+		group_p2p_over_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;
 		shown.count += lane_word(ops, count, &words[shown.count]);
 		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
 	}
-	atomic_fetch_sub(&world->points.resting, 1);
+	atomic_fetch_sub(&world->p2p.resting, 1);
 	bool failed = group_cause_status(shown.group) != LS_OK;
 	if (has_head)
 		group_release(shown.group);
@@ -454,22 +460,22 @@ static ls_status rest(struct group_world *world, ls_op *const *ops, int count,
 		judge_resting(ops, count, lone);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
-		group_points_call_driver(world);
+		group_p2p_call_driver(world);
 	if (failed)
 		await_end(world, ops, count);
 	return status;
 }
 
-ls_status group_points_await(struct ls_op *const *ops, int count, const struct group_pause *pause)
+ls_status group_p2p_await(struct ls_op *const *ops, int count, const struct group_pause *pause)
 {
 	struct group_world *world = first_of(ops, count)->group->world;
 	struct group_lone lone = {0};
 	while (!is_any_over(ops, count)) {
 		ls_status status;
 		bool more = false;
-		if (group_points_take(&world->points)) {
+		if (group_p2p_take(&world->p2p)) {
 			status = drive(world, ops, count, pause, &lone, &more);
-			group_points_leave(world, more);
+			group_p2p_leave(world, more);
 		} else {
 			status = rest(world, ops, count, pause, &lone);
 		}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Batches: sends and receives of one thread that begin at their calls and are waited for together. */
+ * Batches: sends and receives of one thread that begin at their calls and are waited for
+ * together. */
 #include "base/fork.h"
 #include "arguments.h"
-#include "points.h"
+#include "p2p.h"
 
 /* The batch of the calling thread, NULL: it is in none. */
 struct ls_op *group_batch_find(ls_group *group)
@@ -22,7 +23,7 @@ struct ls_op *group_batch_find(ls_group *group)
 void group_batch_join(struct ls_op *batch, struct ls_op *op)
 {
 	op->batch = batch;
-	op->engine.point.whole = &batch->engine;
+	op->engine.p2p.whole = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
 	group_op_hold(batch);
 	group_op_hold(op); /* as long as the batch: it is waited for */

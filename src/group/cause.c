@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The first cause: why a group is closed. It is worked out before it is published: whoever finds a
- * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into its
- * report, and then sets the cause word, which ends every wait of the group. All survivors return what
- * that word points to. A claimant that dies or is stopped is replaced. */
+ * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into
+ * its report, and then sets the cause word, which ends every wait of the group. All survivors
+ * return what that word points to. A claimant that dies or is stopped is replaced. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +17,11 @@
 
 /* ---- the words ---- */
 
-/* Both words that all ranks share lie with the first member, whose segment stays mapped when it dies:
+/* Both words that all ranks share lie with the first member, whose segment stays mapped when it
+ * dies:
  *   group id << 32 | 1 + world rank
- * so that a rank which was stopped in the middle of explaining does nothing to the group that has the area
- * by then. Nobody's while the lower half is 0. */
+ * so that a rank which was stopped in the middle of explaining does nothing to the group that has
+ * the area by then. Nobody's while the lower half is 0. */
 static uint64_t nobody(uint32_t id)
 {
 	return (uint64_t)id << 32;
@@ -39,7 +40,8 @@ struct group_place group_place_of(const struct ls_group *group)
 				    .head = transport_member(&group->team, 0)};
 }
 
-/* From 0, as they are in an area that is new. Only a member: its group is surely that of the area. */
+/* From 0, as they are in an area that is new. Only a member: its group is surely that of the
+ * area. */
 static void open_words(const struct group_place *place)
 {
 	_Atomic uint64_t *words[] = {&place->head->claim, &place->head->cause};
@@ -117,8 +119,8 @@ void group_cause_read(const struct ls_group *group, struct ls_failure *out)
 
 /* ---- working it out ---- */
 
-/* Waits until all other living members have entered the operation too, so that the report can say what
- * each of them called; briefly, as some of them may never come. */
+/* Waits until all other living members have entered the operation too, so that the report can say
+ * what each of them called; briefly, as some of them may never come. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct wait_word words[PLAN_SIZE_MAX];
@@ -140,7 +142,8 @@ static void await_others(struct ls_group *group, const struct diagnose_hint *hin
 	}
 }
 
-/* A peer whose memory could not be read any more is about to end; how it ended is known only then. */
+/* A peer whose memory could not be read any more is about to end; how it ended is known only
+ * then. */
 static void await_end(struct ls_group *group, int peer)
 {
 	struct group_world *world = group->world;
@@ -164,12 +167,13 @@ static bool wants_others(const struct diagnose_hint *hint, bool collective)
 		hint->status == LS_PEER_LEFT);
 }
 
-/* What has failed, and the send that a receive differs from, may be older than all that the snapshot has of their ranks. */
+/* What has failed, and the send that a receive differs from, may be older than all that the
+ * snapshot has of their ranks. */
 static void judge(const struct group_world *world, const struct diagnose_hint *given,
 		  struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
-	hint.serial = world->points.serial;
+	hint.serial = world->p2p.serial;
 	if (hint.record)
 		group_sources_add_record(world, hint.rank, (uint32_t)hint.record, job);
 	if (hint.met.known)
@@ -233,14 +237,14 @@ static bool is_first_thread(struct ls_group *group)
 	return !atomic_exchange(&group->explains, true);
 }
 
-/* True if the caller is to work out the cause now. Otherwise somebody else has published one. `group` is how to
- * wait; `own` the group of the place, NULL if this rank is not in it. */
+/* True if the caller is to work out the cause now. Otherwise somebody else has published one.
+ * `group` is how to wait; `own` the group of the place, NULL if this rank is not in it. */
 static bool claim(struct ls_group *group, const struct group_place *place, struct ls_group *own)
 {
 	struct group_world *world = group->world;
 	uint64_t mine = nobody(place->id) + (uint64_t)world->rank + 1, holder = nobody(place->id);
-	/* If the wait is in vain, `holder` still names whom it was for, so the exchange takes his place
-	 * unless yet another rank was faster. */
+	/* If the wait is in vain, `holder` still names whom it was for, so the exchange takes his
+	 * place unless yet another rank was faster. */
 	while (!atomic_compare_exchange_strong(&place->head->claim, &holder, mine)) {
 		if (holder >> 32 != place->id || await_cause(group, place, holder_of(holder, world),
 							     clock_deadline_ns(GROUP_CLAIM_MS)))
@@ -291,7 +295,8 @@ static void explain_and_publish(struct ls_group *group, const struct group_place
 			*report = *first;
 		published |= publish(world, &places[i]);
 	}
-	/* Before anybody wakes and takes this core: a rank that is killed here takes the report along. */
+	/* Before anybody wakes and takes this core: a rank that is killed here takes the report
+	 * along. */
 	if (published)
 		message_report("LS-VERDICT", first->text);
 	wake_all(world);
@@ -312,8 +317,8 @@ ls_status group_cause_raise(struct ls_group *group, const struct diagnose_hint *
 	return group_cause_status(group);
 }
 
-/* In one order on all ranks: whoever claims the first one goes on to the others, which nobody else has then, or
- * whose own cause is found by somebody else just now. */
+/* In one order on all ranks: whoever claims the first one goes on to the others, which nobody else
+ * has then, or whose own cause is found by somebody else just now. */
 void group_cause_raise_all(struct ls_group *group, const struct group_place *places, int count,
 			   const struct diagnose_hint *hint)
 {
@@ -339,8 +344,8 @@ void group_cause_abort(struct ls_group *group, const struct diagnose_hint *hint)
 	open_words(&place);
 	if (is_settled(&place) || !is_first_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
-	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and nobody
-	 * may be waiting to replace him: whoever publishes first wins. */
+	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and
+	 * nobody may be waiting to replace him: whoever publishes first wins. */
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
 	explain_and_publish(group, &place, 1, hint);

@@ -7,6 +7,8 @@
 
 #include "arguments.h"
 #include "group_private.h"
+#include "lane.h"
+#include "progress.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -61,7 +63,7 @@ static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = *engine;
-	ls_status status = keep_counts(op) ? group_progress_start(group) : LS_OUT_OF_MEMORY;
+	ls_status status = keep_counts(op) ? group_progress_start(group->world) : LS_OUT_OF_MEMORY;
 	if (status != LS_OK) {
 		group_op_drop(op);
 		return status;
@@ -138,9 +140,9 @@ static ls_status check_many(const char *call, const ls_group *group,
 	return status;
 }
 
-/* All but the last run beside the caller without a handle; the last one stands for all, as they run in
- * order and none succeeds after one has failed. A call that blocks does so now and then, so that it never has
- * many under way. */
+/* All but the last run beside the caller without a handle; the last one stands for all, as they run
+ * in order and none succeeds after one has failed. A call that blocks does so now and then, so that
+ * it never has many under way. */
 static ls_status run_each(const char *call, ls_group *group, const struct engine_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *options, const void *site)
@@ -159,8 +161,8 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 			status = last ? submit(group, &engine, options, site)
 				      : queue(group, &engine, &silent, site, false);
 		if (status == LS_OUT_OF_MEMORY && i > 0) {
-			/* Peers would wait for the rest, and nobody could tell them apart from the next
-			 * call's. */
+			/* Peers would wait for the rest, and nobody could tell them apart from the
+			 * next call's. */
 			ls_status aborted = ls_group_abort(
 				group, "there was no memory for all operations of one call");
 			(void)aborted; /* the group has failed, now or before */

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether an operation needs who is gone; and, of a receive that is left alone with its own rank, whether another thread of
- * it may still serve it. */
+ * Whether an operation needs who is gone; and, of a receive that is left alone with its own rank,
+ * whether another thread of it may still serve it. */
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "points.h"
+#include "p2p.h"
 
-/* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has begun, whoever is gone. */
+/* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has
+ * begun, whoever is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	if (call->kind != TRACE_SEND || !op->pooled || !group_points_waits_turn(op))
+	if (call->kind != TRACE_SEND || !op->pooled || !group_p2p_waits_turn(op))
 		return false;
-	return op->engine.point.gives ||
-	       call->count * ls_dtype_bytes(call->dtype) > MAIL_INLINE_BYTES;
+	return op->engine.p2p.gives || call->count * ls_dtype_bytes(call->dtype) > MAIL_INLINE_BYTES;
 }
 
 enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *peer)
@@ -22,7 +22,7 @@ enum engine_need group_gone_need(const struct ls_op *op, uint64_t gone, int *pee
 		*peer = op->engine.call.peer;
 		return gone >> *peer & 1 ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
 	}
-	enum engine_need need = engine_point_need(&op->group->engine, &op->engine, gone, peer);
+	enum engine_need need = engine_p2p_need(&op->group->engine, &op->engine, gone, peer);
 	if (need == ENGINE_NEEDS_SELF)
 		*peer = -1;
 	return need;
@@ -50,7 +50,7 @@ enum standing {
 	WAITS, /* for sure: who rests and has nothing to show of his own is about to go on */
 	WAITS_FOR_US,
 	ACTS,
-	IS_AGENT, /* no thread that waits: see group_points_show */
+	IS_AGENT, /* no thread that waits: see group_p2p_show */
 };
 
 static enum standing standing_of(const struct group_world *world, const struct wait_slot_body *wait)
@@ -77,7 +77,8 @@ static enum standing standing_of(const struct group_world *world, const struct w
 	return for_us ? WAITS_FOR_US : WAITS;
 }
 
-/* It may at any time, whether it has called before or not, unless it sleeps for another thread of the process. */
+/* It may at any time, whether it has called before or not, unless it sleeps for another thread of
+ * the process. */
 static bool main_thread_may_call(const struct group_world *world)
 {
 	int pid = getpid();
@@ -119,7 +120,8 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 		if (company != BLOCKED_ON_US)
 			company = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
-	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the epochs. */
+	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the
+	 * epochs. */
 	if (atomic_load(&board->slotless))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : company;
@@ -134,8 +136,8 @@ static uint64_t sum_epochs(const struct wait_board *board)
 	return sum;
 }
 
-/* One that was seen to wait may have been woken by one that then ended, and one that runs may make its first call: what
- * was seen holds if nothing has changed. */
+/* One that was seen to wait may have been woken by one that then ended, and one that runs may make
+ * its first call: what was seen holds if nothing has changed. */
 static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct group_world *world = group->world;
@@ -146,18 +148,20 @@ static enum company look_around(const struct ls_group *group, uint32_t tid, bool
 	return sum_epochs(world->trace.board) == before ? company : FREE;
 }
 
-/* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and wake who sleeps outside. */
+/* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and
+ * wake who sleeps outside. */
 static bool has_callbacks(struct group_world *world)
 {
-	struct group_points *points = &world->points;
-	lock_group_acquire(&points->lock);
-	bool has = points->eager_count > 0;
-	lock_group_release(&points->lock);
+	struct group_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	bool has = p2p->eager_count > 0;
+	lock_group_release(&p2p->lock);
 	return has || atomic_load(&world->trace.board->unpublished) != 0;
 }
 
-/* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless all such sleep where only
- * each other can wake them, and those who wait: then they have slept as long as it was looked at the others. */
+/* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless
+ * all such sleep where only each other can wake them, and those who wait: then they have slept as
+ * long as it was looked at the others. */
 static enum company company_of(const struct ls_group *group, uint32_t tid)
 {
 	struct group_world *world = group->world;
@@ -173,8 +177,8 @@ static enum company company_of(const struct ls_group *group, uint32_t tid)
 
 /* ---- a receive that is left alone ---- */
 
-/* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove that neither goes
- * on; which is asked when a wait has lasted for look_ns. */
+/* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove
+ * that neither goes on; which is asked when a wait has lasted for look_ns. */
 static uint64_t choose_slice(const struct ls_group *group, const struct group_lone *lone)
 {
 	enum company company = company_of(group, trace_thread_id());

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Driving the sends and receives that run beside the caller: going on with all of them, and with those that are
- * only asked for. */
+ * Driving the sends and receives that run beside the caller: going on with all of them, and with
+ * those that are only asked for. */
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "points.h"
+#include "p2p.h"
+
+enum { SOON_NS = 1000000 };
 
 void group_words_init(struct group_words *words)
 {
@@ -43,9 +45,9 @@ int group_drive_own(const struct group_drive *drive, const ls_group *group, stru
 	int count = 0;
 	for (int i = 0; i < drive->count; i++) {
 		const struct ls_op *op = drive->ops[i];
-		if (!op || !group_op_is_point(op) || group_op_is_over(op))
+		if (!op || !group_op_is_p2p(op) || group_op_is_over(op))
 			continue;
-		bool behind = stands && group_points_waits_turn(op);
+		bool behind = stands && group_p2p_waits_turn(op);
 		if (op->group != group && !behind)
 			continue;
 		own[count++] = (struct engine_own){.op = &op->engine,
@@ -55,24 +57,23 @@ int group_drive_own(const struct group_drive *drive, const ls_group *group, stru
 	return count;
 }
 
-/* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone. Others are found
- * to by whoever waits for them; until then they may be taken back. */
-struct ls_op *group_points_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
+/* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone.
+ * Others are found to by whoever waits for them; until then they may be taken back. */
+struct ls_op *group_p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 {
-	struct group_points *points = &group->world->points;
+	struct group_p2p *p2p = &group->world->p2p;
 	struct ls_op *needing = NULL;
 	bool lone;
 	*again = false;
-	for (struct ls_op *op = points->eager_count ? points->first : NULL; op && !needing;
-	     op = op->next) {
+	for (struct ls_op *op = p2p->eager_count ? p2p->first : NULL; op && !needing; op = op->next) {
 		if (op->group != group || !op->callback || !atomic_load(&op->begun))
 			continue;
 		if (group_gone_is_lost(op, gone, peer, &lone))
 			needing = op;
 		*again |= lone;
 	}
-	if (*again && points->lone_until_ns == CLOCK_NEVER)
-		points->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
+	if (*again && p2p->lone_until_ns == CLOCK_NEVER)
+		p2p->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
 	return needing;
 }
 
@@ -81,12 +82,12 @@ static void fail_needing(ls_group *group)
 	int peer = -1;
 	bool again;
 	uint64_t gone = group_gone_members(group);
-	struct group_points *points = &group->world->points;
+	struct group_p2p *p2p = &group->world->p2p;
 	if (!gone)
 		return;
-	lock_group_acquire(&points->lock);
-	struct ls_op *needing = group_points_needing(group, gone, &peer, &again);
-	lock_group_release(&points->lock);
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *needing = group_p2p_needing(group, gone, &peer, &again);
+	lock_group_release(&p2p->lock);
 	if (!needing) {
 		atomic_store(&group->entry->spared, again ? 0 : gone);
 		return;
@@ -98,47 +99,56 @@ static void fail_needing(ls_group *group)
 static void sweep_group(struct group_drive *drive, ls_group *group)
 {
 	struct engine_own own[GROUP_ANY_MAX];
-	if (group_points_pending(group) == 0)
+	if (group_p2p_pending(group) == 0)
 		return;
 	int count = group_drive_own(drive, group, own), words = 0;
 	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
 	drive->more |=
-		engine_point_progress(&group->engine, own, count,
-				      room ? drive->words + drive->word_count : NULL, room, &words);
+		engine_p2p_progress(&group->engine, own, count,
+				    room ? drive->words + drive->word_count : NULL, room, &words);
 	group_words_of(group, drive->words + drive->word_count, words < room ? words : room);
 	drive->word_count += words;
-	group_points_collect(group);
+	group_p2p_collect(group);
 	if (group_cause_status(group) == LS_OK)
 		fail_needing(group);
 	if (group_cause_status(group) != LS_OK)
-		group_points_end_all(group);
+		group_p2p_end_all(group);
+}
+
+/* Whether its caller is about to begin it, and so still writes to it. */
+static bool is_being_begun(const struct ls_op *op)
+{
+	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
 /* Those whose time is up. */
 static void sweep_deadlines(struct group_world *world)
 {
-	struct group_points *points = &world->points;
+	struct group_p2p *p2p = &world->p2p;
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
-	lock_group_acquire(&points->lock);
-	points->lone_until_ns = CLOCK_NEVER; /* who is swept after this tells */
-	if (points->first && points->next_deadline_ns <= now) {
-		for (struct ls_op *op = points->first; op; op = op->next) {
-			if (op->deadline_ns <= now && !late)
+	lock_group_acquire(&p2p->lock);
+	p2p->lone_until_ns = CLOCK_NEVER; /* who is swept after this tells */
+	if (p2p->first && p2p->next_deadline_ns <= now) {
+		for (struct ls_op *op = p2p->first; op; op = op->next) {
+			uint64_t deadline_ns = op->deadline_ns;
+			if (deadline_ns <= now && is_being_begun(op))
+				deadline_ns = now + SOON_NS;
+			if (deadline_ns <= now && !late)
 				late = op;
-			else if (op->deadline_ns < next)
-				next = op->deadline_ns;
+			else if (deadline_ns < next)
+				next = deadline_ns;
 		}
-		points->next_deadline_ns = next;
+		p2p->next_deadline_ns = next;
 	}
 	if (late)
 		group_op_hold(late); /* somebody may end it meanwhile */
-	lock_group_release(&points->lock);
+	lock_group_release(&p2p->lock);
 	if (!late)
 		return;
 	ls_status status = group_op_fail(late, LS_TIMED_OUT, -1, 0);
 	(void)status; /* as above */
-	group_points_end_all(late->group);
+	group_p2p_end_all(late->group);
 	group_op_let_go(late);
 }
 
@@ -146,49 +156,49 @@ void group_drive_sweep(struct group_world *world, struct group_drive *drive)
 {
 	drive->word_count = 0;
 	drive->more = false;
-	drive->news = atomic_load_explicit(&world->points.news, memory_order_acquire);
+	drive->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
 	sweep_deadlines(world);
-	for (ls_group *group = atomic_load(&world->points.groups); group; group = group->next_points)
+	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
 		sweep_group(drive, group);
-	if (world->points.serial)
-		drive->more |= group_points_begin_next(world);
+	if (world->p2p.serial)
+		drive->more |= group_p2p_begin_next(world);
 }
 
-bool group_points_sweep(struct group_world *world)
+bool group_p2p_sweep(struct group_world *world)
 {
 	struct group_drive drive = {.ops = NULL};
 	group_drive_sweep(world, &drive);
 	return drive.more;
 }
 
-struct ls_op *group_points_head(struct group_points *points)
+struct ls_op *group_p2p_head(struct group_p2p *p2p)
 {
-	if (!points->serial)
+	if (!p2p->serial)
 		return NULL;
-	lock_group_acquire(&points->lock);
-	struct ls_op *head = group_points_first_send(points);
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *head = group_p2p_first_send(p2p);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
 		group_op_hold(head);
-	lock_group_release(&points->lock);
+	lock_group_release(&p2p->lock);
 	return head;
 }
 
-void group_points_poll(const struct ls_op *op)
+void group_p2p_poll(const struct ls_op *op)
 {
 	struct group_world *world = op->group->world;
-	if (!group_points_take(&world->points)) {
+	if (!group_p2p_take(&world->p2p)) {
 		if (!group_op_is_over(op) && group_gone_poll(op))
-			group_points_call_driver(world);
+			group_p2p_call_driver(world);
 		return;
 	}
-	bool more = group_points_sweep(world);
-	struct ls_op *head = group_op_is_over(op) ? NULL : group_points_head(&world->points);
-	bool behind = head && group_points_waits_turn(op);
+	bool more = group_p2p_sweep(world);
+	struct ls_op *head = group_op_is_over(op) ? NULL : group_p2p_head(&world->p2p);
+	bool behind = head && group_p2p_waits_turn(op);
 	if (!group_op_is_over(op) && (group_gone_poll(op) || (behind && group_gone_poll(head))))
-		more = group_points_sweep(world);
+		more = group_p2p_sweep(world);
 	if (head)
 		group_op_let_go(head);
-	group_points_leave(world, more);
+	group_p2p_leave(world, more);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An operation cannot go on: what it says of why becomes the cause of its group, unless there is one. */
+ * An operation cannot go on: what it says of why becomes the cause of its group, unless there is
+ * one. */
+#include "p2p.h"
+#include "progress.h"
 #include "registry.h"
-#include "points.h"
 
-/* What a receive has met, where that is why it has failed: the message tells, whatever became of its sender's
- * record. */
+/* What a receive has met, where that is why it has failed: the message tells, whatever became of
+ * its sender's record. */
 static void add_met(const struct ls_op *op, struct diagnose_hint *hint)
 {
-	const struct mail_envelope *envelope = &op->engine.point.message.envelope;
+	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;
 	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status ||
 	    (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED))
 		return;
@@ -29,6 +31,7 @@ ls_status group_op_fail(const struct ls_op *op, ls_status reason, int peer, uint
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
 				     .needs = needs};
+	group_progress_hand_over(op->group->world);
 	engine_hint(&op->engine, &hint.sent, &hint.expected);
 	add_met(op, &hint);
 	return group_cause_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Members that are dead or have left. Who waits learns of it by his wait (base/wait: missing_peer); who only asks, now and
- * then, learns of it here. */
-#include "points.h"
+ * Members that are dead or have left. Who waits learns of it by his wait (base/wait: missing_peer);
+ * who only asks, now and then, learns of it here. */
+#include "p2p.h"
 
 uint64_t group_gone_look(struct ls_group *group)
 {
@@ -14,8 +14,9 @@ uint64_t group_gone_look(struct ls_group *group)
 	return atomic_fetch_or(&group->gone, gone) | gone;
 }
 
-/* What was seen at a number of departures is all that had gone by then, as they are raised afterwards. If two threads
- * look at once the older number may stand last: then it is looked once more. */
+/* What was seen at a number of departures is all that had gone by then, as they are raised
+ * afterwards. If two threads look at once the older number may stand last: then it is looked once
+ * more. */
 uint64_t group_gone_members(struct ls_group *group)
 {
 	const struct transport_segment *mine = group->world->transport.segment;

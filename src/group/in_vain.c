@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations that can never be over, as members have gone, found by who only asks. */
-#include "points.h"
+#include "p2p.h"
 
 /* Whether it can never be over; nothing is waited for. */
 static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
@@ -45,21 +45,21 @@ ls_status group_gone_probe(ls_group *group, const struct engine_call *call, uint
 /* One of the group's sends beside the caller that nobody will ever take, held; NULL. */
 static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
 {
-	struct group_points *points = &group->world->points;
-	lock_group_acquire(&points->lock);
-	struct ls_op *op = points->first;
+	struct group_p2p *p2p = &group->world->p2p;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *op = p2p->first;
 	while (op && (op->group != group || op->engine.call.kind != TRACE_SEND ||
 		      group_gone_need(op, gone, peer) != ENGINE_NEEDS_GONE))
 		op = op->next;
 	if (op)
 		group_op_hold(op);
-	lock_group_release(&points->lock);
+	lock_group_release(&p2p->lock);
 	return op;
 }
 
 void group_gone_tell(ls_group *group)
 {
-	uint64_t gone = engine_point_pending(&group->engine) ? group_gone_members(group) : 0;
+	uint64_t gone = engine_p2p_pending(&group->engine) ? group_gone_members(group) : 0;
 	int peer;
 	if (!gone || group_cause_status(group) != LS_OK)
 		return;
@@ -70,5 +70,5 @@ void group_gone_tell(ls_group *group)
 	(void)status; /* the caller's own call learns it */
 	group_op_let_go(op);
 	/* If nobody drives, whoever asks for one of them ends it. */
-	group_points_call_driver(group->world);
+	group_p2p_call_driver(group->world);
 }

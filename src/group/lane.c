@@ -1,25 +1,57 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in that
- * order. A blocking call that finds nothing under way has no queue to pass, and takes no lock. */
-#include "points.h"
+ * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in
+ * that order. A blocking call that finds nothing under way has no queue to pass, and takes no
+ * lock. */
+#include <string.h>
+
+#include "lane.h"
+#include "progress.h"
+#include "p2p.h"
 
 enum {
-	INLINE_BYTES = 16 * 1024
-}; /* so much is not worth a wake-up, if everybody is there already */
+	/* so much is not worth a wake-up, if everybody is there already */
+	INLINE_BYTES = 16 * 1024,
+	BESIDE_SPIN_NS = 50 * 1000,
+};
 
-void group_lane_init(struct group_lane *lane)
+void group_lane_init(ls_group *group)
 {
-	lock_group_init(&lane->lock);
+	lock_group_init(&group->lane.lock);
+}
+
+void group_lane_fini(ls_group *group)
+{
+	lock_group_fini(&group->lane.lock);
+}
+
+/* Peers that drive as well are soon there; without this every fragment of a large payload costs a
+ * wake-up of 10 to 40 us (make bench-torch: the excess of a DDP step is a fifth less). But no
+ * longer than a wake-up costs, unless there are two cores for each rank, so that it takes little
+ * from what the caller computes. */
+static uint32_t spin_beside(const ls_group *group)
+{
+	const struct group_world *world = group->world;
+	uint32_t spin_ns = group->waiter.spin_ns;
+	if (world->cores >= 2 * world->size)
+		return spin_ns;
+	uint32_t most_ns = world->cores >= world->size ? BESIDE_SPIN_NS : 0;
+	return spin_ns < most_ns ? spin_ns : most_ns;
+}
+
+void group_lane_begin(ls_group *group)
+{
+	struct group_lane *lane = &group->lane;
 	lock_group_acquire(&lane->lock);
 	lane->head = lane->tail = NULL;
 	lane->driven = false;
 	lock_group_release(&lane->lock);
-	atomic_init(&lane->state, 0);
-}
-
-void group_lane_fini(struct group_lane *lane)
-{
-	lock_group_fini(&lane->lock);
+	atomic_store(&lane->state, 0);
+	lane->beside = group->waiter;
+	lane->beside.spin_ns = spin_beside(group);
+	lane->idle = group->waiter;
+	lane->idle.spin_ns = 0;
+	lane->idle.bell = &lane->told;
+	lane->unattended.waiter = &lane->beside;
 }
 
 long group_lane_queued(ls_group *group)
@@ -44,6 +76,27 @@ struct ls_op *group_lane_first(ls_group *group)
 	return op;
 }
 
+/* ---- nobody drives any more ---- */
+
+/* A thread that rests may go on with it. Sequentially consistent, as there: it sees that nobody
+ * drives, or is seen to rest. */
+static void tell_resting(ls_group *group)
+{
+	if (atomic_load(&group->lane.resting) == 0)
+		return;
+	atomic_fetch_add(&transport_member(&group->team, group->rank)->released, 1);
+	wait_ring(&group->lane.told);
+}
+
+/* Rare, so it stays out of the way of a call that finds nothing under way. */
+static void leave_to_others(ls_group *group) __attribute__((noinline));
+
+static void leave_to_others(ls_group *group)
+{
+	tell_resting(group);
+	group_progress_wake(group);
+}
+
 /* ---- alone in the lane ---- */
 
 static bool take_fast(struct group_lane *lane, uint64_t *seq)
@@ -63,7 +116,7 @@ static void leave_fast(ls_group *group)
 {
 	uint64_t before = atomic_fetch_sub(&group->lane.state, GROUP_LANE_FAST | 1);
 	if ((before & GROUP_LANE_PENDING) > 1)
-		group_progress_wake(group);
+		leave_to_others(group);
 }
 
 /* Its caller leaves it to whoever drives, ahead of those that have queued up meanwhile. */
@@ -78,7 +131,7 @@ static void hand_over(struct ls_op *op)
 		lane->tail = op;
 	atomic_fetch_sub(&lane->state, GROUP_LANE_FAST);
 	lock_group_release(&lane->lock);
-	group_progress_wake(op->group);
+	leave_to_others(op->group);
 }
 
 /* ---- the queue ---- */
@@ -94,6 +147,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	group_op_open(op, options, site);
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
 	op->caller = pthread_self();
+	op->waited_ns = op->waited_word = 0;
 	if (lane->tail)
 		lane->tail->next = op;
 	else
@@ -108,8 +162,10 @@ static bool take_drive(struct group_lane *lane, const struct ls_op *only)
 	lock_group_acquire(&lane->lock);
 	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
 		    !(atomic_load(&lane->state) & GROUP_LANE_FAST);
-	if (mine)
+	if (mine) {
 		lane->driven = true;
+		wait_item_hide(&lane->unattended);
+	}
 	lock_group_release(&lane->lock);
 	return mine;
 }
@@ -131,8 +187,8 @@ static void drop_first(struct group_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* After one operation. The drive ends together with the count of what is under way: with nothing under
- * way the lane is open to the next blocking call, and nobody may drive beside it. */
+/* After one operation. The drive ends together with the count of what is under way: with nothing
+ * under way the lane is open to the next blocking call, and nobody may drive beside it. */
 static bool go_on(struct group_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
@@ -151,9 +207,30 @@ static void pause_drive(struct group_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* Runs what is queued, until `until` is over, or the pause. The caller has taken the drive; it is given
- * back here, to the progress thread if there is more to do. Model: test/model/lane.pml. */
-static void drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+/* The same of the progress thread, which then waits in place of somebody who drives. */
+static void stand_in(struct group_lane *lane, struct ls_op *op)
+{
+	const struct engine_op *engine = &op->engine;
+	uint64_t since = group_op_since(op);
+	lock_group_acquire(&lane->lock);
+	memcpy(lane->words, engine->words, (size_t)engine->word_count * sizeof *lane->words);
+	lane->unattended.tid = trace_thread_id();
+	lane->unattended.call = (struct wait_call){.words = lane->words,
+						   .count = engine->word_count,
+						   .any = engine->any,
+						   .may_leave = op->may_leave,
+						   .deadline_ns = op->deadline_ns,
+						   .since_ns = since,
+						   .group = op->group->id,
+						   .record = engine->record};
+	lane->driven = false;
+	wait_item_show(&lane->unattended);
+	lock_group_release(&lane->lock);
+}
+
+/* Runs what is queued, until `until` is over, or the pause. The caller has taken the drive, which
+ * is given back. True: there is more to do. Model: test/model/lane.pml. */
+static bool drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 		  const struct group_pause *pause)
 {
 	struct group_lane *lane = &group->lane;
@@ -162,7 +239,10 @@ static void drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		ls_status status;
 		struct ls_op *op = first(lane);
 		if (!group_op_run(op, &lane->room, waiter, pause, &status)) {
-			pause_drive(lane);
+			if (pause->looks && group_progress_is_me(group->world))
+				stand_in(lane, op);
+			else
+				pause_drive(lane);
 			break;
 		}
 		bool was_last = op == until;
@@ -171,38 +251,91 @@ static void drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		group_op_over(op, status);
 		drives = go_on(lane, !was_last, &more);
 	}
-	if (more)
+	tell_resting(group);
+	return more;
+}
+
+/* The same of a caller: what is left is for the progress thread. */
+static void drive_for(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+		      const struct group_pause *pause)
+{
+	if (drive(group, until, waiter, pause))
 		group_progress_wake(group);
 }
 
-void group_lane_drive(ls_group *group)
+bool group_lane_attend(ls_group *group)
 {
-	if (take_drive(&group->lane, NULL))
-		drive(group, NULL, &group->progress.driving, &group_no_pause);
+	static const struct group_pause looks = {.at_ns = 0, .looks = true};
+	return take_drive(&group->lane, NULL) && drive(group, NULL, &group->lane.beside, &looks);
+}
+
+bool group_lane_waits(const ls_group *group)
+{
+	const struct wait_item *item = &group->lane.unattended;
+	ls_status status;
+	int peer;
+	return atomic_load(&item->shown) && !item->counted &&
+	       !wait_look(item->waiter, &item->call, &status, &peer);
+}
+
+void group_lane_adopt(ls_group *group)
+{
+	struct wait_item *item = &group->lane.unattended;
+	lock_group_acquire(&group->lane.lock);
+	if (atomic_load(&item->shown)) {
+		item->tid = trace_thread_id();
+		wait_item_show(item);
+	}
+	lock_group_release(&group->lane.lock);
 }
 
 /* ---- waiting for an operation that another thread runs ---- */
 
-/* Until it is over, a moment has passed, or something has happened that the caller has to see to. */
+static bool is_driven(struct group_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	bool driven = lane->driven || atomic_load(&lane->state) & GROUP_LANE_FAST;
+	lock_group_release(&lane->lock);
+	return driven;
+}
+
+/* Until the lane has come to `seq`, nobody drives it any more, or the call's other reasons to
+ * end. */
+static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *waiter,
+			      struct wait_call *call)
+{
+	struct group_lane *lane = &group->lane;
+	struct transport_area *area = transport_member(&group->team, group->rank);
+	struct wait_word words[2];
+	ls_status status = LS_OK;
+	int peer;
+	atomic_fetch_add(&lane->resting, 1);
+	transport_await(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
+	transport_await(&group->team, group->rank, &area->released,
+			atomic_load(&area->released) + 1, group->rank, &words[1]);
+	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
+	words[0].edge.peer = words[1].edge.peer = -1;
+	call->words = words;
+	call->count = 2;
+	call->any = true;
+	if (is_driven(lane))
+		status = wait_words(waiter, call, &peer);
+	atomic_fetch_sub(&lane->resting, 1);
+	return status;
+}
+
+/* Until it is over, a moment has passed, or something has happened that the caller has to see
+ * to. */
 static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct group_pause *pause)
 {
 	ls_group *group = op->group;
-	struct wait_word word;
-	int peer;
-	transport_await(&group->team, group->rank,
-			&transport_member(&group->team, group->rank)->over, op->engine.seq,
-			group->rank, &word);
-	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
-	word.edge.peer = -1;
-	struct wait_call call = {.words = &word,
-				 .count = 1,
-				 .may_leave = group_pause_leaves(pause, op),
+	struct wait_call call = {.may_leave = group_pause_leaves(pause, op),
 				 .deadline_ns = pause->at_ns,
 				 .since_ns = pause->since_ns,
 				 .group = group->id,
 				 .record = op->engine.record};
 	uint64_t start = clock_ticks();
-	ls_status status = wait_words(waiter, &call, &peer);
+	ls_status status = wait_resting(group, op->engine.seq, waiter, &call);
 	trace_waited(&group->world->trace, clock_ticks() - start);
 	return status;
 }
@@ -221,7 +354,7 @@ static ls_status await_failed(struct ls_op *op)
 	ls_status status;
 	while (!is_over(op, &status)) {
 		if (take_drive(&group->lane, NULL)) {
-			drive(group, op, &group->waiter, &group_no_pause);
+			drive_for(group, op, &group->waiter, &group_no_pause);
 			continue;
 		}
 		struct group_pause soon = {.at_ns = clock_deadline_ns(GROUP_SLICE_MS)};
@@ -230,12 +363,12 @@ static ls_status await_failed(struct ls_op *op)
 	return status;
 }
 
-/* Who waits for a call of his own has nothing else to do, and may spin. Another thread's wait runs beside the caller,
- * who may compute, as the progress thread does. */
+/* Who waits for a call of his own has nothing else to do, and may spin. Another thread's wait runs
+ * beside the caller, who may compute, as the progress thread does. */
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;
-	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->progress.driving;
+	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.beside;
 }
 
 ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
@@ -245,12 +378,12 @@ ls_status group_lane_await(struct ls_op *op, const struct group_pause *pause)
 	ls_status status;
 	while (!is_over(op, &status)) {
 		if (take_drive(&group->lane, NULL)) {
-			drive(group, op, waiter_of(op), pause);
+			drive_for(group, op, waiter_of(op), pause);
 			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
 			continue;
 		}
-		status = rest(op, &group->progress.resting, pause);
+		status = rest(op, &group->lane.idle, pause);
 		if (status == LS_OK)
 			continue;
 		if (status == LS_INTERRUPTED && comes_back)
@@ -299,7 +432,7 @@ ls_status group_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			group_op_let_go(op);
 		return status;
 	}
-	status = group_progress_start(group);
+	status = group_progress_start(group->world);
 	if (status != LS_OK)
 		return status;
 	enqueue(op, options, site);
@@ -312,13 +445,31 @@ ls_status group_lane_queue(struct ls_op *op, const struct ls_op_options *options
 	ls_group *group = op->group;
 	static const struct group_pause at_once = {.at_ns = 0};
 	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
-	ls_status status = group_progress_start(group);
+	ls_status status = group_progress_start(group->world);
 	if (status != LS_OK)
 		return status;
 	enqueue(op, options, site);
 	if (small && take_drive(&group->lane, op))
-		drive(group, op, &group->waiter, &at_once); /* wakes the progress thread if need be */
+		drive_for(group, op, &group->waiter, &at_once);
 	else if (wake)
 		group_progress_wake(group);
 	return LS_OK;
+}
+
+void group_lane_close(ls_group *group)
+{
+	struct group_lane *lane = &group->lane;
+	while (group_lane_queued(group) > 0 || is_driven(lane)) {
+		if (take_drive(lane, NULL)) {
+			drive_for(group, NULL, &group->waiter, &group_no_pause);
+			continue;
+		}
+		struct wait_call call = {.deadline_ns = clock_deadline_ns(GROUP_SLICE_MS)};
+		struct waiter quiet = group->quiet;
+		quiet.bell = &lane->told;
+		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
+		(void)status; /* it is looked at again, whatever it was */
+	}
+	if (atomic_load(&group->is_attended))
+		group_progress_wake(group); /* it lets go */
 }

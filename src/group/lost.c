@@ -53,9 +53,9 @@ void group_lost_tell(ls_group *group)
 		return;
 	for (int q = 0; q < group->size; q++) {
 		struct mail_envelope first;
-		int count = engine_point_lost_from(&group->engine, q, &first);
+		int count = engine_p2p_lost_from(&group->engine, q, &first);
 		tell(group, q, group->rank, count, &first);
-		count = engine_point_lost_to(&group->engine, q, &first);
+		count = engine_p2p_lost_to(&group->engine, q, &first);
 		tell(group, group->rank, q, count, &first);
 	}
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Group objects: what one rank needs for one group, with an area of its segment that is the object's for
- * ever. An object is used again for another group, without anything being mapped, allocated or cleared that the
- * last one did not use. That may be only once all members of the last group have left it: until then they may
- * look into the area. Whoever offers an area to others has made it as new before. */
+ * Group objects: what one rank needs for one group, with an area of its segment that is the
+ * object's for ever. An object is used again for another group, without anything being mapped,
+ * allocated or cleared that the last one did not use. That may be only once all members of the last
+ * group have left it: until then they may look into the area. Whoever offers an area to others has
+ * made it as new before. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/messages.h"
 #include "ending.h"
-#include "points.h"
+#include "lane.h"
+#include "p2p.h"
+#include "progress.h"
 #include "tell.h"
 
 /* ---- objects ---- */
@@ -18,6 +21,7 @@ static void destroy(struct ls_group *group)
 {
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
+	group_lane_fini(group);
 	free(group);
 }
 
@@ -32,6 +36,7 @@ static struct ls_group *create(struct group_world *world, uint32_t area)
 	group->area = (uint16_t)area;
 	group->memory_members = area == 0 ? (uint8_t)world->size : 0;
 	group->memory_reports = area == 0;
+	group_lane_init(group);
 	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
 	    engine_init(&group->engine, &group->team, &world->trace, &world->memory,
 			&world->settings) == LS_OK)
@@ -79,22 +84,34 @@ static void reclaim(struct group_world *world) LOCK_REQUIRES(group)
 	}
 }
 
-struct ls_group *group_take(struct group_world *world)
+/* *full: all are in use. */
+static struct ls_group *take(struct group_world *world, bool *full)
 {
 	lock_group_acquire(&world->lock);
 	if (!world->spare)
 		reclaim(world);
 	struct ls_group *group = world->spare;
 	uint32_t area = world->object_count;
-	bool full = !group && area == TRANSPORT_AREAS;
+	*full = !group && area == TRANSPORT_AREAS;
 	if (group)
 		world->spare = group->next;
-	else if (!full)
-		world->object_count++; /* also if there is no memory: who cannot go on has no use for it */
+	else if (!*full)
+		/* also if there is no memory: who cannot go on has no use for it */
+		world->object_count++;
 	lock_group_release(&world->lock);
+	return group || *full ? group : create(world, area);
+}
+
+struct ls_group *group_take(struct group_world *world)
+{
+	uint64_t until_ns = clock_deadline_ns(GROUP_CLAIM_MS);
+	bool full;
+	struct ls_group *group = take(world, &full);
+	while (full && clock_now_ns() < until_ns && group_progress_frees(world))
+		group = take(world, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, TRANSPORT_AREAS - 1);
-	return group || full ? group : create(world, area);
+	return group;
 }
 
 void group_give(struct ls_group *group)
@@ -208,12 +225,11 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	group->entry = trace_group_fill(&world->trace, group->area, &membership);
 	memset(group->sends, 0, (size_t)group->size * sizeof group->sends[0]);
 	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
-	group_lane_init(&group->lane);
+	group_lane_begin(group);
 	group_pool_init(&group->pool);
 	group_short_init(group);
-	group_progress_init(group);
-	group->next_points = NULL;
-	atomic_store(&group->has_points, false);
+	group->next_p2p = NULL;
+	atomic_store(&group->has_p2p, false);
 	atomic_store(&group->any_receives, 0);
 	atomic_store(&group->gone, 0);
 	atomic_store(&group->gone_seen, 0);
@@ -230,10 +246,10 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 static void end_operations(ls_group *group)
 {
 	group_gone_tell(group);
-	long pending = group_lane_queued(group) + group_points_pending(group);
+	long pending = group_lane_queued(group) + group_p2p_pending(group);
 	if (pending > 0) {
 		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
-		struct ls_op *first = group_points_first(group);
+		struct ls_op *first = group_p2p_first(group);
 		first = first ? first : group_lane_first(group);
 		group_tell_pending(first, pending, text, sizeof text);
 		if (first)
@@ -241,11 +257,10 @@ static void end_operations(ls_group *group)
 		snprintf(reason, sizeof reason, "with %s under way", text);
 		group_close_failing(group, reason);
 	}
-	group_points_close(group);
-	group_progress_stop(group);
+	group_p2p_close(group);
+	group_lane_close(group);
 	group_op_tell_left(group);
 	group_pool_fini(&group->pool);
-	group_lane_fini(&group->lane);
 }
 
 void group_leave(struct ls_group *group)

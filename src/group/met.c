@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What sends and receives have in common: their numbers, and what the caller is told of a message. */
+ * What sends and receives have in common: their numbers, and what the caller is told of a
+ * message. */
 #include <string.h>
 
-#include "points.h"
+#include "p2p.h"
 #include "registry.h"
 #include "tell.h"
 
-uint64_t group_point_number(ls_group *group, const struct engine_call *call)
+uint64_t group_p2p_number(ls_group *group, const struct engine_call *call)
 {
 	_Atomic uint64_t *counter = call->kind == TRACE_SEND      ? &group->sends[call->peer]
 				    : call->peer == LS_ANY_SOURCE ? &group->any_receives
@@ -14,7 +15,7 @@ uint64_t group_point_number(ls_group *group, const struct engine_call *call)
 	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-void group_point_fill(struct ls_message *out, const struct mail_message *met)
+void group_p2p_fill(struct ls_message *out, const struct mail_message *met)
 {
 	struct ls_message all = {.size = out->size,
 				 .source = met->source,
@@ -24,15 +25,15 @@ void group_point_fill(struct ls_message *out, const struct mail_message *met)
 	memcpy(out, &all, all.size < sizeof all ? all.size : sizeof all);
 }
 
-void group_point_deliver(const struct ls_op *op)
+void group_p2p_deliver(const struct ls_op *op)
 {
 	if (op->message)
-		group_point_fill(op->message, &op->engine.point.message);
+		group_p2p_fill(op->message, &op->engine.p2p.message);
 	if (op->block)
 		*op->block = op->engine.call.recv;
 }
 
-void group_point_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
+void group_p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
 	uint64_t ranks = 0;

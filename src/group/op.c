@@ -4,7 +4,8 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "arguments.h"
-#include "points.h"
+#include "lane.h"
+#include "p2p.h"
 #include "tell.h"
 
 static ls_status check(const char *call, const ls_op *op)
@@ -35,17 +36,17 @@ ls_status ls_test(ls_op *op)
 	if (status != LS_OK)
 		return status;
 	status = ask(op);
-	if (status != LS_PENDING || !group_op_is_point(op))
+	if (status != LS_PENDING || !group_op_is_p2p(op))
 		return status;
 	group_gone_tell(op->group);
-	group_points_poll(op);
+	group_p2p_poll(op);
 	return ask(op);
 }
 
 /* LS_OK when one of them is over. */
-static ls_status await_points(ls_op *const *ops, int count, const struct group_pause *pause)
+static ls_status await_p2p(ls_op *const *ops, int count, const struct group_pause *pause)
 {
-	ls_status status = group_points_await(ops, count, pause);
+	ls_status status = group_p2p_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
 	ls_op *first = ops[0];
@@ -55,12 +56,12 @@ static ls_status await_points(ls_op *const *ops, int count, const struct group_p
 		return LS_PENDING;
 	status = group_op_fail(first, LS_INTERRUPTED, -1, 0);
 	(void)status; /* they end with it */
-	return group_points_await(ops, count, &group_no_pause);
+	return group_p2p_await(ops, count, &group_no_pause);
 }
 
-/* A wait that comes back now and then is looked at after whole look intervals since its beginning, which are most often so
- * many turns, too. A look has to see one and the same wait twice, so these times are not the ends of turns, but lie soon
- * after their beginnings. */
+/* A wait that comes back now and then is looked at after whole look intervals since its beginning,
+ * which are most often so many turns, too. A look has to see one and the same wait twice, so these
+ * times are not the ends of turns, but lie soon after their beginnings. */
 static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
 {
 	uint64_t turn_ns = UINT64_C(1000000) * GROUP_SIGNALS_MS;
@@ -71,13 +72,12 @@ struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 {
 	struct group_pause pause = group_no_pause;
 	if (timeout_ms) {
+		pause.since_ns = group_op_since(op);
 		pause.at_ns = clock_deadline_ns(timeout_ms);
 	} else if (op->group->world->resumes) {
-		uint64_t now = clock_now_ns(), none = 0;
 		pause.returns = true;
-		pause.since_ns =
-			atomic_compare_exchange_strong(&op->waited_ns, &none, now) ? now : none;
-		pause.at_ns = end_of_turn(pause.since_ns, now);
+		pause.since_ns = group_op_since(op);
+		pause.at_ns = end_of_turn(pause.since_ns, clock_now_ns());
 	}
 	return pause;
 }
@@ -104,10 +104,10 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	wait_thread_enter(&op->group->waiter);
 	struct group_pause pause = group_op_pause(op, timeout_ms);
 	group_gone_tell(op->group);
-	if (!group_op_is_point(op))
+	if (!group_op_is_p2p(op))
 		status = group_lane_await(op, &pause);
 	else
-		status = await_points(&op, 1, &pause);
+		status = await_p2p(&op, 1, &pause);
 	return status == LS_PENDING ? LS_PENDING : ask(op);
 }
 
@@ -138,26 +138,26 @@ static ls_op *find_earliest(ls_op *const *ops, int count)
 {
 	ls_op *earliest = NULL;
 	for (int i = 0; i < count; i++)
-		if (ops[i] && !group_op_is_point(ops[i]) &&
+		if (ops[i] && !group_op_is_p2p(ops[i]) &&
 		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
 			earliest = ops[i];
 	return earliest;
 }
 
-static bool has_points(ls_op *const *ops, int count)
+static bool has_p2p(ls_op *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (ops[i] && group_op_is_point(ops[i]))
+		if (ops[i] && group_op_is_p2p(ops[i]))
 			return true;
 	return false;
 }
 
-/* Until one is over, or the pause. With messages among them the collectives are left to the progress thread. */
+/* Until one is over, or the pause. With messages among them the collectives are left to the
+ * progress thread. */
 static void await_any(ls_op *const *ops, int count, const struct group_pause *pause)
 {
-	ls_status status = has_points(ops, count)
-				   ? await_points(ops, count, pause)
-				   : group_lane_await(find_earliest(ops, count), pause);
+	ls_status status = has_p2p(ops, count) ? await_p2p(ops, count, pause)
+					       : group_lane_await(find_earliest(ops, count), pause);
 	(void)status; /* whoever asks each of them learns it */
 }
 
@@ -188,7 +188,8 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	return status;
 }
 
-/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked for. */
+/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked
+ * for. */
 static void free_shared(struct ls_op *op, const void *site)
 {
 	uint64_t freed = atomic_fetch_add_explicit(&op->freed, 1, memory_order_relaxed) + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opening and closing: meet, share memory with every rank, start the watch. Everything that operations
- * will need exists when ls_group_open returns; nothing is made lazily. */
+ * Opening and closing: meet, share memory with every rank, start the watch. Everything that
+ * operations will need exists when ls_group_open returns; nothing is made lazily. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -14,8 +14,10 @@
 #include "base/messages.h"
 #include "engine/table.h"
 #include "arguments.h"
+#include "attend.h"
 #include "ending.h"
-#include "points.h"
+#include "p2p.h"
+#include "progress.h"
 #include "registry.h"
 
 /* Arguments of ls_group_open after defaults. */
@@ -92,8 +94,8 @@ static void publish_facts(struct transport_segment *segment, const struct openin
 		memcpy(segment->cpus, &set, sizeof segment->cpus);
 }
 
-/* Ranks that choose different plans would wait for each other. All compare everybody with rank 0, so all
- * find the same. */
+/* Ranks that choose different plans would wait for each other. All compare everybody with rank 0,
+ * so all find the same. */
 static ls_status compare_facts(const struct group_world *world)
 {
 	const struct transport_segment *first = world->transport.links[0].segment;
@@ -169,8 +171,8 @@ static void open_views(struct group_world *world)
 	}
 }
 
-/* The process that all ranks descend from: the launcher at the other end of the control connection, else
- * the parent, which it is under torchrun and mpirun. */
+/* The process that all ranks descend from: the launcher at the other end of the control connection,
+ * else the parent, which it is under torchrun and mpirun. */
 static int launcher_pid(const struct group_world *world)
 {
 	struct ucred launcher = {0};
@@ -212,7 +214,8 @@ static ls_status connect_world(struct group_world *world, const struct opening *
 static void world_close(struct group_world *world)
 {
 	group_watch_stop(world);
-	group_points_fini(world);
+	group_progress_stop(world);
+	group_p2p_fini(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
@@ -249,6 +252,7 @@ static ls_status world_fill(struct group_world *world, const struct opening *ope
 {
 	struct trace_options options = {.rank = world->rank,
 					.world_size = world->size,
+					.serial = world->settings.p2p == SETTING_P2P_SERIAL,
 					.records = world->settings.trace_records};
 	ls_status status = trace_init(&world->trace, &options);
 	if (status != LS_OK)
@@ -288,7 +292,8 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 	world->table = opening->table;
 	lock_group_init(&world->lock);
 	group_watch_init(&world->watch);
-	group_points_init(world);
+	group_p2p_init(world);
+	world->progress.act = group_attend;
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
 		world_close(world);
@@ -330,7 +335,8 @@ void ls_group_close(ls_group *group)
 	if (all) {
 		group_ending_say_open(world);
 		group_leave_all(world);
-	} else if (group_cause_status(group) != LS_OK) { /* the program knows, and the job goes on */
+		/* the program knows, and the job goes on */
+	} else if (group_cause_status(group) != LS_OK) {
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
 	}
 	group_leave(group);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of an operation that runs beside its caller: who holds it, who is told that it is over, and the pool it comes
- * from. */
+ * The life of an operation that runs beside its caller: who holds it, who is told that it is over,
+ * and the pool it comes from. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/messages.h"
-#include "points.h"
+#include "p2p.h"
 
 void group_pool_init(struct group_pool *pool)
 {
@@ -64,6 +64,14 @@ struct ls_op *group_op_new(ls_group *group, bool handle)
 	return op;
 }
 
+uint64_t group_op_since(struct ls_op *op)
+{
+	uint64_t since = atomic_load(&op->waited_ns), now = since ? since : clock_now_ns();
+	if (!since && !atomic_compare_exchange_strong(&op->waited_ns, &since, now))
+		return since;
+	return now;
+}
+
 void group_op_hold(struct ls_op *op)
 {
 	atomic_fetch_add(&op->holders, 1);
@@ -107,7 +115,8 @@ void group_op_tell(struct ls_op *op, ls_status status)
 		atomic_store(&op->told, true);
 		op->callback(op->callback_data, status);
 	}
-	/* One that is not of the pool lies on the stack of a thread that returns as soon as it sees this. */
+	/* One that is not of the pool lies on the stack of a thread that returns as soon as it sees
+	 * this. */
 	atomic_store_explicit(&op->over, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
 		group_op_let_go(op);
@@ -119,13 +128,14 @@ void group_op_over(struct ls_op *op, ls_status status)
 	uint64_t seq = op->engine.seq;
 	group_op_tell(op, status);
 	wait_store(&transport_member(&group->team, group->rank)->over, seq);
-	wait_ring(&group->progress.told);
+	wait_ring(&group->lane.told);
 	wait_ring(group->waiter.bell);
 }
 
 void group_pool_fini(struct group_pool *pool)
 {
-	/* Nobody else is in a call on the group any more, but the lock is what makes that visible. */
+	/* Nobody else is in a call on the group any more, but the lock is what makes that
+	 * visible. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
 		struct ls_op *block = pool->blocks[b];

@@ -1,122 +1,129 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread: drives operations that run beside the caller. It sleeps on a bell of its own while
- * there is nothing to drive, so it costs nothing then; and while it waits for peers it spins no longer than
- * a wake-up costs, unless there are two cores for each rank, so that it takes little from what the caller computes. */
+ * The progress thread of a rank: how it is made, called, and counted for proofs of deadlock, how it
+ * hands over to another thread, and how it ends. What it does: attend.c. */
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/messages.h"
-#include "group_private.h"
+#include "progress.h"
 
-/* Peers that drive as well are soon there; without this every fragment of a large payload costs a wake-up of 10 to 40 us
- * (make bench-torch: the excess of a DDP step is a fifth less). */
-enum { BESIDE_SPIN_NS = 50 * 1000 };
+/* A thread that is the progress thread, or was until it handed over. */
+struct group_progress_thread {
+	pthread_t thread;
+	struct group_world *world;
+	struct group_progress_thread *next;
+	_Atomic bool over;
+};
 
-static uint32_t spin_beside(const ls_group *group)
+/* A proof of deadlock needs to know of every thread that may still do something. This one is on no
+ * board. While it sleeps the board shows what it would wake for: the lanes (wait_item), and p2p.h.
+ * From the moment it is called until it sleeps again the board says that it does not show all
+ * threads:
+ *   unpublished counts this thread  ==  (state != ASLEEP)
+ * Called while it is busy it looks once more before it sleeps. Model: test/model/progress.pml. */
+enum { ASLEEP, CALLED, BUSY, CALLED_WHILE_BUSY };
+
+struct wait_bell *group_progress_bell(struct group_world *world)
 {
-	const struct group_world *world = group->world;
-	uint32_t spin_ns = group->waiter.spin_ns;
-	if (world->cores >= 2 * world->size)
-		return spin_ns;
-	uint32_t most_ns = world->cores >= world->size ? BESIDE_SPIN_NS : 0;
-	return spin_ns < most_ns ? spin_ns : most_ns;
+	return &world->transport.segment->bell;
 }
 
-void group_progress_init(ls_group *group)
+static _Atomic uint32_t *unpublished_of(struct group_world *world)
 {
-	struct group_progress *progress = &group->progress;
-	atomic_init(&progress->there, false);
-	atomic_init(&progress->stop, false);
-	atomic_init(&progress->seen, 0);
-	atomic_init(&progress->work, 0);
-	progress->idle = (struct waiter){.bell = &progress->bell, .look_fd = -1};
-	progress->resting = group->waiter;
-	progress->resting.spin_ns = 0;
-	progress->driving = group->waiter;
-	progress->driving.spin_ns = spin_beside(group);
-	progress->resting.bell = &progress->told;
+	return &world->trace.board->unpublished;
 }
 
-static void sleep_until_work(struct group_progress *progress, uint64_t seen)
+static void call_up(struct group_world *world)
 {
-	int peer;
-	struct wait_word word = {
-		.word = &progress->work,
-		.edge = {.value = seen + 1, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
-	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = CLOCK_NEVER};
-	ls_status status = wait_words(&progress->idle, &call, &peer);
-	(void)status; /* signals are blocked here, and there is no time limit */
-}
-
-/* A proof of deadlock needs to know of every thread that may still do something. This one is on the board
- * only while it drives, as it would spoil every proof otherwise; so from the moment it is called until it
- * is on the board, the board says that it does not show all threads:
- *   unpublished counts this thread == (seen == CALLED)
- * Called while it is on the board it may be blocked in an operation, which the board shows, or be about to
- * leave: then it stays there. Model: test/model/progress.pml. */
-enum { AWAY, CALLED, ON_BOARD, CALLED_ON_BOARD };
-
-static void call_up(ls_group *group)
-{
-	_Atomic int *seen = &group->progress.seen;
-	_Atomic uint32_t *unpublished = &group->world->trace.board->unpublished;
-	int state = atomic_load(seen);
+	_Atomic int *state = &world->progress.state;
+	int seen = atomic_load(state);
 	do {
-		if (state == CALLED || state == CALLED_ON_BOARD)
+		if (seen == CALLED || seen == CALLED_WHILE_BUSY)
 			return;
-	} while (!atomic_compare_exchange_weak(seen, &state,
-					       state == AWAY ? CALLED : CALLED_ON_BOARD));
-	if (state == AWAY)
-		atomic_fetch_add(unpublished, 1);
+	} while (!atomic_compare_exchange_weak(state, &seen,
+					       seen == ASLEEP ? CALLED : CALLED_WHILE_BUSY));
+	if (seen == ASLEEP)
+		atomic_fetch_add(unpublished_of(world), 1);
 }
 
-static void answer(ls_group *group)
+void group_progress_begin(struct group_world *world)
 {
-	wait_thread_enter(&group->waiter);
-	if (atomic_exchange(&group->progress.seen, ON_BOARD) == CALLED)
-		atomic_fetch_sub(&group->world->trace.board->unpublished, 1);
+	atomic_fetch_add(unpublished_of(world), 1);
+	if (atomic_exchange(&world->progress.state, BUSY) != ASLEEP)
+		atomic_fetch_sub(unpublished_of(world), 1);
 }
 
-/* Called since it answered it stays, and does not sleep: who calls raises `work` after that. */
-static void go_away(ls_group *group)
+bool group_progress_end(struct group_world *world)
 {
-	int state = ON_BOARD;
-	if (atomic_compare_exchange_strong(&group->progress.seen, &state, AWAY))
-		wait_thread_leave(&group->waiter);
+	int state = BUSY;
+	/* A failure may have put it on the board, as it waits for reports. */
+	wait_thread_leave(&world->waiter);
+	if (!atomic_compare_exchange_strong(&world->progress.state, &state, ASLEEP))
+		return false;
+	atomic_fetch_sub(unpublished_of(world), 1);
+	return true;
 }
+
+bool group_progress_is_me(const struct group_world *world)
+{
+	return atomic_load(&world->progress.tid) == trace_thread_id();
+}
+
+/* ---- the thread ---- */
 
 static void *progress_main(void *argument)
 {
-	ls_group *group = argument;
-	struct group_progress *progress = &group->progress;
-	message_set_rank(group->world->rank);
-	for (;;) {
-		uint64_t seen = atomic_load(&progress->work);
-		answer(group);
-		group_lane_drive(group);
-		go_away(group);
-		if (atomic_load(&progress->stop) && group_lane_queued(group) == 0)
-			return NULL;
-		sleep_until_work(progress, seen);
+	struct group_progress_thread *me = argument;
+	struct group_world *world = me->world;
+	message_set_rank(world->rank);
+	atomic_store(&world->trace.board->progress_tid, trace_thread_id());
+	atomic_store(&world->progress.tid, trace_thread_id());
+	world->progress.act(world);
+	if (group_progress_is_me(world)) {
+		atomic_store(&world->progress.tid, 0);
+	} else {
+		wait_thread_leave(&world->waiter);
+		atomic_fetch_sub(unpublished_of(world), 1);
 	}
+	atomic_store(&me->over, true);
+	return NULL;
 }
 
-ls_status group_progress_start(ls_group *group)
+/* 0 or an errno. */
+static int start_thread(struct group_world *world) LOCK_REQUIRES(group)
 {
-	struct group_progress *progress = &group->progress;
+	struct group_progress_thread *thread = calloc(1, sizeof *thread);
+	sigset_t all, old;
+	if (!thread)
+		return ENOMEM;
+	thread->world = world;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&thread->thread, NULL, progress_main, thread);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error) {
+		free(thread);
+		return error;
+	}
+	thread->next = world->progress.threads;
+	world->progress.threads = thread;
+	return 0;
+}
+
+ls_status group_progress_start(struct group_world *world)
+{
+	struct group_progress *progress = &world->progress;
 	if (atomic_load_explicit(&progress->there, memory_order_acquire))
 		return LS_OK;
-	sigset_t all, old;
 	int error = 0;
-	lock_group_acquire(&group->lane.lock);
+	lock_group_acquire(&world->lock);
 	if (!atomic_load(&progress->there)) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &old);
-		error = pthread_create(&progress->thread, NULL, progress_main, group);
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		error = start_thread(world);
 		atomic_store_explicit(&progress->there, error == 0, memory_order_release);
 	}
-	lock_group_release(&group->lane.lock);
+	lock_group_release(&world->lock);
 	if (!error)
 		return LS_OK;
 	MESSAGE_SAY(MESSAGE_GROUP_PROGRESS, strerror(error));
@@ -125,19 +132,85 @@ ls_status group_progress_start(ls_group *group)
 
 void group_progress_wake(ls_group *group)
 {
-	struct group_progress *progress = &group->progress;
-	call_up(group);
-	atomic_fetch_add(&progress->work, 1);
-	wait_ring(&progress->bell);
+	struct group_world *world = group->world;
+	if (!atomic_load(&world->progress.there))
+		return;
+	if (!atomic_exchange(&group->is_called, true)) {
+		atomic_fetch_add(&group->holders, 1);
+		group->next_called = atomic_load(&world->progress.called);
+		while (!atomic_compare_exchange_weak(&world->progress.called, &group->next_called,
+						     group))
+			;
+	}
+	call_up(world);
+	wait_call_thread(group_progress_bell(world));
 }
 
-void group_progress_stop(ls_group *group)
+/* ---- handing over ---- */
+
+/* One that has ended, or any; out of the list. NULL: there is none. */
+static struct group_progress_thread *take_thread(struct group_world *world, bool any)
 {
-	struct group_progress *progress = &group->progress;
-	if (!atomic_load(&progress->there))
+	lock_group_acquire(&world->lock);
+	struct group_progress_thread **at = &world->progress.threads;
+	while (*at && !any && !atomic_load(&(*at)->over))
+		at = &(*at)->next;
+	struct group_progress_thread *found = *at;
+	if (found)
+		*at = found->next;
+	lock_group_release(&world->lock);
+	return found;
+}
+
+static void join_threads(struct group_world *world, bool all)
+{
+	struct group_progress_thread *thread;
+	while ((thread = take_thread(world, all))) {
+		wait_join(thread->thread);
+		free(thread);
+	}
+}
+
+void group_progress_hand_over(struct group_world *world)
+{
+	if (!group_progress_is_me(world))
+		return;
+	join_threads(world, false);
+	/* This thread is on no board, as the next one is. */
+	atomic_fetch_add(unpublished_of(world), 1);
+	lock_group_acquire(&world->lock);
+	atomic_store(&world->progress.tid, 0);
+	if (atomic_load(&world->progress.stop) || start_thread(world) != 0) {
+		/* Others of this rank wait until this thread is done. */
+		atomic_store(&world->progress.tid, trace_thread_id());
+		atomic_fetch_sub(unpublished_of(world), 1);
+	}
+	lock_group_release(&world->lock);
+}
+
+bool group_progress_frees(struct group_world *world)
+{
+	bool holds = false;
+	if (!atomic_load(&world->progress.there) || group_progress_is_me(world))
+		return false;
+	lock_group_acquire(&world->lock);
+	for (const ls_group *group = world->closed; group; group = group->next)
+		holds |= atomic_load(&group->is_attended) || atomic_load(&group->is_called);
+	lock_group_release(&world->lock);
+	if (!holds)
+		return false;
+	wait_call_thread(group_progress_bell(world));
+	ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1));
+	(void)status; /* it is looked at again, whatever it was */
+	return true;
+}
+
+void group_progress_stop(struct group_world *world)
+{
+	struct group_progress *progress = &world->progress;
+	if (!atomic_exchange(&progress->there, false))
 		return;
 	atomic_store(&progress->stop, true);
-	group_progress_wake(group);
-	wait_join(progress->thread);
-	atomic_store(&progress->there, false);
+	wait_call_thread(group_progress_bell(world));
+	join_threads(world, true);
 }

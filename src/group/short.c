@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives of short messages that are over before anybody could ask: they are tried first, without an
- * operation that others could see, and are recorded when they are over. */
-#include "points.h"
+ * Sends and receives of short messages that are over before anybody could ask: they are tried
+ * first, without an operation that others could see, and are recorded when they are over. */
+#include "p2p.h"
 
 enum { LOOKS = 8 };
 
@@ -25,7 +25,7 @@ static void record(const struct group_short *message, uint64_t index, int tag)
 {
 	ls_group *group = message->group;
 	const struct engine_call *call = message->call;
-	struct trace_begin begin = group_record(group, call, group_point_number(group, call),
+	struct trace_begin begin = group_record(group, call, group_p2p_number(group, call),
 						message->options->label, message->site);
 	begin.tag = tag;
 	trace_add(&group->world->trace, index, &begin);
@@ -37,16 +37,17 @@ static void record(const struct group_short *message, uint64_t index, int tag)
 	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
 }
 
-/* It is recorded once it is posted: before, that would come between each message and its answer, which then takes a
- * sixth longer. So a peer may see a message a moment before its record is there, and of threads that send at once
- * the numbers need not be in the order of the messages. A report leaves out what is not on record, takes no record
- * of another index for it, and compares numbers of one rank's messages only for being the same. */
+/* It is recorded once it is posted: before, that would come between each message and its answer,
+ * which then takes a sixth longer. So a peer may see a message a moment before its record is there,
+ * and of threads that send at once the numbers need not be in the order of the messages. A report
+ * leaves out what is not on record, takes no record of another index for it, and compares numbers
+ * of one rank's messages only for being the same. */
 bool group_short_send(const struct group_short *message)
 {
 	ls_group *group = message->group;
 	const struct engine_call *call = message->call;
 	uint64_t index = trace_reserve(&group->world->trace);
-	if (!engine_point_send_short(&group->engine, call, message->bytes, index, message->blocks))
+	if (!engine_p2p_send_short(&group->engine, call, message->bytes, index, message->blocks))
 		return false;
 	record(message, index, call->tag);
 	return true;
@@ -56,9 +57,9 @@ static void tell(const struct group_short *message, const struct mail_message *m
 		 uint64_t index)
 {
 	if (message->options->message)
-		group_point_fill(message->options->message, met);
+		group_p2p_fill(message->options->message, met);
 	if (unsafe)
-		group_point_warn(message->group, unsafe, met->envelope.tag, index, message->site);
+		group_p2p_warn(message->group, unsafe, met->envelope.tag, index, message->site);
 }
 
 bool group_short_receive(const struct group_short *message)
@@ -67,8 +68,8 @@ bool group_short_receive(const struct group_short *message)
 	struct mail_message met;
 	struct wait_word word;
 	uint64_t unsafe;
-	if (!engine_point_receive_short(&group->engine, message->call, message->bytes,
-					message->blocks, &met, &unsafe, &word))
+	if (!engine_p2p_receive_short(&group->engine, message->call, message->bytes,
+				      message->blocks, &met, &unsafe, &word))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
 	record(message, index, met.envelope.tag);
@@ -76,8 +77,8 @@ bool group_short_receive(const struct group_short *message)
 	return true;
 }
 
-/* It is in nobody's way while it looks for the time of an answer, a microsecond or two; and what has to be done before
- * it is asked for would come between a message and its answer. */
+/* It is in nobody's way while it looks for the time of an answer, a microsecond or two; and what
+ * has to be done before it is asked for would come between a message and its answer. */
 bool group_short_await(const struct group_short *message, uint64_t index)
 {
 	ls_group *group = message->group;
@@ -87,8 +88,8 @@ bool group_short_await(const struct group_short *message, uint64_t index)
 	uint64_t unsafe;
 	bool there = false;
 	for (int i = 0; i < LOOKS && !there; i++) {
-		there = engine_point_receive_short(&group->engine, message->call, message->bytes,
-						   message->blocks, &met, &unsafe, &word);
+		there = engine_p2p_receive_short(&group->engine, message->call, message->bytes,
+						 message->blocks, &met, &unsafe, &word);
 		bool comes = there;
 		for (; !comes && i < LOOKS; i++)
 			comes = wait_briefly(&group->waiter, &wait);

@@ -39,8 +39,8 @@ void group_op_prepare(struct ls_op *op, ls_group *group, const struct engine_cal
 	op->engine.call = *call;
 	op->engine.peer_sends = op->engine.peer_expected =
 		0; /* also asked for if it is never begun */
-	op->engine.point.detached = op->engine.point.gives = op->engine.point.takes = false;
-	op->engine.point.blocks = true;
+	op->engine.p2p.detached = op->engine.p2p.gives = op->engine.p2p.takes = false;
+	op->engine.p2p.blocks = true;
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
@@ -64,8 +64,8 @@ void group_op_open(struct ls_op *op, const struct ls_op_options *options, const 
 }
 
 /* The operation has failed and the cause is set: when this returns no peer touches the caller's
- * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped. False,
- * after a message, if the system refuses that. */
+ * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped.
+ * False, after a message, if the system refuses that. */
 static bool retreat(struct ls_group *group, struct engine_op *op)
 {
 	uint64_t deadline = clock_deadline_ns(GROUP_RETREAT_MS);
@@ -84,8 +84,8 @@ static bool retreat(struct ls_group *group, struct engine_op *op)
 	}
 }
 
-/* World ranks of those without whom the operation could not go on. Nobody else will see that: its wait is over, and its words
- * are off the board. */
+/* World ranks of those without whom the operation could not go on. Nobody else will see that: its
+ * wait is over, and its words are off the board. */
 static uint64_t awaited_peers(const struct engine_op *op)
 {
 	uint64_t peers = 0;
@@ -126,7 +126,7 @@ static ls_status succeed(struct ls_op *op)
 static void record_met(struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;
-	const struct match_entry *asked = &engine->point.entry;
+	const struct match_entry *asked = &engine->p2p.entry;
 	if (engine->call.kind == TRACE_RECV &&
 	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
 		trace_met(&op->group->world->trace, engine->record, engine->call.peer,
@@ -180,6 +180,18 @@ static void keep_self(struct ls_op *op)
 	engine->word_count = count;
 }
 
+/* When it began to wait for what it waits for now. */
+static uint64_t since(struct ls_op *op)
+{
+	const struct wait_edge *edge = &op->engine.words[0].edge;
+	uint64_t place = edge->offset + ((uint64_t)edge->owner << 40);
+	uint64_t word = op->engine.word_count > 0 ? place ^ edge->value << 20 : 0;
+	if (word != op->waited_word)
+		atomic_store(&op->waited_ns, 0);
+	op->waited_word = word;
+	return group_op_since(op);
+}
+
 /* One wait, whose length counts as waiting and not as work. */
 static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct group_pause *pause,
 			  const struct group_lone *lone, int *peer)
@@ -201,15 +213,22 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter, const struct 
 	call.may_leave = group_pause_leaves(pause, op);
 	call.deadline_ns = group_lone_until(lone, pause->at_ns < op->deadline_ns ? pause->at_ns
 										 : op->deadline_ns);
-	call.since_ns = pause->since_ns;
+	if (pause->since_ns || pause->looks)
+		call.since_ns = since(op);
+	if (pause->looks) {
+		ls_status found;
+		call.deadline_ns = op->deadline_ns;
+		return wait_look(waiter, &call, &found, peer) ? found : LS_PENDING;
+	}
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
 	trace_waited(trace, clock_ticks() - start);
 	return status;
 }
 
-/* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it waits for is there, or
- * may come from another thread of this rank. Else *waited and *peer are why not. */
+/* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it
+ * waits for is there, or may come from another thread of this rank. Else *waited and *peer are why
+ * not. */
 static bool goes_on(struct ls_op *op, struct group_lone *lone, ls_status *waited, int *peer)
 {
 	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
@@ -254,9 +273,11 @@ bool group_op_run(struct ls_op *op, struct engine_room *room, struct waiter *wai
 				       group_world_rank(op->group, op->engine.culprit));
 		if (progress != ENGINE_BLOCKED)
 			return true;
-		if (pause->at_ns == 0)
+		if (pause->at_ns == 0 && !pause->looks)
 			return false;
 		ls_status waited = wait_for(op, waiter, pause, &lone, &peer);
+		if (waited == LS_PENDING)
+			return false;
 		if (waited == LS_OK || goes_on(op, &lone, &waited, &peer))
 			continue;
 		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;

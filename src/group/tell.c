@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/messages.h"
-#include "points.h"
+#include "p2p.h"
 #include "registry.h"
 #include "tell.h"
 
@@ -95,7 +95,8 @@ void group_tell_pending(const struct ls_op *first, long count, char *text, size_
 		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
 }
 
-/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not known. */
+/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not
+ * known. */
 static void tell_left(const struct ls_op *newest, long count)
 {
 	char text[GROUP_DESCRIBED_BYTES] = "", more[32];

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
-#include "points.h"
+#include "p2p.h"
 
 void group_watch_init(struct group_watch *watch)
 {
@@ -26,8 +26,8 @@ static void mark_dead(struct group_world *world, int q)
 	wait_ring(world->waiter.bell);
 }
 
-/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as some
- * daemons do, leaves us with closed ones, or with somebody else's. */
+/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as
+ * some daemons do, leaves us with closed ones, or with somebody else's. */
 static void look_at_end(struct group_world *world, int q)
 {
 	int fd = world->watch.pid_fds[q];
@@ -55,7 +55,8 @@ static int fill(const struct group_world *world, struct pollfd *fds, int *ranks)
 	return count;
 }
 
-/* What a proof has to know of threads that are in no wait, and that only their own process can see. */
+/* What a proof has to know of threads that are in no wait, and that only their own process can
+ * see. */
 static void note_sleepers(struct group_world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
@@ -78,12 +79,13 @@ static void *watch_main(void *argument)
 			if (fds[i].revents)
 				look_at_end(world, ranks[i]);
 		if (fds[0].revents & ~POLLIN)
-			return NULL; /* the program has closed our descriptors: nothing to wait for */
+			/* the program has closed our descriptors: nothing to wait for */
+			return NULL;
 		uint64_t pokes;
 		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
 		    !atomic_load(&watch->stop)) {
 			note_sleepers(world);
-			group_points_show(world);
+			group_p2p_show(world);
 			group_look(world);
 		}
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The writing side of the flight recorder: makes the memfd, and records what operations do. The data
- * path (trace_begin, trace_end) takes no lock: a record is claimed with one compare-and-swap on its
- * sequence lock, so that two threads never write one record, however far apart their indices are. */
+ * The writing side of the flight recorder: makes the memfd, and records what operations do. The
+ * data path (trace_begin, trace_end) takes no lock: a record is claimed with one compare-and-swap
+ * on its sequence lock, so that two threads never write one record, however far apart their indices
+ * are. */
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -132,6 +133,7 @@ static void fill_header(struct trace_header *header, const struct trace_options 
 	header->pid = getpid();
 	header->uid = getuid();
 	header->pid_space = fork_pid_space();
+	header->serial = options->serial;
 	header->start_ns = clock_now_ns();
 	struct timespec wall = {0};
 	if (clock_gettime(CLOCK_REALTIME, &wall) == 0)
@@ -244,10 +246,11 @@ static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
 	return (_Atomic uint64_t *)&slot->record + word;
 }
 
-/* Makes the epoch odd if nobody else writes this record, no running operation has it, and none that came after
- * `index`: a thread that is held up between taking its number and coming here may be overtaken by a whole lap of
- * others, more easily than one thinks, as 1024 short messages take less time than a thread is off its core. Between
- * the look and the swap nothing can change unseen, for every change of a record moves the epoch. */
+/* Makes the epoch odd if nobody else writes this record, no running operation has it, and none that
+ * came after `index`: a thread that is held up between taking its number and coming here may be
+ * overtaken by a whole lap of others, more easily than one thinks, as 1024 short messages take less
+ * time than a thread is off its core. Between the look and the swap nothing can change unseen, for
+ * every change of a record moves the epoch. */
 static bool claim(struct trace_slot *slot, uint64_t index)
 {
 	uint32_t epoch = atomic_load_explicit(&slot->epoch, memory_order_acquire);
@@ -260,8 +263,9 @@ static bool claim(struct trace_slot *slot, uint64_t index)
 						       memory_order_acquire, memory_order_relaxed);
 }
 
-/* Two halves of a word in their order in memory, made in a register: a record that is written field by
- * field to the stack and copied from there word by word stalls the loads, a third of the whole cost. */
+/* Two halves of a word in their order in memory, made in a register: a record that is written field
+ * by field to the stack and copied from there word by word stalls the loads, a third of the whole
+ * cost. */
 static uint64_t word_of(uint32_t first, uint32_t second)
 {
 	bool little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
@@ -279,7 +283,8 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 	return word;
 }
 
-/* Release, as in seqlock_store: whoever sees this word also sees the odd epoch that was stored before. */
+/* Release, as in seqlock_store: whoever sees this word also sees the odd epoch that was stored
+ * before. */
 #define STORE(slot, field, value)                                                                 \
 	atomic_store_explicit(record_word(slot, offsetof(struct trace_record, field) / 8), value, \
 			      memory_order_release)
@@ -305,8 +310,8 @@ static void store_all(struct trace_slot *slot, uint64_t index, const struct trac
 	STORE(slot, wildcards, word_of(begin->wildcards, 0));
 }
 
-/* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a locked
- * instruction would wait for the stores to it. */
+/* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a
+ * locked instruction would wait for the stores to it. */
 static void fetch_next(const struct trace *trace, uint64_t index)
 {
 	const char *next = (const char *)&trace->ring[(index + 1) & trace->mask];
@@ -347,8 +352,8 @@ void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *be
 	fetch_next(trace, index);
 }
 
-/* The slot of an operation that runs; NULL if it was not recorded. Until trace_end nobody else writes
- * to it. */
+/* The slot of an operation that runs; NULL if it was not recorded. Until trace_end nobody else
+ * writes to it. */
 static struct trace_slot *running_slot(struct trace *trace, uint64_t index, union state_word *now)
 {
 	if (!index)

@@ -2,9 +2,9 @@
  * The flight recorder of one rank: fixed-size facts in a memfd that only its owner can write, that
  * every local rank and the launcher hold open, and that therefore outlives its process.
  *
- * Layout (version TRACE_VERSION, native byte order): struct trace_header at offset 0, then the areas at
- * the offsets it names. Readers trust nothing: trace_map checks every offset and count against the
- * length, and copies under sequence locks with bounded retries. */
+ * Layout (version TRACE_VERSION, native byte order): struct trace_header at offset 0, then the
+ * areas at the offsets it names. Readers trust nothing: trace_map checks every offset and count
+ * against the length, and copies under sequence locks with bounded retries. */
 #ifndef TRACE_TRACE_H
 #define TRACE_TRACE_H
 
@@ -57,7 +57,8 @@ struct trace_kind_facts {
 	bool reduces;  /* reduce_op means something */
 	bool typed;    /* count and dtype mean something */
 	bool per_rank; /* a count for each rank: count is their sum, shape their hash */
-	bool own_counts; /* and each rank has a list of its own: neither need be the same on two ranks */
+	/* and each rank has a list of its own: neither need be the same on two ranks */
+	bool own_counts;
 };
 struct trace_kind_facts trace_kind_facts(uint32_t kind);
 const char *trace_dtype_name(uint32_t dtype);
@@ -69,7 +70,9 @@ enum trace_state { TRACE_RUNNING = 1, TRACE_DONE = 2, TRACE_FAILED = 3 };
 /* One operation. 120 bytes + its sequence lock = two cache lines. */
 struct trace_record {
 	uint64_t index; /* 1, 2, … over all operations of the rank; 0: never written */
-	uint64_t seq; /* number in its lane: collectives of the group, or messages to/from peer; from 1; of a probe 0 */
+	/* number in its lane: collectives of the group, or messages to/from peer; from 1; of a
+	 * probe 0 */
+	uint64_t seq;
 	uint64_t count;       /* elements */
 	uint64_t begin_ticks; /* clock_ticks */
 	uint64_t end_ticks;   /* 0 while it runs */
@@ -87,7 +90,8 @@ struct trace_record {
 	uint16_t algorithm; /* enum plan_algorithm of the plan, 0 if none */
 	uint16_t step_count;
 	uint64_t shape; /* hash of the counts of all ranks, where each has its own; 0 elsewhere */
-	uint32_t wildcards; /* enum trace_wildcard: what a receive or probe left open, also once it has met one */
+	/* enum trace_wildcard: what a receive or probe left open, also once it has met one */
+	uint32_t wildcards;
 	uint32_t reserved32;
 	uint64_t reserved[3];
 };
@@ -102,25 +106,28 @@ struct trace_slot {
 };
 _Static_assert(sizeof(struct trace_slot) == 128, "a trace slot is two cache lines");
 
-/* A group that the trace's owner is, or was, a member of; its area in the owner's segment has the number of
- * the entry. An entry is used again some time after its group was closed by all. */
+/* A group that the trace's owner is, or was, a member of; its area in the owner's segment has the
+ * number of the entry. An entry is used again some time after its group was closed by all. */
 struct trace_group {
-	_Atomic uint32_t id; /* the same on all members, and of no other group of the job; 0: not used */
+	/* the same on all members, and of no other group of the job; 0: not used */
+	_Atomic uint32_t id;
 	uint32_t size;
 	int32_t rank;           /* of the trace's owner in this group */
 	_Atomic uint32_t state; /* enum trace_group_state */
 	uint32_t parent;        /* id of the group it was made from, 0: none */
 	uint32_t first_area;    /* of its first member, where the group's cause is published */
-	/* Of the words in that member's segment that tell who explains why the group ends (lower half: 1 + world
-	 * rank), and that it has (lower half not 0); 0: not known. */
+	/* Of the words in that member's segment that tell who explains why the group ends (lower
+	 * half: 1 + world rank), and that it has (lower half not 0); 0: not known. */
 	uint64_t claim_offset, cause_offset;
 	/* Collectives entered and finished: entered - 1 <= finished <= entered. */
 	_Atomic uint64_t entered;
 	_Atomic uint64_t finished;
-	/* Sends and receives beside their callers that are under way: how many have a callback, which has not returned, and
-	 * how many a time limit of their own. Raised before anybody else finds the operation. */
+	/* Sends and receives beside their callers that are under way: how many have a callback,
+	 * which has not returned, and how many a time limit of their own. Raised before anybody
+	 * else finds the operation. */
 	_Atomic uint32_t callbacks, limits;
-	/* Members, bit q: rank q of the group, without whom none of those with a callback is stuck, though they are gone. */
+	/* Members, bit q: rank q of the group, without whom none of those with a callback is stuck,
+	 * though they are gone. */
 	_Atomic uint64_t spared;
 	uint8_t members[TRACE_MEMBER_MAX]; /* world ranks, in the order of the group */
 };
@@ -139,7 +146,8 @@ struct trace_module {
 struct trace_phase {
 	_Atomic uint64_t hash;  /* of its name, stored last and never 0; 0: not used */
 	_Atomic uint64_t count; /* how often it has ended */
-	/* Spent in it and not in one inside of it, by all threads, up to where the running ones begin. */
+	/* Spent in it and not in one inside of it, by all threads, up to where the running ones
+	 * begin. */
 	_Atomic uint64_t ticks;
 	_Atomic uint64_t waited_ticks; /* of these, blocked in operations */
 	uint32_t length;
@@ -150,12 +158,13 @@ struct trace_phase {
 /* The phases that one thread is in. Written by that thread under its sequence lock. */
 struct trace_phase_thread {
 	_Alignas(64) _Atomic uint32_t epoch;
-	_Atomic uint32_t owner; /* 2 * its number, + 1 while it is in a phase: then nobody takes this */
+	/* 2 * its number, + 1 while it is in a phase: then nobody takes this */
+	_Atomic uint32_t owner;
 	_Atomic uint64_t since_ticks; /* when the innermost one began or went on */
 	_Atomic uint64_t stack; /* byte i: 1 + place of the i-th in the table, outermost first */
-	/* Of the time since then blocked in operations. It is added to the phase's once that is over; or, in no
-	 * phase, to outside_ticks once the next one begins: what comes after the last phase, such as a barrier
-	 * at the end, is no part of the span. */
+	/* Of the time since then blocked in operations. It is added to the phase's once that is
+	 * over; or, in no phase, to outside_ticks once the next one begins: what comes after the
+	 * last phase, such as a barrier at the end, is no part of the span. */
 	_Atomic uint64_t waited_ticks;
 };
 
@@ -167,8 +176,9 @@ struct trace_phase_board {
 	struct trace_phase_thread threads[TRACE_PHASE_THREAD_MAX];
 };
 
-/* The cause of the group's end that the trace's owner has published. It stands here too because a job of
- * a few milliseconds is over before the launcher has found the segments, and the trace is all it holds. */
+/* The cause of the group's end that the trace's owner has published. It stands here too because a
+ * job of a few milliseconds is over before the launcher has found the segments, and the trace is
+ * all it holds. */
 struct trace_report {
 	_Atomic uint32_t status; /* of the scope of a group, written last; 0: none is published */
 	int32_t blamed;          /* a world rank, or -1 */
@@ -189,8 +199,8 @@ struct trace_header {
 	int32_t world_size;
 	int32_t pid;
 	uint32_t uid;
-	uint32_t pid_space; /* in which `pid` is a number: fork_pid_space */
-	uint32_t reserved;
+	uint32_t pid_space;     /* in which `pid` is a number: fork_pid_space */
+	uint32_t serial;        /* 1: its sends begin one after the other (setting P2P=serial) */
 	uint64_t start_ns;      /* clock_now_ns at open */
 	uint64_t start_epoch_s; /* wall clock */
 	struct clock_rate rate;
@@ -232,6 +242,7 @@ struct trace_options {
 	uint64_t job;
 	int rank;
 	int world_size;
+	bool serial;
 	uint64_t records;
 };
 
@@ -264,13 +275,13 @@ struct trace_begin {
 };
 
 /* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, its name until
- * trace_end. A record of a running operation is never overwritten: the ring goes round it. When every
- * record of the ring is running the new operation is not recorded, and the index is 0. */
+ * trace_end. A record of a running operation is never overwritten: the ring goes round it. When
+ * every record of the ring is running the new operation is not recorded, and the index is 0. */
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
-/* The same in two steps for an operation that is over at once: the number first, which peers may be told, then all of
- * it; it begins and ends now. If a running operation has that record, or one that came a whole lap of the ring
- * later, the number leads nowhere, and another one is taken. */
+/* The same in two steps for an operation that is over at once: the number first, which peers may be
+ * told, then all of it; it begins and ends now. If a running operation has that record, or one that
+ * came a whole lap of the ring later, the number leads nowhere, and another one is taken. */
 uint64_t trace_reserve(struct trace *trace);
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin);
 /* Says which plan the operation runs. */
@@ -287,16 +298,16 @@ static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step
 /* Id of a label text (cut to TRACE_LABEL_BYTES - 1), 0 for NULL or when the table is full. */
 uint32_t trace_label(struct trace *trace, const char *text);
 
-/* Keeps what the owner is about to publish on a group (text is cut to TRACE_REPORT_BYTES - 1); LS_OK takes
- * that back, as somebody else was first. What concerns a group that is not of all ranks gives way to what
- * concerns that one. */
+/* Keeps what the owner is about to publish on a group (text is cut to TRACE_REPORT_BYTES - 1);
+ * LS_OK takes that back, as somebody else was first. What concerns a group that is not of all ranks
+ * gives way to what concerns that one. */
 void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
 		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
 /* What is kept on the group, if anything is, has been returned by no call of the owner. */
 void trace_report_unreturned(struct trace *trace, uint32_t group) LOCK_AVOIDS(trace);
 
-/* Entry `at` < TRACE_GROUP_MAX of the table of groups, filled; nothing has been entered yet. The entry's last
- * group is closed. */
+/* Entry `at` < TRACE_GROUP_MAX of the table of groups, filled; nothing has been entered yet. The
+ * entry's last group is closed. */
 struct trace_group *trace_group_fill(struct trace *trace, int at,
 				     const struct trace_membership *membership);
 
@@ -309,19 +320,20 @@ enum trace_phase_answer {
 	TRACE_PHASE_FORKED,   /* in a forked child; nothing was written */
 	TRACE_PHASE_BAD_NAME, /* empty, too long, a blank or control character, an empty part */
 	TRACE_PHASE_OUTSIDE,  /* begin: the thread is in a phase of which this is no part */
-	TRACE_PHASE_NOT_INSIDE, /* end: the thread's innermost phase is another one, or it is in none */
+	/* end: the thread's innermost phase is another one, or it is in none */
+	TRACE_PHASE_NOT_INSIDE,
 	TRACE_PHASE_MANY_NAMES, /* TRACE_PHASE_MAX others are there */
 	TRACE_PHASE_MANY_THREADS,
 	TRACE_PHASE_DEEP,
 };
-/* *inside is the name of the innermost phase the thread was in before the call, NULL if none. It stays
- * valid as long as the trace. */
+/* *inside is the name of the innermost phase the thread was in before the call, NULL if none. It
+ * stays valid as long as the trace. */
 enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 					  const char **inside);
 enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, const char **inside);
 
-/* The calling thread has been blocked in an operation for so long, until just now. Costs nothing in programs
- * without phases. */
+/* The calling thread has been blocked in an operation for so long, until just now. Costs nothing in
+ * programs without phases. */
 void trace_waited_inside(struct trace *trace, uint64_t ticks);
 static inline void trace_waited(struct trace *trace, uint64_t ticks)
 {
@@ -340,21 +352,24 @@ struct trace_view {
 	const char (*labels)[TRACE_LABEL_BYTES];
 	const struct trace_phase_board *phases;
 	const struct trace_slot *ring;
-	uint64_t ring_records; /* as it was checked: the header's may change under a reader's feet */
+	/* as it was checked: the header's may change under a reader's feet */
+	uint64_t ring_records;
 	size_t bytes;
 	uint32_t module_count;
 	bool mapped; /* trace_unmap has something to unmap */
 };
 
-/* Checks `bytes` at `memory` (which must stay valid and be aligned to 64) and fills *out. false with the
- * reason in `why` (static text) when it is no trace of this version. */
+/* Checks `bytes` at `memory` (which must stay valid and be aligned to 64) and fills *out. false
+ * with the reason in `why` (static text) when it is no trace of this version. */
 bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const char **why);
-/* The same for a memfd, which it maps read-only. One that its owner could still shrink is refused, for
- * then reading it could end in SIGBUS. A snapshot in a file is read into memory and given to trace_check. */
+/* The same for a memfd, which it maps read-only. One that its owner could still shrink is refused,
+ * for then reading it could end in SIGBUS. A snapshot in a file is read into memory and given to
+ * trace_check. */
 bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
-/* The newest index with these lowest bits, as messages carry them; 0 for 0. There need be no such record. */
+/* The newest index with these lowest bits, as messages carry them; 0 for 0. There need be no such
+ * record. */
 uint64_t trace_index(const struct trace_view *view, uint32_t low);
 /* Copies record `index` (false: gone, torn or never written) and its step cursor. */
 bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
@@ -372,8 +387,9 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 		     uint32_t *epoch);
 /* Whether slot i still shows that wait. */
 bool trace_slot_is(const struct trace_view *view, int i, uint32_t epoch);
-/* Copies words of a wait to out[WAIT_EDGE_MAX]: with page 0 those of the slot, then those of its pages; returns how many,
- * 0 after the last page. They are the wait's if the slot still shows it afterwards. */
+/* Copies words of a wait to out[WAIT_EDGE_MAX]: with page 0 those of the slot, then those of its
+ * pages; returns how many, 0 after the last page. They are the wait's if the slot still shows it
+ * afterwards. */
 int trace_read_words(const struct trace_view *view, const struct wait_slot_body *wait, int page,
 		     struct wait_edge *out);
 /* Whether these are all its words. */
@@ -394,24 +410,27 @@ struct trace_phases {
 		uint32_t reserved;
 	} phases[TRACE_PHASE_MAX];
 };
-/* Copies them, in no order. What runs is counted up to now_ns (clock_now_ns), 0: not at all, as
- * for a rank that has ended at a time unknown. Never fails; of a torn copy it gives what it could read. */
+/* Copies them, in no order. What runs is counted up to now_ns (clock_now_ns), 0: not at all, as for
+ * a rank that has ended at a time unknown. Never fails; of a torn copy it gives what it could
+ * read. */
 void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct trace_phases *out);
 
-/* Writes the call site of a record as "file.c:123", "module+0x1234 (function)" or its label, "" if it
- * has none; never fails. Opens the module's file, so only for reports. Needs no running process. Not for two threads at once. */
+/* Writes the call site of a record as "file.c:123", "module+0x1234 (function)" or its label, "" if
+ * it has none, or lies in what calls for an interpreter; never fails. Opens the module's file, so
+ * only for reports. Needs no running process. Not for two threads at once. */
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
 		size_t bytes);
 
-/* The same of an address in a file of this kind. */
+/* The same of an address in a file of this kind; bytes is not 0. */
 void trace_place(const struct trace_module *module, uint64_t site, char *out, size_t bytes);
 /* The file of this process in which an address lies; false: in none. */
 bool trace_find_module(uint64_t address, struct trace_module *out);
 
-/* ", called from file.c:123" of a return address in this process; "" if it is 0, or in what calls for an interpreter. */
+/* ", called from file.c:123" of a return address in this process; "" if it is 0, or in what calls
+ * for an interpreter. */
 void trace_called_at(const void *site, char *out, size_t bytes);
-/* The same of the call of the program that this thread is in; "" where it cannot be told, as in a program that contains
- * the library. It takes milliseconds, so only for errors. */
+/* The same of the call of the program that this thread is in; "" where it cannot be told, as in a
+ * program that contains the library. It takes milliseconds, so only for errors. */
 enum { TRACE_CALLED_BYTES = 160 };
 void trace_called(char *out, size_t bytes);
 

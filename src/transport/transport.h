@@ -14,8 +14,7 @@
  *   |         | cause, look, claim |                       | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
  *
- * What is read from a peer's memory is bounds-checked; a segment that its owner died in stays
- * mapped. */
+ * What is read from a peer's memory is bounds-checked; a dead owner's segment stays mapped. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -33,9 +32,10 @@
 
 enum {
 	TRANSPORT_SIZE_MAX = 64, /* ranks of one job, so far */
-	/* K: how many collectives a rank may be ahead of the slowest, at most. Where ranks share a processor, a
-	 * root that runs ahead changes places with the others so seldom: with 8 a broadcast of 8 B to 4 ranks on
-	 * two processors took twice as long (`lockstep bench broadcast -n 4 --bytes 8`). */
+	/* K: how many collectives a rank may be ahead of the slowest, at most. Where ranks share a
+	 * processor, a root that runs ahead changes places with the others so seldom: with 8 a
+	 * broadcast of 8 B to 4 ranks on two processors took twice as long (`lockstep bench
+	 * broadcast -n 4 --bytes 8`). */
 	TRANSPORT_ENTRIES = 32,
 	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
 	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
@@ -74,14 +74,16 @@ struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
 	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
 	uint64_t count;
-	uint64_t history; /* of all signatures and counts before this one, so that a difference which no
-			   * edge of its own plan showed is found by the next collective */
+	/* of all signatures and counts before this one, so that a difference which no edge of its
+	 * own plan showed is found by the next collective */
+	uint64_t history;
 	union {
 		struct {
 			uint64_t input;  /* arena offset or address of the input window */
 			uint64_t output; /* the same of the output window */
 		};
-		/* A payload so short that a second cache line would take longer than all the rest. */
+		/* A payload so short that a second cache line would take longer than all the
+		 * rest. */
 		unsigned char tiny[TRANSPORT_TINY_BYTES];
 	};
 	uint16_t input_window; /* enum transport_window */
@@ -99,30 +101,37 @@ struct transport_report {
 	char text[TRANSPORT_TEXT_BYTES];
 };
 
-/* What a rank's segment holds for one group that the rank is a member of; words each on the line of who writes
- * them. Behind it lie [world size] places for the channels from each member, by group rank, and then [world
- * size] reports, by world rank: transport_channel and transport_report. Memory is there as far as the group
- * needs it. */
+/* What a rank's segment holds for one group that the rank is a member of; words each on the line of
+ * who writes them. Behind it lie [world size] places for the channels from each member, by group
+ * rank, and then [world size] reports, by world rank: transport_channel and transport_report.
+ * Memory is there as far as the group needs it. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
-	/* Messages beside the caller that are over here, of all groups; in the area of the group of all ranks. */
-	_Atomic uint64_t points;
-	/* Queued collectives that are over here, for threads of this rank that wait for another of its
-	 * threads; in the segment, so that a diagnosis can follow them. */
+	/* Messages beside the caller that are over here, of all groups; in the area of the group of
+	 * all ranks. */
+	_Atomic uint64_t p2p_over;
+	/* Queued collectives that are over here, for threads of this rank that wait for another of
+	 * its threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t over;
-	/* How many groups have had this area and were closed by the rank: so who knows how many there were
-	 * before its group need not fear that the area is used again. */
+	/* How often a thread of this rank has left off driving queued collectives while others of
+	 * it wait for them. */
+	_Atomic uint64_t released;
+	/* How many groups have had this area and were closed by the rank: so who knows how many
+	 * there were before its group need not fear that the area is used again. */
 	_Alignas(64) _Atomic uint64_t left;
 	/* Threads of the rank that sleep in this group: whoever leaves has to wake only them. */
 	_Atomic uint32_t asleep;
-	/* How the rank's collectives of the group ended, stored when it closes it and before `left`: 1 + how many
-	 * there were, 0 before; stored first, the `history` that one more would have had. */
+	/* How the rank's collectives of the group ended, stored when it closes it and before
+	 * `left`: 1 + how many there were, 0 before; stored first, the `history` that one more
+	 * would have had. */
 	_Atomic uint64_t ended, history;
-	/* Members that have stored theirs: raised by each of them, before it looks how far this rank has come. */
+	/* Members that have stored theirs: raised by each of them, before it looks how far this
+	 * rank has come. */
 	_Atomic uint64_t closing;
-	/* Used in member 0's area only, written by anybody: who works out the first cause (world rank + 1),
-	 * whose report holds (world rank + 1), when somebody last looked, which reports have been printed (see group),
-	 * and the world ranks, bit by bit, that the last look saw stopped and to blame. */
+	/* Used in member 0's area only, written by anybody: who works out the first cause (world
+	 * rank + 1), whose report holds (world rank + 1), when somebody last looked, which reports
+	 * have been printed (see group), and the world ranks, bit by bit, that the last look saw
+	 * stopped and to blame. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
@@ -138,8 +147,7 @@ struct transport_envelope {
 };
 
 /* A slot of a channel. The source fills a free one and stores state last; the owner copies what it
- * needs and stores state 0. Positions are 1, 2, … in the order of posting, so a state never comes
- * back. */
+ * needs and stores state 0. Positions are 1, 2, … in the order of posting, and no state returns. */
 struct transport_slot {
 	_Alignas(64) _Atomic uint64_t state; /* 0: free; else the message's position */
 	struct transport_packed {
@@ -151,7 +159,8 @@ struct transport_slot {
 };
 _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
 
-/* Messages of one rank (the source) to the rank whose segment this is (the owner), within collectives.
+/* Messages of one rank (the source) to the rank whose segment this is (the owner), within
+ * collectives.
  *
  *            source                             owner
  *   state == 0: fill, state = n      lowest state <= posted of this number: claim, copy
@@ -167,7 +176,8 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  * test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
-	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far, by the owner, in any order */
+	/* messages taken out so far, by the owner, in any order */
+	_Alignas(64) _Atomic uint64_t taken;
 	_Atomic uint64_t refused; /* ls_status of the first refused message, by the owner */
 	_Atomic uint64_t matched; /* messages claimed so far, by the owner; taken <= matched */
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
@@ -185,29 +195,30 @@ struct transport_head {
  * word is its owner's, but `told`. */
 struct transport_remote {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
-	/* Of a word in the owner's private memory that no other memory holds at this place, by which
-	 * readers know that it is still this process; 0: there is none. */
+	/* Of a word in the owner's private memory that no other memory holds at this place, by
+	 * which readers know that it is still this process; 0: there is none. */
 	_Atomic uint64_t address;
 	_Atomic uint64_t readable; /* bit q: the owner can read rank q; valid once `probed` is 1 */
 	_Atomic uint64_t probed;
-	/* Used in rank 0's segment only, written by anybody: 1 once somebody has said that the system
-	 * refuses. */
+	/* Used in rank 0's segment only, written by anybody: 1 once somebody has said that the
+	 * system refuses. */
 	_Atomic uint64_t told;
 };
 
 struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* on which the owner may run, as cpu_set_t has it */
-	/* What all ranks must have alike, written before others map this: a hash of the owner's table of
-	 * choices, and setting ALGORITHM. */
+	/* What all ranks must have alike, written before others map this: a hash of the owner's
+	 * table of choices, and setting ALGORITHM. */
 	uint64_t table, algorithm;
 	struct wait_bell bell;
 	struct transport_remote remote;
-	/* Raised by whoever leaves a group that this rank may be in, once it has, and by this rank itself when a peer
-	 * has died: so that who asks again and again need not look at all of them each time. Nobody waits for it. */
+	/* Raised by whoever leaves a group that this rank may be in, once it has, and by this rank
+	 * itself when a peer has died: so that who asks again and again need not look at all of
+	 * them each time. Nobody waits for it. */
 	_Alignas(64) _Atomic uint64_t departures;
-	/* Behind it, from TRANSPORT_AREAS_AT on, lie TRANSPORT_AREAS areas. The first one is of the group of all
-	 * ranks. Memory is there for that one, and for others once they are used. */
+	/* Behind it, from TRANSPORT_AREAS_AT on, lie TRANSPORT_AREAS areas. The first one is of the
+	 * group of all ranks. Memory is there for that one, and for others once they are used. */
 };
 _Static_assert(sizeof(struct transport_segment) <= TRANSPORT_AREAS_AT, "areas lie behind it");
 
@@ -239,7 +250,7 @@ static inline struct transport_area *transport_area_at(const struct transport_se
 	return (struct transport_area *)((uintptr_t)segment + TRANSPORT_AREAS_AT +
 					 index * transport_area_bytes(world_size));
 }
-/* What rank `teller` of the world has to say of a group; `head` is the area of the group's member 0. */
+/* What rank `teller` of the world has to say of a group; `head`: the area of its member 0. */
 static inline struct transport_report *transport_report(const struct transport_area *head,
 							int world_size, int teller)
 {
@@ -303,8 +314,8 @@ struct transport_seat {
 	struct transport_area *area; /* of this group, in its segment */
 };
 
-/* The members of one group, as this process sees them. All that is done in a group names members by their
- * rank in it. Constant while the group is open. */
+/* The members of one group, as this process sees them. All that is done in a group names members by
+ * their rank in it. Constant while the group is open. */
 struct transport_team {
 	struct transport *transport;
 	int rank, size;
@@ -341,14 +352,15 @@ struct transport_exchange {
 		trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
 	struct waiter *waiter;
 	uint64_t deadline_ns;
-	/* Process of each rank, so that one that ends before it has connected is seen at once. NULL: the
-	 * deadline tells. */
+	/* Process of each rank, so that one that ends before it has connected is seen at once.
+	 * NULL: the deadline tells. */
 	const int *pids;
-	/* Setting REMOTE is off: this rank reads no plain memory of peers, and lets none read its own. */
+	/* Setting REMOTE is off: this rank reads no plain memory of peers, nor do they of its. */
 	bool no_remote;
-	/* The process that started all ranks, 0: not known. Where the Yama security module is at work
-	 * (ptrace_scope 1), it and its descendants are given leave to read this rank's memory, which
-	 * they could without Yama; without a name nobody is given leave, and plain memory is staged. */
+	/* The process that started all ranks, 0: not known. Where the Yama security module is at
+	 * work (ptrace_scope 1), it and its descendants are given leave to read this rank's memory,
+	 * which they could without Yama; without a name nobody is given leave, and plain memory is
+	 * staged. */
 	int launcher;
 };
 LS_CHECKED ls_status transport_connect(struct transport *transport,
@@ -360,8 +372,9 @@ void transport_fini(struct transport *transport);
 
 /* ---- areas ---- */
 
-/* Gives area `index` of my segment memory for a group of `members`, and for reports on it, if it is to be of
- * its first member. What has memory already keeps it. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
+/* Gives area `index` of my segment memory for a group of `members`, and for reports on it, if it is
+ * to be of its first member. What has memory already keeps it. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM,
+ * with a message. */
 LS_CHECKED ls_status transport_area_grow(struct transport *transport, unsigned index, int members,
 					 bool reports);
 /* Makes it as it was before the first use, but for `left`: a group of `members` had it, which ran
@@ -371,12 +384,13 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 
 /* ---- teams ---- */
 
-/* Makes room for the members of one group after another, of up to all ranks. Error: LS_OUT_OF_MEMORY. */
+/* Makes room for the members of one group after another, of up to all ranks. Error:
+ * LS_OUT_OF_MEMORY. */
 LS_CHECKED ls_status transport_team_init(struct transport_team *team, struct transport *transport);
 /* Harmless on a team that is zeroed, and when repeated. */
 void transport_team_fini(struct transport_team *team);
-/* From now on it is of `size` members, of which this process is number `rank`: world rank members[q] has
- * area areas[q]. After transport_connect. */
+/* From now on it is of `size` members, of which this process is number `rank`: world rank
+ * members[q] has area areas[q]. After transport_connect. */
 void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
 			const uint16_t *areas);
 /* The same of all ranks. */
@@ -384,19 +398,20 @@ void transport_team_set_world(struct transport_team *team);
 
 /* ---- plain memory ---- */
 
-/* Whether every member has found that it can read this rank's plain memory, so that a window may name
- * an address. False as long as a peer has not tried yet, which it does before its transport_connect
- * returns; nobody waits for that. One load once it is known for good. Any thread. */
+/* Whether every member has found that it can read this rank's plain memory, so that a window may
+ * name an address. False as long as a peer has not tried yet, which it does before its
+ * transport_connect returns; nobody waits for that. One load once it is known. Any thread. */
 bool transport_reads_me(struct transport_team *team);
 
-/* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`, all of them or an error. The
- * peer must keep them there and unchanged meanwhile. A wrong address is an error and nothing worse, also
- * where the peer is a rank of this very process. One call is one step that nothing cuts short:
- * who has to look at the group's cause cuts long buffers into pieces, and looks between them.
- * Errors: LS_PEER_DIED, without a message: the process has ended, runs another program, has closed its
- * transport, or its number is another process' by now; nothing is returned as read that was not the
- * peer's. LS_SYSTEM (such as: the peer has unmapped the buffer), LS_OUT_OF_MEMORY, with a message that
- * names the peer. What `to` holds after an error is of no use. Any thread. */
+/* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`, all of them or an
+ * error. The peer must keep them there and unchanged meanwhile. A wrong address is an error and
+ * nothing worse, also where the peer is a rank of this very process. One call is one step that
+ * nothing cuts short: who has to look at the group's cause cuts long buffers into pieces, and looks
+ * between them. Errors: LS_PEER_DIED, without a message: the process has ended, runs another
+ * program, has closed its transport, or its number is another process' by now; nothing is returned
+ * as read that was not the peer's. LS_SYSTEM (such as: the peer has unmapped the buffer),
+ * LS_OUT_OF_MEMORY, with a message that names the peer. What `to` holds after an error is of no
+ * use. Any thread. */
 LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer, uint64_t address,
 				    void *to, uint64_t bytes);
 
@@ -418,8 +433,8 @@ static inline const struct memory_view *transport_arena(const struct transport_t
 {
 	return &team->seats[rank].link->arena;
 }
-/* Fills *out so that it waits for `word`, which lies in member `owner`'s segment, to reach `value`; member
- * `peer` is who has to bring it there. The edge names both by their world ranks. */
+/* Fills *out so that it waits for `word`, which lies in member `owner`'s segment, to reach `value`;
+ * member `peer` is who has to bring it there. The edge names both by their world ranks. */
 void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out);
 /* Wakes whoever sleeps in member `rank`. Call after wait_store. */
@@ -435,8 +450,8 @@ struct transport_unmet {
 	uint32_t record; /* of the send: its lowest bits */
 	uint32_t dtype;
 };
-/* The oldest of them that member `source` has sent to the owner of a segment in the group of an area, at most
- * `max`, in their order; returns how many, and *total of all. For a diagnosis: trusts nothing. */
+/* The oldest of them that member `source` has sent to the owner of a segment in the group of an
+ * area, at most `max`, in their order; returns how many, *total of all. It trusts nothing. */
 int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned area, int source,
 		    struct transport_unmet *out, int max, int *total);
 
@@ -458,8 +473,9 @@ bool transport_post(struct transport_team *team, int peer,
 bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
 		     struct wait_word *blocked);
 
-/* Claims the oldest message from `peer` that has this collective number and that no other thread has claimed, or NULL with *blocked set. What is returned is
- * a copy that the peer cannot reach, valid until transport_take, which must follow. */
+/* Claims the oldest message from `peer` that has this collective number and that no other thread
+ * has claimed, or NULL with *blocked set. What is returned is a copy that the peer cannot reach,
+ * valid until transport_take, which must follow. */
 struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
 					  struct wait_word *blocked) LOCK_AVOIDS(link);
 /* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the

@@ -202,7 +202,7 @@ void region_register(struct lane_run *lane, int event)
 		at = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		lane_fail(lane, event, "no memory to register");
-	ls_status status = ls_register(group, at, REGION_BYTES, fd, 0);
+	ls_status status = ls_register(group, at, REGION_BYTES, fd, 0, NULL);
 	close(fd);
 	lane->region = at;
 	lane->registered = status == LS_OK;

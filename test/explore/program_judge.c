@@ -47,9 +47,24 @@ static bool is_half_made(const struct judge *judge, int group)
 	return false;
 }
 
+/* Whether somebody has lost others in this way, and so has given up all groups (program_run.c,
+ * lane_over). */
+static bool has_given_up(const struct judge *judge)
+{
+	const struct program *program = judge->program;
+	for (int e = 0; e < program->event_count; e++)
+		for (int lane = 0; lane < PROGRAM_LANES; lane++)
+			if (program->events[e].kind != PROGRAM_MAKE &&
+			    judge->results->ends[lane][e].status == LS_PEER_LEFT &&
+			    is_half_made(judge, program->events[e].group))
+				return true;
+	return false;
+}
+
 static bool may_be(const struct judge *judge, int group, ls_status status)
 {
-	if (status == LS_OK || (status == LS_PEER_LEFT && is_half_made(judge, group)))
+	if (status == LS_OK || (status == LS_PEER_LEFT && is_half_made(judge, group)) ||
+	    (status == LS_ABORTED && has_given_up(judge)))
 		return true;
 	return (judge->expected.groups >> group & 1) && (judge->expected.statuses >> status & 1);
 }

@@ -93,6 +93,7 @@ REFUSED = [
     *[("collectives", f"{path}:1", "is missing", {path: (HASH if path.endswith("py") else C)}) for path in FOLLOWING],
     ("file-size", "src/plan/plan.c:501", "501 lines", {"src/plan/plan.c": C + SAYS + "\n" * 495}),
     ("file-size", "test/faults/run.sh:501", "501 lines", {"test/faults/run.sh": HASH + "\n" * 500}),
+    ("columns", "src/plan/plan.c:2", "100 columns", {"src/plan/plan.c": C + f"/* {'x' * 95} */\n" + SAYS}),
     (
         "get-creates",
         "src/plan/plan.c:7",

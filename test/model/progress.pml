@@ -1,134 +1,309 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the progress thread is called (src/group/progress.c), and what the board says of it: it is on the board only while
- * it drives, and counted in `unpublished` from the moment it is called until it is there. Two threads queue operations;
- * going on with one is one step. A sleep is a guard on the count of calls: see doorbell.pml.
+ * The progress thread of a rank (src/group/progress.c) and one lane of collectives (lane.c): how it is called, how it
+ * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the board says
+ * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
+ * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
+ * another group; or, once, it hands over to another thread while it drives the lane. A sleep is a guard on what it waits for: see
+ * doorbell.pml.
  *
- * Shown: nothing stays in the queue; the board never says that nobody is about to do anything while something is there;
- * and in the end nobody is counted. */
-/* mutants: 1 2 3 4 5 */
+ * Shown: who waits for an operation whose peers have come gets it, also without that thread; else that thread goes on with
+ * it; the board never says that all are blocked while something can go on, nor when something is left to nobody; and
+ * once nothing can go on any more the board says so. */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 
-#define AWAY 0
+#define ASLEEP 0
 #define CALLED 1
-#define ON_BOARD 2
-#define CALLED_ON_BOARD 3
-byte seen;
-
-#define CALLS 2
-byte queued, work;
+#define BUSY 2
+#define CALLED_WHILE_BUSY 3
+byte state;
+bit called; /* bell->summons is not what the thread has seen */
+bit is_called, is_attended; /* of the group */
+bit has_handed_over;
 short unpublished;
-bit on_board;
-byte calling = 2; /* threads that are in a call, which everybody sees */
+
+#define OPS 2
+byte queued, done, arrived;
+bit driven;
+bit shown;       /* lane->unattended */
+byte shown_for;  /* it waits for arrived > shown_for */
+bit resting, released; /* the word has changed since the thread saw it */
+#define CAN_GO_ON (queued > done && arrived > done)
+
+/* Threads of the program: in a call and not blocked; of those that are blocked, whether what they show is there. */
+byte calling = 2;
+bit drives, rests; /* the one that waits */
+byte rests_for;
+#define IS_THERE ((drives && arrived > done) || (rests && (done >= rests_for || released)))
+#define SAYS_BLOCKED (unpublished == 0 && calling == 0 && !(shown && arrived > shown_for) && !IS_THERE)
+
+bit kept; /* the progress thread, for ever */
 
 /* group_progress_wake */
-inline call(was)
+inline wake()
 {
 	atomic {
-		was = seen;
+		is_called = 1;
 		if
-		:: was == AWAY -> seen = CALLED
-		:: was == ON_BOARD -> seen = CALLED_ON_BOARD
+		:: state == ASLEEP -> state = CALLED;
+#if MUTANT != 1 /* it is about to go on with something, and nobody knows of it */
+			unpublished++
+#endif
+		:: state == BUSY -> state = CALLED_WHILE_BUSY
+		:: else
+		fi;
+		called = 1
+	}
+}
+
+inline tell_resting()
+{
+#if MUTANT != 6 /* it sleeps on, though nobody drives */
+	if
+	:: atomic { resting -> released = 1 }
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+/* take_drive: under the lane's lock. */
+inline take(mine)
+{
+	atomic {
+		mine = queued > done && !driven;
+		if
+		:: mine -> driven = 1;
+#if MUTANT != 5 /* the board goes on showing what the lane waited for then */
+			shown = 0
+#endif
 		:: else
 		fi
 	}
-#if MUTANT != 1 /* it is about to drive, and nobody knows of it */
-	if
-	:: was == AWAY -> unpublished++
-	:: else
-	fi;
-#endif
-	work++
 }
 
-proctype caller()
+/* go_on, after an operation: under the lock. */
+inline finish(more, wanted)
 {
-	byte left = CALLS, was;
+	assert(driven && arrived > done);
+	atomic {
+		done++;
+		more = queued > done;
+		driven = more && wanted
+	}
+}
+
+inline await_own(mine, has, more)
+{
 	do
-	:: left > 0 ->
-		left--;
-#if MUTANT == 4 /* it may have looked before */
-		call(was);
-		queued++
-#else
-		queued++;
-		call(was)
+	:: done >= mine -> break
+	:: else ->
+		take(has);
+		if
+		:: has ->
+			/* Blocked in the wait of the operation that it drives, or not. */
+			atomic { calling--; drives = 1 }
+			if
+			:: atomic { arrived > done -> drives = 0; calling++ }
+				finish(more, 0)
+			:: atomic { drives = 0; calling++; more = 1; driven = 0 } /* its pause */
+			fi;
+			tell_resting();
+			if
+			:: more -> wake()
+			:: else
+			fi
+		:: else ->
+			resting = 1;
+			released = 0;
+#if MUTANT != 7 /* the drive may have been left just before */
+			if
+			:: driven ->
 #endif
-	:: else -> break
-	od;
+				atomic { calling--; rests_for = mine; rests = 1 }
+				atomic {
+					done >= mine || released ->
+					rests = 0;
+					calling++
+				}
+#if MUTANT != 7
+			:: else
+			fi;
+#endif
+			resting = 0
+		fi
+	od
+}
+
+proctype user(bit waits)
+{
+	byte mine;
+	bit has, more;
+#if MUTANT == 3 /* it may have looked before */
+	wake();
+	atomic { queued++; mine = queued }
+#else
+	atomic { queued++; mine = queued }
+	wake();
+#endif
+	if
+	:: waits -> await_own(mine, has, more)
+	:: skip
+	fi;
 	calling--
 }
 
-inline answer(was)
+proctype peer()
 {
-#if MUTANT != 5 /* it is no longer counted, and not on the board yet */
-	on_board = 1;
-#endif
-	atomic { was = seen; seen = ON_BOARD };
-#if MUTANT != 1 && MUTANT != 2 /* it is counted for ever */
-	if
-	:: was == CALLED -> unpublished--
-	:: else
-	fi;
-#endif
-#if MUTANT == 5
-	on_board = 1
-#endif
+	do
+	:: arrived < OPS -> arrived++
+	:: break
+	od
 }
 
-inline go_away(was)
+/* The next one begins while this one still has something to do. */
+inline hand_over()
 {
 	atomic {
-		was = seen;
-		if
-		:: was == ON_BOARD -> seen = AWAY
-		:: else
-		fi
+#if MUTANT != 10 /* nobody knows of it any more */
+		unpublished++;
+#endif
+		has_handed_over = 1;
+		is_me = 0;
+		called = 1;
+		run progress()
 	}
-	if
-	:: was == ON_BOARD -> on_board = 0
-	:: else
-	fi
 }
 
 proctype progress()
 {
-	byte known, was;
+	bit has, more, waits, is_me = 1, attends;
 	do
 	::
-#if MUTANT != 3 /* a call while it looks is overlooked */
-		known = work;
+		called = 0;
+		/* begin_work */
+		unpublished++;
+		atomic {
+			if
+			:: state != ASLEEP -> unpublished--
+			:: else
+			fi;
+			state = BUSY
+		}
+		/* take_called */
+		atomic {
+			if
+			:: is_called && !is_attended -> is_attended = 1; attends = 1
+			:: else
+			fi;
+			is_called = 0
+		}
+		/* attend */
+		if
+		:: !attends -> waits = 0
+		:: attends && shown && arrived <= shown_for -> waits = 1
+		:: else ->
+			waits = 0;
+			take(has);
+			if
+			:: has ->
+				if
+				:: !has_handed_over -> hand_over()
+				:: skip
+				fi;
+				do
+				:: arrived > done -> finish(more, 1);
+					if
+					:: more
+					:: else -> break
+					fi
+				:: else ->
+#if MUTANT == 4 /* for a moment the lane is nobody's */
+					driven = 0; waits = 1;
+#else
+					atomic {
+						driven = 0;
+						if
+						:: is_me -> shown = 1; shown_for = done; waits = 1
+						:: else
+						fi
+					}
 #endif
-		answer(was);
-		do
-		:: atomic { queued > 0 -> queued-- }
-		:: queued == 0 -> break
-		od;
-		go_away(was);
-#if MUTANT == 3
-		known = work;
+					break
+				od;
+				tell_resting()
+			:: else
+			fi;
+			/* let_go */
+			if
+			:: is_me && waits
+			:: else ->
+				is_attended = 0;
+				attends = 0;
+#if MUTANT != 9 /* whoever called the next one for it is not heard */
+				if
+				:: !is_me && queued > done -> wake()
+				:: else
+				fi
 #endif
-end_sleeps:	work != known
+			fi
+		fi;
+		if
+		:: kept = 1; break
+		:: skip
+		fi;
+		if
+		:: !is_me ->
+#if MUTANT != 10
+			unpublished--;
+#endif
+			break
+		:: else
+		fi;
+		/* end_work */
+#if MUTANT == 8 /* a call meanwhile has counted it once, and it is taken off twice */
+		atomic { state = ASLEEP; unpublished-- }
+#else
+		atomic {
+			has = state == BUSY;
+			if
+			:: has -> state = ASLEEP;
+#if MUTANT != 2 /* it is counted for ever */
+				unpublished--
+#endif
+			:: else
+			fi
+		}
+#endif
+		if
+		:: has ->
+end_sleeps:		called || (waits && (!shown || arrived > shown_for))
+		:: else
+		fi
 	od
 }
 
-/* What a look sees. */
 proctype diagnosis()
 {
-end:	atomic { unpublished == 0 && calling == 0 && !on_board && queued > 0 -> assert(false) }
+end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !shown && !drives)) -> assert(false) }
 }
 
 proctype ending()
 {
 	timeout;
-	assert(queued == 0 && unpublished == 0)
+	assert(!CAN_GO_ON || (kept && !rests && !drives));
+	assert(kept || SAYS_BLOCKED);
+	assert(kept || queued == done || shown || drives)
 }
 
 init {
 	atomic {
-		run caller();
-		run caller();
+		run user(1);
+		run user(0);
+		run peer();
 		run progress();
 		run diagnosis();
 		run ending()

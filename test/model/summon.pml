@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who sees to sends and receives that run beside the caller (src/group/points.c, agent.c), and how a peer
- * calls the agent when nobody does (wait_arm, wait_summon, wait_summons in src/base/wait.h). One thread of
+ * Who sees to sends and receives that run beside the caller (src/group/pending.c, arm.c), and how a peer
+ * calls the progress thread when nobody does (wait_arm, wait_summon, wait_set in src/base/wait.h). One thread of
  * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
  * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to
  * nothing else: of a long message nothing is copied, a short one is over. The peer posts the message and makes the room, in one order or the other, and needs the first to be seen to before it does
- * the second; or it does not need the send, as one that is copied by the peer, and then it wants no agent.
+ * the second; or it does not need the send, as one that is copied by the peer, and then it wants no progress thread.
  * A wait of a thread is a guard on the words it awaits: see doorbell.pml. What is done under the mailbox'
  * lock is one step.
  *
  * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
  * the board says is true: while unpublished is 0, all threads are blocked or away, and none of the words
- * that are shown for the agent is there, the rank does nothing by itself. */
+ * that are shown for the progress thread is there, the rank does nothing by itself. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -20,7 +20,7 @@
 #define ARMED 1
 #define EAGER 2
 byte bits;
-bit called; /* bell->summons is not what the agent has seen */
+bit called; /* bell->summons is not what the progress thread has seen */
 
 /* What the peer stores. */
 bit posted, room;
@@ -36,7 +36,7 @@ byte receive, send;
 #define IS_PENDING(stage) (stage != NONE && stage != OVER)
 #define RECEIVE_IS_READY (receive == ASKED && posted)
 #define SEND_IS_READY (send == QUEUED && room)
-/* Somebody has to go on, though no word will say so: engine_point_has_work. */
+/* Somebody has to go on, though no word will say so: engine_p2p_has_work. */
 #if MUTANT == 16 /* what another thread has taken in, and is over, is told to nobody */
 #define HAS_WORK (receive == MET)
 #else
@@ -45,7 +45,7 @@ byte receive, send;
 
 /* What points->lock guards. */
 bit driven, armed, eager, shown;
-byte agent_count, eager_count;
+byte progress_count, eager_count;
 bit send_listed, send_wants;
 
 byte resting; /* threads that wait for the one that drives, or drive and sleep */
@@ -54,12 +54,12 @@ byte resting; /* threads that wait for the one that drives, or drive and sleep *
 #define CHANGED 2
 byte news[2], points[2];
 byte unpublished;
-bit shows_receive, shows_send; /* which words the watch shows for the agent */
+bit shows_receive, shows_send; /* which words the watch shows for the progress thread */
 
 bit needs_send = 1; /* the peer does */
 
 /* For the assertions only. */
-bit agent_counts;
+bit progress_counts;
 bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and what they wait for */
 #define IS_THERE(u) ((for_receive[u] && posted) || (for_send[u] && room) || points[u] == CHANGED)
 #define IS_QUIET(u) (gone[u] || (blocked[u] && !IS_THERE(u)))
@@ -71,13 +71,13 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 #else
 #define COUNTED 1
 #endif
-#define UNLOCKED assert(unpublished == COUNTED * (armed && !shown) + agent_counts) }
+#define UNLOCKED assert(unpublished == COUNTED * (armed && !shown) + progress_counts) }
 
 #include "summon_drive.pml"
 
 /* ---- the threads of the user ---- */
 
-/* group_points_arm, after something has begun. */
+/* group_p2p_arm, after something has begun. */
 inline begun()
 {
 	UNDER_LOCK
@@ -92,7 +92,7 @@ inline begun()
 	mine = armed && !HAS_WORK && eager == (eager_count > 0);
 #endif
 	if
-#if MUTANT != 20 /* what was shown is not all that the armed agent wakes for any more */
+#if MUTANT != 20 /* what was shown is not all that the armed progress thread wakes for any more */
 	:: mine -> hide()
 #endif
 	:: else
@@ -100,7 +100,7 @@ inline begun()
 	UNLOCKED
 	if
 	:: tells ->
-		/* group_points_call_driver */
+		/* group_p2p_call_driver */
 		atomic {
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
@@ -123,11 +123,11 @@ inline begun()
 	fi
 }
 
-/* group_points_start */
+/* group_p2p_start */
 inline start(u)
 {
 	UNDER_LOCK
-		agent_count = agent_count + (u == 0);
+		progress_count = progress_count + (u == 0);
 		send_listed = send_listed || u == 1;
 	UNLOCKED
 	atomic {
@@ -141,7 +141,7 @@ inline start(u)
 	:: u == 1 && send == QUEUED && needs_send ->
 		UNDER_LOCK
 			if
-			:: send_listed -> send_wants = 1; agent_count++; eager_count++
+			:: send_listed -> send_wants = 1; progress_count++; eager_count++
 			:: else
 			fi;
 		UNLOCKED
@@ -244,7 +244,7 @@ inline rest(u)
 	atomic { resting--; points[u] = 0 }
 }
 
-/* group_points_await */
+/* group_p2p_await */
 inline await(u)
 {
 	do
@@ -282,9 +282,9 @@ end:	atomic {
 	}
 }
 
-/* ---- the agent ---- */
+/* ---- the progress thread ---- */
 
-proctype agent()
+proctype progress()
 {
 	bit mine, more;
 	goto end_sleeps;
@@ -296,11 +296,11 @@ proctype agent()
 #if MUTANT == 8 /* for a moment it drives, and the board does not say so */
 		take(mine);
 		if
-		:: mine -> atomic { unpublished++; agent_counts = 1 }
+		:: mine -> atomic { unpublished++; progress_counts = 1 }
 		:: else
 		fi;
 #else
-		atomic { unpublished++; agent_counts = 1; take(mine) }
+		atomic { unpublished++; progress_counts = 1; take(mine) }
 #endif
 		if
 		:: mine ->
@@ -315,7 +315,7 @@ proctype agent()
 		:: else
 		fi;
 		if
-		:: agent_counts -> atomic { unpublished--; agent_counts = 0; mine = 0 }
+		:: progress_counts -> atomic { unpublished--; progress_counts = 0; mine = 0 }
 		:: else
 		fi;
 #if MUTANT == 5
@@ -327,7 +327,7 @@ end_sleeps:	called
 
 /* ---- the watch ---- */
 
-/* group_points_show, at some time, or never. */
+/* group_p2p_show, at some time, or never. */
 proctype watch()
 {
 	if
@@ -343,7 +343,7 @@ proctype watch()
 #endif
 			unpublished = unpublished - COUNTED * !shown;
 			shown = 1;
-#if MUTANT != 21 /* it counts the agent out, and shows nothing for it */
+#if MUTANT != 21 /* it counts the progress thread out, and shows nothing for it */
 			shows_receive = receive == ASKED;
 			shows_send = send == QUEUED
 #endif
@@ -406,6 +406,6 @@ init {
 		:: needs_send = 0
 		:: true
 		fi;
-		run user(0); run user(1); run other(); run agent(); run watch(); run peer(); run diagnosis()
+		run user(0); run user(1); run other(); run progress(); run watch(); run peer(); run diagnosis()
 	}
 }

@@ -4,13 +4,19 @@
 /* ---- the bell ---- */
 
 /* `calling` as in wait.c: of the bits that call, one is enough. */
+/* In between it may be armed anew, and in the other way. */
 #define RING(calling)                                             \
-	atomic {                                                  \
-		if                                                \
-		:: bits & calling -> bits = 0; called = 1         \
-		:: else                                           \
-		fi                                                \
-	}
+	if                                                        \
+	:: bits & calling ->                                      \
+		atomic {                                          \
+			if                                        \
+			:: bits & ARMED -> called = 1             \
+			:: else                                   \
+			fi;                                       \
+			bits = 0                                  \
+		}                                                 \
+	:: else                                                   \
+	fi
 
 /* ---- arming, under the lock ---- */
 
@@ -44,13 +50,13 @@ inline arm()
 	:: else
 	fi;
 	eager = eager_count > 0;
-#if MUTANT != 10 /* what was shown is not all that the agent wakes for any more */
+#if MUTANT != 10 /* what was shown is not all that the progress thread wakes for any more */
 	hide();
 #endif
 	bits = bits | ARMED | (eager -> EAGER : 0)
 }
 
-/* group_points_take */
+/* group_p2p_take */
 inline take(mine)
 {
 	UNDER_LOCK
@@ -63,11 +69,11 @@ inline take(mine)
 	UNLOCKED
 }
 
-/* Whether something could go on now, for one that has armed the agent. */
+/* Whether something could go on now, for one that has armed the progress thread. */
 inline arm_and_look(ready)
 {
 	UNDER_LOCK
-		ready = !driven && agent_count > 0;
+		ready = !driven && progress_count > 0;
 		if
 		:: ready -> arm()
 		:: else
@@ -94,12 +100,12 @@ inline tell_resting()
 	fi
 }
 
-/* group_points_collect */
+/* group_p2p_collect */
 inline collect()
 {
 	atomic {
 		if
-		:: receive == DONE -> receive = OVER; agent_count--; tell_resting()
+		:: receive == DONE -> receive = OVER; progress_count--; tell_resting()
 		:: else
 		fi
 	}
@@ -108,7 +114,7 @@ inline collect()
 		:: send == DONE ->
 			send = OVER;
 			send_listed = 0;
-			agent_count = agent_count - send_wants;
+			progress_count = progress_count - send_wants;
 			eager_count = eager_count - send_wants;
 			tell_resting()
 		:: else
@@ -137,14 +143,14 @@ inline sweep(more)
 	collect()
 }
 
-/* group_points_leave */
+/* group_p2p_leave */
 inline leave(more, mine)
 {
 	do
 	::
 		UNDER_LOCK
 			driven = 0;
-			more = more && agent_count > 0;
+			more = more && progress_count > 0;
 			if
 			:: more -> arm()
 			:: else

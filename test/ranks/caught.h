@@ -24,13 +24,20 @@ static inline void caught_begin(struct caught *caught)
 	CHECK(dup2(caught->file, STDERR_FILENO) == STDERR_FILENO);
 }
 
-/* What was printed since. */
-static inline const char *caught_end(struct caught *caught)
+/* What was printed so far. */
+static inline const char *caught_read(struct caught *caught)
 {
-	CHECK(dup2(caught->saved, STDERR_FILENO) == STDERR_FILENO);
 	ssize_t size = pread(caught->file, caught->text, sizeof caught->text - 1, 0);
 	CHECK(size >= 0);
 	caught->text[size] = '\0';
+	return caught->text;
+}
+
+/* The same, and what comes from now on is printed again. */
+static inline const char *caught_end(struct caught *caught)
+{
+	CHECK(dup2(caught->saved, STDERR_FILENO) == STDERR_FILENO);
+	caught_read(caught);
 	close(caught->file);
 	close(caught->saved);
 	return caught->text;

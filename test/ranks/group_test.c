@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups made from groups: who is in them, what they compute, and that they take nothing with them when they
- * are closed. */
+ * Groups made from groups: who is in them, what they compute, and that they take nothing with them
+ * when they are closed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,8 +183,8 @@ void the_same_members_twice(struct runner_rank *self)
 
 /* ---- an area is used again ---- */
 
-/* Rank 0 gives rank 1 something in one group, closes it and goes on in many others with rank 2, while rank 1 has
- * not even looked: it finds all of it where rank 0 left it. */
+/* Rank 0 gives rank 1 something in one group, closes it and goes on in many others with rank 2,
+ * while rank 1 has not even looked: it finds all of it where rank 0 left it. */
 void a_late_member_finds_all(struct runner_rank *self)
 {
 	enum { ROUNDS = 20 };
@@ -252,9 +252,9 @@ void register_with_some(struct runner_rank *self)
 	struct ls_memory_stats stats = {.size = sizeof stats};
 	for (int round = 0; round < 3; round++) {
 		if (member && round < 2)
-			OK(ls_register(group, values, bytes, fd, 0));
+			OK(ls_register(group, values, bytes, fd, 0, NULL));
 		if (round == 2)
-			OK(ls_register(world, values, bytes, fd, 0));
+			OK(ls_register(world, values, bytes, fd, 0, NULL));
 		if (member) {
 			values_fill(values, COUNT, LS_INT32, LS_SUM, self->rank - 1, 5);
 			OK(ls_allreduce(group, values, values, COUNT, LS_INT32, LS_SUM, NULL));
@@ -299,7 +299,7 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 {
 	enum { WARM = 100, ROUNDS = 400 / RUNNER_SLOWNESS, KEPT = 7 };
 	ls_group *world = runner_open(self), *kept[KEPT] = {NULL};
-	int files = 0, threads = 0;
+	int files = 0;
 	long memory = 0;
 	for (int round = 0; round < WARM + ROUNDS; round++) {
 		int colour = (self->rank + round) % (1 + round % 3) - (round % 5 == 0);
@@ -319,11 +319,9 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 	/* A sanitizer keeps what was freed, and shadows of it. */
 	long grown = process_kib("VmRSS:") - memory;
 	CHECK_THAT(grown < 1024 * (RUNNER_SLOWNESS > 1 ? 64 : 1), "%ld KiB more than before", grown);
+	process_await_threads(self, 3);
 	for (int i = 0; i < KEPT; i++)
 		ls_group_close(kept[i]);
-	/* This one and the watch, in time: one that has been joined is in the folder a moment longer. */
-	while ((threads = process_entries("/proc/self/task") - 2) != 2)
-		runner_note(self, "%d threads", threads);
 	OK(ls_barrier(world, NULL));
 	ls_group_close(world);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What this process holds, as the system counts it, for tests whose ranks are processes; and what a thread does. */
+ * What this process holds, as the system counts it, for tests whose ranks are processes; and what a
+ * thread does. */
 #ifndef TEST_RANKS_PROCESS_H
 #define TEST_RANKS_PROCESS_H
 
@@ -21,6 +22,15 @@ static inline int process_entries(const char *path)
 		count++;
 	closedir(folder);
 	return count;
+}
+
+/* Until it has so many threads: the program's, the watch and the progress thread are 3. One that
+ * has been joined is in the folder a moment longer. */
+static inline void process_await_threads(const struct runner_rank *self, int expected)
+{
+	int threads;
+	while ((threads = process_entries("/proc/self/task") - 2) != expected)
+		runner_note(self, "%d threads", threads);
 }
 
 static inline int process_lines(const char *path)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The runner: starts the ranks of one test after the other, waits, judges, prints TAP. Ranks are reaped
- * only when the test is over, so that no process id can have been given to somebody else when the
- * test's process group is killed. */
+ * The runner: starts the ranks of one test after the other, waits, judges, prints TAP. Ranks are
+ * reaped only when the test is over, so that no process id can have been given to somebody else
+ * when the test's process group is killed. */
 #include "runner.h"
 
 #include <errno.h>
@@ -32,7 +32,8 @@ struct options {
 	long repeat;
 	long cases; /* of all random tests that are run, together */
 	uint64_t seed;
-	long only; /* -1: all cases */
+	long only;        /* -1: all cases */
+	long part, parts; /* of the tests, part by part, only so many */
 };
 
 /* One test with one number of ranks, while it runs. */
@@ -176,7 +177,8 @@ _Noreturn static void run_child(const struct job *job, int rank, pid_t runner)
 		_exit(2);
 	if (job->test->setting && !put_settings(job->test->setting))
 		_exit(2);
-	/* Every rank maps every arena: 64 mappings, for which a sanitizer has no room in one process. */
+	/* Every rank maps every arena: 64 mappings, for which a sanitizer has no room in one
+	 * process. */
 	if (job->threads && setenv("LOCKSTEP_ARENA_BYTES", "1G", 0))
 		_exit(2);
 	rank_of_thread = rank;
@@ -377,8 +379,10 @@ static int run_table(const struct options *options, unsigned turn, int *number)
 	struct job job;
 	size_t test = 0;
 	int ranks = 0, passed = 0;
-	long cases = cases_of_each(options);
+	long cases = cases_of_each(options), at = 0;
 	while (next_job(options, &test, &ranks, &job)) {
+		if (at++ % options->parts != options->part - 1)
+			continue;
 		job.turn = turn;
 		job.seed += turn;
 		job.first_case = options->only < 0 ? 0 : (uint32_t)options->only;
@@ -396,16 +400,28 @@ _Noreturn static void explain_usage(const char *program)
 {
 	fprintf(stderr,
 		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N] [--nightly]\n"
-		"       [--cases N] [--seed N] [--case N]\n"
+		"       [--cases N] [--seed N] [--case N] [--part K/N]\n"
 		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
-		"one of each random test; --nightly: with what takes long\n",
+		"one of each random test; --nightly: with what takes long; --part: one Nth of the tests\n",
 		program);
 	exit(2);
 }
 
+/* Where it stops to be understood. */
+static char *read_part(char *text, struct options *options)
+{
+	char *end;
+	options->part = strtol(text, &end, 10);
+	if (*end != '/')
+		return text;
+	options->parts = strtol(end + 1, &end, 10);
+	return options->part >= 1 && options->part <= options->parts ? end : text;
+}
+
 static void read_options(int argc, char **argv, struct options *options)
 {
-	*options = (struct options){.repeat = 1, .cases = RUNNER_CASES, .seed = 1, .only = -1};
+	*options = (struct options){
+		.repeat = 1, .cases = RUNNER_CASES, .seed = 1, .only = -1, .part = 1, .parts = 1};
 	for (int i = 1; i < argc; i++) {
 		char *end = NULL;
 		bool more = i + 1 < argc;
@@ -425,6 +441,8 @@ static void read_options(int argc, char **argv, struct options *options)
 			options->seed = strtoull(argv[++i], &end, 10);
 		else if (strcmp(argv[i], "--case") == 0 && more)
 			options->only = strtol(argv[++i], &end, 10);
+		else if (strcmp(argv[i], "--part") == 0 && more)
+			end = read_part(argv[++i], options);
 		else
 			explain_usage(argv[0]);
 		if (end && (*end || end == argv[i]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Under LOCKSTEP_P2P=serial: sends that wait for their turn behind one of another group, whose members are others, or other
- * ones of whom are gone. */
+ * Under LOCKSTEP_P2P=serial: sends that wait for their turn behind one that goes to somebody else,
+ * or is of another group, whose members are others, or other ones of whom are gone. */
 #include <sched.h>
 
 #include "tests.h"
@@ -26,8 +26,8 @@ static void finish(ls_op *op, ls_status status)
 	ls_op_free(op);
 }
 
-/* Rank 0 waits for a send that waits for its turn behind one in another group, and for a receive. The two groups number
- * their members differently. */
+/* Rank 0 waits for a send that waits for its turn behind one in another group, and for a receive.
+ * The two groups number their members differently. */
 static ls_op *begin_behind(ls_group *before, ls_group *group, int32_t *value, ls_op **ops)
 {
 	int sender = 1, receiver = 2;
@@ -46,7 +46,8 @@ static void receive_behind(ls_group *before, ls_group *group)
 	values_free(group, into, true);
 }
 
-/* Who is to send has left the group; its number is that of the receiver in the other one, who comes late. */
+/* Who is to send has left the group; its number is that of the receiver in the other one, who comes
+ * late. */
 void in_series_any_behind_another_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *before = NULL;
@@ -89,7 +90,8 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* With LOOK_MS=10. Who is to send has left the other group alone, and is all that the two others wait for. */
+/* With LOOK_MS=10. Who is to send has left the other group alone, and is all that the two others
+ * wait for. */
 void in_series_any_of_one_that_left_another(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *before;
@@ -131,7 +133,8 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* Rank 0 waits for a send to rank 1, which leaves its group, behind one that the last rank takes only afterwards. */
+/* Rank 0 waits for a send to rank 1, which leaves its group, behind one that the last rank takes
+ * only afterwards. */
 void in_series_behind_and_left(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;
@@ -164,6 +167,34 @@ void in_series_behind_and_left(struct runner_rank *self)
 	OK(ls_barrier(world, NULL));
 	if (self->rank != 1)
 		ls_group_close(group);
+	values_free(world, into, true);
+	ls_group_close(world);
+}
+
+/* Ranks 1 and 2 wait for each other, but what rank 2 waits for waits for its turn behind a send to
+ * rank 0, which comes. */
+void in_series_behind_who_comes(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self);
+	int32_t *into = values_alloc(world, LONG * 4, true), value = 0;
+	runner_ready(self, world);
+	if (self->rank == 0) {
+		ls_op *never = start(world, &value, 1, 1, 4, false);
+		GIVES(LS_PENDING, ls_wait(never, 300));
+		OK(ls_cancel(never));
+		finish(never, LS_CANCELLED);
+		finish(start(world, into, LONG, 1, 1, false), LS_OK);
+	} else if (self->rank == 1) {
+		ls_op *first = start(world, held, LONG, 0, 1, true);
+		ls_op *second = start(world, held, LONG, 2, 1, true);
+		finish(start(world, &value, 1, 2, 2, false), LS_OK);
+		finish(first, LS_OK);
+		finish(second, LS_OK);
+	} else {
+		finish(start(world, into, LONG, 1, 1, false), LS_OK);
+		finish(start(world, &value, 1, 1, 2, true), LS_OK);
+	}
+	runner_meet(self);
 	values_free(world, into, true);
 	ls_group_close(world);
 }

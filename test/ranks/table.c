@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every test of several ranks. A new one: a function in one of the *_test.c, its name in tests.h, a line
- * here. */
+ * Every test of several ranks. A new one: a function in one of the *_test.c, its name in tests.h, a
+ * line here. */
 #include "tests.h"
 
 #define R RUNNER_RANKS
@@ -170,6 +170,8 @@ const struct runner_test runner_tests[] = {
 	SETTING(in_series_any_of_one_that_left_another, "one_at_a_time",
 		"P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
 	SETTING(in_series_behind_and_left, "one_at_a_time", "P2P=serial", R(3)),
+	SETTING(in_series_behind_who_comes, "looked_for_early", "P2P=serial LOCKSTEP_LOOK_MS=10",
+		R(3)),
 	SETTING(in_series_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(2)),
 	SETTING(in_series_any_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
 	{.name = "in_series_before_collectives",
@@ -260,18 +262,13 @@ const struct runner_test runner_tests[] = {
 	SETTING(random_program, "always_blocking", "BLOCKING=1", FEW, .random = true),
 	SETTING(random_program, "never_remote", "REMOTE=off", FEW, .random = true),
 	SETTING(random_program, "always_remote", "REMOTE=always", FEW | R(8), .random = true),
-	/* Deadlocks are looked for early, as there are many; hints on what works only by luck are no reports. */
-	{.name = "random_schedules",
-	 .run = random_schedules,
-	 .ranks = R(2) | R(3) | R(4) | R(5) | R(6),
-	 .random = true,
-	 .setting = "LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
-	{.name = "random_schedules_few_places",
-	 .run = random_schedules_few_places,
-	 .ranks = R(2) | R(3) | R(4) | R(5) | R(6),
-	 .random = true,
-	 .setting =
-		 "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"},
+	/* Deadlocks are looked for early, as there are many; hints on what works only by luck are
+	 * no reports. */
+	TEST(random_schedules, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
+	     .setting = "LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"),
+	TEST(random_schedules_few_places, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
+	     .setting =
+		     "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"),
 
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
@@ -286,6 +283,13 @@ const struct runner_test runner_tests[] = {
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
 	TEST(register_with_some, R(2) | R(3) | R(4), .setting = "LOCKSTEP_REMOTE=off"),
 	TEST(hundreds_of_groups_leave_nothing, R(1) | R(2) | R(4), .processes_only = true),
+	TEST(a_rank_has_one_progress_thread, R(1) | R(2) | R(4), .processes_only = true),
+	TEST(deadlock_of_threads_in_one_group, R(2) | R(3)),
+	TEST(deadlock_of_handles_in_one_group, R(2) | R(3)),
+	TEST(a_wait_in_short_turns_is_looked_at, R(2), .processes_only = true,
+	     .setting = "LOCKSTEP_PATIENCE_MS=300"),
+	TEST(groups_that_wait_for_the_progress_thread, R(2)),
+	TEST(failures_do_not_wait_for_each_other, R(3), .processes_only = true),
 	TEST(as_many_groups_as_there_can_be, R(1) | R(2)),
 	TEST(wrong_groups, R(1) | R(2) | R(3)),
 	TEST(lists_that_differ, R(3) | R(5), .processes_only = true),

@@ -72,7 +72,7 @@ runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_se
 	in_series_taken_back_meanwhile, in_series_taken_back_by_threads;
 /* series_groups_test.c */
 runner_function in_series_any_behind_another_group, in_series_any_of_one_that_left_another,
-	in_series_behind_and_left;
+	in_series_behind_and_left, in_series_behind_who_comes;
 /* room_test.c */
 runner_function blocks_given_back_in_any_order, sends_that_nobody_goes_on_with,
 	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside,
@@ -160,6 +160,10 @@ runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died
 	polled_receive_when_all_are_gone, probed_one_that_left, probed_one_that_died,
 	probed_when_all_are_gone, polled_behind_one_that_left, polled_before_many_that_run,
 	polled_what_was_sent_before, sends_that_are_lost_are_told;
+/* progress_test.c */
+runner_function a_rank_has_one_progress_thread, deadlock_of_threads_in_one_group,
+	deadlock_of_handles_in_one_group, a_wait_in_short_turns_is_looked_at,
+	groups_that_wait_for_the_progress_thread, failures_do_not_wait_for_each_other;
 /* proof_test.c */
 runner_function deadlock_behind_many_sends, any_of_many_goes_on, deadlock_beside_a_message,
 	any_source_is_stuck_without_who_left, the_main_thread_may_call, the_main_thread_is_dormant,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Wrong arguments of every collective: each is refused with the documented status, alone and at once, and
- * the group goes on as if nothing had been called. */
+ * Wrong arguments of every collective: each is refused with the documented status, alone and at
+ * once, and the group goes on as if nothing had been called. */
 #include <string.h>
 
 #include "caught.h"
@@ -298,7 +298,8 @@ static void mismatch(const struct runner_rank *self, enum operation_kind kind, e
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK(failure.status == LS_MISMATCH);
-	/* Of two ranks, and of the two of an all-to-allv that disagree, nobody can say who is wrong. */
+	/* Of two ranks, and of the two of an all-to-allv that disagree, nobody can say who is
+	 * wrong. */
 	if (self->size > 2 && !(kind == OPERATION_ALLTOALLV && fault == LIST_DIFFERS))
 		CHECK_THAT(failure.rank == self->size - 1, "rank %d is blamed: %s", failure.rank,
 			   failure.text);
@@ -319,7 +320,8 @@ void mismatch_of_every_kind(struct runner_rank *self)
 	}
 }
 
-/* The message names the line of the call that was wrong, also where there is no group to be asked. */
+/* The message names the line of the call that was wrong, also where there is no group to be
+ * asked. */
 void wrong_calls_are_found(struct runner_rank *self)
 {
 	static const char *const said[] = {
@@ -331,10 +333,12 @@ void wrong_calls_are_found(struct runner_rank *self)
 		"train.py:42: root is -1, but must be",
 		"train.py:42: src is 7, but must be",
 		"train.py:42: ranks is 9, but must be",
+		"train.py:42: options->op is 1, but must be NULL, and no callback",
 	};
 	ls_group *group = runner_open(self), *none;
 	struct ls_op_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
 	const int ranks[] = {9};
+	ls_op *op;
 	struct caught caught;
 	int32_t value = 0;
 	caught_begin(&caught);
@@ -346,6 +350,8 @@ void wrong_calls_are_found(struct runner_rank *self)
 	GIVES(LS_BAD_ARGUMENT, ls_broadcast(group, &value, &value, 1, LS_INT32, -1, &labelled));
 	GIVES(LS_BAD_ARGUMENT, ls_recv(group, &value, 1, LS_INT32, 7, &labelled));
 	GIVES(LS_BAD_ARGUMENT, ls_group_from_members(group, ranks, 1, &labelled, &none));
+	labelled.op = &op;
+	GIVES(LS_BAD_ARGUMENT, ls_register(group, NULL, 0, -1, 0, &labelled));
 	caught_end(&caught);
 	for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
 		SAYS(caught.text, said[i]);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on messages. The call site is the return address of the public function, so these
- * must stay functions of their own. */
+ * The public calls on messages. The call site is the return address of the public function, so
+ * these must stay functions of their own. */
 #include <string.h>
 
 #include "base/fork.h"
 #include "base/messages.h"
 #include "arguments.h"
-#include "points.h"
+#include "p2p.h"
 #include "tell.h"
 
 #define HERE __builtin_return_address(0)
@@ -77,7 +77,7 @@ static ls_status check(const struct call *call, const ls_group *group,
 /* Setting P2P=serial: a send waits for those before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
-	return group->world->points.serial && call->engine.kind == TRACE_SEND;
+	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
 }
 
 /* False: it has to be made an operation. asked: for a handle. */
@@ -108,25 +108,25 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
 	group_op_prepare(&op, group, &call->engine);
-	op.engine.seq = group_point_number(group, &call->engine);
-	op.engine.point.gives = call->gives;
-	op.engine.point.takes = call->block != NULL;
+	op.engine.seq = group_p2p_number(group, &call->engine);
+	op.engine.p2p.gives = call->gives;
+	op.engine.p2p.takes = call->block != NULL;
 	op.message = options->message;
 	op.block = call->block;
 	group_op_open(&op, options, call->site);
 	if (message && call->engine.kind == TRACE_RECV &&
 	    group_short_await(message, op.engine.record)) {
-		group_points_collect(group);
+		group_p2p_collect(group);
 		return LS_OK;
 	}
 	group_op_run(&op, &room, waiter, &group_no_pause, &status);
 	if (status == LS_OK)
-		group_point_deliver(&op);
+		group_p2p_deliver(&op);
 	/* What it took in may have been for others. */
-	group_points_collect(group);
-	if (op.engine.point.unsafe)
-		group_point_warn(group, op.engine.point.unsafe, op.engine.call.tag,
-				 op.engine.record, call->site);
+	group_p2p_collect(group);
+	if (op.engine.p2p.unsafe)
+		group_p2p_warn(group, op.engine.p2p.unsafe, op.engine.call.tag, op.engine.record,
+			       call->site);
 	return status;
 }
 
@@ -137,10 +137,10 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = call->engine;
-	op->engine.seq = group_point_number(group, &call->engine);
-	op->engine.point.detached = true;
-	op->engine.point.gives = call->gives;
-	op->engine.point.takes = call->block != NULL;
+	op->engine.seq = group_p2p_number(group, &call->engine);
+	op->engine.p2p.detached = true;
+	op->engine.p2p.gives = call->gives;
+	op->engine.p2p.takes = call->block != NULL;
 	op->message = options->message;
 	op->block = call->block;
 	op->callback = options->callback;
@@ -148,7 +148,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	group_op_open(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);
-	ls_status status = group_points_start(op);
+	ls_status status = group_p2p_start(op);
 	if (status == LS_OK) {
 		if (out)
 			*out = op;
@@ -161,13 +161,14 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	return status;
 }
 
-/* Whether it is over already. Of one with a handle that handle is one for all that were over at once. */
+/* Whether it is over already. Of one with a handle that handle is one for all that were over at
+ * once. */
 static bool run_short(const struct group_short *message, ls_op **out)
 {
 	bool sends = message->call->kind == TRACE_SEND;
 	bool over = sends ? group_short_send(message) : group_short_receive(message);
 	/* What it took in may have been for others. */
-	group_points_collect(message->group);
+	group_p2p_collect(message->group);
 	if (over && out)
 		*out = message->handle;
 	return over;
@@ -330,15 +331,15 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		return status;
 	wait_thread_enter(&group->waiter);
 	enum engine_progress progress =
-		engine_point_probe(&group->engine, src, options.tag, &met, words, &count);
-	group_points_collect(group);
+		engine_p2p_probe(&group->engine, src, options.tag, &met, words, &count);
+	group_p2p_collect(group);
 	if (progress != ENGINE_DONE) {
 		uint64_t gone = group_gone_members(group);
 		call.engine.tag = options.tag;
 		return gone ? group_gone_probe(group, &call.engine, gone, &options, call.site)
 			    : LS_PENDING;
 	}
-	group_point_fill(out, &met);
+	group_p2p_fill(out, &met);
 	return LS_OK;
 }
 
@@ -360,9 +361,9 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	op.engine.seq = 0;
 	group_op_open(&op, &options, call.site);
 	group_op_run(&op, &room, waiter, &group_no_pause, &status);
-	group_points_collect(group);
+	group_p2p_collect(group);
 	if (status == LS_OK)
-		group_point_fill(out, &op.engine.point.message);
+		group_p2p_fill(out, &op.engine.p2p.message);
 	return status;
 }
 
@@ -377,18 +378,18 @@ ls_status ls_cancel(ls_op *op)
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (group_points_take_back(op)) {
+	if (group_p2p_take_back(op)) {
 		atomic_store(&op->told, true);
 		return LS_OK;
 	}
-	group_points_await_begun(op);
+	group_p2p_await_begun(op);
 	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
-	    !engine_point_cancel(&group->engine, &op->engine))
+	    !engine_p2p_cancel(&group->engine, &op->engine))
 		return LS_PENDING;
-	group_points_collect(group);
+	group_p2p_collect(group);
 	/* Else another thread is just about it. */
-	group_points_await_told(op);
+	group_p2p_await_told(op);
 	atomic_store(&op->told, true);
 	return LS_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of one send or receive. A long message is copied in pieces, by the receiver and, if both see each
- * other's buffer and the sender has nothing else to do, by both. */
+ * The life of one send or receive. A long message is copied in pieces, by the receiver and, if both
+ * see each other's buffer and the sender has nothing else to do, by both. */
 #include "engine/mailbox.h"
 
 #include <string.h>
@@ -27,13 +27,13 @@ static bool stage_copy(struct engine *engine, struct engine_op *op)
 
 static bool stage_payload(struct engine *engine, struct engine_op *op)
 {
-	op->point.plain = false;
-	if (op->input_bytes <= MAIL_INLINE_BYTES && !op->point.gives)
+	op->p2p.plain = false;
+	if (op->input_bytes <= MAIL_INLINE_BYTES && !op->p2p.gives)
 		return true;
 	if (memory_offset_for(engine->memory, op->call.send, op->input_bytes, engine->peers,
 			      &op->input_offset))
 		return true;
-	if (op->point.gives) { /* the group has checked that it is a block; peers no longer see it */
+	if (op->p2p.gives) { /* the group has checked that it is a block; peers no longer see it */
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
@@ -43,7 +43,7 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 	    !transport_reads_me(engine->team))
 		return stage_copy(engine, op);
 	op->input_offset = (uint64_t)(uintptr_t)op->call.send;
-	op->point.plain = true;
+	op->p2p.plain = true;
 	return true;
 }
 
@@ -68,10 +68,10 @@ struct pieces {
 static bool copy_piece(struct engine *engine, struct engine_op *op, const struct pieces *all,
 		       uint64_t piece)
 {
-	uint64_t first = piece * op->point.piece_bytes;
+	uint64_t first = piece * op->p2p.piece_bytes;
 	uint64_t bytes = all->bytes - first;
-	if (bytes > op->point.piece_bytes)
-		bytes = op->point.piece_bytes;
+	if (bytes > op->p2p.piece_bytes)
+		bytes = op->p2p.piece_bytes;
 	if (all->from) {
 		device_copy(all->to + first, all->from + first, bytes, false);
 		return true;
@@ -85,19 +85,20 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 	return status == LS_OK;
 }
 
-/* Copies what nobody else does, up to a slice. True if nothing is left to claim; false with op->status LS_OK:
- * there may be. `word` counts my pieces, for whoever has to know when I am out. */
+/* Copies what nobody else does, up to a slice. True if nothing is left to claim; false with
+ * op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when I am
+ * out. */
 static bool copy_pieces(struct engine *engine, struct engine_op *op, const struct pieces *all,
 			_Atomic uint64_t *word)
 {
-	struct engine_point *point = &op->point;
+	struct engine_p2p *p2p = &op->p2p;
 	uint64_t piece;
 	for (int i = 0; i < ENGINE_POINT_SLICE; i++) {
-		if (!transport_mail_claim(point->parcel, point->generation, point->pieces, &piece))
+		if (!transport_mail_claim(p2p->parcel, p2p->generation, p2p->pieces, &piece))
 			return true;
 		bool whole = copy_piece(engine, op, all, piece);
-		point->mine++;
-		wait_store(word, transport_mail_word(point->generation, point->mine));
+		p2p->mine++;
+		wait_store(word, transport_mail_word(p2p->generation, p2p->mine));
 		if (!whole)
 			return false;
 		if (engine_cause_is_set(engine)) {
@@ -124,7 +125,7 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 static enum engine_progress help(struct engine *engine, struct engine_op *op)
 {
-	struct mail_parcel *parcel = op->point.parcel;
+	struct mail_parcel *parcel = op->p2p.parcel;
 	uint64_t target = parcel->target;
 	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send,
 			     .bytes = op->input_bytes};
@@ -140,12 +141,12 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 
 static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 {
-	struct mail_parcel *parcel = op->point.parcel;
-	uint64_t over = transport_mail_word(op->point.generation, 0);
+	struct mail_parcel *parcel = op->p2p.parcel;
+	uint64_t over = transport_mail_word(op->p2p.generation, 0);
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->point.back || is_reached(&parcel->over, over)) {
+		if (op->p2p.back || is_reached(&parcel->over, over)) {
 			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
 			return ENGINE_DONE;
@@ -159,7 +160,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 			return ENGINE_FAILED;
 		if (progress == ENGINE_BLOCKED)
 			break;
-		if (op->point.detached)
+		if (op->p2p.detached)
 			return ENGINE_BLOCKED; /* no words: more to do at once */
 	}
 	await(engine, op, op->call.peer, &parcel->over, over);
@@ -168,8 +169,8 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 
 static enum engine_progress send(struct engine *engine, struct engine_op *op)
 {
-	bool detached = op->point.detached;
-	if (point_stage(op) == POINT_NEW) {
+	bool detached = op->p2p.detached;
+	if (p2p_stage(op) == P2P_NEW) {
 		if (!stage_payload(engine, op))
 			return ENGINE_FAILED;
 		engine_mailbox_send(engine, op);
@@ -178,18 +179,18 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
 	op->word_count = 1;
-	if (point_stage(op) == POINT_QUEUED && !engine_mailbox_flush(engine, op, &op->words[0]))
+	if (p2p_stage(op) == P2P_QUEUED && !engine_mailbox_flush(engine, op, &op->words[0]))
 		return ENGINE_BLOCKED;
-	return point_stage(op) == POINT_SENT ? sent(engine, op) : ENGINE_DONE;
+	return p2p_stage(op) == P2P_SENT ? sent(engine, op) : ENGINE_DONE;
 }
 
 /* ---- receives ---- */
 
 static enum engine_progress met(struct engine *engine, struct engine_op *op)
 {
-	struct engine_point *point = &op->point;
-	struct mail_parcel *parcel = point->parcel;
-	int source = point->message.source;
+	struct engine_p2p *p2p = &op->p2p;
+	struct mail_parcel *parcel = p2p->parcel;
+	int source = p2p->message.source;
 	struct pieces all = {.to = op->call.recv, .bytes = op->output_bytes, .source = source};
 	if (parcel->plain)
 		all.address = parcel->window;
@@ -201,95 +202,94 @@ static enum engine_progress met(struct engine *engine, struct engine_op *op)
 	bool all_claimed;
 	do
 		all_claimed = copy_pieces(engine, op, &all, &parcel->got);
-	while (!all_claimed && op->status == LS_OK && !point->detached);
+	while (!all_claimed && op->status == LS_OK && !p2p->detached);
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
 	if (!all_claimed)
 		return ENGINE_BLOCKED; /* no words: more to do at once */
-	point_set(op, POINT_GIVEN);
+	point_set(op, P2P_GIVEN);
 	return ENGINE_DONE;
 }
 
 /* Until the source has copied what it has claimed. */
 static enum engine_progress given(struct engine *engine, struct engine_op *op)
 {
-	struct engine_point *point = &op->point;
-	struct mail_parcel *parcel = point->parcel;
-	uint64_t theirs = transport_mail_word(point->generation, point->pieces - point->mine);
-	if (point->mine < point->pieces && !is_reached(&parcel->gave, theirs)) {
+	struct engine_p2p *p2p = &op->p2p;
+	struct mail_parcel *parcel = p2p->parcel;
+	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->mine);
+	if (p2p->mine < p2p->pieces && !is_reached(&parcel->gave, theirs)) {
 		await(engine, op, engine->team->rank, &parcel->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
 	/* The source closes the parcel when it gives up, and then takes its buffer back. */
 	if (transport_mail_is_closed(parcel))
 		return engine_fail(op, LS_ABORTED, -1);
-	int from = point->message.source;
-	transport_mail_parcel_over(engine->mailbox->peers[from].from, point->index,
-				   point->generation);
+	int from = p2p->message.source;
+	transport_mail_parcel_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_wake(engine->team, from);
-	point->parcel = NULL;
+	p2p->parcel = NULL;
 	return ENGINE_DONE;
 }
 
 static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 {
-	bool detached = op->point.detached, is_new = point_stage(op) == POINT_NEW;
+	bool detached = op->p2p.detached, is_new = p2p_stage(op) == P2P_NEW;
 	if (is_new)
 		engine_mailbox_receive(engine, op);
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
-	if (is_new ? point_stage(op) == POINT_ASKED : engine_mailbox_asks(engine, op))
+	if (is_new ? p2p_stage(op) == P2P_ASKED : engine_mailbox_asks(engine, op))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
-	if (point_stage(op) == POINT_MET)
+	if (p2p_stage(op) == P2P_MET)
 		progress = met(engine, op);
-	if (progress == ENGINE_DONE && point_stage(op) == POINT_GIVEN)
+	if (progress == ENGINE_DONE && p2p_stage(op) == P2P_GIVEN)
 		progress = given(engine, op);
 	return progress;
 }
 
-enum engine_progress engine_point_go_on(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
-	if (point_stage(op) == POINT_MET)
+	if (p2p_stage(op) == P2P_MET)
 		progress = met(engine, op);
 	return progress == ENGINE_DONE ? given(engine, op) : progress;
 }
 
-void engine_point_word(struct engine *engine, const struct engine_op *op, struct wait_word *word)
+void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word)
 {
-	const struct engine_point *point = &op->point;
+	const struct engine_p2p *p2p = &op->p2p;
 	int rank = engine->team->rank;
 	if (op->call.kind == TRACE_SEND)
-		transport_await(engine->team, op->call.peer, &point->parcel->over,
-				transport_mail_word(point->generation, 0), op->call.peer, word);
+		transport_await(engine->team, op->call.peer, &p2p->parcel->over,
+				transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else
-		transport_await(engine->team, rank, &point->parcel->gave,
-				transport_mail_word(point->generation, point->pieces - point->mine),
+		transport_await(engine->team, rank, &p2p->parcel->gave,
+				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, word);
 }
 
 static enum engine_progress probe(struct engine *engine, struct engine_op *op)
 {
 	op->any = true;
-	return engine_point_probe(engine, op->call.peer, op->call.tag, &op->point.message,
-				  op->words, &op->word_count);
+	return engine_p2p_probe(engine, op->call.peer, op->call.tag, &op->p2p.message, op->words,
+				&op->word_count);
 }
 
-enum engine_progress engine_point_advance(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op)
 {
-	bool detached = op->point.detached;
+	bool detached = op->p2p.detached;
 	enum engine_progress progress = op->call.kind == TRACE_SEND   ? send(engine, op)
 					: op->call.kind == TRACE_RECV ? receive(engine, op)
 								      : probe(engine, op);
 	if (detached || progress != ENGINE_DONE)
 		return progress;
-	point_set(op, POINT_OVER);
+	point_set(op, P2P_OVER);
 	return op->status == LS_OK ? ENGINE_DONE : ENGINE_FAILED;
 }
 
@@ -298,17 +298,17 @@ enum engine_progress engine_point_advance(struct engine *engine, struct engine_o
 /* Whether the peer has copied all the pieces it has begun, and begins no more. */
 static bool is_out(struct engine *engine, struct engine_op *op)
 {
-	struct engine_point *point = &op->point;
+	struct engine_p2p *p2p = &op->p2p;
 	bool source = op->call.kind == TRACE_SEND;
-	const _Atomic uint64_t *word = source ? &point->parcel->got : &point->parcel->gave;
-	uint64_t begun = transport_mail_close(point->parcel, point->generation, point->pieces);
-	uint64_t theirs = begun > point->mine ? begun - point->mine : 0;
+	const _Atomic uint64_t *word = source ? &p2p->parcel->got : &p2p->parcel->gave;
+	uint64_t begun = transport_mail_close(p2p->parcel, p2p->generation, p2p->pieces);
+	uint64_t theirs = begun > p2p->mine ? begun - p2p->mine : 0;
 	op->word_count = 0;
 	op->any = false;
-	if (theirs == 0 || is_reached(word, transport_mail_word(point->generation, theirs)))
+	if (theirs == 0 || is_reached(word, transport_mail_word(p2p->generation, theirs)))
 		return true;
 	await(engine, op, source ? op->call.peer : engine->team->rank, word,
-	      transport_mail_word(point->generation, theirs));
+	      transport_mail_word(p2p->generation, theirs));
 	return false;
 }
 
@@ -317,23 +317,22 @@ static bool take_away(struct engine *engine, const struct engine_op *op)
 {
 	const void *buffer = op->call.kind == TRACE_SEND ? op->call.send : op->call.recv;
 	uint64_t bytes = op->call.kind == TRACE_SEND ? op->input_bytes : op->output_bytes;
-	if (op->point.plain || op->input_block || !op->point.parcel->target)
+	if (op->p2p.plain || op->input_block || !op->p2p.parcel->target)
 		return true; /* it only reads, or a copy of mine that is never used again */
 	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
 }
 
-enum engine_progress engine_point_abandon(struct engine *engine, struct engine_op *op,
-					  uint64_t gone, bool force)
+enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
+					bool force)
 {
-	struct engine_point *point = &op->point;
+	struct engine_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
-	enum engine_point_stage stage = point_stage(op);
-	if (stage == POINT_QUEUED || stage == POINT_ASKED)
+	enum engine_p2p_stage stage = p2p_stage(op);
+	if (stage == P2P_QUEUED || stage == P2P_ASKED)
 		engine_mailbox_take_back(engine, op);
-	bool shown =
-		point->parcel &&
-		(stage == POINT_SENT ? !transport_mail_withdraw(point->parcel, point->generation)
-				     : stage == POINT_MET || stage == POINT_GIVEN);
+	bool shown = p2p->parcel &&
+		     (stage == P2P_SENT ? !transport_mail_withdraw(p2p->parcel, p2p->generation)
+					: stage == P2P_MET || stage == P2P_GIVEN);
 	if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)
@@ -342,7 +341,7 @@ enum engine_progress engine_point_abandon(struct engine *engine, struct engine_o
 			safe = take_away(engine, op);
 	}
 	release_payload(engine, op, lost);
-	point_set(op, POINT_OVER);
+	point_set(op, P2P_OVER);
 	op->stage = ENGINE_OVER;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives of two ranks, step by step in one thread: what a rank waits for, and what it does for operations
- * that nobody goes on with. */
+ * Sends and receives of two ranks, step by step in one thread: what a rank waits for, and what it
+ * does for operations that nobody goes on with. */
 #include "test_engine.h"
 
 enum { LONG = 1000, MANY = 64 };
@@ -36,7 +36,7 @@ static struct message *begin(struct unit *unit, enum trace_kind kind, uint64_t c
 						.tag = tag,
 						.send = message->data,
 						.recv = message->data};
-	message->op.point.detached = detached;
+	message->op.p2p.detached = detached;
 	engine_submit(&unit->engine, &message->op, &message->room);
 	return message;
 }
@@ -58,14 +58,14 @@ static bool is_there(const struct wait_word *words, int count)
 static int sweep(struct unit *unit, struct wait_word *words)
 {
 	int count;
-	while (engine_point_progress(&unit->engine, NULL, 0, words, WAIT_EDGE_MAX, &count))
+	while (engine_p2p_progress(&unit->engine, NULL, 0, words, WAIT_EDGE_MAX, &count))
 		;
 	return count;
 }
 
 static void hand_out(struct unit *unit, struct message *message, ls_status status)
 {
-	assert_ptr_equal(engine_point_over(&unit->engine), &message->op);
+	assert_ptr_equal(engine_p2p_over(&unit->engine), &message->op);
 	assert_int_equal(message->op.status, status);
 	free(message);
 }
@@ -77,15 +77,15 @@ static void test_over_is_work(void **state)
 	struct unit *source = &party->units[0], *owner = &party->units[1];
 	struct message *receive = beside(owner, TRACE_RECV, 1, 1);
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
-	assert_false(engine_point_has_work(&owner->engine));
+	assert_false(engine_p2p_has_work(&owner->engine));
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
 	struct message *send = begin(source, TRACE_SEND, 1, 1, false);
 	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
 	assert_true(is_there(probe->op.words, probe->op.word_count));
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
-	assert_true(engine_point_has_work(&owner->engine));
+	assert_true(engine_p2p_has_work(&owner->engine));
 	hand_out(owner, receive, LS_OK);
-	assert_false(engine_point_has_work(&owner->engine));
+	assert_false(engine_p2p_has_work(&owner->engine));
 	free(probe);
 	free(send);
 }
@@ -99,26 +99,24 @@ static void test_probe_of_who_is_gone(void **state)
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_GONE);
 	assert_int_equal(peer, 0);
 	struct message *send = begin(source, TRACE_SEND, 1, 2, false);
 	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer),
-			 ENGINE_NEEDS_NOBODY);
-	assert_int_equal(engine_point_need(&owner->engine, &receive->op, 1, &peer),
-			 ENGINE_NEEDS_GONE);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer), ENGINE_NEEDS_GONE);
 	probe->op.call.peer = -1; /* any source */
-	assert_int_equal(engine_point_need(&owner->engine, &probe->op, 1, &peer),
-			 ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_NOBODY);
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_DONE);
-	assert_true(engine_point_cancel(&owner->engine, &receive->op));
+	assert_true(engine_p2p_cancel(&owner->engine, &receive->op));
 	free(probe);
 	free(receive);
 	free(send);
 }
 
-/* All parcels are in use, and nobody goes on with their sends: one more waits until any of them is over, and then goes. */
+/* All parcels are in use, and nobody goes on with their sends: one more waits until any of them is
+ * over, and then goes. */
 static void test_parcels_of_others(void **state)
 {
 	struct party *party = *state;
@@ -137,14 +135,14 @@ static void test_parcels_of_others(void **state)
 			/* First a place in the box, then a parcel. */
 			assert_true(is_there(last->op.words, last->op.word_count));
 			engine_advance(&source->engine, &last->op);
-			assert_int_equal(last->op.point.index, MANY - 1);
+			assert_int_equal(last->op.p2p.index, MANY - 1);
 			assert_false(is_there(last->op.words, last->op.word_count));
 		}
 	}
 	/* Those whose parcel another one has by now end all the same. */
 	struct message *receive = beside(owner, TRACE_RECV, LONG, MANY);
 	for (int i = 0; i < MANY; i++)
-		assert_false(engine_point_is_queued(&sends[i]->op));
+		assert_false(engine_p2p_is_queued(&sends[i]->op));
 	sweep(source, words);
 	for (int i = 0; i < MANY; i++)
 		hand_out(source, sends[i], LS_OK);
@@ -156,8 +154,8 @@ static void test_parcels_of_others(void **state)
 	free(last);
 }
 
-/* One that is taken back is over at once, and so is its place in the box as soon as its owner looks for anything else, at
- * what it has seen before and what it has not. */
+/* One that is taken back is over at once, and so is its place in the box as soon as its owner looks
+ * for anything else, at what it has seen before and what it has not. */
 static void test_taken_back(void **state)
 {
 	struct party *party = *state;
@@ -173,16 +171,16 @@ static void test_taken_back(void **state)
 		if (round != 1) /* it has seen them */
 			engine_advance(&owner->engine, &receive->op);
 		for (int i = 0; i < MANY; i++) {
-			assert_true(engine_point_cancel(&source->engine, &sends[i]->op));
-			assert_false(engine_point_cancel(&source->engine, &sends[i]->op));
+			assert_true(engine_p2p_cancel(&source->engine, &sends[i]->op));
+			assert_false(engine_p2p_cancel(&source->engine, &sends[i]->op));
 			hand_out(source, sends[i], LS_CANCELLED);
 		}
 		assert_true(is_there(receive->op.words, receive->op.word_count));
 		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
 		assert_false(is_there(receive->op.words, receive->op.word_count));
 		sweep(source, words);
-		assert_false(engine_point_is_queued(&queued->op));
-		assert_true(engine_point_cancel(&source->engine, &queued->op));
+		assert_false(engine_p2p_is_queued(&queued->op));
+		assert_true(engine_p2p_cancel(&source->engine, &queued->op));
 		hand_out(source, queued, LS_CANCELLED);
 	}
 	struct message *send = beside(source, TRACE_SEND, LONG, MANY);

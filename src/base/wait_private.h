@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What wait.c and wait_set.c share: how a wait spins, sleeps, ends, and is shown. Within base
+ * only. */
+#ifndef BASE_WAIT_PRIVATE_H
+#define BASE_WAIT_PRIVATE_H
+
+#include "wait.h"
+
+enum {
+	/* Whoever spins for longer is likely to wait for a rank that has no core: another program
+	 * may have it, and get the spinner's as well. A yield with nobody else there costs a short
+	 * system call. */
+	WAIT_SPIN_ALONE_NS = 20000,
+	WAIT_SPIN_BATCH = 16, /* spins between two looks at the clock, the failure and the peers */
+};
+
+/* Tells the processor that this is a spin. */
+static inline void wait_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
+
+/* Whether the wait is over, whatever the time, and how. */
+bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+		  int *peer);
+
+/* Sleeps while *word is `value`, at most until until_ns. False, after a message, if the system
+ * refuses it. */
+bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns, bool *interrupted);
+
+/* Wakes the watch, so that it looks why a wait lasts; and when it is to look next. */
+void wait_poke(int look_fd);
+uint64_t wait_after(uint64_t ns, uint64_t wait_ns);
+uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns);
+
+/* What a slot shows of a call. Returns the words that body->edges has no room for. */
+const struct wait_word *wait_fill_body(const struct wait_call *call, uint64_t since_ns,
+				       struct wait_slot_body *body);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Several waits of one thread: each on the board by itself, one sleep for all of them. */
+#include <sched.h>
+
+#include "clock.h"
+#include "wait_private.h"
+#include "wait_slot.h"
+
+void wait_item_show(struct wait_item *item)
+{
+	struct wait_slot_body body;
+	const struct wait_word *further = wait_fill_body(&item->call, item->call.since_ns, &body);
+	body.tid = item->tid;
+	wait_slot_publish_item(item, &body, further);
+	atomic_store(&item->shown, true);
+}
+
+void wait_item_hide(struct wait_item *item)
+{
+	wait_slot_clear_item(item);
+	atomic_store(&item->shown, false);
+}
+
+static bool has_ended(const struct wait_set *set, uint64_t now_ns)
+{
+	ls_status status;
+	int peer;
+	if (atomic_load(&set->bell->summons) != set->seen || now_ns >= set->until_ns)
+		return true;
+	for (int i = 0; i < set->count; i++) {
+		const struct wait_item *item = set->items[i];
+		if (!atomic_load(&item->shown) || now_ns >= item->call.deadline_ns ||
+		    wait_is_over(item->waiter, &item->call, &status, &peer))
+			return true;
+	}
+	return false;
+}
+
+static bool is_one_satisfied(const struct wait_set *set)
+{
+	for (int i = 0; i < set->count; i++)
+		if (wait_satisfied(&set->items[i]->call))
+			return true;
+	return false;
+}
+
+/* True if that was enough. */
+static bool spin_for_set(const struct wait_set *set)
+{
+	uint64_t since_ns = 0;
+	bool gives_way = set->yield;
+	for (unsigned i = 1; !is_one_satisfied(set); i++) {
+		if (set->yield || i % WAIT_SPIN_BATCH == 0 || set->spin_ns == 0) {
+			uint64_t now = clock_now_ns();
+			since_ns = since_ns ? since_ns : now;
+			if (has_ended(set, now) || now - since_ns >= set->spin_ns)
+				break;
+			gives_way = set->yield || now - since_ns >= WAIT_SPIN_ALONE_NS;
+		}
+		if (gives_way)
+			sched_yield();
+		else
+			wait_relax();
+	}
+	return has_ended(set, clock_now_ns());
+}
+
+static bool is_one_counted(const struct wait_set *set)
+{
+	for (int i = 0; i < set->count; i++)
+		if (atomic_load(&set->items[i]->counted))
+			return true;
+	return false;
+}
+
+/* When the watch is to look next, and the earliest time limit. */
+static uint64_t next_of_set(const struct wait_set *set, uint64_t now_ns, uint64_t *look_ns)
+{
+	uint64_t until_ns = set->until_ns;
+	*look_ns = CLOCK_NEVER;
+	for (int i = 0; i < set->count; i++) {
+		const struct wait_item *item = set->items[i];
+		uint64_t next = wait_next_look(item->waiter, &item->call, now_ns);
+		*look_ns = next < *look_ns ? next : *look_ns;
+		if (item->call.deadline_ns < until_ns)
+			until_ns = item->call.deadline_ns;
+	}
+	return until_ns;
+}
+
+static void count_asleep(const struct wait_set *set, uint32_t change)
+{
+	for (int i = 0; i < set->count; i++)
+		if (set->items[i]->waiter->asleep)
+			atomic_fetch_add(set->items[i]->waiter->asleep, change);
+}
+
+/* As a waiter at the doorbell, which numbers the steps; `listens` makes it one for
+ * wait_call_thread, too. */
+static void sleep_for_set(const struct wait_set *set)
+{
+	struct wait_bell *bell = set->bell;
+	uint64_t look_ns, until_ns = next_of_set(set, clock_now_ns(), &look_ns);
+	bool sleeps = true, interrupted; /* no signal comes here */
+	count_asleep(set, 1);
+	atomic_store(&bell->listens, WAIT_LISTENS_RING);
+	atomic_fetch_add(&bell->sleepers, 1); /* 1 */
+	while (sleeps) {
+		uint32_t ring = atomic_load(&bell->ring); /* 2 */
+		uint64_t now = clock_now_ns();
+		if (has_ended(set, now)) /* 3 */
+			break;
+		if (now >= look_ns) {
+			wait_poke(set->items[0]->waiter->look_fd);
+			if (is_one_counted(set)) /* there may be a slot for it by now */
+				break;
+			look_ns = wait_after(now, set->items[0]->waiter->look_ns);
+		}
+		sleeps = wait_sleep_while(&bell->ring, ring, look_ns < until_ns ? look_ns : until_ns,
+					  &interrupted); /* 4 */
+	}
+	atomic_fetch_sub(&bell->sleepers, 1);
+	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
+	count_asleep(set, -1u);
+}
+
+static void sleep_for_summons(const struct wait_set *set)
+{
+	struct wait_bell *bell = set->bell;
+	bool sleeps = true, interrupted;
+	atomic_store(&bell->listens, WAIT_LISTENS_SUMMONS);
+	while (sleeps && !has_ended(set, clock_now_ns()))
+		sleeps = wait_sleep_while(&bell->summons, set->seen, set->until_ns, &interrupted);
+	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
+}
+
+void wait_set(const struct wait_set *set)
+{
+	lock_assert_none();
+	if (set->count == 0)
+		sleep_for_summons(set);
+	else if (!spin_for_set(set))
+		sleep_for_set(set);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the progress thread of a rank does. It goes on with collectives that run beside their
+ * callers, in all groups, and with sends and receives that would hold up a peer (p2p.h), as long as
+ * no caller waits for them. It never waits for one of them alone: a lane whose first operation
+ * waits is left to whoever comes, and the thread waits for all such lanes at once. With nothing to
+ * wait for it sleeps where no peer's ring wakes it, so it costs nothing then. */
+#include "attend.h"
+#include "lane.h"
+#include "p2p.h"
+#include "progress.h"
+#include "registry.h"
+
+/* ---- the lanes that it attends ---- */
+
+/* Of a thread that has handed over, the next one may have been called for the group meanwhile, and
+ * found it attended. */
+static void let_go(ls_group *group)
+{
+	atomic_store(&group->is_attended, false);
+	if (!group_progress_is_me(group->world) && group_lane_queued(group) > 0)
+		group_progress_wake(group);
+	group_release(group);
+}
+
+static void take_called(struct group_world *world)
+{
+	struct group_attended *attended = &world->progress.attended;
+	ls_group *group = atomic_exchange(&world->progress.called, NULL);
+	while (group) {
+		ls_group *next = group->next_called;
+		/* Before its lane is looked at: who queues something after that calls again. */
+		atomic_store(&group->is_called, false);
+		if (atomic_exchange(&group->is_attended, true))
+			group_release(group);
+		else
+			attended->groups[attended->count++] = group;
+		group = next;
+	}
+}
+
+/* Keeps those whose first operation waits. The thread may hand over with each that it drives, so
+ * that one is not among them meanwhile; those behind it have been looked at. */
+static void attend(struct group_world *world)
+{
+	struct group_attended *attended = &world->progress.attended;
+	for (int i = attended->count - 1; i >= 0 && group_progress_is_me(world); i--) {
+		ls_group *group = attended->groups[i];
+		if (group_lane_waits(group))
+			continue;
+		attended->groups[i] = attended->groups[--attended->count];
+		if (group_lane_attend(group) && group_progress_is_me(world))
+			attended->groups[attended->count++] = group;
+		else
+			let_go(group);
+	}
+}
+
+static void wait_for_all(struct group_world *world, uint32_t seen, uint64_t until_ns)
+{
+	const struct group_attended *attended = &world->progress.attended;
+	struct wait_item *items[TRANSPORT_AREAS];
+	struct wait_set set = {.items = items,
+			       .count = attended->count,
+			       .bell = group_progress_bell(world),
+			       .seen = seen,
+			       .until_ns = until_ns,
+			       .yield = world->waiter.yield};
+	for (int i = 0; i < attended->count; i++)
+		items[i] = &attended->groups[i]->lane.unattended;
+	if (attended->count > 0)
+		set.spin_ns = items[0]->waiter->spin_ns;
+	wait_set(&set);
+}
+
+void group_attend(struct group_world *world)
+{
+	const struct group_attended *attended = &world->progress.attended;
+	uint64_t until_ns = 0;
+	uint32_t last = 0;
+	/* Those of the thread that has handed over. */
+	for (int i = 0; i < attended->count; i++)
+		group_lane_adopt(attended->groups[i]);
+	for (;;) {
+		/* Before the look at stop, which is set before the summons change. */
+		uint32_t seen = atomic_load(&group_progress_bell(world)->summons);
+		if (atomic_load(&world->progress.stop))
+			return;
+		group_progress_begin(world);
+		take_called(world);
+		attend(world);
+		bool looks = seen != last || clock_now_ns() >= until_ns;
+		if (group_progress_is_me(world) && looks)
+			group_p2p_attend(world);
+		if (!group_progress_is_me(world))
+			return;
+		/* Only whoever sleeps until then may say so. */
+		if (looks)
+			until_ns = group_p2p_sleep_until(&world->p2p);
+		last = seen;
+		if (group_progress_end(world))
+			wait_for_all(world, seen, until_ns);
+	}
+}
