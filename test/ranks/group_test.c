@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups made from groups: who is in them, what they compute, and that they take nothing with them
  * when they are closed. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,14 +295,40 @@ static void use(ls_group *group)
 	ls_op_free(op);
 }
 
+enum { MOST = 512 }; /* groups that can be open at once */
+
+/* Allocated, not resident: which pages have been touched depends on who is ahead. Sanitizers have an
+ * allocator, and a check for leaks, of their own: there it is 0. */
+static long allocated_kib(void)
+{
+#ifdef __GLIBC__
+	struct mallinfo2 info = mallinfo2();
+	return (long)((info.uordblks + info.hblkhd) / 1024);
+#else
+	return 0;
+#endif
+}
+
+/* A rank keeps what it has made for a group, for a later one. After this it has made all. */
+static void use_all(ls_group *world)
+{
+	ls_group *groups[MOST];
+	for (int i = 0; i < MOST; i++)
+		use(groups[i] = split(world, 0, 0));
+	for (int i = 0; i < MOST; i++)
+		ls_group_close(groups[i]);
+	OK(ls_barrier(world, NULL));
+}
+
 /* Groups of several sizes and orders, some open for a while, all used. */
 void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 {
-	enum { WARM = 100, ROUNDS = 400 / RUNNER_SLOWNESS, KEPT = 7 };
+	enum { ROUNDS = 400 / RUNNER_SLOWNESS, KEPT = 7 };
 	ls_group *world = runner_open(self), *kept[KEPT] = {NULL};
 	int files = 0;
 	long memory = 0;
-	for (int round = 0; round < WARM + ROUNDS; round++) {
+	use_all(world);
+	for (int round = 0; round < ROUNDS; round++) {
 		int colour = (self->rank + round) % (1 + round % 3) - (round % 5 == 0);
 		ls_group **group = &kept[round % KEPT];
 		ls_group_close(*group);
@@ -310,15 +337,14 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 		CHECK(status == (colour < 0 ? LS_NOT_MEMBER : LS_OK));
 		if (*group)
 			use(*group);
-		if (round == WARM) {
+		if (round == KEPT) {
 			files = process_entries("/proc/self/fd");
-			memory = process_kib("VmRSS:");
+			memory = allocated_kib();
 		}
 	}
 	CHECK(process_entries("/proc/self/fd") == files);
-	/* A sanitizer keeps what was freed, and shadows of it. */
-	long grown = process_kib("VmRSS:") - memory;
-	CHECK_THAT(grown < 1024 * (RUNNER_SLOWNESS > 1 ? 64 : 1), "%ld KiB more than before", grown);
+	long grown = allocated_kib() - memory;
+	CHECK_THAT(grown < 64, "%ld KiB more than before", grown);
 	process_await_threads(self, 3);
 	for (int i = 0; i < KEPT; i++)
 		ls_group_close(kept[i]);
@@ -329,7 +355,6 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 /* As many as there can be, and room again once they are closed. */
 void as_many_groups_as_there_can_be(struct runner_rank *self)
 {
-	enum { MOST = 512 };
 	ls_group *world = runner_open(self), *groups[MOST], *more = world;
 	for (int again = 0; again < 2; again++) {
 		for (int i = 0; i < MOST; i++)
