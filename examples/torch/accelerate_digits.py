@@ -58,7 +58,7 @@ def main():
     accelerator.print(f"{dist.get_backend()}, {size} ranks: {found.mean().item():.4f} of {len(found)} digits recognised")
     accelerator.print(f"largest difference to one process: {difference:.1e}")
     # A thread of gloo may still wait for the interpreter, to drop the tensors of its last operation; destroying the group
-    # would wait for that thread, with the interpreter held. In a barrier it is not.
+    # then waits for that thread for ever, with the interpreter held. In a barrier it is not held, so that is rarer.
     dist.barrier()
     dist.destroy_process_group()
     sys.exit(difference > 1e-4)

@@ -55,7 +55,7 @@ def train(backend, text, folder):
     losses = torch.tensor([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     rank, used = dist.get_rank(), dist.get_backend()
     # A thread of gloo may still wait for the interpreter, to drop the tensors of its last operation; destroying the group
-    # would wait for that thread, with the interpreter held. In a barrier it is not.
+    # then waits for that thread for ever, with the interpreter held. In a barrier it is not held, so that is rarer.
     dist.barrier()
     dist.destroy_process_group()
     if rank == 0:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -64,21 +65,43 @@ def descendants(pid):
     return found
 
 
+def kill(process):
+    for pid in descendants(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def finish(process):
     try:
         text = process.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
-        for pid in descendants(process.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill(process)
         raise AssertionError(f"not over after {LIMIT_S} s; it wrote:\n{process.communicate()[0]}") from None
     return Ended(process.returncode, text)
 
 
 def run(command, **env):
     return finish(start(command, **env))
+
+
+def run_until(pattern, command, **env):
+    """What it wrote up to the line with `pattern`, after which it is killed: for those that do not always end by
+    themselves."""
+    process = start(command, **env)
+    limit = threading.Timer(LIMIT_S, kill, [process])
+    limit.start()
+    text = ""
+    with process:
+        for line in process.stdout:
+            text += line
+            if re.search(pattern, line):
+                kill(process)
+                break
+        limit.cancel()
+    assert re.search(pattern, text), f"it did not write {pattern!r} within {LIMIT_S} s, but:\n{text}"
+    return text
 
 
 def run_ranks(script, ranks=(0, 1), world_size=None, port=None, **env):
