@@ -178,6 +178,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
 #define MESSAGE_GROUP_PROGRESS \
 	"LS-GROUP-PROGRESS", SETTING_LOG_ERROR, "cannot start the progress thread: %s"
+#define MESSAGE_GROUP_HAND_OVER                                                               \
+	"LS-GROUP-HAND-OVER", SETTING_LOG_WARN,                                               \
+		"cannot start another progress thread while this one ends an operation that " \
+		"failed: %s"
 #define MESSAGE_GROUP_HANDLES                  \
 	"LS-GROUP-HANDLES", SETTING_LOG_ERROR, \
 		"no memory for another operation, or %d of them are in flight already"

@@ -180,12 +180,16 @@ void group_progress_hand_over(struct group_world *world)
 	atomic_fetch_add(unpublished_of(world), 1);
 	lock_group_acquire(&world->lock);
 	atomic_store(&world->progress.tid, 0);
-	if (atomic_load(&world->progress.stop) || start_thread(world) != 0) {
+	bool stops = atomic_load(&world->progress.stop);
+	int error = stops ? 0 : start_thread(world);
+	if (stops || error) {
 		/* Others of this rank wait until this thread is done. */
 		atomic_store(&world->progress.tid, trace_thread_id());
 		atomic_fetch_sub(unpublished_of(world), 1);
 	}
 	lock_group_release(&world->lock);
+	if (error)
+		MESSAGE_SAY(MESSAGE_GROUP_HAND_OVER, strerror(error));
 }
 
 bool group_progress_frees(struct group_world *world)

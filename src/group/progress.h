@@ -14,7 +14,8 @@ void group_progress_wake(ls_group *group);
 bool group_progress_is_me(const struct group_world *world);
 /* Before an operation fails, which may take until others have written their reports or let go of
  * buffers: if the calling thread is the progress thread, another one becomes it, and the caller
- * ends when it is done with that operation. */
+ * ends when it is done with that operation. Where no thread can be made it says so, and stays the
+ * progress thread. */
 void group_progress_hand_over(struct group_world *world);
 /* No object is left for another group: waits a moment for the progress thread to let go of those
  * that are closed. False: it holds none. */

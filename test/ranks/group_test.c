@@ -297,8 +297,8 @@ static void use(ls_group *group)
 
 enum { MOST = 512 }; /* groups that can be open at once */
 
-/* Allocated, not resident: which pages have been touched depends on who is ahead. Sanitizers have an
- * allocator, and a check for leaks, of their own: there it is 0. */
+/* Allocated, not resident: which pages have been touched depends on who is ahead. Sanitizers have
+ * an allocator, and a check for leaks, of their own: there it is 0. */
 static long allocated_kib(void)
 {
 #ifdef __GLIBC__

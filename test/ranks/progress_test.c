@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "caught.h"
@@ -270,4 +271,119 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 	close_all(groups, FAILING);
 	ls_group_close(world);
 	sem_destroy(&ends.all);
+}
+
+/* ---- nobody but the progress thread waits ---- */
+
+/* A rank has 32 wait slots. A lane that found none is shown as soon as others have ended, and only
+ * then all that this rank waits for can be seen. */
+enum { SLOTS = 32 };
+
+struct receiver {
+	pthread_t thread;
+	ls_group *world;
+	int tag;
+	_Atomic int tid;
+};
+
+static void *receive_one(void *argument)
+{
+	struct receiver *receiver = argument;
+	struct ls_op_options options = {.size = sizeof options, .tag = receiver->tag};
+	int32_t value;
+	atomic_store(&receiver->tid, gettid());
+	OK(ls_recv(receiver->world, &value, 1, LS_INT32, 1, &options));
+	return NULL;
+}
+
+void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
+{
+	struct receiver receivers[SLOTS] = {0};
+	ls_group *world = runner_open(self), *group = split(world);
+	int32_t value = 1;
+	ls_op *op;
+	struct ls_op_options beside = {.size = sizeof beside, .op = &op};
+	for (int i = 0; i < SLOTS && self->rank == 0; i++) {
+		struct receiver *receiver = &receivers[i];
+		*receiver = (struct receiver){.world = world, .tag = i};
+		CHECK(pthread_create(&receiver->thread, NULL, receive_one, receiver) == 0);
+		while (!atomic_load(&receiver->tid) || process_state(receiver->tid) != 'S')
+			sched_yield();
+	}
+	if (self->rank == 0)
+		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, &beside));
+	runner_ready(self, world);
+	for (int i = 0; i < SLOTS; i++) {
+		struct ls_op_options options = {.size = sizeof options, .tag = i};
+		if (self->rank == 1)
+			OK(ls_send(world, &value, 1, LS_INT32, 0, &options));
+		else
+			CHECK(pthread_join(receivers[i].thread, NULL) == 0);
+	}
+	GIVES(LS_DEADLOCK, ls_recv(world, &value, 1, LS_INT32, !self->rank, NULL));
+	if (self->rank == 0)
+		ls_op_free(op);
+	runner_meet(self);
+	ls_group_close(group);
+	ls_group_close(world);
+}
+
+static void note_deadlock(void *told, ls_status status)
+{
+	CHECK(status == LS_DEADLOCK);
+	CHECK(sem_post(told) == 0);
+}
+
+/* The threads of the program sleep outside until a callback comes. */
+void deadlock_of_callbacks(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *groups[2] = {split(world), split(world)};
+	int32_t value = 1;
+	sem_t told;
+	struct ls_op_options options = {
+		.size = sizeof options, .callback = note_deadlock, .callback_data = &told};
+	CHECK(sem_init(&told, 0, 0) == 0);
+	runner_ready(self, world);
+	OK(ls_allreduce(groups[self->rank], &value, &value, 1, LS_INT32, LS_SUM, &options));
+	while (sem_wait(&told) != 0)
+		;
+	runner_meet(self);
+	close_all(groups, 2);
+	ls_group_close(world);
+	sem_destroy(&told);
+}
+
+static void note_timeout(void *over, ls_status status)
+{
+	CHECK(status == LS_TIMED_OUT);
+	atomic_store((_Atomic bool *)over, true);
+}
+
+/* There is no memory for the stack of the thread that would take over. */
+void a_failure_without_another_thread(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self);
+	int32_t value = 1;
+	_Atomic bool over = false;
+	struct ls_op_options options = {.size = sizeof options,
+					.timeout_ms = 100,
+					.callback = note_timeout,
+					.callback_data = (void *)&over};
+	struct caught caught;
+	runner_ready(self, world);
+	if (self->rank == 0) {
+		struct rlimit limit, low;
+		CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+		OK(ls_allreduce(world, &value, &value, 1, LS_INT32, LS_SUM, &options));
+		low = limit;
+		low.rlim_cur = (rlim_t)process_kib("VmSize:") * 1024 + (1 << 20);
+		caught_begin(&caught);
+		CHECK(setrlimit(RLIMIT_AS, &low) == 0);
+		while (!atomic_load(&over))
+			sched_yield();
+		CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+		SAYS(caught_end(&caught), "LS-GROUP-HAND-OVER");
+	}
+	runner_meet(self);
+	ls_group_close(world);
 }

@@ -290,6 +290,9 @@ const struct runner_test runner_tests[] = {
 	     .setting = "LOCKSTEP_PATIENCE_MS=300"),
 	TEST(groups_that_wait_for_the_progress_thread, R(2)),
 	TEST(failures_do_not_wait_for_each_other, R(3), .processes_only = true),
+	TEST(a_lane_is_shown_once_there_is_a_slot, R(2), .processes_only = true),
+	TEST(deadlock_of_callbacks, R(2), .processes_only = true),
+	TEST(a_failure_without_another_thread, R(2), .processes_only = true),
 	TEST(as_many_groups_as_there_can_be, R(1) | R(2)),
 	TEST(wrong_groups, R(1) | R(2) | R(3)),
 	TEST(lists_that_differ, R(3) | R(5), .processes_only = true),
@@ -303,7 +306,6 @@ const struct runner_test runner_tests[] = {
 	TEST(groups_end_one_by_one, SOME),
 	TEST(a_failure_excuses_what_is_missing, FEW),
 	TEST(groups_left_open_are_told, FEW, .processes_only = true),
-
 	TEST(a_mismatch_closes_one_group, FEW),
 	TEST(a_time_out_closes_one_group, FEW),
 	TEST(the_time_limit_is_inherited, FEW),
@@ -313,7 +315,6 @@ const struct runner_test runner_tests[] = {
 	TEST(a_death_closes_groups_that_need_it, FEW, .killed = 2, .processes_only = true),
 	TEST(aborts_in_any_order, R(1) | FEW),
 	TEST(a_cycle_through_groups_is_proved, FEW),
-
 	TEST(async_many_in_flight, R(1) | R(2) | R(4)),
 	TEST(async_large_and_blocking, FEW),
 	SETTING(async_large_and_blocking, "always_blocking", "BLOCKING=1", R(2)),
@@ -331,7 +332,6 @@ const struct runner_test runner_tests[] = {
 	TEST(async_closed_too_early, FEW),
 	TEST(async_cycle_is_proved, R(2)),
 	TEST(async_idle_costs_nothing, R(2), .processes_only = true),
-
 	TEST(ddp_averages, SOME),
 	TEST(ddp_averages_mixed_dtypes, SOME),
 	TEST(ddp_averages_in_a_group, FEW),
