@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/fork.h"
+#include "failure/failure.h"
+#include "p2p/p2p.h"
+#include "group_private.h"
 #include "arguments.h"
-#include "ending.h"
 
 ls_status group_check(const char *call, ls_group *group)
 {
@@ -12,10 +14,10 @@ ls_status group_check(const char *call, ls_group *group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
-	group_gone_tell(group);
-	ls_status status = group_cause_status(group);
+	p2p_tell_gone(group);
+	ls_status status = failure_status(group);
 	if (status != LS_OK)
-		group_ending_note(group);
+		failure_note(group);
 	return status;
 }
 
@@ -26,35 +28,14 @@ ls_status group_begin(const char *call, ls_group *group, const struct ls_op_opti
 	return status == LS_OK ? group_check(call, group) : status;
 }
 
-/* closes: as in struct diagnose_hint. */
-static void end_group(ls_group *group, const char *note, bool closes)
-{
-	struct diagnose_hint hint = {.status = LS_ABORTED,
-				     .rank = group->world->rank,
-				     .peer = -1,
-				     .group = group->id,
-				     .seq = atomic_load(&group->entry->entered),
-				     .note = note,
-				     .closes = closes};
-	group_cause_abort(group, &hint);
-}
-
 ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
 		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
-	end_group(group, reason, false);
+	failure_end(group, reason, false);
 	return LS_OK;
-}
-
-void group_close_failing(ls_group *group, const char *why)
-{
-	bool sound = group_cause_status(group) == LS_OK;
-	end_group(group, why, true);
-	if (sound)
-		trace_report_unreturned(&group->world->trace, group->id);
 }
 
 ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
@@ -66,7 +47,7 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 	if (group->world->fork_generation != fork_generation())
 		return LS_FORKED;
 	failure.size = out->size;
-	group_cause_read(group, &failure);
+	failure_read(group, &failure);
 	memcpy(out, &failure, failure.size);
 	return LS_OK;
 }

@@ -4,19 +4,8 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "world/ls_group.h"
 #include "arguments.h"
-#include "group_private.h"
-
-static const uint8_t dtype_bytes[] = {
-#define X(name, value, bytes, text) [value] = bytes,
-	LS_DTYPES(X)
-#undef X
-};
-
-size_t ls_dtype_bytes(ls_dtype dtype)
-{
-	return (unsigned)dtype < sizeof dtype_bytes ? dtype_bytes[dtype] : 0;
-}
 
 /* Says which argument of which call is wrong, and what would be right. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right)

@@ -4,11 +4,11 @@
  * no caller waits for them. It never waits for one of them alone: a lane whose first operation
  * waits is left to whoever comes, and the thread waits for all such lanes at once. With nothing to
  * wait for it sleeps where no peer's ring wakes it, so it costs nothing then. */
+#include "world/registry.h"
+#include "progress/lane.h"
+#include "progress/progress.h"
+#include "p2p/p2p.h"
 #include "attend.h"
-#include "lane.h"
-#include "p2p.h"
-#include "progress.h"
-#include "registry.h"
 
 /* ---- the lanes that it attends ---- */
 
@@ -17,21 +17,21 @@
 static void let_go(ls_group *group)
 {
 	atomic_store(&group->is_attended, false);
-	if (!group_progress_is_me(group->world) && group_lane_queued(group) > 0)
-		group_progress_wake(group);
-	group_release(group);
+	if (!progress_thread_is_me(group->world) && progress_lane_queued(group) > 0)
+		progress_thread_wake(group);
+	world_release(group);
 }
 
-static void take_called(struct group_world *world)
+static void take_called(struct world *world)
 {
-	struct group_attended *attended = &world->progress.attended;
+	struct world_attended *attended = &world->progress.attended;
 	ls_group *group = atomic_exchange(&world->progress.called, NULL);
 	while (group) {
 		ls_group *next = group->next_called;
 		/* Before its lane is looked at: who queues something after that calls again. */
 		atomic_store(&group->is_called, false);
 		if (atomic_exchange(&group->is_attended, true))
-			group_release(group);
+			world_release(group);
 		else
 			attended->groups[attended->count++] = group;
 		group = next;
@@ -40,28 +40,28 @@ static void take_called(struct group_world *world)
 
 /* Keeps those whose first operation waits. The thread may hand over with each that it drives, so
  * that one is not among them meanwhile; those behind it have been looked at. */
-static void attend(struct group_world *world)
+static void attend(struct world *world)
 {
-	struct group_attended *attended = &world->progress.attended;
-	for (int i = attended->count - 1; i >= 0 && group_progress_is_me(world); i--) {
+	struct world_attended *attended = &world->progress.attended;
+	for (int i = attended->count - 1; i >= 0 && progress_thread_is_me(world); i--) {
 		ls_group *group = attended->groups[i];
-		if (group_lane_waits(group))
+		if (progress_lane_waits(group))
 			continue;
 		attended->groups[i] = attended->groups[--attended->count];
-		if (group_lane_attend(group) && group_progress_is_me(world))
+		if (progress_lane_attend(group) && progress_thread_is_me(world))
 			attended->groups[attended->count++] = group;
 		else
 			let_go(group);
 	}
 }
 
-static void wait_for_all(struct group_world *world, uint32_t seen, uint64_t until_ns)
+static void wait_for_all(struct world *world, uint32_t seen, uint64_t until_ns)
 {
-	const struct group_attended *attended = &world->progress.attended;
+	const struct world_attended *attended = &world->progress.attended;
 	struct wait_item *items[TRANSPORT_AREAS];
 	struct wait_set set = {.items = items,
 			       .count = attended->count,
-			       .bell = group_progress_bell(world),
+			       .bell = progress_thread_bell(world),
 			       .seen = seen,
 			       .until_ns = until_ns,
 			       .yield = world->waiter.yield};
@@ -72,32 +72,32 @@ static void wait_for_all(struct group_world *world, uint32_t seen, uint64_t unti
 	wait_set(&set);
 }
 
-void group_attend(struct group_world *world)
+void group_attend(struct world *world)
 {
-	const struct group_attended *attended = &world->progress.attended;
+	const struct world_attended *attended = &world->progress.attended;
 	uint64_t until_ns = 0;
 	uint32_t last = 0;
 	/* Those of the thread that has handed over. */
 	for (int i = 0; i < attended->count; i++)
-		group_lane_adopt(attended->groups[i]);
+		progress_lane_adopt(attended->groups[i]);
 	for (;;) {
 		/* Before the look at stop, which is set before the summons change. */
-		uint32_t seen = atomic_load(&group_progress_bell(world)->summons);
+		uint32_t seen = atomic_load(&progress_thread_bell(world)->summons);
 		if (atomic_load(&world->progress.stop))
 			return;
-		group_progress_begin(world);
+		progress_thread_begin(world);
 		take_called(world);
 		attend(world);
 		bool looks = seen != last || clock_now_ns() >= until_ns;
-		if (group_progress_is_me(world) && looks)
-			group_p2p_attend(world);
-		if (!group_progress_is_me(world))
+		if (progress_thread_is_me(world) && looks)
+			p2p_attend(world);
+		if (!progress_thread_is_me(world))
 			return;
 		/* Only whoever sleeps until then may say so. */
 		if (looks)
-			until_ns = group_p2p_sleep_until(&world->p2p);
+			until_ns = p2p_sleep_until(&world->p2p);
 		last = seen;
-		if (group_progress_end(world))
+		if (progress_thread_end(world))
 			wait_for_all(world, seen, until_ns);
 	}
 }

@@ -5,7 +5,7 @@
 
 #include "group_private.h"
 
-/* On that thread alone (group_progress.act): until it is told to stop, or has handed over. */
-void group_attend(struct group_world *world);
+/* On that thread alone (world_progress.act): until it is told to stop, or has handed over. */
+void group_attend(struct world *world);
 
 #endif

@@ -2,8 +2,9 @@
  * Batches: sends and receives of one thread that begin at their calls and are waited for
  * together. */
 #include "base/fork.h"
+#include "progress/progress.h"
+#include "group_private.h"
 #include "arguments.h"
-#include "p2p.h"
 
 /* The batch of the calling thread, NULL: it is in none. */
 struct ls_op *group_batch_find(ls_group *group)
@@ -25,8 +26,8 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op)
 	op->batch = batch;
 	op->engine.p2p.whole = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
-	group_op_hold(batch);
-	group_op_hold(op); /* as long as the batch: it is waited for */
+	progress_op_hold(batch);
+	progress_op_hold(op); /* as long as the batch: it is waited for */
 	op->next_part = batch->next_part;
 	batch->next_part = op;
 }
@@ -35,7 +36,7 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 {
 	batch->next_part = op->next_part;
 	op->next_part = NULL;
-	group_batch_part_over(batch, status);
+	progress_batch_part_over(batch, status);
 }
 
 ls_status ls_batch_begin(ls_group *group)
@@ -45,7 +46,7 @@ ls_status ls_batch_begin(ls_group *group)
 		return status;
 	if (group_batch_find(group))
 		return group_bad("ls_batch_begin", "group", 1, "not in a batch of this thread");
-	struct ls_op *batch = group_op_new(group, true);
+	struct ls_op *batch = progress_op_new(group, true);
 	if (!batch)
 		return LS_OUT_OF_MEMORY;
 	batch->is_batch = true;
@@ -82,7 +83,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 	if (!batch)
 		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");
 	leave_batch(group, batch);
-	group_batch_part_over(batch, LS_OK); /* the call itself */
+	progress_batch_part_over(batch, LS_OK); /* the call itself */
 	if (op) {
 		*op = batch;
 		return LS_OK;

@@ -3,8 +3,8 @@
  * overlap. What a rank passes that it does not need is dropped here. */
 #include "base/messages.h"
 #include "device/device.h"
-#include "arguments.h"
 #include "group_private.h"
+#include "arguments.h"
 
 /* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in
  * common when in place, at `offset` of the longer one. */

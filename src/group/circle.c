@@ -2,6 +2,7 @@
  * An all-gather among some ranks of a group, by messages, so that the others need not take part. */
 #include <string.h>
 
+#include "group_private.h"
 #include "meet.h"
 
 struct exchange {

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arguments.h"
+#include "progress/lane.h"
+#include "progress/progress.h"
 #include "group_private.h"
-#include "lane.h"
-#include "progress.h"
+#include "arguments.h"
+#include "group.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -38,16 +39,16 @@ static bool keep_counts(struct ls_op *op)
 static ls_status queue(ls_group *group, const struct engine_call *engine,
 		       const struct ls_op_options *options, const void *site, bool wake)
 {
-	struct ls_op *op = group_op_new(group, options->op != NULL);
+	struct ls_op *op = progress_op_new(group, options->op != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = *engine;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
 	ls_status status =
-		keep_counts(op) ? group_lane_queue(op, options, site, wake) : LS_OUT_OF_MEMORY;
+		keep_counts(op) ? progress_lane_queue(op, options, site, wake) : LS_OUT_OF_MEMORY;
 	if (status != LS_OK) {
-		group_op_drop(op);
+		progress_op_drop(op);
 		return status;
 	}
 	if (options->op)
@@ -59,21 +60,21 @@ static ls_status queue(ls_group *group, const struct engine_call *engine,
 static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 			      const struct ls_op_options *options, const void *site)
 {
-	struct ls_op *op = group_op_new(group, true);
+	struct ls_op *op = progress_op_new(group, true);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = *engine;
-	ls_status status = keep_counts(op) ? group_progress_start(group->world) : LS_OUT_OF_MEMORY;
+	ls_status status = keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
 	if (status != LS_OK) {
-		group_op_drop(op);
+		progress_op_drop(op);
 		return status;
 	}
-	struct group_pause pause = group_op_pause(op, 0);
-	status = group_lane_call(op, options, site, &pause);
+	struct progress_pause pause = group_op_pause(op, 0);
+	status = progress_lane_call(op, options, site, &pause);
 	if (status == LS_PENDING)
 		*options->op = op;
 	else
-		group_op_forget(op);
+		progress_op_forget(op);
 	return status;
 }
 
@@ -91,14 +92,14 @@ static ls_status submit(ls_group *group, const struct engine_call *engine,
 		ls_status status = queue(group, engine, &all, site, true);
 		if (status != LS_OK)
 			return status;
-		status = group_lane_await(*all.op, &group_no_pause);
+		status = progress_lane_await(*all.op, &progress_no_pause);
 		if (!options->op)
 			ls_op_free(op);
 		return LS_OK; /* the handle, or the callback, tells */
 	}
 	struct ls_op op;
-	group_op_prepare(&op, group, engine);
-	return group_lane_call(&op, options, site, &group_no_pause);
+	progress_op_prepare(&op, group, engine);
+	return progress_lane_call(&op, options, site, &progress_no_pause);
 }
 
 static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
@@ -184,14 +185,14 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 	status = check_many(call, group, common, buffers, count);
 	if (status != LS_OK)
 		return status;
-	if ((options.op || options.callback) && count > GROUP_POOL_OPS * GROUP_POOL_BLOCKS)
+	if ((options.op || options.callback) && count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
 		return group_bad(call, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
 	wait_thread_enter(&group->waiter);
 	common->factor = options.factor;
 	status = run_each(call, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
-		group_progress_wake(group); /* what was queued before goes on */
+		progress_thread_wake(group); /* what was queued before goes on */
 	return status;
 }
 

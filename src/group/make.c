@@ -9,11 +9,14 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "ending.h"
-#include "lane.h"
-#include "p2p.h"
-#include "progress.h"
-#include "tell.h"
+#include "failure/failure.h"
+#include "progress/lane.h"
+#include "progress/tell.h"
+#include "progress/progress.h"
+#include "p2p/p2p.h"
+#include "group_private.h"
+
+enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to free an object */
 
 /* ---- objects ---- */
 
@@ -21,12 +24,12 @@ static void destroy(struct ls_group *group)
 {
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
-	group_lane_fini(group);
+	progress_lane_fini(group);
 	free(group);
 }
 
 /* `area` 0 is that of all ranks, which has its memory. */
-static struct ls_group *create(struct group_world *world, uint32_t area)
+static struct ls_group *create(struct world *world, uint32_t area)
 {
 	struct ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
 	if (!group)
@@ -36,7 +39,7 @@ static struct ls_group *create(struct group_world *world, uint32_t area)
 	group->area = (uint16_t)area;
 	group->memory_members = area == 0 ? (uint8_t)world->size : 0;
 	group->memory_reports = area == 0;
-	group_lane_init(group);
+	progress_lane_init(group);
 	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
 	    engine_init(&group->engine, &group->team, &world->trace, &world->memory,
 			&world->settings) == LS_OK)
@@ -68,7 +71,7 @@ static void clear(struct ls_group *group)
 }
 
 /* The closed groups that all have left become spare ones. */
-static void reclaim(struct group_world *world) LOCK_REQUIRES(group)
+static void reclaim(struct world *world) LOCK_REQUIRES(group)
 {
 	struct ls_group **at = &world->closed;
 	while (*at) {
@@ -85,7 +88,7 @@ static void reclaim(struct group_world *world) LOCK_REQUIRES(group)
 }
 
 /* *full: all are in use. */
-static struct ls_group *take(struct group_world *world, bool *full)
+static struct ls_group *take(struct world *world, bool *full)
 {
 	lock_group_acquire(&world->lock);
 	if (!world->spare)
@@ -102,12 +105,12 @@ static struct ls_group *take(struct group_world *world, bool *full)
 	return group || *full ? group : create(world, area);
 }
 
-struct ls_group *group_take(struct group_world *world)
+struct ls_group *group_take(struct world *world)
 {
-	uint64_t until_ns = clock_deadline_ns(GROUP_CLAIM_MS);
+	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
 	struct ls_group *group = take(world, &full);
-	while (full && clock_now_ns() < until_ns && group_progress_frees(world))
+	while (full && clock_now_ns() < until_ns && progress_thread_frees(world))
 		group = take(world, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, TRANSPORT_AREAS - 1);
@@ -116,7 +119,7 @@ struct ls_group *group_take(struct group_world *world)
 
 void group_give(struct ls_group *group)
 {
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	lock_group_acquire(&world->lock);
 	group->next = world->spare;
 	world->spare = group;
@@ -137,7 +140,7 @@ void group_retract(struct ls_group *group)
 
 void group_burn(struct ls_group *group)
 {
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	_Atomic uint64_t *left = &group_own_area(group)->left;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	for (int q = 0; q < world->size; q++) {
@@ -190,7 +193,7 @@ static void fill_waiters(struct ls_group *group)
 
 void group_fill(struct ls_group *group, const struct group_making *making)
 {
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	struct trace_membership membership = {
 		.id = making->id,
 		.parent = making->parent,
@@ -221,13 +224,13 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);
 	engine_begin(&group->engine, group->waiter.cause, &world->table);
-	group_cause_begin(group);
+	failure_begin(group);
 	group->entry = trace_group_fill(&world->trace, group->area, &membership);
 	memset(group->sends, 0, (size_t)group->size * sizeof group->sends[0]);
 	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
-	group_lane_begin(group);
-	group_pool_init(&group->pool);
-	group_short_init(group);
+	progress_lane_begin(group);
+	progress_pool_init(&group->pool);
+	p2p_short_init(group);
 	group->next_p2p = NULL;
 	atomic_store(&group->has_p2p, false);
 	atomic_store(&group->any_receives, 0);
@@ -245,33 +248,33 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 /* Operations that nobody has waited for would leave peers with buffers that vanish. */
 static void end_operations(ls_group *group)
 {
-	group_gone_tell(group);
-	long pending = group_lane_queued(group) + group_p2p_pending(group);
+	p2p_tell_gone(group);
+	long pending = progress_lane_queued(group) + p2p_pending(group);
 	if (pending > 0) {
-		char text[GROUP_DESCRIBED_BYTES], reason[GROUP_DESCRIBED_BYTES + 64];
-		struct ls_op *first = group_p2p_first(group);
-		first = first ? first : group_lane_first(group);
-		group_tell_pending(first, pending, text, sizeof text);
+		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];
+		struct ls_op *first = p2p_first(group);
+		first = first ? first : progress_lane_first(group);
+		progress_tell_pending(first, pending, text, sizeof text);
 		if (first)
-			group_op_let_go(first);
+			progress_op_let_go(first);
 		snprintf(reason, sizeof reason, "with %s under way", text);
-		group_close_failing(group, reason);
+		failure_close(group, reason);
 	}
-	group_p2p_close(group);
-	group_lane_close(group);
-	group_op_tell_left(group);
-	group_pool_fini(&group->pool);
+	p2p_close(group);
+	progress_lane_close(group);
+	progress_tell_left(group);
+	progress_pool_fini(&group->pool);
 }
 
 void group_leave(struct ls_group *group)
 {
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	end_operations(group);
-	group_lost_tell(group);
-	if (group->id == GROUP_WORLD_ID)
+	failure_tell_lost(group);
+	if (group->id == WORLD_GROUP_ID)
 		atomic_store(&world->trace.header->left_ns, clock_now_ns());
 	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
-	group_ending_compare(group);
+	failure_compare_ends(group);
 	lock_group_acquire(&world->lock);
 	struct ls_group **at = &world->open;
 	while (*at && *at != group)
@@ -295,7 +298,7 @@ void group_leave(struct ls_group *group)
 	lock_group_release(&world->lock);
 }
 
-static struct ls_group *newest(struct group_world *world)
+static struct ls_group *newest(struct world *world)
 {
 	lock_group_acquire(&world->lock);
 	struct ls_group *group = world->open;
@@ -303,9 +306,9 @@ static struct ls_group *newest(struct group_world *world)
 	return group;
 }
 
-void group_leave_all(struct group_world *world)
+void group_leave_all(struct world *world)
 {
-	for (struct ls_group *group = newest(world); group && group->id != GROUP_WORLD_ID;
+	for (struct ls_group *group = newest(world); group && group->id != WORLD_GROUP_ID;
 	     group = newest(world))
 		group_leave(group);
 }
@@ -319,7 +322,7 @@ static void destroy_list(struct ls_group *group)
 	}
 }
 
-void group_free_all(struct group_world *world)
+void group_free_all(struct world *world)
 {
 	lock_group_acquire(&world->lock);
 	struct ls_group *lists[] = {world->open, world->closed, world->spare};

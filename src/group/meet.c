@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "world/registry.h"
+#include "progress/progress.h"
+#include "group_private.h"
 #include "meet.h"
 
 /* Each call has a serial, a list and an offer: its card. Every note carries the card of its
@@ -127,7 +130,7 @@ static ls_status hear(struct table *table)
 		while (status == LS_OK &&
 		       (!table->confirmed || seat->confirmed != table->confirmed)) {
 			status = listen(table, seat);
-			if (status != LS_OK || !group_op_is_over(seat->receive))
+			if (status != LS_OK || !progress_op_is_over(seat->receive))
 				break;
 			status = group_op_finish(&seat->receive);
 			if (status == LS_OK)
@@ -191,7 +194,7 @@ static bool is_agreed(const struct table *table)
  * them can say nothing any more, then for that one alone: so the wait fails. */
 static ls_status wait_for_some(struct table *table)
 {
-	uint64_t gone = group_gone_members(table->meeting->parent);
+	uint64_t gone = world_gone(table->meeting->parent);
 	ls_op *behind[PLAN_SIZE_MAX];
 	int count = 0, index;
 	for (int i = 0; i < table->count; i++) {

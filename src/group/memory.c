@@ -6,9 +6,9 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "group_private.h"
 #include "arguments.h"
 #include "group.h"
-#include "group_private.h"
 
 ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 {
@@ -113,7 +113,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (options.op || options.callback)
 		return group_bad(group_caller("ls_register", &options), "options->op", 1,
 				 "NULL, and no callback");
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	struct memory_region *region = make_offer(group, address, bytes, fd, offset, &mine);
 	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, &options, site);
 	if (status == LS_OK)

@@ -3,10 +3,15 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "progress/lane.h"
+#include "progress/tell.h"
+#include "progress/progress.h"
+#include "p2p/p2p.h"
+#include "group_private.h"
 #include "arguments.h"
-#include "lane.h"
-#include "p2p.h"
-#include "tell.h"
+
+/* so often a caller looks for signals that were handled before the wait began */
+enum { SIGNALS_MS = 50 };
 
 static ls_status check(const char *call, const ls_op *op)
 {
@@ -36,17 +41,17 @@ ls_status ls_test(ls_op *op)
 	if (status != LS_OK)
 		return status;
 	status = ask(op);
-	if (status != LS_PENDING || !group_op_is_p2p(op))
+	if (status != LS_PENDING || !progress_op_is_p2p(op))
 		return status;
-	group_gone_tell(op->group);
-	group_p2p_poll(op);
+	p2p_tell_gone(op->group);
+	p2p_poll(op);
 	return ask(op);
 }
 
 /* LS_OK when one of them is over. */
-static ls_status await_p2p(ls_op *const *ops, int count, const struct group_pause *pause)
+static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
-	ls_status status = group_p2p_await(ops, count, pause);
+	ls_status status = p2p_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
 	ls_op *first = ops[0];
@@ -54,9 +59,9 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct group_paus
 		first = ops[i];
 	if (first->group->world->resumes)
 		return LS_PENDING;
-	status = group_op_fail(first, LS_INTERRUPTED, -1, 0);
+	status = progress_op_fail(first, LS_INTERRUPTED, -1, 0);
 	(void)status; /* they end with it */
-	return group_p2p_await(ops, count, &group_no_pause);
+	return p2p_await(ops, count, &progress_no_pause);
 }
 
 /* A wait that comes back now and then is looked at after whole look intervals since its beginning,
@@ -64,19 +69,19 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct group_paus
  * times are not the ends of turns, but lie soon after their beginnings. */
 static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
 {
-	uint64_t turn_ns = UINT64_C(1000000) * GROUP_SIGNALS_MS;
+	uint64_t turn_ns = UINT64_C(1000000) * SIGNALS_MS;
 	return now_ns + turn_ns - (now_ns - since_ns + turn_ns / 5) % turn_ns;
 }
 
-struct group_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
+struct progress_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
 {
-	struct group_pause pause = group_no_pause;
+	struct progress_pause pause = progress_no_pause;
 	if (timeout_ms) {
-		pause.since_ns = group_op_since(op);
+		pause.since_ns = progress_op_since(op);
 		pause.at_ns = clock_deadline_ns(timeout_ms);
 	} else if (op->group->world->resumes) {
 		pause.returns = true;
-		pause.since_ns = group_op_since(op);
+		pause.since_ns = progress_op_since(op);
 		pause.at_ns = end_of_turn(pause.since_ns, clock_now_ns());
 	}
 	return pause;
@@ -102,10 +107,10 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 		return ask(op);
 	}
 	wait_thread_enter(&op->group->waiter);
-	struct group_pause pause = group_op_pause(op, timeout_ms);
-	group_gone_tell(op->group);
-	if (!group_op_is_p2p(op))
-		status = group_lane_await(op, &pause);
+	struct progress_pause pause = group_op_pause(op, timeout_ms);
+	p2p_tell_gone(op->group);
+	if (!progress_op_is_p2p(op))
+		status = progress_lane_await(op, &pause);
 	else
 		status = await_p2p(&op, 1, &pause);
 	return status == LS_PENDING ? LS_PENDING : ask(op);
@@ -138,7 +143,7 @@ static ls_op *find_earliest(ls_op *const *ops, int count)
 {
 	ls_op *earliest = NULL;
 	for (int i = 0; i < count; i++)
-		if (ops[i] && !group_op_is_p2p(ops[i]) &&
+		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
 		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
 			earliest = ops[i];
 	return earliest;
@@ -147,17 +152,18 @@ static ls_op *find_earliest(ls_op *const *ops, int count)
 static bool has_p2p(ls_op *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (ops[i] && group_op_is_p2p(ops[i]))
+		if (ops[i] && progress_op_is_p2p(ops[i]))
 			return true;
 	return false;
 }
 
 /* Until one is over, or the pause. With messages among them the collectives are left to the
  * progress thread. */
-static void await_any(ls_op *const *ops, int count, const struct group_pause *pause)
+static void await_any(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
-	ls_status status = has_p2p(ops, count) ? await_p2p(ops, count, pause)
-					       : group_lane_await(find_earliest(ops, count), pause);
+	ls_status status = has_p2p(ops, count)
+				   ? await_p2p(ops, count, pause)
+				   : progress_lane_await(find_earliest(ops, count), pause);
 	(void)status; /* whoever asks each of them learns it */
 }
 
@@ -168,7 +174,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (!index)
 		return group_bad(call, "index", 0, "not NULL");
 	*index = -1;
-	if (!ops || count < 1 || count > GROUP_ANY_MAX)
+	if (!ops || count < 1 || count > P2P_ANY_MAX)
 		return group_bad(call, ops ? "count" : "ops", ops ? count : 0, "1 to 64 handles");
 	ls_op *first = find_first(ops, count);
 	status = check(call, first);
@@ -181,8 +187,8 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
-	struct group_pause pause = group_op_pause(first, timeout_ms);
-	group_gone_tell(first->group);
+	struct progress_pause pause = group_op_pause(first, timeout_ms);
+	p2p_tell_gone(first->group);
 	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);
 	return status;
@@ -196,7 +202,7 @@ static void free_shared(struct ls_op *op, const void *site)
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
 	atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);
-	group_tell_dropped(op, site);
+	progress_tell_dropped(op, site);
 }
 
 void ls_op_free(ls_op *op)
@@ -210,11 +216,11 @@ void ls_op_free(ls_op *op)
 	}
 	/* Nobody may ask any more. A callback, which may be the caller, is told in any case. */
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
-	if (sends && !op->callback && !group_op_is_over(op))
-		group_gone_tell(op->group);
+	if (sends && !op->callback && !progress_op_is_over(op))
+		p2p_tell_gone(op->group);
 	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
-		group_tell_dropped(op, site);
-	group_op_forget(op);
+		progress_tell_dropped(op, site);
+	progress_op_forget(op);
 }
 
 ls_status group_op_await(struct ls_op **op)

@@ -13,12 +13,14 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "engine/table.h"
-#include "arguments.h"
+#include "rendezvous/rendezvous.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress/progress.h"
+#include "p2p/p2p.h"
+#include "group_private.h"
 #include "attend.h"
-#include "ending.h"
-#include "p2p.h"
-#include "progress.h"
-#include "registry.h"
+#include "arguments.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {
@@ -61,7 +63,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 }
 
 /* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
-static ls_status early_waiter(struct group_world *world)
+static ls_status early_waiter(struct world *world)
 {
 	world->waiter = (struct waiter){.board = world->trace.board,
 					.bell = &world->early_bell,
@@ -72,7 +74,7 @@ static ls_status early_waiter(struct group_world *world)
 }
 
 /* What all ranks together may run on. */
-static int count_cores(const struct group_world *world)
+static int count_cores(const struct world *world)
 {
 	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
 	int cores = 0;
@@ -96,7 +98,7 @@ static void publish_facts(struct transport_segment *segment, const struct openin
 
 /* Ranks that choose different plans would wait for each other. All compare everybody with rank 0,
  * so all find the same. */
-static ls_status compare_facts(const struct group_world *world)
+static ls_status compare_facts(const struct world *world)
 {
 	const struct transport_segment *first = world->transport.links[0].segment;
 	for (int q = 1; q < world->size; q++) {
@@ -112,7 +114,7 @@ static ls_status compare_facts(const struct group_world *world)
 	return LS_OK;
 }
 
-static void final_waiter(struct group_world *world)
+static void final_waiter(struct world *world)
 {
 	const struct settings *settings = &world->settings;
 	world->cores = count_cores(world);
@@ -131,7 +133,7 @@ static void final_waiter(struct group_world *world)
 }
 
 /* Meets the others; afterwards job, size and pids are known. */
-static ls_status meet(struct group_world *world, const struct opening *opening,
+static ls_status meet(struct world *world, const struct opening *opening,
 		      struct transport_exchange *exchange, struct rendezvous_table *table)
 {
 	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()},
@@ -156,7 +158,7 @@ static ls_status meet(struct group_world *world, const struct opening *opening,
 	return LS_OK;
 }
 
-static void open_views(struct group_world *world)
+static void open_views(struct world *world)
 {
 	const char *why;
 	for (int q = 0; q < world->size; q++) {
@@ -173,7 +175,7 @@ static void open_views(struct group_world *world)
 
 /* The process that all ranks descend from: the launcher at the other end of the control connection,
  * else the parent, which it is under torchrun and mpirun. */
-static int launcher_pid(const struct group_world *world)
+static int launcher_pid(const struct world *world)
 {
 	struct ucred launcher = {0};
 	socklen_t length = sizeof launcher;
@@ -184,7 +186,7 @@ static int launcher_pid(const struct group_world *world)
 	return getppid();
 }
 
-static ls_status connect_world(struct group_world *world, const struct opening *opening)
+static ls_status connect_world(struct world *world, const struct opening *opening)
 {
 	struct transport_exchange exchange = {.deadline_ns = opening->deadline_ns};
 	struct rendezvous_table *table = calloc(1, sizeof *table);
@@ -211,11 +213,11 @@ static ls_status connect_world(struct group_world *world, const struct opening *
 	return status;
 }
 
-static void world_close(struct group_world *world)
+static void world_close(struct world *world)
 {
-	group_watch_stop(world);
-	group_progress_stop(world);
-	group_p2p_fini(world);
+	failure_watch_stop(world);
+	progress_thread_stop(world);
+	p2p_fini(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
@@ -233,9 +235,9 @@ static void world_close(struct group_world *world)
 }
 
 /* The group of all ranks. */
-static ls_status fill_first(struct group_world *world, uint32_t timeout_ms)
+static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 {
-	struct group_making making = {.id = GROUP_WORLD_ID,
+	struct group_making making = {.id = WORLD_GROUP_ID,
 				      .timeout_ms = timeout_ms,
 				      .rank = world->rank,
 				      .size = world->size};
@@ -248,7 +250,7 @@ static ls_status fill_first(struct group_world *world, uint32_t timeout_ms)
 	return LS_OK;
 }
 
-static ls_status world_fill(struct group_world *world, const struct opening *opening)
+static ls_status world_fill(struct world *world, const struct opening *opening)
 {
 	struct trace_options options = {.rank = world->rank,
 					.world_size = world->size,
@@ -273,12 +275,12 @@ static ls_status world_fill(struct group_world *world, const struct opening *ope
 	final_waiter(world);
 	open_views(world);
 	status = fill_first(world, opening->timeout_ms);
-	return status == LS_OK ? group_watch_start(world) : status;
+	return status == LS_OK ? failure_watch_start(world) : status;
 }
 
-static ls_status world_open(const struct opening *opening, struct group_world **out)
+static ls_status world_open(const struct opening *opening, struct world **out)
 {
-	struct group_world *world = calloc(1, sizeof *world);
+	struct world *world = calloc(1, sizeof *world);
 	*out = NULL;
 	if (!world)
 		return LS_OUT_OF_MEMORY;
@@ -291,8 +293,9 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 	world->keeps_memory = opening->keeps_memory;
 	world->table = opening->table;
 	lock_group_init(&world->lock);
-	group_watch_init(&world->watch);
-	group_p2p_init(world);
+	failure_watch_init(&world->watch);
+	p2p_init(world);
+	world->watch.show = p2p_show;
 	world->progress.act = group_attend;
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
@@ -306,7 +309,7 @@ static ls_status world_open(const struct opening *opening, struct group_world **
 ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 {
 	struct opening opening;
-	struct group_world *world;
+	struct world *world;
 	if (!out)
 		return group_bad("ls_group_open", "out", 0, "not NULL");
 	*out = NULL;
@@ -319,8 +322,8 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	message_set_rank(outer_rank);
 	if (status != LS_OK)
 		return status;
-	*out = group_hold(world, GROUP_WORLD_ID);
-	group_release(*out);
+	*out = world_hold(world, WORLD_GROUP_ID);
+	world_release(*out);
 	return LS_OK;
 }
 
@@ -328,15 +331,15 @@ void ls_group_close(ls_group *group)
 {
 	if (!group)
 		return;
-	struct group_world *world = group->world;
+	struct world *world = group->world;
 	if (world->fork_generation != fork_generation())
 		return; /* a child has no arena, no watch, and nothing of its own to give back */
-	bool all = group->id == GROUP_WORLD_ID;
+	bool all = group->id == WORLD_GROUP_ID;
 	if (all) {
-		group_ending_say_open(world);
+		failure_tell_open(world);
 		group_leave_all(world);
 		/* the program knows, and the job goes on */
-	} else if (group_cause_status(group) != LS_OK) {
+	} else if (failure_status(group) != LS_OK) {
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
 	}
 	group_leave(group);

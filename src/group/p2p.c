@@ -5,9 +5,11 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "world/registry.h"
+#include "progress/progress.h"
+#include "p2p/p2p.h"
+#include "group_private.h"
 #include "arguments.h"
-#include "p2p.h"
-#include "tell.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -83,61 +85,61 @@ static bool is_in_turn(const ls_group *group, const struct call *call)
 /* False: it has to be made an operation. asked: for a handle. */
 static bool may_be_short(ls_group *group, const struct call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
-			 struct group_short *out)
+			 struct p2p_short *out)
 {
 	const struct engine_call *engine = &call->engine;
 	struct ls_op *handle = engine->kind == TRACE_SEND ? &group->sent : &group->received;
-	*out = (struct group_short){.group = group,
-				    .call = engine,
-				    .bytes = engine->count * ls_dtype_bytes(engine->dtype),
-				    .options = options,
-				    .site = call->site,
-				    .handle = asked && !options->awaited ? handle : NULL,
-				    .blocks = blocks ||
-					      (options->awaited && engine->kind == TRACE_SEND)};
+	*out = (struct p2p_short){.group = group,
+				  .call = engine,
+				  .bytes = engine->count * ls_dtype_bytes(engine->dtype),
+				  .options = options,
+				  .site = call->site,
+				  .handle = asked && !options->awaited ? handle : NULL,
+				  .blocks = blocks ||
+					    (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->block && !options->callback && !is_in_turn(group, call);
 }
 
 /* message: NULL if it cannot be a short one. */
 static ls_status run_blocking(ls_group *group, const struct call *call,
-			      const struct ls_op_options *options, const struct group_short *message)
+			      const struct ls_op_options *options, const struct p2p_short *message)
 {
 	struct engine_room room;
 	struct ls_op op;
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
-	group_op_prepare(&op, group, &call->engine);
-	op.engine.seq = group_p2p_number(group, &call->engine);
+	progress_op_prepare(&op, group, &call->engine);
+	op.engine.seq = p2p_number(group, &call->engine);
 	op.engine.p2p.gives = call->gives;
 	op.engine.p2p.takes = call->block != NULL;
 	op.message = options->message;
 	op.block = call->block;
-	group_op_open(&op, options, call->site);
+	progress_op_open(&op, options, call->site);
 	if (message && call->engine.kind == TRACE_RECV &&
-	    group_short_await(message, op.engine.record)) {
-		group_p2p_collect(group);
+	    p2p_short_await(message, op.engine.record)) {
+		p2p_collect(group);
 		return LS_OK;
 	}
-	group_op_run(&op, &room, waiter, &group_no_pause, &status);
+	progress_op_run(&op, &room, waiter, &progress_no_pause, &status);
 	if (status == LS_OK)
-		group_p2p_deliver(&op);
+		p2p_deliver(&op);
 	/* What it took in may have been for others. */
-	group_p2p_collect(group);
+	p2p_collect(group);
 	if (op.engine.p2p.unsafe)
-		group_p2p_warn(group, op.engine.p2p.unsafe, op.engine.call.tag, op.engine.record,
-			       call->site);
+		p2p_warn(group, op.engine.p2p.unsafe, op.engine.call.tag, op.engine.record,
+			 call->site);
 	return status;
 }
 
 static ls_status run_beside(ls_group *group, const struct call *call,
 			    const struct ls_op_options *options, struct ls_op *batch, ls_op **out)
 {
-	struct ls_op *op = group_op_new(group, out != NULL);
+	struct ls_op *op = progress_op_new(group, out != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = call->engine;
-	op->engine.seq = group_p2p_number(group, &call->engine);
+	op->engine.seq = p2p_number(group, &call->engine);
 	op->engine.p2p.detached = true;
 	op->engine.p2p.gives = call->gives;
 	op->engine.p2p.takes = call->block != NULL;
@@ -145,10 +147,10 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	op->block = call->block;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
-	group_op_open(op, options, call->site);
+	progress_op_open(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);
-	ls_status status = group_p2p_start(op);
+	ls_status status = p2p_start(op);
 	if (status == LS_OK) {
 		if (out)
 			*out = op;
@@ -157,18 +159,18 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	trace_end(&group->world->trace, op->engine.record, status);
 	if (batch)
 		group_batch_unjoin(batch, op, status);
-	group_op_drop(op);
+	progress_op_drop(op);
 	return status;
 }
 
 /* Whether it is over already. Of one with a handle that handle is one for all that were over at
  * once. */
-static bool run_short(const struct group_short *message, ls_op **out)
+static bool run_short(const struct p2p_short *message, ls_op **out)
 {
 	bool sends = message->call->kind == TRACE_SEND;
-	bool over = sends ? group_short_send(message) : group_short_receive(message);
+	bool over = sends ? p2p_short_send(message) : p2p_short_receive(message);
 	/* What it took in may have been for others. */
-	group_p2p_collect(message->group);
+	p2p_collect(message->group);
 	if (over && out)
 		*out = message->handle;
 	return over;
@@ -189,7 +191,7 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	wait_thread_enter(&group->waiter);
 	struct ls_op *batch = out || options.callback ? NULL : group_batch_find(group);
 	bool blocks = !out && !options.callback && !batch;
-	struct group_short message;
+	struct p2p_short message;
 	bool is_short = may_be_short(group, call, &options, blocks, out != NULL, &message);
 	if (is_short && run_short(&message, out))
 		return LS_OK;
@@ -332,14 +334,14 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	wait_thread_enter(&group->waiter);
 	enum engine_progress progress =
 		engine_p2p_probe(&group->engine, src, options.tag, &met, words, &count);
-	group_p2p_collect(group);
+	p2p_collect(group);
 	if (progress != ENGINE_DONE) {
-		uint64_t gone = group_gone_members(group);
+		uint64_t gone = world_gone(group);
 		call.engine.tag = options.tag;
-		return gone ? group_gone_probe(group, &call.engine, gone, &options, call.site)
+		return gone ? p2p_probe_gone(group, &call.engine, gone, &options, call.site)
 			    : LS_PENDING;
 	}
-	group_p2p_fill(out, &met);
+	p2p_fill(out, &met);
 	return LS_OK;
 }
 
@@ -357,13 +359,13 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	struct waiter *waiter = &group->waiter;
 	wait_thread_enter(waiter);
 	call.engine.tag = options.tag;
-	group_op_prepare(&op, group, &call.engine);
+	progress_op_prepare(&op, group, &call.engine);
 	op.engine.seq = 0;
-	group_op_open(&op, &options, call.site);
-	group_op_run(&op, &room, waiter, &group_no_pause, &status);
-	group_p2p_collect(group);
+	progress_op_open(&op, &options, call.site);
+	progress_op_run(&op, &room, waiter, &progress_no_pause, &status);
+	p2p_collect(group);
 	if (status == LS_OK)
-		group_p2p_fill(out, &op.engine.p2p.message);
+		p2p_fill(out, &op.engine.p2p.message);
 	return status;
 }
 
@@ -378,18 +380,18 @@ ls_status ls_cancel(ls_op *op)
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (group_p2p_take_back(op)) {
+	if (p2p_take_back(op)) {
 		atomic_store(&op->told, true);
 		return LS_OK;
 	}
-	group_p2p_await_begun(op);
+	p2p_await_begun(op);
 	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
 	    !engine_p2p_cancel(&group->engine, &op->engine))
 		return LS_PENDING;
-	group_p2p_collect(group);
+	p2p_collect(group);
 	/* Else another thread is just about it. */
-	group_p2p_await_told(op);
+	p2p_await_told(op);
 	atomic_store(&op->told, true);
 	return LS_OK;
 }

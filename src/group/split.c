@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "arguments.h"
+#include "group_private.h"
 #include "meet.h"
+#include "arguments.h"
+#include "group.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -43,7 +45,7 @@ static bool is_used(const struct ls_group *group, uint32_t id)
 
 /* 1 + number * world size + rank: no other rank gives the same. Numbers begin again after some
  * thousand millions, and then pass over those of groups that are still there. */
-static uint32_t next_id(struct group_world *world)
+static uint32_t next_id(struct world *world)
 {
 	uint32_t size = (uint32_t)world->size, last = (UINT32_MAX - 2 * size) / size, id;
 	lock_group_acquire(&world->lock);
@@ -69,7 +71,7 @@ static void give_back(struct request *request)
 
 static struct group_offer make_offer(struct request *request, uint64_t what, bool joins)
 {
-	struct group_world *world = request->parent->world;
+	struct world *world = request->parent->world;
 	struct group_offer mine = {.what = what};
 	if (joins)
 		request->mine = group_take(world);

@@ -13,7 +13,7 @@
 
 #include "print/print.h"
 #include "inspect/phases.h"
-#include "group/group.h"
+#include "failure/unexpected.h"
 
 struct inspect_view *inspect_view_new(uint64_t job, int size)
 {
@@ -223,7 +223,7 @@ void inspect_report_add_phases(struct inspect_report *report)
 
 static void judge(struct inspect_report *report)
 {
-	group_add_messages(report->sources, report->job->size, report->job);
+	failure_add_unexpected(report->sources, report->job->size, report->job);
 	/* Of a group that is not of all ranks the others may go on, and wait for each other now and
 	 * then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of src/group/lane.c: blocking calls that take it without a lock when nothing is under way,
+ * The lane of src/progress/lane.c: blocking calls that take it without a lock when nothing is under way,
  * others that queue, whoever waits or the progress thread drives. In all schedules operations run one
  * after the other in the order of their numbers, and none is left without a driver: that shows as an end
  * state in which somebody waits for ever. How a thread sleeps and wakes is doorbell.pml's business: here a
@@ -108,7 +108,7 @@ inline enqueue(NEW) {
 	UNLOCK
 }
 
-/* group_lane_await, without limit. */
+/* progress_lane_await, without limit. */
 inline await(MINE, DRIVES, TEMP, LEFT) {
 	do
 	:: over[MINE] -> break

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank (src/group/progress.c) and one lane of collectives (lane.c): how it is called, how it
+ * The progress thread of a rank (src/progress/thread.c) and one lane of collectives (lane.c): how it is called, how it
  * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the board says
  * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
  * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
@@ -41,7 +41,7 @@ byte rests_for;
 
 bit kept; /* the progress thread, for ever */
 
-/* group_progress_wake */
+/* progress_thread_wake */
 inline wake()
 {
 	atomic {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who sees to sends and receives that run beside the caller (src/group/pending.c, arm.c), and how a peer
+ * Who sees to sends and receives that run beside the caller (src/p2p/pending.c, arm.c), and how a peer
  * calls the progress thread when nobody does (wait_arm, wait_summon, wait_set in src/base/wait.h). One thread of
  * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
  * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to
@@ -77,7 +77,7 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 
 /* ---- the threads of the user ---- */
 
-/* group_p2p_arm, after something has begun. */
+/* p2p_arm, after something has begun. */
 inline begun()
 {
 	UNDER_LOCK
@@ -100,7 +100,7 @@ inline begun()
 	UNLOCKED
 	if
 	:: tells ->
-		/* group_p2p_call_driver */
+		/* p2p_call_driver */
 		atomic {
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
@@ -123,7 +123,7 @@ inline begun()
 	fi
 }
 
-/* group_p2p_start */
+/* p2p_start */
 inline start(u)
 {
 	UNDER_LOCK
@@ -244,7 +244,7 @@ inline rest(u)
 	atomic { resting--; points[u] = 0 }
 }
 
-/* group_p2p_await */
+/* p2p_await */
 inline await(u)
 {
 	do
@@ -327,7 +327,7 @@ end_sleeps:	called
 
 /* ---- the watch ---- */
 
-/* group_p2p_show, at some time, or never. */
+/* p2p_show, at some time, or never. */
 proctype watch()
 {
 	if

@@ -56,7 +56,7 @@ inline arm()
 	bits = bits | ARMED | (eager -> EAGER : 0)
 }
 
-/* group_p2p_take */
+/* p2p_take */
 inline take(mine)
 {
 	UNDER_LOCK
@@ -100,7 +100,7 @@ inline tell_resting()
 	fi
 }
 
-/* group_p2p_collect */
+/* p2p_collect */
 inline collect()
 {
 	atomic {
@@ -143,7 +143,7 @@ inline sweep(more)
 	collect()
 }
 
-/* group_p2p_leave */
+/* p2p_leave */
 inline leave(more, mine)
 {
 	do

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The first cause: why a group is closed. It is worked out before it is published: whoever finds a
+ * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into
+ * its report, and then sets the cause word, which ends every wait of the group. All survivors
+ * return what that word points to. A claimant that dies or is stopped is replaced. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "base/text.h"
+#include "world/registry.h"
+#include "failure.h"
+
+enum {
+	/* How long a report waits for others, so as to name them; a death is told in 100 ms. */
+	GRACE_MS = 70,
+	CLAIM_MS = 600, /* after this, whoever works out the cause is held to be stuck */
+};
+
+/* ---- the words ---- */
+
+/* Both words that all ranks share lie with the first member, whose segment stays mapped when it
+ * dies:
+ *   group id << 32 | 1 + world rank
+ * so that a rank which was stopped in the middle of explaining does nothing to the group that has
+ * the area by then. Nobody's while the lower half is 0. */
+static uint64_t nobody(uint32_t id)
+{
+	return (uint64_t)id << 32;
+}
+
+static int holder_of(uint64_t word, const struct world *world)
+{
+	uint32_t holder = (uint32_t)word;
+	return holder >= 1 && holder <= (uint32_t)world->size ? (int)holder - 1 : -1;
+}
+
+struct failure_place failure_place_of(const struct ls_group *group)
+{
+	return (struct failure_place){.id = group->id,
+				      .owner = group->team.seats[0].world,
+				      .head = transport_member(&group->team, 0)};
+}
+
+/* From 0, as they are in an area that is new. Only a member: its group is surely that of the
+ * area. */
+static void open_words(const struct failure_place *place)
+{
+	_Atomic uint64_t *words[] = {&place->head->claim, &place->head->cause};
+	for (int i = 0; i < 2; i++) {
+		uint64_t fresh = 0;
+		atomic_compare_exchange_strong(words[i], &fresh, nobody(place->id));
+	}
+}
+
+void failure_begin(const struct ls_group *group)
+{
+	struct failure_place place = failure_place_of(group);
+	if (group->rank == 0)
+		open_words(&place);
+}
+
+static uint64_t cause_of(const struct failure_place *place)
+{
+	return atomic_load_explicit(&place->head->cause, memory_order_seq_cst);
+}
+
+/* Whether nothing is left to be done for this group: it has failed, or it is another by now. */
+static bool is_settled(const struct failure_place *place)
+{
+	return cause_of(place) != nobody(place->id);
+}
+
+/* What rank `teller` of the world has to say. */
+static struct transport_report *report_of(const struct world *world,
+					  const struct failure_place *place, int teller)
+{
+	return transport_report(place->head, world->size, teller);
+}
+
+/* NULL: there is no cause, or it is nonsense. */
+static const struct transport_report *published(const struct ls_group *group, uint64_t cause)
+{
+	struct failure_place place = failure_place_of(group);
+	int teller = holder_of(cause, group->world);
+	return teller < 0 ? NULL : report_of(group->world, &place, teller);
+}
+
+ls_status failure_status(const struct ls_group *group)
+{
+	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
+	if (!wait_has_failed(cause))
+		return LS_OK;
+	const struct transport_report *report = published(group, cause);
+	ls_status status = report ? (ls_status)report->status : LS_INTERNAL;
+	return ls_status_scope(status) == LS_SCOPE_NONE ? LS_INTERNAL : status;
+}
+
+void failure_read(const struct ls_group *group, struct ls_failure *out)
+{
+	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
+	const struct transport_report *report = published(group, cause);
+	out->status = failure_status(group);
+	out->rank = -1;
+	out->pid = 0;
+	out->operation = 0;
+	out->text[0] = '\0';
+	if (!report)
+		return;
+	_Static_assert(sizeof out->text == sizeof report->text &&
+			       sizeof out->text == TRACE_REPORT_BYTES,
+		       "a report fits");
+	out->rank = world_rank_in(group, report->blamed);
+	if (report->blamed >= 0 && report->blamed < group->world->size)
+		out->pid = group->world->pids[report->blamed];
+	out->operation = report->operation;
+	memcpy(out->text, report->text, sizeof out->text);
+	out->text[sizeof out->text - 1] = '\0';
+	text_clean(out->text, true);
+}
+
+/* ---- working it out ---- */
+
+/* Waits until all other living members have entered the operation too, so that the report can say
+ * what each of them called; briefly, as some of them may never come. */
+static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
+{
+	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(GRACE_MS)};
+	for (int q = 0; q < group->size; q++) {
+		int world_rank = group->team.seats[q].world;
+		const struct wait_peer *peer = &group->peers[world_rank];
+		if (q == group->rank || world_rank == hint->peer || wait_peer_is_dead(peer) ||
+		    wait_peer_has_left(peer))
+			continue;
+		transport_await(&group->team, q,
+				&transport_entry(&group->team, q, hint->seq)->signal,
+				transport_signal(hint->seq, 0), q, &words[call.count++]);
+	}
+	int peer;
+	if (call.count > 0 && !wait_satisfied(&call)) {
+		ls_status status = wait_words(&group->quiet, &call, &peer);
+		(void)status; /* the report is made either way */
+	}
+}
+
+/* A peer whose memory could not be read any more is about to end; how it ended is known only
+ * then. */
+static void await_end(struct ls_group *group, int peer)
+{
+	struct world *world = group->world;
+	if (atomic_load_explicit(&world->dead[peer], memory_order_acquire) ||
+	    world->pids[peer] == world->pids[world->rank])
+		return;
+	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, world->pids[peer], 0),
+			     .events = POLLIN};
+	if (end.fd < 0)
+		return;
+	ls_status status = wait_fds(&group->quiet, &end, 1, peer, clock_deadline_ns(GRACE_MS));
+	(void)status; /* the report is made either way */
+	close(end.fd);
+}
+
+/* Numbers of messages say nothing about where others are. */
+static bool wants_others(const struct diagnose_hint *hint, bool collective)
+{
+	return collective && hint->seq > 0 &&
+	       (hint->status == LS_MISMATCH || hint->status == LS_PEER_DIED ||
+		hint->status == LS_PEER_LEFT);
+}
+
+/* What has failed, and the send that a receive differs from, may be older than all that the
+ * snapshot has of their ranks. */
+static void judge(const struct world *world, const struct diagnose_hint *given,
+		  struct diagnose_job *job, struct diagnose_verdict *out)
+{
+	struct diagnose_hint hint = *given;
+	hint.serial = world->p2p.serial;
+	if (hint.record)
+		failure_add_record(world, hint.rank, (uint32_t)hint.record, job);
+	if (hint.met.known)
+		hint.met.record =
+			failure_add_record(world, hint.peer, (uint32_t)hint.met.record, job);
+	diagnose_judge(job, &hint, out);
+}
+
+static void explain(struct world *world, const struct diagnose_closing *closing,
+		    const struct diagnose_hint *hint, struct transport_report *out)
+{
+	out->status = (uint32_t)hint->status;
+	out->blamed = hint->peer;
+	out->operation = hint->seq;
+	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
+		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
+	struct diagnose_job *job = failure_collect(world, closing);
+	struct diagnose_verdict verdict = {.status = LS_OK};
+	if (job)
+		judge(world, hint, job, &verdict);
+	if (verdict.status != LS_OK) {
+		out->status = (uint32_t)verdict.status;
+		out->blamed = verdict.blamed;
+		out->operation = verdict.seq ? verdict.seq : hint->seq;
+		failure_report(world, job, &verdict, out->text, sizeof out->text);
+	}
+	free(job);
+	/* What broke one rank's call, such as memory, breaks the group for all. */
+	if (ls_status_scope((ls_status)out->status) != LS_SCOPE_GROUP)
+		out->status = LS_ABORTED;
+}
+
+/* ---- claiming ---- */
+
+/* False if nobody has published a cause by then, or `claimant` is dead. */
+static bool await_cause(struct ls_group *group, const struct failure_place *place, int claimant,
+			uint64_t deadline_ns)
+{
+	const struct transport_segment *segment =
+		group->world->transport.links[place->owner].segment;
+	struct wait_word word = {
+		.word = &place->head->cause,
+		.edge = {.value = nobody(place->id) + 1,
+			 .offset = (uintptr_t)&place->head->cause - (uintptr_t)segment,
+			 .owner = place->owner,
+			 .peer = claimant,
+			 .segment = WAIT_SEGMENT_LINK},
+	};
+	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+	int peer;
+	ls_status status;
+	do
+		status = wait_words(&group->quiet, &call, &peer);
+	while (status == LS_INTERRUPTED);
+	return status == LS_OK;
+}
+
+/* There is room for one report of mine, so one thread of mine works it out, once and for all. */
+static bool is_first_thread(struct ls_group *group)
+{
+	return !atomic_exchange(&group->explains, true);
+}
+
+/* True if the caller is to work out the cause now. Otherwise somebody else has published one.
+ * `group` is how to wait; `own` the group of the place, NULL if this rank is not in it. */
+static bool claim(struct ls_group *group, const struct failure_place *place, struct ls_group *own)
+{
+	struct world *world = group->world;
+	uint64_t mine = nobody(place->id) + (uint64_t)world->rank + 1, holder = nobody(place->id);
+	/* If the wait is in vain, `holder` still names whom it was for, so the exchange takes his
+	 * place unless yet another rank was faster. */
+	while (!atomic_compare_exchange_strong(&place->head->claim, &holder, mine)) {
+		if (holder >> 32 != place->id || await_cause(group, place, holder_of(holder, world),
+							     clock_deadline_ns(CLAIM_MS)))
+			return false;
+	}
+	if (is_settled(place))
+		return false;
+	return !own || is_first_thread(own) || !await_cause(group, place, -1, CLOCK_NEVER);
+}
+
+/* ---- publishing ---- */
+
+/* True if nobody was faster. */
+static bool publish(struct world *world, const struct failure_place *place)
+{
+	const struct transport_report *mine = report_of(world, place, world->rank);
+	uint64_t open = nobody(place->id);
+	/* First, as those that the cause wakes may end the job. */
+	trace_report(&world->trace, place->id, (ls_status)mine->status, mine->blamed,
+		     mine->operation, mine->text);
+	if (atomic_compare_exchange_strong(&place->head->cause, &open,
+					   open + (uint64_t)world->rank + 1))
+		return true;
+	trace_report(&world->trace, place->id, LS_OK, -1, 0, "");
+	return false;
+}
+
+static void wake_all(struct world *world)
+{
+	for (int q = 0; q < world->size; q++)
+		wait_ring(&world->transport.links[q].segment->bell);
+}
+
+/* The same report for all places, of which `group` is one. */
+static void explain_and_publish(struct ls_group *group, const struct failure_place *places,
+				int count, const struct diagnose_hint *hint)
+{
+	struct world *world = group->world;
+	struct transport_report *first = report_of(world, &places[0], world->rank);
+	bool published = false;
+	uint32_t ids[PLAN_SIZE_MAX];
+	for (int i = 0; i < count; i++)
+		ids[i] = places[i].id;
+	explain(world, &(struct diagnose_closing){count, ids}, hint, first);
+	for (int i = 0; i < count; i++) {
+		struct transport_report *report = report_of(world, &places[i], world->rank);
+		if (i > 0)
+			*report = *first;
+		published |= publish(world, &places[i]);
+	}
+	/* Before anybody wakes and takes this core: a rank that is killed here takes the report
+	 * along. */
+	if (published)
+		message_report("LS-VERDICT", first->text);
+	wake_all(world);
+}
+
+ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective)
+{
+	struct failure_place place = failure_place_of(group);
+	open_words(&place);
+	if (is_settled(&place) || !claim(group, &place, group))
+		return failure_status(group);
+	if (hint->status == LS_PEER_DIED && hint->peer >= 0)
+		await_end(group, hint->peer);
+	if (wants_others(hint, collective))
+		await_others(group, hint);
+	explain_and_publish(group, &place, 1, hint);
+	return failure_status(group);
+}
+
+/* In one order on all ranks: whoever claims the first one goes on to the others, which nobody else
+ * has then, or whose own cause is found by somebody else just now. */
+void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
+		       const struct diagnose_hint *hint)
+{
+	struct failure_place mine = failure_place_of(group), claimed[PLAN_SIZE_MAX] = {mine};
+	int claimed_count = 0;
+	open_words(&mine);
+	for (int i = 0; i < count; i++) {
+		struct ls_group *own = world_hold(group->world, places[i].id);
+		if (!is_settled(&places[i]) && claim(group, &places[i], own))
+			claimed[claimed_count++] = places[i];
+		if (own)
+			world_release(own);
+		if (claimed_count == 0)
+			return;
+	}
+	explain_and_publish(group, claimed, claimed_count, hint);
+}
+
+void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
+{
+	struct failure_place place = failure_place_of(group);
+	uint64_t open = nobody(place.id);
+	open_words(&place);
+	if (is_settled(&place) || !is_first_thread(group))
+		return; /* there is a cause, or a thread of mine is about to publish one */
+	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and
+	 * nobody may be waiting to replace him: whoever publishes first wins. */
+	atomic_compare_exchange_strong(&place.head->claim, &open,
+				       open + (uint64_t)group->world->rank + 1);
+	explain_and_publish(group, &place, 1, hint);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is looked at when a group is closed, as nobody will look at it afterwards: whether the last
+ * collectives were the same on all members (engine/end.c), and which groups the program has
+ * forgotten. */
+#include <stdio.h>
+
+#include "base/messages.h"
+#include "world/registry.h"
+#include "failure.h"
+
+/* ---- collectives ---- */
+
+void failure_note(struct ls_group *group)
+{
+	if (!atomic_exchange(&group->has_failed, true))
+		atomic_fetch_add(&group->world->failures, 1);
+}
+
+/* How far a rank has come in a group means nothing once another one has failed that was open beside
+ * it: it may have given up in the middle for that. */
+static bool ends_well(struct ls_group *group)
+{
+	if (failure_status(group) != LS_OK)
+		failure_note(group);
+	return atomic_load(&group->world->failures) == group->failures_before;
+}
+
+static void raise_difference(struct ls_group *group, const struct engine_difference *found)
+{
+	bool missing = found->status == LS_PEER_LEFT;
+	struct diagnose_hint hint = {
+		.status = found->status,
+		.rank = world_rank_of(group, missing ? found->other : found->one),
+		.peer = world_rank_of(group, missing ? found->one : found->other),
+		.group = group->id,
+		.seq = found->seq,
+		.collective = true};
+	ls_status status = failure_raise(group, &hint, true);
+	(void)status; /* of those who are inside: a close has none */
+	trace_report_unreturned(&group->world->trace, group->id);
+	failure_note(group);
+}
+
+void failure_compare_ends(struct ls_group *group)
+{
+	uint64_t seq = atomic_load(&group->entry->entered);
+	struct engine_difference found;
+	if (!ends_well(group))
+		return;
+	engine_end_tell(&group->engine, seq);
+	if (engine_end_compare(&group->engine, seq, world_gone_now(group), &found))
+		raise_difference(group, &found);
+}
+
+/* ---- by this rank ---- */
+
+void failure_end(ls_group *group, const char *note, bool closes)
+{
+	struct diagnose_hint hint = {.status = LS_ABORTED,
+				     .rank = group->world->rank,
+				     .peer = -1,
+				     .group = group->id,
+				     .seq = atomic_load(&group->entry->entered),
+				     .note = note,
+				     .closes = closes};
+	failure_abort(group, &hint);
+}
+
+void failure_close(ls_group *group, const char *why)
+{
+	bool sound = failure_status(group) == LS_OK;
+	failure_end(group, why, true);
+	if (sound)
+		trace_report_unreturned(&group->world->trace, group->id);
+}
+
+/* ---- groups that are open ---- */
+
+enum {
+	TOLD_MAX = 4, /* groups that are named */
+	LIST_BYTES = 1024,
+};
+
+/* Once for each group: by the first of its members that closes the group of all ranks over it. */
+static bool is_to_be_told(const struct ls_group *group)
+{
+	_Atomic uint64_t *reported = &transport_member(&group->team, 0)->reported;
+	return group->id != WORLD_GROUP_ID && failure_status(group) == LS_OK &&
+	       atomic_exchange(reported, UINT64_MAX) != UINT64_MAX;
+}
+
+/* "that of ranks 0, 2 and 3, made at train.c:12" */
+static size_t describe(const struct ls_group *group, char *out, size_t bytes)
+{
+	const struct world *world = group->world;
+	const struct trace_record record = {.site = group->site, .label = group->label};
+	char site[DIAGNOSE_SITE_BYTES] = "";
+	size_t used = (size_t)snprintf(out, bytes, "that of rank%s", group->size == 1 ? "" : "s");
+	for (int q = 0; q < group->size && used < bytes; q++)
+		used += (size_t)snprintf(out + used, bytes - used, "%s %d",
+					 q == 0                 ? ""
+					 : q == group->size - 1 ? " and"
+								: ",",
+					 group->team.seats[q].world);
+	if (world->views[world->rank].header)
+		trace_site(&world->views[world->rank], &record, site, sizeof site);
+	if (site[0] && used < bytes)
+		used += (size_t)snprintf(out + used, bytes - used, ", made at %s", site);
+	return used < bytes ? used : bytes;
+}
+
+void failure_tell_open(struct world *world)
+{
+	struct ls_group *groups[TRANSPORT_AREAS];
+	char list[LIST_BYTES] = "";
+	size_t used = 0;
+	int count = 0, held = world_hold_all(world, groups); /* newest first */
+	bool sound = atomic_load(&world->failures) == 0 && failure_status(groups[held - 1]) == LS_OK;
+	for (int i = held; i-- > 0;) {
+		if (sound && is_to_be_told(groups[i]) && count++ < TOLD_MAX && used < sizeof list) {
+			used += (size_t)snprintf(list + used, sizeof list - used, "%s",
+						 count > 1 ? "; " : "");
+			if (used < sizeof list)
+				used += describe(groups[i], list + used, sizeof list - used);
+		}
+		world_release(groups[i]);
+	}
+	if (count > 0)
+		MESSAGE_SAY(MESSAGE_GROUP_LEFT_OPEN, count, count == 1 ? " is" : "s are", list,
+			    count > TOLD_MAX ? "; …" : "");
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Looking for the cause of a long wait. Any rank whose wait lasts pokes its own watch; the first
+ * watch that takes the lease (a time stamp that all members share) looks for the whole group. What
+ * is proved fails the group; a stopped or absent rank is only reported, once for each operation. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "world/registry.h"
+#include "failure.h"
+
+enum { STOPPED_MS = 650 }; /* how long a wait for a stopped rank lasts before it is reported */
+
+/* True for one watch of the group at a time, and not again before a look interval has passed. */
+static bool take_lease(struct ls_group *group)
+{
+	_Atomic uint64_t *looked = &transport_member(&group->team, 0)->looked_ns;
+	uint64_t now = clock_now_ns();
+	uint64_t last = atomic_load(looked);
+	if (last <= now && now - last < group->waiter.look_ns / 2)
+		return false;
+	return atomic_compare_exchange_strong(looked, &last, now);
+}
+
+/* One report per cause, culprits and operation, whoever prints it. */
+static void report_once(struct ls_group *group, struct diagnose_job *job,
+			const struct diagnose_verdict *verdict)
+{
+	_Atomic uint64_t *reported = &transport_member(&group->team, 0)->reported;
+	uint64_t key = verdict->culprits * UINT64_C(0x9e3779b97f4a7c15) ^ verdict->seq << 8 ^
+		       (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
+	uint64_t last = atomic_load(reported);
+	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
+		return;
+	char text[DIAGNOSE_TEXT_BYTES];
+	failure_report(group->world, job, verdict, text, sizeof text);
+	message_report("LS-WAITING", text);
+}
+
+/* ---- a cycle through several groups ---- */
+
+static bool find_place(const struct world *world, const struct diagnose_job *job, uint32_t id,
+		       struct failure_place *out)
+{
+	const struct diagnose_group *group = diagnose_find_group(job, id);
+	if (!group || group->members[0] >= world->size || group->first_area >= TRANSPORT_AREAS)
+		return false;
+	const struct transport_segment *segment = world->transport.links[group->members[0]].segment;
+	*out = (struct failure_place){
+		.id = id,
+		.owner = group->members[0],
+		.head = transport_area_at(segment, world->size, group->first_area),
+	};
+	return true;
+}
+
+/* Adds a group, in the order of their numbers. */
+static int add_place(struct failure_place *places, int count, const struct failure_place *place)
+{
+	int at = count;
+	for (int i = 0; i < count; i++)
+		if (places[i].id == place->id)
+			return count;
+	if (count == PLAN_SIZE_MAX)
+		return count;
+	for (; at > 0 && places[at - 1].id > place->id; at--)
+		places[at] = places[at - 1];
+	places[at] = *place;
+	return count + 1;
+}
+
+/* Every group in which a rank of the cycle waits can never go on. */
+static void raise_deadlock(struct ls_group *group, const struct diagnose_job *job,
+			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
+{
+	struct failure_place places[PLAN_SIZE_MAX] = {failure_place_of(group)}, place;
+	int count = 1;
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		if (!(verdict->culprits >> r & 1))
+			continue;
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			const struct wait_slot_body *wait = &rank->threads[i].wait;
+			if ((wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD) &&
+			    find_place(group->world, job, wait->group, &place))
+				count = add_place(places, count, &place);
+		}
+	}
+	failure_raise_all(group, places, count, hint);
+}
+
+/* ---- what is done about it ---- */
+
+/* Whether the look before this one saw the same ranks stopped: a debugger, and whoever reads
+ * stacks, stops a rank for a moment. Looks are at least half a look interval apart. */
+static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
+{
+	uint64_t stopped = verdict->cause == DIAGNOSE_IS_STOPPED ? verdict->culprits : 0;
+	uint64_t before = atomic_exchange(&transport_member(&group->team, 0)->stopped, stopped);
+	return (stopped & ~before) == 0;
+}
+
+/* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
+static void act(struct ls_group *group, struct diagnose_job *job,
+		const struct diagnose_verdict *verdict)
+{
+	struct world *world = group->world;
+	struct diagnose_hint hint = {.status = verdict->status,
+				     .rank = world->rank,
+				     .peer = verdict->blamed,
+				     .cycle = verdict->culprits,
+				     .group = group->id,
+				     .seq = verdict->seq};
+	uint64_t now = clock_now_ns();
+	bool known = verdict->since_ns > 0 && verdict->since_ns < now;
+	uint64_t waited_ms = known ? (now - verdict->since_ns) / 1000000 : 0;
+	bool still_stopped = is_still_stopped(group, verdict);
+	ls_status status;
+	switch (verdict->cause) {
+	case DIAGNOSE_DEADLOCK:
+		raise_deadlock(group, job, verdict, &hint);
+		return;
+	case DIAGNOSE_MISMATCH:
+	case DIAGNOSE_DIED:
+	case DIAGNOSE_LEFT:
+		status = failure_raise(group, &hint, false);
+		(void)status; /* those who wait return it */
+		return;
+	case DIAGNOSE_ELSEWHERE:
+		if (waited_ms >= world->settings.patience_ms)
+			report_once(group, job, verdict);
+		return;
+	case DIAGNOSE_IS_STOPPED: /* whoever goes on within half a second is not worth a line */
+		if (still_stopped && waited_ms >= STOPPED_MS)
+			report_once(group, job, verdict);
+		return;
+	default:
+		return;
+	}
+}
+
+/* The groups, held, in which a thread of this rank waits, as far as the board shows it. */
+static int hold_waiting(struct world *world, struct ls_group **out)
+{
+	int count = 0;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		struct wait_slot_body wait;
+		uint32_t epoch;
+		if (!trace_read_slot(&world->views[world->rank], i, &wait, &epoch) ||
+		    (wait.state != WAIT_WORDS && wait.state != WAIT_ANY_WORD))
+			continue;
+		out[count] = world_hold(world, wait.group);
+		count += out[count] != NULL;
+	}
+	return count;
+}
+
+/* Of these the ones into which nobody else has just looked; the others are released. */
+static int keep_leased(struct ls_group **groups, int count)
+{
+	int kept = 0;
+	for (int i = 0; i < count; i++) {
+		if (failure_status(groups[i]) == LS_OK && take_lease(groups[i]))
+			groups[kept++] = groups[i];
+		else
+			world_release(groups[i]);
+	}
+	return kept;
+}
+
+void failure_look(struct world *world)
+{
+	struct ls_group *groups[TRANSPORT_AREAS];
+	/* With more threads than slots it may be any. */
+	bool any = atomic_load(&world->trace.board->unpublished) != 0;
+	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
+	count = keep_leased(groups, count);
+	struct diagnose_job *job = count > 0 ? failure_collect(world, NULL) : NULL;
+	for (int i = 0; i < count; i++) {
+		struct diagnose_hint focus = {.status = LS_OK, .group = groups[i]->id};
+		struct diagnose_verdict verdict;
+		if (job) {
+			diagnose_judge(job, &focus, &verdict);
+			act(groups[i], job, &verdict);
+		}
+		world_release(groups[i]);
+	}
+	free(job);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where the traces and segments of all ranks lie, and what is read of them for a verdict. */
+#include "failure.h"
+#include "unexpected.h"
+
+static void fill_sources(const struct world *world, struct diagnose_source *sources)
+{
+	for (int q = 0; q < world->size; q++) {
+		sources[q] = (struct diagnose_source){
+			.rank = q,
+			.pid = world->pids[q],
+			.trace = world->views[q].header ? &world->views[q] : NULL,
+			.segment = world->transport.links[q].segment,
+			.segment_bytes = world->transport.links[q].segment_bytes,
+			.process = DIAGNOSE_UNKNOWN,
+			.signal = -1,
+			.exit_code = -1,
+		};
+		/* A parent may have fetched how it ended before anybody looks into /proc. */
+		bool told = diagnose_look_end(world->watch.pid_fds[q], &sources[q]);
+		(void)told;
+	}
+}
+
+struct diagnose_job *failure_collect(const struct world *world,
+				     const struct diagnose_closing *closing)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	struct diagnose_job *job = diagnose_job_new(world->size);
+	if (!job)
+		return NULL;
+	fill_sources(world, sources);
+	diagnose_collect(sources, world->size, closing, job);
+	return job;
+}
+
+uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
+			    struct diagnose_job *job)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	if (rank < 0 || rank >= world->size)
+		return 0;
+	fill_sources(world, sources);
+	return diagnose_add_record(&sources[rank], low, job);
+}
+
+void failure_report(const struct world *world, struct diagnose_job *job,
+		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
+{
+	struct diagnose_source sources[PLAN_SIZE_MAX];
+	fill_sources(world, sources);
+	diagnose_add_sites(sources, world->size, job);
+	failure_add_unexpected(sources, world->size, job);
+	diagnose_text(job, verdict, text, bytes);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Adds to a snapshot which messages lie with ranks that wait, and who has sent them from where. */
+#include "diagnose/diagnose.h"
+#include "engine/engine.h"
+#include "transport/transport.h"
+#include "unexpected.h"
+
+enum { EACH = 2 }; /* of one rank to another: the oldest, which says enough */
+
+static bool is_wait(const struct wait_slot_body *wait)
+{
+	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD;
+}
+
+/* Whether a rank waits in this group, or has just given up to: its send or receive is still on
+ * record. */
+static bool is_needed_by(const struct diagnose_rank *rank, uint32_t group)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].wait.group == group && is_wait(&rank->threads[i].wait))
+			return true;
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->group == group && record->state == TRACE_RUNNING &&
+		    !engine_is_collective((enum trace_kind)record->kind))
+			return true;
+	}
+	return false;
+}
+
+static bool is_needed(const struct diagnose_job *job, uint32_t group)
+{
+	for (int r = 0; r < job->size; r++)
+		if (is_needed_by(&job->ranks[r], group))
+			return true;
+	return false;
+}
+
+/* Whether what it asks for may lie in another group. */
+static bool receives(const struct diagnose_rank *rank)
+{
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		const struct trace_record *record = &rank->records[i].record;
+		if (record->state == TRACE_RUNNING &&
+		    (record->kind == TRACE_RECV || record->kind == TRACE_PROBE))
+			return true;
+	}
+	return false;
+}
+
+/* The send that the lowest bits of a record's index name. */
+static void find_send(const struct trace_view *trace, uint32_t record,
+		      struct diagnose_message *message)
+{
+	struct trace_record send;
+	uint32_t step;
+	if (!trace_read(trace, trace_index(trace, record), &send, &step) || send.kind != TRACE_SEND)
+		return;
+	message->seq = send.seq;
+	trace_site(trace, &send, message->site, sizeof message->site);
+}
+
+static void add_from(const struct diagnose_source *owner, const struct diagnose_source *source,
+		     int area, int member, uint32_t group, struct diagnose_job *job)
+{
+	struct transport_unmet unmet[EACH];
+	int total;
+	int count = transport_unmet(owner->segment, owner->segment_bytes, job->size, (unsigned)area,
+				    member, unmet, EACH, &total);
+	for (int i = 0; i < count && job->message_count < DIAGNOSE_MESSAGE_MAX; i++) {
+		struct diagnose_message *message = &job->messages[job->message_count++];
+		*message = (struct diagnose_message){.group = group,
+						     .from = source->rank,
+						     .to = owner->rank,
+						     .tag = unmet[i].tag,
+						     .dtype = unmet[i].dtype,
+						     .total = total,
+						     .count = unmet[i].count,
+						     .position = unmet[i].position};
+		if (source->trace)
+			find_send(source->trace, unmet[i].record, message);
+	}
+}
+
+static const struct diagnose_source *find(const struct diagnose_source *sources, int count, int rank)
+{
+	for (int i = 0; i < count; i++)
+		if (sources[i].rank == rank)
+			return &sources[i];
+	return NULL;
+}
+
+static void add_all(const struct diagnose_source *sources, int count,
+		    const struct diagnose_source *owner, int area, struct diagnose_job *job)
+{
+	const struct trace_group *group = &owner->trace->groups[area];
+	uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
+	uint32_t size = __atomic_load_n(&group->size, __ATOMIC_RELAXED);
+	for (uint32_t q = 0; q < size && q < TRACE_MEMBER_MAX; q++) {
+		const struct diagnose_source *source =
+			find(sources, count, __atomic_load_n(&group->members[q], __ATOMIC_RELAXED));
+		if (source)
+			add_from(owner, source, area, (int)q, id, job);
+	}
+}
+
+/* First what lies in the groups in which ranks wait, then what lies elsewhere with those that wait
+ * for messages. */
+void failure_add_unexpected(const struct diagnose_source *sources, int count,
+			    struct diagnose_job *job)
+{
+	job->message_count = 0;
+	for (int turn = 0; turn < 2 * count; turn++) {
+		const struct diagnose_source *owner = &sources[turn % count];
+		bool needed = turn < count;
+		if (!owner->trace || !owner->segment || owner->rank < 0 ||
+		    owner->rank >= job->size || (!needed && !receives(&job->ranks[owner->rank])))
+			continue;
+		for (int i = 0; i < TRACE_GROUP_MAX; i++) {
+			const struct trace_group *group = &owner->trace->groups[i];
+			uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
+			bool open = atomic_load_explicit(&group->state, memory_order_acquire) !=
+				    TRACE_GROUP_CLOSED;
+			if (id != 0 && (needed || open) && is_needed(job, id) == needed)
+				add_all(sources, count, owner, i, job);
+		}
+	}
+}

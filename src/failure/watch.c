@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The watch: one thread per rank that sleeps until a peer's process ends or a wait of this rank has
+ * lasted for a look interval. It costs nothing while all is well, blocks all signals, and holds no
+ * lock. A death only wakes the sleepers: they decide whether they still needed the dead rank. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "failure.h"
+
+void failure_watch_init(struct world_watch *watch)
+{
+	*watch = (struct world_watch){.event_fd = -1, .show = watch->show};
+	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+		watch->pid_fds[q] = -1;
+}
+
+static void mark_dead(struct world *world, int q)
+{
+	atomic_store(&world->dead[q], 1);
+	atomic_fetch_add(&world->transport.segment->departures, 1);
+	wait_ring(world->waiter.bell);
+}
+
+/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as
+ * some daemons do, leaves us with closed ones, or with somebody else's. */
+static void look_at_end(struct world *world, int q)
+{
+	int fd = world->watch.pid_fds[q];
+	long sent = syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0);
+	if (sent == 0 || errno == ESRCH || errno == EPERM) {
+		mark_dead(world, q);
+		return;
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
+	world->watch.pid_fds[q] = -1; /* not ours any more: not to be closed either */
+}
+
+static int fill(const struct world *world, struct pollfd *fds, int *ranks)
+{
+	const struct world_watch *watch = &world->watch;
+	int count = 1;
+	fds[0] = (struct pollfd){.fd = watch->event_fd, .events = POLLIN};
+	ranks[0] = -1;
+	for (int q = 0; q < world->size; q++) {
+		if (watch->pid_fds[q] < 0 || atomic_load(&world->dead[q]))
+			continue;
+		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
+		ranks[count++] = q;
+	}
+	return count;
+}
+
+/* What a proof has to know of threads that are in no wait, and that only their own process can
+ * see. */
+static void note_sleepers(struct world *world)
+{
+	const struct trace_view *view = &world->views[world->rank];
+	atomic_store(&world->trace.board->rest_sleep, diagnose_rest_sleep(view));
+}
+
+static void *watch_main(void *argument)
+{
+	struct world *world = argument;
+	struct world_watch *watch = &world->watch;
+	struct pollfd fds[PLAN_SIZE_MAX + 1];
+	int ranks[PLAN_SIZE_MAX + 1];
+	message_set_rank(world->rank);
+	atomic_store(&world->trace.board->watch_tid, trace_thread_id());
+	while (!atomic_load(&watch->stop)) {
+		int count = fill(world, fds, ranks);
+		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
+			return NULL; /* its message has been printed; signals are blocked here */
+		for (int i = 1; i < count; i++)
+			if (fds[i].revents)
+				look_at_end(world, ranks[i]);
+		if (fds[0].revents & ~POLLIN)
+			/* the program has closed our descriptors: nothing to wait for */
+			return NULL;
+		uint64_t pokes;
+		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
+		    !atomic_load(&watch->stop)) {
+			note_sleepers(world);
+			watch->show(world);
+			failure_look(world);
+		}
+	}
+	return NULL;
+}
+
+/* Ranks of my own process need no watching: they end when I end. */
+static void open_pid_fds(struct world *world)
+{
+	for (int q = 0; q < world->size; q++) {
+		if (world->pids[q] == getpid())
+			continue;
+		int fd = (int)syscall(SYS_pidfd_open, world->pids[q], 0);
+		if (fd >= 0)
+			world->watch.pid_fds[q] = fd; /* the kernel sets close-on-exec */
+		else if (errno == ESRCH)
+			mark_dead(world, q);
+		else
+			MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
+	}
+}
+
+ls_status failure_watch_start(struct world *world)
+{
+	struct world_watch *watch = &world->watch;
+	open_pid_fds(world);
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&watch->thread, NULL, watch_main, world);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+		return LS_OUT_OF_MEMORY;
+	}
+	watch->running = true;
+	return LS_OK;
+}
+
+void failure_watch_stop(struct world *world)
+{
+	struct world_watch *watch = &world->watch;
+	if (watch->running) {
+		uint64_t one = 1;
+		atomic_store(&watch->stop, true);
+		/* An eventfd takes a write of 1 at once unless 2^64 - 2 pokes are pending. */
+		ssize_t written = write(watch->event_fd, &one, sizeof one);
+		(void)written;
+		wait_join(watch->thread);
+		watch->running = false;
+	}
+	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+		if (watch->pid_fds[q] >= 0)
+			close(watch->pid_fds[q]);
+	if (watch->event_fd >= 0)
+		close(watch->event_fd);
+	failure_watch_init(watch);
+}

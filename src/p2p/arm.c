@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Who drives the sends and receives that run beside the caller, and the progress thread, which does
+ * so when nobody else does and a peer waits for it. */
+#include "base/clock.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress/progress.h"
+#include "p2p.h"
+
+static struct wait_bell *bell_of(struct world *world)
+{
+	return &world->transport.segment->bell;
+}
+
+static _Atomic uint32_t *unpublished_of(struct world *world)
+{
+	return &world->trace.board->unpublished;
+}
+
+/* ---- the right to drive ---- */
+
+/* What the progress thread might do is no longer what the watch has shown, if it has. */
+static void hide(struct world *world) LOCK_REQUIRES(group)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!p2p->shown)
+		return;
+	atomic_fetch_add(unpublished_of(world), 1);
+	p2p->shown = false;
+}
+
+static void disarm(struct world *world) LOCK_REQUIRES(group)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!p2p->armed)
+		return;
+	hide(world);
+	p2p->armed = false;
+	wait_disarm(bell_of(world));
+	atomic_fetch_sub(unpublished_of(world), 1);
+}
+
+static void arm(struct world *world) LOCK_REQUIRES(group)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!p2p->armed)
+		atomic_fetch_add(unpublished_of(world), 1);
+	p2p->armed = true;
+	p2p->eager = p2p->eager_count > 0;
+	hide(world);
+	wait_arm(bell_of(world), p2p->eager);
+}
+
+static bool take(struct world_p2p *p2p, bool asked)
+{
+	struct world *world = (struct world *)(void *)((char *)p2p - offsetof(struct world, p2p));
+	lock_group_acquire(&p2p->lock);
+	bool mine = !p2p->driven && (asked || !atomic_load(&p2p->wanted));
+	if (mine) {
+		p2p->driven = true;
+		if (asked)
+			atomic_fetch_sub(&p2p->wanted, 1);
+		disarm(world);
+	}
+	lock_group_release(&p2p->lock);
+	return mine;
+}
+
+bool p2p_take(struct world_p2p *p2p)
+{
+	return take(p2p, false);
+}
+
+bool p2p_take_over(struct world_p2p *p2p)
+{
+	return take(p2p, true);
+}
+
+bool p2p_is_driven(struct world_p2p *p2p)
+{
+	lock_group_acquire(&p2p->lock);
+	bool driven = p2p->driven || atomic_load(&p2p->wanted);
+	lock_group_release(&p2p->lock);
+	return driven;
+}
+
+/* Whether something could go on now. Under the list's lock, and nobody drives: no group leaves the
+ * list meanwhile. */
+static bool is_ready(struct world *world) LOCK_REQUIRES(group)
+{
+	if (p2p_can_begin(&world->p2p))
+		return true;
+	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p) {
+		if (engine_p2p_pending(&group->engine) == 0)
+			continue;
+		if (engine_p2p_is_ready(&group->engine) || failure_status(group) != LS_OK)
+			return true;
+		/* Who leaves looks whether the progress thread is armed, and calls it. */
+		uint64_t gone = world_gone(group);
+		int peer;
+		bool again;
+		if (gone && p2p_needing(group, gone, &peer, &again))
+			return true;
+	}
+	return false;
+}
+
+/* Says so and looks once more, as wait_arm wants it. */
+static bool arm_and_look(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	bool arms = !p2p->driven && p2p->progress_count > 0;
+	if (arms)
+		arm(world);
+	bool ready = arms && is_ready(world);
+	lock_group_release(&p2p->lock);
+	return ready;
+}
+
+/* A thread that waits for the one that drives may have to take over, or he to look again. */
+static void call_resting(struct world *world)
+{
+	if (atomic_load(&world->p2p.resting) == 0)
+		return;
+	atomic_fetch_add(&p2p_area(world)->p2p_over, 1);
+	wait_ring(bell_of(world));
+}
+
+void p2p_call_driver(struct world *world)
+{
+	/* Sequentially consistent, as there: he sees this, or is seen to rest. */
+	atomic_fetch_add(&world->p2p.news, 1);
+	call_resting(world);
+}
+
+/* When it has to look by itself. */
+static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
+{
+	return p2p->lone_until_ns < p2p->next_deadline_ns ? p2p->lone_until_ns
+							  : p2p->next_deadline_ns;
+}
+
+/* Whether it would sleep past what nobody else looks at. */
+static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
+{
+	const struct world_p2p *p2p = &world->p2p;
+	return atomic_load(&world->progress.there) && !p2p->driven &&
+	       next_look_ns(p2p) < p2p->asleep_until_ns;
+}
+
+void p2p_leave(struct world *world, bool more)
+{
+	struct world_p2p *p2p = &world->p2p;
+	for (;;) {
+		lock_group_acquire(&p2p->lock);
+		p2p->driven = false;
+		bool calls = more && p2p->progress_count > 0;
+		if (calls)
+			arm(world);
+		bool late = sleeps_too_long(world);
+		lock_group_release(&p2p->lock);
+		call_resting(world);
+		if (calls || late)
+			wait_call_thread(bell_of(world));
+		if (calls || !arm_and_look(world) || !p2p_take(p2p))
+			return;
+		more = p2p_sweep(world);
+	}
+}
+
+void p2p_arm(struct world *world, bool has_work)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	/* A progress thread that is armed, or has been called since, looks at everything. */
+	bool armed = p2p->armed && !has_work && p2p->eager == (p2p->eager_count > 0);
+	if (armed)
+		hide(world);
+	bool driven = p2p->driven, late = sleeps_too_long(world);
+	lock_group_release(&p2p->lock);
+	if (driven)
+		p2p_call_driver(world);
+	if (late)
+		wait_call_thread(bell_of(world));
+	if (armed)
+		return;
+	if ((arm_and_look(world) || has_work) && p2p_take(&world->p2p))
+		p2p_leave(world, p2p_sweep(world));
+}
+
+/* ---- for the progress thread ---- */
+
+void p2p_attend(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	if (!p2p_take(p2p))
+		return;
+	while (p2p_sweep(world) && !atomic_load(&world->progress.stop) && !atomic_load(&p2p->wanted))
+		;
+	p2p_leave(world, false);
+}
+
+/* Who drives sees to deadlines, and calls the progress thread when he leaves some to it. What is
+ * left of an earlier sleep is slept, as most operations are over long before their deadlines. */
+uint64_t p2p_sleep_until(struct world_p2p *p2p)
+{
+	uint64_t now = clock_now_ns();
+	lock_group_acquire(&p2p->lock);
+	uint64_t until = p2p->driven ? CLOCK_NEVER : next_look_ns(p2p);
+	if (p2p->asleep_until_ns > now && p2p->asleep_until_ns < until)
+		until = p2p->asleep_until_ns;
+	p2p->asleep_until_ns = until;
+	lock_group_release(&p2p->lock);
+	return until;
+}
+
+void p2p_init(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_init(&p2p->lock);
+	lock_group_acquire(&p2p->lock);
+	p2p->next_deadline_ns = p2p->asleep_until_ns = p2p->lone_until_ns = CLOCK_NEVER;
+	p2p_words_init(&p2p->to_show);
+	lock_group_release(&p2p->lock);
+	p2p_words_init(&p2p->driving);
+	p2p->serial = world->settings.p2p == SETTING_P2P_SERIAL;
+}
+
+void p2p_fini(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	p2p_words_fini(&p2p->to_show);
+	lock_group_release(&p2p->lock);
+	p2p_words_fini(&p2p->driving);
+	lock_group_fini(&p2p->lock);
+}
+
+/* ---- what the watch shows for it ---- */
+
+/* Which words these are. */
+static uint64_t hash_words(const struct wait_word *words, int count)
+{
+	uint64_t hash = (uint64_t)count;
+	for (int i = 0; i < count; i++) {
+		const struct wait_edge *edge = &words[i].edge;
+		hash = (hash ^ edge->offset) * UINT64_C(0x100000001b3);
+		hash = (hash ^ edge->value) * UINT64_C(0x100000001b3);
+		hash = (hash ^ (uint64_t)(uint32_t)edge->owner) * UINT64_C(0x100000001b3);
+	}
+	return hash;
+}
+
+static void show(struct world *world, const struct wait_word *words, int count) LOCK_REQUIRES(group)
+{
+	struct world_p2p *p2p = &world->p2p;
+	struct wait_call call = {.words = words, .count = count, .any = true};
+	uint64_t hash = hash_words(words, count);
+	/* A proof wants to see the same wait twice, so what stands there is not written again. */
+	if (p2p->shown && p2p->shown_hash == hash)
+		return;
+	wait_show(&world->waiter, &call);
+	p2p->on_board = true;
+	p2p->shown_hash = hash;
+	if (!p2p->shown)
+		atomic_fetch_sub(unpublished_of(world), 1);
+	p2p->shown = true;
+}
+
+/* Who drives and sleeps learns of the peers that he waits for himself, and of the failure of the
+ * group that he waits in. If others are gone since the last look, or another group has failed,
+ * somebody's callback may need them, or what he waits for behind it: he looks for that, too. */
+static void tell_gone(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	struct ls_group *groups[TRANSPORT_AREAS];
+	uint64_t gone = 0;
+	int count = world_hold_all(world, groups);
+	for (int i = 0; i < count; i++) {
+		gone += (uint64_t)__builtin_popcountll(world_gone(groups[i])) +
+			(failure_status(groups[i]) != LS_OK);
+		world_release(groups[i]);
+	}
+	if (gone > p2p->gone_told)
+		p2p_call_driver(world);
+	p2p->gone_told = gone;
+}
+
+/* What all of them wait for. False: there is no memory for so many. */
+static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_work)
+	LOCK_REQUIRES(group)
+{
+	struct world_words *room = &p2p->to_show;
+	do {
+		call->count = 0;
+		for (ls_group *group = atomic_load(&p2p->groups); group; group = group->next_p2p) {
+			int left = room->max > call->count ? room->max - call->count : 0;
+			call->count +=
+				engine_p2p_words(&group->engine, NULL, 0,
+						 left ? room->words + call->count : NULL, left);
+			*has_work |= engine_p2p_has_work(&group->engine);
+		}
+	} while (call->count > room->max && p2p_words_grow(room, call->count));
+	call->words = room->words;
+	return call->count <= room->max;
+}
+
+void p2p_show(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	struct wait_call call = {.any = true};
+	bool has_work = false;
+	tell_gone(world);
+	lock_group_acquire(&p2p->lock);
+	bool fits = p2p->armed && !p2p->driven && find_words(p2p, &call, &has_work);
+	/* What holds up nobody is left lying until somebody wants it; but somebody who may go on at
+	 * any time stands in the way of every proof. */
+	bool ready = fits && (has_work || wait_satisfied(&call));
+	if (fits && !ready) {
+		show(world, call.words, call.count);
+	} else {
+		hide(world);
+		if (p2p->on_board)
+			wait_thread_leave(&world->waiter);
+		p2p->on_board = false;
+	}
+	lock_group_release(&p2p->lock);
+	if (ready)
+		wait_call_thread(bell_of(world));
+}

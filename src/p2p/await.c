@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Waiting for sends and receives that run beside the caller: one thread drives, and the others wait
+ * for what it does. */
+#include "base/clock.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress/progress.h"
+#include "p2p.h"
+
+static bool is_any_over(ls_op *const *ops, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (ops[i] && progress_op_is_over(ops[i]))
+			return true;
+	return false;
+}
+
+static const struct ls_op *first_of(ls_op *const *ops, int count)
+{
+	const struct ls_op *first = NULL;
+	for (int i = 0; i < count && !first; i++)
+		first = ops[i];
+	return progress_face(first);
+}
+
+static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
+{
+	lock_group_acquire(&p2p->lock);
+	uint64_t next = p2p->next_deadline_ns;
+	lock_group_release(&p2p->lock);
+	return next < until_ns ? next : until_ns;
+}
+
+/* Counts what is over here, in the area of the group of all ranks. */
+struct transport_area *p2p_area(const struct world *world)
+{
+	return transport_area_at(world->transport.segment, world->size, 0);
+}
+
+void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *out)
+{
+	const struct transport_area *area = p2p_area(world);
+	const char *start = (const char *)world->transport.segment;
+	*out = (struct wait_word){
+		.word = &area->p2p_over,
+		.edge = {.value = value,
+			 .offset = (uint64_t)((const char *)&area->p2p_over - start),
+			 .owner = world->rank,
+			 .peer = -1, /* another thread of this rank */
+			 .segment = WAIT_SEGMENT_LINK}};
+}
+
+/* Of collectives among the operations the one that ends first, which the progress thread runs:
+ * words[0] waits for it. Returns how many words there are. */
+static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
+{
+	const struct ls_op *earliest = NULL;
+	for (int i = 0; i < count; i++)
+		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
+		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
+			earliest = ops[i];
+	if (!earliest)
+		return 0;
+	const struct ls_group *group = earliest->group;
+	transport_await(&group->team, group->rank,
+			&transport_member(&group->team, group->rank)->over, earliest->engine.seq,
+			group->rank, &words[0]);
+	words[0].edge.peer = -1; /* another thread of this rank */
+	words[0].edge.record = (uint32_t)earliest->engine.record;
+	return 1;
+}
+
+/* What a wait of who drives, or rests, shows: an operation, and words of it and of others. */
+struct shown {
+	ls_group *group; /* whose cause ends it */
+	uint64_t record;
+	bool may_leave, partial;
+	uint64_t since_ns; /* as of struct progress_pause */
+	struct wait_word *words;
+	int count;
+};
+
+/* `first`: of those that are waited for. */
+static struct shown show(const struct ls_op *op, const struct ls_op *first,
+			 const struct progress_pause *pause, struct wait_word *words, int count)
+{
+	return (struct shown){.group = op->group,
+			      .record = op->engine.record,
+			      .may_leave = progress_pause_leaves(pause, first) || op->may_leave,
+			      .since_ns = pause->since_ns,
+			      .words = words,
+			      .count = count};
+}
+
+/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by
+ * then. */
+static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
+{
+	struct world *world = shown->group->world;
+	struct waiter *waiter = &shown->group->waiter;
+	struct wait_call call = {
+		.words = shown->words,
+		.count = shown->count,
+		.any = true,
+		.may_leave = shown->may_leave,
+		.partial = shown->partial,
+		.deadline_ns = deadline_of(&world->p2p, until_ns),
+		.since_ns = shown->since_ns,
+		.group = shown->group->id,
+		.record = shown->record,
+	};
+	if (wait_briefly(waiter, &call))
+		return LS_OK;
+	uint64_t start = clock_ticks();
+	ls_status status = wait_words(waiter, &call, peer);
+	trace_waited(&world->trace, clock_ticks() - start);
+	return status;
+}
+
+/* ---- without those that are gone ---- */
+
+static bool has_own(const struct wait_word *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (words[i].edge.record != WAIT_RECORD_OTHERS)
+			return true;
+	return false;
+}
+
+/* Of a wait that shows an operation of this group: a diagnosis takes who has left it for somebody
+ * who does nothing any more, but in another group he may. */
+static bool misleads(const ls_group *group, const struct wait_word *words, int count)
+{
+	for (int i = 0; i < count; i++) {
+		const struct wait_word *word = &words[i];
+		if (word->peers != group->peers && word->edge.peer >= 0 &&
+		    word->edge.record != WAIT_RECORD_OTHERS &&
+		    world_rank_in(group, word->edge.peer) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* Nothing of what is waited for in the group can come from its members that are gone any more; with
+ * `self` it may come from this rank's other threads. The wait does not end with those that are left
+ * out, so the set must have been there when it was last asked whether anything can be over without
+ * them. */
+static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
+{
+	if (!gone)
+		return;
+	const _Atomic uint64_t *mine = self ? engine_p2p_self_word(&group->engine) : NULL;
+	uint64_t ruled_out = 0;
+	for (int i = 0; i < count; i++) {
+		struct wait_edge *edge = &words[i].edge;
+		if (words[i].peers != group->peers)
+			continue;
+		int q = edge->peer < 0 ? -1 : world_rank_in(group, edge->peer);
+		if (words[i].word == mine) {
+			edge->record = 0;
+		} else if (q >= 0 && gone >> q & 1) {
+			ruled_out |= edge->choice ? UINT64_C(1) << (edge->choice - 1) : 0;
+			edge->record = WAIT_RECORD_OTHERS;
+		}
+	}
+	/* A choice is of one group, but for the head that it waits for. */
+	for (int i = 0; i < count; i++)
+		if (words[i].edge.choice && ruled_out >> (words[i].edge.choice - 1) & 1)
+			words[i].edge.record = WAIT_RECORD_OTHERS;
+}
+
+static bool is_gone(ls_status status)
+{
+	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
+}
+
+/* Without those that are gone from its own group, which may be another than that of others. */
+static enum engine_need need_alone(const struct ls_op *op, int *peer)
+{
+	uint64_t gone = progress_op_is_p2p(op) ? world_gone(op->group) : 0;
+	*peer = -1;
+	return gone ? progress_op_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
+}
+
+/* Who waits for a part of a batch waits for all of them. *which: the part that needs most. */
+static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
+{
+	const struct ls_op *batch = op->is_batch ? op : op->batch;
+	enum engine_need most = ENGINE_NEEDS_NOBODY;
+	*which = op;
+	*peer = -1;
+	if (!world_gone(op->group))
+		return most;
+	for (const struct ls_op *part = batch ? batch->next_part : op; part;
+	     part = batch ? part->next_part : NULL) {
+		int whom;
+		enum engine_need need =
+			progress_op_is_over(part) ? ENGINE_NEEDS_NOBODY : need_alone(part, &whom);
+		if (need <= most)
+			continue;
+		*which = part;
+		*peer = whom;
+		most = need;
+	}
+	return most;
+}
+
+/* What the first of them to be over needs, and which one that is. */
+static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
+				const struct ls_op **which, int *peer)
+{
+	enum engine_need least = ENGINE_NEEDS_GONE;
+	*which = NULL;
+	*peer = -1;
+	for (int i = 0; i < count; i++) {
+		if (!ops[i])
+			continue;
+		const struct ls_op *one;
+		int whom;
+		enum engine_need need = need_of_one(ops[i], &one, &whom);
+		/* One that waits for its turn needs what the head needs, too. */
+		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_turn(ops[i])) {
+			one = head;
+			need = need_alone(head, &whom);
+		}
+		if (*which && need >= least)
+			continue;
+		*which = one;
+		*peer = whom;
+		least = need;
+	}
+	return least;
+}
+
+/* The operations are not over. True: without those that are gone they never will be, and a group
+ * has failed. */
+static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
+			 struct progress_lone *lone)
+{
+	const struct ls_op *which;
+	int peer;
+	enum engine_need need = need_of(ops, count, head, &which, &peer);
+	if (need == ENGINE_NEEDS_NOBODY) {
+		lone->slice_ns = 0;
+		return false;
+	}
+	uint64_t gone = world_gone(which->group);
+	if (need == ENGINE_NEEDS_SELF && progress_lone_goes_on(which, gone, lone))
+		return false;
+	ls_status status = progress_op_fail_gone(which, gone, peer);
+	(void)status; /* the next sweep ends everything of the group with it */
+	return true;
+}
+
+/* ---- who drives ---- */
+
+/* What he waits for, or news: something has begun meanwhile, or is over, that he does not know
+ * of. */
+static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
+			      const struct progress_pause *pause, uint64_t soon_ns, int *peer)
+{
+	struct world_p2p *p2p = &world->p2p;
+	struct wait_call call = {.words = drive->words, .count = drive->word_count, .any = true};
+	const struct ls_op *first = first_of(drive->ops, drive->count);
+	ls_status status = LS_OK;
+	*peer = -1;
+	if (wait_briefly(&first->group->waiter, &call))
+		return LS_OK;
+	atomic_fetch_add(&p2p->resting, 1);
+	struct wait_word *word = &drive->words[drive->word_count];
+	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, word);
+	/* Somebody who does not show what he waits for himself is not blocked for sure. */
+	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
+	int count = drive->word_count + 1;
+	count += lane_word(drive->ops, drive->count, &drive->words[count]);
+	struct shown shown =
+		show(progress_stand_in(first, drive->head), first, pause, drive->words, count);
+	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
+	if (atomic_load(&p2p->news) == drive->news && !is_any_over(drive->ops, drive->count))
+		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
+	atomic_fetch_sub(&p2p->resting, 1);
+	return status;
+}
+
+/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
+ * sweep. *waited: how the last one ended. */
+static ls_status drive_on(struct world *world, struct p2p_drive *drive,
+			  const struct progress_pause *pause, struct progress_lone *lone,
+			  ls_status *waited)
+{
+	/* All of them are of one group, and what stands for those that wait for their turn may be
+	 * of another. */
+	ls_group *group = first_of(drive->ops, drive->count)->group;
+	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
+	uint64_t soon = CLOCK_NEVER;
+	int peer;
+	if (is_gone(*waited)) {
+		world_gone_now(group);
+		if (other)
+			world_gone_now(other);
+	}
+	*waited = LS_OK;
+	uint64_t gone = world_gone(group);
+	uint64_t gone_of_other = other ? world_gone(other) : 0;
+	if (fail_without(drive->ops, drive->count, drive->head, lone))
+		return LS_OK;
+	drive->partial = drive->word_count > drive->word_max;
+	if (drive->partial) {
+		if (p2p_words_grow(&world->p2p.driving, drive->word_count + P2P_EXTRA_WORDS))
+			return LS_OK;
+		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
+		drive->word_count = drive->word_max;
+	}
+	leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
+	if (other)
+		leave_out(other, gone_of_other, false, drive->words, drive->word_count);
+	*waited = wait_driving(world, drive, pause, progress_lone_until(lone, soon), &peer);
+	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
+}
+
+/* LS_OK when one of them is over, or somebody else wants to drive. */
+static ls_status drive(struct world *world, ls_op *const *ops, int count,
+		       const struct progress_pause *pause, struct progress_lone *lone, bool *more)
+{
+	struct p2p_drive drive = {.ops = ops, .count = count};
+	ls_status waited = LS_OK;
+	for (;;) {
+		ls_status status = LS_OK;
+		drive.head = p2p_head(&world->p2p);
+		drive.words = world->p2p.driving.words;
+		drive.word_max = world->p2p.driving.max - P2P_EXTRA_WORDS;
+		p2p_drive_sweep(world, &drive);
+		*more = drive.more;
+		bool over = is_any_over(ops, count);
+		bool waits = !over && (!drive.more || clock_now_ns() >= pause->at_ns);
+		if (waits)
+			status = drive_on(world, &drive, pause, lone, &waited);
+		if (drive.head)
+			progress_op_let_go(drive.head);
+		if (over || status != LS_OK || atomic_load(&world->p2p.wanted))
+			return status;
+		if (!waits)
+			continue;
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+			return LS_PENDING;
+	}
+}
+
+/* ---- who rests ---- */
+
+/* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there
+ * already: then who drives is about to go on. */
+static int own_words(ls_group *group, const struct engine_own *own, int own_count,
+		     struct wait_word *words)
+{
+	struct wait_call call = {.words = words, .any = true};
+	if (own_count > 0)
+		call.count = engine_p2p_words(&group->engine, own, own_count, words, P2P_OWN_WORDS);
+	if (wait_satisfied(&call) || call.count > P2P_OWN_WORDS) /* more there cannot be */
+		return 0;
+	p2p_words_of(group, words, call.count);
+	return call.count;
+}
+
+/* Of several groups: the head's may be another than that of the operations. It is there as long as
+ * the head is in the list, and then as long as it is held. False: there is no head. */
+static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
+			 const struct progress_pause *pause, struct shown *shown)
+{
+	lock_group_acquire(&p2p->lock);
+	const struct ls_op *head = progress_first_send(p2p);
+	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
+	if (begun) {
+		const struct engine_own own = {.op = &head->engine};
+		ls_group *group = head->group;
+		*shown = show(head, first, pause, shown->words,
+			      own_words(group, &own, 1, shown->words));
+		atomic_fetch_add(&group->holders, 1);
+	}
+	lock_group_release(&p2p->lock);
+	return begun;
+}
+
+/* The same of the operations themselves, none of which, or not the first, waits for its turn. */
+static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
+			const struct progress_lone *lone, struct shown *shown)
+{
+	struct engine_own own[P2P_ANY_MAX];
+	struct p2p_drive drive = {.ops = ops, .count = count};
+	ls_group *group = shown->group;
+	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);
+	/* What others of them wait for is not among these. */
+	for (int i = 0; i < count; i++)
+		shown->partial |= ops[i] && progress_waits_turn(progress_face(ops[i]));
+	leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
+}
+
+/* In vain if some of the members are gone. Who drives does the same of the head of the list. */
+static void judge_resting(ls_op *const *ops, int count, struct progress_lone *lone)
+{
+	if (is_any_over(ops, count))
+		return;
+	bool failed = fail_without(ops, count, NULL, lone);
+	(void)failed; /* the next wait ends with that, and then who drives is called */
+}
+
+/* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them,
+ * which another thread may be about, or nobody drives. */
+static void await_end(struct world *world, ls_op *const *ops, int count)
+{
+	struct wait_word word;
+	struct wait_call call = {
+		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+	atomic_fetch_add(&world->p2p.resting, 1);
+	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, &word);
+	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
+		int peer;
+		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
+		(void)status; /* it is looked at again, whatever it was */
+	}
+	atomic_fetch_sub(&world->p2p.resting, 1);
+}
+
+/* Somebody else drives. */
+static ls_status rest(struct world *world, ls_op *const *ops, int count,
+		      const struct progress_pause *pause, struct progress_lone *lone)
+{
+	struct transport_area *mine = p2p_area(world);
+	struct wait_word words[P2P_OWN_WORDS + P2P_EXTRA_WORDS];
+	const struct ls_op *first = first_of(ops, count);
+	struct shown shown = show(first, first, pause, words, 0);
+	int peer;
+	uint64_t gone = world_gone(first->group);
+	judge_resting(ops, count, lone);
+	bool waits_turn = progress_waits_turn(first);
+	bool has_head = waits_turn && look_at_head(&world->p2p, first, pause, &shown);
+	if (!waits_turn)
+		look_at_own(ops, count, gone, lone, &shown);
+	/* With nothing to show it is about to go on, and then there is something else to show. */
+	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
+	soon = progress_lone_until(lone, soon);
+	atomic_fetch_add(&world->p2p.resting, 1);
+	uint64_t seen = atomic_load(&mine->p2p_over);
+	ls_status status = LS_OK;
+	/* Whoever stops driving from here on sees that somebody rests. */
+	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
+		struct wait_word *word = &words[shown.count];
+		p2p_over_word(world, seen + 1, word);
+		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
+		shown.count++;
+		shown.count += lane_word(ops, count, &words[shown.count]);
+		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
+	}
+	atomic_fetch_sub(&world->p2p.resting, 1);
+	bool failed = failure_status(shown.group) != LS_OK;
+	if (has_head)
+		world_release(shown.group);
+	/* Who drives looks for what he waits for himself, and his group may be another. */
+	if (is_gone(status) || lone->slice_ns) {
+		world_gone_now(first->group);
+		judge_resting(ops, count, lone);
+	}
+	if (status != LS_OK && status != LS_INTERRUPTED)
+		p2p_call_driver(world);
+	if (failed)
+		await_end(world, ops, count);
+	return status;
+}
+
+ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause)
+{
+	struct world *world = first_of(ops, count)->group->world;
+	struct progress_lone lone = {0};
+	while (!is_any_over(ops, count)) {
+		ls_status status;
+		bool more = false;
+		if (p2p_take(&world->p2p)) {
+			status = drive(world, ops, count, pause, &lone, &more);
+			p2p_leave(world, more);
+		} else {
+			status = rest(world, ops, count, pause, &lone);
+		}
+		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
+			continue;
+		if (status == LS_INTERRUPTED || status == LS_PENDING)
+			return status;
+		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+			return LS_PENDING;
+	}
+	return LS_OK;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Driving the sends and receives that run beside the caller: going on with all of them, and with
+ * those that are only asked for. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress/progress.h"
+#include "p2p.h"
+
+enum { SOON_NS = 1000000 };
+
+void p2p_words_init(struct world_words *words)
+{
+	words->words = words->few;
+	words->max = WAIT_EDGE_MAX;
+}
+
+void p2p_words_fini(struct world_words *words)
+{
+	if (words->words != words->few)
+		free(words->words);
+	p2p_words_init(words);
+}
+
+bool p2p_words_grow(struct world_words *words, int count)
+{
+	struct wait_word *more = malloc(2 * (size_t)count * sizeof *more);
+	if (!more)
+		return false;
+	p2p_words_fini(words);
+	words->words = more;
+	words->max = 2 * count;
+	return true;
+}
+
+void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		words[i].peers = group->peers;
+}
+
+int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own)
+{
+	const struct ls_op *head = drive->head;
+	bool stands = head && head->group == group && !progress_op_is_over(head);
+	int count = 0;
+	for (int i = 0; i < drive->count; i++) {
+		const struct ls_op *op = drive->ops[i];
+		if (!op || !progress_op_is_p2p(op) || progress_op_is_over(op))
+			continue;
+		bool behind = stands && progress_waits_turn(op);
+		if (op->group != group && !behind)
+			continue;
+		own[count++] = (struct engine_own){.op = &op->engine,
+						   .before = behind ? &head->engine : NULL,
+						   .choice = op->is_batch ? (uint32_t)i + 1 : 0};
+	}
+	return count;
+}
+
+/* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone.
+ * Others are found to by whoever waits for them; until then they may be taken back. */
+struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	struct ls_op *needing = NULL;
+	bool lone;
+	*again = false;
+	for (struct ls_op *op = p2p->eager_count ? p2p->first : NULL; op && !needing; op = op->next) {
+		if (op->group != group || !op->callback || !atomic_load(&op->begun))
+			continue;
+		if (progress_op_is_lost(op, gone, peer, &lone))
+			needing = op;
+		*again |= lone;
+	}
+	if (*again && p2p->lone_until_ns == CLOCK_NEVER)
+		p2p->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
+	return needing;
+}
+
+static void fail_needing(ls_group *group)
+{
+	int peer = -1;
+	bool again;
+	uint64_t gone = world_gone(group);
+	struct world_p2p *p2p = &group->world->p2p;
+	if (!gone)
+		return;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *needing = p2p_needing(group, gone, &peer, &again);
+	lock_group_release(&p2p->lock);
+	if (!needing) {
+		atomic_store(&group->entry->spared, again ? 0 : gone);
+		return;
+	}
+	ls_status status = progress_op_fail_gone(needing, gone, peer);
+	(void)status; /* everything of the group ends with it */
+}
+
+static void sweep_group(struct p2p_drive *drive, ls_group *group)
+{
+	struct engine_own own[P2P_ANY_MAX];
+	if (p2p_pending(group) == 0)
+		return;
+	int count = p2p_drive_own(drive, group, own), words = 0;
+	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
+	drive->more |=
+		engine_p2p_progress(&group->engine, own, count,
+				    room ? drive->words + drive->word_count : NULL, room, &words);
+	p2p_words_of(group, drive->words + drive->word_count, words < room ? words : room);
+	drive->word_count += words;
+	p2p_collect(group);
+	if (failure_status(group) == LS_OK)
+		fail_needing(group);
+	if (failure_status(group) != LS_OK)
+		p2p_end_all(group);
+}
+
+/* Whether its caller is about to begin it, and so still writes to it. */
+static bool is_being_begun(const struct ls_op *op)
+{
+	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
+}
+
+/* Those whose time is up. */
+static void sweep_deadlines(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	struct ls_op *late = NULL;
+	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
+	lock_group_acquire(&p2p->lock);
+	p2p->lone_until_ns = CLOCK_NEVER; /* who is swept after this tells */
+	if (p2p->first && p2p->next_deadline_ns <= now) {
+		for (struct ls_op *op = p2p->first; op; op = op->next) {
+			uint64_t deadline_ns = op->deadline_ns;
+			if (deadline_ns <= now && is_being_begun(op))
+				deadline_ns = now + SOON_NS;
+			if (deadline_ns <= now && !late)
+				late = op;
+			else if (deadline_ns < next)
+				next = deadline_ns;
+		}
+		p2p->next_deadline_ns = next;
+	}
+	if (late)
+		progress_op_hold(late); /* somebody may end it meanwhile */
+	lock_group_release(&p2p->lock);
+	if (!late)
+		return;
+	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, 0);
+	(void)status; /* as above */
+	p2p_end_all(late->group);
+	progress_op_let_go(late);
+}
+
+void p2p_drive_sweep(struct world *world, struct p2p_drive *drive)
+{
+	drive->word_count = 0;
+	drive->more = false;
+	drive->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
+	sweep_deadlines(world);
+	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
+		sweep_group(drive, group);
+	if (world->p2p.serial)
+		drive->more |= p2p_begin_next(world);
+}
+
+bool p2p_sweep(struct world *world)
+{
+	struct p2p_drive drive = {.ops = NULL};
+	p2p_drive_sweep(world, &drive);
+	return drive.more;
+}
+
+struct ls_op *p2p_head(struct world_p2p *p2p)
+{
+	if (!p2p->serial)
+		return NULL;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *head = progress_first_send(p2p);
+	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
+		head = NULL;
+	if (head)
+		progress_op_hold(head);
+	lock_group_release(&p2p->lock);
+	return head;
+}
+
+void p2p_poll(const struct ls_op *op)
+{
+	struct world *world = op->group->world;
+	if (!p2p_take(&world->p2p)) {
+		if (!progress_op_is_over(op) && p2p_poll_gone(op))
+			p2p_call_driver(world);
+		return;
+	}
+	bool more = p2p_sweep(world);
+	struct ls_op *head = progress_op_is_over(op) ? NULL : p2p_head(&world->p2p);
+	bool behind = head && progress_waits_turn(op);
+	if (!progress_op_is_over(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
+		more = p2p_sweep(world);
+	if (head)
+		progress_op_let_go(head);
+	p2p_leave(world, more);
+}

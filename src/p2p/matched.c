@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What sends and receives have in common: their numbers, and what the caller is told of a
+ * message. */
+#include <string.h>
+
+#include "world/registry.h"
+#include "progress/tell.h"
+#include "p2p.h"
+
+uint64_t p2p_number(ls_group *group, const struct engine_call *call)
+{
+	_Atomic uint64_t *counter = call->kind == TRACE_SEND      ? &group->sends[call->peer]
+				    : call->peer == LS_ANY_SOURCE ? &group->any_receives
+								  : &group->receives[call->peer];
+	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+}
+
+void p2p_fill(struct ls_message *out, const struct mail_message *met)
+{
+	struct ls_message all = {.size = out->size,
+				 .source = met->source,
+				 .tag = met->envelope.tag,
+				 .dtype = met->envelope.dtype,
+				 .count = met->envelope.count};
+	memcpy(out, &all, all.size < sizeof all ? all.size : sizeof all);
+}
+
+void p2p_deliver(const struct ls_op *op)
+{
+	if (op->message)
+		p2p_fill(op->message, &op->engine.p2p.message);
+	if (op->block)
+		*op->block = op->engine.call.recv;
+}
+
+void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
+{
+	char where[TRACE_LABEL_BYTES];
+	uint64_t ranks = 0;
+	if (!progress_first_time(group, site))
+		return;
+	for (; members; members &= members - 1)
+		ranks |= UINT64_C(1) << world_rank_of(group, __builtin_ctzll(members));
+	struct trace_record record;
+	uint32_t step;
+	const struct trace_view *view = &group->world->views[group->world->rank];
+	where[0] = '\0';
+	if (view->header && trace_read(view, index, &record, &step))
+		trace_site(view, &record, where, sizeof where);
+	progress_tell_buffered(ranks, tag, where[0] ? where : "an unknown place");
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The life of a send or receive that runs beside the caller: in a list until it is over, gone on
+ * with by whoever drives. See p2p.h. */
+#include "base/clock.h"
+#include "base/messages.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress/progress.h"
+#include "p2p.h"
+
+static struct ls_op *op_of(struct engine_op *engine)
+{
+	return (struct ls_op *)(void *)((char *)engine - offsetof(struct ls_op, engine));
+}
+
+/* ---- the list ---- */
+
+/* What a proof has to know of those beside their callers: see struct trace_group. */
+static void count_in(const struct ls_op *op)
+{
+	struct trace_group *entry = op->group->entry;
+	if (op->callback)
+		atomic_fetch_add(&entry->callbacks, 1);
+	if (op->may_leave)
+		atomic_fetch_add(&entry->limits, 1);
+}
+
+static void count_out(struct trace_group *entry, bool calls, bool limited)
+{
+	if (calls)
+		atomic_fetch_sub(&entry->callbacks, 1);
+	if (limited)
+		atomic_fetch_sub(&entry->limits, 1);
+}
+
+/* True: the caller begins it. With P2P=serial only the first send has begun, or is about to; the
+ * others are begun by p2p_begin_next. */
+static bool add(struct world_p2p *p2p, struct ls_op *op)
+{
+	count_in(op);
+	lock_group_acquire(&p2p->lock);
+	op->next = NULL;
+	op->before = p2p->last;
+	if (p2p->last)
+		p2p->last->next = op;
+	else
+		p2p->first = op;
+	p2p->last = op;
+	if (op->deadline_ns < p2p->next_deadline_ns)
+		p2p->next_deadline_ns = op->deadline_ns;
+	p2p->progress_count += op->wants_progress;
+	p2p->eager_count += op->wants_eager;
+	op->listed = true;
+	bool begins = !p2p->serial || op->engine.call.kind != TRACE_SEND ||
+		      progress_first_send(p2p) == op;
+	op->claimed = begins;
+	lock_group_release(&p2p->lock);
+	return begins;
+}
+
+static void take_out(struct world_p2p *p2p, struct ls_op *op)
+{
+	lock_group_acquire(&p2p->lock);
+	if (op->before)
+		op->before->next = op->next;
+	else
+		p2p->first = op->next;
+	if (op->next)
+		op->next->before = op->before;
+	else
+		p2p->last = op->before;
+	p2p->progress_count -= op->wants_progress;
+	p2p->eager_count -= op->wants_eager;
+	op->listed = false;
+	if (!p2p->first)
+		p2p->next_deadline_ns = CLOCK_NEVER;
+	lock_group_release(&p2p->lock);
+}
+
+/* The first one of the group that nobody has begun, NULL: the send whose turn it is. From now on it
+ * is the caller's to begin, or to end; held. */
+static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
+{
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *op = group ? p2p->first : progress_first_send(p2p);
+	while (op && group && (op->group != group || op->claimed))
+		op = op->next;
+	if (op && op->claimed)
+		op = NULL;
+	if (op) {
+		op->claimed = true;
+		progress_op_hold(op);
+	}
+	lock_group_release(&p2p->lock);
+	return op;
+}
+
+bool p2p_can_begin(struct world_p2p *p2p)
+{
+	if (!p2p->serial)
+		return false;
+	const struct ls_op *op = progress_first_send(p2p);
+	return op && !op->claimed;
+}
+
+/* One that waits for room goes on when some is made, so each ring is a call for the progress
+ * thread. */
+static void want_eager(struct world_p2p *p2p, struct ls_op *op)
+{
+	lock_group_acquire(&p2p->lock);
+	if (op->listed && !op->wants_eager) {
+		p2p->progress_count += !op->wants_progress;
+		p2p->eager_count++;
+		op->wants_progress = op->wants_eager = true;
+	}
+	lock_group_release(&p2p->lock);
+}
+
+/* Who drives may be looking through the list, so a group is put in front. */
+static void add_group(ls_group *group)
+{
+	_Atomic(ls_group *) *head = &group->world->p2p.groups;
+	if (atomic_exchange(&group->has_p2p, true))
+		return;
+	group->next_p2p = atomic_load(head);
+	while (!atomic_compare_exchange_weak(head, &group->next_p2p, group))
+		;
+}
+
+/* How many wait for those before them. */
+static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
+{
+	long count = 0;
+	lock_group_acquire(&p2p->lock);
+	for (const struct ls_op *op = p2p->first; op; op = op->next)
+		count += op->group == group && !op->claimed;
+	lock_group_release(&p2p->lock);
+	return count;
+}
+
+long p2p_pending(ls_group *group)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	long begun = (long)engine_p2p_pending(&group->engine);
+	return p2p->serial ? begun + count_unbegun(p2p, group) : begun;
+}
+
+struct ls_op *p2p_first(ls_group *group)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *op = p2p->first;
+	while (op && op->group != group)
+		op = op->next;
+	if (op)
+		progress_op_hold(op);
+	lock_group_release(&p2p->lock);
+	return op;
+}
+
+/* ---- the end of one ---- */
+
+static void finish(struct ls_op *op, ls_status status)
+{
+	struct world *world = op->group->world;
+	take_out(&world->p2p, op);
+	if (status == LS_OK)
+		p2p_deliver(op);
+	struct ls_op *batch = op->batch;
+	bool gives_turn = world->p2p.serial && op->engine.call.kind == TRACE_SEND;
+	bool calls = op->callback, limited = op->may_leave;
+	struct trace_group *entry = op->group->entry;
+	progress_op_tell(op, status);
+	count_out(entry, calls, limited);
+	if (batch)
+		progress_batch_part_over(batch, status);
+	/* The next one's turn has come: who drives begins it, or the progress thread, which is
+	 * armed eagerly if one waits. */
+	if (gives_turn)
+		atomic_fetch_add(&world->p2p.news, 1);
+	else if (atomic_load(&world->p2p.resting) == 0)
+		return;
+	atomic_fetch_add(&p2p_area(world)->p2p_over, 1);
+	wait_ring(world->waiter.bell);
+}
+
+void p2p_collect(ls_group *group)
+{
+	struct engine_op *engine;
+	while ((engine = engine_p2p_over(&group->engine))) {
+		struct ls_op *op = op_of(engine);
+		finish(op, progress_op_settle(op, LS_OK, -1));
+	}
+}
+
+/* The group has failed: nothing of it goes on. */
+void p2p_end_all(ls_group *group)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	struct engine_op *engine;
+	struct ls_op *op;
+	p2p_collect(group);
+	while ((engine = engine_p2p_leave(&group->engine))) {
+		op = op_of(engine);
+		finish(op, progress_op_settle(op, LS_ABORTED, -1));
+	}
+	while (p2p->serial && (op = claim(p2p, group))) {
+		finish(op, progress_op_settle(op, LS_ABORTED, -1));
+		progress_op_let_go(op);
+	}
+}
+
+/* ---- the beginning ---- */
+
+static ls_status begin(struct ls_op *op)
+{
+	struct engine *engine = &op->group->engine;
+	struct engine_room room;
+	engine_submit(engine, &op->engine, &room);
+	atomic_store_explicit(&op->begun, true, memory_order_release);
+	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
+}
+
+/* Whether it would hold up a peer, or somebody wants to be told, while nobody waits for it. */
+static void choose_progress(struct ls_op *op)
+{
+	const struct engine_call *call = &op->engine.call;
+	bool in_turn = op->group->world->p2p.serial && call->kind == TRACE_SEND;
+	op->wants_eager = in_turn || op->callback;
+	op->wants_progress = op->wants_eager || call->kind == TRACE_RECV;
+}
+
+ls_status p2p_start(struct ls_op *op)
+{
+	ls_group *group = op->group;
+	struct world_p2p *p2p = &group->world->p2p;
+	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	choose_progress(op);
+	if (op->wants_progress) {
+		ls_status status = progress_thread_start(group->world);
+		if (status != LS_OK)
+			return status;
+	}
+	add_group(group);
+	progress_op_hold(op);
+	ls_status status = LS_OK;
+	if (add(p2p, op)) {
+		status = begin(op);
+		if (status != LS_OK) {
+			take_out(p2p, op);
+			count_out(group->entry, op->callback, op->may_leave);
+		} else {
+			p2p_collect(group);
+		}
+		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
+		    engine_p2p_is_queued(&op->engine) &&
+		    progress_thread_start(group->world) == LS_OK)
+			want_eager(p2p, op);
+	}
+	/* What has happened before is no call for a progress thread that is armed already. */
+	bool ends = failure_status(group) != LS_OK || (op->callback && world_gone(group) != 0);
+	progress_op_let_go(op);
+	if (p2p_pending(group) > 0 || p2p->serial)
+		p2p_arm(group->world, ends || engine_p2p_has_work(&group->engine));
+	return status;
+}
+
+bool p2p_begin_next(struct world *world)
+{
+	struct ls_op *op = claim(&world->p2p, NULL);
+	if (!op)
+		return false;
+	ls_status status = begin(op);
+	if (status != LS_OK)
+		finish(op, progress_op_settle(op, status, -1));
+	progress_op_let_go(op);
+	return true;
+}
+
+bool p2p_take_back(struct ls_op *op)
+{
+	struct world_p2p *p2p = &op->group->world->p2p;
+	if (!p2p->serial)
+		return false;
+	lock_group_acquire(&p2p->lock);
+	bool mine = op->listed && !op->claimed;
+	if (mine)
+		op->claimed = true;
+	lock_group_release(&p2p->lock);
+	if (!mine)
+		return false;
+	op->engine.status = LS_CANCELLED;
+	finish(op, progress_op_settle(op, LS_OK, -1));
+	return true;
+}
+
+/* ---- a group is closed ---- */
+
+/* Until something is over on this rank, which may be what the caller wants; unless `op` is over
+ * already, or, with NULL, nobody drives. He shows nothing, as other threads of this rank are busy
+ * with it and wait for nobody. */
+static void await_told(struct world *world, struct waiter *quiet, const struct ls_op *op)
+{
+	struct wait_word word;
+	atomic_fetch_add(&world->p2p.resting, 1);
+	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, &word);
+	if (op ? !progress_op_is_over(op) : p2p_is_driven(&world->p2p)) {
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+		int peer;
+		ls_status status = wait_words(quiet, &call, &peer);
+		(void)status; /* it is tried again, whatever it was */
+	}
+	atomic_fetch_sub(&world->p2p.resting, 1);
+}
+
+void p2p_await_told(const struct ls_op *op)
+{
+	while (!progress_op_is_over(op))
+		await_told(op->group->world, &op->group->quiet, op);
+}
+
+/* Setting P2P=serial: whether another thread has claimed it, and has not handed it to a peer
+ * yet. */
+static bool is_being_begun(const struct ls_op *op)
+{
+	struct world_p2p *p2p = &op->group->world->p2p;
+	if (!p2p->serial)
+		return false;
+	lock_group_acquire(&p2p->lock);
+	bool being = op->listed && op->claimed && atomic_load(&op->engine.p2p.stage) == P2P_NEW;
+	lock_group_release(&p2p->lock);
+	return being;
+}
+
+void p2p_await_begun(const struct ls_op *op)
+{
+	while (is_being_begun(op))
+		await_told(op->group->world, &op->group->quiet, op);
+}
+
+/* Whoever drives is inside a call on another group, or is the progress thread; and may wait there
+ * for what only the caller does next. */
+static void take_over(struct world *world, struct waiter *quiet)
+{
+	struct world_p2p *p2p = &world->p2p;
+	atomic_fetch_add(&p2p->wanted, 1);
+	while (!p2p_take_over(p2p)) {
+		p2p_call_driver(world);
+		await_told(world, quiet, NULL);
+	}
+}
+
+void p2p_close(ls_group *group)
+{
+	_Atomic(ls_group *) *head = &group->world->p2p.groups;
+	ls_group *at = group;
+	if (!atomic_load(&group->has_p2p))
+		return;
+	take_over(group->world, &group->quiet);
+	p2p_end_all(group);
+	if (!atomic_compare_exchange_strong(head, &at, group->next_p2p)) {
+		while (at->next_p2p != group)
+			at = at->next_p2p;
+		at->next_p2p = group->next_p2p;
+	}
+	p2p_leave(group->world, true);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Sends and receives of short messages that are over before anybody could ask: they are tried
+ * first, without an operation that others could see, and are recorded when they are over. */
+#include "progress/progress.h"
+#include "p2p.h"
+
+enum { LOOKS = 8 };
+
+static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
+{
+	*op = (struct ls_op){.group = group, .shared = true};
+	op->engine.call.kind = kind;
+	op->engine.status = LS_OK;
+	atomic_store(&op->begun, true);
+	atomic_store(&op->told, true);
+	atomic_store(&op->over, 1 + LS_OK);
+}
+
+void p2p_short_init(ls_group *group)
+{
+	init(group, &group->sent, TRACE_SEND);
+	init(group, &group->received, TRACE_RECV);
+}
+
+static void record(const struct p2p_short *message, uint64_t index, int tag)
+{
+	ls_group *group = message->group;
+	const struct engine_call *call = message->call;
+	struct trace_begin begin = progress_record(group, call, p2p_number(group, call),
+						   message->options->label, message->site);
+	begin.tag = tag;
+	trace_add(&group->world->trace, index, &begin);
+	struct ls_op *handle = message->handle;
+	if (!handle)
+		return;
+	uint64_t given = atomic_load_explicit(&handle->given, memory_order_relaxed);
+	atomic_store_explicit(&handle->given, given + 1, memory_order_relaxed);
+	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
+}
+
+/* It is recorded once it is posted: before, that would come between each message and its answer,
+ * which then takes a sixth longer. So a peer may see a message a moment before its record is there,
+ * and of threads that send at once the numbers need not be in the order of the messages. A report
+ * leaves out what is not on record, takes no record of another index for it, and compares numbers
+ * of one rank's messages only for being the same. */
+bool p2p_short_send(const struct p2p_short *message)
+{
+	ls_group *group = message->group;
+	const struct engine_call *call = message->call;
+	uint64_t index = trace_reserve(&group->world->trace);
+	if (!engine_p2p_send_short(&group->engine, call, message->bytes, index, message->blocks))
+		return false;
+	record(message, index, call->tag);
+	return true;
+}
+
+static void tell(const struct p2p_short *message, const struct mail_message *met, uint64_t unsafe,
+		 uint64_t index)
+{
+	if (message->options->message)
+		p2p_fill(message->options->message, met);
+	if (unsafe)
+		p2p_warn(message->group, unsafe, met->envelope.tag, index, message->site);
+}
+
+bool p2p_short_receive(const struct p2p_short *message)
+{
+	ls_group *group = message->group;
+	struct mail_message met;
+	struct wait_word word;
+	uint64_t unsafe;
+	if (!engine_p2p_receive_short(&group->engine, message->call, message->bytes,
+				      message->blocks, &met, &unsafe, &word))
+		return false;
+	uint64_t index = trace_reserve(&group->world->trace);
+	record(message, index, met.envelope.tag);
+	tell(message, &met, unsafe, index);
+	return true;
+}
+
+/* It is in nobody's way while it looks for the time of an answer, a microsecond or two; and what
+ * has to be done before it is asked for would come between a message and its answer. */
+bool p2p_short_await(const struct p2p_short *message, uint64_t index)
+{
+	ls_group *group = message->group;
+	struct mail_message met;
+	struct wait_word word;
+	struct wait_call wait = {.words = &word, .count = 1};
+	uint64_t unsafe;
+	bool there = false;
+	for (int i = 0; i < LOOKS && !there; i++) {
+		there = engine_p2p_receive_short(&group->engine, message->call, message->bytes,
+						 message->blocks, &met, &unsafe, &word);
+		bool comes = there;
+		for (; !comes && i < LOOKS; i++)
+			comes = wait_briefly(&group->waiter, &wait);
+	}
+	if (!there)
+		return false;
+	if (message->call->tag != met.envelope.tag)
+		trace_met(&group->world->trace, index, met.source, met.envelope.tag);
+	trace_end(&group->world->trace, index, LS_OK);
+	tell(message, &met, unsafe, index);
+	return true;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Whether an operation needs who is gone; and, of a receive that is left alone with its own rank,
+ * whether another thread of it may still serve it. */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "diagnose/diagnose.h"
+#include "progress.h"
+
+/* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has
+ * begun, whoever is gone. */
+static bool is_long_and_waits(const struct ls_op *op)
+{
+	const struct engine_call *call = &op->engine.call;
+	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_turn(op))
+		return false;
+	return op->engine.p2p.gives || call->count * ls_dtype_bytes(call->dtype) > MAIL_INLINE_BYTES;
+}
+
+enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *peer)
+{
+	if (is_long_and_waits(op)) {
+		*peer = op->engine.call.peer;
+		return gone >> *peer & 1 ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
+	}
+	enum engine_need need = engine_p2p_need(&op->group->engine, &op->engine, gone, peer);
+	if (need == ENGINE_NEEDS_SELF)
+		*peer = -1;
+	return need;
+}
+
+/* ---- this rank's other threads ---- */
+
+/* What they are about: those that have ever called Lockstep, and those that run. */
+enum company {
+	NOBODY,
+	BLOCKED,       /* each waits in this group, whose other members are gone */
+	BLOCKED_ON_US, /* …and some for this rank, whom the asking thread may serve just now */
+	FREE,          /* some thread may still call */
+};
+
+static bool is_there(const struct world *world, const struct wait_edge *edge)
+{
+	const char *segment = (const char *)world->transport.links[edge->owner].segment;
+	const _Atomic uint64_t *word = (const void *)(segment + edge->offset);
+	uint64_t now = atomic_load_explicit(word, memory_order_acquire);
+	return (int64_t)(now - edge->value) >= 0;
+}
+
+enum standing {
+	WAITS, /* for sure: who rests and has nothing to show of his own is about to go on */
+	WAITS_FOR_US,
+	ACTS,
+	IS_AGENT, /* no thread that waits: see p2p_show */
+};
+
+static enum standing standing_of(const struct world *world, const struct wait_slot_body *wait)
+{
+	struct wait_edge edges[WAIT_EDGE_MAX];
+	bool any = wait->state == WAIT_ANY_WORD, own = false, goes_on = !any, unclear = false;
+	bool for_us = false;
+	int count;
+	for (int page = 0;
+	     (count = trace_read_words(&world->views[world->rank], wait, page, edges)) > 0; page++)
+		for (int i = 0; i < count; i++) {
+			const struct wait_edge *edge = &edges[i];
+			own |= edge->record != WAIT_RECORD_OTHERS;
+			for_us |= edge->peer == world->rank;
+			if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
+				unclear = true;
+			else if (is_there(world, edge) == any)
+				goes_on = any;
+		}
+	if (any && !own && trace_shows_all(wait))
+		return IS_AGENT;
+	if (unclear || goes_on || !trace_shows_all(wait))
+		return ACTS;
+	return for_us ? WAITS_FOR_US : WAITS;
+}
+
+/* It may at any time, whether it has called before or not, unless it sleeps for another thread of
+ * the process. */
+static bool main_thread_may_call(const struct world *world)
+{
+	int pid = getpid();
+	if (trace_thread_id() == (uint32_t)pid)
+		return false;
+	for (int q = 0; q < world->size; q++)
+		if (q != world->rank && world->pids[q] == pid)
+			return false; /* it is no rank's own */
+	return !diagnose_is_on_board(&world->views[world->rank], (uint32_t)pid) &&
+	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
+}
+
+/* Of those but thread `tid`, 0: of all. asleep: those are who are outside. */
+static enum company look_for_company(const struct ls_group *group, uint32_t tid, bool asleep)
+{
+	const struct world *world = group->world;
+	const struct wait_board *board = world->trace.board;
+	const struct trace_view *view = &world->views[world->rank];
+	enum company company = NOBODY;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
+		struct wait_slot_body wait;
+		uint32_t epoch;
+		if (!atomic_load_explicit(&board->slots[i].taken, memory_order_acquire))
+			continue;
+		if (!trace_read_slot(view, i, &wait, &epoch))
+			return FREE; /* it is just being written */
+		if (wait.tid == tid || wait.state == WAIT_UNUSED)
+			continue;
+		if (wait.state == WAIT_OUTSIDE && asleep)
+			continue;
+		bool waits = wait.state == WAIT_WORDS || wait.state == WAIT_ANY_WORD;
+		enum standing standing = waits ? standing_of(world, &wait) : ACTS;
+		if (standing == ACTS || !trace_slot_is(view, i, epoch))
+			return FREE;
+		if (standing == IS_AGENT)
+			continue;
+		if (wait.group != group->id)
+			return FREE;
+		if (company != BLOCKED_ON_US)
+			company = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
+	}
+	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the
+	 * epochs. */
+	if (atomic_load(&board->slotless))
+		return FREE;
+	return main_thread_may_call(world) ? FREE : company;
+}
+
+/* Raised whenever a thread of this rank begins to wait, no longer does, comes or ends. */
+static uint64_t sum_epochs(const struct wait_board *board)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < WAIT_SLOT_MAX; i++)
+		sum += atomic_load(&board->slots[i].epoch);
+	return sum;
+}
+
+/* One that was seen to wait may have been woken by one that then ended, and one that runs may make
+ * its first call: what was seen holds if nothing has changed. */
+static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
+{
+	const struct world *world = group->world;
+	uint64_t before = sum_epochs(world->trace.board);
+	enum company company = look_for_company(group, tid, asleep);
+	if (company == FREE || diagnose_newcomer_runs(&world->views[world->rank]))
+		return FREE;
+	return sum_epochs(world->trace.board) == before ? company : FREE;
+}
+
+/* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and
+ * wake who sleeps outside. */
+static bool has_callbacks(struct world *world)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	bool has = p2p->eager_count > 0;
+	lock_group_release(&p2p->lock);
+	return has || atomic_load(&world->trace.board->unpublished) != 0;
+}
+
+/* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless
+ * all such sleep where only each other can wake them, and those who wait: then they have slept as
+ * long as it was looked at the others. */
+static enum company company_of(const struct ls_group *group, uint32_t tid)
+{
+	struct world *world = group->world;
+	const struct trace_view *view = &world->views[world->rank];
+	enum company company = look_around(group, tid, false);
+	if (company != FREE || tid == 0 || has_callbacks(world))
+		return company;
+	uint64_t sleep = diagnose_rest_sleep(view);
+	if (sleep)
+		company = look_around(group, tid, true);
+	return sleep && diagnose_rest_sleep(view) == sleep ? company : FREE;
+}
+
+/* ---- a receive that is left alone ---- */
+
+/* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove
+ * that neither goes on; which is asked when a wait has lasted for look_ns. */
+static uint64_t choose_slice(const struct ls_group *group, const struct progress_lone *lone)
+{
+	enum company company = company_of(group, trace_thread_id());
+	uint64_t look_ns = group->waiter.look_ns;
+	if (company == NOBODY || (company == BLOCKED && !lone->slice_ns))
+		return 0;
+	return company == FREE ? look_ns : 2 * look_ns;
+}
+
+/* Who has ended, or blocks, may have sent it just before: so what it needs is looked at last. */
+bool progress_lone_goes_on(const struct ls_op *op, uint64_t gone, struct progress_lone *lone)
+{
+	int peer;
+	lone->slice_ns = choose_slice(op->group, lone);
+	return lone->slice_ns != 0 || progress_op_need(op, gone, &peer) != ENGINE_NEEDS_SELF;
+}
+
+uint64_t progress_lone_until(const struct progress_lone *lone, uint64_t until_ns)
+{
+	uint64_t slice = lone->slice_ns ? clock_now_ns() + lone->slice_ns : CLOCK_NEVER;
+	return slice < until_ns ? slice : until_ns;
+}
+
+bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone)
+{
+	enum engine_need need = progress_op_need(op, gone, peer);
+	int again;
+	*lone = need == ENGINE_NEEDS_SELF &&
+		(company_of(op->group, 0) != NOBODY ||
+		 progress_op_need(op, gone, &again) != ENGINE_NEEDS_SELF);
+	return need != ENGINE_NEEDS_NOBODY && !*lone;
+}

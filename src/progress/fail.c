@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * An operation cannot go on: what it says of why becomes the cause of its group, unless there is
+ * one. */
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress.h"
+
+/* What a receive has met, where that is why it has failed: the message tells, whatever became of
+ * its sender's record. */
+static void add_met(const struct ls_op *op, struct diagnose_hint *hint)
+{
+	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;
+	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status ||
+	    (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED))
+		return;
+	hint->sent = envelope->count;
+	hint->expected = op->engine.call.count;
+	hint->met = (struct diagnose_met){.known = true,
+					  .tag = envelope->tag,
+					  .sent_dtype = envelope->dtype,
+					  .expected_dtype = (uint32_t)op->engine.call.dtype,
+					  .record = envelope->record};
+}
+
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
+{
+	struct diagnose_hint hint = {.status = reason,
+				     .rank = op->group->world->rank,
+				     .peer = peer,
+				     .group = op->group->id,
+				     .seq = op->engine.seq,
+				     .record = op->engine.record,
+				     .needs = needs};
+	progress_thread_hand_over(op->group->world);
+	engine_hint(&op->engine, &hint.sent, &hint.expected);
+	add_met(op, &hint);
+	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
+}
+
+ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)
+{
+	const ls_group *group = op->group;
+	ls_status reason = LS_PEER_LEFT;
+	int whom = peer;
+	gone = peer >= 0 ? UINT64_C(1) << peer : gone;
+	/* Of several that are gone one that died is the worse. */
+	for (; gone; gone &= gone - 1) {
+		int q = __builtin_ctzll(gone);
+		bool died = !wait_peer_has_left(&group->peers[world_rank_of(group, q)]);
+		if (whom < 0 || (died && reason == LS_PEER_LEFT))
+			whom = q;
+		reason = died ? LS_PEER_DIED : reason;
+	}
+	return progress_op_fail(op, reason, world_rank_of(group, whom), 0);
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in
+ * that order. A blocking call that finds nothing under way has no queue to pass, and takes no
+ * lock. */
+#include <string.h>
+
+#include "lane.h"
+#include "progress.h"
+
+enum {
+	/* so much is not worth a wake-up, if everybody is there already */
+	INLINE_BYTES = 16 * 1024,
+	BESIDE_SPIN_NS = 50 * 1000,
+};
+
+void progress_lane_init(ls_group *group)
+{
+	lock_group_init(&group->lane.lock);
+}
+
+void progress_lane_fini(ls_group *group)
+{
+	lock_group_fini(&group->lane.lock);
+}
+
+/* Peers that drive as well are soon there; without this every fragment of a large payload costs a
+ * wake-up of 10 to 40 us (make bench-torch: the excess of a DDP step is a fifth less). But no
+ * longer than a wake-up costs, unless there are two cores for each rank, so that it takes little
+ * from what the caller computes. */
+static uint32_t spin_beside(const ls_group *group)
+{
+	const struct world *world = group->world;
+	uint32_t spin_ns = group->waiter.spin_ns;
+	if (world->cores >= 2 * world->size)
+		return spin_ns;
+	uint32_t most_ns = world->cores >= world->size ? BESIDE_SPIN_NS : 0;
+	return spin_ns < most_ns ? spin_ns : most_ns;
+}
+
+void progress_lane_begin(ls_group *group)
+{
+	struct world_lane *lane = &group->lane;
+	lock_group_acquire(&lane->lock);
+	lane->head = lane->tail = NULL;
+	lane->driven = false;
+	lock_group_release(&lane->lock);
+	atomic_store(&lane->state, 0);
+	lane->beside = group->waiter;
+	lane->beside.spin_ns = spin_beside(group);
+	lane->idle = group->waiter;
+	lane->idle.spin_ns = 0;
+	lane->idle.bell = &lane->told;
+	lane->unattended.waiter = &lane->beside;
+}
+
+long progress_lane_queued(ls_group *group)
+{
+	long count = 0;
+	lock_group_acquire(&group->lane.lock);
+	for (const struct ls_op *op = group->lane.head; op; op = op->next)
+		count++;
+	lock_group_release(&group->lane.lock);
+	return count;
+}
+
+struct ls_op *progress_lane_first(ls_group *group)
+{
+	lock_group_acquire(&group->lane.lock);
+	struct ls_op *op = group->lane.head;
+	if (op && op->pooled)
+		progress_op_hold(op);
+	else
+		op = NULL;
+	lock_group_release(&group->lane.lock);
+	return op;
+}
+
+/* ---- nobody drives any more ---- */
+
+/* A thread that rests may go on with it. Sequentially consistent, as there: it sees that nobody
+ * drives, or is seen to rest. */
+static void tell_resting(ls_group *group)
+{
+	if (atomic_load(&group->lane.resting) == 0)
+		return;
+	atomic_fetch_add(&transport_member(&group->team, group->rank)->released, 1);
+	wait_ring(&group->lane.told);
+}
+
+/* Rare, so it stays out of the way of a call that finds nothing under way. */
+static void leave_to_others(ls_group *group) __attribute__((noinline));
+
+static void leave_to_others(ls_group *group)
+{
+	tell_resting(group);
+	progress_thread_wake(group);
+}
+
+/* ---- alone in the lane ---- */
+
+static bool take_fast(struct world_lane *lane, uint64_t *seq)
+{
+	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
+	do {
+		if (state & WORLD_LANE_PENDING)
+			return false;
+		*seq = (state >> WORLD_LANE_SHIFT) + 1;
+		next = *seq << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
+	return true;
+}
+
+static void leave_fast(ls_group *group)
+{
+	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
+	if ((before & WORLD_LANE_PENDING) > 1)
+		leave_to_others(group);
+}
+
+/* Its caller leaves it to whoever drives, ahead of those that have queued up meanwhile. */
+static void hand_over(struct ls_op *op)
+{
+	struct world_lane *lane = &op->group->lane;
+	op->caller = pthread_self();
+	lock_group_acquire(&lane->lock);
+	op->next = lane->head;
+	lane->head = op;
+	if (!lane->tail)
+		lane->tail = op;
+	atomic_fetch_sub(&lane->state, WORLD_LANE_FAST);
+	lock_group_release(&lane->lock);
+	leave_to_others(op->group);
+}
+
+/* ---- the queue ---- */
+
+static void enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	struct world_lane *lane = &op->group->lane;
+	lock_group_acquire(&lane->lock);
+	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << WORLD_LANE_SHIFT) + 1);
+	op->engine.seq = (state >> WORLD_LANE_SHIFT) + 1;
+	op->next = NULL;
+	/* Complete before anybody can find it. */
+	progress_op_open(op, options, site);
+	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	op->caller = pthread_self();
+	op->waited_ns = op->waited_word = 0;
+	if (lane->tail)
+		lane->tail->next = op;
+	else
+		lane->head = op;
+	lane->tail = op;
+	lock_group_release(&lane->lock);
+}
+
+/* `only`: just if that is the one to be run next; NULL: whatever is. */
+static bool take_drive(struct world_lane *lane, const struct ls_op *only)
+{
+	lock_group_acquire(&lane->lock);
+	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
+		    !(atomic_load(&lane->state) & WORLD_LANE_FAST);
+	if (mine) {
+		lane->driven = true;
+		wait_item_hide(&lane->unattended);
+	}
+	lock_group_release(&lane->lock);
+	return mine;
+}
+
+static struct ls_op *first(struct world_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	struct ls_op *op = lane->head;
+	lock_group_release(&lane->lock);
+	return op;
+}
+
+static void drop_first(struct world_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	lane->head = lane->head->next;
+	if (!lane->head)
+		lane->tail = NULL;
+	lock_group_release(&lane->lock);
+}
+
+/* After one operation. The drive ends together with the count of what is under way: with nothing
+ * under way the lane is open to the next blocking call, and nobody may drive beside it. */
+static bool go_on(struct world_lane *lane, bool wanted, bool *more)
+{
+	lock_group_acquire(&lane->lock);
+	*more = lane->head != NULL;
+	bool drives = wanted && *more;
+	lane->driven = drives;
+	atomic_fetch_sub(&lane->state, 1);
+	lock_group_release(&lane->lock);
+	return drives;
+}
+
+static void pause_drive(struct world_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	lane->driven = false;
+	lock_group_release(&lane->lock);
+}
+
+/* The same of the progress thread, which then waits in place of somebody who drives. */
+static void stand_in(struct world_lane *lane, struct ls_op *op)
+{
+	const struct engine_op *engine = &op->engine;
+	uint64_t since = progress_op_since(op);
+	lock_group_acquire(&lane->lock);
+	memcpy(lane->words, engine->words, (size_t)engine->word_count * sizeof *lane->words);
+	lane->unattended.tid = trace_thread_id();
+	lane->unattended.call = (struct wait_call){.words = lane->words,
+						   .count = engine->word_count,
+						   .any = engine->any,
+						   .may_leave = op->may_leave,
+						   .deadline_ns = op->deadline_ns,
+						   .since_ns = since,
+						   .group = op->group->id,
+						   .record = engine->record};
+	lane->driven = false;
+	wait_item_show(&lane->unattended);
+	lock_group_release(&lane->lock);
+}
+
+/* Runs what is queued, until `until` is over, or the pause. The caller has taken the drive, which
+ * is given back. True: there is more to do. Model: test/model/lane.pml. */
+static bool drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+		  const struct progress_pause *pause)
+{
+	struct world_lane *lane = &group->lane;
+	bool drives = true, more = true;
+	while (drives) {
+		ls_status status;
+		struct ls_op *op = first(lane);
+		if (!progress_op_run(op, &lane->room, waiter, pause, &status)) {
+			if (pause->looks && progress_thread_is_me(group->world))
+				stand_in(lane, op);
+			else
+				pause_drive(lane);
+			break;
+		}
+		bool was_last = op == until;
+		drop_first(lane);
+		/* While I drive: the word that tells how far the lane is must only grow. */
+		progress_op_over(op, status);
+		drives = go_on(lane, !was_last, &more);
+	}
+	tell_resting(group);
+	return more;
+}
+
+/* The same of a caller: what is left is for the progress thread. */
+static void drive_for(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+		      const struct progress_pause *pause)
+{
+	if (drive(group, until, waiter, pause))
+		progress_thread_wake(group);
+}
+
+bool progress_lane_attend(ls_group *group)
+{
+	static const struct progress_pause looks = {.at_ns = 0, .looks = true};
+	return take_drive(&group->lane, NULL) && drive(group, NULL, &group->lane.beside, &looks);
+}
+
+bool progress_lane_waits(const ls_group *group)
+{
+	const struct wait_item *item = &group->lane.unattended;
+	ls_status status;
+	int peer;
+	return atomic_load(&item->shown) && !item->counted &&
+	       !wait_look(item->waiter, &item->call, &status, &peer);
+}
+
+void progress_lane_adopt(ls_group *group)
+{
+	struct wait_item *item = &group->lane.unattended;
+	lock_group_acquire(&group->lane.lock);
+	if (atomic_load(&item->shown)) {
+		item->tid = trace_thread_id();
+		wait_item_show(item);
+	}
+	lock_group_release(&group->lane.lock);
+}
+
+/* ---- waiting for an operation that another thread runs ---- */
+
+static bool is_driven(struct world_lane *lane)
+{
+	lock_group_acquire(&lane->lock);
+	bool driven = lane->driven || atomic_load(&lane->state) & WORLD_LANE_FAST;
+	lock_group_release(&lane->lock);
+	return driven;
+}
+
+/* Until the lane has come to `seq`, nobody drives it any more, or the call's other reasons to
+ * end. */
+static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *waiter,
+			      struct wait_call *call)
+{
+	struct world_lane *lane = &group->lane;
+	struct transport_area *area = transport_member(&group->team, group->rank);
+	struct wait_word words[2];
+	ls_status status = LS_OK;
+	int peer;
+	atomic_fetch_add(&lane->resting, 1);
+	transport_await(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
+	transport_await(&group->team, group->rank, &area->released,
+			atomic_load(&area->released) + 1, group->rank, &words[1]);
+	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
+	words[0].edge.peer = words[1].edge.peer = -1;
+	call->words = words;
+	call->count = 2;
+	call->any = true;
+	if (is_driven(lane))
+		status = wait_words(waiter, call, &peer);
+	atomic_fetch_sub(&lane->resting, 1);
+	return status;
+}
+
+/* Until it is over, a moment has passed, or something has happened that the caller has to see
+ * to. */
+static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct progress_pause *pause)
+{
+	ls_group *group = op->group;
+	struct wait_call call = {.may_leave = progress_pause_leaves(pause, op),
+				 .deadline_ns = pause->at_ns,
+				 .since_ns = pause->since_ns,
+				 .group = group->id,
+				 .record = op->engine.record};
+	uint64_t start = clock_ticks();
+	ls_status status = wait_resting(group, op->engine.seq, waiter, &call);
+	trace_waited(&group->world->trace, clock_ticks() - start);
+	return status;
+}
+
+static bool is_over(const struct ls_op *op, ls_status *status)
+{
+	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
+	*status = over ? (ls_status)(over - 1) : LS_PENDING;
+	return over != 0;
+}
+
+/* The group has failed; whoever drives sees that, and ends one operation after the other. */
+static ls_status await_failed(struct ls_op *op)
+{
+	ls_group *group = op->group;
+	ls_status status;
+	while (!is_over(op, &status)) {
+		if (take_drive(&group->lane, NULL)) {
+			drive_for(group, op, &group->waiter, &progress_no_pause);
+			continue;
+		}
+		struct progress_pause soon = {.at_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+		status = rest(op, &group->quiet, &soon);
+	}
+	return status;
+}
+
+/* Who waits for a call of his own has nothing else to do, and may spin. Another thread's wait runs
+ * beside the caller, who may compute, as the progress thread does. */
+static struct waiter *waiter_of(const struct ls_op *op)
+{
+	ls_group *group = op->group;
+	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.beside;
+}
+
+ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause)
+{
+	ls_group *group = op->group;
+	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
+	ls_status status;
+	while (!is_over(op, &status)) {
+		if (take_drive(&group->lane, NULL)) {
+			drive_for(group, op, waiter_of(op), pause);
+			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
+				return LS_PENDING;
+			continue;
+		}
+		status = rest(op, &group->lane.idle, pause);
+		if (status == LS_OK)
+			continue;
+		if (status == LS_INTERRUPTED && comes_back)
+			return LS_PENDING;
+		if (status == LS_INTERRUPTED && group->world->resumes)
+			continue;
+		if (status == LS_TIMED_OUT)
+			return is_over(op, &status) ? status : LS_PENDING;
+		if (status != LS_ABORTED)
+			status = progress_op_fail(op, status, -1, 0);
+		return await_failed(op);
+	}
+	return status;
+}
+
+/* ---- the two ways in ---- */
+
+/* Queued. */
+static ls_status await_in_time(struct ls_op *op)
+{
+	struct progress_pause late = {.at_ns = op->deadline_ns};
+	ls_status status;
+	do
+		status = progress_lane_await(op, &late);
+	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal */
+	if (status != LS_PENDING)
+		return status;
+	/* Its time was up before its turn came. */
+	status = progress_op_fail(op, LS_TIMED_OUT, -1, 0);
+	return await_failed(op);
+}
+
+ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
+			     const void *site, const struct progress_pause *pause)
+{
+	ls_group *group = op->group;
+	ls_status status;
+	if (take_fast(&group->lane, &op->engine.seq)) {
+		progress_op_open(op, options, site);
+		if (!progress_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
+			hand_over(op);
+			return LS_PENDING;
+		}
+		leave_fast(group);
+		if (op->pooled)
+			progress_op_let_go(op);
+		return status;
+	}
+	status = progress_thread_start(group->world);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
+}
+
+ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
+			      const void *site, bool wake)
+{
+	ls_group *group = op->group;
+	static const struct progress_pause at_once = {.at_ns = 0};
+	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
+	ls_status status = progress_thread_start(group->world);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	if (small && take_drive(&group->lane, op))
+		drive_for(group, op, &group->waiter, &at_once);
+	else if (wake)
+		progress_thread_wake(group);
+	return LS_OK;
+}
+
+void progress_lane_close(ls_group *group)
+{
+	struct world_lane *lane = &group->lane;
+	while (progress_lane_queued(group) > 0 || is_driven(lane)) {
+		if (take_drive(lane, NULL)) {
+			drive_for(group, NULL, &group->waiter, &progress_no_pause);
+			continue;
+		}
+		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+		struct waiter quiet = group->quiet;
+		quiet.bell = &lane->told;
+		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
+		(void)status; /* it is looked at again, whatever it was */
+	}
+	if (atomic_load(&group->is_attended))
+		progress_thread_wake(group); /* it lets go */
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The life of an operation that runs beside its caller: who holds it, who is told that it is over,
+ * and the pool it comes from. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "progress.h"
+
+void progress_pool_init(struct world_pool *pool)
+{
+	lock_group_init(&pool->lock);
+	lock_group_acquire(&pool->lock);
+	pool->spare = NULL;
+	pool->block_count = 0;
+	lock_group_release(&pool->lock);
+	atomic_init(&pool->handles, 0);
+}
+
+static bool grow(struct world_pool *pool)
+{
+	struct ls_op *block = calloc(WORLD_POOL_OPS, sizeof *block);
+	if (!block)
+		return false;
+	lock_group_acquire(&pool->lock);
+	bool fits = pool->block_count < WORLD_POOL_BLOCKS;
+	if (fits) {
+		pool->blocks[pool->block_count++] = block;
+		for (int i = 0; i < WORLD_POOL_OPS; i++) {
+			block[i].next = pool->spare;
+			pool->spare = &block[i];
+		}
+	}
+	lock_group_release(&pool->lock);
+	if (!fits)
+		free(block);
+	return fits;
+}
+
+static struct ls_op *take_spare(struct world_pool *pool)
+{
+	lock_group_acquire(&pool->lock);
+	struct ls_op *op = pool->spare;
+	if (op)
+		pool->spare = op->next;
+	lock_group_release(&pool->lock);
+	return op;
+}
+
+struct ls_op *progress_op_new(ls_group *group, bool handle)
+{
+	struct world_pool *pool = &group->pool;
+	struct ls_op *op = take_spare(pool);
+	if (!op && grow(pool))
+		op = take_spare(pool);
+	if (!op) {
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, WORLD_POOL_OPS * WORLD_POOL_BLOCKS);
+		return NULL;
+	}
+	*op = (struct ls_op){.group = group, .pooled = true, .counts = op->counts};
+	atomic_store(&op->holders, handle ? 2 : 1);
+	if (handle)
+		atomic_fetch_add(&pool->handles, 1);
+	return op;
+}
+
+uint64_t progress_op_since(struct ls_op *op)
+{
+	uint64_t since = atomic_load(&op->waited_ns), now = since ? since : clock_now_ns();
+	if (!since && !atomic_compare_exchange_strong(&op->waited_ns, &since, now))
+		return since;
+	return now;
+}
+
+void progress_op_hold(struct ls_op *op)
+{
+	atomic_fetch_add(&op->holders, 1);
+}
+
+void progress_op_let_go(struct ls_op *op)
+{
+	struct world_pool *pool = &op->group->pool;
+	if (atomic_fetch_sub(&op->holders, 1) > 1)
+		return;
+	while (op->is_batch && op->next_part) { /* it keeps its parts */
+		struct ls_op *part = op->next_part;
+		op->next_part = part->next_part;
+		part->next_part = NULL;
+		progress_op_let_go(part);
+	}
+	lock_group_acquire(&pool->lock);
+	op->next = pool->spare;
+	pool->spare = op;
+	lock_group_release(&pool->lock);
+}
+
+void progress_op_forget(struct ls_op *op)
+{
+	atomic_fetch_sub(&op->group->pool.handles, 1);
+	progress_op_let_go(op);
+}
+
+void progress_op_drop(struct ls_op *op)
+{
+	if (atomic_load(&op->holders) > 1)
+		atomic_fetch_sub(&op->group->pool.handles, 1);
+	atomic_store(&op->holders, 1);
+	progress_op_let_go(op);
+}
+
+void progress_op_tell(struct ls_op *op, ls_status status)
+{
+	bool pooled = op->pooled;
+	if (op->callback) {
+		atomic_store(&op->told, true);
+		op->callback(op->callback_data, status);
+	}
+	/* One that is not of the pool lies on the stack of a thread that returns as soon as it sees
+	 * this. */
+	atomic_store_explicit(&op->over, 1 + (uint32_t)status, memory_order_release);
+	if (pooled)
+		progress_op_let_go(op);
+}
+
+void progress_op_over(struct ls_op *op, ls_status status)
+{
+	ls_group *group = op->group;
+	uint64_t seq = op->engine.seq;
+	progress_op_tell(op, status);
+	wait_store(&transport_member(&group->team, group->rank)->over, seq);
+	wait_ring(&group->lane.told);
+	wait_ring(group->waiter.bell);
+}
+
+void progress_pool_fini(struct world_pool *pool)
+{
+	/* Nobody else is in a call on the group any more, but the lock is what makes that
+	 * visible. */
+	lock_group_acquire(&pool->lock);
+	for (int b = 0; b < pool->block_count; b++) {
+		struct ls_op *block = pool->blocks[b];
+		for (int i = 0; i < WORLD_POOL_OPS; i++)
+			free(block[i].counts);
+		free(block);
+	}
+	pool->block_count = 0;
+	lock_group_release(&pool->lock);
+	lock_group_fini(&pool->lock);
+}
+
+void progress_batch_part_over(struct ls_op *batch, ls_status status)
+{
+	uint32_t fine = LS_OK;
+	if (status != LS_OK)
+		atomic_compare_exchange_strong(&batch->worst, &fine, (uint32_t)status);
+	if (atomic_fetch_sub(&batch->parts, 1) == 1)
+		progress_op_tell(batch, (ls_status)atomic_load(&batch->worst));
+	else
+		progress_op_let_go(batch);
+}

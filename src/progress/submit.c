@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One operation from its record to its end: advance, wait, advance. Whatever ends a wait other than
+ * success is turned into the group's first cause here, and the caller's buffers are made safe. */
+#include <string.h>
+
+#include "base/messages.h"
+#include "world/registry.h"
+#include "failure/failure.h"
+#include "progress.h"
+
+enum { RETREAT_MS = 250 }; /* how long a failed call waits for peers to let go of its buffers */
+
+const struct progress_pause progress_no_pause = {.at_ns = CLOCK_NEVER};
+
+static uint32_t wildcards_of(const struct engine_call *call)
+{
+	if (call->kind != TRACE_RECV && call->kind != TRACE_PROBE)
+		return 0;
+	return (call->peer < 0 ? TRACE_ANY_SOURCE : 0u) | (call->tag < 0 ? TRACE_ANY_TAG : 0u);
+}
+
+struct trace_begin progress_record(ls_group *group, const struct engine_call *call, uint64_t seq,
+				   const char *label, const void *site)
+{
+	return (struct trace_begin){
+		.seq = seq,
+		.count = call->count,
+		.shape = call->shape,
+		.site = (uint64_t)(uintptr_t)site,
+		.label = label ? trace_label(&group->world->trace, label) : 0,
+		.group = group->id,
+		.peer = call->peer,
+		.tag = call->tag,
+		.kind = (uint16_t)call->kind,
+		.dtype = (uint8_t)call->dtype,
+		.reduce_op = (uint8_t)call->reduce,
+		.wildcards = wildcards_of(call),
+	};
+}
+
+void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call)
+{
+	op->engine.call = *call;
+	op->engine.peer_sends = op->engine.peer_expected =
+		0; /* also asked for if it is never begun */
+	op->engine.p2p.detached = op->engine.p2p.gives = op->engine.p2p.takes = false;
+	op->engine.p2p.blocks = true;
+	op->group = group;
+	op->next = NULL;
+	op->deadline_ns = 0;
+	op->may_leave = op->pooled = false;
+	atomic_init(&op->begun, false);
+	op->callback = NULL;
+	op->callback_data = NULL;
+	atomic_init(&op->holders, 1);
+	atomic_init(&op->told, false);
+	atomic_init(&op->over, 0);
+	op->counts = NULL;
+}
+
+void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
+	op->may_leave = options->timeout_ms != 0;
+	struct trace_begin begin =
+		progress_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
+	op->engine.record = trace_begin(&op->group->world->trace, &begin);
+}
+
+/* The operation has failed and the cause is set: when this returns no peer touches the caller's
+ * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped.
+ * False, after a message, if the system refuses that. */
+static bool retreat(struct ls_group *group, struct engine_op *op)
+{
+	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
+	for (;;) {
+		bool force = clock_now_ns() >= deadline;
+		enum engine_progress progress =
+			engine_abandon(&group->engine, op, world_gone(group), force);
+		if (progress != ENGINE_BLOCKED)
+			return progress == ENGINE_DONE;
+		struct wait_call call = {.words = op->words,
+					 .count = op->word_count,
+					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
+		int peer;
+		ls_status status = wait_words(&group->quiet, &call, &peer);
+		(void)status; /* whatever it was, the condition is looked at again */
+	}
+}
+
+/* World ranks of those without whom the operation could not go on. Nobody else will see that: its
+ * wait is over, and its words are off the board. */
+static uint64_t awaited_peers(const struct engine_op *op)
+{
+	uint64_t peers = 0;
+	for (int i = 0; i < op->word_count; i++) {
+		struct wait_call call = {.words = &op->words[i], .count = 1};
+		if (op->words[i].edge.peer >= 0 && !wait_satisfied(&call))
+			peers |= UINT64_C(1) << op->words[i].edge.peer;
+	}
+	return peers;
+}
+
+static bool has_begun(const struct ls_op *op)
+{
+	return atomic_load_explicit(&op->begun, memory_order_relaxed);
+}
+
+static ls_status fail(struct ls_op *op, ls_status reason, int peer)
+{
+	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
+	ls_status status = progress_op_fail(op, reason, peer, needs);
+	failure_note(op->group);
+	if (has_begun(op) && !retreat(op->group, &op->engine))
+		status = LS_SYSTEM; /* the process cannot trust its memory any more */
+	trace_end(&op->group->world->trace, op->engine.record, status);
+	return status;
+}
+
+static ls_status succeed(struct ls_op *op)
+{
+	if (engine_is_collective(op->engine.call.kind))
+		atomic_store_explicit(&op->group->entry->finished, op->engine.seq,
+				      memory_order_release);
+	trace_end(&op->group->world->trace, op->engine.record, LS_OK);
+	return LS_OK;
+}
+
+/* A receive learns whom it has met only then. */
+static void record_met(struct ls_op *op)
+{
+	const struct engine_op *engine = &op->engine;
+	const struct match_entry *asked = &engine->p2p.entry;
+	if (engine->call.kind == TRACE_RECV &&
+	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
+		trace_met(&op->group->world->trace, engine->record, engine->call.peer,
+			  engine->call.tag);
+}
+
+ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
+{
+	struct engine_op *engine = &op->engine;
+	struct wait_word words[PLAN_SIZE_MAX];
+	engine->words = words;
+	engine->word_count = 0;
+	if (reason != LS_OK)
+		return fail(op, reason, peer);
+	if (engine->status == LS_OK) {
+		record_met(op);
+		return succeed(op);
+	}
+	if (engine->status == LS_CANCELLED) {
+		trace_end(&op->group->world->trace, engine->record, LS_CANCELLED);
+		return LS_CANCELLED;
+	}
+	record_met(op);
+	return fail(op, engine->status, world_rank_of(op->group, engine->culprit));
+}
+
+/* False if the group has failed before the operation's turn came: then it is never begun. */
+static bool begin(struct ls_op *op, struct engine_room *room)
+{
+	struct ls_group *group = op->group;
+	if (failure_status(group) != LS_OK)
+		return false;
+	if (engine_is_collective(op->engine.call.kind))
+		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
+	engine_submit(&group->engine, &op->engine, room);
+	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
+	return true;
+}
+
+/* Of the words of a receive of any source: that by which it hears of this rank itself. */
+static void keep_self(struct ls_op *op)
+{
+	struct engine_op *engine = &op->engine;
+	int count = 0;
+	for (int i = 0; i < engine->word_count; i++) {
+		if (engine->words[i].edge.peer != op->group->world->rank)
+			continue;
+		engine->words[count] = engine->words[i];
+		engine->words[count++].edge.record = 0;
+	}
+	engine->word_count = count;
+}
+
+/* When it began to wait for what it waits for now. */
+static uint64_t since(struct ls_op *op)
+{
+	const struct wait_edge *edge = &op->engine.words[0].edge;
+	uint64_t place = edge->offset + ((uint64_t)edge->owner << 40);
+	uint64_t word = op->engine.word_count > 0 ? place ^ edge->value << 20 : 0;
+	if (word != op->waited_word)
+		atomic_store(&op->waited_ns, 0);
+	op->waited_word = word;
+	return progress_op_since(op);
+}
+
+/* One wait, whose length counts as waiting and not as work. */
+static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
+			  const struct progress_pause *pause, const struct progress_lone *lone,
+			  int *peer)
+{
+	if (lone->slice_ns)
+		keep_self(op);
+	struct trace *trace = &op->group->world->trace;
+	struct wait_call call = {
+		.words = op->engine.words,
+		.count = op->engine.word_count,
+		.any = op->engine.any,
+		.group = op->group->id,
+		.record = op->engine.record,
+	};
+	if (wait_briefly(waiter, &call))
+		return LS_OK;
+	if (op->deadline_ns == 0)
+		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
+	call.may_leave = progress_pause_leaves(pause, op);
+	call.deadline_ns = progress_lone_until(
+		lone, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
+	if (pause->since_ns || pause->looks)
+		call.since_ns = since(op);
+	if (pause->looks) {
+		ls_status found;
+		call.deadline_ns = op->deadline_ns;
+		return wait_look(waiter, &call, &found, peer) ? found : LS_PENDING;
+	}
+	uint64_t start = clock_ticks();
+	ls_status status = wait_words(waiter, &call, peer);
+	trace_waited(trace, clock_ticks() - start);
+	return status;
+}
+
+/* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it
+ * waits for is there, or may come from another thread of this rank. Else *waited and *peer are why
+ * not. */
+static bool goes_on(struct ls_op *op, struct progress_lone *lone, ls_status *waited, int *peer)
+{
+	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
+	bool again = lone->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
+	int whom;
+	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
+		return false;
+	uint64_t members = world_gone_now(op->group);
+	enum engine_need need = progress_op_need(op, members, &whom);
+	if (need == ENGINE_NEEDS_NOBODY)
+		lone->slice_ns = 0;
+	if (gone) {
+		lone->status = *waited;
+		lone->peer = *peer;
+	}
+	if (need == ENGINE_NEEDS_NOBODY ||
+	    (need == ENGINE_NEEDS_SELF && progress_lone_goes_on(op, members, lone)))
+		return true;
+	*waited = lone->status;
+	*peer = lone->peer;
+	return false;
+}
+
+bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
+		     const struct progress_pause *pause, ls_status *status)
+{
+	struct engine *engine = &op->group->engine;
+	struct progress_lone lone = {0};
+	int peer = -1;
+	if (!has_begun(op) && !begin(op, room)) {
+		*status = fail(op, LS_ABORTED, -1);
+		return true;
+	}
+	for (;;) {
+		enum engine_progress progress = engine_advance(engine, &op->engine);
+		if (progress != ENGINE_BLOCKED)
+			record_met(op);
+		if (progress == ENGINE_DONE)
+			*status = succeed(op);
+		if (progress == ENGINE_FAILED)
+			*status = fail(op, op->engine.status,
+				       world_rank_of(op->group, op->engine.culprit));
+		if (progress != ENGINE_BLOCKED)
+			return true;
+		if (pause->at_ns == 0 && !pause->looks)
+			return false;
+		ls_status waited = wait_for(op, waiter, pause, &lone, &peer);
+		if (waited == LS_PENDING)
+			return false;
+		if (waited == LS_OK || goes_on(op, &lone, &waited, &peer))
+			continue;
+		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;
+		if (resumes && pause->at_ns == CLOCK_NEVER)
+			continue;
+		if (resumes || (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns))
+			return false;
+		*status = fail(op, waited, peer);
+		return true;
+	}
+}

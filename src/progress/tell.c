@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What messages say of the operations of a group: which one it is, and where it was called. */
+#include <stdio.h>
+
+#include "base/messages.h"
+#include "diagnose/diagnose.h"
+#include "world/registry.h"
+#include "tell.h"
+
+bool progress_first_time(ls_group *group, const void *site)
+{
+	uint64_t key = (uint64_t)(uintptr_t)site;
+	for (int i = 0; i < WORLD_WARNED; i++) {
+		uint64_t seen = 0;
+		if (atomic_compare_exchange_strong(&group->warned[i], &seen, key))
+			return true;
+		if (seen == key)
+			return false;
+	}
+	return false;
+}
+
+/* False: it is no longer on record. */
+static bool read_record(const ls_group *group, uint64_t index, struct diagnose_record *out)
+{
+	const struct trace_view *view = &group->world->views[group->world->rank];
+	uint32_t step;
+	if (!view->header || !trace_read(view, index, &out->record, &step))
+		return false;
+	trace_site(view, &out->record, out->site, sizeof out->site);
+	if (out->record.peer >= 0)
+		out->record.peer = world_rank_of(group, out->record.peer);
+	return true;
+}
+
+static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
+{
+	struct diagnose_record record = {.members = world_members(op->group)};
+	bool known = read_record(op->group, atomic_load(&op->newest), &record);
+	int used = snprintf(out, bytes, "a %s that was over at once%s",
+			    trace_kind_name(op->engine.call.kind), known ? ", such as " : "");
+	if (known && used >= 0 && (size_t)used < bytes)
+		diagnose_operation_text(&record, out + used, bytes - (size_t)used);
+}
+
+void progress_describe(const struct ls_op *op, char *out, size_t bytes)
+{
+	ls_group *group = op->group;
+	const struct engine_call *call = &op->engine.call;
+	struct diagnose_record record = {.members = world_members(group)};
+	if (op->is_batch) {
+		snprintf(out, bytes, "a batch");
+		return;
+	}
+	if (op->shared) {
+		describe_shared(op, out, bytes);
+		return;
+	}
+	if (!read_record(group, op->engine.record, &record)) /* the ring has gone on */
+		record.record = (struct trace_record){
+			.kind = (uint16_t)call->kind,
+			.seq = op->engine.seq,
+			.group = group->id,
+			.peer = call->peer < 0 ? call->peer : world_rank_of(group, call->peer),
+			.tag = call->tag};
+	diagnose_operation_text(&record, out, bytes);
+}
+
+void progress_tell_dropped(struct ls_op *op, const void *site)
+{
+	char text[PROGRESS_DESCRIBED_BYTES], from[TRACE_CALLED_BYTES];
+	if (!progress_first_time(op->group, site))
+		return;
+	progress_describe(op, text, sizeof text);
+	trace_called_at(site, from, sizeof from);
+	MESSAGE_SAY(MESSAGE_GROUP_DROPPED, text, from);
+}
+
+/* ", and 2 more", nothing for one. */
+static const char *and_more(long count, char *out, size_t bytes)
+{
+	out[0] = '\0';
+	if (count > 1)
+		snprintf(out, bytes, ", and %ld more", count - 1);
+	return out;
+}
+
+void progress_tell_pending(const struct ls_op *first, long count, char *text, size_t bytes)
+{
+	char more[32];
+	snprintf(text, bytes, "%s", "an operation");
+	if (first)
+		progress_describe(first, text, bytes);
+	MESSAGE_SAY(MESSAGE_GROUP_CLOSE_PENDING, count, count == 1 ? " is" : "s are", text,
+		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
+}
+
+/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not
+ * known. */
+static void tell_left(const struct ls_op *newest, long count)
+{
+	char text[PROGRESS_DESCRIBED_BYTES] = "", more[32];
+	if (newest)
+		progress_describe(newest, text, sizeof text);
+	MESSAGE_SAY(MESSAGE_GROUP_HANDLES_LEFT, count, count == 1 ? " was" : "s were",
+		    newest ? ": that of " : "", text, and_more(count, more, sizeof more));
+}
+
+/* "ranks 0, 1 and 2 each send to the next of them" */
+static void write_ring(uint64_t ranks, char *out, size_t bytes)
+{
+	const char *between = "ranks ";
+	size_t used = 0;
+	for (; ranks && used < bytes; ranks &= ranks - 1) {
+		used += (size_t)snprintf(out + used, bytes - used, "%s%d", between,
+					 __builtin_ctzll(ranks));
+		between = __builtin_popcountll(ranks) == 2 ? " and " : ", ";
+	}
+	if (used < bytes)
+		snprintf(out + used, bytes - used, " each send to the next of them");
+}
+
+void progress_tell_buffered(uint64_t ranks, int tag, const char *where)
+{
+	char who[PROGRESS_DESCRIBED_BYTES];
+	const char *advice =
+		"let one of them receive first, or wait for an ls_isend after the receive";
+	int count = __builtin_popcountll(ranks), first = __builtin_ctzll(ranks);
+	if (count == 1) {
+		snprintf(who, sizeof who, "rank %d sends to itself", first);
+		advice = "use ls_isend, and wait for it after the receive";
+	} else if (count == 2) {
+		snprintf(who, sizeof who, "ranks %d and %d both send to each other", first,
+			 __builtin_ctzll(ranks & (ranks - 1)));
+	} else {
+		write_ring(ranks, who, sizeof who);
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_BUFFERED, who, count == 1 ? "it receives" : "they receive", tag,
+		    where, advice);
+}
+
+/* The newest operation whose handle was not freed. */
+static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(group)
+{
+	const struct ls_op *newest = NULL;
+	for (int i = 0; i < pool->block_count * WORLD_POOL_OPS; i++) {
+		const struct ls_op *op = &pool->blocks[i / WORLD_POOL_OPS][i % WORLD_POOL_OPS];
+		if (atomic_load(&op->holders) > 0 && !op->batch &&
+		    (!newest || op->engine.record > newest->engine.record))
+			newest = op;
+	}
+	return newest;
+}
+
+/* Of a shared handle: how many are not freed. */
+static long count_left(const struct ls_op *shared)
+{
+	int64_t left = (int64_t)(atomic_load(&shared->given) - atomic_load(&shared->freed));
+	return left > 0 ? (long)left : 0;
+}
+
+void progress_tell_left(ls_group *group)
+{
+	struct world_pool *pool = &group->pool;
+	long handles = atomic_load(&pool->handles);
+	long sent = count_left(&group->sent), received = count_left(&group->received);
+	const struct ls_op *newest = sent ? &group->sent : &group->received;
+	if (handles > 0) {
+		lock_group_acquire(&pool->lock);
+		newest = find_left(pool);
+		lock_group_release(&pool->lock);
+	}
+	if (handles + sent + received > 0)
+		tell_left(newest, handles + sent + received);
+}

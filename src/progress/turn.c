@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What an operation waits for in place of itself: a part of a batch; with the setting P2P=serial
+ * the send before it. */
+#include "progress.h"
+
+struct ls_op *progress_first_send(struct world_p2p *p2p)
+{
+	struct ls_op *op = p2p->first;
+	while (op && op->engine.call.kind != TRACE_SEND)
+		op = op->next;
+	return op;
+}
+
+/* What a batch waits for is any part of it that is not over, as it waits for all. */
+const struct ls_op *progress_face(const struct ls_op *op)
+{
+	const struct ls_op *part = op->is_batch ? op->next_part : NULL;
+	while (part && progress_op_is_over(part))
+		part = part->next_part;
+	return part ? part : op;
+}
+
+bool progress_waits_turn(const struct ls_op *op)
+{
+	const struct ls_op *part = op->is_batch ? op->next_part : op;
+	if (!op->group->world->p2p.serial)
+		return false;
+	for (; part; part = op->is_batch ? part->next_part : NULL)
+		if (progress_op_is_p2p(part) && !progress_op_is_over(part) &&
+		    !atomic_load_explicit(&part->begun, memory_order_acquire))
+			return true;
+	return false;
+}
+
+const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head)
+{
+	return head && progress_waits_turn(op) ? head : progress_face(op);
+}

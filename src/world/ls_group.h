@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One group as one rank sees it: who is in it, its lane, its engine, its operations. The group of
+ * all ranks is one of them; it ends with the world. */
+#ifndef WORLD_LS_GROUP_H
+#define WORLD_LS_GROUP_H
+
+#include "engine/engine.h"
+#include "op.h"
+#include "world.h"
+
+enum {
+	WORLD_GROUP_ID = TRACE_GROUP_WORLD,
+	WORLD_WARNED = 16, /* places in the program that are told of what is safe only by chance */
+};
+
+/* The collectives of a group, run one after the other in the order of their numbers by whoever
+ * drives: a thread that waits for one of them, else the progress thread.
+ *
+ * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
+ * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
+ * queue, under the lock.
+ *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
+ * so whoever leaves the lane and sees others under way wakes the progress thread. */
+struct world_lane {
+	_Alignas(64) _Atomic uint64_t state;
+	struct lock_group lock;
+	struct ls_op *head LOCK_GUARDED(group);
+	struct ls_op *tail LOCK_GUARDED(group);
+	bool driven LOCK_GUARDED(group);
+	struct engine_room room; /* of the operation that is run */
+	/* What the first one waits for while nobody drives: the progress thread shows it, and
+	 * whoever takes the drive hides it, both under the lock. The thread waits for it without
+	 * the lock, so its words are copies. */
+	struct wait_item unattended;
+	struct wait_word words[PLAN_SIZE_MAX];
+	_Atomic uint32_t resting; /* threads that wait for the one that drives */
+	struct wait_bell told;    /* rung for those, as peers have nothing for them */
+	struct waiter beside;     /* of who drives beside the caller */
+	struct waiter idle;       /* of those that rest */
+};
+#define WORLD_LANE_FAST (UINT64_C(1) << 23)
+#define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)
+enum { WORLD_LANE_SHIFT = 24 };
+
+struct ls_group {
+	struct world *world;
+	struct ls_group *next;
+	uint16_t area;          /* in my segment; the entry of my trace has the same number */
+	uint8_t memory_members; /* of how many members the area has memory for the channels */
+	bool memory_reports;
+	/* A watch looks at it, so it must stay as it is, though it may be closed. */
+	_Atomic uint32_t holders;
+	/* What follows is new with each group. */
+	struct trace_group *entry; /* in my trace */
+	uint32_t id, parent;       /* parent: the id of the group it was made from, 0: none */
+	int rank, size;
+	uint32_t timeout_ms;
+	_Atomic bool explains;    /* a thread of mine has begun to work out the cause */
+	_Atomic bool has_failed;  /* it is counted in the world's failures */
+	uint64_t failures_before; /* these when it was opened */
+	uint64_t site; /* who made it: a call site, and a label's id, as in struct trace_record */
+	uint32_t label;
+	struct transport_team team;
+	struct engine engine;
+	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
+	/* Members that are gone, a set that only grows, and 1 + how many departures had been told
+	 * of when it was looked who they are. */
+	_Atomic uint64_t gone, gone_seen;
+	struct waiter waiter;   /* of operations */
+	struct waiter quiet;    /* the same, for waits after a failure: the cause does not end them,
+				       * nothing is published, nobody is asked to look */
+	ls_group *next_called;  /* in progress.called */
+	_Atomic bool is_called; /* it is there */
+	_Atomic bool is_attended; /* the progress thread holds it */
+	struct world_pool pool;
+	ls_group *next_p2p;    /* in p2p.groups */
+	_Atomic bool has_p2p;  /* it is there */
+	struct ls_op *batches; /* that have not been ended; under the pool's lock */
+	_Atomic uint32_t batch_count;
+	_Atomic uint64_t any_receives;
+	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
+	/* Handles of all short messages that were over when their calls returned. */
+	struct ls_op sent, received;
+	/* Messages to and from each peer, for the records. */
+	_Atomic uint64_t sends[PLAN_SIZE_MAX];
+	_Atomic uint64_t receives[PLAN_SIZE_MAX];
+	struct world_lane lane;
+};
+
+#endif

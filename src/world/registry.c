@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The open groups of a rank, and who is in them. */
+#include "base/fork.h"
+#include "registry.h"
+
+bool world_is_forked(const ls_group *group)
+{
+	return group->world->fork_generation != fork_generation();
+}
+
+struct ls_group *world_hold(struct world *world, uint32_t id)
+{
+	lock_group_acquire(&world->lock);
+	struct ls_group *group = world->open;
+	while (group && group->id != id)
+		group = group->next;
+	if (group)
+		atomic_fetch_add(&group->holders, 1);
+	lock_group_release(&world->lock);
+	return group;
+}
+
+int world_hold_all(struct world *world, struct ls_group **out)
+{
+	int count = 0;
+	lock_group_acquire(&world->lock);
+	for (struct ls_group *group = world->open; group; group = group->next) {
+		atomic_fetch_add(&group->holders, 1);
+		out[count++] = group;
+	}
+	lock_group_release(&world->lock);
+	return count;
+}
+
+void world_release(struct ls_group *group)
+{
+	atomic_fetch_sub(&group->holders, 1);
+}
+
+uint64_t world_members(const struct ls_group *group)
+{
+	uint64_t members = 0;
+	for (int q = 0; q < group->size && group->id != WORLD_GROUP_ID; q++)
+		members |= UINT64_C(1) << group->team.seats[q].world;
+	return members;
+}
+
+int world_rank_in(const struct ls_group *group, int world_rank)
+{
+	for (int q = 0; q < group->size; q++)
+		if (group->team.seats[q].world == world_rank)
+			return q;
+	return -1;
+}
+
+int world_rank_of(const ls_group *group, int rank)
+{
+	return rank >= 0 && rank < group->size ? group->team.seats[rank].world : -1;
+}
