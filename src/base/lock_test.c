@@ -98,7 +98,7 @@ LOCK_UNCHECKED static void wait_words_under_lock(void)
 {
 	int peer;
 	struct wait_call call = {.count = 0};
-	struct waiter waiter = {.board = NULL};
+	struct waiter waiter = {.wait_table = NULL};
 	lock_group_acquire(&outer);
 	lock_memory_acquire(&inner);
 	ls_status ignored = wait_words(&waiter, &call, &peer);

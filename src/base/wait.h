@@ -71,8 +71,8 @@ enum wait_state {
 };
 
 /* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. Words that do not
- * fit into `edges` are in pages of the board, in the order of these; if those have no room for all
- * of them either, that shows:
+ * fit into `edges` are in pages of the wait table, in the order of these; if those have no room for
+ * all of them either, that shows:
  *   further > WAIT_EDGE_MAX * number of pages  <=>  not all words are shown, so the wait proves
  *                                                   nothing */
 struct wait_slot_body {
@@ -98,10 +98,10 @@ struct wait_slot {
 };
 
 /* All wait slots of a rank; lies in its trace, zeroed at first. */
-struct wait_board {
+struct wait_table {
 	struct wait_slot slots[WAIT_SLOT_MAX];
-	/* Not zero: some thread has called in and found no slot, so the board does not show all
-	 * threads and proves nothing about this rank. */
+	/* Not zero: some thread has called in and found no slot, so the wait table does not show
+	 * all threads and proves nothing about this rank. */
 	_Alignas(64) _Atomic uint32_t unpublished;
 	/* Those of them that are threads without a slot, which may come back from wherever they
 	 * are. */
@@ -111,11 +111,11 @@ struct wait_board {
 	_Atomic uint64_t pages_taken;
 	_Atomic uint32_t watch_tid;    /* of the rank's watch, which is no thread that might call */
 	_Atomic uint32_t progress_tid; /* of the progress thread, which calls for others */
-	/* Which sleeps those threads of the process sleep that are in no wait on this board, where
-	 * all of them can only be woken by each other, or by one that is; as the watch has seen it
-	 * (diagnose_rest_sleep). Among them the main thread, which might call at any time, whether
-	 * it has or not. Others must not see where they sleep, but how often each has gone to
-	 * sleep. 0: not known. */
+	/* Which sleeps those threads of the process sleep that are in no wait in this wait table,
+	 * where all of them can only be woken by each other, or by one that is; as the watch has
+	 * seen it (diagnose_rest_sleep). Among them the main thread, which might call at any time,
+	 * whether it has or not. Others must not see where they sleep, but how often each has gone
+	 * to sleep. 0: not known. */
 	_Atomic uint64_t rest_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };
@@ -150,12 +150,12 @@ struct wait_word {
 	struct wait_edge edge;
 };
 
-/* Which threads sit on which slot of a board. Private to the process; see wait_slot.c. */
+/* Which threads sit on which slot of a wait table. Private to the process; see wait_slot.c. */
 struct wait_roster;
 
 /* How one rank waits. Filled by its owner, then wait_open, constant until wait_close. */
 struct waiter {
-	struct wait_board *board;
+	struct wait_table *wait_table;
 	struct wait_bell *bell;
 	const _Atomic uint64_t *cause; /* wait_has_failed: every wait ends; NULL: none */
 	struct wait_peer *peers;       /* indexed by world rank; NULL if peer_count is 0 */
@@ -186,17 +186,17 @@ struct wait_call {
 /* So many descriptors every wait of a rank has at most. */
 enum { WAIT_FDS_MAX = 255 };
 
-/* Makes the waiter's board usable by threads: until then its waits work, but unpublished. Not for
- * two threads at once. Nothing to do for a waiter without a board. Errors: LS_OUT_OF_MEMORY,
- * LS_SYSTEM, with a message. */
+/* Makes the waiter's wait table usable by threads: until then its waits work, but unpublished. Not
+ * for two threads at once. Nothing to do for a waiter without a wait table. Errors:
+ * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status wait_open(struct waiter *waiter);
 
-/* Before the board's memory goes away, while no thread is in a call on this waiter: afterwards no
- * thread touches the board any more, not even one that ends later. Frees all slots. Harmless when
- * repeated. Not in a forked child. */
+/* Before the wait table's memory goes away, while no thread is in a call on this waiter: afterwards
+ * no thread touches the wait table any more, not even one that ends later. Frees all slots.
+ * Harmless when repeated. Not in a forked child. */
 void wait_close(struct waiter *waiter) LOCK_AVOIDS(trace);
 
-/* Puts the calling thread on the board, as outside, so that a proof does not overlook a thread
+/* Puts the calling thread in the wait table, as outside, so that a proof does not overlook a thread
  * that has never blocked. Upper rooms call it at each public entry; after a thread's first call
  * it costs one compare with a thread-local pointer. Its slot is free again after
  * wait_thread_leave, when the thread ends, or at wait_close. Not in a forked child. */
@@ -245,8 +245,8 @@ LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *c
 bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 	       int *peer);
 
-/* Shows the call on the board in place of the calling thread, which does not wait: for one that
- * speaks for another. wait_thread_leave takes it away. */
+/* Shows the call in the wait table in place of the calling thread, which does not wait: for one
+ * that speaks for another. wait_thread_leave takes it away. */
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
@@ -275,10 +275,10 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 void wait_ring(struct wait_bell *bell);
 
 /* One of several waits of one thread, which stands in for callers who do something else. It is
- * shown on the board in a slot of its own, as if a thread waited there for nothing else, so that a
- * proof sees each of them by itself. */
+ * shown in the wait table in a slot of its own, as if a thread waited there for nothing else, so
+ * that a proof sees each of them by itself. */
 struct wait_item {
-	struct waiter *waiter; /* with a board; all of one rank */
+	struct waiter *waiter; /* with a wait table; all of one rank */
 	/* and what it points to, as long as the thread that shows it may wait for it */
 	struct wait_call call;
 	uint32_t tid; /* of that thread */
@@ -293,7 +293,7 @@ struct wait_item {
 void wait_item_show(struct wait_item *item) LOCK_AVOIDS(trace);
 void wait_item_hide(struct wait_item *item) LOCK_AVOIDS(trace);
 
-/* How the progress thread of a rank waits, a thread that is on no board itself. */
+/* How the progress thread of a rank waits, a thread that is in no wait table itself. */
 struct wait_set {
 	struct wait_item *const *items;
 	int count;

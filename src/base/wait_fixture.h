@@ -21,7 +21,7 @@
 enum { PEERS = 4, GENEROUS_MS = 30000 };
 
 struct shared {
-	struct wait_board board;
+	struct wait_table wait_table;
 	struct wait_bell bell;
 	_Atomic uint64_t words[PEERS];
 	_Atomic uint64_t left[PEERS];
@@ -53,7 +53,7 @@ static inline void fixture_init(struct fixture *fixture)
 							    .peer = i,
 							    .segment = WAIT_SEGMENT_LINK};
 	}
-	fixture->waiter = (struct waiter){.board = &shared->board,
+	fixture->waiter = (struct waiter){.wait_table = &shared->wait_table,
 					  .bell = &shared->bell,
 					  .cause = &shared->cause,
 					  .peers = fixture->peers,
@@ -92,13 +92,13 @@ static inline struct wait_call fixture_call(const struct fixture *fixture, int c
 		}                                                           \
 	} while (0)
 
-/* A slot of the board in this state, as another process would read it. */
+/* A slot of the wait table in this state, as another process would read it. */
 static inline bool find_slot(const struct shared *shared, enum wait_state wanted,
 			     struct wait_slot_body *out)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		uint32_t epoch;
-		const struct wait_slot *slot = &shared->board.slots[i];
+		const struct wait_slot *slot = &shared->wait_table.slots[i];
 		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), &epoch) &&
 		    out->state == wanted)
 			return true;

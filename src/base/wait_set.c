@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Several waits of one thread: each on the board by itself, one sleep for all of them. */
+ * Several waits of one thread: each in the wait table by itself, one sleep for all of them. */
 #include <sched.h>
 
 #include "clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How wait.c shows on a board what its thread waits for. Within base only; the rest of
+ * How wait.c shows in a wait table what its thread waits for. Within base only; the rest of
  * wait_slot.c is declared in wait.h. */
 #ifndef BASE_WAIT_SLOT_H
 #define BASE_WAIT_SLOT_H
@@ -9,16 +9,16 @@
 
 /* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied.
  * `further`: of words that body->edges has no room for, body->further, or UINT32_MAX if nobody is
- * to be shown them. Without a slot the board counts the thread as unpublished. A waiter without a
- * board: nothing. */
+ * to be shown them. Without a slot the wait table counts the thread as unpublished. A waiter
+ * without a wait table: nothing. */
 void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
 		       const struct wait_word *further) LOCK_AVOIDS(trace);
 
 /* The thread is outside again. */
 void wait_slot_clear(struct waiter *waiter) LOCK_AVOIDS(trace);
 
-/* The same in a slot of the item's own: takes one if it has none, and if none is free the board
- * counts it. */
+/* The same in a slot of the item's own: takes one if it has none, and if none is free the wait
+ * table counts it. */
 void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 			    const struct wait_word *further) LOCK_AVOIDS(trace);
 /* Gives that back. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Slots: who has one and for how long, threads that end before and after their board, more threads
- * than slots, threads that serve several ranks. */
+ * Slots: who has one and for how long, threads that end before and after their wait table, more
+ * threads than slots, threads that serve several ranks. */
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static int slots_taken(const struct fixture *fixture)
 {
 	int count = 0;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
-		const struct wait_slot *slot = &fixture->shared->board.slots[i];
+		const struct wait_slot *slot = &fixture->shared->wait_table.slots[i];
 		struct wait_slot_body body;
 		uint32_t epoch;
 		assert_true(seqlock_read(&slot->epoch, &body, &slot->body, sizeof(body), &epoch));
@@ -44,7 +44,7 @@ static void test_enter_and_leave(void **state)
 		wait_thread_leave(&fixture.waiter);
 		assert_int_equal(slots_taken(&fixture), 0);
 	}
-	assert_int_equal(fixture.shared->board.unpublished, 0);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 0);
 	fixture_fini(&fixture);
 }
 
@@ -73,8 +73,8 @@ static void test_several_boards(void **state)
 		fixture_fini(&fixtures[i]);
 }
 
-/* A board that comes to lie where an old one lay is another board, also for a thread that sat
- * there. */
+/* A wait table that comes to lie where an old one lay is another wait table, also for a thread that
+ * sat there. */
 static void test_same_address_again(void **state)
 {
 	(void)state;
@@ -138,7 +138,7 @@ static void test_thread_ends(void **state)
 	fixture_fini(&fixture);
 }
 
-/* The board is unmapped while a thread that sat on it still lives: touching it would crash. */
+/* The wait table is unmapped while a thread that sat on it still lives: touching it would crash. */
 static void test_board_ends_first(void **state)
 {
 	(void)state;
@@ -150,7 +150,7 @@ static void test_board_ends_first(void **state)
 	visitor_end(&visitor);
 }
 
-/* Who finds no slot waits all the same, and the board says that it does not show everybody. */
+/* Who finds no slot waits all the same, and the wait table says that it does not show everybody. */
 static void test_more_threads_than_slots(void **state)
 {
 	(void)state;
@@ -161,24 +161,24 @@ static void test_more_threads_than_slots(void **state)
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		visitor_start(&visitors[i], &fixture);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX);
-	assert_int_equal(fixture.shared->board.unpublished, 0);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 0);
 	visitor_start(&extra, &fixture);
-	assert_int_equal(fixture.shared->board.unpublished, 1);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
 	int peer;
 	struct wait_call call = fixture_call(&fixture, 1, false);
 	call.deadline_ns = 1;
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
-	assert_int_equal(fixture.shared->board.unpublished, 2);
-	assert_int_equal(fixture.shared->board.slotless, 2);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 2);
+	assert_int_equal(fixture.shared->wait_table.slotless, 2);
 	visitor_end(&extra);
-	assert_int_equal(fixture.shared->board.unpublished, 1);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
 	/* A slot that has become free is taken when the thread next sleeps. */
 	visitor_end(&visitors[5]);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX - 1);
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX);
-	assert_int_equal(fixture.shared->board.unpublished, 0);
-	assert_int_equal(fixture.shared->board.slotless, 0);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 0);
+	assert_int_equal(fixture.shared->wait_table.slotless, 0);
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		if (i != 5)
 			visitor_end(&visitors[i]);
@@ -204,15 +204,16 @@ static struct wait_call many_words(const struct fixture *fixture, struct wait_wo
 /* All that is shown of the wait in slot 0, in order; how many. */
 static int words_shown(const struct fixture *fixture, uint32_t *further)
 {
-	const struct wait_board *board = &fixture->shared->board;
-	const struct wait_slot_body *body = &board->slots[0].body;
+	const struct wait_table *wait_table = &fixture->shared->wait_table;
+	const struct wait_slot_body *body = &wait_table->slots[0].body;
 	int shown = (int)body->edge_count;
 	uint32_t left = body->further;
 	for (int i = 0; i < shown; i++)
 		assert_int_equal(body->edges[i].offset, 8 * i);
 	for (uint64_t pages = body->pages; pages; pages &= pages - 1)
 		for (int i = 0; i < WAIT_EDGE_MAX && left > 0; i++, left--, shown++)
-			assert_int_equal(board->pages[__builtin_ctzll(pages)][i].offset, 8 * shown);
+			assert_int_equal(wait_table->pages[__builtin_ctzll(pages)][i].offset,
+					 8 * shown);
 	*further = left;
 	return shown;
 }
@@ -243,19 +244,19 @@ static void test_many_words(void **state)
 	wait_show(&fixture.waiter, &call);
 	assert_int_equal(words_shown(&fixture, &left), 3);
 	assert_int_not_equal(left, 0);
-	/* Pages are given back with the wait, with the slot, and with the board. */
+	/* Pages are given back with the wait, with the slot, and with the wait table. */
 	call = many_words(&fixture, words, 200);
 	int peer;
 	call.deadline_ns = clock_now_ns();
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
-	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	assert_int_equal(fixture.shared->wait_table.pages_taken, 0);
 	wait_show(&fixture.waiter, &call);
-	assert_int_not_equal(fixture.shared->board.pages_taken, 0);
+	assert_int_not_equal(fixture.shared->wait_table.pages_taken, 0);
 	wait_thread_leave(&fixture.waiter);
-	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	assert_int_equal(fixture.shared->wait_table.pages_taken, 0);
 	wait_show(&fixture.waiter, &call);
 	wait_close(&fixture.waiter);
-	assert_int_equal(fixture.shared->board.pages_taken, 0);
+	assert_int_equal(fixture.shared->wait_table.pages_taken, 0);
 	fixture_fini(&fixture);
 	free(words);
 }
@@ -271,10 +272,10 @@ static void test_not_opened(void **state)
 	call.deadline_ns = 1;
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	assert_int_equal(slots_taken(&fixture), 0);
-	assert_true(fixture.shared->board.unpublished > 0);
+	assert_true(fixture.shared->wait_table.unpublished > 0);
 	wait_thread_leave(&fixture.waiter);
-	/* And without any board there is nothing to show. */
-	fixture.waiter.board = NULL;
+	/* And without any wait table there is nothing to show. */
+	fixture.waiter.wait_table = NULL;
 	assert_int_equal(wait_open(&fixture.waiter), LS_OK);
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	wait_thread_enter(&fixture.waiter);
@@ -340,8 +341,8 @@ static void test_readers_see_whole_slots(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(
 			pthread_create(&commuters[i].thread, NULL, come_and_go, &commuters[i]), 0);
-	EVENTUALLY((seen += read_slot(&fixture.shared->board.slots[0]) +
-			    read_slot(&fixture.shared->board.slots[1])) > 1000);
+	EVENTUALLY((seen += read_slot(&fixture.shared->wait_table.slots[0]) +
+			    read_slot(&fixture.shared->wait_table.slots[1])) > 1000);
 	for (int i = 0; i < 2; i++) {
 		commuters[i].may_end = true;
 		wait_join(commuters[i].thread);

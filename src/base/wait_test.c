@@ -340,16 +340,16 @@ static void test_slot_while_blocked(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_memory_equal(&slot.edges[i], &fixture->words[i].edge, sizeof(slot.edges[i]));
 	/* The same wait keeps its epoch, however often it wakes; the next one has another. */
-	uint32_t epoch = fixture->shared->board.slots[0].epoch;
+	uint32_t epoch = fixture->shared->wait_table.slots[0].epoch;
 	wait_ring(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
-	assert_int_equal(fixture->shared->board.slots[0].epoch, epoch);
+	assert_int_equal(fixture->shared->wait_table.slots[0].epoch, epoch);
 	assert_int_equal(epoch % 2, 0);
 	for (int i = 0; i < 3; i++)
 		wait_store(&fixture->shared->words[i], 17);
 	wait_ring(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
-	assert_int_not_equal(fixture->shared->board.slots[0].epoch, epoch);
+	assert_int_not_equal(fixture->shared->wait_table.slots[0].epoch, epoch);
 }
 
 static void test_outside_afterwards(void **state)

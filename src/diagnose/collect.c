@@ -60,12 +60,13 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 
 static bool is_taken(const struct trace_view *trace, int slot)
 {
-	return atomic_load_explicit(&trace->board->slots[slot].taken, memory_order_acquire) != 0;
+	return atomic_load_explicit(&trace->wait_table->slots[slot].taken, memory_order_acquire) !=
+	       0;
 }
 
 static void look_at_unpublished(const struct trace_view *trace, struct diagnose_rank *rank)
 {
-	if (atomic_load_explicit(&trace->board->unpublished, memory_order_acquire))
+	if (atomic_load_explicit(&trace->wait_table->unpublished, memory_order_acquire))
 		rank->incomplete = true;
 }
 
@@ -453,9 +454,9 @@ static uint64_t find_likely(struct diagnose_job *job)
 	return likely;
 }
 
-/* What seems to be stuck is so only if the threads that no board shows in a wait have done nothing
- * all the time. To look at those is slow, so it is done only then, around a second look at all
- * else. */
+/* What seems to be stuck is so only if the threads that no wait table shows in a wait have done
+ * nothing all the time. To look at those is slow, so it is done only then, around a second look at
+ * all else. */
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
 	struct diagnose_look before[DIAGNOSE_RANK_MAX];

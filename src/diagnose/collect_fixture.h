@@ -81,7 +81,7 @@ FIXTURE_UNUSED static struct diagnose_rank *collect(struct world *world, int r)
 FIXTURE_UNUSED static void publish(struct world *world, int r, int slot,
 				   const struct wait_slot_body *body)
 {
-	struct wait_slot *to = &world->traces[r].board->slots[slot];
+	struct wait_slot *to = &world->traces[r].wait_table->slots[slot];
 	atomic_store(&to->taken, 1);
 	seqlock_begin(&to->epoch);
 	seqlock_store(&to->body, body, sizeof(*body));

@@ -81,7 +81,7 @@ static void want(struct wanted *wanted, uint32_t id)
 static void want_waiting(const struct trace_view *trace, struct wanted *wanted)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
-		const struct wait_slot *slot = &trace->board->slots[i];
+		const struct wait_slot *slot = &trace->wait_table->slots[i];
 		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
 			want(wanted, __atomic_load_n(&slot->body.group, __ATOMIC_RELAXED));
 	}

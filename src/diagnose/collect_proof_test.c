@@ -82,7 +82,7 @@ static void a_new_wait_between_the_looks(void **state)
 static void *comes_and_goes(void *argument)
 {
 	struct restless *restless = argument;
-	_Atomic uint32_t *taken = &restless->world->traces[1].board->slots[9].taken;
+	_Atomic uint32_t *taken = &restless->world->traces[1].wait_table->slots[9].taken;
 	while (!atomic_load(&restless->stop)) {
 		uint64_t until = clock_now_ns() + 20000;
 		atomic_store(taken, !atomic_load(taken));
@@ -172,7 +172,7 @@ enum { MANY = 3 * WAIT_EDGE_MAX };
  * `last`. */
 static void publish_many(struct world *world, int peers, uint64_t last)
 {
-	struct wait_board *board = world->traces[0].board;
+	struct wait_table *wait_table = world->traces[0].wait_table;
 	struct wait_slot_body body = wait_for(0, 1);
 	body.state = WAIT_ANY_WORD;
 	body.edge_count = WAIT_EDGE_MAX;
@@ -186,7 +186,7 @@ static void publish_many(struct world *world, int peers, uint64_t last)
 		if (i < WAIT_EDGE_MAX)
 			body.edges[i] = edge;
 		else
-			board->pages[i < 2 * WAIT_EDGE_MAX ? 5 : 9][i % WAIT_EDGE_MAX] = edge;
+			wait_table->pages[i < 2 * WAIT_EDGE_MAX ? 5 : 9][i % WAIT_EDGE_MAX] = edge;
 	}
 	publish(world, 0, 0, &body);
 }
@@ -207,14 +207,14 @@ static void more_words_than_a_slot_has(void **state)
 	assert_int_equal(thread->others, 1 << 2);
 	assert_false(thread->others_unclear);
 	publish_many(world, 1, 5);
-	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].peer = 2;
+	world->traces[0].wait_table->pages[9][WAIT_EDGE_MAX - 1].peer = 2;
 	collect(world, 0);
 	assert_int_equal(thread->others, 1 << 1 | 1 << 2);
-	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].peer = -1; /* its own threads */
+	world->traces[0].wait_table->pages[9][WAIT_EDGE_MAX - 1].peer = -1; /* its own threads */
 	collect(world, 0);
 	assert_int_equal(thread->others, 1 << 1);
 	assert_false(thread->others_unclear);
-	world->traces[0].board->pages[9][WAIT_EDGE_MAX - 1].owner = 1;
+	world->traces[0].wait_table->pages[9][WAIT_EDGE_MAX - 1].owner = 1;
 	collect(world, 0);
 	assert_true(thread->others_unclear);
 	/* The very last one is there. */
@@ -224,7 +224,7 @@ static void more_words_than_a_slot_has(void **state)
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 	/* One that is not shown may be. */
 	publish_many(world, 1, 5);
-	struct wait_slot_body body = world->traces[0].board->slots[0].body;
+	struct wait_slot_body body = world->traces[0].wait_table->slots[0].body;
 	body.further++;
 	publish(world, 0, 0, &body);
 	collect(world, 0);
@@ -232,15 +232,15 @@ static void more_words_than_a_slot_has(void **state)
 	/* More of them than a sum of them has room for. */
 	publish_many(world, 1, 5);
 	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
-		world->traces[0].board->pages[9][i].record = 0;
-		world->traces[0].board->pages[9][i].choice = 1 + i;
+		world->traces[0].wait_table->pages[9][i].record = 0;
+		world->traces[0].wait_table->pages[9][i].choice = 1 + i;
 	}
 	collect(world, 0);
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 	/* Of one choice some may be left out: there is room for two of it, beside two alone, one of
 	 * others, and 59 more. */
 	publish_many(world, 2, 5);
-	struct wait_edge(*pages)[WAIT_EDGE_MAX] = world->traces[0].board->pages;
+	struct wait_edge(*pages)[WAIT_EDGE_MAX] = world->traces[0].wait_table->pages;
 	pages[5][0].choice = 60;
 	pages[5][0].peer = pages[5][2].peer = 2;
 	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
@@ -256,7 +256,7 @@ static void more_words_than_a_slot_has(void **state)
 	assert_int_equal(diagnose_thread_needs(world->job, thread), 0);
 }
 
-/* ---- threads that no board shows ---- */
+/* ---- threads that no wait table shows ---- */
 
 static void *sleep_for_good(void *argument)
 {
@@ -295,7 +295,7 @@ static void one_that_is_frozen(void **state)
 	struct world *world = *state;
 	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
 #ifdef __SANITIZE_THREAD__
-	skip(); /* its own thread, which no board shows, wakes now and then */
+	skip(); /* its own thread, which no wait table shows, wakes now and then */
 #endif
 	pid_t child = begin_process(world);
 	uint64_t deadline = clock_deadline_ns(20000);

@@ -309,12 +309,12 @@ static void word_of_no_peer(void **state)
 static void slots(void **state)
 {
 	struct world *world = *state;
-	struct wait_board *board = world->traces[0].board;
+	struct wait_table *wait_table = world->traces[0].wait_table;
 	struct wait_slot_body body = wait_for(0, 1);
 	publish(world, 0, 3, &body);
 	publish(world, 0, 7, &body);
-	seqlock_begin(&board->slots[7].epoch);   /* its thread died in the middle of writing */
-	atomic_store(&board->slots[9].taken, 1); /* and this one before it wrote anything */
+	seqlock_begin(&wait_table->slots[7].epoch);   /* its thread died in the middle of writing */
+	atomic_store(&wait_table->slots[9].taken, 1); /* and this one before it wrote anything */
 	body.edge_count = UINT32_MAX;
 	publish(world, 0, 11, &body);
 	struct diagnose_rank *rank = collect(world, 0);
@@ -327,7 +327,7 @@ static void slots(void **state)
 	assert_false(rank->threads[1].stable);
 	assert_int_equal(rank->threads[2].wait.state, WAIT_OUTSIDE);
 	assert_true(rank->threads[3].wait.edge_count <= WAIT_EDGE_MAX);
-	atomic_store(&board->unpublished, 1);
+	atomic_store(&wait_table->unpublished, 1);
 	assert_true(collect(world, 0)->incomplete);
 }
 

@@ -53,7 +53,8 @@ struct diagnose_record {
 
 struct diagnose_thread {
 	struct wait_slot_body wait;
-	uint32_t slot, epoch; /* where on the board, and which wait: the sequence lock's value */
+	/* where in the wait table, and which wait: the sequence lock's value */
+	uint32_t slot, epoch;
 	/* the same wait in the first and in the second look, and its group had not failed */
 	bool stable;
 	/* outside, and only a thread of its process that waits could wake it, or one like it */
@@ -188,12 +189,12 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank);
 bool diagnose_has_proc(uint32_t pid_space);
 
 /* For the watch of a rank: the sleep of those threads of this process that are in no wait, as
- * wait_board.rest_sleep wants it, without the calling thread; also for others who ask about their
+ * wait_table.rest_sleep wants it, without the calling thread; also for others who ask about their
  * own rank. */
 uint64_t diagnose_rest_sleep(const struct trace_view *trace);
-/* Whether this thread of the rank is on its board, or is its watch. */
-bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid);
-/* Whether a thread of this process that is on no board, but for the calling one, runs, or is
+/* Whether this thread of the rank is in its wait table, or is its watch. */
+bool diagnose_has_slot(const struct trace_view *trace, uint32_t tid);
+/* Whether a thread of this process that is in no wait table, but for the calling one, runs, or is
  * stopped meanwhile, or cannot be seen now: it may be about to make its first call. */
 bool diagnose_newcomer_runs(const struct trace_view *trace);
 

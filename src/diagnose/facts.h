@@ -86,16 +86,16 @@ ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *min
 
 /* ---- threads.c ---- */
 
-/* What the threads of a rank's process do that are in no wait on its board. */
+/* What the threads of a rank's process do that are in no wait in its wait table. */
 struct diagnose_look {
-	bool awake; /* one that is on no board may act, or cannot be looked at */
+	bool awake; /* one that is in no wait table may act, or cannot be looked at */
 	/* of these: the same as long as they are the same, and all sleep the same sleep */
 	uint64_t hash;
-	/* Slots of those that are outside: bit i. All of them sleep, like those on no board, where
-	 * only each other and those in a wait can wake them, as the rank's watch has seen; 0: that
-	 * is not known. */
+	/* Slots of those that are outside: bit i. All of them sleep, like those in no wait table,
+	 * where only each other and those in a wait can wake them, as the rank's watch has seen; 0:
+	 * that is not known. */
 	uint32_t outside;
-	uint64_t rest; /* as hash, of those on no board and those outside */
+	uint64_t rest; /* as hash, of those in no wait table and those outside */
 	bool idle;     /* there is one of these, or it is not known */
 };
 /* The source has a trace. */

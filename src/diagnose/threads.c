@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads of a rank's process that are on no board, as they have made no call on the rank yet:
+ * Threads of a rank's process that are in no wait table, as they have made no call on the rank yet:
  * whether one of them may be about to. What /proc tells of them is read before and after a
  * snapshot, as the wait slots are: who has slept all the time between has done nothing. */
 #include <dirent.h>
@@ -130,32 +130,33 @@ static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 /* ---- all of them ---- */
 
 /* Its slot, NULL: it has none. */
-static const struct wait_slot *find_slot(const struct wait_board *board, uint32_t tid)
+static const struct wait_slot *find_slot(const struct wait_table *wait_table, uint32_t tid)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
-		if (atomic_load_explicit(&board->slots[i].taken, memory_order_acquire) &&
-		    __atomic_load_n(&board->slots[i].body.tid, __ATOMIC_RELAXED) == tid)
-			return &board->slots[i];
+		if (atomic_load_explicit(&wait_table->slots[i].taken, memory_order_acquire) &&
+		    __atomic_load_n(&wait_table->slots[i].body.tid, __ATOMIC_RELAXED) == tid)
+			return &wait_table->slots[i];
 	return NULL;
 }
 
-static bool is_watch(const struct wait_board *board, uint32_t tid)
+static bool is_watch(const struct wait_table *wait_table, uint32_t tid)
 {
-	return tid == atomic_load_explicit(&board->watch_tid, memory_order_relaxed);
+	return tid == atomic_load_explicit(&wait_table->watch_tid, memory_order_relaxed);
 }
 
-bool diagnose_is_on_board(const struct trace_view *trace, uint32_t tid)
+bool diagnose_has_slot(const struct trace_view *trace, uint32_t tid)
 {
-	return is_watch(trace->board, tid) || find_slot(trace->board, tid);
+	return is_watch(trace->wait_table, tid) || find_slot(trace->wait_table, tid);
 }
 
-/* Whether a thread is one of the rest: those of the process that are in no wait on the board. The
- * library's own are seen by other means: the progress thread calls somebody back only where the
- * board shows what for. */
-static bool is_of_rest(const struct wait_board *board, uint32_t tid, const struct wait_slot *slot)
+/* Whether a thread is one of the rest: those of the process that are in no wait in the wait table.
+ * The library's own are seen by other means: the progress thread calls somebody back only where the
+ * wait table shows what for. */
+static bool is_of_rest(const struct wait_table *wait_table, uint32_t tid,
+		       const struct wait_slot *slot)
 {
-	if (is_watch(board, tid) ||
-	    tid == atomic_load_explicit(&board->progress_tid, memory_order_relaxed))
+	if (is_watch(wait_table, tid) ||
+	    tid == atomic_load_explicit(&wait_table->progress_tid, memory_order_relaxed))
 		return false;
 	uint32_t state = slot ? __atomic_load_n(&slot->body.state, __ATOMIC_RELAXED) : WAIT_OUTSIDE;
 	return state != WAIT_WORDS && state != WAIT_ANY_WORD;
@@ -195,7 +196,7 @@ static bool handles_signals(int pid, int tid)
 
 uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 {
-	const struct wait_board *board = trace->board;
+	const struct wait_table *wait_table = trace->wait_table;
 	int pid = getpid(), self = (int)trace_thread_id();
 	uint64_t hash = 0;
 	DIR *tasks = opendir("/proc/self/task");
@@ -203,8 +204,9 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 	for (const struct dirent *entry; all && (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		bool rests = tid > 0 && tid != self &&
-			     is_of_rest(board, (uint32_t)tid, find_slot(board, (uint32_t)tid));
+		bool rests =
+			tid > 0 && tid != self &&
+			is_of_rest(wait_table, (uint32_t)tid, find_slot(wait_table, (uint32_t)tid));
 		if (rests)
 			all = sleeps_endlessly(pid, tid, &sleeper);
 		else if (tid > 0) /* as long as it waits a handler may run in it all the same */
@@ -225,8 +227,8 @@ bool diagnose_newcomer_runs(const struct trace_view *trace)
 	for (const struct dirent *entry; tasks && !runs && (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		if (tid <= 0 || tid == self || diagnose_is_on_board(trace, (uint32_t)tid) ||
-		    !is_of_rest(trace->board, (uint32_t)tid, NULL))
+		if (tid <= 0 || tid == self || diagnose_has_slot(trace, (uint32_t)tid) ||
+		    !is_of_rest(trace->wait_table, (uint32_t)tid, NULL))
 			continue;
 		runs = look_at_thread(pid, tid, &sleeper) ? may_run(&sleeper)
 							  : !has_nothing_to_see();
@@ -236,16 +238,16 @@ bool diagnose_newcomer_runs(const struct trace_view *trace)
 	return runs;
 }
 
-static void look_at_rest(const struct wait_board *board, uint32_t tid, uint64_t hash,
+static void look_at_rest(const struct wait_table *wait_table, uint32_t tid, uint64_t hash,
 			 struct diagnose_look *look)
 {
-	const struct wait_slot *slot = find_slot(board, tid);
-	if (!is_of_rest(board, tid, slot))
+	const struct wait_slot *slot = find_slot(wait_table, tid);
+	if (!is_of_rest(wait_table, tid, slot))
 		return;
 	look->idle = true;
 	look->rest += hash;
 	if (slot)
-		look->outside |= UINT32_C(1) << (slot - board->slots);
+		look->outside |= UINT32_C(1) << (slot - wait_table->slots);
 }
 
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
@@ -260,8 +262,8 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		    diagnose_has_proc(trace->header->pid_space);
 	DIR *tasks = same ? opendir(path) : NULL;
 	if (!tasks) {
-		look.awake = (same && !has_nothing_to_see()) ||
-			     !diagnose_is_on_board(trace, (uint32_t)pid);
+		look.awake =
+			(same && !has_nothing_to_see()) || !diagnose_has_slot(trace, (uint32_t)pid);
 		return look;
 	}
 	look.awake = look.idle = false;
@@ -269,13 +271,14 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		if (tid <= 0 || is_watch(trace->board, (uint32_t)tid))
+		if (tid <= 0 || is_watch(trace->wait_table, (uint32_t)tid))
 			continue;
 		bool seen = look_at_thread(pid, tid, &sleeper);
 		bool sleeps = seen && sleeper.state == 'S';
 		uint64_t hash = seen ? hash_of((uint32_t)tid, &sleeper) : 0;
-		look_at_rest(trace->board, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3, &look);
-		if (diagnose_is_on_board(trace, (uint32_t)tid))
+		look_at_rest(trace->wait_table, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3,
+			     &look);
+		if (diagnose_has_slot(trace, (uint32_t)tid))
 			continue;
 		look.awake |= !seen || may_run(&sleeper);
 		main_rests |= tid == pid && !(seen && has_ended(&sleeper));
@@ -283,7 +286,7 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	}
 	closedir(tasks);
 	if (rest_sleep_of(look.rest) !=
-	    atomic_load_explicit(&trace->board->rest_sleep, memory_order_acquire)) {
+	    atomic_load_explicit(&trace->wait_table->rest_sleep, memory_order_acquire)) {
 		look.outside = 0;
 		look.awake |= main_rests;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads that are on no board: the main thread of this very process, seen by another one, and one
- * that runs. */
+ * Threads that are in no wait table: the main thread of this very process, seen by another one, and
+ * one that runs. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -187,34 +187,34 @@ static void *look_at_all(void *argument)
 {
 	struct looking *looking = argument;
 	struct world *world = looking->world;
-	struct wait_board *board = world->traces[0].board;
+	struct wait_table *wait_table = world->traces[0].wait_table;
 	const struct diagnose_source *source = &world->sources[0];
 	pthread_t other;
-	atomic_store(&board->watch_tid, trace_thread_id());
+	atomic_store(&wait_table->watch_tid, trace_thread_id());
 	/* Of the main thread nothing is known. */
 	assert_true(diagnose_look_threads(source).awake);
 	do
-		atomic_store(&board->rest_sleep, diagnose_rest_sleep(source->trace));
-	while (atomic_load(&board->rest_sleep) == 0);
+		atomic_store(&wait_table->rest_sleep, diagnose_rest_sleep(source->trace));
+	while (atomic_load(&wait_table->rest_sleep) == 0);
 	struct diagnose_look first = diagnose_look_threads(source),
 			     second = diagnose_look_threads(source);
 	assert_false(first.awake);
 	assert_false(second.awake);
 	assert_int_equal(first.hash, second.hash);
 	/* It sleeps, but it is another sleep. */
-	atomic_fetch_add(&board->rest_sleep, 2);
+	atomic_fetch_add(&wait_table->rest_sleep, 2);
 	assert_true(diagnose_look_threads(source).awake);
-	atomic_fetch_sub(&board->rest_sleep, 2);
+	atomic_fetch_sub(&wait_table->rest_sleep, 2);
 	/* Somebody runs. */
 	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
 	while (atomic_load(&looking->runs) != 1)
 		sched_yield();
 	assert_true(diagnose_look_threads(source).awake);
-	/* Who is on the board is none of these. */
+	/* Who is in the wait table is none of these. */
 	struct wait_slot_body body = wait_for(0, 1);
 	body.tid = (uint32_t)getpid();
 	publish(world, 0, 0, &body);
-	atomic_store(&board->rest_sleep, 0);
+	atomic_store(&wait_table->rest_sleep, 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	await_end();
@@ -223,10 +223,10 @@ static void *look_at_all(void *argument)
 	body.state = WAIT_OUTSIDE;
 	publish(world, 0, 0, &body);
 	do
-		atomic_store(&board->rest_sleep, diagnose_rest_sleep(source->trace));
-	while (atomic_load(&board->rest_sleep) == 0);
+		atomic_store(&wait_table->rest_sleep, diagnose_rest_sleep(source->trace));
+	while (atomic_load(&wait_table->rest_sleep) == 0);
 	assert_int_equal(diagnose_look_threads(source).outside, 1);
-	atomic_fetch_add(&board->rest_sleep, 2);
+	atomic_fetch_add(&wait_table->rest_sleep, 2);
 	assert_int_equal(diagnose_look_threads(source).outside, 0);
 	/* Somebody runs who may wake it. */
 	atomic_store(&looking->runs, 0);
@@ -239,7 +239,7 @@ static void *look_at_all(void *argument)
 	/* A process that cannot be looked at is judged by its main thread alone. */
 	world->sources[0].pid = 1 << 30;
 	assert_false(diagnose_look_threads(source).awake);
-	atomic_store(&board->slots[0].taken, 0);
+	atomic_store(&wait_table->slots[0].taken, 0);
 	assert_true(diagnose_look_threads(source).awake);
 	return NULL;
 }
@@ -301,7 +301,7 @@ static void limit_descriptors(rlim_t limit, struct rlimit *before)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
 }
 
-/* All threads are on the board, and so none acts; but without a descriptor nobody knows. */
+/* All threads are in the wait table, and so none acts; but without a descriptor nobody knows. */
 static void no_descriptor_left(void **state)
 {
 	struct world *world = *state;
@@ -379,8 +379,8 @@ static void a_ring_that_is_closed(void **state)
 
 /* ---- between the two looks ---- */
 
-/* A thread that is on no board, and sleeps but for the moment in which a certain word is read: so
- * it is seen asleep by both looks. A look reads the words of rank 0 first and those of rank 2
+/* A thread that is in no wait table, and sleeps but for the moment in which a certain word is read:
+ * so it is seen asleep by both looks. A look reads the words of rank 0 first and those of rank 2
  * last. */
 static struct {
 	void *pages[SIZE]; /* the segments of the ranks */

@@ -139,7 +139,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	}
 }
 
-/* The groups, held, in which a thread of this rank waits, as far as the board shows it. */
+/* The groups, held, in which a thread of this rank waits, as far as the wait table shows it. */
 static int hold_waiting(struct world *world, struct ls_group **out)
 {
 	int count = 0;
@@ -172,7 +172,7 @@ void failure_look(struct world *world)
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
 	/* With more threads than slots it may be any. */
-	bool any = atomic_load(&world->trace.board->unpublished) != 0;
+	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_leased(groups, count);
 	struct diagnose_job *job = count > 0 ? failure_collect(world, NULL) : NULL;

@@ -60,7 +60,7 @@ static int fill(const struct world *world, struct pollfd *fds, int *ranks)
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
-	atomic_store(&world->trace.board->rest_sleep, diagnose_rest_sleep(view));
+	atomic_store(&world->trace.wait_table->rest_sleep, diagnose_rest_sleep(view));
 }
 
 static void *watch_main(void *argument)
@@ -70,7 +70,7 @@ static void *watch_main(void *argument)
 	struct pollfd fds[PLAN_SIZE_MAX + 1];
 	int ranks[PLAN_SIZE_MAX + 1];
 	message_set_rank(world->rank);
-	atomic_store(&world->trace.board->watch_tid, trace_thread_id());
+	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
 		int count = fill(world, fds, ranks);
 		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)

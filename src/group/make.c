@@ -184,7 +184,7 @@ static void fill_waiters(struct ls_group *group)
 	waiter->peer_count = group->world->size;
 	waiter->asleep = &transport_member(&group->team, group->rank)->asleep;
 	*quiet = *waiter;
-	quiet->board = NULL;
+	quiet->wait_table = NULL;
 	quiet->roster = NULL;
 	quiet->cause = NULL;
 	quiet->look_ns = 0;

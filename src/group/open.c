@@ -65,7 +65,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 /* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
 static ls_status early_waiter(struct world *world)
 {
-	world->waiter = (struct waiter){.board = world->trace.board,
+	world->waiter = (struct waiter){.wait_table = world->trace.wait_table,
 					.bell = &world->early_bell,
 					.look_fd = -1,
 					.spin_ns = 0,
@@ -119,7 +119,7 @@ static void final_waiter(struct world *world)
 	const struct settings *settings = &world->settings;
 	world->cores = count_cores(world);
 	world->waiter = (struct waiter){
-		.board = world->waiter.board,
+		.wait_table = world->waiter.wait_table,
 		.roster = world->waiter.roster,
 		.bell = &world->transport.segment->bell,
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0

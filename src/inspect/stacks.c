@@ -152,14 +152,14 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 static void role_of(const struct look *look, uint32_t tid, char *out, size_t bytes)
 {
 	const struct diagnose_rank *rank = &look->report->job->ranks[look->rank];
-	const struct wait_board *board = look->report->sources[look->rank].trace->board;
+	const struct wait_table *wait_table = look->report->sources[look->rank].trace->wait_table;
 	const struct diagnose_record *record = newest_of(rank, tid);
 	char text[ROLE_BYTES / 2];
 
 	out[0] = '\0';
-	if (tid == atomic_load(&board->watch_tid)) {
+	if (tid == atomic_load(&wait_table->watch_tid)) {
 		snprintf(out, bytes, "Lockstep's watch");
-	} else if (tid == atomic_load(&board->progress_tid)) {
+	} else if (tid == atomic_load(&wait_table->progress_tid)) {
 		snprintf(out, bytes, "Lockstep's progress");
 	} else if (record) {
 		diagnose_operation_text(record, text, sizeof text);

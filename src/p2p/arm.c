@@ -14,7 +14,7 @@ static struct wait_bell *bell_of(struct world *world)
 
 static _Atomic uint32_t *unpublished_of(struct world *world)
 {
-	return &world->trace.board->unpublished;
+	return &world->trace.wait_table->unpublished;
 }
 
 /* ---- the right to drive ---- */
@@ -261,7 +261,7 @@ static void show(struct world *world, const struct wait_word *words, int count) 
 	if (p2p->shown && p2p->shown_hash == hash)
 		return;
 	wait_show(&world->waiter, &call);
-	p2p->on_board = true;
+	p2p->in_wait_table = true;
 	p2p->shown_hash = hash;
 	if (!p2p->shown)
 		atomic_fetch_sub(unpublished_of(world), 1);
@@ -321,9 +321,9 @@ void p2p_show(struct world *world)
 		show(world, call.words, call.count);
 	} else {
 		hide(world);
-		if (p2p->on_board)
+		if (p2p->in_wait_table)
 			wait_thread_leave(&world->waiter);
-		p2p->on_board = false;
+		p2p->in_wait_table = false;
 	}
 	lock_group_release(&p2p->lock);
 	if (ready)

@@ -8,8 +8,8 @@
  *     a callback. So a program that calls and then waits never pays for it.
  *
  * A proof of deadlock needs to know what the rank may still do by itself. While the progress thread
- * may be called, the board says that it does not show all threads (unpublished), unless the watch
- * has shown for it what it would wake for:
+ * may be called, the wait table says that it does not show all threads (unpublished), unless the
+ * watch has shown for it what it would wake for:
  *   armed and not shown, or the progress thread drives  ==  counted in unpublished */
 #ifndef P2P_P2P_H
 #define P2P_P2P_H
@@ -45,8 +45,8 @@ long p2p_pending(ls_group *group);
 struct ls_op *p2p_first(ls_group *group);
 /* Before a group is closed, which has failed if any are pending: ends them. */
 void p2p_close(ls_group *group);
-/* For the watch, when a wait lasts: shows on the board what the progress thread would wake for; or
- * takes it away again. */
+/* For the watch, when a wait lasts: shows in the wait table what the progress thread would wake
+ * for; or takes it away again. */
 void p2p_show(struct world *world);
 
 /* ---- matched.c ---- */

@@ -88,7 +88,7 @@ static bool main_thread_may_call(const struct world *world)
 	for (int q = 0; q < world->size; q++)
 		if (q != world->rank && world->pids[q] == pid)
 			return false; /* it is no rank's own */
-	return !diagnose_is_on_board(&world->views[world->rank], (uint32_t)pid) &&
+	return !diagnose_has_slot(&world->views[world->rank], (uint32_t)pid) &&
 	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
 }
 
@@ -96,13 +96,13 @@ static bool main_thread_may_call(const struct world *world)
 static enum company look_for_company(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
-	const struct wait_board *board = world->trace.board;
+	const struct wait_table *wait_table = world->trace.wait_table;
 	const struct trace_view *view = &world->views[world->rank];
 	enum company company = NOBODY;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot_body wait;
 		uint32_t epoch;
-		if (!atomic_load_explicit(&board->slots[i].taken, memory_order_acquire))
+		if (!atomic_load_explicit(&wait_table->slots[i].taken, memory_order_acquire))
 			continue;
 		if (!trace_read_slot(view, i, &wait, &epoch))
 			return FREE; /* it is just being written */
@@ -123,17 +123,17 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 	}
 	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the
 	 * epochs. */
-	if (atomic_load(&board->slotless))
+	if (atomic_load(&wait_table->slotless))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : company;
 }
 
 /* Raised whenever a thread of this rank begins to wait, no longer does, comes or ends. */
-static uint64_t sum_epochs(const struct wait_board *board)
+static uint64_t sum_epochs(const struct wait_table *wait_table)
 {
 	uint64_t sum = 0;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
-		sum += atomic_load(&board->slots[i].epoch);
+		sum += atomic_load(&wait_table->slots[i].epoch);
 	return sum;
 }
 
@@ -142,22 +142,22 @@ static uint64_t sum_epochs(const struct wait_board *board)
 static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
-	uint64_t before = sum_epochs(world->trace.board);
+	uint64_t before = sum_epochs(world->trace.wait_table);
 	enum company company = look_for_company(group, tid, asleep);
 	if (company == FREE || diagnose_newcomer_runs(&world->views[world->rank]))
 		return FREE;
-	return sum_epochs(world->trace.board) == before ? company : FREE;
+	return sum_epochs(world->trace.wait_table) == before ? company : FREE;
 }
 
-/* Whether somebody may be called back, by whoever drives or by a thread that is on no board, and
- * wake who sleeps outside. */
+/* Whether somebody may be called back, by whoever drives or by a thread that is in no wait table,
+ * and wake who sleeps outside. */
 static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
 	bool has = p2p->eager_count > 0;
 	lock_group_release(&p2p->lock);
-	return has || atomic_load(&world->trace.board->unpublished) != 0;
+	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }
 
 /* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless

@@ -30,7 +30,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 /* Drives as far as possible without waiting, unless somebody else does. True: what is first waits,
  * and the lane shows for what. For the progress thread. */
 bool progress_lane_attend(ls_group *group);
-/* Whether that wait would not end yet, and stands on the board. For the same thread. */
+/* Whether that wait would not end yet, and stands in the wait table. For the same thread. */
 bool progress_lane_waits(const ls_group *group);
 /* Another thread is the progress thread now, and waits in place of the one that has shown it. */
 void progress_lane_adopt(ls_group *group);

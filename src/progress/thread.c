@@ -18,9 +18,9 @@ struct progress_thread {
 };
 
 /* A proof of deadlock needs to know of every thread that may still do something. This one is on no
- * board. While it sleeps the board shows what it would wake for: the lanes (wait_item), and p2p.h.
- * From the moment it is called until it sleeps again the board says that it does not show all
- * threads:
+ * wait table. While it sleeps the wait table shows what it would wake for: the lanes (wait_item),
+ * and p2p.h. From the moment it is called until it sleeps again the wait table says that it does
+ * not show all threads:
  *   unpublished counts this thread  ==  (state != ASLEEP)
  * Called while it is busy it looks once more before it sleeps. Model: test/model/progress.pml. */
 enum { ASLEEP, CALLED, BUSY, CALLED_WHILE_BUSY };
@@ -32,7 +32,7 @@ struct wait_bell *progress_thread_bell(struct world *world)
 
 static _Atomic uint32_t *unpublished_of(struct world *world)
 {
-	return &world->trace.board->unpublished;
+	return &world->trace.wait_table->unpublished;
 }
 
 static void call_up(struct world *world)
@@ -58,7 +58,7 @@ void progress_thread_begin(struct world *world)
 bool progress_thread_end(struct world *world)
 {
 	int state = BUSY;
-	/* A failure may have put it on the board, as it waits for reports. */
+	/* A failure may have put it in the wait table, as it waits for reports. */
 	wait_thread_leave(&world->waiter);
 	if (!atomic_compare_exchange_strong(&world->progress.state, &state, ASLEEP))
 		return false;
@@ -78,7 +78,7 @@ static void *progress_main(void *argument)
 	struct progress_thread *me = argument;
 	struct world *world = me->world;
 	message_set_rank(world->rank);
-	atomic_store(&world->trace.board->progress_tid, trace_thread_id());
+	atomic_store(&world->trace.wait_table->progress_tid, trace_thread_id());
 	atomic_store(&world->progress.tid, trace_thread_id());
 	world->progress.act(world);
 	if (progress_thread_is_me(world)) {
@@ -176,7 +176,7 @@ void progress_thread_hand_over(struct world *world)
 	if (!progress_thread_is_me(world))
 		return;
 	join_threads(world, false);
-	/* This thread is on no board, as the next one is. */
+	/* This thread is in no wait table, as the next one is. */
 	atomic_fetch_add(unpublished_of(world), 1);
 	lock_group_acquire(&world->lock);
 	atomic_store(&world->progress.tid, 0);

@@ -37,7 +37,7 @@ struct party_rank {
 	bool absent;
 
 	pthread_t thread;
-	struct wait_board board;
+	struct wait_table wait_table;
 	struct wait_bell bell;
 	struct waiter waiter;
 	_Atomic bool done;
@@ -97,8 +97,8 @@ static inline struct party party_new(const struct rendezvous_place *place, bool 
 		rank->self.me.uid = geteuid();
 		snprintf(rank->self.me.host, sizeof rank->self.me.host, "host");
 		snprintf(rank->self.me.address, sizeof rank->self.me.address, "address-%d", i);
-		rank->waiter =
-			(struct waiter){.board = &rank->board, .bell = &rank->bell, .look_fd = -1};
+		rank->waiter = (struct waiter){
+			.wait_table = &rank->wait_table, .bell = &rank->bell, .look_fd = -1};
 	}
 	return party;
 }
@@ -199,7 +199,7 @@ static inline void party_check_met(const struct party *party, bool launcher)
 /* A look at what the rank's only thread waits for, as any other process could take it. */
 static inline void party_look(struct party_rank *rank, struct wait_slot_body *out)
 {
-	struct wait_slot *slot = &rank->board.slots[0];
+	struct wait_slot *slot = &rank->wait_table.slots[0];
 	uint32_t seen;
 
 	assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1)), LS_TIMED_OUT);

@@ -58,8 +58,8 @@ static uint64_t align_up(uint64_t offset, uint64_t to)
 static void lay_out(struct trace_header *header, uint64_t records)
 {
 	uint64_t offset = align_up(sizeof(*header), 64);
-	header->board_offset = offset;
-	offset = align_up(offset + sizeof(struct wait_board), 64);
+	header->wait_table_offset = offset;
+	offset = align_up(offset + sizeof(struct wait_table), 64);
 	header->group_offset = offset;
 	offset = align_up(offset + TRACE_GROUP_MAX * sizeof(struct trace_group), 64);
 	header->module_offset = offset;
@@ -67,7 +67,7 @@ static void lay_out(struct trace_header *header, uint64_t records)
 	header->label_offset = offset;
 	offset = align_up(offset + TRACE_LABEL_MAX * TRACE_LABEL_BYTES, 64);
 	header->phase_offset = offset;
-	offset = align_up(offset + sizeof(struct trace_phase_board), PAGE_BYTES);
+	offset = align_up(offset + sizeof(struct trace_phase_table), PAGE_BYTES);
 	header->ring_offset = offset;
 	header->ring_records = records;
 	header->total_bytes = align_up(offset + records * sizeof(struct trace_slot), PAGE_BYTES);
@@ -169,11 +169,11 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 		unsigned char *base = (unsigned char *)trace->header;
 		lay_out(trace->header, layout.ring_records);
 		fill_header(trace->header, options);
-		trace->board = (struct wait_board *)(base + layout.board_offset);
+		trace->wait_table = (struct wait_table *)(base + layout.wait_table_offset);
 		trace->groups = (struct trace_group *)(base + layout.group_offset);
 		trace->modules = (struct trace_module *)(base + layout.module_offset);
 		trace->labels = (char(*)[TRACE_LABEL_BYTES])(base + layout.label_offset);
-		trace->phases = (struct trace_phase_board *)(base + layout.phase_offset);
+		trace->phases = (struct trace_phase_table *)(base + layout.phase_offset);
 		trace->ring = (struct trace_slot *)(base + layout.ring_offset);
 		trace->mask = layout.ring_records - 1;
 		trace_update_modules(trace);

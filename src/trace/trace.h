@@ -168,7 +168,7 @@ struct trace_phase_thread {
 	_Atomic uint64_t waited_ticks;
 };
 
-struct trace_phase_board {
+struct trace_phase_table {
 	_Atomic uint64_t first_ticks, last_ticks; /* first begin and last end, 0 before */
 	/* Blocked in operations between phases, by threads that have begun another one since. */
 	_Atomic uint64_t outside_ticks;
@@ -207,11 +207,11 @@ struct trace_header {
 	char host[TRACE_TEXT_BYTES];
 	char program[TRACE_PATH_BYTES]; /* path of the executable */
 	char library[TRACE_TEXT_BYTES]; /* version */
-	uint64_t board_offset;          /* struct wait_board */
+	uint64_t wait_table_offset;     /* struct wait_table */
 	uint64_t group_offset;          /* struct trace_group [TRACE_GROUP_MAX] */
 	uint64_t module_offset;         /* struct trace_module [TRACE_MODULE_MAX] */
 	uint64_t label_offset;          /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
-	uint64_t phase_offset;          /* struct trace_phase_board */
+	uint64_t phase_offset;          /* struct trace_phase_table */
 	uint64_t ring_offset;           /* struct trace_slot [ring_records] */
 	uint64_t ring_records;          /* a power of two */
 	_Atomic uint64_t newest;        /* index of the newest record */
@@ -225,12 +225,12 @@ struct trace_header {
 
 struct trace {
 	struct trace_header *header; /* the mapping; NULL before init */
-	struct wait_board *board;
+	struct wait_table *wait_table;
 	struct trace_group *groups;
 	struct trace_slot *ring;
 	char (*labels)[TRACE_LABEL_BYTES];
 	struct trace_module *modules;
-	struct trace_phase_board *phases;
+	struct trace_phase_table *phases;
 	uint32_t fork_generation; /* of the process that made it */
 	uint64_t mask;
 	size_t bytes;
@@ -346,11 +346,11 @@ static inline void trace_waited(struct trace *trace, uint64_t ticks)
 /* A trace mapped read-only and checked. */
 struct trace_view {
 	const struct trace_header *header;
-	const struct wait_board *board;
+	const struct wait_table *wait_table;
 	const struct trace_group *groups;
 	const struct trace_module *modules;
 	const char (*labels)[TRACE_LABEL_BYTES];
-	const struct trace_phase_board *phases;
+	const struct trace_phase_table *phases;
 	const struct trace_slot *ring;
 	/* as it was checked: the header's may change under a reader's feet */
 	uint64_t ring_records;

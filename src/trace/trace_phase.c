@@ -54,11 +54,12 @@ static uint64_t hash_name(const char *name)
 }
 
 /* Its place in the table, or that of the first free entry on its way; TRACE_PHASE_MAX: neither. */
-static uint32_t find_place(const struct trace_phase_board *board, const char *name, uint64_t hash)
+static uint32_t find_place(const struct trace_phase_table *wait_table, const char *name,
+			   uint64_t hash)
 {
 	for (uint32_t i = 0; i < TRACE_PHASE_MAX; i++) {
 		uint32_t place = ((uint32_t)(hash >> 1) + i) % TRACE_PHASE_MAX;
-		const struct trace_phase *phase = &board->phases[place];
+		const struct trace_phase *phase = &wait_table->phases[place];
 		uint64_t there = atomic_load_explicit(&phase->hash, memory_order_acquire);
 		if (!there || (there == hash && strcmp(phase->name, name) == 0))
 			return place;
@@ -100,11 +101,11 @@ static enum trace_phase_answer find_name(struct trace *trace, const char *name, 
 
 /* The entry that thread `id` has, inside of a phase or not; NULL if it has none. Entries are never
  * empty again, so an empty one ends the search. */
-static struct trace_phase_thread *find_thread(struct trace_phase_board *board, uint32_t id)
+static struct trace_phase_thread *find_thread(struct trace_phase_table *wait_table, uint32_t id)
 {
 	for (uint32_t i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
 		struct trace_phase_thread *thread =
-			&board->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
+			&wait_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
 		uint32_t owner = atomic_load_explicit(&thread->owner, memory_order_acquire);
 		if (owner / 2 == id)
 			return thread;
@@ -131,15 +132,15 @@ static bool take(struct trace_phase_thread *thread, uint32_t owner, uint32_t id)
 
 /* Makes an entry the thread's own: the one it has, a new one, or that of a thread that is in no
  * phase and has perhaps ended. NULL: there are too many threads in phases. */
-static struct trace_phase_thread *enter(struct trace_phase_board *board, uint32_t id)
+static struct trace_phase_thread *enter(struct trace_phase_table *wait_table, uint32_t id)
 {
-	struct trace_phase_thread *mine = find_thread(board, id);
+	struct trace_phase_thread *mine = find_thread(wait_table, id);
 	if (mine && take(mine, 2 * id, id))
 		return mine;
 	for (int pass = 0; pass < 2; pass++) { /* those that are new go first */
 		for (uint32_t i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
 			struct trace_phase_thread *thread =
-				&board->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
+				&wait_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
 			uint32_t owner = atomic_load_explicit(&thread->owner, memory_order_relaxed);
 			if ((pass == 0 ? owner == 0 : !(owner & 1)) && take(thread, owner, id))
 				return thread;
@@ -152,16 +153,16 @@ static struct trace_phase_thread *enter(struct trace_phase_board *board, uint32_
 
 /* Lets the clocks of the innermost phase, if there is one, end at `now`, and those of `stack`'s
  * begin. */
-static void change_stack(struct trace_phase_board *board, struct trace_phase_thread *thread,
+static void change_stack(struct trace_phase_table *wait_table, struct trace_phase_thread *thread,
 			 uint64_t now, uint64_t stack)
 {
 	uint32_t top = top_of(atomic_load_explicit(&thread->stack, memory_order_relaxed));
 	uint64_t since = atomic_load_explicit(&thread->since_ticks, memory_order_relaxed);
 	seqlock_begin(&thread->epoch);
 	if (top && now > since)
-		add(&board->phases[top - 1].ticks, now - since);
+		add(&wait_table->phases[top - 1].ticks, now - since);
 	if (atomic_load_explicit(&thread->waited_ticks, memory_order_relaxed))
-		add(top ? &board->phases[top - 1].waited_ticks : &board->outside_ticks,
+		add(top ? &wait_table->phases[top - 1].waited_ticks : &wait_table->outside_ticks,
 		    atomic_exchange_explicit(&thread->waited_ticks, 0, memory_order_release));
 	atomic_store_explicit(&thread->since_ticks, now, memory_order_release);
 	atomic_store_explicit(&thread->stack, stack, memory_order_release);
@@ -173,12 +174,12 @@ enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 	*inside = NULL;
 	if (trace->fork_generation != fork_generation())
 		return TRACE_PHASE_FORKED;
-	struct trace_phase_board *board = trace->phases;
+	struct trace_phase_table *wait_table = trace->phases;
 	uint32_t id = trace_thread_id();
-	struct trace_phase_thread *thread = find_thread(board, id);
+	struct trace_phase_thread *thread = find_thread(wait_table, id);
 	uint64_t stack = stack_of(thread, id);
 	if (stack) {
-		const struct trace_phase *top = &board->phases[top_of(stack) - 1];
+		const struct trace_phase *top = &wait_table->phases[top_of(stack) - 1];
 		*inside = top->name;
 		if (strncmp(name, top->name, top->length) != 0 || name[top->length] != '/')
 			return TRACE_PHASE_OUTSIDE;
@@ -190,14 +191,15 @@ enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 	if (answer != TRACE_PHASE_DONE)
 		return answer;
 	if (!stack)
-		thread = enter(board, id);
+		thread = enter(wait_table, id);
 	if (!thread)
 		return TRACE_PHASE_MANY_THREADS;
 	uint64_t now = clock_ticks();
-	change_stack(board, thread, now, stack | (uint64_t)(place + 1) << (8 * depth_of(stack)));
-	uint64_t first = atomic_load_explicit(&board->first_ticks, memory_order_relaxed);
+	change_stack(wait_table, thread, now,
+		     stack | (uint64_t)(place + 1) << (8 * depth_of(stack)));
+	uint64_t first = atomic_load_explicit(&wait_table->first_ticks, memory_order_relaxed);
 	if (!first)
-		atomic_compare_exchange_strong_explicit(&board->first_ticks, &first, now,
+		atomic_compare_exchange_strong_explicit(&wait_table->first_ticks, &first, now,
 							memory_order_relaxed, memory_order_relaxed);
 	return TRACE_PHASE_DONE;
 }
@@ -207,21 +209,21 @@ enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, c
 	*inside = NULL;
 	if (trace->fork_generation != fork_generation())
 		return TRACE_PHASE_FORKED;
-	struct trace_phase_board *board = trace->phases;
+	struct trace_phase_table *wait_table = trace->phases;
 	uint32_t id = trace_thread_id();
-	struct trace_phase_thread *thread = find_thread(board, id);
+	struct trace_phase_thread *thread = find_thread(wait_table, id);
 	uint64_t stack = stack_of(thread, id);
 	if (!stack)
 		return TRACE_PHASE_NOT_INSIDE;
-	struct trace_phase *top = &board->phases[top_of(stack) - 1];
+	struct trace_phase *top = &wait_table->phases[top_of(stack) - 1];
 	*inside = top->name;
 	if (strcmp(name, top->name) != 0)
 		return TRACE_PHASE_NOT_INSIDE;
 	uint64_t now = clock_ticks();
 	stack &= ~(UINT64_C(0xff) << (8 * (depth_of(stack) - 1)));
-	change_stack(board, thread, now, stack);
+	change_stack(wait_table, thread, now, stack);
 	add(&top->count, 1);
-	atomic_store_explicit(&board->last_ticks, now, memory_order_relaxed);
+	atomic_store_explicit(&wait_table->last_ticks, now, memory_order_relaxed);
 	if (!stack)
 		atomic_store_explicit(&thread->owner, 2 * id, memory_order_release);
 	return TRACE_PHASE_DONE;
@@ -236,7 +238,7 @@ void trace_waited_inside(struct trace *trace, uint64_t ticks)
 
 /* ---- reading ---- */
 
-/* All of a board that changes. */
+/* All of a wait table that changes. */
 struct copy {
 	uint32_t epochs[TRACE_PHASE_THREAD_MAX];
 	uint32_t owners[TRACE_PHASE_THREAD_MAX];
@@ -251,10 +253,10 @@ struct copy {
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_acquire)
 
 /* True if no thread has begun or ended a phase meanwhile. */
-static bool copy_board(const struct trace_phase_board *board, struct copy *copy)
+static bool copy_wait_table(const struct trace_phase_table *wait_table, struct copy *copy)
 {
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
-		const struct trace_phase_thread *thread = &board->threads[i];
+		const struct trace_phase_thread *thread = &wait_table->threads[i];
 		copy->epochs[i] = LOAD(thread->epoch);
 		copy->owners[i] = LOAD(thread->owner);
 		copy->since[i] = LOAD(thread->since_ticks);
@@ -262,12 +264,12 @@ static bool copy_board(const struct trace_phase_board *board, struct copy *copy)
 		copy->blocked[i] = LOAD(thread->waited_ticks);
 	}
 	for (int i = 0; i < TRACE_PHASE_MAX; i++) {
-		copy->counts[i] = LOAD(board->phases[i].count);
-		copy->ticks[i] = LOAD(board->phases[i].ticks);
-		copy->waited[i] = LOAD(board->phases[i].waited_ticks);
+		copy->counts[i] = LOAD(wait_table->phases[i].count);
+		copy->ticks[i] = LOAD(wait_table->phases[i].ticks);
+		copy->waited[i] = LOAD(wait_table->phases[i].waited_ticks);
 	}
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++)
-		if (copy->epochs[i] & 1 || LOAD(board->threads[i].epoch) != copy->epochs[i])
+		if (copy->epochs[i] & 1 || LOAD(wait_table->threads[i].epoch) != copy->epochs[i])
 			return false;
 	return true;
 }
@@ -278,7 +280,7 @@ static uint64_t blocked_ns(const struct trace_view *view, uint32_t id, uint64_t 
 	struct wait_slot_body wait;
 	uint32_t epoch;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
-		if (!LOAD(view->board->slots[i].taken) ||
+		if (!LOAD(view->wait_table->slots[i].taken) ||
 		    !trace_read_slot(view, i, &wait, &epoch) || wait.tid != id)
 			continue;
 		bool blocked = wait.state == WAIT_WORDS || wait.state == WAIT_ANY_WORD ||
@@ -348,7 +350,7 @@ void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct tr
 	uint64_t first = LOAD(view->phases->first_ticks);
 	if (!first)
 		return;
-	for (int i = 0; i < SEQLOCK_TRIES && !copy_board(view->phases, &copy); i++)
+	for (int i = 0; i < SEQLOCK_TRIES && !copy_wait_table(view->phases, &copy); i++)
 		continue;
 	copy_names(view, &copy, positions, out);
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++)

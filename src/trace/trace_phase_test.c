@@ -229,7 +229,7 @@ static void running_ones_are_counted(void **state)
 	assert_int_equal(phases.phases[0].running, 1);
 	assert_int_equal(phases.span_ns, 0);
 
-	struct wait_slot *slot = &trace.board->slots[3];
+	struct wait_slot *slot = &trace.wait_table->slots[3];
 	slot->body.tid = (uint32_t)gettid();
 	slot->body.state = WAIT_WORDS;
 	slot->body.since_ns = now_ns - ns / 2;
@@ -265,7 +265,7 @@ static void what_is_over_stays(void **state)
 	assert_true(phases.phases[0].ns > over_ns);
 	assert_int_equal(phases.phases[0].ns - phases.phases[0].waited_ns, over_ns);
 	/* Now it says that it has been blocked since the beginning of time. */
-	struct wait_slot *slot = &trace.board->slots[0];
+	struct wait_slot *slot = &trace.wait_table->slots[0];
 	slot->body.tid = (uint32_t)gettid();
 	slot->body.state = WAIT_WORDS;
 	slot->body.since_ns = 1;
@@ -430,7 +430,7 @@ static void nonsense_is_survived(void **state)
 }
 
 /* A writer that died between the two halves of a change: the odd epoch stays. */
-static void torn_board_is_read_all_the_same(void **state)
+static void torn_table_is_read_all_the_same(void **state)
 {
 	(void)state;
 	struct trace_phases phases;
@@ -458,7 +458,7 @@ int main(void)
 		WITH_TRACE(threads_do_not_disturb_each_other),
 		WITH_TRACE(places_are_used_again),
 		WITH_TRACE(nonsense_is_survived),
-		WITH_TRACE(torn_board_is_read_all_the_same),
+		WITH_TRACE(torn_table_is_read_all_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,8 @@ static const void *area(const unsigned char *memory, uint64_t total, const uint6
 static bool check_areas(const unsigned char *memory, uint64_t total, struct trace_view *view)
 {
 	const struct trace_header *header = view->header;
-	view->board = area(memory, total, &header->board_offset, 1, sizeof(*view->board));
+	view->wait_table =
+		area(memory, total, &header->wait_table_offset, 1, sizeof(*view->wait_table));
 	view->groups =
 		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof(*view->groups));
 	view->modules = area(memory, total, &header->module_offset, TRACE_MODULE_MAX,
@@ -99,7 +100,7 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 	view->phases = area(memory, total, &header->phase_offset, 1, sizeof(*view->phases));
 	view->ring =
 		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
-	return view->board && view->groups && view->modules && view->labels && view->phases &&
+	return view->wait_table && view->groups && view->modules && view->labels && view->phases &&
 	       view->ring;
 }
 
@@ -220,7 +221,7 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 {
 	*epoch = 0;
 	if (i >= 0 && i < WAIT_SLOT_MAX) {
-		const struct wait_slot *slot = &view->board->slots[i];
+		const struct wait_slot *slot = &view->wait_table->slots[i];
 		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), epoch)) {
 			if (out->edge_count > WAIT_EDGE_MAX)
 				out->edge_count = WAIT_EDGE_MAX;
@@ -233,7 +234,7 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 
 bool trace_slot_is(const struct trace_view *view, int i, uint32_t epoch)
 {
-	const struct wait_slot *slot = &view->board->slots[i];
+	const struct wait_slot *slot = &view->wait_table->slots[i];
 	return atomic_load_explicit(&slot->epoch, memory_order_acquire) == epoch &&
 	       atomic_load_explicit(&slot->taken, memory_order_acquire) != 0;
 }
@@ -252,7 +253,7 @@ int trace_read_words(const struct trace_view *view, const struct wait_slot_body 
 	if (!pages || left == 0)
 		return 0;
 	left = left < WAIT_EDGE_MAX ? left : WAIT_EDGE_MAX;
-	seqlock_load(out, view->board->pages[__builtin_ctzll(pages)], left * sizeof(*out));
+	seqlock_load(out, view->wait_table->pages[__builtin_ctzll(pages)], left * sizeof(*out));
 	return (int)left;
 }
 

@@ -118,12 +118,12 @@ static void header_is_checked(void **state)
 		CASE(ring_records, UINT64_C(1) << 63, "outside"),
 		CASE(ring_records, UINT64_C(1) << 57, "outside"), /* times 128 is zero */
 		CASE(ring_records, 64, "outside"),
-		CASE(board_offset, UINT64_MAX, "outside"),
-		CASE(board_offset, UINT64_MAX - 63, "outside"),
+		CASE(wait_table_offset, UINT64_MAX, "outside"),
+		CASE(wait_table_offset, UINT64_MAX - 63, "outside"),
 		CASE(phase_offset, good.total_bytes - 64, "outside"),
-		CASE(phase_offset, 0, "outside"),                     /* over the header */
-		CASE(board_offset, 0, "outside"),                     /* over the header */
-		CASE(board_offset, good.board_offset + 8, "outside"), /* not aligned */
+		CASE(phase_offset, 0, "outside"),      /* over the header */
+		CASE(wait_table_offset, 0, "outside"), /* over the header */
+		CASE(wait_table_offset, good.wait_table_offset + 8, "outside"), /* not aligned */
 		CASE(group_offset, good.total_bytes, "outside"),
 		CASE(module_offset, good.total_bytes - 64, "outside"),
 		CASE(label_offset, good.total_bytes - TRACE_LABEL_MAX * TRACE_LABEL_BYTES + 64,
@@ -180,7 +180,7 @@ static void random_images_are_safe(void **state)
 	for (int i = 0; i < 100000; i++) {
 		*image.header = good;
 		uint64_t *words = (uint64_t *)(void *)image.header;
-		uint64_t first = offsetof(struct trace_header, board_offset) / 8;
+		uint64_t first = offsetof(struct trace_header, wait_table_offset) / 8;
 		int hits = 1 + (int)(next_random(&random) % 3);
 		for (int k = 0; k < hits; k++) {
 			uint64_t r = next_random(&random);
@@ -215,7 +215,8 @@ static void dead_writer_is_bounded(void **state)
 	const char *why;
 	assert_true(trace_check(image.memory, image.bytes, &view, &why));
 	struct trace_slot *ring = (struct trace_slot *)(image.memory + image.header->ring_offset);
-	struct wait_board *board = (struct wait_board *)(image.memory + image.header->board_offset);
+	struct wait_table *wait_table =
+		(struct wait_table *)(image.memory + image.header->wait_table_offset);
 	struct trace_record record;
 	struct wait_slot_body wait;
 	uint32_t step, epoch;
@@ -228,11 +229,11 @@ static void dead_writer_is_bounded(void **state)
 
 	assert_true(trace_read_slot(&view, 4, &wait, &epoch));
 	struct wait_slot_body body = {.state = WAIT_WORDS, .tid = 42, .edge_count = 9999};
-	seqlock_begin(&board->slots[4].epoch);
-	seqlock_store(&board->slots[4].body, &body, sizeof(body));
+	seqlock_begin(&wait_table->slots[4].epoch);
+	seqlock_store(&wait_table->slots[4].body, &body, sizeof(body));
 	assert_false(trace_read_slot(&view, 4, &wait, &epoch));
 	assert_int_equal(wait.state, WAIT_UNUSED);
-	seqlock_end(&board->slots[4].epoch);
+	seqlock_end(&wait_table->slots[4].epoch);
 	assert_true(trace_read_slot(&view, 4, &wait, &epoch));
 	assert_int_equal(wait.tid, 42);
 	assert_int_equal(wait.edge_count, WAIT_EDGE_MAX);

@@ -168,13 +168,13 @@ static void test_segment(void **state)
  * descriptor; returns for whom. */
 static int awaited_peer(struct world *world, int rank)
 {
-	struct wait_board *board = world->ranks[rank].board;
+	struct wait_table *wait_table = world->ranks[rank].wait_table;
 	while (clock_now_ns() < world->deadline_ns) {
 		for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 			struct wait_slot_body body;
 			uint32_t epoch;
-			if (seqlock_read(&board->slots[i].epoch, &body, &board->slots[i].body,
-					 sizeof(body), &epoch) &&
+			if (seqlock_read(&wait_table->slots[i].epoch, &body,
+					 &wait_table->slots[i].body, sizeof(body), &epoch) &&
 			    body.state == WAIT_FDS)
 				return body.edges[0].peer;
 		}

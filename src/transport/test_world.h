@@ -24,7 +24,7 @@ struct world_rank {
 	struct transport transport;
 	struct transport_team team; /* of all ranks, once they are connected */
 	struct memory memory;
-	struct wait_board *board;
+	struct wait_table *wait_table;
 	struct waiter waiter;
 	int trace_fd;
 	ls_status status; /* of transport_connect */
@@ -46,16 +46,16 @@ static inline void world_init_rank(struct world *world, int r)
 {
 	struct world_rank *rank = &world->ranks[r];
 	rank->world = world;
-	rank->board = aligned_alloc(64, sizeof(*rank->board));
-	assert_non_null(rank->board);
-	memset(rank->board, 0, sizeof(*rank->board));
+	rank->wait_table = aligned_alloc(64, sizeof(*rank->wait_table));
+	assert_non_null(rank->wait_table);
+	memset(rank->wait_table, 0, sizeof(*rank->wait_table));
 	rank->trace_fd = memfd_create("lockstep-trace", MFD_CLOEXEC);
 	assert_true(rank->trace_fd >= 0);
 	assert_int_equal(memory_init(&rank->memory, WORLD_ARENA_BYTES, WORLD_JOB, r), LS_OK);
 	assert_int_equal(transport_init(&rank->transport, WORLD_JOB, r, world->size), LS_OK);
 	assert_int_equal(transport_team_init(&rank->team, &rank->transport), LS_OK);
 	rank->waiter = (struct waiter){
-		.board = rank->board,
+		.wait_table = rank->wait_table,
 		.bell = &rank->transport.segment->bell,
 		.look_fd = -1,
 		.yield = true,
@@ -71,7 +71,7 @@ static inline void world_fini_rank(struct world *world, int r)
 	transport_fini(&rank->transport);
 	memory_fini(&rank->memory);
 	close(rank->trace_fd);
-	free(rank->board);
+	free(rank->wait_table);
 }
 
 /* Without ranks: processes make their own, as they must after fork. */

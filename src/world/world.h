@@ -24,7 +24,7 @@ struct world_watch {
 	bool running;
 	_Atomic bool stop;
 	int event_fd; /* poked by waits that last long, and to stop */
-	/* Before it looks: shows on the board what no thread of the program waits for. */
+	/* Before it looks: shows in the wait table what no thread of the program waits for. */
 	void (*show)(struct world *world);
 	/* per peer, also once it has ended; -1: none (myself, a rank in my process) */
 	_Atomic int pid_fds[PLAN_SIZE_MAX];
@@ -71,7 +71,7 @@ struct world_p2p {
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct world_words to_show LOCK_GUARDED(group);
 	struct world_words driving; /* of the one who drives */
-	bool on_board; /* the watch shows, or has shown, something for the progress thread */
+	bool in_wait_table; /* the watch shows, or has shown, something for the progress thread */
 	bool serial;
 	uint64_t asleep_until_ns
 		LOCK_GUARDED(group); /* when the progress thread looks at deadlines next */

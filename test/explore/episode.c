@@ -117,7 +117,7 @@ static void open_world(void *data)
 }
 
 /* Now and then another thread opens the group, and has ended before the first call: the main one is
- * on no board. */
+ * in no wait table. */
 static void rank_main(void *data)
 {
 	int rank = (int)(intptr_t)data;
@@ -235,7 +235,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	draw_settings();
 	run.opener = draw(4) == 0;
 	/* As where ranks share a process: what the library does beside its callers is told by the
-	 * boards alone. */
+	 * wait tables alone. */
 	scheduler.hides = !run.plan.opens_itself && draw(2);
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());

@@ -41,14 +41,14 @@ struct options {
 };
 
 /* What the workers share. */
-struct board {
+struct wait_table {
 	_Atomic uint64_t next, done;
 	_Atomic uint64_t found;
 	_Atomic uint64_t of_length[64]; /* schedules, by eighths of powers of two of their points */
 };
 
 static struct options options = {.seed = 1, .schedules = 1000, .folder = "."};
-static struct board *board;
+static struct wait_table *wait_table;
 static unsigned char *coverage;
 
 _Noreturn static void refuse(const char *what, const char *value)
@@ -277,14 +277,14 @@ static void work(int worker)
 	episode->coverage = coverage;
 	episode->woken = options.woken;
 	uint64_t at;
-	while ((at = atomic_fetch_add(&board->next, 1)) < options.schedules) {
+	while ((at = atomic_fetch_add(&wait_table->next, 1)) < options.schedules) {
 		episode->seed = options.seed + at;
 		episode_run(episode, options.only);
-		atomic_fetch_add(&board->of_length[length_class(episode->points)], 1);
-		atomic_fetch_add(&board->done, 1);
+		atomic_fetch_add(&wait_table->of_length[length_class(episode->points)], 1);
+		atomic_fetch_add(&wait_table->done, 1);
 		if (episode->outcome == EPISODE_FINE)
 			continue;
-		uint64_t found = atomic_fetch_add(&board->found, 1);
+		uint64_t found = atomic_fetch_add(&wait_table->found, 1);
 		if (found < FINDINGS_MAX)
 			write_finding(episode, found < SHRUNK_MAX && !options.first);
 		else if (options.keep_going)
@@ -292,7 +292,7 @@ static void work(int worker)
 			       episode->seed, episode_outcome_name(episode->outcome), episode->name,
 			       episode->points, (int)strcspn(episode->text, "\n"), episode->text);
 		if (options.first || (found >= FINDINGS_MAX && !options.keep_going))
-			atomic_store(&board->next, options.schedules);
+			atomic_store(&wait_table->next, options.schedules);
 		fflush(stdout);
 	}
 	_exit(0);
@@ -307,22 +307,22 @@ static double now_s(void)
 
 static uint64_t median_points(void)
 {
-	uint64_t seen = 0, half = (atomic_load(&board->done) + 1) / 2;
+	uint64_t seen = 0, half = (atomic_load(&wait_table->done) + 1) / 2;
 	int class = 0;
-	for (; class < 63 && (seen += atomic_load(&board->of_length[class])) < half; class ++)
+	for (; class < 63 && (seen += atomic_load(&wait_table->of_length[class])) < half; class ++)
 		continue;
 	return class_begin(class);
 }
 
 static void report(double seconds, bool last)
 {
-	uint64_t done = atomic_load(&board->done);
+	uint64_t done = atomic_load(&wait_table->done);
 	size_t seen, all;
 	coverage_count(coverage, &seen, &all);
 	printf("%" PRIu64 " schedules, %.0f a second, half of them of %" PRIu64
 	       " points or more; %zu of %zu places seen; %" PRIu64 " found%s\n",
 	       done, (double)done / (seconds > 0 ? seconds : 1), median_points(), seen, all,
-	       atomic_load(&board->found), last ? "" : " so far");
+	       atomic_load(&wait_table->found), last ? "" : " so far");
 	fflush(stdout);
 }
 
@@ -334,8 +334,9 @@ static void tell_figure(double seconds)
 	printf("# figure: %" PRIu64 " schedules, seeds from %" PRIu64 ", half of them of %" PRIu64
 	       " points or more, %.0f a second: %" PRIu64
 	       " found; %zu of %zu places of atomic accesses were passed\n",
-	       atomic_load(&board->done), options.seed, median_points(),
-	       (double)atomic_load(&board->done) / seconds, atomic_load(&board->found), seen, all);
+	       atomic_load(&wait_table->done), options.seed, median_points(),
+	       (double)atomic_load(&wait_table->done) / seconds, atomic_load(&wait_table->found),
+	       seen, all);
 }
 
 static int explore(void)
@@ -368,7 +369,7 @@ static int explore(void)
 	double seconds = now_s() - begin;
 	report(seconds, true);
 	tell_figure(seconds);
-	uint64_t found = atomic_load(&board->found), done = atomic_load(&board->done);
+	uint64_t found = atomic_load(&wait_table->found), done = atomic_load(&wait_table->done);
 	printf("%" PRIu64 " passed, %" PRIu64 " failed\n", done - found, found);
 	return found || !done;
 }
@@ -431,7 +432,7 @@ int main(int argc, char **argv)
 	fix_addresses(argv);
 	options.workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	read_options(argc, argv);
-	board = share(sizeof *board);
+	wait_table = share(sizeof *wait_table);
 	coverage = share(coverage_bytes());
 	return options.replay ? replay() : explore();
 }

@@ -78,7 +78,7 @@ static void live(struct trace *trace, int rank)
 		.edge_count = 1,
 		.edges = {{.value = 5, .owner = rank, .peer = !rank, .segment = WAIT_SEGMENT_LINK}},
 	};
-	struct wait_slot *slot = &trace->board->slots[0];
+	struct wait_slot *slot = &trace->wait_table->slots[0];
 	atomic_store(&slot->taken, 1);
 	seqlock_begin(&slot->epoch);
 	seqlock_store(&slot->body, &body, sizeof(body));
@@ -130,7 +130,7 @@ static void apply(const uint8_t *patch, bool undo)
 	case 2:
 		to += phases;
 		before += phases;
-		end = sizeof(struct trace_phase_board);
+		end = sizeof(struct trace_phase_table);
 		break;
 	default: /* anywhere in the trace */
 		break;

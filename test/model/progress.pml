@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The progress thread of a rank (src/progress/thread.c) and one lane of collectives (lane.c): how it is called, how it
- * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the board says
+ * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the wait table says
  * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
  * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
  * another group; or, once, it hands over to another thread while it drives the lane. A sleep is a guard on what it waits for: see
  * doorbell.pml.
  *
  * Shown: who waits for an operation whose peers have come gets it, also without that thread; else that thread goes on with
- * it; the board never says that all are blocked while something can go on, nor when something is left to nobody; and
- * once nothing can go on any more the board says so. */
+ * it; the wait table never says that all are blocked while something can go on, nor when something is left to nobody; and
+ * once nothing can go on any more the wait table says so. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -77,7 +77,7 @@ inline take(mine)
 		mine = queued > done && !driven;
 		if
 		:: mine -> driven = 1;
-#if MUTANT != 5 /* the board goes on showing what the lane waited for then */
+#if MUTANT != 5 /* the wait table goes on showing what the lane waited for then */
 			shown = 0
 #endif
 		:: else

@@ -9,7 +9,7 @@
  * lock is one step.
  *
  * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
- * the board says is true: while unpublished is 0, all threads are blocked or away, and none of the words
+ * the wait table says is true: while unpublished is 0, all threads are blocked or away, and none of the words
  * that are shown for the progress thread is there, the rank does nothing by itself. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 */
 #ifndef MUTANT
@@ -66,7 +66,7 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 
 /* Under points->lock: nothing in between is seen by anybody else, but that unpublished may be higher. */
 #define UNDER_LOCK atomic {
-#if MUTANT == 18 /* from the call on, until it drives, the board says that nobody does anything */
+#if MUTANT == 18 /* from the call on, until it drives, the wait table says that nobody does anything */
 #define COUNTED 0
 #else
 #define COUNTED 1
@@ -293,7 +293,7 @@ proctype progress()
 #if MUTANT != 5 /* a call while it drives would be overlooked */
 		called = 0;
 #endif
-#if MUTANT == 8 /* for a moment it drives, and the board does not say so */
+#if MUTANT == 8 /* for a moment it drives, and the wait table does not say so */
 		take(mine);
 		if
 		:: mine -> atomic { unpublished++; progress_counts = 1 }
@@ -387,7 +387,7 @@ proctype peer()
 	fi
 }
 
-/* ---- what the board says ---- */
+/* ---- what the wait table says ---- */
 
 proctype diagnosis()
 {

@@ -156,7 +156,7 @@ void lone_receive_is_alone(struct runner_rank *self)
 
 struct crowd {
 	ls_group *group;
-	sem_t here, go; /* each of those that fill the board is there; it may end */
+	sem_t here, go; /* each of those that fill the wait table is there; it may end */
 };
 
 static void probe(ls_group *group)
