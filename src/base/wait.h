@@ -150,8 +150,8 @@ struct wait_word {
 	struct wait_edge edge;
 };
 
-/* Which threads sit on which slot of a wait table. Private to the process; see wait_slot.c. */
-struct wait_roster;
+/* Which threads have which slot of a wait table. Private to the process; see wait_slot.c. */
+struct wait_registry;
 
 /* How one rank waits. Filled by its owner, then wait_open, constant until wait_close. */
 struct waiter {
@@ -168,7 +168,7 @@ struct waiter {
 	 * counted before they look for the last time. */
 	_Atomic uint32_t *asleep;
 	bool resumes; /* handlers end no wait for descriptors; of words the caller sees to that */
-	struct wait_roster *roster; /* NULL before wait_open and after wait_close */
+	struct wait_registry *registry; /* NULL before wait_open and after wait_close */
 };
 
 struct wait_call {

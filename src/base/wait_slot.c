@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who sits on which slot of a wait table. A seat is what a thread knows of its slot: a list of them
- * hangs on each thread, freed by a key destructor when it ends. A wait table may be unmapped by
- * then, so seats hold no wait table but a roster: a small object on the heap, counted by its seats
- * and its waiter, which wait_close cuts off from the wait table. Wait tables are touched only under
- * the roster's lock, or by a call. */
+ * Which thread has which slot of a wait table. A registration is what a thread knows of its slot: a
+ * list of them hangs on each thread, freed by a key destructor when it ends. A wait table may be
+ * unmapped by then, so registrations hold no wait table but a registry: a small object on the heap,
+ * counted by its registrations and its waiter, which wait_close cuts off from the wait table. Wait
+ * tables are touched only under the registry's lock, or by a call. */
 #include "wait_slot.h"
 
 #include <pthread.h>
@@ -14,22 +14,23 @@
 #include "messages.h"
 #include "seqlock.h"
 
-/* Invariant: references = (waiter not closed yet ? 1 : 0) + seats that point here. */
-struct wait_roster {
+/* Invariant: references = (waiter not closed yet ? 1 : 0) + registrations that point here. */
+struct wait_registry {
 	struct lock_trace lock;
 	struct wait_table *_Atomic wait_table; /* written under the lock; NULL once closed */
 	uint32_t references LOCK_GUARDED(trace);
 };
 
-struct seat {
-	struct seat *next;
-	struct wait_roster *roster; /* alive as long as the seat: so its address names one waiter */
-	struct wait_slot *slot;     /* NULL: none was free, and the wait table counts this thread */
+struct registration {
+	struct registration *next;
+	/* alive as long as the registration: so its address names one waiter */
+	struct wait_registry *registry;
+	struct wait_slot *slot; /* NULL: none was free, and the wait table counts this thread */
 	uint32_t tid;
 };
 
 /* Most recently used first. */
-static _Thread_local struct seat *seats;
+static _Thread_local struct registration *registrations;
 
 /* Process-wide, as the system has it so: made once, never changed. */
 static pthread_key_t key;
@@ -49,14 +50,14 @@ static void uncount_slotless(struct wait_table *wait_table)
 	atomic_fetch_sub(&wait_table->unpublished, 1);
 }
 
-static void roster_drop(struct wait_roster *roster)
+static void registry_drop(struct wait_registry *registry)
 {
-	lock_trace_acquire(&roster->lock);
-	bool last = --roster->references == 0;
-	lock_trace_release(&roster->lock);
+	lock_trace_acquire(&registry->lock);
+	bool last = --registry->references == 0;
+	lock_trace_release(&registry->lock);
 	if (last) {
-		lock_trace_fini(&roster->lock);
-		free(roster);
+		lock_trace_fini(&registry->lock);
+		free(registry);
 	}
 }
 
@@ -137,44 +138,44 @@ static struct wait_slot *take_free(struct wait_table *wait_table) LOCK_REQUIRES(
 	return NULL;
 }
 
-/* Gives the seat a free slot if there is one. */
-static void take_slot(struct seat *seat) LOCK_REQUIRES(trace)
+/* Gives the registration a free slot if there is one. */
+static void take_slot(struct registration *registration) LOCK_REQUIRES(trace)
 {
-	struct wait_table *wait_table = seat->roster->wait_table;
-	seat->slot = take_free(wait_table);
-	if (seat->slot)
-		write_state(wait_table, seat->slot, WAIT_OUTSIDE, seat->tid);
+	struct wait_table *wait_table = registration->registry->wait_table;
+	registration->slot = take_free(wait_table);
+	if (registration->slot)
+		write_state(wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
 }
 
-/* Undoes a seat that is in no list any more. After a fork a seat of the parent's thread is only
- * forgotten: the slot is the parent's, and the roster's lock may be held by a thread that is not
- * here. */
-static void leave(struct seat *seat, uint32_t tid)
+/* Undoes a registration that is in no list any more. After a fork a registration of the parent's
+ * thread is only forgotten: the slot is the parent's, and the registry's lock may be held by a
+ * thread that is not here. */
+static void leave(struct registration *registration, uint32_t tid)
 {
-	struct wait_roster *roster = seat->roster;
-	if (seat->tid == tid) {
-		lock_trace_acquire(&roster->lock);
-		struct wait_table *wait_table = roster->wait_table;
-		if (wait_table && seat->slot)
-			free_slot(wait_table, seat->slot);
+	struct wait_registry *registry = registration->registry;
+	if (registration->tid == tid) {
+		lock_trace_acquire(&registry->lock);
+		struct wait_table *wait_table = registry->wait_table;
+		if (wait_table && registration->slot)
+			free_slot(wait_table, registration->slot);
 		else if (wait_table)
 			uncount_slotless(wait_table);
-		lock_trace_release(&roster->lock);
-		roster_drop(roster);
+		lock_trace_release(&registry->lock);
+		registry_drop(registry);
 	}
-	free(seat);
+	free(registration);
 }
 
 static void thread_ends(void *list)
 {
 	uint32_t tid = (uint32_t)gettid();
-	struct seat *seat = list;
+	struct registration *registration = list;
 	/* Another destructor may call Lockstep after this one: it begins a new list. */
-	seats = NULL;
-	while (seat) {
-		struct seat *next = seat->next;
-		leave(seat, tid);
-		seat = next;
+	registrations = NULL;
+	while (registration) {
+		struct registration *next = registration->next;
+		leave(registration, tid);
+		registration = next;
 	}
 }
 
@@ -183,83 +184,83 @@ static void make_key(void)
 	key_error = pthread_key_create(&key, thread_ends);
 }
 
-/* Takes the thread's seat for `roster` out of its list, and drops those that are of no more use:
- * of closed waiters, and of a parent before fork. NULL if it had none. */
-static struct seat *unlink_seat(const struct wait_roster *roster, uint32_t tid)
+/* Takes the thread's registration for `registry` out of its list, and drops those that are of no
+ * more use: of closed waiters, and of a parent before fork. NULL if it had none. */
+static struct registration *unlink_registration(const struct wait_registry *registry, uint32_t tid)
 {
-	struct seat *found = NULL;
-	struct seat **at = &seats;
+	struct registration *found = NULL;
+	struct registration **at = &registrations;
 	while (*at) {
-		struct seat *seat = *at;
-		bool mine = seat->tid == tid && seat->roster == roster;
-		if (!mine && seat->tid == tid && seat->roster->wait_table) {
-			at = &seat->next;
+		struct registration *registration = *at;
+		bool mine = registration->tid == tid && registration->registry == registry;
+		if (!mine && registration->tid == tid && registration->registry->wait_table) {
+			at = &registration->next;
 			continue;
 		}
-		*at = seat->next;
+		*at = registration->next;
 		if (mine)
-			found = seat;
+			found = registration;
 		else
-			leave(seat, tid);
+			leave(registration, tid);
 	}
 	return found;
 }
 
-/* A new seat, in no list yet; NULL without memory. */
-static struct seat *new_seat(struct wait_roster *roster, uint32_t tid)
+/* A new registration, in no list yet; NULL without memory. */
+static struct registration *new_registration(struct wait_registry *registry, uint32_t tid)
 {
-	struct seat *seat = malloc(sizeof(*seat));
-	if (!seat)
+	struct registration *registration = malloc(sizeof(*registration));
+	if (!registration)
 		return NULL;
-	*seat = (struct seat){.roster = roster, .tid = tid};
-	lock_trace_acquire(&roster->lock);
-	roster->references++;
-	take_slot(seat);
-	if (!seat->slot)
-		count_slotless(roster->wait_table);
-	lock_trace_release(&roster->lock);
-	return seat;
+	*registration = (struct registration){.registry = registry, .tid = tid};
+	lock_trace_acquire(&registry->lock);
+	registry->references++;
+	take_slot(registration);
+	if (!registration->slot)
+		count_slotless(registry->wait_table);
+	lock_trace_release(&registry->lock);
+	return registration;
 }
 
-/* Puts the thread's seat for `roster` first in its list; NULL if it cannot have one. */
-static struct seat *sit(struct wait_roster *roster)
+/* Puts the thread's registration for `registry` first in its list; NULL if it cannot have one. */
+static struct registration *register_thread(struct wait_registry *registry)
 {
 	uint32_t tid = (uint32_t)gettid();
-	struct seat *seat = unlink_seat(roster, tid);
-	if (!seat)
-		seat = new_seat(roster, tid);
-	if (!seat)
+	struct registration *registration = unlink_registration(registry, tid);
+	if (!registration)
+		registration = new_registration(registry, tid);
+	if (!registration)
 		return NULL;
-	seat->next = seats;
-	seats = seat;
-	if (pthread_setspecific(key, seats) == 0)
-		return seat;
+	registration->next = registrations;
+	registrations = registration;
+	if (pthread_setspecific(key, registrations) == 0)
+		return registration;
 	/* Without the key nobody would give the slot back when the thread ends. */
-	seats = seat->next;
-	leave(seat, tid);
+	registrations = registration->next;
+	leave(registration, tid);
 	return NULL;
 }
 
-/* The thread's seat at the waiter's wait table, now first in its list; NULL if it cannot have
- * one. */
-static struct seat *find_seat(const struct waiter *waiter)
+/* The thread's registration at the waiter's wait table, now first in its list; NULL if it cannot
+ * have one. */
+static struct registration *find_registration(const struct waiter *waiter)
 {
-	struct seat *first = seats;
-	struct wait_roster *roster = waiter->roster;
-	if (__builtin_expect(first && first->roster == roster, 1))
+	struct registration *first = registrations;
+	struct wait_registry *registry = waiter->registry;
+	if (__builtin_expect(first && first->registry == registry, 1))
 		return first;
 	if (!waiter->wait_table)
 		return NULL;
-	struct seat *seat = roster ? sit(roster) : NULL;
+	struct registration *registration = registry ? register_thread(registry) : NULL;
 	/* Nobody takes this back: better no proof than a wrong one. */
-	if (!seat)
+	if (!registration)
 		count_slotless(waiter->wait_table);
-	return seat;
+	return registration;
 }
 
 ls_status wait_open(struct waiter *waiter)
 {
-	waiter->roster = NULL;
+	waiter->registry = NULL;
 	if (!waiter->wait_table)
 		return LS_OK;
 	pthread_once(&key_once, make_key);
@@ -267,76 +268,76 @@ ls_status wait_open(struct waiter *waiter)
 		MESSAGE_SAY(MESSAGE_WAIT_OPEN, strerror(key_error));
 		return LS_SYSTEM;
 	}
-	struct wait_roster *roster = calloc(1, sizeof(*roster));
-	if (!roster) {
+	struct wait_registry *registry = calloc(1, sizeof(*registry));
+	if (!registry) {
 		MESSAGE_SAY(MESSAGE_WAIT_OPEN, "out of memory");
 		return LS_OUT_OF_MEMORY;
 	}
-	lock_trace_init(&roster->lock);
-	lock_trace_acquire(&roster->lock);
-	roster->wait_table = waiter->wait_table;
-	roster->references = 1;
-	lock_trace_release(&roster->lock);
-	waiter->roster = roster;
+	lock_trace_init(&registry->lock);
+	lock_trace_acquire(&registry->lock);
+	registry->wait_table = waiter->wait_table;
+	registry->references = 1;
+	lock_trace_release(&registry->lock);
+	waiter->registry = registry;
 	return LS_OK;
 }
 
 void wait_close(struct waiter *waiter)
 {
-	struct wait_roster *roster = waiter->roster;
-	if (!roster)
+	struct wait_registry *registry = waiter->registry;
+	if (!registry)
 		return;
-	waiter->roster = NULL;
-	lock_trace_acquire(&roster->lock);
+	waiter->registry = NULL;
+	lock_trace_acquire(&registry->lock);
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
 		if (atomic_load_explicit(&waiter->wait_table->slots[i].taken, memory_order_acquire))
 			free_slot(waiter->wait_table, &waiter->wait_table->slots[i]);
-	roster->wait_table = NULL;
-	lock_trace_release(&roster->lock);
-	roster_drop(roster);
+	registry->wait_table = NULL;
+	lock_trace_release(&registry->lock);
+	registry_drop(registry);
 }
 
 void wait_thread_enter(struct waiter *waiter)
 {
-	find_seat(waiter);
+	find_registration(waiter);
 }
 
 void wait_thread_leave(struct waiter *waiter)
 {
-	if (!waiter->roster || !seats)
+	if (!waiter->registry || !registrations)
 		return;
 	uint32_t tid = (uint32_t)gettid();
-	struct seat *seat = unlink_seat(waiter->roster, tid);
-	if (seat)
-		leave(seat, tid);
-	/* Cannot fail when there was a seat: the key has a value. */
-	pthread_setspecific(key, seats);
+	struct registration *registration = unlink_registration(waiter->registry, tid);
+	if (registration)
+		leave(registration, tid);
+	/* Cannot fail when there was a registration: the key has a value. */
+	pthread_setspecific(key, registrations);
 }
 
 void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
 		       const struct wait_word *further)
 {
-	struct seat *seat = find_seat(waiter);
-	if (!seat)
+	struct registration *registration = find_registration(waiter);
+	if (!registration)
 		return;
-	if (!seat->slot) {
-		lock_trace_acquire(&seat->roster->lock);
-		take_slot(seat);
-		if (seat->slot)
-			uncount_slotless(seat->roster->wait_table);
-		lock_trace_release(&seat->roster->lock);
+	if (!registration->slot) {
+		lock_trace_acquire(&registration->registry->lock);
+		take_slot(registration);
+		if (registration->slot)
+			uncount_slotless(registration->registry->wait_table);
+		lock_trace_release(&registration->registry->lock);
 	}
-	if (!seat->slot)
+	if (!registration->slot)
 		return;
-	body->tid = seat->tid;
-	write_body(waiter->wait_table, seat->slot, body, further);
+	body->tid = registration->tid;
+	write_body(waiter->wait_table, registration->slot, body, further);
 }
 
 void wait_slot_clear(struct waiter *waiter)
 {
-	struct seat *seat = find_seat(waiter);
-	if (seat && seat->slot)
-		write_state(waiter->wait_table, seat->slot, WAIT_OUTSIDE, seat->tid);
+	struct registration *registration = find_registration(waiter);
+	if (registration && registration->slot)
+		write_state(waiter->wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
 }
 
 /* ---- items ---- */
@@ -344,14 +345,14 @@ void wait_slot_clear(struct waiter *waiter)
 void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 			    const struct wait_word *further)
 {
-	struct wait_roster *roster = item->waiter->roster;
+	struct wait_registry *registry = item->waiter->registry;
 	struct wait_table *wait_table = item->waiter->wait_table;
-	if (!roster)
+	if (!registry)
 		return;
 	if (!item->slot) {
-		lock_trace_acquire(&roster->lock);
+		lock_trace_acquire(&registry->lock);
 		item->slot = take_free(wait_table);
-		lock_trace_release(&roster->lock);
+		lock_trace_release(&registry->lock);
 	}
 	if (!item->slot) {
 		if (!item->counted)
@@ -367,13 +368,13 @@ void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 
 void wait_slot_clear_item(struct wait_item *item)
 {
-	struct wait_roster *roster = item->waiter ? item->waiter->roster : NULL;
-	if (!roster)
+	struct wait_registry *registry = item->waiter ? item->waiter->registry : NULL;
+	if (!registry)
 		return;
 	if (item->slot) {
-		lock_trace_acquire(&roster->lock);
+		lock_trace_acquire(&registry->lock);
 		free_slot(item->waiter->wait_table, item->slot);
-		lock_trace_release(&roster->lock);
+		lock_trace_release(&registry->lock);
 	} else if (item->counted) {
 		atomic_fetch_sub(&item->waiter->wait_table->unpublished, 1);
 	}

@@ -74,7 +74,7 @@ static void test_several_boards(void **state)
 }
 
 /* A wait table that comes to lie where an old one lay is another wait table, also for a thread that
- * sat there. */
+ * was there. */
 static void test_same_address_again(void **state)
 {
 	(void)state;
@@ -138,7 +138,8 @@ static void test_thread_ends(void **state)
 	fixture_fini(&fixture);
 }
 
-/* The wait table is unmapped while a thread that sat on it still lives: touching it would crash. */
+/* The wait table is unmapped while a thread that had a slot of it still lives: touching it would
+ * crash. */
 static void test_board_ends_first(void **state)
 {
 	(void)state;

@@ -60,8 +60,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 
 static bool is_taken(const struct trace_view *trace, int slot)
 {
-	return atomic_load_explicit(&trace->wait_table->slots[slot].taken, memory_order_acquire) !=
-	       0;
+	return atomic_load_explicit(&trace->wait_table->slots[slot].taken, memory_order_acquire);
 }
 
 static void look_at_unpublished(const struct trace_view *trace, struct diagnose_rank *rank)

@@ -15,12 +15,12 @@
 void engine_end_tell(struct engine *engine, uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
-	struct transport_area *mine = transport_member(team, team->rank);
+	struct transport_area *mine = transport_area_of(team, team->rank);
 	atomic_store(&mine->history, engine->history);
 	atomic_store(&mine->ended, seq + 1);
 	for (int q = 0; q < team->size; q++)
 		if (q != team->rank)
-			atomic_fetch_add(&transport_member(team, q)->closing, 1);
+			atomic_fetch_add(&transport_area_of(team, q)->closing, 1);
 }
 
 /* Collective `seq` as member `rank` has entered it; NULL: it has not, or its slot holds another
@@ -58,7 +58,7 @@ static bool differs(const struct engine *engine, uint64_t seq, int peer,
 		    struct engine_difference *out)
 {
 	int me = engine->team->rank;
-	const struct transport_area *area = transport_member(engine->team, peer);
+	const struct transport_area *area = transport_area_of(engine->team, peer);
 	uint64_t ended = atomic_load(&area->ended), history = atomic_load(&area->history);
 	bool alike = true;
 	if (ended && ended - 1 < seq) {
@@ -89,7 +89,7 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 	for (int q = 0; q < engine->team->size; q++) {
 		struct engine_difference other;
 		bool asked =
-			!(gone >> q & 1) || atomic_load(&transport_member(engine->team, q)->ended);
+			!(gone >> q & 1) || atomic_load(&transport_area_of(engine->team, q)->ended);
 		if (q == engine->team->rank || !asked || !differs(engine, seq, q, &other))
 			continue;
 		/* Of several what was called differently: who is missing may follow from it. */
@@ -106,7 +106,7 @@ enum engine_progress engine_end_check(struct engine *engine, struct engine_op *o
 	op->word_count = 0;
 	for (int q = 0; q < team->size; q++) {
 		uint64_t ended =
-			q == team->rank ? 0 : atomic_load(&transport_member(team, q)->ended);
+			q == team->rank ? 0 : atomic_load(&transport_area_of(team, q)->ended);
 		if (ended && ended - 1 < op->seq)
 			return engine_fail(op, LS_PEER_LEFT, q);
 		if (ended && engine_step_check(engine, op, q) == ENGINE_FAILED)

@@ -70,7 +70,7 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 	engine->history = engine->entered_by_all = 0;
 	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
 	for (int q = 0; q < team->size; q++)
-		engine->peers |= UINT64_C(1) << team->seats[q].world;
+		engine->peers |= UINT64_C(1) << team->members[q].world;
 	engine_mailbox_begin(engine);
 	if (engine->rank == team->rank && engine->size == team->size)
 		return; /* what it knows is as good for these members */
@@ -369,7 +369,7 @@ static void leave(struct engine *engine, struct engine_op *op)
 	}
 	take_line(transport_entry(team, team->rank, op->seq + 1));
 	op->stage = engine->blocking ? ENGINE_TOGETHER : ENGINE_OVER;
-	_Atomic uint64_t *finished = &transport_member(team, team->rank)->finished;
+	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
 	if (!engine->blocking) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
 		return;
@@ -392,7 +392,7 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	if (op->word_count > 0)
 		return engine_has_failed(engine) ? engine_fail(op, LS_ABORTED, -1) : ENGINE_BLOCKED;
 	for (int q = 0; q < team->size; q++) {
-		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
+		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
 			transport_await(team, q, finished, op->seq, q, &op->words[op->word_count++]);
 	}
@@ -417,7 +417,7 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 		return engine_fail(op, LS_ABORTED, -1);
 	/* Likewise one who closes the group: so he sees what I have entered, or I see that he
 	 * does. */
-	const struct transport_area *mine = transport_member(engine->team, engine->team->rank);
+	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	return atomic_load(&mine->closing) ? engine_end_check(engine, op) : ENGINE_DONE;
 }
 
@@ -460,7 +460,7 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 		if (q == team->rank || gone >> q & 1)
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
-		const _Atomic uint64_t *finished = &transport_member(team, q)->finished;
+		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
 		if (atomic_load_explicit(signal, memory_order_seq_cst) < transport_signal(op->seq, 0))
 			continue;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
@@ -479,7 +479,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 	struct transport_team *team = engine->team;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
-		wait_store(&transport_member(team, team->rank)->finished, op->seq);
+		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
 		transport_wake_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
 			return ENGINE_BLOCKED;

@@ -145,7 +145,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 	assert_int_equal(op.status, status);
 	assert_int_equal(op.culprit, forger);
 	atomic_store(&party->cause, 1);
-	atomic_store(&transport_member(team, forger)->finished, 1);
+	atomic_store(&transport_area_of(team, forger)->finished, 1);
 	unit_abandon(unit, &op);
 	party_close(party);
 }
@@ -296,7 +296,7 @@ static void root_waits_for_all(struct unit *unit)
 			sched_yield();
 		MUST(unit_call(unit, &op) == LS_OK && value == 42);
 	}
-	MUST(atomic_load(&transport_member(&unit->link->team, unit->rank)->finished) == 1);
+	MUST(atomic_load(&transport_area_of(&unit->link->team, unit->rank)->finished) == 1);
 }
 
 static void blocking_waits_for_all(void **state)
@@ -326,7 +326,7 @@ static void blocking_fails_with_a_peer(void **state)
 	engine_submit(&root->engine, &op, &root->room);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_BLOCKED);
 	atomic_store(&party->cause, 1);
-	atomic_store(&transport_member(&root->link->team, 1)->finished, 1);
+	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
 	assert_int_equal(engine_abandon(&root->engine, &op, 0, false), ENGINE_DONE);

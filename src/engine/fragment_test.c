@@ -126,7 +126,7 @@ static void fragments_where_there_are_none(void **state)
 		assert_true(to[2 * PART + i] == 77);
 	if (progress == ENGINE_FAILED) {
 		atomic_store(&party->cause, 1);
-		atomic_store(&transport_member(team, 1)->finished, 1);
+		atomic_store(&transport_area_of(team, 1)->finished, 1);
 		unit_abandon(unit, &op);
 	}
 	party_close(party);

@@ -42,8 +42,8 @@ static int holder_of(uint64_t word, const struct world *world)
 struct failure_place failure_place_of(const struct ls_group *group)
 {
 	return (struct failure_place){.id = group->id,
-				      .owner = group->team.seats[0].world,
-				      .head = transport_member(&group->team, 0)};
+				      .owner = group->team.members[0].world,
+				      .head = transport_area_of(&group->team, 0)};
 }
 
 /* From 0, as they are in an area that is new. Only a member: its group is surely that of the
@@ -132,7 +132,7 @@ static void await_others(struct ls_group *group, const struct diagnose_hint *hin
 	struct wait_word words[PLAN_SIZE_MAX];
 	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(GRACE_MS)};
 	for (int q = 0; q < group->size; q++) {
-		int world_rank = group->team.seats[q].world;
+		int world_rank = group->team.members[q].world;
 		const struct wait_peer *peer = &group->peers[world_rank];
 		if (q == group->rank || world_rank == hint->peer || wait_peer_is_dead(peer) ||
 		    wait_peer_has_left(peer))

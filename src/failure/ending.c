@@ -84,7 +84,7 @@ enum {
 /* Once for each group: by the first of its members that closes the group of all ranks over it. */
 static bool is_to_be_told(const struct ls_group *group)
 {
-	_Atomic uint64_t *reported = &transport_member(&group->team, 0)->reported;
+	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
 	return group->id != WORLD_GROUP_ID && failure_status(group) == LS_OK &&
 	       atomic_exchange(reported, UINT64_MAX) != UINT64_MAX;
 }
@@ -101,7 +101,7 @@ static size_t describe(const struct ls_group *group, char *out, size_t bytes)
 					 q == 0                 ? ""
 					 : q == group->size - 1 ? " and"
 								: ",",
-					 group->team.seats[q].world);
+					 group->team.members[q].world);
 	if (world->views[world->rank].header)
 		trace_site(&world->views[world->rank], &record, site, sizeof site);
 	if (site[0] && used < bytes)

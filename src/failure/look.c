@@ -14,7 +14,7 @@ enum { STOPPED_MS = 650 }; /* how long a wait for a stopped rank lasts before it
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
 static bool take_lease(struct ls_group *group)
 {
-	_Atomic uint64_t *looked = &transport_member(&group->team, 0)->looked_ns;
+	_Atomic uint64_t *looked = &transport_area_of(&group->team, 0)->looked_ns;
 	uint64_t now = clock_now_ns();
 	uint64_t last = atomic_load(looked);
 	if (last <= now && now - last < group->waiter.look_ns / 2)
@@ -26,7 +26,7 @@ static bool take_lease(struct ls_group *group)
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
-	_Atomic uint64_t *reported = &transport_member(&group->team, 0)->reported;
+	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
 	uint64_t key = verdict->culprits * UINT64_C(0x9e3779b97f4a7c15) ^ verdict->seq << 8 ^
 		       (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
 	uint64_t last = atomic_load(reported);
@@ -96,7 +96,7 @@ static void raise_deadlock(struct ls_group *group, const struct diagnose_job *jo
 static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
 	uint64_t stopped = verdict->cause == DIAGNOSE_IS_STOPPED ? verdict->culprits : 0;
-	uint64_t before = atomic_exchange(&transport_member(&group->team, 0)->stopped, stopped);
+	uint64_t before = atomic_exchange(&transport_area_of(&group->team, 0)->stopped, stopped);
 	return (stopped & ~before) == 0;
 }
 

@@ -54,7 +54,7 @@ static bool is_left_by_all(const struct ls_group *group)
 	if (atomic_load_explicit(&group->holders, memory_order_acquire) > 0)
 		return false;
 	for (int q = 0; q < group->size; q++) {
-		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
+		const struct wait_peer *peer = &group->peers[group->team.members[q].world];
 		if (!wait_peer_has_left(peer) && !wait_peer_is_dead(peer))
 			return false;
 	}
@@ -67,7 +67,7 @@ static void clear(struct ls_group *group)
 	transport_area_reset(&group->world->transport, group->area, group->size,
 			     atomic_load(&group->entry->entered));
 	for (int q = 0; q < group->size; q++)
-		group->peers[group->team.seats[q].world] = (struct wait_peer){0};
+		group->peers[group->team.members[q].world] = (struct wait_peer){0};
 }
 
 /* The closed groups that all have left become spare ones. */
@@ -179,13 +179,13 @@ static void fill_waiters(struct ls_group *group)
 {
 	struct waiter *waiter = &group->waiter, *quiet = &group->quiet;
 	*waiter = group->world->waiter;
-	waiter->cause = &transport_member(&group->team, 0)->cause;
+	waiter->cause = &transport_area_of(&group->team, 0)->cause;
 	waiter->peers = group->peers;
 	waiter->peer_count = group->world->size;
-	waiter->asleep = &transport_member(&group->team, group->rank)->asleep;
+	waiter->asleep = &transport_area_of(&group->team, group->rank)->asleep;
 	*quiet = *waiter;
 	quiet->wait_table = NULL;
-	quiet->roster = NULL;
+	quiet->registry = NULL;
 	quiet->cause = NULL;
 	quiet->look_ns = 0;
 	quiet->look_fd = -1;
@@ -215,11 +215,11 @@ void group_fill(struct ls_group *group, const struct group_making *making)
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	for (int q = 0; q < making->size; q++)
 		group->peers[making->members[q]] =
-			(struct wait_peer){.left = &transport_member(&group->team, q)->left,
+			(struct wait_peer){.left = &transport_area_of(&group->team, q)->left,
 					   .stays = making->stays[q],
 					   .dead = &world->dead[making->members[q]]};
-	uintptr_t segment = (uintptr_t)group->team.seats[0].link->segment;
-	const struct transport_area *head = transport_member(&group->team, 0);
+	uintptr_t segment = (uintptr_t)group->team.members[0].link->segment;
+	const struct transport_area *head = transport_area_of(&group->team, 0);
 	membership.claim_offset = (uintptr_t)&head->claim - segment;
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);
@@ -282,13 +282,13 @@ void group_leave(struct ls_group *group)
 	if (*at)
 		*at = group->next;
 	lock_group_release(&world->lock);
-	_Atomic uint64_t *left = &transport_member(&group->team, group->rank)->left;
+	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->left;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
 	for (int q = 0; q < group->size; q++) {
-		struct transport_segment *segment = group->team.seats[q].link->segment;
+		struct transport_segment *segment = group->team.members[q].link->segment;
 		atomic_fetch_add(&segment->departures, 1);
-		if (atomic_load(&transport_member(&group->team, q)->asleep) ||
+		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
 		    wait_is_eager(&segment->bell))
 			transport_wake(&group->team, q);
 	}

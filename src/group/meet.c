@@ -52,7 +52,7 @@ _Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
 enum { REFUSE_AT_MOST_MS = 1000 };
 
 /* Another rank of the list. */
-struct seat {
+struct peer {
 	int rank;
 	uint32_t serial;       /* of the card that I hold, 0: of none */
 	uint64_t confirmed;    /* by this rank, 0: nothing */
@@ -66,22 +66,22 @@ struct table {
 	int count;
 	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
 	struct note note;   /* what I tell; not changed while a send of it is under way */
-	struct seat seats[PLAN_SIZE_MAX];
+	struct peer peers[PLAN_SIZE_MAX];
 };
 
 /* ---- one note ---- */
 
-static ls_status tell(struct table *table, struct seat *seat)
+static ls_status tell(struct table *table, struct peer *peer)
 {
 	return ls_isend(table->meeting->parent, &table->note, sizeof table->note, LS_UINT8,
-			seat->rank, &table->options, &seat->send);
+			peer->rank, &table->options, &peer->send);
 }
 
 static ls_status tell_all(struct table *table)
 {
 	ls_status status = LS_OK;
 	for (int i = 0; i < table->count && status == LS_OK; i++)
-		status = tell(table, &table->seats[i]);
+		status = tell(table, &table->peers[i]);
 	return status;
 }
 
@@ -89,31 +89,31 @@ static ls_status take_back_all(struct table *table)
 {
 	ls_status status = LS_CANCELLED;
 	for (int i = 0; i < table->count && (status == LS_OK || status == LS_CANCELLED); i++)
-		status = group_op_take_back(&table->seats[i].send);
+		status = group_op_take_back(&table->peers[i].send);
 	return status == LS_CANCELLED ? LS_OK : status;
 }
 
-static ls_status listen(struct table *table, struct seat *seat)
+static ls_status listen(struct table *table, struct peer *peer)
 {
-	if (seat->receive)
+	if (peer->receive)
 		return LS_OK;
-	return ls_irecv(table->meeting->parent, &seat->in, sizeof seat->in, LS_UINT8, seat->rank,
-			&table->options, &seat->receive);
+	return ls_irecv(table->meeting->parent, &peer->in, sizeof peer->in, LS_UINT8, peer->rank,
+			&table->options, &peer->receive);
 }
 
-/* seat->in has come. */
-static ls_status take_in(struct table *table, struct seat *seat)
+/* peer->in has come. */
+static ls_status take_in(struct table *table, struct peer *peer)
 {
 	struct group_meeting *meeting = table->meeting;
-	const struct note *note = &seat->in;
-	if (note->card.serial != seat->serial)
+	const struct note *note = &peer->in;
+	if (note->card.serial != peer->serial)
 		table->confirmed = 0;
-	seat->serial = note->card.serial;
-	seat->confirmed = note->confirmed;
-	meeting->offers[seat->rank] = note->card.offer;
+	peer->serial = note->card.serial;
+	peer->confirmed = note->confirmed;
+	meeting->offers[peer->rank] = note->card.offer;
 	if (note->card.offer.what == meeting->mine.offer.what)
 		return LS_OK;
-	meeting->differs = seat->rank;
+	meeting->differs = peer->rank;
 	meeting->other = note->card;
 	return LS_INCONSISTENT;
 }
@@ -126,15 +126,15 @@ static ls_status hear(struct table *table)
 {
 	ls_status status = LS_OK;
 	for (int i = 0; i < table->count && status == LS_OK; i++) {
-		struct seat *seat = &table->seats[i];
+		struct peer *peer = &table->peers[i];
 		while (status == LS_OK &&
-		       (!table->confirmed || seat->confirmed != table->confirmed)) {
-			status = listen(table, seat);
-			if (status != LS_OK || !progress_op_is_over(seat->receive))
+		       (!table->confirmed || peer->confirmed != table->confirmed)) {
+			status = listen(table, peer);
+			if (status != LS_OK || !progress_op_is_over(peer->receive))
 				break;
-			status = group_op_finish(&seat->receive);
+			status = group_op_finish(&peer->receive);
 			if (status == LS_OK)
-				status = take_in(table, seat);
+				status = take_in(table, peer);
 		}
 	}
 	return status;
@@ -148,7 +148,7 @@ static uint64_t hash_of(const struct table *table)
 	uint64_t serials[PLAN_SIZE_MAX];
 	for (int i = 0, s = 0; i < list->count; i++) {
 		bool me = list->ranks[i] == meeting->parent->rank;
-		serials[i] = me ? meeting->mine.serial : table->seats[s++].serial;
+		serials[i] = me ? meeting->mine.serial : table->peers[s++].serial;
 		if (!serials[i])
 			return 0;
 	}
@@ -160,12 +160,12 @@ static uint64_t hash_of(const struct table *table)
 static ls_status stop_listening(struct table *table, uint64_t set)
 {
 	for (int i = 0; i < table->count; i++) {
-		struct seat *seat = &table->seats[i];
-		if (seat->confirmed != set)
+		struct peer *peer = &table->peers[i];
+		if (peer->confirmed != set)
 			continue;
-		ls_status status = group_op_take_back(&seat->receive);
+		ls_status status = group_op_take_back(&peer->receive);
 		if (status == LS_OK)
-			status = take_in(table, seat);
+			status = take_in(table, peer);
 		if (status != LS_CANCELLED)
 			return status == LS_OK ? LS_PENDING : status;
 	}
@@ -185,7 +185,7 @@ static ls_status confirm(struct table *table, uint64_t set)
 static bool is_agreed(const struct table *table)
 {
 	for (int i = 0; i < table->count; i++)
-		if (table->seats[i].confirmed != table->confirmed)
+		if (table->peers[i].confirmed != table->confirmed)
 			return false;
 	return table->confirmed != 0;
 }
@@ -198,15 +198,15 @@ static ls_status wait_for_some(struct table *table)
 	ls_op *behind[PLAN_SIZE_MAX];
 	int count = 0, index;
 	for (int i = 0; i < table->count; i++) {
-		struct seat *seat = &table->seats[i];
-		if (table->confirmed ? seat->confirmed == table->confirmed : seat->serial != 0)
+		struct peer *peer = &table->peers[i];
+		if (table->confirmed ? peer->confirmed == table->confirmed : peer->serial != 0)
 			continue;
-		if (gone >> seat->rank & 1) {
-			behind[0] = seat->receive;
+		if (gone >> peer->rank & 1) {
+			behind[0] = peer->receive;
 			count = 1;
 			break;
 		}
-		behind[count++] = seat->receive;
+		behind[count++] = peer->receive;
 	}
 	ls_status status = ls_wait_any(behind, count, 0, &index);
 	return status == LS_PENDING ? LS_OK : status;
@@ -229,46 +229,46 @@ static ls_status agree(struct table *table)
 	}
 	/* Each needs my confirmation, and waits for it. */
 	for (int i = 0; i < table->count && status == LS_OK; i++)
-		if (table->seats[i].send)
-			status = group_op_finish(&table->seats[i].send);
+		if (table->peers[i].send)
+			status = group_op_finish(&table->peers[i].send);
 	return status;
 }
 
 /* ---- LS_INCONSISTENT ---- */
 
 /* False also if that cannot be known. */
-static bool has_retracted(const struct table *table, const struct seat *seat)
+static bool has_retracted(const struct table *table, const struct peer *peer)
 {
 	const struct ls_group *parent = table->meeting->parent;
 	const struct group_offer *offer = &table->meeting->other.offer;
 	if (offer->area == 0 || offer->area >= TRANSPORT_AREAS)
 		return false;
 	const struct transport_area *area = transport_area_at(
-		parent->team.seats[seat->rank].link->segment, parent->world->size, offer->area);
+		parent->team.members[peer->rank].link->segment, parent->world->size, offer->area);
 	return (uint32_t)atomic_load(&area->left) != offer->left;
 }
 
 /* To have to wait for it is no reason to fail. */
-static ls_status refuse(struct table *table, struct seat *seat)
+static ls_status refuse(struct table *table, struct peer *peer)
 {
-	if (seat->in.refuses)
+	if (peer->in.refuses)
 		return LS_OK;
 	table->note.refuses = true;
 	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
-	ls_status status = tell(table, seat);
+	ls_status status = tell(table, peer);
 	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody
 	 * waits. */
-	if (status == LS_OK && has_retracted(table, seat))
-		status = group_op_take_back(&seat->send);
+	if (status == LS_OK && has_retracted(table, peer))
+		status = group_op_take_back(&peer->send);
 	return status == LS_CANCELLED ? LS_OK : status;
 }
 
-static ls_status wait_until_refused(struct seat *seat)
+static ls_status wait_until_refused(struct peer *peer)
 {
 	uint64_t deadline_ns = clock_deadline_ns(REFUSE_AT_MOST_MS);
 	ls_status status = LS_PENDING;
 	while (status == LS_PENDING && clock_now_ns() < deadline_ns)
-		status = ls_wait(seat->send, REFUSE_AT_MOST_MS);
+		status = ls_wait(peer->send, REFUSE_AT_MOST_MS);
 	return status == LS_PENDING ? LS_OK : status;
 }
 
@@ -276,16 +276,16 @@ static ls_status wait_until_refused(struct seat *seat)
 static void receive_what_is_there(struct table *table)
 {
 	for (int i = 0; i < table->count; i++) {
-		struct seat *seat = &table->seats[i];
-		(void)group_op_take_back(&seat->receive);
-		if (listen(table, seat) == LS_OK)
-			(void)group_op_take_back(&seat->receive);
+		struct peer *peer = &table->peers[i];
+		(void)group_op_take_back(&peer->receive);
+		if (listen(table, peer) == LS_OK)
+			(void)group_op_take_back(&peer->receive);
 	}
 }
 
 static ls_status part(struct table *table)
 {
-	struct seat *other = table->seats;
+	struct peer *other = table->peers;
 	while (other->rank != table->meeting->differs)
 		other++;
 	ls_status status = take_back_all(table);
@@ -310,7 +310,7 @@ static void sit_down(struct table *table, struct group_meeting *meeting)
 	table->note.card = meeting->mine;
 	for (int i = 0; i < list->count; i++)
 		if (list->ranks[i] != meeting->parent->rank)
-			table->seats[table->count++] = (struct seat){.rank = list->ranks[i]};
+			table->peers[table->count++] = (struct peer){.rank = list->ranks[i]};
 	meeting->offers[meeting->parent->rank] = meeting->mine.offer;
 }
 
@@ -322,8 +322,8 @@ ls_status group_meet(struct group_meeting *meeting)
 	if (status == LS_INCONSISTENT)
 		status = part(&table);
 	for (int i = 0; i < table.count; i++) {
-		(void)group_op_take_back(&table.seats[i].send);
-		(void)group_op_take_back(&table.seats[i].receive);
+		(void)group_op_take_back(&table.peers[i].send);
+		(void)group_op_take_back(&table.peers[i].receive);
 	}
 	return status;
 }

@@ -50,7 +50,7 @@ static uint64_t members_of(const ls_group *group, uint64_t others)
 {
 	uint64_t members = others;
 	for (int q = 0; q < group->size; q++)
-		members |= UINT64_C(1) << group->team.seats[q].world;
+		members |= UINT64_C(1) << group->team.members[q].world;
 	return members == UINT64_MAX >> (64 - group->world->size) ? MEMORY_ALL_PEERS : members;
 }
 
@@ -96,8 +96,8 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 	ls_status status = LS_OK;
 	for (int q = 0; q < group->size && status == LS_OK; q++)
 		if (offers[q].fresh)
-			status = memory_view_add(&group->team.seats[q].link->arena,
-						 group->team.seats[q].world, &offers[q].name);
+			status = memory_view_add(&group->team.members[q].link->arena,
+						 group->team.members[q].world, &offers[q].name);
 	return status;
 }
 

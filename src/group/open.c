@@ -120,7 +120,7 @@ static void final_waiter(struct world *world)
 	world->cores = count_cores(world);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,
-		.roster = world->waiter.roster,
+		.registry = world->waiter.registry,
 		.bell = &world->transport.segment->bell,
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0
 								: (uint32_t)settings->spin_us * 1000,

@@ -37,7 +37,7 @@ static bool is_of(const ls_group *group, const ls_group *parent, const int *rank
 		return false;
 	for (int i = 0; i < count; i++)
 		if (ranks[i] < 0 || ranks[i] >= parent->size ||
-		    group->team.seats[i].world != parent->team.seats[ranks[i]].world)
+		    group->team.members[i].world != parent->team.members[ranks[i]].world)
 			return false;
 	return true;
 }

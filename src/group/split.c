@@ -152,7 +152,7 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 	making->size = count;
 	for (int i = 0; i < count; i++) {
 		const struct group_offer *offer = &request->offers[ranks[i]];
-		making->members[i] = (uint8_t)parent->team.seats[ranks[i]].world;
+		making->members[i] = (uint8_t)parent->team.members[ranks[i]].world;
 		making->areas[i] = offer->area;
 		making->stays[i] = offer->left;
 	}

@@ -83,7 +83,7 @@ static void tell_resting(ls_group *group)
 {
 	if (atomic_load(&group->lane.resting) == 0)
 		return;
-	atomic_fetch_add(&transport_member(&group->team, group->rank)->released, 1);
+	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
 	wait_ring(&group->lane.told);
 }
 
@@ -304,7 +304,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 			      struct wait_call *call)
 {
 	struct world_lane *lane = &group->lane;
-	struct transport_area *area = transport_member(&group->team, group->rank);
+	struct transport_area *area = transport_area_of(&group->team, group->rank);
 	struct wait_word words[2];
 	ls_status status = LS_OK;
 	int peer;

@@ -127,7 +127,7 @@ void progress_op_over(struct ls_op *op, ls_status status)
 	ls_group *group = op->group;
 	uint64_t seq = op->engine.seq;
 	progress_op_tell(op, status);
-	wait_store(&transport_member(&group->team, group->rank)->over, seq);
+	wait_store(&transport_area_of(&group->team, group->rank)->over, seq);
 	wait_ring(&group->lane.told);
 	wait_ring(group->waiter.bell);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps
  * from its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until it
- * has said a whole hello; then it takes the seat of its rank. All are told one verdict, latecomers
+ * has said a whole hello; then it takes the place of its rank. All are told one verdict, latecomers
  * too. */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "rendezvous/meet.h"
 #include "rendezvous/server.h"
 
-enum { ACCEPT_MAX = 64 }; /* in one step, so that a flood does not keep the seats waiting */
+enum { ACCEPT_MAX = 64 }; /* in one step, so that a flood does not keep the ranks waiting */
 
 void rendezvous_connection_end(struct server_connection *connection)
 {
@@ -136,11 +136,11 @@ static void hear_connections(struct rendezvous_server *server)
 		hear_connection(server, &server->connections[i]);
 }
 
-/* While the meeting lasts, a seat whose connection ends can never be filled again. */
+/* While the meeting lasts, a rank whose connection ends can never be filled again. */
 static void watch_seats(struct rendezvous_server *server)
 {
 	for (int i = 0; i < server->place.world_size && server->state == SERVER_MEETING; i++)
-		if (server->seats[i].fd >= 0 && rendezvous_drain(server->seats[i].fd))
+		if (server->ranks[i].fd >= 0 && rendezvous_drain(server->ranks[i].fd))
 			rendezvous_fail_ended(server, i);
 }
 
@@ -173,17 +173,17 @@ static void send_tables(struct rendezvous_server *server)
 	bool all = true;
 
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_seat *seat = &server->seats[i];
-		if (seat->fd < 0 || seat->sent == whole)
+		struct server_rank *place = &server->ranks[i];
+		if (place->fd < 0 || place->sent == whole)
 			continue;
 		const char *answer = (const char *)&server->answer;
 		ssize_t sent =
-			rendezvous_send(seat->fd, answer + seat->sent, whole - seat->sent, -1);
+			rendezvous_send(place->fd, answer + place->sent, whole - place->sent, -1);
 		if (sent >= 0)
-			seat->sent += (size_t)sent;
+			place->sent += (size_t)sent;
 		else if (errno != EAGAIN && errno != EINTR)
-			seat->sent = whole;
-		all = all && seat->sent == whole;
+			place->sent = whole;
+		all = all && place->sent == whole;
 	}
 	if (all)
 		server->state = SERVER_COMPLETE;
@@ -233,12 +233,12 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 	server->deadline_ns = deadline_ns;
 	server->holder = WIRE_LAUNCHER;
 	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++)
-		server->seats[i].fd = server->seats[i].trace_fd = -1;
+		server->ranks[i].fd = server->ranks[i].trace_fd = -1;
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		server->connections[i].fd = server->connections[i].trace_fd = -1;
 	if (self != NULL) {
 		server->holder = place->rank;
-		server->seats[place->rank].came = true;
+		server->ranks[place->rank].came = true;
 		server->table.ranks[place->rank] = self->me;
 	}
 	*out = server;
@@ -263,8 +263,8 @@ void rendezvous_server_close(struct rendezvous_server *server)
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		rendezvous_connection_end(&server->connections[i]);
 	for (int i = 0; i < RENDEZVOUS_SIZE_MAX; i++) {
-		rendezvous_close_fd(&server->seats[i].fd);
-		rendezvous_close_fd(&server->seats[i].trace_fd);
+		rendezvous_close_fd(&server->ranks[i].fd);
+		rendezvous_close_fd(&server->ranks[i].trace_fd);
 	}
 	free(server);
 }
@@ -294,11 +294,11 @@ int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd 
 
 	add_fd(fds, max, &count, server->listen_fd, POLLIN);
 	for (int i = 0; i < server->place.world_size; i++) {
-		const struct server_seat *seat = &server->seats[i];
+		const struct server_rank *place = &server->ranks[i];
 		if (server->state == SERVER_MEETING)
-			add_fd(fds, max, &count, seat->fd, POLLRDHUP);
-		else if (server->state == SERVER_TELLING && seat->sent < whole)
-			add_fd(fds, max, &count, seat->fd, POLLOUT);
+			add_fd(fds, max, &count, place->fd, POLLRDHUP);
+		else if (server->state == SERVER_TELLING && place->sent < whole)
+			add_fd(fds, max, &count, place->fd, POLLOUT);
 	}
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		add_fd(fds, max, &count, server->connections[i].fd, POLLIN);
@@ -332,7 +332,7 @@ int rendezvous_server_pid(const struct rendezvous_server *server, int rank)
 
 int rendezvous_server_trace(const struct rendezvous_server *server, int rank)
 {
-	return rank >= 0 && rank < server->place.world_size ? server->seats[rank].trace_fd : -1;
+	return rank >= 0 && rank < server->place.world_size ? server->ranks[rank].trace_fd : -1;
 }
 
 const char *rendezvous_server_text(const struct rendezvous_server *server)

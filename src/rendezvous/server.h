@@ -24,7 +24,7 @@ struct server_connection {
 
 /* came: it has said hello. fd == -1 although it came: the server itself, or it was told and let
  * go. */
-struct server_seat {
+struct server_rank {
 	int fd;
 	int trace_fd;
 	bool came;
@@ -44,7 +44,7 @@ struct rendezvous_server {
 	uint64_t foreigners; /* hellos of other users */
 	uint64_t others;     /* hellos of other versions, of users that are not known */
 	int told;            /* after a failure: processes that know it, or are gone */
-	struct server_seat seats[RENDEZVOUS_SIZE_MAX];
+	struct server_rank ranks[RENDEZVOUS_SIZE_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;
 	struct wire_answer answer; /* while SERVER_TELLING */
@@ -68,7 +68,7 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status);
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
 /* The connection of a rank that had come is at its end. */
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
-/* The connection has said a whole hello: seats it, or fails the meeting, or refuses the connection
+/* The connection has said a whole hello: admits it, or fails the meeting, or refuses the connection
  * alone. */
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the server decides and says: who gets a seat, what fails the meeting for all, what is
+ * What the server decides and says: who is admitted, what fails the meeting for all, what is
  * refused to one alone, and the words for each. */
 #include <errno.h>
 #include <string.h>
@@ -29,11 +29,11 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 	server->state = SERVER_FAILED;
 	server->status = status;
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_seat *seat = &server->seats[i];
-		if (seat->fd >= 0)
-			tell(server, seat->fd, status, server->text);
-		server->told += seat->came;
-		rendezvous_close_fd(&seat->fd);
+		struct server_rank *place = &server->ranks[i];
+		if (place->fd >= 0)
+			tell(server, place->fd, status, server->text);
+		server->told += place->came;
+		rendezvous_close_fd(&place->fd);
 	}
 }
 
@@ -41,7 +41,7 @@ static void say_ranks(struct rendezvous_server *server, bool came)
 {
 	bool in[RENDEZVOUS_SIZE_MAX];
 	for (int i = 0; i < server->place.world_size; i++)
-		in[i] = server->seats[i].came;
+		in[i] = server->ranks[i].came;
 	rendezvous_text_ranks(server->text, in, server->place.world_size, came);
 }
 
@@ -56,7 +56,7 @@ int rendezvous_count_came(const struct rendezvous_server *server)
 {
 	int came = 0;
 	for (int i = 0; i < server->place.world_size; i++)
-		came += server->seats[i].came;
+		came += server->ranks[i].came;
 	return came;
 }
 
@@ -117,13 +117,13 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 static void seat_connection(struct rendezvous_server *server, struct server_connection *connection,
 			    const struct wire_hello *hello)
 {
-	struct server_seat *seat = &server->seats[hello->head.rank];
+	struct server_rank *place = &server->ranks[hello->head.rank];
 	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
 	struct wire_head welcome;
 
-	seat->came = true;
-	seat->fd = connection->fd;
-	seat->trace_fd = connection->trace_fd;
+	place->came = true;
+	place->fd = connection->fd;
+	place->trace_fd = connection->trace_fd;
 	connection->fd = connection->trace_fd = -1;
 	rendezvous_connection_end(connection);
 	rank->pid = hello->head.pid;
@@ -136,8 +136,8 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 		server->deadline_ns = limit_ns;
 
 	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, server->holder, getpid());
-	/* If this fails the connection is broken, which the next look at the seats finds. */
-	(void)rendezvous_send(seat->fd, &welcome, sizeof welcome, -1);
+	/* If this fails the connection is broken, which the next look at the ranks finds. */
+	(void)rendezvous_send(place->fd, &welcome, sizeof welcome, -1);
 }
 
 /* Each rank watches the others by their process ids, which mean something else in another
@@ -171,7 +171,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 				    "container, or each with --pid=host)",
 				    server->where);
 		rendezvous_fail(server, LS_UNSUPPORTED);
-	} else if (server->seats[rank].came) {
+	} else if (server->ranks[rank].came) {
 		rendezvous_text_add(text,
 				    "two processes at %s say that they are rank %d of %d, pid %d and "
 				    "pid %d: give each its own RANK, 0 to %d",

@@ -16,15 +16,15 @@ _Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are
 void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out)
 {
-	const struct transport_seat *seat = &team->seats[owner];
+	const struct transport_member *member = &team->members[owner];
 	*out = (struct wait_word){
 		.word = word,
 		.edge =
 			{
 				.value = value,
-				.offset = (uintptr_t)word - (uintptr_t)seat->link->segment,
-				.owner = seat->world,
-				.peer = team->seats[peer].world,
+				.offset = (uintptr_t)word - (uintptr_t)member->link->segment,
+				.owner = member->world,
+				.peer = team->members[peer].world,
 				.segment = WAIT_SEGMENT_LINK,
 			},
 	};
@@ -32,12 +32,12 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
 
 void transport_wake(const struct transport_team *team, int rank)
 {
-	wait_ring(&team->seats[rank].link->segment->bell);
+	wait_ring(&team->members[rank].link->segment->bell);
 }
 
 void transport_summon(const struct transport_team *team, int rank)
 {
-	wait_summon(&team->seats[rank].link->segment->bell);
+	wait_summon(&team->members[rank].link->segment->bell);
 }
 
 void transport_wake_all(const struct transport_team *team)
@@ -210,7 +210,7 @@ const void *transport_payload(struct transport_team *team, int peer,
 {
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
-	return memory_view_at(&team->seats[peer].link->arena, message->window, message->bytes);
+	return memory_view_at(&team->members[peer].link->arena, message->window, message->bytes);
 }
 
 void transport_take(struct transport_team *team, int peer, struct transport_message *message,

@@ -52,7 +52,7 @@ static void say(int fd, const struct transport_wire *wire, const int *fds, int c
 }
 
 /* Connects as `rank` and hands over what it should. */
-static int seat(struct world *world, int rank)
+static int member(struct world *world, int rank)
 {
 	struct world_rank *who = &world->ranks[rank];
 	int fds[TRANSPORT_FDS] = {who->transport.segment_fd, who->memory.fd, who->trace_fd};
@@ -195,7 +195,7 @@ static void test_death_after_hello(void **state)
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		seat(world, 2);
+		member(world, 2);
 		_exit(0);
 	}
 	int status;
@@ -214,10 +214,10 @@ static void test_death_after_table(void **state)
 	struct world *world = world_new(3, WORLD_LIMIT_MS);
 	struct transport_wire wire;
 	capture_begin(&capture);
-	int fd = seat(world, 1);
-	int double_fd = seat(world, 1);
+	int fd = member(world, 1);
+	int double_fd = member(world, 1);
 	world_start(world, 0);
-	assert_int_equal(listen_to(double_fd, &wire), WIRE_END); /* the seat is taken */
+	assert_int_equal(listen_to(double_fd, &wire), WIRE_END); /* the rank is taken */
 	world_start(world, 2);
 	assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
 	assert_int_equal(wire.kind, WIRE_TABLE);
@@ -261,7 +261,7 @@ static void test_falls_silent(void **state)
 	int before = world_descriptors();
 	struct world *world = world_new(3, SHORT_MS);
 	capture_begin(&capture);
-	int fd = seat(world, 1);
+	int fd = member(world, 1);
 	run_without(world, 1);
 	close(fd);
 	const char *text = capture_end(&capture);

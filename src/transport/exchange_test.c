@@ -26,7 +26,7 @@ static struct transport *at(struct world *world, int rank)
 static void check_all_see_all(struct world *world)
 {
 	for (int r = 0; r < world->size; r++) {
-		atomic_store(&transport_member(&world->ranks[r].team, r)->finished,
+		atomic_store(&transport_area_of(&world->ranks[r].team, r)->finished,
 			     (uint64_t)r + 100);
 		world->ranks[r].memory.base[5000] = (unsigned char)(r + 1);
 	}
@@ -35,7 +35,7 @@ static void check_all_see_all(struct world *world)
 			const struct transport_link *link = &at(world, r)->links[q];
 			assert_int_equal(link->peer, q);
 			assert_int_equal(
-				atomic_load(&transport_member(&world->ranks[r].team, q)->finished),
+				atomic_load(&transport_area_of(&world->ranks[r].team, q)->finished),
 				q + 100);
 			unsigned char *byte = memory_view_at(&link->arena, 5000, 1);
 			assert_non_null(byte);

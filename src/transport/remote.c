@@ -96,7 +96,7 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 			 uint64_t bytes)
 {
 	const struct transport *transport = team->transport;
-	const struct transport_link *link = team->seats[member].link;
+	const struct transport_link *link = team->members[member].link;
 	int peer = link->peer;
 	if (bytes == 0)
 		return LS_OK;
@@ -156,7 +156,7 @@ bool transport_reads_me(struct transport_team *team)
 		return known == TRANSPORT_READS_YES;
 	known = TRANSPORT_READS_YES;
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
-		const struct transport_remote *remote = &team->seats[q].link->segment->remote;
+		const struct transport_remote *remote = &team->members[q].link->segment->remote;
 		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
 			return false;
 		uint64_t readable = atomic_load_explicit(&remote->readable, memory_order_relaxed);

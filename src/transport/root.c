@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Rank 0's part in connecting the ranks: it gathers all descriptors, sends them to every rank, and
  * lets the ranks go only when all have mapped all. A connection belongs to no rank until a proper
- * hello gives it a seat; connections without a seat disturb nobody and are closed at the end. The
- * root tells every rank what it finds wrong. */
+ * hello admits it as its rank; connections without a rank disturb nobody and are closed at the end.
+ * The root tells every rank what it finds wrong. */
 #include "wire.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "base/messages.h"
 
 enum {
-	/* without a seat; the one silent for longest makes room for the next */
+	/* without a rank; the one silent for longest makes room for the next */
 	CONNECTION_MAX = 64,
 	ACCEPTS_A_TURN = 64,
 	/* the root gives up this much earlier, so that its verdict comes in time */
@@ -24,11 +24,11 @@ enum {
 };
 
 /* A client. */
-struct seat {
+struct member {
 	int fd; /* -1: it has not said hello yet */
 	int pid;
 	int pidfd;              /* ready once its process has ended, -1: not watched */
-	int fds[TRANSPORT_FDS]; /* its own; of the root's own seat: borrowed */
+	int fds[TRANSPORT_FDS]; /* its own; of the root as a rank: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
 	bool told;              /* that it failed; the connection is closed */
 	bool ended;             /* its process, before it was told */
@@ -39,14 +39,14 @@ struct root {
 	const struct transport_exchange *exchange;
 	uint64_t deadline_ns;
 	int chunks;    /* in the whole table */
-	int seated;    /* clients with a seat */
+	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
 	int blamed;    /* whom to name when it fails */
 	bool warned;   /* of strangers */
 	bool failed;   /* the reason was said */
 	int connection_count;
 	int connections[CONNECTION_MAX]; /* in the order of their coming */
-	struct seat seats[TRANSPORT_SIZE_MAX];
+	struct member members[TRANSPORT_SIZE_MAX];
 };
 
 /* ---- who is missing ---- */
@@ -54,8 +54,8 @@ struct root {
 /* Whether the others wait for this rank. */
 static bool is_awaited(const struct root *root, int rank)
 {
-	const struct seat *seat = &root->seats[rank];
-	return !seat->told && !seat->ended && (seat->fd < 0 || seat->mapped < seat->sent);
+	const struct member *member = &root->members[rank];
+	return !member->told && !member->ended && (member->fd < 0 || member->mapped < member->sent);
 }
 
 static int first_awaited(const struct root *root)
@@ -96,7 +96,7 @@ static ls_status say_limit(struct root *root)
 
 static ls_status say_lost(struct root *root, int rank)
 {
-	MESSAGE_SAY(MESSAGE_LINK_LOST, rank, root->seats[rank].pid);
+	MESSAGE_SAY(MESSAGE_LINK_LOST, rank, root->members[rank].pid);
 	root->blamed = rank;
 	return LS_PEER_DIED;
 }
@@ -156,8 +156,8 @@ static bool is_due(const struct root *root, const struct transport_wire *wire, i
 {
 	int size = root->transport->size;
 	return wire->kind == WIRE_HELLO && wire->size == size && wire->rank > 0 &&
-	       wire->rank < size && root->seats[wire->rank].fd < 0 &&
-	       !root->seats[wire->rank].told && fd_count == TRANSPORT_FDS;
+	       wire->rank < size && root->members[wire->rank].fd < 0 &&
+	       !root->members[wire->rank].told && fd_count == TRANSPORT_FDS;
 }
 
 /* Seats the connection or turns him away. */
@@ -184,11 +184,11 @@ static ls_status hear_connection(struct root *root, int index)
 		forget_connection(root, index);
 		return LS_OK;
 	}
-	struct seat *seat = &root->seats[wire.rank];
-	seat->fd = fd;
-	seat->pid = wire.pid;
-	memcpy(seat->fds, fds, sizeof(fds));
-	root->seated++;
+	struct member *member = &root->members[wire.rank];
+	member->fd = fd;
+	member->pid = wire.pid;
+	memcpy(member->fds, fds, sizeof(fds));
+	root->admitted++;
 	forget_connection(root, index);
 	return LS_OK;
 }
@@ -197,18 +197,18 @@ static ls_status hear_connection(struct root *root, int index)
 
 static ls_status hear_client(struct root *root, int rank)
 {
-	struct seat *seat = &root->seats[rank];
+	struct member *member = &root->members[rank];
 	struct transport_wire wire;
 	int count;
 	enum transport_wire_result result =
-		transport_wire_receive(seat->fd, root->transport->job, &wire, NULL, 0, &count);
+		transport_wire_receive(member->fd, root->transport->job, &wire, NULL, 0, &count);
 	if (result == WIRE_AGAIN)
 		return LS_OK;
 	if (result == WIRE_END)
 		return say_lost(root, rank);
-	if (result == WIRE_MESSAGE && wire.kind == WIRE_MAPPED && seat->mapped < seat->sent &&
-	    wire.first == seat->mapped * WIRE_CHUNK) {
-		seat->mapped++;
+	if (result == WIRE_MESSAGE && wire.kind == WIRE_MAPPED && member->mapped < member->sent &&
+	    wire.first == member->mapped * WIRE_CHUNK) {
+		member->mapped++;
 		root->under_way--;
 		return LS_OK;
 	}
@@ -220,7 +220,7 @@ static ls_status hear_client(struct root *root, int rank)
 		MESSAGE_SAY(MESSAGE_LINK_FAILED, root->blamed, ls_status_text(status));
 		return status;
 	}
-	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, seat->pid, (unsigned)geteuid(), rank,
+	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, member->pid, (unsigned)geteuid(), rank,
 		    "its message is out of turn, or of another version or job");
 	root->blamed = rank;
 	return LS_UNTRUSTED_PEER;
@@ -229,9 +229,9 @@ static ls_status hear_client(struct root *root, int rank)
 /* A rank that has ended will say nothing more, and all that it said has been heard. */
 static ls_status hear_end(struct root *root, int rank)
 {
-	struct seat *seat = &root->seats[rank];
-	transport_close_fds(&seat->pidfd, 1);
-	seat->ended = true;
+	struct member *member = &root->members[rank];
+	transport_close_fds(&member->pidfd, 1);
+	member->ended = true;
 	return root->failed ? LS_OK : say_lost(root, rank);
 }
 
@@ -253,8 +253,8 @@ static ls_status hear(struct root *root, bool open_door)
 	struct pollfd *ends = polls + size + connections;
 	ends[0].fd = -1;
 	for (int rank = 1; rank < size; rank++) {
-		polls[rank] = (struct pollfd){.fd = root->seats[rank].fd, .events = POLLIN};
-		ends[rank] = (struct pollfd){.fd = root->seats[rank].pidfd, .events = POLLIN};
+		polls[rank] = (struct pollfd){.fd = root->members[rank].fd, .events = POLLIN};
+		ends[rank] = (struct pollfd){.fd = root->members[rank].pidfd, .events = POLLIN};
 	}
 	for (int i = 0; i < connections; i++)
 		polls[size + i] = (struct pollfd){.fd = root->connections[i], .events = POLLIN};
@@ -278,7 +278,7 @@ static ls_status hear(struct root *root, bool open_door)
 static ls_status send_to(struct root *root, int rank, const struct transport_wire *wire,
 			 const int *fds, int count)
 {
-	ls_status status = transport_wire_send(root->seats[rank].fd, wire, fds, count, rank,
+	ls_status status = transport_wire_send(root->members[rank].fd, wire, fds, count, rank,
 					       root->exchange, root->deadline_ns);
 	/* It may have said why it closed; if not, hear_client says that it is lost. */
 	return status == LS_PEER_DIED ? LS_OK : status;
@@ -286,16 +286,16 @@ static ls_status send_to(struct root *root, int rank, const struct transport_wir
 
 static ls_status send_chunk(struct root *root, int rank)
 {
-	struct seat *seat = &root->seats[rank];
+	struct member *member = &root->members[rank];
 	int fds[WIRE_FDS_MAX];
 	struct transport_wire wire = transport_wire_of(root->transport, WIRE_TABLE);
-	int left = root->transport->size - seat->sent * WIRE_CHUNK;
-	wire.first = seat->sent * WIRE_CHUNK;
+	int left = root->transport->size - member->sent * WIRE_CHUNK;
+	wire.first = member->sent * WIRE_CHUNK;
 	wire.count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
 	for (int i = 0; i < wire.count; i++)
-		memcpy(fds + i * TRANSPORT_FDS, root->seats[wire.first + i].fds,
-		       sizeof(root->seats[0].fds));
-	seat->sent++;
+		memcpy(fds + i * TRANSPORT_FDS, root->members[wire.first + i].fds,
+		       sizeof(root->members[0].fds));
+	member->sent++;
 	root->under_way++;
 	return send_to(root, rank, &wire, fds, wire.count * TRANSPORT_FDS);
 }
@@ -306,9 +306,9 @@ static ls_status gather(struct root *root)
 {
 	ls_status status = LS_OK;
 	for (int rank = 1; rank < root->transport->size; rank++)
-		if (root->seats[rank].ended)
+		if (root->members[rank].ended)
 			return say_lost(root, rank);
-	while (status == LS_OK && root->seated < root->transport->size - 1)
+	while (status == LS_OK && root->admitted < root->transport->size - 1)
 		status = hear(root, true);
 	return status;
 }
@@ -318,9 +318,9 @@ static ls_status deal(struct root *root)
 	for (;;) {
 		bool complete = true;
 		for (int rank = 1; rank < root->transport->size; rank++) {
-			struct seat *seat = &root->seats[rank];
-			complete = complete && seat->mapped == root->chunks;
-			if (seat->sent > seat->mapped || seat->sent == root->chunks ||
+			struct member *member = &root->members[rank];
+			complete = complete && member->mapped == root->chunks;
+			if (member->sent > member->mapped || member->sent == root->chunks ||
 			    root->under_way >= WIRE_WINDOW)
 				continue;
 			ls_status status = send_chunk(root, rank);
@@ -341,7 +341,7 @@ static ls_status map_and_go(struct root *root)
 						   root->exchange->trace_fd);
 	for (int rank = 1; status == LS_OK && rank < root->transport->size; rank++) {
 		root->blamed = rank;
-		status = transport_link_open(root->transport, rank, root->seats[rank].fds);
+		status = transport_link_open(root->transport, rank, root->members[rank].fds);
 	}
 	if (status != LS_OK)
 		return status;
@@ -349,7 +349,7 @@ static ls_status map_and_go(struct root *root)
 	 * group like any other death. */
 	struct transport_wire wire = transport_wire_of(root->transport, WIRE_GO);
 	for (int rank = 1; rank < root->transport->size; rank++)
-		transport_wire_try_send(root->seats[rank].fd, &wire);
+		transport_wire_try_send(root->members[rank].fd, &wire);
 	return LS_OK;
 }
 
@@ -366,12 +366,12 @@ static void say_farewell(struct root *root, ls_status status)
 		until < root->exchange->deadline_ns ? until : root->exchange->deadline_ns;
 	do {
 		for (int rank = 1; rank < root->transport->size; rank++) {
-			struct seat *seat = &root->seats[rank];
-			if (seat->fd < 0)
+			struct member *member = &root->members[rank];
+			if (member->fd < 0)
 				continue;
-			transport_wire_try_send(seat->fd, &wire);
-			transport_close_fds(&seat->fd, 1);
-			seat->told = true;
+			transport_wire_try_send(member->fd, &wire);
+			transport_close_fds(&member->fd, 1);
+			member->told = true;
 		}
 	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 && hear(root, true) == LS_OK);
 	for (int i = 0; i < root->connection_count; i++)
@@ -397,15 +397,15 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
 	};
 	for (int rank = 0; rank < TRANSPORT_SIZE_MAX; rank++)
-		root.seats[rank] = (struct seat){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
+		root.members[rank] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
 	for (int rank = 1; rank < transport->size; rank++) {
-		struct seat *seat = &root.seats[rank];
-		seat->pid = exchange->pids ? exchange->pids[rank] : 0;
-		seat->pidfd = transport_wire_watch(exchange, rank, &seat->ended);
+		struct member *member = &root.members[rank];
+		member->pid = exchange->pids ? exchange->pids[rank] : 0;
+		member->pidfd = transport_wire_watch(exchange, rank, &member->ended);
 	}
-	root.seats[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
-	root.seats[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
-	root.seats[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
+	root.members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
+	root.members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
+	root.members[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
 	ls_status status = gather(&root);
 	if (status == LS_OK)
 		status = deal(&root);
@@ -416,9 +416,9 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 	if (status != LS_OK)
 		say_farewell(&root, status);
 	for (int rank = 1; rank < transport->size; rank++) {
-		transport_close_fds(root.seats[rank].fds, TRANSPORT_FDS);
-		transport_close_fds(&root.seats[rank].fd, 1);
-		transport_close_fds(&root.seats[rank].pidfd, 1);
+		transport_close_fds(root.members[rank].fds, TRANSPORT_FDS);
+		transport_close_fds(&root.members[rank].fd, 1);
+		transport_close_fds(&root.members[rank].pidfd, 1);
 	}
 	transport_close_fds(root.connections, root.connection_count);
 	return status;

@@ -233,7 +233,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 	for (int q = 0; q < size; q++) {
 		struct transport_link *link = &transport->links[members[q]];
-		team->seats[q] = (struct transport_seat){
+		team->members[q] = (struct transport_member){
 			.world = members[q],
 			.link = link,
 			.area = transport_area_at(link->segment, transport->size, areas[q]),
@@ -340,6 +340,6 @@ ls_status transport_link_open_own(struct transport *transport, int arena_fd, int
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)
 {
 	struct transport_lanes *lanes =
-		(struct transport_lanes *)(transport_member(team, owner) + 1);
+		(struct transport_lanes *)(transport_area_of(team, owner) + 1);
 	return &lanes[source].mail;
 }

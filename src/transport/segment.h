@@ -28,7 +28,7 @@ static inline struct transport_channel *transport_channel(const struct transport
 							  int owner, int source)
 {
 	struct transport_lanes *lanes =
-		(struct transport_lanes *)(transport_member(team, owner) + 1);
+		(struct transport_lanes *)(transport_area_of(team, owner) + 1);
 	return &lanes[source].channel;
 }
 

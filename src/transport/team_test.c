@@ -73,9 +73,9 @@ static void test_apart(void **state)
 	assert_ptr_equal((const char *)world->ranks[3].transport.segment + blocked.edge.offset,
 			 blocked.word);
 	/* What a member writes, the other sees in its own mapping. */
-	atomic_store(&transport_member(team[1], 1)->finished, 5);
-	assert_int_equal(atomic_load(&transport_member(team[0], 1)->finished), 5);
-	assert_int_equal(atomic_load(&transport_member(all[0], 1)->finished), 0);
+	atomic_store(&transport_area_of(team[1], 1)->finished, 5);
+	assert_int_equal(atomic_load(&transport_area_of(team[0], 1)->finished), 5);
+	assert_int_equal(atomic_load(&transport_area_of(all[0], 1)->finished), 0);
 	assert_true(transport_is_valid(team[0]) && transport_is_valid(team[1]));
 	assert_true(transport_reads_me(team[0]));
 	for (int i = 0; i < 2; i++)
@@ -147,7 +147,7 @@ static void test_again(void **state)
 	struct world *world = world_open(SIZE);
 	for (int round = 0; round < 3; round++) {
 		struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
-		struct transport_area *area = transport_member(team[0], 0);
+		struct transport_area *area = transport_area_of(team[0], 0);
 		uint64_t seq = round == 1 ? 3 : 1000;
 		struct wait_word blocked;
 		int64_t sent = 0;

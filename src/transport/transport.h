@@ -307,8 +307,8 @@ struct transport_box {
 	struct transport_cursor cursor LOCK_GUARDED(link);
 };
 
-/* Where a member sits. */
-struct transport_seat {
+/* A member of a group. */
+struct transport_member {
 	int world; /* its rank there */
 	struct transport_link *link;
 	struct transport_area *area; /* of this group, in its segment */
@@ -321,7 +321,7 @@ struct transport_team {
 	int rank, size;
 	_Atomic uint32_t reads_me;   /* enum transport_reads, found out by transport_reads_me */
 	struct transport_box *boxes; /* [world size]; NULL before init */
-	struct transport_seat seats[TRANSPORT_SIZE_MAX];
+	struct transport_member members[TRANSPORT_SIZE_MAX];
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
@@ -417,21 +417,21 @@ LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer,
 
 /* ---- words ---- */
 
-static inline struct transport_area *transport_member(const struct transport_team *team, int rank)
+static inline struct transport_area *transport_area_of(const struct transport_team *team, int rank)
 {
-	return team->seats[rank].area;
+	return team->members[rank].area;
 }
 static inline struct transport_entry *transport_entry(const struct transport_team *team, int rank,
 						      uint64_t seq)
 {
-	return &transport_member(team, rank)->entries[seq % TRANSPORT_ENTRIES];
+	return &transport_area_of(team, rank)->entries[seq % TRANSPORT_ENTRIES];
 }
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);
 /* The arena of member `rank`, as this process sees it. */
 static inline const struct memory_view *transport_arena(const struct transport_team *team, int rank)
 {
-	return &team->seats[rank].link->arena;
+	return &team->members[rank].link->arena;
 }
 /* Fills *out so that it waits for `word`, which lies in member `owner`'s segment, to reach `value`;
  * member `peer` is who has to bring it there. The edge names both by their world ranks. */

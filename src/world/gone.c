@@ -7,7 +7,7 @@ uint64_t world_gone_now(struct ls_group *group)
 {
 	uint64_t gone = 0;
 	for (int q = 0; q < group->size; q++) {
-		const struct wait_peer *peer = &group->peers[group->team.seats[q].world];
+		const struct wait_peer *peer = &group->peers[group->team.members[q].world];
 		if (wait_peer_is_dead(peer) || wait_peer_has_left(peer))
 			gone |= UINT64_C(1) << q;
 	}

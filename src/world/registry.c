@@ -41,19 +41,19 @@ uint64_t world_members(const struct ls_group *group)
 {
 	uint64_t members = 0;
 	for (int q = 0; q < group->size && group->id != WORLD_GROUP_ID; q++)
-		members |= UINT64_C(1) << group->team.seats[q].world;
+		members |= UINT64_C(1) << group->team.members[q].world;
 	return members;
 }
 
 int world_rank_in(const struct ls_group *group, int world_rank)
 {
 	for (int q = 0; q < group->size; q++)
-		if (group->team.seats[q].world == world_rank)
+		if (group->team.members[q].world == world_rank)
 			return q;
 	return -1;
 }
 
 int world_rank_of(const ls_group *group, int rank)
 {
-	return rank >= 0 && rank < group->size ? group->team.seats[rank].world : -1;
+	return rank >= 0 && rank < group->size ? group->team.members[rank].world : -1;
 }
