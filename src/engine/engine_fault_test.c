@@ -13,9 +13,9 @@ static const struct settings plain_settings = {0};
 static void end_failed(struct unit *unit, struct engine_op *op, ls_status status)
 {
 	if (status != LS_ABORTED)
-		wait_store(&unit->party->cause, 1);
+		wait_store(&unit->fixture->cause, 1);
 	for (int q = 0; q < unit->size; q++)
-		wait_ring(&unit->party->units[q].link->transport.segment->bell);
+		wait_ring(&unit->fixture->units[q].link->transport.segment->bell);
 	unit_abandon(unit, op);
 }
 
@@ -57,11 +57,11 @@ static void pairs_are_compared(void **state)
 	(void)state;
 	static const enum plan_algorithm algorithms[] = {PLAN_NONE, PLAN_PAIRWISE};
 	for (int i = 0; i < 2; i++) {
-		struct party *party = party_open(3, &plain_settings);
+		struct fixture *fixture = fixture_open(3, &plain_settings);
 		for (int r = 0; r < 3; r++)
-			party->units[r].engine.wanted = algorithms[i];
-		party_run(party, exchange_unevenly);
-		party_close(party);
+			fixture->units[r].engine.wanted = algorithms[i];
+		fixture_run(fixture, exchange_unevenly);
+		fixture_close(fixture);
 	}
 }
 
@@ -69,7 +69,7 @@ static void pairs_are_compared(void **state)
 static void own_pair_is_compared(void **state)
 {
 	(void)state;
-	struct party *party = party_open(1, &plain_settings);
+	struct fixture *fixture = fixture_open(1, &plain_settings);
 	uint64_t send = 3, recv = 4, sent, expected;
 	int64_t from[4] = {0}, to[4];
 	struct engine_op op = {.call = {.kind = TRACE_ALLTOALLV,
@@ -80,11 +80,11 @@ static void own_pair_is_compared(void **state)
 					.counts = &send,
 					.recv_counts = &recv,
 					.count = 3}};
-	assert_int_equal(unit_call(&party->units[0], &op), LS_MISMATCH);
+	assert_int_equal(unit_call(&fixture->units[0], &op), LS_MISMATCH);
 	engine_hint(&op, &sent, &expected);
 	assert_true(op.culprit == 0 && sent == 3 && expected == 4);
-	unit_abandon(&party->units[0], &op);
-	party_close(party);
+	unit_abandon(&fixture->units[0], &op);
+	fixture_close(fixture);
 }
 
 /* The same sum in other parts. */
@@ -110,10 +110,10 @@ static void gather_other_parts(struct unit *unit)
 static void lists_are_compared(void **state)
 {
 	(void)state;
-	struct party *party = party_open(2, &plain_settings);
-	party_run(party, gather_other_parts);
-	assert_int_equal(atomic_load(&party->cause), 1);
-	party_close(party);
+	struct fixture *fixture = fixture_open(2, &plain_settings);
+	fixture_run(fixture, gather_other_parts);
+	assert_int_equal(atomic_load(&fixture->cause), 1);
+	fixture_close(fixture);
 	const uint64_t a[] = {1, 2, 3}, b[] = {1, 3, 2}, c[] = {1, 2, 3, 0};
 	assert_true(engine_shape(a, 3) != engine_shape(b, 3));
 	assert_true(engine_shape(a, 3) != engine_shape(c, 4));
@@ -126,8 +126,8 @@ static void lists_are_compared(void **state)
 static void forged(struct engine_op op, void (*spoil)(struct transport_entry *entry), int forger,
 		   const struct settings *settings, ls_status status)
 {
-	struct party *party = party_open(2, settings);
-	struct unit *unit = &party->units[!forger];
+	struct fixture *fixture = fixture_open(2, settings);
+	struct unit *unit = &fixture->units[!forger];
 	struct transport_team *team = &unit->link->team;
 	struct capture capture;
 	op.seq = 1;
@@ -144,10 +144,10 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 	capture_end(&capture);
 	assert_int_equal(op.status, status);
 	assert_int_equal(op.culprit, forger);
-	atomic_store(&party->cause, 1);
+	atomic_store(&fixture->cause, 1);
 	atomic_store(&transport_area_of(team, forger)->finished, 1);
 	unit_abandon(unit, &op);
-	party_close(party);
+	fixture_close(fixture);
 }
 
 static void input_far_away(struct transport_entry *entry)
@@ -233,8 +233,8 @@ static void too_much_to_stage(void **state)
 	/* Sends and receives want it as a whole. */
 	const struct settings messages = {.remote = SETTING_REMOTE_OFF,
 					  .algorithm = SETTING_ALGORITHM_RING};
-	struct party *party = party_open(2, &messages);
-	struct unit *unit = &party->units[0];
+	struct fixture *fixture = fixture_open(2, &messages);
+	struct unit *unit = &fixture->units[0];
 	int32_t *from = calloc(COUNT, 4), *to = calloc(COUNT, 4);
 	assert_true(from && to);
 	struct engine_op op = {.call = {.kind = TRACE_ALLREDUCE,
@@ -255,7 +255,7 @@ static void too_much_to_stage(void **state)
 	assert_int_equal(atomic_load(&transport_entry(&unit->link->team, 0, 1)->signal), 0);
 	free(from);
 	free(to);
-	party_close(party);
+	fixture_close(fixture);
 }
 
 /* ---- the end ---- */
@@ -304,12 +304,12 @@ static void blocking_waits_for_all(void **state)
 	(void)state;
 	for (int blocking = 0; blocking < 2; blocking++) {
 		const struct settings settings = {.blocking = (uint64_t)blocking};
-		struct party *party = party_open(2, &settings);
+		struct fixture *fixture = fixture_open(2, &settings);
 		atomic_store(&root_is_back, false);
 		atomic_store(&root_is_blocked, false);
-		party_run(party, root_waits_for_all);
+		fixture_run(fixture, root_waits_for_all);
 		assert_int_equal(atomic_load(&root_is_blocked), blocking);
-		party_close(party);
+		fixture_close(fixture);
 	}
 }
 
@@ -318,19 +318,19 @@ static void blocking_fails_with_a_peer(void **state)
 {
 	(void)state;
 	const struct settings settings = {.blocking = 1};
-	struct party *party = party_open(2, &settings);
-	struct unit *root = &party->units[0];
+	struct fixture *fixture = fixture_open(2, &settings);
+	struct unit *root = &fixture->units[0];
 	int64_t value = 42;
 	struct engine_op op = short_broadcast(&value);
 	op.seq = 1;
 	engine_submit(&root->engine, &op, &root->room);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_BLOCKED);
-	atomic_store(&party->cause, 1);
+	atomic_store(&fixture->cause, 1);
 	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
 	assert_int_equal(engine_abandon(&root->engine, &op, 0, false), ENGINE_DONE);
-	party_close(party);
+	fixture_close(fixture);
 }
 
 int main(void)

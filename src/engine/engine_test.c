@@ -330,9 +330,9 @@ static void everything(void **state)
 	const struct settings settings = {0};
 	static const int sizes[] = {TEST_SIZES};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct party *party = party_open(sizes[i], &settings);
-		party_run(party, run_everything);
-		party_close(party);
+		struct fixture *fixture = fixture_open(sizes[i], &settings);
+		fixture_run(fixture, run_everything);
+		fixture_close(fixture);
 	}
 }
 
@@ -396,12 +396,12 @@ static void repeated_and_changed(void **state)
 {
 	(void)state;
 	const struct settings settings = {0};
-	struct party *party = party_open(3, &settings);
-	party_run(party, run_changes);
-	party_close(party);
-	party = party_open(TEST_RANKS, &settings);
-	party_run(party, run_many_plans);
-	party_close(party);
+	struct fixture *fixture = fixture_open(3, &settings);
+	fixture_run(fixture, run_changes);
+	fixture_close(fixture);
+	fixture = fixture_open(TEST_RANKS, &settings);
+	fixture_run(fixture, run_many_plans);
+	fixture_close(fixture);
 }
 
 /* So small that there are dozens of them; and whether plain memory is copied or read is up to each
@@ -421,9 +421,9 @@ static void everything_in_fragments(void **state)
 	const struct settings settings = {0};
 	static const int sizes[] = {TEST_SIZES_IN_FRAGMENTS};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct party *party = party_open(sizes[i], &settings);
-		party_run(party, run_in_fragments);
-		party_close(party);
+		struct fixture *fixture = fixture_open(sizes[i], &settings);
+		fixture_run(fixture, run_in_fragments);
+		fixture_close(fixture);
 	}
 }
 

@@ -83,9 +83,9 @@ static void sum_much(struct unit *unit)
 static void longer_than_the_arena(void **state)
 {
 	(void)state;
-	struct party *party = party_open(2, &copying);
-	party_run(party, sum_much);
-	party_close(party);
+	struct fixture *fixture = fixture_open(2, &copying);
+	fixture_run(fixture, sum_much);
+	fixture_close(fixture);
 }
 
 /* Rank 1 is played by hand: its header is rank 0's own, but for windows that are in fragments,
@@ -96,8 +96,8 @@ static void fragments_where_there_are_none(void **state)
 	(void)state;
 	enum { PART = 40000, GUARD = 100000 };
 	static const uint64_t counts[] = {PART, PART};
-	struct party *party = party_open(2, &copying);
-	struct unit *unit = &party->units[0];
+	struct fixture *fixture = fixture_open(2, &copying);
+	struct unit *unit = &fixture->units[0];
 	struct transport_team *team = &unit->link->team;
 	uint64_t *from = calloc(PART, 8), *to = calloc(2 * PART + GUARD, 8);
 	assert_true(from && to);
@@ -125,11 +125,11 @@ static void fragments_where_there_are_none(void **state)
 	for (int i = 0; i < GUARD; i++)
 		assert_true(to[2 * PART + i] == 77);
 	if (progress == ENGINE_FAILED) {
-		atomic_store(&party->cause, 1);
+		atomic_store(&fixture->cause, 1);
 		atomic_store(&transport_area_of(team, 1)->finished, 1);
 		unit_abandon(unit, &op);
 	}
-	party_close(party);
+	fixture_close(fixture);
 	free(from);
 	free(to);
 }

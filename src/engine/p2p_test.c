@@ -8,13 +8,13 @@ enum { LONG = 1000, MANY = 64 };
 static int open_pair(void **state)
 {
 	const struct settings settings = {.messages = MANY};
-	*state = party_open(2, &settings);
+	*state = fixture_open(2, &settings);
 	return 0;
 }
 
 static int close_pair(void **state)
 {
-	party_close(*state);
+	fixture_close(*state);
 	return 0;
 }
 
@@ -73,8 +73,8 @@ static void hand_out(struct unit *unit, struct message *message, ls_status statu
 /* Somebody else takes in what ends a detached one: no word tells, so it is work. */
 static void test_over_is_work(void **state)
 {
-	struct party *party = *state;
-	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *receive = beside(owner, TRACE_RECV, 1, 1);
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	assert_false(engine_p2p_has_work(&owner->engine));
@@ -93,8 +93,8 @@ static void test_over_is_work(void **state)
 /* What a probe asks for is taken in by another call, after it has looked; then its source goes. */
 static void test_probe_of_who_is_gone(void **state)
 {
-	struct party *party = *state;
-	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	int peer;
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
@@ -119,8 +119,8 @@ static void test_probe_of_who_is_gone(void **state)
  * over, and then goes. */
 static void test_parcels_of_others(void **state)
 {
-	struct party *party = *state;
-	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *sends[MANY], *receives[MANY];
 	struct wait_word words[WAIT_EDGE_MAX];
 	for (int i = 0; i < MANY; i++)
@@ -158,8 +158,8 @@ static void test_parcels_of_others(void **state)
  * for anything else, at what it has seen before and what it has not. */
 static void test_taken_back(void **state)
 {
-	struct party *party = *state;
-	struct unit *source = &party->units[0], *owner = &party->units[1];
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct wait_word words[WAIT_EDGE_MAX];
 	struct message *receive = begin(owner, TRACE_RECV, LONG, MANY, false);
 	struct message *sends[MANY];

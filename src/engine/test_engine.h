@@ -26,10 +26,10 @@ enum { TEST_RANKS = 8, TEST_ARENA_BYTES = 64 << 20 };
 		}                                                                                 \
 	} while (0)
 
-struct party;
+struct fixture;
 
 struct unit {
-	struct party *party;
+	struct fixture *fixture;
 	struct world_rank *link;
 	int rank, size;
 	struct trace trace;
@@ -41,18 +41,18 @@ struct unit {
 
 typedef void unit_function(struct unit *unit);
 
-struct party {
+struct fixture {
 	struct world *world;
 	_Atomic uint64_t cause;
 	unit_function *run;
 	struct unit units[TEST_RANKS];
 };
 
-static inline struct party *party_open(int size, const struct settings *settings)
+static inline struct fixture *fixture_open(int size, const struct settings *settings)
 {
-	struct party *party = calloc(1, sizeof(*party));
-	MUST(party);
-	struct world *world = party->world = world_new(size, WORLD_LIMIT_MS);
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
+	MUST(fixture);
+	struct world *world = fixture->world = world_new(size, WORLD_LIMIT_MS);
 	for (int r = 0; r < size; r++) {
 		struct memory *memory = &world->ranks[r].memory;
 		memory_fini(memory);
@@ -60,54 +60,54 @@ static inline struct party *party_open(int size, const struct settings *settings
 		world_start(world, r);
 	}
 	for (int r = 0; r < size; r++) {
-		struct unit *unit = &party->units[r];
+		struct unit *unit = &fixture->units[r];
 		struct trace_options options = {
 			.job = WORLD_JOB, .rank = r, .world_size = size, .records = 16};
 		wait_join(world->ranks[r].thread);
 		MUST(world->ranks[r].status == LS_OK);
 		*unit = (struct unit){
-			.party = party, .link = &world->ranks[r], .rank = r, .size = size};
-		unit->link->waiter.cause = &party->cause;
+			.fixture = fixture, .link = &world->ranks[r], .rank = r, .size = size};
+		unit->link->waiter.cause = &fixture->cause;
 		MUST(trace_init(&unit->trace, &options) == LS_OK);
 	}
 	struct plan_table table;
 	plan_table_default(&table);
 	for (int r = 0; r < size; r++) {
-		struct unit *unit = &party->units[r];
+		struct unit *unit = &fixture->units[r];
 		MUST(engine_init(&unit->engine, &unit->link->team, &unit->trace,
 				 &unit->link->memory, settings) == LS_OK);
-		engine_begin(&unit->engine, &party->cause, &table);
+		engine_begin(&unit->engine, &fixture->cause, &table);
 	}
-	return party;
+	return fixture;
 }
 
-static inline void party_close(struct party *party)
+static inline void fixture_close(struct fixture *fixture)
 {
-	for (int r = 0; r < party->world->size; r++) {
-		engine_fini(&party->units[r].engine);
-		trace_fini(&party->units[r].trace);
+	for (int r = 0; r < fixture->world->size; r++) {
+		engine_fini(&fixture->units[r].engine);
+		trace_fini(&fixture->units[r].trace);
 	}
-	world_close(party->world);
-	free(party);
+	world_close(fixture->world);
+	free(fixture);
 }
 
-static inline void *party_thread(void *argument)
+static inline void *fixture_thread(void *argument)
 {
 	struct unit *unit = argument;
-	unit->party->run(unit);
+	unit->fixture->run(unit);
 	wait_thread_leave(&unit->link->waiter);
 	return NULL;
 }
 
 /* Runs a function in a thread for each rank. */
-static inline void party_run(struct party *party, unit_function *run)
+static inline void fixture_run(struct fixture *fixture, unit_function *run)
 {
-	party->run = run;
-	for (int r = 0; r < party->world->size; r++)
-		MUST(pthread_create(&party->units[r].thread, NULL, party_thread,
-				    &party->units[r]) == 0);
-	for (int r = 0; r < party->world->size; r++)
-		wait_join(party->units[r].thread);
+	fixture->run = run;
+	for (int r = 0; r < fixture->world->size; r++)
+		MUST(pthread_create(&fixture->units[r].thread, NULL, fixture_thread,
+				    &fixture->units[r]) == 0);
+	for (int r = 0; r < fixture->world->size; r++)
+		wait_join(fixture->units[r].thread);
 }
 
 /* Advances until it is done or has failed. */

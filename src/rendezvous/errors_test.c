@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
  * its text names the rank, what was expected and found, and what to do. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 static const int sizes[] = {2, 8, RENDEZVOUS_SIZE_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 /* The i-th combination of kind and size. */
-static struct party party_case(int i)
+static struct fixture fixture_case(int i)
 {
-	struct rendezvous_place place = party_place(i % 2, sizes[i / 2]);
-	return party_new(&place, false);
+	struct rendezvous_place place = fixture_place(i % 2, sizes[i / 2]);
+	return fixture_new(&place, false);
 }
 
-static void run_failing(struct party *party, ls_status status, uint64_t limit_ms,
+static void run_failing(struct fixture *fixture, ls_status status, uint64_t limit_ms,
 			const char *const *words)
 {
-	party_start(party);
-	party_wait(party);
-	party_check_failed(party, status, limit_ms, words);
-	party_free(party);
+	fixture_start(fixture);
+	fixture_wait(fixture);
+	fixture_check_failed(fixture, status, limit_ms, words);
+	fixture_free(fixture);
 }
 
 static void test_wrong_world_size(void **state)
 {
 	(void)state;
 	for (int i = 0; i < CASES; i++) {
-		struct party party = party_case(i);
-		int wrong = party.size == 2 ? 3 : 2;
+		struct fixture fixture = fixture_case(i);
+		int wrong = fixture.size == 2 ? 3 : 2;
 		char found[32], expected[32];
 		snprintf(found, sizeof found, "was started for %d ranks", wrong);
-		snprintf(expected, sizeof expected, "for %d: give", party.size);
-		party.ranks[1].place.world_size = wrong;
-		run_failing(&party, LS_WRONG_WORLD_SIZE, PARTY_QUICK_MS,
+		snprintf(expected, sizeof expected, "for %d: give", fixture.size);
+		fixture.ranks[1].place.world_size = wrong;
+		run_failing(&fixture, LS_WRONG_WORLD_SIZE, PARTY_QUICK_MS,
 			    PARTY_WORDS("rank 1 (pid", found, "rank 0 (pid", expected, "WORLD_SIZE"));
 	}
 }
@@ -41,11 +41,11 @@ static void test_duplicate_rank(void **state)
 {
 	(void)state;
 	for (int i = 2; i < CASES; i++) {
-		struct party party = party_case(i);
+		struct fixture fixture = fixture_case(i);
 		char expected[32];
-		snprintf(expected, sizeof expected, "RANK, 0 to %d", party.size - 1);
-		party.ranks[party.size - 1].place.rank = 1;
-		run_failing(&party, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
+		snprintf(expected, sizeof expected, "RANK, 0 to %d", fixture.size - 1);
+		fixture.ranks[fixture.size - 1].place.rank = 1;
+		run_failing(&fixture, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
 			    PARTY_WORDS("two processes", "rank 1 of", "pid", expected));
 	}
 }
@@ -55,10 +55,10 @@ static void test_duplicate_rank_0(void **state)
 {
 	(void)state;
 	for (int i = 2; i < CASES; i++) {
-		struct party party = party_case(i);
-		party.ranks[2].place.rank = 0;
-		party.ranks[2].place.serve = true;
-		run_failing(&party, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
+		struct fixture fixture = fixture_case(i);
+		fixture.ranks[2].place.rank = 0;
+		fixture.ranks[2].place.serve = true;
+		run_failing(&fixture, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
 			    PARTY_WORDS("two processes", "rank 0 of", "give each its own RANK"));
 	}
 }
@@ -67,16 +67,16 @@ static void test_rank_missing(void **state)
 {
 	(void)state;
 	for (int i = 0; i < CASES; i++) {
-		struct party party = party_case(i);
+		struct fixture fixture = fixture_case(i);
 		uint64_t limit_ms =
-			party.size < RENDEZVOUS_SIZE_MAX ? PARTY_COME_MS : 2 * PARTY_COME_MS;
+			fixture.size < RENDEZVOUS_SIZE_MAX ? PARTY_COME_MS : 2 * PARTY_COME_MS;
 		char expected[48];
-		snprintf(expected, sizeof expected, "1 of %d ranks did not come", party.size);
-		party.ranks[1].absent = true;
-		for (int rank = 0; rank < party.size; rank++)
-			party.ranks[rank].limit_ms = limit_ms;
-		run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
-			    party.size == 2
+		snprintf(expected, sizeof expected, "1 of %d ranks did not come", fixture.size);
+		fixture.ranks[1].absent = true;
+		for (int rank = 0; rank < fixture.size; rank++)
+			fixture.ranks[rank].limit_ms = limit_ms;
+		run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
+			    fixture.size == 2
 				    ? PARTY_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
 				    : PARTY_WORDS(expected, ": rank 1", "here: 0, 2-",
 						  "LOCKSTEP_OPEN_TIMEOUT_MS"));
@@ -86,12 +86,12 @@ static void test_rank_missing(void **state)
 static void test_ranks_missing_are_listed(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(true, 8);
-	struct party party = party_new(&place, false);
-	party.ranks[1].absent = party.ranks[3].absent = party.ranks[4].absent = true;
-	party.ranks[5].absent = true;
-	party.ranks[0].limit_ms = PARTY_COME_MS;
-	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
+	struct rendezvous_place place = fixture_place(true, 8);
+	struct fixture fixture = fixture_new(&place, false);
+	fixture.ranks[1].absent = fixture.ranks[3].absent = fixture.ranks[4].absent = true;
+	fixture.ranks[5].absent = true;
+	fixture.ranks[0].limit_ms = PARTY_COME_MS;
+	run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
 		    PARTY_WORDS("4 of 8 ranks", ": ranks 1, 3-5 (here: 0, 2, 6, 7)"));
 }
 
@@ -99,11 +99,11 @@ static void test_ranks_missing_are_listed(void **state)
 static void test_least_deadline_counts(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(false, 4);
-	struct party party = party_new(&place, false);
-	party.ranks[2].limit_ms = PARTY_COME_MS;
-	party.ranks[3].absent = true;
-	run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS("rank 3"));
+	struct rendezvous_place place = fixture_place(false, 4);
+	struct fixture fixture = fixture_new(&place, false);
+	fixture.ranks[2].limit_ms = PARTY_COME_MS;
+	fixture.ranks[3].absent = true;
+	run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS("rank 3"));
 }
 
 /* A process that says hello, waits until it was heard, and ends. */
@@ -113,10 +113,10 @@ static pid_t fork_short_life(const struct rendezvous_place *place, int rank)
 	if (pid != 0)
 		return pid;
 	struct wire_head welcome;
-	struct wire_hello hello = party_hello(place, rank);
-	int fd = party_connect(place);
+	struct wire_hello hello = fixture_hello(place, rank);
+	int fd = fixture_connect(place);
 	bool heard = fd >= 0 && rendezvous_send(fd, &hello, sizeof hello, -1) > 0 &&
-		     party_read(fd, &welcome, sizeof welcome) == sizeof welcome;
+		     fixture_read(fd, &welcome, sizeof welcome) == sizeof welcome;
 	_exit(heard ? 0 : 1);
 }
 
@@ -124,15 +124,15 @@ static void test_rank_ends_before_all_came(void **state)
 {
 	(void)state;
 	for (int i = 2; i < 4; i++) {
-		struct party party = party_case(i);
-		party.ranks[2].absent = party.ranks[3].absent = true;
-		pid_t pid = fork_short_life(&party.ranks[2].place, 2);
+		struct fixture fixture = fixture_case(i);
+		fixture.ranks[2].absent = fixture.ranks[3].absent = true;
+		pid_t pid = fork_short_life(&fixture.ranks[2].place, 2);
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank 2 (pid %d) ended before all ranks had come", pid);
-		run_failing(&party, LS_RANK_MISSING, PARTY_QUICK_MS,
+		run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
 			    PARTY_WORDS(expected, "see what it printed"));
-		assert_int_equal(party_reap(pid), 0);
+		assert_int_equal(fixture_reap(pid), 0);
 	}
 }
 
@@ -163,34 +163,34 @@ static void test_server_is_killed(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_new(&place, false);
-		party.ranks[0].absent = party.ranks[2].absent = true;
-		pid_t pid = fork_server(&party.ranks[0].place, SIGKILL);
+		struct rendezvous_place place = fixture_place(tcp, 3);
+		struct fixture fixture = fixture_new(&place, false);
+		fixture.ranks[0].absent = fixture.ranks[2].absent = true;
+		pid_t pid = fork_server(&fixture.ranks[0].place, SIGKILL);
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank 0 (pid %d), ended before all ranks had come", pid);
-		run_failing(&party, LS_NO_MASTER, PARTY_QUICK_MS,
+		run_failing(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
 			    PARTY_WORDS("holds the rendezvous", expected));
-		assert_true(WIFSIGNALED(party_reap(pid)));
+		assert_true(WIFSIGNALED(fixture_reap(pid)));
 	}
 }
 
 static void test_server_is_stopped(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(false, 3);
-	struct party party = party_new(&place, false);
-	party.ranks[0].absent = party.ranks[2].absent = true;
-	party.ranks[1].limit_ms = PARTY_COME_MS;
-	pid_t pid = fork_server(&party.ranks[0].place, SIGSTOP);
-	party_start(&party);
-	party_wait(&party);
-	party_check_failed(&party, LS_NO_MASTER, PARTY_QUICK_MS,
-			   PARTY_WORDS("rank 0 (pid", "answered at first", "stopped"));
+	struct rendezvous_place place = fixture_place(false, 3);
+	struct fixture fixture = fixture_new(&place, false);
+	fixture.ranks[0].absent = fixture.ranks[2].absent = true;
+	fixture.ranks[1].limit_ms = PARTY_COME_MS;
+	pid_t pid = fork_server(&fixture.ranks[0].place, SIGSTOP);
+	fixture_start(&fixture);
+	fixture_wait(&fixture);
+	fixture_check_failed(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
+			     PARTY_WORDS("rank 0 (pid", "answered at first", "stopped"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_true(WIFSIGNALED(party_reap(pid)));
-	party_free(&party);
+	assert_true(WIFSIGNALED(fixture_reap(pid)));
+	fixture_free(&fixture);
 }
 
 /* The launcher saw a process end that never came; latecomers hear of it as well. */
@@ -204,24 +204,24 @@ static void test_launcher_fails_the_meeting(void **state)
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
-	struct wire_hello hello = party_hello(&place, 0), late = party_hello(&place, 1);
-	int fd = party_say(&place, &hello, sizeof hello);
+	struct wire_hello hello = fixture_hello(&place, 0), late = fixture_hello(&place, 1);
+	int fd = fixture_say(&place, &hello, sizeof hello);
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
 	assert_int_equal(rendezvous_server_pid(server, 0), getpid());
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 2);
-	int early = party_say(&place, &late, sizeof late);
+	int early = fixture_say(&place, &late, sizeof late);
 	rendezvous_server_fail(server, LS_PEER_DIED, "rank 2 (pid 7) ended with exit code 3");
 	rendezvous_server_fail(server, LS_SYSTEM, "only the first cause counts");
 	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
 	assert_string_equal(rendezvous_server_text(server), "rank 2 (pid 7) ended with exit code 3");
 	struct wire_head welcome;
-	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
-	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
-	party_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	assert_int_equal(fixture_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	fixture_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
+	fixture_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
 	assert_int_equal(rendezvous_server_told(server), 2);
-	fd = party_say(&place, &late, sizeof late);
+	fd = fixture_say(&place, &late, sizeof late);
 	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
-	party_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	fixture_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
 	assert_int_equal(rendezvous_server_told(server), 3);
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
@@ -238,12 +238,12 @@ static void test_all_know(void **state)
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
-	struct wire_hello hello = party_hello(&place, 1);
-	int first = party_say(&place, &hello, sizeof hello);
-	int second = party_say(&place, &hello, sizeof hello);
+	struct wire_hello hello = fixture_hello(&place, 1);
+	int first = fixture_say(&place, &hello, sizeof hello);
+	int second = fixture_say(&place, &hello, sizeof hello);
 	assert_int_equal(rendezvous_server_step(server), LS_DUPLICATE_RANK);
 	assert_int_equal(rendezvous_server_told(server), 2);
-	party_check_answer(second, LS_DUPLICATE_RANK, PARTY_WORDS("rank 1 of 2"));
+	fixture_check_answer(second, LS_DUPLICATE_RANK, PARTY_WORDS("rank 1 of 2"));
 	rendezvous_close_fd(&first);
 	rendezvous_server_close(server);
 }
@@ -254,19 +254,19 @@ static void on_signal(int signal)
 }
 
 /* Waits until the rank has been welcomed by rank 0, which its wait slot shows to anybody. */
-static void await_welcomed(struct party_rank *rank)
+static void await_welcomed(struct fixture_rank *rank)
 {
 	struct wait_slot_body body;
 	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
 
 	do {
 		assert_true(clock_now_ns() < until_ns);
-		party_look(rank, &body);
+		fixture_look(rank, &body);
 	} while (body.state != WAIT_FDS || body.edges[0].peer != 0);
 }
 
 /* Signals until one has ended the wait: one that comes between two waits is not noticed. */
-static void interrupt(struct party_rank *rank)
+static void interrupt(struct fixture_rank *rank)
 {
 	while (!atomic_load(&rank->done)) {
 		assert_int_equal(pthread_kill(rank->thread, SIGUSR1), 0);
@@ -280,21 +280,23 @@ static void test_interrupted(void **state)
 	struct sigaction action = {.sa_handler = on_signal};
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	for (int who = 0; who < 2; who++) {
-		struct rendezvous_place place = party_place(who, 4);
-		struct party party = party_new(&place, false);
-		party.ranks[3].absent = true;
-		party_start(&party);
-		await_welcomed(&party.ranks[1]);
-		await_welcomed(&party.ranks[2]);
-		interrupt(&party.ranks[who]);
-		party_wait(&party);
-		party_check_rank(&party.ranks[who], LS_INTERRUPTED, PARTY_WORDS("a signal ended"));
-		party.ranks[who].absent = true;
+		struct rendezvous_place place = fixture_place(who, 4);
+		struct fixture fixture = fixture_new(&place, false);
+		fixture.ranks[3].absent = true;
+		fixture_start(&fixture);
+		await_welcomed(&fixture.ranks[1]);
+		await_welcomed(&fixture.ranks[2]);
+		interrupt(&fixture.ranks[who]);
+		fixture_wait(&fixture);
+		fixture_check_rank(&fixture.ranks[who], LS_INTERRUPTED,
+				   PARTY_WORDS("a signal ended"));
+		fixture.ranks[who].absent = true;
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank %d (pid %d) ended before all ranks had come", who, getpid());
-		party_check_failed(&party, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS(expected));
-		party_free(&party);
+		fixture_check_failed(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
+				     PARTY_WORDS(expected));
+		fixture_free(&fixture);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods,
  * uninvited descriptors, and a process that is out of descriptors. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 #include <dirent.h>
 #include <linux/filter.h>
@@ -15,11 +15,11 @@ enum { FLOOD = 2000, KEPT = 150 };
 /* Says something random; now and then the beginning of a hello, or a hello with a flipped byte. */
 static int say_garbage(const struct rendezvous_place *place)
 {
-	struct wire_hello hello = party_hello(place, 1);
+	struct wire_hello hello = fixture_hello(place, 1);
 	unsigned char bytes[2048];
-	uint64_t kind = party_random() % 8;
-	size_t count = party_random() % (sizeof bytes + 1);
-	int fd = party_connect(place);
+	uint64_t kind = fixture_random() % 8;
+	size_t count = fixture_random() % (sizeof bytes + 1);
+	int fd = fixture_connect(place);
 
 	assert_true(fd >= 0);
 	assert_int_equal(getrandom(bytes, sizeof bytes, 0), sizeof bytes);
@@ -29,7 +29,7 @@ static int say_garbage(const struct rendezvous_place *place)
 	} else if (kind == 1) {
 		/* In the magic or the byte order: elsewhere it could say something. */
 		memcpy(bytes, &hello, sizeof hello);
-		bytes[party_random() % 12] ^= 0x5a;
+		bytes[fixture_random() % 12] ^= 0x5a;
 	}
 	/* The server may have ended the connection already; that is no failure here. */
 	(void)!rendezvous_send(fd, bytes, count, -1);
@@ -40,23 +40,23 @@ static void test_garbage_flood(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 4);
-		struct party party = party_new(&place, false);
+		struct rendezvous_place place = fixture_place(tcp, 4);
+		struct fixture fixture = fixture_new(&place, false);
 		int kept[KEPT];
 		memset(kept, -1, sizeof kept);
-		party.ranks[3].absent = true;
-		party_start(&party);
+		fixture.ranks[3].absent = true;
+		fixture_start(&fixture);
 		for (int i = 0; i < FLOOD; i++) {
 			rendezvous_close_fd(&kept[i % KEPT]);
 			kept[i % KEPT] = say_garbage(&place);
 		}
-		party.ranks[3].absent = false;
-		party_start_rank(&party.ranks[3]);
-		party_wait(&party);
-		party_check_met(&party, false);
+		fixture.ranks[3].absent = false;
+		fixture_start_rank(&fixture.ranks[3]);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
 		for (int i = 0; i < KEPT; i++)
 			rendezvous_close_fd(&kept[i]);
-		party_free(&party);
+		fixture_free(&fixture);
 	}
 }
 
@@ -90,7 +90,7 @@ static void test_silent_crowd(void **state)
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
 
 	for (int i = 0; i < count; i++) {
-		crowd[i] = party_connect(&place);
+		crowd[i] = fixture_connect(&place);
 		assert_int_equal(rendezvous_server_step(server), LS_OK);
 	}
 	for (int i = 0; i < count; i++)
@@ -98,8 +98,8 @@ static void test_silent_crowd(void **state)
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX),
 			 1 + RENDEZVOUS_CONNECTION_MAX);
 	assert_int_equal(rendezvous_server_fds(server, fds, 5), 5);
-	struct wire_hello hello = party_hello(&place, 0);
-	int fd = party_say(&place, &hello, sizeof hello);
+	struct wire_hello hello = fixture_hello(&place, 0);
+	int fd = fixture_say(&place, &hello, sizeof hello);
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
 	assert_true(rendezvous_server_complete(server));
 	rendezvous_close_fd(&fd);
@@ -114,8 +114,8 @@ static void test_slow_hello(void **state)
 	(void)state;
 	struct rendezvous_place place;
 	struct rendezvous_server *server = open_server(false, 2, &place);
-	struct wire_hello hello = party_hello(&place, 1);
-	int fd = party_connect(&place);
+	struct wire_hello hello = fixture_hello(&place, 1);
+	int fd = fixture_connect(&place);
 
 	for (size_t i = 0; i < sizeof hello; i++) {
 		assert_int_equal(rendezvous_server_pid(server, 1), 0);
@@ -145,8 +145,8 @@ static void test_uninvited_descriptors(void **state)
 	struct rendezvous_place place;
 	int before = count_fds();
 	struct rendezvous_server *server = open_server(false, 2, &place);
-	struct wire_hello hello = party_hello(&place, 1);
-	int stranger = party_connect(&place), fd = party_connect(&place);
+	struct wire_hello hello = fixture_hello(&place, 1);
+	int stranger = fixture_connect(&place), fd = fixture_connect(&place);
 
 	assert_int_equal(rendezvous_send(stranger, "nonsense", 8, 0), 8);
 	assert_int_equal(rendezvous_send(fd, &hello, 40, 0), 40);
@@ -175,8 +175,8 @@ static void test_rank_talks_on(void **state)
 	static const char noise[65536];
 	struct rendezvous_place place;
 	struct rendezvous_server *server = open_server(true, 2, &place);
-	struct wire_hello hello = party_hello(&place, 0), other = party_hello(&place, 1);
-	int fd = party_say(&place, &hello, sizeof hello);
+	struct wire_hello hello = fixture_hello(&place, 0), other = fixture_hello(&place, 1);
+	int fd = fixture_say(&place, &hello, sizeof hello);
 	struct wire_head welcome;
 
 	for (int i = 0; i < 1000; i++) {
@@ -184,8 +184,8 @@ static void test_rank_talks_on(void **state)
 		assert_true(sent > 0 || errno == EAGAIN);
 		assert_int_equal(rendezvous_server_step(server), LS_OK);
 	}
-	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
-	int second = party_say(&place, &other, sizeof other);
+	assert_int_equal(fixture_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	int second = fixture_say(&place, &other, sizeof other);
 	while (!rendezvous_server_complete(server))
 		assert_int_equal(rendezvous_server_step(server), LS_OK);
 	rendezvous_close_fd(&fd);
@@ -202,10 +202,10 @@ static void test_strangers_are_reported(void **state)
 	uint64_t deadline_ns = clock_deadline_ns(100);
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
-	struct wire_hello hello = party_hello(&place, 1);
-	int rank = party_say(&place, &hello, sizeof hello);
-	int nonsense = party_say(&place, "GET / HTTP/1.0\r\n\r\n", 18);
-	int silent = party_connect(&place), gone = party_connect(&place);
+	struct wire_hello hello = fixture_hello(&place, 1);
+	int rank = fixture_say(&place, &hello, sizeof hello);
+	int nonsense = fixture_say(&place, "GET / HTTP/1.0\r\n\r\n", 18);
+	int silent = fixture_connect(&place), gone = fixture_connect(&place);
 
 	rendezvous_close_fd(&gone);
 	ls_status status;
@@ -215,10 +215,10 @@ static void test_strangers_are_reported(void **state)
 	} while (status == LS_OK);
 	assert_int_equal(status, LS_RANK_MISSING);
 	struct wire_head welcome;
-	assert_int_equal(party_read(rank, &welcome, sizeof welcome), sizeof welcome);
-	party_check_answer(rank, LS_RANK_MISSING,
-			   PARTY_WORDS("2 of 3 ranks", "ranks 0, 2 (here: 1)",
-				       "3 connections said nothing that Lockstep understands"));
+	assert_int_equal(fixture_read(rank, &welcome, sizeof welcome), sizeof welcome);
+	fixture_check_answer(rank, LS_RANK_MISSING,
+			     PARTY_WORDS("2 of 3 ranks", "ranks 0, 2 (here: 1)",
+					 "3 connections said nothing that Lockstep understands"));
 	rendezvous_close_fd(&nonsense);
 	rendezvous_close_fd(&silent);
 	rendezvous_server_close(server);
@@ -228,7 +228,7 @@ static void step_when_ready(struct rendezvous_server *server)
 {
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
 	assert_true(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX) > 0);
-	assert_true(party_ready(fds[0].fd, POLLIN));
+	assert_true(fixture_ready(fds[0].fd, POLLIN));
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
 }
 
@@ -254,19 +254,19 @@ static void refuse_unknown(void)
 {
 	struct rendezvous_place place;
 	struct rendezvous_server *server = open_server(true, 2, &place);
-	struct wire_hello hello = party_hello(&place, 1), other = hello;
+	struct wire_hello hello = fixture_hello(&place, 1), other = hello;
 
 	other.uid++;
-	int fd = party_say(&place, &other, sizeof other);
+	int fd = fixture_say(&place, &other, sizeof other);
 	step_when_ready(server);
-	party_check_answer(fd, LS_UNTRUSTED_PEER,
-			   PARTY_WORDS("belongs to user", "this process runs as"));
+	fixture_check_answer(fd, LS_UNTRUSTED_PEER,
+			     PARTY_WORDS("belongs to user", "this process runs as"));
 	snprintf(other.head.version, sizeof other.head.version, "0.0.9");
-	fd = party_say(&place, &other, sizeof other.head);
+	fd = fixture_say(&place, &other, sizeof other.head);
 	step_when_ready(server);
-	party_check_answer(fd, LS_WRONG_VERSION, PARTY_WORDS("rank 1", "runs Lockstep 0.0.9"));
+	fixture_check_answer(fd, LS_WRONG_VERSION, PARTY_WORDS("rank 1", "runs Lockstep 0.0.9"));
 	assert_int_equal(rendezvous_server_pid(server, 1), 0);
-	fd = party_say(&place, &hello, sizeof hello);
+	fd = fixture_say(&place, &hello, sizeof hello);
 	step_when_ready(server);
 	assert_int_equal(rendezvous_server_pid(server, 1), getpid());
 	rendezvous_close_fd(&fd);
@@ -283,7 +283,7 @@ static void test_kernel_says_no_users(void **state)
 		refuse_unknown();
 		_exit(0);
 	}
-	int status = party_reap(pid);
+	int status = fixture_reap(pid);
 	assert_true(WIFEXITED(status));
 	if (WEXITSTATUS(status) == 100)
 		skip();
@@ -297,9 +297,9 @@ static void test_kernel_says_the_user(void **state)
 	for (int tcp = 0; tcp < 2; tcp++) {
 		struct rendezvous_place place;
 		struct rendezvous_server *server = open_server(tcp, 2, &place);
-		struct wire_hello hello = party_hello(&place, 1);
+		struct wire_hello hello = fixture_hello(&place, 1);
 		hello.uid = geteuid() + 1;
-		int fd = party_say(&place, &hello, sizeof hello);
+		int fd = fixture_say(&place, &hello, sizeof hello);
 		step_when_ready(server);
 		assert_int_equal(rendezvous_server_pid(server, 1), getpid());
 		rendezvous_close_fd(&fd);
@@ -328,14 +328,14 @@ static void test_out_of_descriptors(void **state)
 	}
 	int crowd[40];
 	for (int i = 0; i < 40; i++)
-		crowd[i] = party_connect(&place);
-	struct wire_hello first = party_hello(&place, 0), second = party_hello(&place, 1);
+		crowd[i] = fixture_connect(&place);
+	struct wire_hello first = fixture_hello(&place, 0), second = fixture_hello(&place, 1);
 	struct wire_head welcome;
-	int fd = party_say(&place, &first, sizeof first);
-	assert_int_equal(party_read(fd, &welcome, sizeof welcome), sizeof welcome);
-	int other = party_say(&place, &second, sizeof second);
-	assert_int_equal(party_read(other, &welcome, sizeof welcome), sizeof welcome);
-	int status = party_reap(pid);
+	int fd = fixture_say(&place, &first, sizeof first);
+	assert_int_equal(fixture_read(fd, &welcome, sizeof welcome), sizeof welcome);
+	int other = fixture_say(&place, &second, sizeof second);
+	assert_int_equal(fixture_read(other, &welcome, sizeof welcome), sizeof welcome);
+	int status = fixture_reap(pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), LS_OK);
 	for (int i = 0; i < 40; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of
  * all sizes, whoever comes late. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 #include <sys/mman.h>
 
@@ -12,30 +12,30 @@ static void test_rank_0_serves(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2 * SIZE_COUNT; i++) {
-		struct rendezvous_place place = party_place(i % 2, sizes[i / 2]);
-		struct party party = party_new(&place, false);
-		party_start(&party);
-		party_wait(&party);
-		party_check_met(&party, false);
-		party_free(&party);
+		struct rendezvous_place place = fixture_place(i % 2, sizes[i / 2]);
+		struct fixture fixture = fixture_new(&place, false);
+		fixture_start(&fixture);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
+		fixture_free(&fixture);
 	}
 }
 
 static void test_alone_needs_no_socket(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(false, 1);
-	struct party party = party_new(&place, false);
+	struct rendezvous_place place = fixture_place(false, 1);
+	struct fixture fixture = fixture_new(&place, false);
 	struct rendezvous_place bound;
 	int fd;
 
 	/* Although the address is taken: nobody looks at it. */
-	assert_int_equal(rendezvous_listen(&place, &bound, &fd, party.ranks[0].text), LS_OK);
-	party_start(&party);
-	party_wait(&party);
-	party_check_met(&party, false);
+	assert_int_equal(rendezvous_listen(&place, &bound, &fd, fixture.ranks[0].text), LS_OK);
+	fixture_start(&fixture);
+	fixture_wait(&fixture);
+	fixture_check_met(&fixture, false);
 	rendezvous_close_fd(&fd);
-	party_free(&party);
+	fixture_free(&fixture);
 }
 
 /* Steps the server as a launcher's event loop would, until it is complete or has failed. */
@@ -86,27 +86,27 @@ static void meet_launcher(bool tcp, int size)
 	assert_null(rendezvous_server_table(server));
 	assert_int_equal(rendezvous_server_pid(server, 0), 0);
 	place = *rendezvous_server_place(server);
-	struct party party = party_new(&place, true);
+	struct fixture fixture = fixture_new(&place, true);
 	for (int i = 0; i < size; i++)
-		party.ranks[i].self.trace_fd = numbered_memfd(i);
-	party_start(&party);
+		fixture.ranks[i].self.trace_fd = numbered_memfd(i);
+	fixture_start(&fixture);
 	assert_int_equal(run_server(server), LS_OK);
-	party_wait(&party);
-	party_check_met(&party, true);
-	assert_memory_equal(rendezvous_server_table(server), &party.ranks[0].table,
-			    sizeof party.ranks[0].table);
+	fixture_wait(&fixture);
+	fixture_check_met(&fixture, true);
+	assert_memory_equal(rendezvous_server_table(server), &fixture.ranks[0].table,
+			    sizeof fixture.ranks[0].table);
 	assert_string_equal(rendezvous_server_text(server), "");
 	for (int i = 0; i < size; i++) {
 		assert_int_equal(rendezvous_server_pid(server, i), getpid());
 		check_trace(server, i, tcp);
-		rendezvous_close_fd(&party.ranks[i].self.trace_fd);
+		rendezvous_close_fd(&fixture.ranks[i].self.trace_fd);
 	}
 	/* The job goes on, and the ranks see the launcher's end on their connection. */
-	struct pollfd fds = {.fd = party.ranks[0].control, .events = POLLIN};
+	struct pollfd fds = {.fd = fixture.ranks[0].control, .events = POLLIN};
 	assert_int_equal(wait_fds(NULL, &fds, 1, -1, 0), LS_TIMED_OUT);
 	rendezvous_server_close(server);
 	assert_int_equal(wait_fds(NULL, &fds, 1, -1, 0), LS_OK);
-	party_free(&party);
+	fixture_free(&fixture);
 }
 
 static void test_launcher_serves(void **state)
@@ -121,16 +121,16 @@ static void test_rank_0_late(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 4);
-		struct party party = party_new(&place, false);
-		party.ranks[0].absent = true;
-		party_start(&party);
+		struct rendezvous_place place = fixture_place(tcp, 4);
+		struct fixture fixture = fixture_new(&place, false);
+		fixture.ranks[0].absent = true;
+		fixture_start(&fixture);
 		assert_int_equal(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(60)), LS_TIMED_OUT);
-		party.ranks[0].absent = false;
-		party_start_rank(&party.ranks[0]);
-		party_wait(&party);
-		party_check_met(&party, false);
-		party_free(&party);
+		fixture.ranks[0].absent = false;
+		fixture_start_rank(&fixture.ranks[0]);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
+		fixture_free(&fixture);
 	}
 }
 
@@ -139,16 +139,16 @@ static void test_again_at_once(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
+		struct rendezvous_place place = fixture_place(tcp, 3);
 		uint64_t job = 0;
 		for (int times = 0; times < 5; times++) {
-			struct party party = party_new(&place, false);
-			party_start(&party);
-			party_wait(&party);
-			party_check_met(&party, false);
-			assert_true(party.ranks[0].table.job != job);
-			job = party.ranks[0].table.job;
-			party_free(&party);
+			struct fixture fixture = fixture_new(&place, false);
+			fixture_start(&fixture);
+			fixture_wait(&fixture);
+			fixture_check_met(&fixture, false);
+			assert_true(fixture.ranks[0].table.job != job);
+			job = fixture.ranks[0].table.job;
+			fixture_free(&fixture);
 		}
 	}
 }
@@ -163,22 +163,22 @@ static void test_latecomer(void **state)
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
-	struct party party = party_new(&place, true);
-	party_start(&party);
+	struct fixture fixture = fixture_new(&place, true);
+	fixture_start(&fixture);
 	assert_int_equal(run_server(server), LS_OK);
-	party_wait(&party);
-	party_check_met(&party, true);
+	fixture_wait(&fixture);
+	fixture_check_met(&fixture, true);
 
-	struct wire_hello hello = party_hello(&place, 1);
-	int fd = party_say(&place, &hello, sizeof hello);
+	struct wire_hello hello = fixture_hello(&place, 1);
+	int fd = fixture_say(&place, &hello, sizeof hello);
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
-	assert_true(party_ready(fds[0].fd, POLLIN));
+	assert_true(fixture_ready(fds[0].fd, POLLIN));
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
-	party_check_answer(fd, LS_DUPLICATE_RANK,
-			   PARTY_WORDS("rank 1", "after all 2 ranks had met", "only once"));
+	fixture_check_answer(fd, LS_DUPLICATE_RANK,
+			     PARTY_WORDS("rank 1", "after all 2 ranks had met", "only once"));
 	assert_true(rendezvous_server_complete(server));
-	party_free(&party);
+	fixture_free(&fixture);
 	rendezvous_server_close(server);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where to meet: every way to say it, and every way to say it wrong, with the words on standard
  * error. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -299,7 +299,7 @@ static void test_messages(void **state)
 		check_said(PARTY_WORDS(ids[i].id));
 	}
 
-	struct rendezvous_place place = party_place(false, 2);
+	struct rendezvous_place place = fixture_place(false, 2);
 	struct rendezvous_self self = {.trace_fd = -1};
 	struct rendezvous_table table;
 	int control = 7;

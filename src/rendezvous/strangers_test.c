@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense,
  * another version, another user. And what rank 0 does when its address is taken. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,20 +9,20 @@
 #include <lockstep/lockstep.h>
 
 /* Ranks 1 and 2 of 3, who go to `place`. */
-static struct party party_of_two(const struct rendezvous_place *place, uint64_t limit_ms)
+static struct fixture fixture_of_two(const struct rendezvous_place *place, uint64_t limit_ms)
 {
-	struct party party = party_new(place, false);
-	party.ranks[0].absent = true;
-	party.ranks[1].limit_ms = party.ranks[2].limit_ms = limit_ms;
-	return party;
+	struct fixture fixture = fixture_new(place, false);
+	fixture.ranks[0].absent = true;
+	fixture.ranks[1].limit_ms = fixture.ranks[2].limit_ms = limit_ms;
+	return fixture;
 }
 
-static void finish(struct party *party, ls_status status, uint64_t limit_ms,
+static void finish(struct fixture *fixture, ls_status status, uint64_t limit_ms,
 		   const char *const *words)
 {
-	party_wait(party);
-	party_check_failed(party, status, limit_ms, words);
-	party_free(party);
+	fixture_wait(fixture);
+	fixture_check_failed(fixture, status, limit_ms, words);
+	fixture_free(fixture);
 }
 
 static int listen_at(const struct rendezvous_place *place)
@@ -39,11 +39,11 @@ static void test_nobody_listens(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		struct rendezvous_place place = fixture_place(tcp, 3);
+		struct fixture fixture = fixture_of_two(&place, PARTY_SHORT_MS);
 		uint64_t began_ns = clock_now_ns();
-		party_start(&party);
-		finish(&party, LS_NO_MASTER, PARTY_QUICK_MS,
+		fixture_start(&fixture);
+		finish(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
 		       PARTY_WORDS("nobody listens at", "rank 0 (or the launcher)",
 				   tcp ? "MASTER_ADDR and MASTER_PORT" : "rendezvous address"));
 		/* They went on knocking to the end. */
@@ -55,18 +55,18 @@ static void test_nobody_listens(void **state)
 static void answer_with(bool tcp, const void *bytes, size_t count, ls_status status,
 			const char *const *words)
 {
-	struct rendezvous_place place = party_place(tcp, 3);
-	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	struct rendezvous_place place = fixture_place(tcp, 3);
+	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
 	int fd = listen_at(&place), connections[2];
 
-	party_start(&party);
+	fixture_start(&fixture);
 	for (int i = 0; i < 2; i++) {
-		connections[i] = party_accept(fd);
+		connections[i] = fixture_accept(fd);
 		assert_int_equal(rendezvous_send(connections[i], bytes, count, -1), count);
 	}
-	party_wait(&party);
-	party_check_failed(&party, status, PARTY_QUICK_MS, words);
-	party_free(&party);
+	fixture_wait(&fixture);
+	fixture_check_failed(&fixture, status, PARTY_QUICK_MS, words);
+	fixture_free(&fixture);
 	rendezvous_close_fd(&connections[0]);
 	rendezvous_close_fd(&connections[1]);
 	rendezvous_close_fd(&fd);
@@ -117,11 +117,11 @@ static void test_mute(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_of_two(&place, PARTY_SHORT_MS);
+		struct rendezvous_place place = fixture_place(tcp, 3);
+		struct fixture fixture = fixture_of_two(&place, PARTY_SHORT_MS);
 		int fd = listen_at(&place);
-		party_start(&party);
-		finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
+		fixture_start(&fixture);
+		finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 		       PARTY_WORDS("takes connections and says nothing", "another program"));
 		rendezvous_close_fd(&fd);
 	}
@@ -133,20 +133,20 @@ static void test_slams_the_door(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_of_two(&place, PARTY_COME_MS);
+		struct rendezvous_place place = fixture_place(tcp, 3);
+		struct fixture fixture = fixture_of_two(&place, PARTY_COME_MS);
 		int fd = listen_at(&place), slammed = 0;
 		struct pollfd fds = {.fd = fd, .events = POLLIN};
-		party_start(&party);
-		while (!atomic_load(&party.ranks[1].done) || !atomic_load(&party.ranks[2].done)) {
+		fixture_start(&fixture);
+		while (!atomic_load(&fixture.ranks[1].done) || !atomic_load(&fixture.ranks[2].done)) {
 			if (wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(5)) != LS_OK)
 				continue;
-			int connection = party_accept(fd);
+			int connection = fixture_accept(fd);
 			rendezvous_close_fd(&connection);
 			slammed++;
 		}
 		assert_true(slammed > 2);
-		finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
+		finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
 		rendezvous_close_fd(&fd);
 	}
 }
@@ -174,50 +174,50 @@ static void test_rank_of_other_version(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 3);
-		struct party party = party_new(&place, false);
-		struct wire_hello hello = party_hello(&place, 2);
+		struct rendezvous_place place = fixture_place(tcp, 3);
+		struct fixture fixture = fixture_new(&place, false);
+		struct wire_hello hello = fixture_hello(&place, 2);
 		struct wire_head other;
 		snprintf(hello.head.version, sizeof hello.head.version, "0.0.9");
 		hello.head.bytes += 100;
-		party.ranks[2].absent = true;
-		party_start(&party);
-		int fd = party_say(&place, &hello, sizeof hello);
-		assert_int_equal(party_read(fd, &other, sizeof other), sizeof other);
+		fixture.ranks[2].absent = true;
+		fixture_start(&fixture);
+		int fd = fixture_say(&place, &hello, sizeof hello);
+		assert_int_equal(fixture_read(fd, &other, sizeof other), sizeof other);
 		assert_string_equal(other.version, LOCKSTEP_VERSION);
 		rendezvous_close_fd(&fd);
-		finish(&party, LS_WRONG_VERSION, PARTY_QUICK_MS,
+		finish(&fixture, LS_WRONG_VERSION, PARTY_QUICK_MS,
 		       PARTY_WORDS("rank 2 (pid", "Lockstep 0.0.9", "rank 0 (pid",
 				   "runs " LOCKSTEP_VERSION));
 	}
 }
 
 /* Rank 0 alone, its address held by somebody. */
-static struct party lone_server(const struct rendezvous_place *place)
+static struct fixture lone_server(const struct rendezvous_place *place)
 {
-	struct party party = party_new(place, false);
-	party.ranks[1].absent = true;
-	party_start(&party);
-	return party;
+	struct fixture fixture = fixture_new(place, false);
+	fixture.ranks[1].absent = true;
+	fixture_start(&fixture);
+	return fixture;
 }
 
 static void test_port_taken(void **state)
 {
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 2);
+		struct rendezvous_place place = fixture_place(tcp, 2);
 		int fd = listen_at(&place);
 		/* By somebody who says nothing. */
-		struct party party = lone_server(&place);
-		finish(&party, LS_PORT_TAKEN, PARTY_QUICK_MS,
+		struct fixture fixture = lone_server(&place);
+		finish(&fixture, LS_PORT_TAKEN, PARTY_QUICK_MS,
 		       PARTY_WORDS("in use by another program", place.address, "says nothing"));
-		int connection = party_accept(fd);
+		int connection = fixture_accept(fd);
 		rendezvous_close_fd(&connection);
 		/* By a web server: known at once. */
-		party = lone_server(&place);
-		connection = party_accept(fd);
+		fixture = lone_server(&place);
+		connection = fixture_accept(fd);
 		assert_int_equal(rendezvous_send(connection, "HTTP/1.1 400 No\r\n", 17, -1), 17);
-		finish(&party, LS_PORT_TAKEN, PARTY_QUICK_MS,
+		finish(&fixture, LS_PORT_TAKEN, PARTY_QUICK_MS,
 		       PARTY_WORDS("in use by another program", "HTTP/1.1 400 No", "web server"));
 		rendezvous_close_fd(&connection);
 		rendezvous_close_fd(&fd);
@@ -229,24 +229,24 @@ static void test_port_taken(void **state)
 static void test_port_becomes_free(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(true, 2);
-	struct party party = party_new(&place, false);
+	struct rendezvous_place place = fixture_place(true, 2);
+	struct fixture fixture = fixture_new(&place, false);
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(place.port)};
 	struct wait_slot_body body;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-	party_start_rank(&party.ranks[0]);
+	fixture_start_rank(&fixture.ranks[0]);
 	/* Rank 0 pauses before it tries again; a server would wait as long as its limit. */
 	do
-		party_look(&party.ranks[0], &body);
+		fixture_look(&fixture.ranks[0], &body);
 	while (body.state != WAIT_FDS || body.deadline_ns > clock_deadline_ns(1000));
 	rendezvous_close_fd(&fd);
-	party_start_rank(&party.ranks[1]);
-	party_wait(&party);
-	party_check_met(&party, false);
-	party_free(&party);
+	fixture_start_rank(&fixture.ranks[1]);
+	fixture_wait(&fixture);
+	fixture_check_met(&fixture, false);
+	fixture_free(&fixture);
 }
 
 /* A client that knocks at a port of its own machine may be given just this port for its near end,
@@ -254,7 +254,7 @@ static void test_port_becomes_free(void **state)
 static void test_reaches_itself(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = party_place(true, 2);
+	struct rendezvous_place place = fixture_place(true, 2);
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(place.port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -262,7 +262,7 @@ static void test_reaches_itself(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
 		assert_int_equal(errno, EINPROGRESS);
-	assert_true(party_ready(fd, POLLOUT));
+	assert_true(fixture_ready(fd, POLLOUT));
 	assert_int_equal(rendezvous_dialled(&place, fd), ECONNREFUSED);
 	rendezvous_close_fd(&fd);
 	/* Nothing of it stays: the server gets the port. */
@@ -297,15 +297,15 @@ static void test_rank_of_other_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 2);
-		struct party party = party_new(&place, false);
+		struct rendezvous_place place = fixture_place(tcp, 2);
+		struct fixture fixture = fixture_new(&place, false);
 		pid_t pid = fork_foreigner(&place);
-		party_start_rank(&party.ranks[0]);
-		assert_int_equal(party_reap(pid), 0);
-		party_start_rank(&party.ranks[1]);
-		party_wait(&party);
-		party_check_met(&party, false);
-		party_free(&party);
+		fixture_start_rank(&fixture.ranks[0]);
+		assert_int_equal(fixture_reap(pid), 0);
+		fixture_start_rank(&fixture.ranks[1]);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
+		fixture_free(&fixture);
 	}
 }
 
@@ -314,7 +314,7 @@ static void test_rank_of_other_user(void **state)
 static int say_as_other_user(const struct rendezvous_place *place, const void *bytes, size_t count)
 {
 	assert_int_equal(syscall(SYS_setresuid, -1, 65534, -1), 0);
-	int fd = party_say(place, bytes, count);
+	int fd = fixture_say(place, bytes, count);
 	assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
 	return fd;
 }
@@ -326,30 +326,30 @@ static void test_lies_of_other_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	for (int tcp = 0; tcp < 2; tcp++) {
-		struct rendezvous_place place = party_place(tcp, 2), small = place;
-		struct party party = party_new(&place, false);
-		struct wire_hello twin = party_hello(&place, 0), sized, old = twin;
+		struct rendezvous_place place = fixture_place(tcp, 2), small = place;
+		struct fixture fixture = fixture_new(&place, false);
+		struct wire_hello twin = fixture_hello(&place, 0), sized, old = twin;
 		struct wire_answer answer;
 		small.world_size = 1;
-		sized = party_hello(&small, 0);
+		sized = fixture_hello(&small, 0);
 		snprintf(old.head.version, sizeof old.head.version, "0.0.9");
 		const struct wire_hello *lies[] = {&twin, &sized, &old};
 		const size_t sizes[] = {sizeof twin, sizeof sized, sizeof old.head};
 
-		party_start_rank(&party.ranks[0]);
+		fixture_start_rank(&fixture.ranks[0]);
 		for (int i = 0; i < 3; i++) {
 			int fd = say_as_other_user(&place, lies[i], sizes[i]);
 			rendezvous_close_fd(&fd); /* then a TCP socket is nobody's any more */
 			fd = say_as_other_user(&place, lies[i], sizes[i]);
-			assert_int_equal(party_read(fd, &answer, WIRE_ANSWER_BYTES(0)),
+			assert_int_equal(fixture_read(fd, &answer, WIRE_ANSWER_BYTES(0)),
 					 WIRE_ANSWER_BYTES(0));
 			assert_int_equal(answer.status, LS_UNTRUSTED_PEER);
 			rendezvous_close_fd(&fd);
 		}
-		party_start_rank(&party.ranks[1]);
-		party_wait(&party);
-		party_check_met(&party, false);
-		party_free(&party);
+		fixture_start_rank(&fixture.ranks[1]);
+		fixture_wait(&fixture);
+		fixture_check_met(&fixture, false);
+		fixture_free(&fixture);
 	}
 }
 
@@ -359,8 +359,8 @@ static void test_server_of_other_user(void **state)
 	(void)state;
 	if (geteuid() != 0)
 		skip();
-	struct rendezvous_place place = party_place(false, 3);
-	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	struct rendezvous_place place = fixture_place(false, 3);
+	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
 	pid_t pid = fork();
 	if (pid == 0) {
 		if (setuid(65534) != 0)
@@ -368,11 +368,11 @@ static void test_server_of_other_user(void **state)
 		struct pollfd fds = {.fd = listen_at(&place)};
 		_exit(wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
 	}
-	party_start(&party);
-	finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
+	fixture_start(&fixture);
+	finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 	       PARTY_WORDS("belongs to a process of user 65534", "choose another name"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_true(WIFSIGNALED(party_reap(pid)));
+	assert_true(WIFSIGNALED(fixture_reap(pid)));
 }
 
 /* On TCP before it believes anything; here in a process that says it is of another version. */
@@ -381,8 +381,8 @@ static void test_port_of_other_user(void **state)
 	(void)state;
 	if (geteuid() != 0)
 		skip();
-	struct rendezvous_place place = party_place(true, 3);
-	struct party party = party_of_two(&place, PARTY_LONG_MS);
+	struct rendezvous_place place = fixture_place(true, 3);
+	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
 	struct wire_head head;
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
@@ -392,15 +392,15 @@ static void test_port_of_other_user(void **state)
 			_exit(1);
 		int fd = listen_at(&place);
 		for (int i = 0; i < 2; i++)
-			if (rendezvous_send(party_accept(fd), &head, sizeof head, -1) < 0)
+			if (rendezvous_send(fixture_accept(fd), &head, sizeof head, -1) < 0)
 				_exit(2);
 		_exit(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
 	}
-	party_start(&party);
-	finish(&party, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
+	fixture_start(&fixture);
+	finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
 	       PARTY_WORDS("belongs to a process of user 65534", "choose another port"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_true(WIFSIGNALED(party_reap(pid)));
+	assert_true(WIFSIGNALED(fixture_reap(pid)));
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parsers: what is whole, what is not yet, and what never will be. */
-#include "rendezvous/party_test.h"
+#include "rendezvous/fixture_test.h"
 
 static struct rendezvous_place place = {.world_size = 4};
 
@@ -13,7 +13,7 @@ static enum wire_verdict parse(const struct wire_hello *hello)
 static void test_hello_comes_whole(void **state)
 {
 	(void)state;
-	struct wire_hello hello = party_hello(&place, 2), out;
+	struct wire_hello hello = fixture_hello(&place, 2), out;
 
 	for (size_t got = 0; got < sizeof hello; got++)
 		assert_int_equal(rendezvous_hello_parse(&hello, got, &out), WIRE_MORE);
@@ -24,7 +24,7 @@ static void test_hello_comes_whole(void **state)
 static void test_hello_is_checked(void **state)
 {
 	(void)state;
-	struct wire_hello good = party_hello(&place, 2), hello;
+	struct wire_hello good = fixture_hello(&place, 2), hello;
 
 #define REFUSED(verdict, change)                          \
 	do {                                              \

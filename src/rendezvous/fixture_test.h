@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For this room's tests: ranks as threads, each with a waiter of its own; places that do not
  * collide with those of other tests; and raw connections, to say what no Lockstep would say. */
-#ifndef RENDEZVOUS_PARTY_TEST_H
-#define RENDEZVOUS_PARTY_TEST_H
+#ifndef RENDEZVOUS_FIXTURE_TEST_H
+#define RENDEZVOUS_FIXTURE_TEST_H
 
 #include <errno.h>
 #include <setjmp.h>
@@ -29,8 +29,8 @@ enum {
 	PARTY_COME_MS = 1000, /* the same, where all must have come before, on a busy machine */
 };
 
-/* One rank. The first four are for the test to change before party_start. */
-struct party_rank {
+/* One rank. The first four are for the test to change before fixture_start. */
+struct fixture_rank {
 	struct rendezvous_place place;
 	struct rendezvous_self self;
 	uint64_t limit_ms;
@@ -48,12 +48,12 @@ struct party_rank {
 	char text[RENDEZVOUS_TEXT_BYTES];
 };
 
-struct party {
+struct fixture {
 	int size;
-	struct party_rank *ranks;
+	struct fixture_rank *ranks;
 };
 
-static inline uint64_t party_random(void)
+static inline uint64_t fixture_random(void)
 {
 	uint64_t number = 0;
 	assert_int_equal(getrandom(&number, sizeof number, 0), sizeof number);
@@ -62,14 +62,14 @@ static inline uint64_t party_random(void)
 
 /* A place nobody uses: for TCP a port outside the range that connections are given by the
  * system. */
-static inline struct rendezvous_place party_place(bool tcp, int world_size)
+static inline struct rendezvous_place fixture_place(bool tcp, int world_size)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = world_size}, bound;
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
 
 	for (int tries = 0; tries < 1000; tries++) {
 		int fd;
-		place.port = tcp ? (uint16_t)(10000 + party_random() % 20000) : 0;
+		place.port = tcp ? (uint16_t)(10000 + fixture_random() % 20000) : 0;
 		if (rendezvous_listen(&place, &bound, &fd, text) == LS_OK) {
 			rendezvous_close_fd(&fd);
 			return bound;
@@ -79,14 +79,14 @@ static inline struct rendezvous_place party_place(bool tcp, int world_size)
 	return place;
 }
 
-static inline struct party party_new(const struct rendezvous_place *place, bool launcher)
+static inline struct fixture fixture_new(const struct rendezvous_place *place, bool launcher)
 {
-	struct party party = {.size = place->world_size};
+	struct fixture fixture = {.size = place->world_size};
 
-	party.ranks = calloc((size_t)party.size, sizeof *party.ranks);
-	assert_non_null(party.ranks);
-	for (int i = 0; i < party.size; i++) {
-		struct party_rank *rank = &party.ranks[i];
+	fixture.ranks = calloc((size_t)fixture.size, sizeof *fixture.ranks);
+	assert_non_null(fixture.ranks);
+	for (int i = 0; i < fixture.size; i++) {
+		struct fixture_rank *rank = &fixture.ranks[i];
 		rank->place = *place;
 		rank->place.rank = i;
 		rank->place.serve = i == 0 && !launcher;
@@ -100,12 +100,12 @@ static inline struct party party_new(const struct rendezvous_place *place, bool 
 		rank->waiter = (struct waiter){
 			.wait_table = &rank->wait_table, .bell = &rank->bell, .look_fd = -1};
 	}
-	return party;
+	return fixture;
 }
 
-static inline void *party_thread(void *argument)
+static inline void *fixture_thread(void *argument)
 {
-	struct party_rank *rank = argument;
+	struct fixture_rank *rank = argument;
 	uint64_t began_ns = clock_now_ns();
 
 	if (wait_open(&rank->waiter) != LS_OK)
@@ -119,36 +119,36 @@ static inline void *party_thread(void *argument)
 	return NULL;
 }
 
-static inline void party_start_rank(struct party_rank *rank)
+static inline void fixture_start_rank(struct fixture_rank *rank)
 {
-	assert_int_equal(pthread_create(&rank->thread, NULL, party_thread, rank), 0);
+	assert_int_equal(pthread_create(&rank->thread, NULL, fixture_thread, rank), 0);
 }
 
-static inline void party_start(struct party *party)
+static inline void fixture_start(struct fixture *fixture)
 {
-	for (int i = 0; i < party->size; i++)
-		if (!party->ranks[i].absent)
-			party_start_rank(&party->ranks[i]);
+	for (int i = 0; i < fixture->size; i++)
+		if (!fixture->ranks[i].absent)
+			fixture_start_rank(&fixture->ranks[i]);
 }
 
-static inline void party_wait(struct party *party)
+static inline void fixture_wait(struct fixture *fixture)
 {
-	for (int i = 0; i < party->size; i++)
-		if (!party->ranks[i].absent)
-			wait_join(party->ranks[i].thread);
+	for (int i = 0; i < fixture->size; i++)
+		if (!fixture->ranks[i].absent)
+			wait_join(fixture->ranks[i].thread);
 }
 
-static inline void party_free(struct party *party)
+static inline void fixture_free(struct fixture *fixture)
 {
-	for (int i = 0; i < party->size; i++)
-		if (party->ranks[i].control >= 0)
-			rendezvous_close_fd(&party->ranks[i].control);
-	free(party->ranks);
+	for (int i = 0; i < fixture->size; i++)
+		if (fixture->ranks[i].control >= 0)
+			rendezvous_close_fd(&fixture->ranks[i].control);
+	free(fixture->ranks);
 }
 
 /* One rank failed as it should, and its text has all the words, which end with NULL. */
-static inline void party_check_rank(const struct party_rank *rank, ls_status status,
-				    const char *const *words)
+static inline void fixture_check_rank(const struct fixture_rank *rank, ls_status status,
+				      const char *const *words)
 {
 	if (rank->status != status)
 		fail_msg("rank %d: %s instead of %s: %s", rank->place.rank,
@@ -164,27 +164,27 @@ static inline void party_check_rank(const struct party_rank *rank, ls_status sta
 #define PARTY_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* All who came failed alike, within the limit. */
-static inline void party_check_failed(const struct party *party, ls_status status,
-				      uint64_t limit_ms, const char *const *words)
+static inline void fixture_check_failed(const struct fixture *fixture, ls_status status,
+					uint64_t limit_ms, const char *const *words)
 {
-	for (int i = 0; i < party->size; i++) {
-		if (party->ranks[i].absent)
+	for (int i = 0; i < fixture->size; i++) {
+		if (fixture->ranks[i].absent)
 			continue;
-		party_check_rank(&party->ranks[i], status, words);
-		assert_in_range(party->ranks[i].took_ms, 0, limit_ms);
+		fixture_check_rank(&fixture->ranks[i], status, words);
+		assert_in_range(fixture->ranks[i].took_ms, 0, limit_ms);
 	}
 }
 
 /* All met: one job, one table, each rank where it says it is. */
-static inline void party_check_met(const struct party *party, bool launcher)
+static inline void fixture_check_met(const struct fixture *fixture, bool launcher)
 {
-	const struct party_rank *first = &party->ranks[0];
+	const struct fixture_rank *first = &fixture->ranks[0];
 
-	for (int i = 0; i < party->size; i++) {
-		const struct party_rank *rank = &party->ranks[i];
+	for (int i = 0; i < fixture->size; i++) {
+		const struct fixture_rank *rank = &fixture->ranks[i];
 		if (rank->status != LS_OK)
 			fail_msg("rank %d: %s", i, rank->text);
-		assert_int_equal(rank->table.size, party->size);
+		assert_int_equal(rank->table.size, fixture->size);
 		assert_true(rank->table.job != 0);
 		assert_memory_equal(&rank->table, &first->table, sizeof rank->table);
 		assert_memory_equal(&rank->table.ranks[i], &rank->self.me, sizeof rank->self.me);
@@ -197,7 +197,7 @@ static inline void party_check_met(const struct party *party, bool launcher)
 }
 
 /* A look at what the rank's only thread waits for, as any other process could take it. */
-static inline void party_look(struct party_rank *rank, struct wait_slot_body *out)
+static inline void fixture_look(struct fixture_rank *rank, struct wait_slot_body *out)
 {
 	struct wait_slot *slot = &rank->wait_table.slots[0];
 	uint32_t seen;
@@ -210,7 +210,7 @@ static inline void party_look(struct party_rank *rank, struct wait_slot_body *ou
 /* ---- raw connections ---- */
 
 /* Waits for `events`; false when nothing happened in PARTY_QUICK_MS. */
-static inline bool party_ready(int fd, short events)
+static inline bool fixture_ready(int fd, short events)
 {
 	struct pollfd fds = {.fd = fd, .events = events};
 	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
@@ -223,13 +223,13 @@ static inline bool party_ready(int fd, short events)
 }
 
 /* Connects, and tries again until somebody listens. -1: nobody did. */
-static inline int party_connect(const struct rendezvous_place *place)
+static inline int fixture_connect(const struct rendezvous_place *place)
 {
 	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
 
 	while (clock_now_ns() < until_ns) {
 		int fd, error = rendezvous_dial(place, &fd);
-		if (error == EINPROGRESS && party_ready(fd, POLLOUT))
+		if (error == EINPROGRESS && fixture_ready(fd, POLLOUT))
 			error = rendezvous_dialled(place, fd);
 		if (error == 0)
 			return fd;
@@ -241,11 +241,11 @@ static inline int party_connect(const struct rendezvous_place *place)
 }
 
 /* Reads `bytes`, or less if the connection ends before. */
-static inline size_t party_read(int fd, void *to, size_t bytes)
+static inline size_t fixture_read(int fd, void *to, size_t bytes)
 {
 	size_t done = 0;
 
-	while (done < bytes && party_ready(fd, POLLIN)) {
+	while (done < bytes && fixture_ready(fd, POLLIN)) {
 		int none = -1;
 		ssize_t got = rendezvous_receive(fd, (char *)to + done, bytes - done, &none);
 		rendezvous_close_fd(&none);
@@ -257,15 +257,15 @@ static inline size_t party_read(int fd, void *to, size_t bytes)
 }
 
 /* Takes one connection; -1: nobody came. */
-static inline int party_accept(int listen_fd)
+static inline int fixture_accept(int listen_fd)
 {
-	if (!party_ready(listen_fd, POLLIN))
+	if (!fixture_ready(listen_fd, POLLIN))
 		return -1;
 	return accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* A hello as rank `rank` of place->world_size would say it. */
-static inline struct wire_hello party_hello(const struct rendezvous_place *place, int rank)
+static inline struct wire_hello fixture_hello(const struct rendezvous_place *place, int rank)
 {
 	struct rendezvous_place mine = *place;
 	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()}, .trace_fd = -1};
@@ -277,9 +277,9 @@ static inline struct wire_hello party_hello(const struct rendezvous_place *place
 }
 
 /* Says `bytes` at the place; the connection. */
-static inline int party_say(const struct rendezvous_place *place, const void *from, size_t bytes)
+static inline int fixture_say(const struct rendezvous_place *place, const void *from, size_t bytes)
 {
-	int fd = party_connect(place);
+	int fd = fixture_connect(place);
 
 	assert_true(fd >= 0);
 	assert_int_equal(rendezvous_send(fd, from, bytes, -1), bytes);
@@ -288,12 +288,12 @@ static inline int party_say(const struct rendezvous_place *place, const void *fr
 
 /* The answer that comes over the connection has this status and these words; ends the
  * connection. */
-static inline void party_check_answer(int fd, ls_status status, const char *const *words)
+static inline void fixture_check_answer(int fd, ls_status status, const char *const *words)
 {
 	struct wire_answer answer = {0};
 	unsigned char in[WIRE_ANSWER_BYTES(0)];
 
-	assert_int_equal(party_read(fd, in, sizeof in), sizeof in);
+	assert_int_equal(fixture_read(fd, in, sizeof in), sizeof in);
 	assert_int_equal(rendezvous_reply_parse(in, sizeof in, &answer), WIRE_WHOLE);
 	assert_int_equal(answer.head.kind, WIRE_ANSWER);
 	assert_int_equal(answer.status, status);
@@ -304,12 +304,12 @@ static inline void party_check_answer(int fd, ls_status status, const char *cons
 }
 
 /* Waits for a child that must end by itself or by a signal that was sent; its wait status. */
-static inline int party_reap(pid_t pid)
+static inline int fixture_reap(pid_t pid)
 {
 	int fd = (int)syscall(SYS_pidfd_open, pid, 0), status = -1;
 
 	assert_true(fd >= 0);
-	assert_true(party_ready(fd, POLLIN));
+	assert_true(fixture_ready(fd, POLLIN));
 	assert_int_equal(waitpid(pid, &status, WNOHANG), pid);
 	rendezvous_close_fd(&fd);
 	return status;
