@@ -120,14 +120,15 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 		return NULL;
 	entry->request = *request;
 	const struct plan *plan = &entry->plan;
-	entry->stages = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
-			plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
-	entry->turns = plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
-	entry->opens = plan->collective != PLAN_BARRIER &&
-		       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL);
-	entry->guards = entry->opens && plan->step_count > 0 &&
-			plan->steps[plan->step_count - 1].kind == PLAN_AWAIT &&
-			plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
+	entry->needs_staging = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
+			       plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
+	entry->may_switch_to_pull =
+		plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
+	entry->reads_windows = plan->collective != PLAN_BARRIER &&
+			       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL);
+	entry->last_await_guards = entry->reads_windows && plan->step_count > 0 &&
+				   plan->steps[plan->step_count - 1].kind == PLAN_AWAIT &&
+				   plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
 	/* The algorithm follows from the rest unless ranks were given different settings. */
 	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
@@ -248,7 +249,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	op->input = op->call.send;
 	op->output = op->call.recv;
-	if (op->plan->stages || engine_is_scaled(op))
+	if (op->plan->needs_staging || engine_is_scaled(op))
 		engine_window_stage(engine, op);
 }
 
@@ -318,7 +319,7 @@ static bool turn(struct engine *engine, struct engine_op *op, const struct plan_
 	if (op->rounds == 1 && !op->call.counts &&
 	    engine_window_shows_fragments(engine, op, awaited->peer))
 		engine_fragment_begin(engine, op, op->step - 1); /* what came before is done */
-	if (!op->plan->turns || !engine_window_shows_address(engine, op))
+	if (!op->plan->may_switch_to_pull || !engine_window_shows_address(engine, op))
 		return true;
 	request.algorithm = PLAN_PULL;
 	op->plan = find_plan(engine, &request);
@@ -337,7 +338,7 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 			if (progress != ENGINE_DONE)
 				return progress;
 			op->step++;
-			if (op->plan->opens && op->round == 0 && step->kind == PLAN_AWAIT &&
+			if (op->plan->reads_windows && op->round == 0 && step->kind == PLAN_AWAIT &&
 			    step->phase == 0 && !turn(engine, op, step))
 				return engine_fail(op, LS_INTERNAL, -1);
 			trace_step(engine->trace, op->record, op->step);

@@ -61,13 +61,13 @@ enum engine_progress {
 
 struct engine_plan {
 	bool valid;
-	bool stages; /* it needs more than the caller's buffers where they are */
-	bool opens;  /* it looks into windows, which may be in fragments */
+	bool needs_staging; /* it needs more than the caller's buffers where they are */
+	bool reads_windows; /* it looks into windows, which may be in fragments */
 	/* Once all have entered, and one of them shows its OUTPUT by address, PLAN_PULL takes over.
 	 * Both begin by awaiting all. */
-	bool turns;
+	bool may_switch_to_pull;
 	/* In rounds: its last step awaits peers only so that they are done with my buffers. */
-	bool guards;
+	bool last_await_guards;
 	uint64_t signature; /* what the plan adds to that of an operation */
 	struct plan_request request;
 	struct plan plan;

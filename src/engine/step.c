@@ -167,7 +167,8 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 		return engine_step_taken(engine, op, step->peer);
 	/* What guards my buffers is behind until the last round: the slot that comes next must be
 	 * free. */
-	if (op->plan->guards && op->step + 1 == op->plan->plan.step_count && round + 1 < op->rounds) {
+	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count &&
+	    round + 1 < op->rounds) {
 		if (round + 1 < ENGINE_SLOTS)
 			return ENGINE_DONE;
 		round -= ENGINE_SLOTS - 1;

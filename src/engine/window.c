@@ -52,8 +52,9 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 			enum plan_buffer buffer, uint64_t bytes)
 {
 	const struct engine_plan *plan = op->plan;
-	bool only_read = plan->plan.reach[buffer] == PLAN_READ ||
-			 (buffer == PLAN_OUTPUT && plan->turns && engine->wanted != PLAN_DIRECT);
+	bool only_read =
+		plan->plan.reach[buffer] == PLAN_READ ||
+		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
 	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
 		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
@@ -183,7 +184,7 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 	op->input_offset = op->output_offset = 0;
 	if (engine_is_scaled(op) && op->input_bytes > 0 && !scale_input(engine, op))
 		return;
-	if (op->plan->opens && !op->call.counts) {
+	if (op->plan->reads_windows && !op->call.counts) {
 		if (show(engine, op, PLAN_INPUT) && show(engine, op, PLAN_OUTPUT))
 			engine_fragment_stage(engine, op);
 		return;

@@ -70,22 +70,22 @@ struct group_making {
 
 /* An object with an area that nobody uses; NULL, after a message, if there are too many, or no
  * memory. */
-struct ls_group *group_take(struct world *world);
+struct ls_group *group_alloc(struct world *world);
 /* Gives one back that was never filled, and that nobody else knows of. */
-void group_give(struct ls_group *group);
+void group_free(struct ls_group *group);
 /* One that was never filled: whoever was offered it sees by `left` of its area that it is offered
  * no more. */
-void group_retract(struct ls_group *group);
+void group_withdraw(struct ls_group *group);
 /* One that was never filled, but that others may take for a member's: they learn that it has left,
  * and it is not used again. */
-void group_burn(struct ls_group *group);
+void group_retire(struct ls_group *group);
 /* My own area, also of an object that is not filled. */
 struct transport_area *group_own_area(const struct ls_group *group);
 /* Memory for the area, see transport_area_grow. */
 bool group_has_memory(const struct ls_group *group, int members, bool reports);
 LS_CHECKED ls_status group_add_memory(struct ls_group *group, int members, bool reports);
 /* Opens it. */
-void group_fill(struct ls_group *group, const struct group_making *making);
+void group_init(struct ls_group *group, const struct group_making *making);
 /* Ends its operations, tells the others, and lets the object be used again once all have left. */
 void group_leave(struct ls_group *group);
 /* Closes groups that are open, but the one of all ranks. */

@@ -105,7 +105,7 @@ static struct ls_group *take(struct world *world, bool *full)
 	return group || *full ? group : create(world, area);
 }
 
-struct ls_group *group_take(struct world *world)
+struct ls_group *group_alloc(struct world *world)
 {
 	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
@@ -117,7 +117,7 @@ struct ls_group *group_take(struct world *world)
 	return group;
 }
 
-void group_give(struct ls_group *group)
+void group_free(struct ls_group *group)
 {
 	struct world *world = group->world;
 	lock_group_acquire(&world->lock);
@@ -132,13 +132,13 @@ struct transport_area *group_own_area(const struct ls_group *group)
 	return transport_area_at(transport->segment, transport->size, group->area);
 }
 
-void group_retract(struct ls_group *group)
+void group_withdraw(struct ls_group *group)
 {
 	_Atomic uint64_t *left = &group_own_area(group)->left;
 	atomic_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 }
 
-void group_burn(struct ls_group *group)
+void group_retire(struct ls_group *group)
 {
 	struct world *world = group->world;
 	_Atomic uint64_t *left = &group_own_area(group)->left;
@@ -191,7 +191,7 @@ static void fill_waiters(struct ls_group *group)
 	quiet->look_fd = -1;
 }
 
-void group_fill(struct ls_group *group, const struct group_making *making)
+void group_init(struct ls_group *group, const struct group_making *making)
 {
 	struct world *world = group->world;
 	struct trace_membership membership = {

@@ -20,12 +20,12 @@
  *   I hold a card of everybody      I confirm, to all, the set of serials that I hold.
  *   All have confirmed my set       LS_OK
  *   A card with another list comes  LS_INCONSISTENT. I take back what I have told, and tell that
- *                                   rank my card once more, as a refusal. I retract my offer, and
+ *                                   rank my card once more, as a refusal. I withdraw my offer, and
  *                                   receive what has been told to me meanwhile.
  *
  * Who refuses waits until the other one has received the refusal. It does not wait for one that has
- * retracted its offer, as that one knows already. The one tells, and then looks whether the other
- * one has retracted; the other one retracts, and then looks for what was told. So no refusal is
+ * withdrawn its offer, as that one knows already. The one tells, and then looks whether the other
+ * one has withdrawn; the other one withdraws, and then looks for what was told. So no refusal is
  * missed by both. What is received at the end is thrown away. It may be a card of the sender's next
  * call; that card comes again, with the confirmation.
  *
@@ -47,8 +47,8 @@ struct note {
 };
 _Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
 
-/* One that is stopped neither receives nor retracts; nor does one that has confirmed a set together
- * with an earlier call of mine, until the others of that set say something new. */
+/* One that is stopped neither receives nor withdraws; nor does one that has confirmed a set
+ * together with an earlier call of mine, until the others of that set say something new. */
 enum { REFUSE_AT_MOST_MS = 1000 };
 
 /* Another rank of the list. */
@@ -237,7 +237,7 @@ static ls_status agree(struct table *table)
 /* ---- LS_INCONSISTENT ---- */
 
 /* False also if that cannot be known. */
-static bool has_retracted(const struct table *table, const struct peer *peer)
+static bool has_withdrawn(const struct table *table, const struct peer *peer)
 {
 	const struct ls_group *parent = table->meeting->parent;
 	const struct group_offer *offer = &table->meeting->other.offer;
@@ -258,7 +258,7 @@ static ls_status refuse(struct table *table, struct peer *peer)
 	ls_status status = tell(table, peer);
 	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody
 	 * waits. */
-	if (status == LS_OK && has_retracted(table, peer))
+	if (status == LS_OK && has_withdrawn(table, peer))
 		status = group_op_take_back(&peer->send);
 	return status == LS_CANCELLED ? LS_OK : status;
 }
@@ -292,7 +292,7 @@ static ls_status part(struct table *table)
 	if (status == LS_OK)
 		status = refuse(table, other);
 	if (table->meeting->offered)
-		group_retract(table->meeting->offered);
+		group_withdraw(table->meeting->offered);
 	receive_what_is_there(table);
 	if (status == LS_OK && other->send)
 		status = wait_until_refused(other);

@@ -44,12 +44,12 @@ struct group_meeting {
 
 /* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers.
  * LS_INCONSISTENT: one of them has given another; nobody will get LS_OK with this offer of mine,
- * and it is retracted. Else what messages end with: then others may have LS_OK with it. */
+ * and it is withdrawn. Else what messages end with: then others may have LS_OK with it. */
 ls_status group_meet(struct group_meeting *meeting);
 
-/* ---- circle.c: once they have ---- */
+/* ---- member_allgather.c: once they have ---- */
 
-struct group_circle {
+struct group_participants {
 	const uint8_t *ranks; /* of the parent, with my own */
 	int count;
 	const struct ls_op_options *options; /* of the messages */
@@ -57,7 +57,7 @@ struct group_circle {
 
 /* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. Errors: what
  * messages end with. */
-ls_status group_exchange(ls_group *parent, const struct group_circle *circle, const void *mine,
-			 void *all, size_t bytes);
+ls_status group_member_allgather(ls_group *parent, const struct group_participants *participants,
+				 const void *mine, void *all, size_t bytes);
 
 #endif

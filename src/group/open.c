@@ -241,12 +241,12 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 				      .timeout_ms = timeout_ms,
 				      .rank = world->rank,
 				      .size = world->size};
-	struct ls_group *group = group_take(world);
+	struct ls_group *group = group_alloc(world);
 	if (!group)
 		return LS_OUT_OF_MEMORY;
 	for (int q = 0; q < world->size; q++)
 		making.members[q] = (uint8_t)q;
-	group_fill(group, &making);
+	group_init(group, &making);
 	return LS_OK;
 }
 

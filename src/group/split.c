@@ -26,8 +26,8 @@ struct request {
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;
-	struct group_circle *circle; /* NULL: all ranks of the parent take part */
-	struct ls_group *mine;       /* NULL: not asked to be a member, or there is no room */
+	struct group_participants *participants; /* NULL: all ranks of the parent take part */
+	struct ls_group *mine; /* NULL: not asked to be a member, or there is no room */
 	struct group_offer offers[PLAN_SIZE_MAX];
 	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
 	bool short_of_memory;
@@ -65,7 +65,7 @@ static uint32_t next_id(struct world *world)
 static void give_back(struct request *request)
 {
 	if (request->mine)
-		group_give(request->mine);
+		group_free(request->mine);
 	request->mine = NULL;
 }
 
@@ -74,7 +74,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 	struct world *world = request->parent->world;
 	struct group_offer mine = {.what = what};
 	if (joins)
-		request->mine = group_take(world);
+		request->mine = group_alloc(world);
 	if (request->mine) {
 		const struct ls_group *group = request->mine;
 		mine.area = group->area;
@@ -88,8 +88,9 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 
 static ls_status tell_all(struct request *request, const void *mine, void *all, size_t bytes)
 {
-	if (request->circle)
-		return group_exchange(request->parent, request->circle, mine, all, bytes);
+	if (request->participants)
+		return group_member_allgather(request->parent, request->participants, mine, all,
+					      bytes);
 	return group_tell(request->parent, request->kind, mine, all, bytes, request->site);
 }
 
@@ -100,7 +101,7 @@ static ls_status tell(struct request *request, uint64_t what, bool joins)
 	struct group_offer mine = make_offer(request, what, joins);
 	ls_status status = tell_all(request, &mine, request->offers, sizeof mine);
 	if (status != LS_OK && request->mine)
-		group_burn(request->mine);
+		group_retire(request->mine);
 	return status;
 }
 
@@ -196,7 +197,7 @@ static ls_status add_memory(struct request *request)
 	ls_status status = tell_all(request, &mine, all, sizeof mine);
 	if (status != LS_OK) {
 		if (request->mine)
-			group_burn(request->mine);
+			group_retire(request->mine);
 		request->mine = NULL;
 		return status;
 	}
@@ -212,7 +213,7 @@ static ls_status finish(struct request *request, ls_group **out)
 	if (status == LS_OK && request->short_of_memory)
 		status = add_memory(request);
 	if (status == LS_OK && request->making.size > 0) {
-		group_fill(request->mine, &request->making);
+		group_init(request->mine, &request->making);
 		*out = request->mine;
 		return LS_OK;
 	}
@@ -227,7 +228,7 @@ static void begin(struct request *request, const char *call, ls_group *parent, e
 	request->parent = parent;
 	request->kind = kind;
 	request->site = site;
-	request->circle = NULL;
+	request->participants = NULL;
 	request->mine = NULL;
 	request->members = 0;
 	request->short_of_memory = false;
@@ -404,7 +405,7 @@ static ls_status meet(struct request *request, const struct group_list *list,
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
 		give_back(request);
 	} else if (status != LS_OK && request->mine) {
-		group_burn(request->mine); /* others may have its area */
+		group_retire(request->mine); /* others may have its area */
 		request->mine = NULL;
 	}
 	memcpy(request->offers, meeting.offers, sizeof request->offers);
@@ -441,8 +442,9 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	status = meet(&request, &list, &options);
 	if (status != LS_OK)
 		return status;
-	struct group_circle circle = {.ranks = list.ranks, .count = list.count, .options = &options};
-	request.circle = &circle;
+	struct group_participants participants = {
+		.ranks = list.ranks, .count = list.count, .options = &options};
+	request.participants = &participants;
 	add_members(&request, list.ranks, list.count);
 	if (timeout_ms)
 		request.making.timeout_ms = timeout_ms;

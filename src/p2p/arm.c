@@ -137,8 +137,8 @@ void p2p_call_driver(struct world *world)
 /* When it has to look by itself. */
 static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
-	return p2p->lone_until_ns < p2p->next_deadline_ns ? p2p->lone_until_ns
-							  : p2p->next_deadline_ns;
+	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
+							       : p2p->next_deadline_ns;
 }
 
 /* Whether it would sleep past what nobody else looks at. */
@@ -220,7 +220,7 @@ void p2p_init(struct world *world)
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_init(&p2p->lock);
 	lock_group_acquire(&p2p->lock);
-	p2p->next_deadline_ns = p2p->asleep_until_ns = p2p->lone_until_ns = CLOCK_NEVER;
+	p2p->next_deadline_ns = p2p->asleep_until_ns = p2p->self_only_until_ns = CLOCK_NEVER;
 	p2p_words_init(&p2p->to_show);
 	lock_group_release(&p2p->lock);
 	p2p_words_init(&p2p->driving);

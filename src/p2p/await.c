@@ -20,7 +20,7 @@ static const struct ls_op *first_of(ls_op *const *ops, int count)
 	const struct ls_op *first = NULL;
 	for (int i = 0; i < count && !first; i++)
 		first = ops[i];
-	return progress_face(first);
+	return progress_representative(first);
 }
 
 static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
@@ -235,17 +235,17 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 /* The operations are not over. True: without those that are gone they never will be, and a group
  * has failed. */
 static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
-			 struct progress_lone *lone)
+			 struct progress_self_only *self_only)
 {
 	const struct ls_op *which;
 	int peer;
 	enum engine_need need = need_of(ops, count, head, &which, &peer);
 	if (need == ENGINE_NEEDS_NOBODY) {
-		lone->slice_ns = 0;
+		self_only->slice_ns = 0;
 		return false;
 	}
 	uint64_t gone = world_gone(which->group);
-	if (need == ENGINE_NEEDS_SELF && progress_lone_goes_on(which, gone, lone))
+	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
 		return false;
 	ls_status status = progress_op_fail_gone(which, gone, peer);
 	(void)status; /* the next sweep ends everything of the group with it */
@@ -285,7 +285,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 /* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
  * sweep. *waited: how the last one ended. */
 static ls_status drive_on(struct world *world, struct p2p_drive *drive,
-			  const struct progress_pause *pause, struct progress_lone *lone,
+			  const struct progress_pause *pause, struct progress_self_only *self_only,
 			  ls_status *waited)
 {
 	/* All of them are of one group, and what stands for those that wait for their turn may be
@@ -302,7 +302,7 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 	*waited = LS_OK;
 	uint64_t gone = world_gone(group);
 	uint64_t gone_of_other = other ? world_gone(other) : 0;
-	if (fail_without(drive->ops, drive->count, drive->head, lone))
+	if (fail_without(drive->ops, drive->count, drive->head, self_only))
 		return LS_OK;
 	drive->partial = drive->word_count > drive->word_max;
 	if (drive->partial) {
@@ -311,16 +311,18 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
 		drive->word_count = drive->word_max;
 	}
-	leave_out(group, gone, lone->slice_ns != 0, drive->words, drive->word_count);
+	leave_out(group, gone, self_only->slice_ns != 0, drive->words, drive->word_count);
 	if (other)
 		leave_out(other, gone_of_other, false, drive->words, drive->word_count);
-	*waited = wait_driving(world, drive, pause, progress_lone_until(lone, soon), &peer);
+	*waited =
+		wait_driving(world, drive, pause, progress_self_only_until(self_only, soon), &peer);
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
 /* LS_OK when one of them is over, or somebody else wants to drive. */
 static ls_status drive(struct world *world, ls_op *const *ops, int count,
-		       const struct progress_pause *pause, struct progress_lone *lone, bool *more)
+		       const struct progress_pause *pause, struct progress_self_only *self_only,
+		       bool *more)
 {
 	struct p2p_drive drive = {.ops = ops, .count = count};
 	ls_status waited = LS_OK;
@@ -334,7 +336,7 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 		bool over = is_any_over(ops, count);
 		bool waits = !over && (!drive.more || clock_now_ns() >= pause->at_ns);
 		if (waits)
-			status = drive_on(world, &drive, pause, lone, &waited);
+			status = drive_on(world, &drive, pause, self_only, &waited);
 		if (drive.head)
 			progress_op_let_go(drive.head);
 		if (over || status != LS_OK || atomic_load(&world->p2p.wanted))
@@ -383,7 +385,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 
 /* The same of the operations themselves, none of which, or not the first, waits for its turn. */
 static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
-			const struct progress_lone *lone, struct shown *shown)
+			const struct progress_self_only *self_only, struct shown *shown)
 {
 	struct engine_own own[P2P_ANY_MAX];
 	struct p2p_drive drive = {.ops = ops, .count = count};
@@ -391,16 +393,16 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);
 	/* What others of them wait for is not among these. */
 	for (int i = 0; i < count; i++)
-		shown->partial |= ops[i] && progress_waits_turn(progress_face(ops[i]));
-	leave_out(group, gone, lone->slice_ns != 0, shown->words, shown->count);
+		shown->partial |= ops[i] && progress_waits_turn(progress_representative(ops[i]));
+	leave_out(group, gone, self_only->slice_ns != 0, shown->words, shown->count);
 }
 
 /* In vain if some of the members are gone. Who drives does the same of the head of the list. */
-static void judge_resting(ls_op *const *ops, int count, struct progress_lone *lone)
+static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (is_any_over(ops, count))
 		return;
-	bool failed = fail_without(ops, count, NULL, lone);
+	bool failed = fail_without(ops, count, NULL, self_only);
 	(void)failed; /* the next wait ends with that, and then who drives is called */
 }
 
@@ -423,7 +425,7 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 
 /* Somebody else drives. */
 static ls_status rest(struct world *world, ls_op *const *ops, int count,
-		      const struct progress_pause *pause, struct progress_lone *lone)
+		      const struct progress_pause *pause, struct progress_self_only *self_only)
 {
 	struct transport_area *mine = p2p_area(world);
 	struct wait_word words[P2P_OWN_WORDS + P2P_EXTRA_WORDS];
@@ -431,14 +433,14 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	struct shown shown = show(first, first, pause, words, 0);
 	int peer;
 	uint64_t gone = world_gone(first->group);
-	judge_resting(ops, count, lone);
+	judge_resting(ops, count, self_only);
 	bool waits_turn = progress_waits_turn(first);
 	bool has_head = waits_turn && look_at_head(&world->p2p, first, pause, &shown);
 	if (!waits_turn)
-		look_at_own(ops, count, gone, lone, &shown);
+		look_at_own(ops, count, gone, self_only, &shown);
 	/* With nothing to show it is about to go on, and then there is something else to show. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
-	soon = progress_lone_until(lone, soon);
+	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.resting, 1);
 	uint64_t seen = atomic_load(&mine->p2p_over);
 	ls_status status = LS_OK;
@@ -456,9 +458,9 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	if (has_head)
 		world_release(shown.group);
 	/* Who drives looks for what he waits for himself, and his group may be another. */
-	if (is_gone(status) || lone->slice_ns) {
+	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group);
-		judge_resting(ops, count, lone);
+		judge_resting(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		p2p_call_driver(world);
@@ -470,15 +472,15 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause)
 {
 	struct world *world = first_of(ops, count)->group->world;
-	struct progress_lone lone = {0};
+	struct progress_self_only self_only = {0};
 	while (!is_any_over(ops, count)) {
 		ls_status status;
 		bool more = false;
 		if (p2p_take(&world->p2p)) {
-			status = drive(world, ops, count, pause, &lone, &more);
+			status = drive(world, ops, count, pause, &self_only, &more);
 			p2p_leave(world, more);
 		} else {
-			status = rest(world, ops, count, pause, &lone);
+			status = rest(world, ops, count, pause, &self_only);
 		}
 		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
 			continue;

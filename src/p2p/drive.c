@@ -66,17 +66,17 @@ struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	struct ls_op *needing = NULL;
-	bool lone;
+	bool self_only;
 	*again = false;
 	for (struct ls_op *op = p2p->eager_count ? p2p->first : NULL; op && !needing; op = op->next) {
 		if (op->group != group || !op->callback || !atomic_load(&op->begun))
 			continue;
-		if (progress_op_is_lost(op, gone, peer, &lone))
+		if (progress_op_is_lost(op, gone, peer, &self_only))
 			needing = op;
-		*again |= lone;
+		*again |= self_only;
 	}
-	if (*again && p2p->lone_until_ns == CLOCK_NEVER)
-		p2p->lone_until_ns = clock_now_ns() + group->waiter.look_ns;
+	if (*again && p2p->self_only_until_ns == CLOCK_NEVER)
+		p2p->self_only_until_ns = clock_now_ns() + group->waiter.look_ns;
 	return needing;
 }
 
@@ -131,7 +131,7 @@ static void sweep_deadlines(struct world *world)
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&p2p->lock);
-	p2p->lone_until_ns = CLOCK_NEVER; /* who is swept after this tells */
+	p2p->self_only_until_ns = CLOCK_NEVER; /* who is swept after this tells */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_op *op = p2p->first; op; op = op->next) {
 			uint64_t deadline_ns = op->deadline_ns;

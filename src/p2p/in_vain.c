@@ -8,10 +8,10 @@
 /* Whether it can never be over; nothing is waited for. */
 static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
 {
-	struct progress_lone lone = {0};
+	struct progress_self_only self_only = {0};
 	enum engine_need need = progress_op_need(op, gone, peer);
 	return need == ENGINE_NEEDS_GONE ||
-	       (need == ENGINE_NEEDS_SELF && !progress_lone_goes_on(op, gone, &lone));
+	       (need == ENGINE_NEEDS_SELF && !progress_self_only_goes_on(op, gone, &self_only));
 }
 
 bool p2p_poll_gone(const struct ls_op *op)

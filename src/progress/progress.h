@@ -84,14 +84,14 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
  * that stands. */
 ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer);
 
-/* ---- company.c ---- */
+/* ---- needs.c ---- */
 
 /* Whether it is over without those in `gone`. *peer: whom it needs, -1: any of them. */
 enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *peer);
 
 /* A receive or probe of any source when all other members are gone: it goes on as long as another
  * thread of this rank that has called Lockstep, or runs, may still send it. */
-struct progress_lone {
+struct progress_self_only {
 	/* after which it is asked again; 0: others are there, or it does not go on */
 	uint64_t slice_ns;
 	/* Of a call that blocks: how its wait for the others ended. */
@@ -99,19 +99,21 @@ struct progress_lone {
 	int peer;
 };
 /* Whether it does, or what it waits for has come, once progress_op_need says SELF. */
-bool progress_lone_goes_on(const struct ls_op *op, uint64_t gone, struct progress_lone *lone);
-uint64_t progress_lone_until(const struct progress_lone *lone, uint64_t until_ns);
-/* Of one that nobody waits for: whether it can never be over. *lone: it may be, by another thread
- * of this rank, so it is asked again. */
-bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone);
+bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
+				struct progress_self_only *self_only);
+uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);
+/* Of one that nobody waits for: whether it can never be over. *self_only: it may be, by another
+ * thread of this rank, so it is asked again. */
+bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *self_only);
 
 /* ---- turn.c ---- */
 
 /* The part of a batch that stands for it in a wait; else the operation itself. */
-const struct ls_op *progress_face(const struct ls_op *op);
+const struct ls_op *progress_representative(const struct ls_op *op);
 /* Setting P2P=serial: whether it waits for its turn. */
 bool progress_waits_turn(const struct ls_op *op);
-/* That face, or the head if it waits for its turn; with NULL the face in any case. */
+/* That representative, or the head if it waits for its turn; with NULL the representative in any
+ * case. */
 const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head);
 /* Under the list's lock: the first send in it, whether it has begun or not; NULL. */
 struct ls_op *progress_first_send(struct world_p2p *p2p) LOCK_REQUIRES(group);

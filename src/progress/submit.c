@@ -198,10 +198,10 @@ static uint64_t since(struct ls_op *op)
 
 /* One wait, whose length counts as waiting and not as work. */
 static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
-			  const struct progress_pause *pause, const struct progress_lone *lone,
-			  int *peer)
+			  const struct progress_pause *pause,
+			  const struct progress_self_only *self_only, int *peer)
 {
-	if (lone->slice_ns)
+	if (self_only->slice_ns)
 		keep_self(op);
 	struct trace *trace = &op->group->world->trace;
 	struct wait_call call = {
@@ -216,8 +216,8 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 	if (op->deadline_ns == 0)
 		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
 	call.may_leave = progress_pause_leaves(pause, op);
-	call.deadline_ns = progress_lone_until(
-		lone, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
+	call.deadline_ns = progress_self_only_until(
+		self_only, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
 	if (pause->since_ns || pause->looks)
 		call.since_ns = since(op);
 	if (pause->looks) {
@@ -234,26 +234,28 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 /* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it
  * waits for is there, or may come from another thread of this rank. Else *waited and *peer are why
  * not. */
-static bool goes_on(struct ls_op *op, struct progress_lone *lone, ls_status *waited, int *peer)
+static bool goes_on(struct ls_op *op, struct progress_self_only *self_only, ls_status *waited,
+		    int *peer)
 {
 	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
-	bool again = lone->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
+	bool again =
+		self_only->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
 	int whom;
 	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
 		return false;
 	uint64_t members = world_gone_now(op->group);
 	enum engine_need need = progress_op_need(op, members, &whom);
 	if (need == ENGINE_NEEDS_NOBODY)
-		lone->slice_ns = 0;
+		self_only->slice_ns = 0;
 	if (gone) {
-		lone->status = *waited;
-		lone->peer = *peer;
+		self_only->status = *waited;
+		self_only->peer = *peer;
 	}
 	if (need == ENGINE_NEEDS_NOBODY ||
-	    (need == ENGINE_NEEDS_SELF && progress_lone_goes_on(op, members, lone)))
+	    (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(op, members, self_only)))
 		return true;
-	*waited = lone->status;
-	*peer = lone->peer;
+	*waited = self_only->status;
+	*peer = self_only->peer;
 	return false;
 }
 
@@ -261,7 +263,7 @@ bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *
 		     const struct progress_pause *pause, ls_status *status)
 {
 	struct engine *engine = &op->group->engine;
-	struct progress_lone lone = {0};
+	struct progress_self_only self_only = {0};
 	int peer = -1;
 	if (!has_begun(op) && !begin(op, room)) {
 		*status = fail(op, LS_ABORTED, -1);
@@ -280,10 +282,10 @@ bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *
 			return true;
 		if (pause->at_ns == 0 && !pause->looks)
 			return false;
-		ls_status waited = wait_for(op, waiter, pause, &lone, &peer);
+		ls_status waited = wait_for(op, waiter, pause, &self_only, &peer);
 		if (waited == LS_PENDING)
 			return false;
-		if (waited == LS_OK || goes_on(op, &lone, &waited, &peer))
+		if (waited == LS_OK || goes_on(op, &self_only, &waited, &peer))
 			continue;
 		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;
 		if (resumes && pause->at_ns == CLOCK_NEVER)

@@ -12,7 +12,7 @@ struct ls_op *progress_first_send(struct world_p2p *p2p)
 }
 
 /* What a batch waits for is any part of it that is not over, as it waits for all. */
-const struct ls_op *progress_face(const struct ls_op *op)
+const struct ls_op *progress_representative(const struct ls_op *op)
 {
 	const struct ls_op *part = op->is_batch ? op->next_part : NULL;
 	while (part && progress_op_is_over(part))
@@ -34,5 +34,5 @@ bool progress_waits_turn(const struct ls_op *op)
 
 const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head)
 {
-	return head && progress_waits_turn(op) ? head : progress_face(op);
+	return head && progress_waits_turn(op) ? head : progress_representative(op);
 }

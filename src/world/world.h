@@ -76,7 +76,7 @@ struct world_p2p {
 	uint64_t asleep_until_ns
 		LOCK_GUARDED(group); /* when the progress thread looks at deadlines next */
 	/* …at what only threads of this rank may send */
-	uint64_t lone_until_ns LOCK_GUARDED(group);
+	uint64_t self_only_until_ns LOCK_GUARDED(group);
 	/* threads that wait for the one that drives, or drive and sleep */
 	_Atomic uint32_t resting;
 	/* the watch's: how many members were gone, and groups had failed, at its last look */

@@ -39,7 +39,7 @@ static const char *const left_out[] = {
 	"slow",
 	"all_at_once",
 	"timeout",
-	"lone_",
+	"self_only_",
 	"timelines",
 	"_limit",
 	"unanswered",

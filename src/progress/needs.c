@@ -32,7 +32,7 @@ enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *pe
 /* ---- this rank's other threads ---- */
 
 /* What they are about: those that have ever called Lockstep, and those that run. */
-enum company {
+enum others {
 	NOBODY,
 	BLOCKED,       /* each waits in this group, whose other members are gone */
 	BLOCKED_ON_US, /* …and some for this rank, whom the asking thread may serve just now */
@@ -93,12 +93,12 @@ static bool main_thread_may_call(const struct world *world)
 }
 
 /* Of those but thread `tid`, 0: of all. asleep: those are who are outside. */
-static enum company look_for_company(const struct ls_group *group, uint32_t tid, bool asleep)
+static enum others look_for_others(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
 	const struct wait_table *wait_table = world->trace.wait_table;
 	const struct trace_view *view = &world->views[world->rank];
-	enum company company = NOBODY;
+	enum others others = NOBODY;
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot_body wait;
 		uint32_t epoch;
@@ -118,14 +118,14 @@ static enum company look_for_company(const struct ls_group *group, uint32_t tid,
 			continue;
 		if (wait.group != group->id)
 			return FREE;
-		if (company != BLOCKED_ON_US)
-			company = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
+		if (others != BLOCKED_ON_US)
+			others = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
 	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the
 	 * epochs. */
 	if (atomic_load(&wait_table->slotless))
 		return FREE;
-	return main_thread_may_call(world) ? FREE : company;
+	return main_thread_may_call(world) ? FREE : others;
 }
 
 /* Raised whenever a thread of this rank begins to wait, no longer does, comes or ends. */
@@ -139,14 +139,14 @@ static uint64_t sum_epochs(const struct wait_table *wait_table)
 
 /* One that was seen to wait may have been woken by one that then ended, and one that runs may make
  * its first call: what was seen holds if nothing has changed. */
-static enum company look_around(const struct ls_group *group, uint32_t tid, bool asleep)
+static enum others look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
 	uint64_t before = sum_epochs(world->trace.wait_table);
-	enum company company = look_for_company(group, tid, asleep);
-	if (company == FREE || diagnose_newcomer_runs(&world->views[world->rank]))
+	enum others others = look_for_others(group, tid, asleep);
+	if (others == FREE || diagnose_newcomer_runs(&world->views[world->rank]))
 		return FREE;
-	return sum_epochs(world->trace.wait_table) == before ? company : FREE;
+	return sum_epochs(world->trace.wait_table) == before ? others : FREE;
 }
 
 /* Whether somebody may be called back, by whoever drives or by a thread that is in no wait table,
@@ -163,52 +163,54 @@ static bool has_callbacks(struct world *world)
 /* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless
  * all such sleep where only each other can wake them, and those who wait: then they have slept as
  * long as it was looked at the others. */
-static enum company company_of(const struct ls_group *group, uint32_t tid)
+static enum others others_of(const struct ls_group *group, uint32_t tid)
 {
 	struct world *world = group->world;
 	const struct trace_view *view = &world->views[world->rank];
-	enum company company = look_around(group, tid, false);
-	if (company != FREE || tid == 0 || has_callbacks(world))
-		return company;
+	enum others others = look_around(group, tid, false);
+	if (others != FREE || tid == 0 || has_callbacks(world))
+		return others;
 	uint64_t sleep = diagnose_rest_sleep(view);
 	if (sleep)
-		company = look_around(group, tid, true);
-	return sleep && diagnose_rest_sleep(view) == sleep ? company : FREE;
+		others = look_around(group, tid, true);
+	return sleep && diagnose_rest_sleep(view) == sleep ? others : FREE;
 }
 
 /* ---- a receive that is left alone ---- */
 
 /* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove
  * that neither goes on; which is asked when a wait has lasted for look_ns. */
-static uint64_t choose_slice(const struct ls_group *group, const struct progress_lone *lone)
+static uint64_t choose_slice(const struct ls_group *group,
+			     const struct progress_self_only *self_only)
 {
-	enum company company = company_of(group, trace_thread_id());
+	enum others others = others_of(group, trace_thread_id());
 	uint64_t look_ns = group->waiter.look_ns;
-	if (company == NOBODY || (company == BLOCKED && !lone->slice_ns))
+	if (others == NOBODY || (others == BLOCKED && !self_only->slice_ns))
 		return 0;
-	return company == FREE ? look_ns : 2 * look_ns;
+	return others == FREE ? look_ns : 2 * look_ns;
 }
 
 /* Who has ended, or blocks, may have sent it just before: so what it needs is looked at last. */
-bool progress_lone_goes_on(const struct ls_op *op, uint64_t gone, struct progress_lone *lone)
+bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
+				struct progress_self_only *self_only)
 {
 	int peer;
-	lone->slice_ns = choose_slice(op->group, lone);
-	return lone->slice_ns != 0 || progress_op_need(op, gone, &peer) != ENGINE_NEEDS_SELF;
+	self_only->slice_ns = choose_slice(op->group, self_only);
+	return self_only->slice_ns != 0 || progress_op_need(op, gone, &peer) != ENGINE_NEEDS_SELF;
 }
 
-uint64_t progress_lone_until(const struct progress_lone *lone, uint64_t until_ns)
+uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns)
 {
-	uint64_t slice = lone->slice_ns ? clock_now_ns() + lone->slice_ns : CLOCK_NEVER;
+	uint64_t slice = self_only->slice_ns ? clock_now_ns() + self_only->slice_ns : CLOCK_NEVER;
 	return slice < until_ns ? slice : until_ns;
 }
 
-bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *lone)
+bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *self_only)
 {
 	enum engine_need need = progress_op_need(op, gone, peer);
 	int again;
-	*lone = need == ENGINE_NEEDS_SELF &&
-		(company_of(op->group, 0) != NOBODY ||
-		 progress_op_need(op, gone, &again) != ENGINE_NEEDS_SELF);
-	return need != ENGINE_NEEDS_NOBODY && !*lone;
+	*self_only = need == ENGINE_NEEDS_SELF &&
+		     (others_of(op->group, 0) != NOBODY ||
+		      progress_op_need(op, gone, &again) != ENGINE_NEEDS_SELF);
+	return need != ENGINE_NEEDS_NOBODY && !*self_only;
 }

@@ -127,27 +127,27 @@ static void receive_alone(struct runner_rank *self, void *(*run)(void *), ls_sta
 	}
 }
 
-void lone_receive_of_a_thread(struct runner_rank *self)
+void self_only_receive_of_a_thread(struct runner_rank *self)
 {
 	receive_alone(self, send_late, LS_OK, LS_OK);
 }
 
-void lone_receive_of_a_newcomer(struct runner_rank *self)
+void self_only_receive_of_a_newcomer(struct runner_rank *self)
 {
 	receive_alone(self, send_first, LS_OK, LS_OK);
 }
 
-void lone_receive_blocks_both(struct runner_rank *self)
+void self_only_receive_blocks_both(struct runner_rank *self)
 {
 	receive_alone(self, block_late, LS_DEADLOCK, LS_DEADLOCK);
 }
 
-void lone_receive_and_no_more_threads(struct runner_rank *self)
+void self_only_receive_and_no_more_threads(struct runner_rank *self)
 {
 	receive_alone(self, end_late, LS_PEER_LEFT, LS_OK);
 }
 
-void lone_receive_is_alone(struct runner_rank *self)
+void self_only_receive_is_alone(struct runner_rank *self)
 {
 	receive_alone(self, NULL, LS_PEER_LEFT, LS_OK);
 }
@@ -200,7 +200,7 @@ static void *send_without_a_slot(void *argument)
 }
 
 /* It made its first call when all slots were taken, and has none although they are free by now. */
-void lone_receive_of_one_without_a_slot(struct runner_rank *self)
+void self_only_receive_of_one_without_a_slot(struct runner_rank *self)
 {
 	enum { OTHERS = WAIT_SLOT_MAX - 1 };
 	ls_group *group = runner_open(self);
