@@ -307,7 +307,7 @@ static const char *way_text(enum plan_algorithm algorithm)
 static void print_blocks(const struct choices *choices, const struct plan *plan)
 {
 	char bytes[32];
-	bool cut = plan->layout[PLAN_INPUT] == PLAN_CUT;
+	bool cut = plan->layout[PLAN_INPUT] == PLAN_BLOCKS;
 	bool gathers = plan->layout[PLAN_INPUT] == PLAN_PART; /* what each rank has is one part */
 	unsigned share = gathers ? 1 : plan->blocks;
 

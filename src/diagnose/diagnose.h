@@ -227,10 +227,10 @@ enum { /* fields of a mismatch */
 				* operation in which each has counts of its own */
 };
 
-/* What the message that a receive has met says of itself, where that is not what was asked for. The
- * record of the send tells from where it was called, if it is still there; nothing else is taken
- * from it. */
-struct diagnose_met {
+/* What the message that a receive has matched says of itself, where that is not what was asked for.
+ * The record of the send tells from where it was called, if it is still there; nothing else is
+ * taken from it. */
+struct diagnose_matched {
 	bool known; /* false: it is not about a receive, and the rest means nothing */
 	int32_t tag;
 	uint32_t sent_dtype, expected_dtype;
@@ -262,7 +262,7 @@ struct diagnose_hint {
 	/* LS_MISMATCH in an all-to-allv, and of a receive: elements that `peer` sends to `rank`,
 	 * and that `rank` expects of it; equal (both 0) elsewhere. */
 	uint64_t sent, expected;
-	struct diagnose_met met; /* LS_MISMATCH or LS_TRUNCATED of a receive */
+	struct diagnose_matched matched; /* LS_MISMATCH or LS_TRUNCATED of a receive */
 };
 
 struct diagnose_verdict {
@@ -284,9 +284,9 @@ struct diagnose_verdict {
 	 * which expects others. */
 	int32_t from, to;
 	uint64_t sent, expected;
-	struct diagnose_met met; /* DIAGNOSE_PAIR */
-	bool closes, serial;     /* as in the hint */
-	char note[256];          /* the hint's */
+	struct diagnose_matched matched; /* DIAGNOSE_PAIR */
+	bool closes, serial;             /* as in the hint */
+	char note[256];                  /* the hint's */
 };
 
 /* The chief verdict: a proved one before a reported one, an earlier operation before a later one.

@@ -181,13 +181,13 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 		       const struct diagnose_verdict *verdict)
 {
 	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
-		       verdict->sent, trace_dtype_name(verdict->met.sent_dtype), verdict->to,
-		       verdict->met.tag);
+		       verdict->sent, trace_dtype_name(verdict->matched.sent_dtype), verdict->to,
+		       verdict->matched.tag);
 	diagnose_write_group_of(writer, job, verdict->group);
 	diagnose_write(
 		writer, "%s rank %d receives %" PRIu64 " %s",
 		verdict->status == LS_TRUNCATED ? ", longer than the receive buffer:" : " where",
-		verdict->to, verdict->expected, trace_dtype_name(verdict->met.expected_dtype));
+		verdict->to, verdict->expected, trace_dtype_name(verdict->matched.expected_dtype));
 	write_pair_sites(writer, job, verdict);
 }
 

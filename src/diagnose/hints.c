@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What else is known of sends and receives that meet nothing: messages that nearly fit, and what
+ * What else is known of sends and receives that match nothing: messages that nearly fit, and what
  * lies in the way of others. Lines under the report's lines on the ranks. */
 #include <inttypes.h>
 #include <string.h>

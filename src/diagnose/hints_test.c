@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lines on messages that meet nothing, and the advice that fits the calls which wait. */
+ * The lines on messages that match nothing, and the advice that fits the calls which wait. */
 #include "diagnose/job_fixture.h"
 
 /* Whether the report says this, and only if it is wanted. */

@@ -87,20 +87,20 @@ static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *
 	out->expected = hint->expected;
 }
 
-/* A send and its receive. Only the one who received knows that they met, and what the message said;
- * the send's record may be gone, and others be there that look like it. */
+/* A send and its receive. Only the one who received knows that they matched, and what the message
+ * said; the send's record may be gone, and others be there that look like it. */
 static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
-	if (!hint->met.known || !hints_at_two(inquiry))
+	if (!hint->matched.known || !hints_at_two(inquiry))
 		return false;
 	tell_two(hint, out);
 	out->fields = DIAGNOSE_PAIR;
 	if (hint->sent != hint->expected)
 		out->fields |= DIAGNOSE_COUNT;
-	if (hint->met.sent_dtype != hint->met.expected_dtype)
+	if (hint->matched.sent_dtype != hint->matched.expected_dtype)
 		out->fields |= DIAGNOSE_DTYPE;
-	out->met = hint->met;
+	out->matched = hint->matched;
 	out->group = hint->group;
 	out->seq = hint->seq;
 	return true;

@@ -130,14 +130,14 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
 						 const struct diagnose_verdict *verdict)
 {
-	const struct diagnose_met *met = &verdict->met;
+	const struct diagnose_matched *matched = &verdict->matched;
 	if (verdict->from < 0 || verdict->from >= job->size)
 		return NULL;
 	const struct diagnose_record *send =
-		diagnose_record_at(&job->ranks[verdict->from], met->record);
+		diagnose_record_at(&job->ranks[verdict->from], matched->record);
 	if (!send || send->record.kind != TRACE_SEND || send->record.group != verdict->group ||
-	    send->record.peer != verdict->to || send->record.tag != met->tag ||
-	    send->record.count != verdict->sent || send->record.dtype != met->sent_dtype)
+	    send->record.peer != verdict->to || send->record.tag != matched->tag ||
+	    send->record.count != verdict->sent || send->record.dtype != matched->sent_dtype)
 		return NULL;
 	return send;
 }

@@ -287,11 +287,11 @@ static struct diagnose_hint hint_of_pair(ls_status status, uint64_t sent, uint64
 				      .seq = 4,
 				      .sent = sent,
 				      .expected = 999,
-				      .met = {.known = true,
-					      .tag = 7,
-					      .sent_dtype = LS_FLOAT32,
-					      .expected_dtype = LS_FLOAT32,
-					      .record = record}};
+				      .matched = {.known = true,
+						  .tag = 7,
+						  .sent_dtype = LS_FLOAT32,
+						  .expected_dtype = LS_FLOAT32,
+						  .record = record}};
 }
 
 static void send_and_receive(void **state)
@@ -317,7 +317,7 @@ static void send_and_receive(void **state)
 	check_headline(job, &got,
 		       "rank 0 sends 998 float32 to rank 1 with tag 7 where rank 1 receives 999 "
 		       "float32, called from a.c:1 (rank 0) and b.c:2 (rank 1)");
-	/* Without a hint nobody knows that these two met. */
+	/* Without a hint nobody knows that these two matched. */
 	got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY);
 	free(job);
@@ -358,7 +358,7 @@ static void send_that_is_not_on_record(void **state)
 		record->dtype = i == 4 ? LS_INT32 : LS_FLOAT32;
 		record->peer += i == 5;
 		record->group += i == 6;
-		hint.met.record += i == 7;
+		hint.matched.record += i == 7;
 		struct diagnose_verdict got = test_judge(job, &hint);
 		assert_int_equal(got.culprits, 3);
 		check_headline(job, &got, want);
@@ -375,7 +375,7 @@ static void message_beside_collectives(void **state)
 	struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, 0);
 	test_call(job, 0, test_barrier(4), 1, "a.c:3");
 	test_call(job, 2, test_allreduce(4), 1, "c.c:3");
-	hint.met.sent_dtype = 200; /* a peer may say anything */
+	hint.matched.sent_dtype = 200; /* a peer may say anything */
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_DTYPE | DIAGNOSE_PAIR);
 	assert_int_equal(got.culprits, 3);

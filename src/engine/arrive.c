@@ -6,17 +6,17 @@
 
 /* ---- what arrives ---- */
 
-static bool has_parcel(const struct mail_message *message)
+static bool has_rts(const struct mail_message *message)
 {
-	return message->envelope.parcel > 0 && message->envelope.parcel <= MAIL_SLOTS;
+	return message->envelope.rts > 0 && message->envelope.rts <= MAIL_SLOTS;
 }
 
-/* The source has taken it back before it met anybody. */
+/* The source has taken it back before it matched anything. */
 static void discard(struct engine *engine, struct mailbox_peer *peer,
 		    const struct mail_message *message)
 {
-	unsigned index = message->envelope.parcel - 1u;
-	transport_mail_parcel_over(peer->from, index, peer->from->parcels[index].generation);
+	unsigned index = message->envelope.rts - 1u;
+	transport_mail_rts_over(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_take(peer->from, &peer->in, message);
 	transport_wake(engine->team, message->source);
 }
@@ -25,8 +25,8 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
-	if (!has_parcel(message) ||
-	    !transport_mail_is_withdrawn(&peer->from->parcels[message->envelope.parcel - 1]))
+	if (!has_rts(message) ||
+	    !transport_mail_is_withdrawn(&peer->from->rts[message->envelope.rts - 1]))
 		return false;
 	discard(engine, peer, message);
 	return true;
@@ -69,13 +69,13 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 {
 	struct engine_p2p *p2p = &op->p2p;
 	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
-				     p2p->parcel->window, op->output_bytes);
+				     p2p->rts->window, op->output_bytes);
 	if (!block)
 		return false;
 	op->call.recv = block;
 	peer->held[p2p->index] = block;
 	peer->holds++;
-	p2p->parcel = NULL;
+	p2p->rts = NULL;
 	engine_mailbox_is_over(engine->mailbox, op);
 	return true;
 }
@@ -84,15 +84,15 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 static void invite(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	struct mail_parcel *parcel = p2p->parcel;
+	struct mail_rts *rts = p2p->rts;
 	uint64_t offset;
-	parcel->target = 0;
-	if (p2p->pieces < 2 || parcel->plain ||
+	rts->target = 0;
+	if (p2p->pieces < 2 || rts->plain ||
 	    !memory_offset_for(engine->memory, op->call.recv, op->output_bytes, engine->peers,
 			       &offset))
 		return;
-	parcel->target = offset + 1;
-	wait_store(&parcel->met, transport_mail_word(p2p->generation, 0));
+	rts->target = offset + 1;
+	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
 }
 
 static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
@@ -130,24 +130,24 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 {
 	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
 	struct engine_p2p *p2p = &op->p2p;
-	p2p->parcel = NULL;
-	if (!has_parcel(message))
+	p2p->rts = NULL;
+	if (!has_rts(message))
 		return true;
-	struct mail_parcel *parcel = &peer->from->parcels[message->envelope.parcel - 1];
-	uint32_t generation = parcel->generation;
-	if (!transport_mail_meet(parcel, generation)) {
+	struct mail_rts *rts = &peer->from->rts[message->envelope.rts - 1];
+	uint32_t generation = rts->generation;
+	if (!transport_mail_match(rts, generation)) {
 		discard(engine, peer, message);
 		return false;
 	}
-	p2p->index = message->envelope.parcel - 1u;
-	p2p->parcel = parcel;
+	p2p->index = message->envelope.rts - 1u;
+	p2p->rts = rts;
 	p2p->generation = generation;
 	return true;
 }
 
 /* The receive, which is in no list any more, gets this message, which it has claimed. */
-static void meet(struct engine *engine, struct engine_op *op, const struct mail_message *message)
-	LOCK_REQUIRES(mail)
+static void match_message(struct engine *engine, struct engine_op *op,
+			  const struct mail_message *message) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
@@ -160,7 +160,7 @@ static void meet(struct engine *engine, struct engine_op *op, const struct mail_
 		fail(mailbox, op, LS_MISMATCH);
 	else if (envelope->count > op->call.count)
 		fail(mailbox, op, LS_TRUNCATED);
-	else if (op->p2p.parcel)
+	else if (op->p2p.rts)
 		meet_long(engine, peer, op);
 	else if (op->output_bytes > MAIL_INLINE_BYTES)
 		fail(mailbox, op, LS_INTERNAL);
@@ -201,7 +201,7 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 			if (!claim(engine, op, &message))
 				continue;
 			engine_mailbox_forget(mailbox, op);
-			meet(engine, op, &message);
+			match_message(engine, op, &message);
 		} else if (peer->unmet_count < MAIL_SLOTS) {
 			peer->unmet[peer->unmet_count++] = message;
 		}
@@ -269,7 +269,7 @@ void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail
 		(peer->unmet_count - (uint32_t)place) * sizeof peer->unmet[0]);
 }
 
-/* True if it has met a message that was there. */
+/* True if it has matched a message that was there. */
 static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -282,7 +282,7 @@ static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRE
 			mailbox->turn = (q + 1) % size;
 		if (!claim(engine, op, &message))
 			continue;
-		meet(engine, op, &message);
+		match_message(engine, op, &message);
 		return true;
 	}
 	return false;
@@ -338,12 +338,12 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 	for (int q = 0; q < engine->team->size && !found; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		for (unsigned i = 0; i < MAIL_SLOTS && peer->holds && !found; i++) {
-			struct mail_parcel *parcel = &peer->from->parcels[i];
+			struct mail_rts *rts = &peer->from->rts[i];
 			if (peer->held[i] != block)
 				continue;
 			peer->held[i] = NULL;
 			peer->holds--;
-			transport_mail_parcel_over(peer->from, i, parcel->generation);
+			transport_mail_rts_over(peer->from, i, rts->generation);
 			transport_wake(engine->team, q);
 			found = true;
 		}

@@ -232,7 +232,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	if (!engine_is_collective(op->call.kind)) {
 		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
 		op->stage = ENGINE_STEPS;
-		op->p2p.parcel = NULL;
+		op->p2p.rts = NULL;
 		op->p2p.back = false;
 		op->p2p.plain = false;
 		op->p2p.unsafe = 0;

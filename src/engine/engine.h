@@ -167,7 +167,7 @@ enum engine_p2p_stage {
 	P2P_NEW,
 	P2P_QUEUED, /* send: there is no room yet */
 	P2P_SENT,   /* send: the receiver has to take it */
-	P2P_ASKED,  /* receive: it has met nothing yet */
+	P2P_ASKED,  /* receive: it is unmatched yet */
 	P2P_MET,    /* receive: pieces are to be copied */
 	P2P_GIVEN,  /* receive: the source is still copying pieces */
 	P2P_OVER,   /* op->status tells how */
@@ -189,15 +189,15 @@ struct engine_p2p {
 	_Atomic bool back;
 
 	bool plain;  /* send: op->input_offset is an address */
-	bool posted; /* send: it has a parcel that the receiver knows */
+	bool posted; /* send: it has an RTS slot that the receiver knows */
 	/* Receive: ranks that would have waited for each other, had the messages been longer; 0:
 	 * none. */
 	uint64_t unsafe;
-	uint32_t index, generation;         /* of the parcel; the index is 0 .. MAIL_SLOTS - 1 */
+	uint32_t index, generation;         /* of the RTS slot; the index is 0 .. MAIL_SLOTS - 1 */
 	uint64_t piece_bytes, pieces, mine; /* how it is copied, and how many pieces I have */
-	struct mail_parcel *parcel;         /* NULL: none */
-	struct mail_message message;        /* receive: what it has met */
-	struct match_entry entry;           /* receive that has met nothing */
+	struct mail_rts *rts;               /* NULL: none */
+	struct mail_message message;        /* receive: what it has matched */
+	struct match_entry entry;           /* receive that is unmatched */
 	/* in the queue for room, among the active, or among those that are over */
 	struct engine_op *next;
 };

@@ -124,7 +124,8 @@ uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffe
  * caller wants it. */
 static inline bool engine_fragment_is_own_cut(const struct engine_op *op)
 {
-	return op->output_window == TRANSPORT_WINDOW_CUT && op->plan->plan.algorithm == PLAN_PULL;
+	return op->output_window == TRANSPORT_WINDOW_FRAGMENTED &&
+	       op->plan->plan.algorithm == PLAN_PULL;
 }
 
 /* ---- stores.c ---- */

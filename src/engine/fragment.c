@@ -93,9 +93,9 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 	engine_fragment_begin(engine, op, 0);
 	uint64_t slots = op->rounds < ENGINE_SLOTS ? op->rounds : ENGINE_SLOTS;
 	if (input)
-		op->input_window = TRANSPORT_WINDOW_CUT;
+		op->input_window = TRANSPORT_WINDOW_FRAGMENTED;
 	else
-		op->output_window = TRANSPORT_WINDOW_CUT;
+		op->output_window = TRANSPORT_WINDOW_FRAGMENTED;
 	return engine_window_block(engine, op, slots * slot_bytes(op, buffer),
 				   input ? &op->input_block : &op->output_block,
 				   input ? &op->input_offset : &op->output_offset);
@@ -138,7 +138,7 @@ static void copy_in(const struct engine_op *op, bool stream)
 				op->input, op->element, stream};
 	uint64_t before, after;
 	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
-	case PLAN_CUT:
+	case PLAN_BLOCKS:
 		around_mine(op, &before, &after);
 		copy(&copies, 0, op->first, before);
 		copy(&copies, after, op->first + after, op->elements - after);
@@ -158,7 +158,7 @@ static void copy_in(const struct engine_op *op, bool stream)
 void engine_fragment_stage(struct engine *engine, struct engine_op *op)
 {
 	struct engine_stores_use use;
-	if (op->input_window != TRANSPORT_WINDOW_CUT)
+	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
 	bool stream = engine_stores_begin(&engine->stores, ENGINE_COPY_IN, op->choice.stores,
 					  op->input_bytes, op->elements * op->element, &use);
@@ -169,7 +169,7 @@ void engine_fragment_stage(struct engine *engine, struct engine_op *op)
 static void deliver(const struct engine_op *op)
 {
 	uint64_t before, after;
-	if (op->output_window != TRANSPORT_WINDOW_CUT)
+	if (op->output_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
 	struct copies copies = {op->output,
 				(unsigned char *)op->output_block +

@@ -116,7 +116,7 @@ static void fragments_where_there_are_none(void **state)
 	struct transport_entry *mine = transport_entry(team, 0, 1);
 	struct transport_entry *theirs = transport_entry(team, 1, 1);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof *mine - 8);
-	theirs->input_window = theirs->output_window = TRANSPORT_WINDOW_CUT;
+	theirs->input_window = theirs->output_window = TRANSPORT_WINDOW_FRAGMENTED;
 	atomic_store(&theirs->signal,
 		     transport_signal(2, 0) - 1); /* it has been through all rounds */
 	enum engine_progress progress = engine_advance(&unit->engine, &op);

@@ -146,13 +146,12 @@ void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 
 /* ---- sends ---- */
 
-/* Parcels that nobody waits for, and whose blocks the receiver has given back. */
+/* RTS slots that nobody waits for, and whose blocks the receiver has given back. */
 static void sweep(struct engine *engine, struct mailbox_peer *peer)
 {
 	for (uint64_t left = peer->adrift; left; left &= left - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(left);
-		uint64_t over =
-			atomic_load_explicit(&peer->to->parcels[i].over, memory_order_acquire);
+		uint64_t over = atomic_load_explicit(&peer->to->rts[i].over, memory_order_acquire);
 		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
 		/* Of a block that is not mine nothing is freed; a message has said so. */
@@ -160,11 +159,11 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 		(void)status;
 		peer->blocks[i] = NULL;
 		peer->adrift &= ~(UINT64_C(1) << i);
-		transport_mail_parcel_free(&peer->out, i, peer->out.generations[i]);
+		transport_mail_rts_free(&peer->out, i, peer->out.generations[i]);
 	}
 }
 
-static bool wants_parcel(const struct engine_op *op)
+static bool wants_rts(const struct engine_op *op)
 {
 	return op->input_bytes > MAIL_INLINE_BYTES || op->p2p.gives;
 }
@@ -173,20 +172,20 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 {
 	if (!transport_mail_has_room(peer->to, &peer->out, engine->mailbox->limit))
 		return false;
-	if (!wants_parcel(op))
+	if (!wants_rts(op))
 		return true;
 	transport_mail_reclaim(peer->to, &peer->out, peer->adrift);
 	if (peer->adrift)
 		sweep(engine, peer);
-	return ~peer->out.parcels != 0;
+	return ~peer->out.rts != 0;
 }
 
-static void take_parcel(struct mailbox_peer *peer, struct engine_op *op)
+static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	p2p->index = transport_mail_parcel_take(peer->to, &peer->out, op->input_offset, p2p->plain,
-						op->input_bytes);
-	p2p->parcel = &peer->to->parcels[p2p->index];
+	p2p->index = transport_mail_rts_take(peer->to, &peer->out, op->input_offset, p2p->plain,
+					     op->input_bytes);
+	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->input_bytes);
 	p2p->pieces = transport_mail_pieces(op->input_bytes);
@@ -214,11 +213,11 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool parcel = wants_parcel(op);
+	bool rts = wants_rts(op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
-	if (parcel) {
-		take_parcel(peer, op);
-		envelope.parcel = (uint16_t)(op->p2p.index + 1);
+	if (rts) {
+		take_rts(peer, op);
+		envelope.rts = (uint16_t)(op->p2p.index + 1);
 	}
 	if (op->p2p.gives)
 		envelope.flags |= MAIL_GIVEN;
@@ -227,9 +226,9 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	if (op->p2p.gives) {
 		peer->adrift |= UINT64_C(1) << op->p2p.index;
 		peer->blocks[op->p2p.index] = (void *)(uintptr_t)op->call.send;
-		op->p2p.parcel = NULL;
+		op->p2p.rts = NULL;
 	}
-	if (parcel && !op->p2p.gives)
+	if (rts && !op->p2p.gives)
 		engine_mailbox_activate(mailbox, op, P2P_SENT);
 	else
 		engine_mailbox_is_over(mailbox, op);
@@ -243,7 +242,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
-	bool summons = !posted || wants_parcel(op);
+	bool summons = !posted || wants_rts(op);
 	if (posted) {
 		post(engine, peer, op);
 	} else {
@@ -303,9 +302,9 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 	if (p2p->back)
 		op->status = LS_CANCELLED;
 	else
-		transport_mail_parcel_free(&mailbox->peers[op->call.peer].out, p2p->index,
-					   p2p->generation);
-	p2p->parcel = NULL;
+		transport_mail_rts_free(&mailbox->peers[op->call.peer].out, p2p->index,
+					p2p->generation);
+	p2p->rts = NULL;
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -327,17 +326,18 @@ void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *o
 	LOCK_REQUIRES(mail)
 {
 	op->status = LS_CANCELLED;
-	op->p2p.parcel = NULL;
+	op->p2p.rts = NULL;
 	engine_mailbox_is_over(mailbox, op);
 }
 
-/* The parcel is the receiver's until it has seen that: then a block of the send's is free, too. */
+/* The RTS slot is the receiver's until it has seen that: then a block of the send's is free,
+ * too. */
 static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_p2p *p2p = &op->p2p;
 	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	if (!p2p->parcel || !transport_mail_withdraw(p2p->parcel, p2p->generation))
+	if (!p2p->rts || !transport_mail_withdraw(p2p->rts, p2p->generation))
 		return false;
 	p2p->back = true;
 	peer->adrift |= UINT64_C(1) << p2p->index;
@@ -361,7 +361,7 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool back = true, was_sent = false;
 	lock_mail_acquire(&mailbox->lock);
-	/* That of a receive of any source changes when it meets a message. */
+	/* That of a receive of any source changes when it matches a message. */
 	int peer = op->call.peer;
 	switch (p2p_stage(op)) {
 	case P2P_QUEUED:
@@ -400,7 +400,7 @@ void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *wo
 {
 	struct mailbox_peer *peer = &engine->mailbox->peers[q];
 	if (peer->out.posted - peer->out.seen < engine->mailbox->limit) {
-		/* All parcels are in use. */
+		/* All RTS slots are in use. */
 		transport_await(engine->team, q, &peer->to->returned, peer->out.returned + 1, q,
 				word);
 		return;

@@ -7,9 +7,8 @@
  * completes it; one that is detached is advanced by engine_p2p_progress, whoever calls that, and
  * then stands in the list of those that are over until somebody asks with engine_p2p_over.
  *
- * A send is    new -> queued (no room) -> sent (long: the receiver has to take it) -> over
- * A receive is new -> asked -> met (long: pieces are copied) -> given (the source copies some) ->
- * over */
+ * A send is new -> queued (no room) -> sent (long: the receiver has to take it) -> over A receive
+ * is new -> asked -> matched (long: pieces are copied) -> given (the source copies some) -> over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 
@@ -27,13 +26,13 @@ struct mailbox_peer {
 	 * reached it. */
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
-	/* Parcels that no operation waits for: of blocks that were handed over, and of sends that
+	/* RTS slots that no operation waits for: of blocks that were handed over, and of sends that
 	 * were taken back. They are free once the receiver is done with them; then so is the block.
 	 * Of the others somebody may find that they are free before their own operations do: so
 	 * none is left in use because nobody drives. */
 	uint64_t adrift;
 	void *blocks[MAIL_SLOTS]; /* NULL: none */
-	/* Of the peer's parcels, blocks that were handed over to me and that I have not given
+	/* Of the peer's RTS slots, blocks that were handed over to me and that I have not given
 	 * back. */
 	void *held[MAIL_SLOTS];
 	/* all messages to it from this position on were waited for; 0: not the last one */
@@ -106,7 +105,7 @@ void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op
  * engine_p2p_abandon. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* From now on its parcel tells how far it is. One that blocks its caller may be gone at once,
+/* From now on its RTS slot tells how far it is. One that blocks its caller may be gone at once,
  * too. */
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
@@ -161,16 +160,16 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op);
 /* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the
  * send itself still waits. */
 bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-/* Gives a new receive its place: it meets a message that is there, or is asked for; then op->words
- * are what to wait for, unless it is detached, and may be over, and gone. */
+/* Gives a new receive its place: it matches a message that is there, or is asked for; then
+ * op->words are what to wait for, unless it is detached, and may be over, and gone. */
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Takes in what has arrived from where this receive could get it. True, with op->words: it has met
- * nothing. */
+/* Takes in what has arrived from where this receive could get it. True, with op->words: it has
+ * matched nothing. */
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
-/* Whether an operation that has met nothing is now out of all lists, or will be as soon as who goes
+/* Whether an operation that is unmatched is now out of all lists, or will be as soon as who goes
  * on with it has seen that. */
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
-/* A send is over, as its parcel is, or as it was taken back: op->status tells. */
+/* A send is over, as its RTS slot is, or as it was taken back: op->status tells. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 /* The oldest message that fits; false if there is none, and words[*count] are what to wait for. */
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
@@ -178,7 +177,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 
 /* ---- p2p.c ---- */
 
-/* A send or receive that has its parcel: copies, or looks how far the other is. ENGINE_BLOCKED
+/* A send or receive that has its RTS slot: copies, or looks how far the other is. ENGINE_BLOCKED
  * without words: a slice has been copied, and there is more to do at once. */
 enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);
 /* What such a one waits for last of all. */

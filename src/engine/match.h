@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Receives that have not met a message, found by what they ask for in constant time, however many
+ * Receives that are unmatched, found by what they ask for in constant time, however many
  * there are.
  *
  * Those that ask for the same stand in one queue, in the order of their calls; a hash table holds

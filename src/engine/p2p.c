@@ -94,7 +94,7 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 	struct engine_p2p *p2p = &op->p2p;
 	uint64_t piece;
 	for (int i = 0; i < ENGINE_POINT_SLICE; i++) {
-		if (!transport_mail_claim(p2p->parcel, p2p->generation, p2p->pieces, &piece))
+		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
 		bool whole = copy_piece(engine, op, all, piece);
 		p2p->mine++;
@@ -125,8 +125,8 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 static enum engine_progress help(struct engine *engine, struct engine_op *op)
 {
-	struct mail_parcel *parcel = op->p2p.parcel;
-	uint64_t target = parcel->target;
+	struct mail_rts *rts = op->p2p.rts;
+	uint64_t target = rts->target;
 	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send,
 			     .bytes = op->input_bytes};
 	if (target)
@@ -134,25 +134,25 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 					all.bytes);
 	if (!all.to)
 		return ENGINE_BLOCKED;
-	bool all_claimed = copy_pieces(engine, op, &all, &parcel->gave);
+	bool all_claimed = copy_pieces(engine, op, &all, &rts->gave);
 	transport_summon(engine->team, op->call.peer);
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
 static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 {
-	struct mail_parcel *parcel = op->p2p.parcel;
+	struct mail_rts *rts = op->p2p.rts;
 	uint64_t over = transport_mail_word(op->p2p.generation, 0);
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->p2p.back || is_reached(&parcel->over, over)) {
+		if (op->p2p.back || is_reached(&rts->over, over)) {
 			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
 			return ENGINE_DONE;
 		}
-		if (!is_reached(&parcel->met, over)) {
-			await(engine, op, op->call.peer, &parcel->met, over);
+		if (!is_reached(&rts->matched, over)) {
+			await(engine, op, op->call.peer, &rts->matched, over);
 			break;
 		}
 		enum engine_progress progress = help(engine, op);
@@ -163,7 +163,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 		if (op->p2p.detached)
 			return ENGINE_BLOCKED; /* no words: more to do at once */
 	}
-	await(engine, op, op->call.peer, &parcel->over, over);
+	await(engine, op, op->call.peer, &rts->over, over);
 	return ENGINE_BLOCKED;
 }
 
@@ -186,22 +186,22 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 
 /* ---- receives ---- */
 
-static enum engine_progress met(struct engine *engine, struct engine_op *op)
+static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	struct mail_parcel *parcel = p2p->parcel;
+	struct mail_rts *rts = p2p->rts;
 	int source = p2p->message.source;
 	struct pieces all = {.to = op->call.recv, .bytes = op->output_bytes, .source = source};
-	if (parcel->plain)
-		all.address = parcel->window;
+	if (rts->plain)
+		all.address = rts->window;
 	else
-		all.from = memory_view_at(transport_arena(engine->team, source), parcel->window,
+		all.from = memory_view_at(transport_arena(engine->team, source), rts->window,
 					  all.bytes);
-	if ((!all.from && !parcel->plain) || parcel->bytes != all.bytes)
+	if ((!all.from && !rts->plain) || rts->bytes != all.bytes)
 		return engine_fail(op, LS_INTERNAL, source);
 	bool all_claimed;
 	do
-		all_claimed = copy_pieces(engine, op, &all, &parcel->got);
+		all_claimed = copy_pieces(engine, op, &all, &rts->got);
 	while (!all_claimed && op->status == LS_OK && !p2p->detached);
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
@@ -215,19 +215,19 @@ static enum engine_progress met(struct engine *engine, struct engine_op *op)
 static enum engine_progress given(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	struct mail_parcel *parcel = p2p->parcel;
+	struct mail_rts *rts = p2p->rts;
 	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->mine);
-	if (p2p->mine < p2p->pieces && !is_reached(&parcel->gave, theirs)) {
-		await(engine, op, engine->team->rank, &parcel->gave, theirs);
+	if (p2p->mine < p2p->pieces && !is_reached(&rts->gave, theirs)) {
+		await(engine, op, engine->team->rank, &rts->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
-	/* The source closes the parcel when it gives up, and then takes its buffer back. */
-	if (transport_mail_is_closed(parcel))
+	/* The source closes the RTS slot when it gives up, and then takes its buffer back. */
+	if (transport_mail_is_closed(rts))
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
-	transport_mail_parcel_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
+	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_wake(engine->team, from);
-	p2p->parcel = NULL;
+	p2p->rts = NULL;
 	return ENGINE_DONE;
 }
 
@@ -244,7 +244,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (p2p_stage(op) == P2P_MET)
-		progress = met(engine, op);
+		progress = matched(engine, op);
 	if (progress == ENGINE_DONE && p2p_stage(op) == P2P_GIVEN)
 		progress = given(engine, op);
 	return progress;
@@ -257,7 +257,7 @@ enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *o
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
 	if (p2p_stage(op) == P2P_MET)
-		progress = met(engine, op);
+		progress = matched(engine, op);
 	return progress == ENGINE_DONE ? given(engine, op) : progress;
 }
 
@@ -266,10 +266,10 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	const struct engine_p2p *p2p = &op->p2p;
 	int rank = engine->team->rank;
 	if (op->call.kind == TRACE_SEND)
-		transport_await(engine->team, op->call.peer, &p2p->parcel->over,
+		transport_await(engine->team, op->call.peer, &p2p->rts->over,
 				transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else
-		transport_await(engine->team, rank, &p2p->parcel->gave,
+		transport_await(engine->team, rank, &p2p->rts->gave,
 				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, word);
 }
@@ -300,8 +300,8 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool source = op->call.kind == TRACE_SEND;
-	const _Atomic uint64_t *word = source ? &p2p->parcel->got : &p2p->parcel->gave;
-	uint64_t begun = transport_mail_close(p2p->parcel, p2p->generation, p2p->pieces);
+	const _Atomic uint64_t *word = source ? &p2p->rts->got : &p2p->rts->gave;
+	uint64_t begun = transport_mail_close(p2p->rts, p2p->generation, p2p->pieces);
 	uint64_t theirs = begun > p2p->mine ? begun - p2p->mine : 0;
 	op->word_count = 0;
 	op->any = false;
@@ -317,7 +317,7 @@ static bool take_away(struct engine *engine, const struct engine_op *op)
 {
 	const void *buffer = op->call.kind == TRACE_SEND ? op->call.send : op->call.recv;
 	uint64_t bytes = op->call.kind == TRACE_SEND ? op->input_bytes : op->output_bytes;
-	if (op->p2p.plain || op->input_block || !op->p2p.parcel->target)
+	if (op->p2p.plain || op->input_block || !op->p2p.rts->target)
 		return true; /* it only reads, or a copy of mine that is never used again */
 	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
 }
@@ -330,9 +330,9 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	enum engine_p2p_stage stage = p2p_stage(op);
 	if (stage == P2P_QUEUED || stage == P2P_ASKED)
 		engine_mailbox_take_back(engine, op);
-	bool shown = p2p->parcel &&
-		     (stage == P2P_SENT ? !transport_mail_withdraw(p2p->parcel, p2p->generation)
-					: stage == P2P_MET || stage == P2P_GIVEN);
+	bool shown =
+		p2p->rts && (stage == P2P_SENT ? !transport_mail_withdraw(p2p->rts, p2p->generation)
+					       : stage == P2P_MET || stage == P2P_GIVEN);
 	if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)

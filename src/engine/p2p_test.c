@@ -115,9 +115,9 @@ static void test_probe_of_who_is_gone(void **state)
 	free(send);
 }
 
-/* All parcels are in use, and nobody goes on with their sends: one more waits until any of them is
- * over, and then goes. */
-static void test_parcels_of_others(void **state)
+/* All RTS slots are in use, and nobody goes on with their sends: one more waits until any of them
+ * is over, and then goes. */
+static void test_rts_slots_of_others(void **state)
 {
 	struct fixture *fixture = *state;
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
@@ -132,14 +132,14 @@ static void test_parcels_of_others(void **state)
 		sweep(owner, words);
 		hand_out(owner, receives[i], LS_OK);
 		if (i == MANY - 1) {
-			/* First a place in the box, then a parcel. */
+			/* First a place in the box, then an RTS slot. */
 			assert_true(is_there(last->op.words, last->op.word_count));
 			engine_advance(&source->engine, &last->op);
 			assert_int_equal(last->op.p2p.index, MANY - 1);
 			assert_false(is_there(last->op.words, last->op.word_count));
 		}
 	}
-	/* Those whose parcel another one has by now end all the same. */
+	/* Those whose RTS slot another one has by now end all the same. */
 	struct message *receive = beside(owner, TRACE_RECV, LONG, MANY);
 	for (int i = 0; i < MANY; i++)
 		assert_false(engine_p2p_is_queued(&sends[i]->op));
@@ -195,7 +195,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_over_is_work, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_probe_of_who_is_gone, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(test_parcels_of_others, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

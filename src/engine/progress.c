@@ -25,7 +25,7 @@ static void wake(struct engine *engine, uint64_t ranks)
 		transport_summon(engine->team, __builtin_ctzll(ranks));
 }
 
-/* ---- those that have a parcel ---- */
+/* ---- those that have an RTS slot ---- */
 
 /* Goes on with one; true if it is over. */
 static bool go_on(struct engine *engine, struct engine_op *op, struct engine_words *list, bool *more)
@@ -85,7 +85,7 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, in
 	put_back(mailbox, kept);
 	while (over) {
 		struct engine_op *next = over->p2p.next;
-		if (over->status != LS_OK && over->p2p.parcel)
+		if (over->status != LS_OK && over->p2p.rts)
 			engine_mailbox_hand_out(mailbox, over);
 		else
 			engine_mailbox_is_over(mailbox, over);
@@ -142,7 +142,7 @@ static bool is_unmet(const struct engine *engine, int source, int tag) LOCK_REQU
 	return false;
 }
 
-/* A receive or probe that has met nothing. */
+/* A receive or probe that is unmatched. */
 static enum engine_need need_of_source(struct engine *engine, int source, int tag, uint64_t gone)
 	LOCK_REQUIRES(mail)
 {
@@ -167,28 +167,28 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 	return ENGINE_NEEDS_SELF;
 }
 
-/* Whether its peer has done all that it has to. The operation may go on meanwhile: its parcel is
+/* Whether its peer has done all that it has to. The operation may go on meanwhile: its RTS slot is
  * found by what does not change any more. */
 static bool is_served(struct engine *engine, const struct engine_op *op,
 		      enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	const struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
-	const struct mail_parcel *parcel = &peer->from->parcels[p2p->index % MAIL_SLOTS];
+	const struct mail_rts *rts = &peer->from->rts[p2p->index % MAIL_SLOTS];
 	struct wait_word word;
 	switch (stage) {
 	case P2P_QUEUED:
 		engine_mailbox_room_word(engine, op->call.peer, &word);
 		return engine_word_is_there(&word);
 	case P2P_SENT:
-		parcel = p2p->parcel;
-		if (!parcel || p2p->back)
+		rts = p2p->rts;
+		if (!rts || p2p->back)
 			return true;
-		transport_await(engine->team, op->call.peer, &parcel->over,
+		transport_await(engine->team, op->call.peer, &rts->over,
 				transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
 	case P2P_GIVEN:
-		transport_await(engine->team, engine->team->rank, &parcel->gave,
+		transport_await(engine->team, engine->team->rank, &rts->gave,
 				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, &word);
 		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
@@ -272,8 +272,8 @@ struct engine_op *engine_p2p_leave(struct engine *engine)
 	struct engine_op *op = find_left(engine);
 	if (op) {
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
-		/* Of those that have no parcel nothing is known to any peer. */
-		if (!op->p2p.parcel)
+		/* Of those that have no RTS slot nothing is known to any peer. */
+		if (!op->p2p.rts)
 			point_set(op, P2P_OVER);
 	}
 	lock_mail_release(&mailbox->lock);

@@ -34,7 +34,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call
 
 static bool fits(const struct engine_call *call, const struct mail_envelope *envelope)
 {
-	return !envelope->parcel && envelope->dtype == (uint8_t)call->dtype &&
+	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
 	       envelope->count == call->count;
 }
 

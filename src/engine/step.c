@@ -18,7 +18,7 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	const uint64_t *starts = buffer == PLAN_INPUT ? op->starts : op->recv_starts;
 	uint64_t first = 0, elements = 0;
 	switch ((enum plan_layout)plan->layout[buffer]) {
-	case PLAN_CUT:
+	case PLAN_BLOCKS:
 		/* Blocks begin on cache lines, so that two ranks never write to the same one. */
 		if (blocks == plan->blocks)
 			elements = op->elements;
@@ -246,7 +246,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	bool shared = !(step->flags & PLAN_TO_SELF) || op->plan->plan.algorithm == PLAN_PULL;
 	out->stores = op->choice.stores;
 	if (!shared || (reads && out->stores == PLAN_STORES_AUTO))
-		out->stores = PLAN_STORES_PLAIN;
+		out->stores = PLAN_STORES_CACHED;
 	out->reduce = (struct device_reduce){
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,

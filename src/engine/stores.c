@@ -26,7 +26,8 @@ bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer
 			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
 			 struct engine_stores_use *out)
 {
-	*out = (struct engine_stores_use){.bytes = bytes, .stream = wanted == PLAN_STORES_STREAM};
+	*out = (struct engine_stores_use){.bytes = bytes,
+					  .stream = wanted == PLAN_STORES_NONTEMPORAL};
 	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << ENGINE_STORES_LEAST || bytes == 0)
 		return out->stream;
 	struct engine_stores_case *here = out->at = case_of(stores, writer, size);

@@ -103,12 +103,12 @@ static void what_is_wanted_or_short_is_not_measured(void **state)
 	(void)state;
 	struct engine_stores stores = {0};
 	struct engine_stores_use use;
-	assert_true(
-		engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_STREAM, SIZE, BYTES, &use));
+	assert_true(engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_NONTEMPORAL, SIZE,
+					BYTES, &use));
 	assert_null(use.at);
 	engine_stores_end(&use);
 	assert_false(
-		engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_PLAIN, SIZE, BYTES, &use));
+		engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_CACHED, SIZE, BYTES, &use));
 	assert_null(use.at);
 	assert_false(engine_stores_begin(&stores, ENGINE_REDUCE, PLAN_STORES_AUTO, 1000, 1000, &use));
 	assert_null(use.at);

@@ -40,7 +40,7 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 	case PLAN_PART:
 		return (op->call.counts ? op->call.counts[plan->rank] : op->call.count) *
 		       op->element;
-	case PLAN_CUT:
+	case PLAN_BLOCKS:
 		break;
 	}
 	return op->call.count * op->element;
@@ -91,7 +91,7 @@ static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_bu
 		return true;
 	if (!is_readable(engine, op, buffer, bytes))
 		return false;
-	*window = TRANSPORT_WINDOW_PLAIN;
+	*window = TRANSPORT_WINDOW_ADDRESS;
 	*offset = (uintptr_t)caller;
 	return true;
 }
@@ -293,7 +293,7 @@ bool engine_window_is_cut(const struct engine *engine, const struct engine_op *o
 {
 	if (rank == engine->team->rank)
 		return buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op);
-	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT;
+	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_FRAGMENTED;
 }
 
 /* Bytes [offset, end) of a window in its owner's arena, which may be nonsense. */
@@ -302,7 +302,7 @@ static unsigned char *in_arena(const struct engine *engine, const struct engine_
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, op->seq);
 	uint64_t base = read_once(buffer == PLAN_INPUT ? &entry->input : &entry->output);
-	if (window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_CUT &&
+	if (window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_FRAGMENTED &&
 	    __builtin_add_overflow(base, engine_fragment_slot(op, buffer), &base))
 		return NULL;
 	unsigned char *window = memory_view_at(&engine->team->members[rank].link->arena, base, end);
@@ -336,10 +336,10 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 			out->at = entry->payload + offset;
 		return out->at;
 	case TRANSPORT_WINDOW_ARENA:
-	case TRANSPORT_WINDOW_CUT:
+	case TRANSPORT_WINDOW_FRAGMENTED:
 		out->at = in_arena(engine, op, rank, buffer, offset, end);
 		return out->at;
-	case TRANSPORT_WINDOW_PLAIN:
+	case TRANSPORT_WINDOW_ADDRESS:
 		return !__builtin_add_overflow(base, offset, &out->address) &&
 		       !__builtin_add_overflow(base, end, &end);
 	default:
@@ -407,8 +407,8 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct eng
 	int first = peer == PLAN_ALL ? 0 : peer,
 	    end = peer == PLAN_ALL ? engine->team->size : peer + 1;
 	for (int q = first; q < end; q++)
-		if (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_CUT ||
-		    window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_CUT)
+		if (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_FRAGMENTED ||
+		    window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_FRAGMENTED)
 			return true;
 	return false;
 }
@@ -416,7 +416,7 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct eng
 bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op)
 {
 	for (int q = 0; q < engine->team->size; q++)
-		if (window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_PLAIN)
+		if (window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_ADDRESS)
 			return true;
 	return false;
 }
@@ -430,7 +430,7 @@ unsigned char *engine_window_target(const struct engine *engine, const struct en
 		return own ? own + offset : NULL;
 	}
 	unsigned window = window_of(engine, op, rank, PLAN_OUTPUT);
-	if ((window != TRANSPORT_WINDOW_ARENA && window != TRANSPORT_WINDOW_CUT) ||
+	if ((window != TRANSPORT_WINDOW_ARENA && window != TRANSPORT_WINDOW_FRAGMENTED) ||
 	    __builtin_add_overflow(offset, bytes, &end))
 		return NULL;
 	return in_arena(engine, op, rank, PLAN_OUTPUT, offset, end);

@@ -82,7 +82,7 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
 	add(list, word, &need);
 }
 
-/* ---- of those that have met nothing ---- */
+/* ---- of those that are unmatched ---- */
 
 /* Receives that own[i] waits for: bit i. */
 struct asked {

@@ -20,7 +20,7 @@ struct engine_words {
 };
 
 bool engine_word_is_there(const struct wait_word *word);
-/* A word of one that has a parcel. */
+/* A word of one that has an RTS slot. */
 void engine_words_add(struct engine_words *list, const struct engine_op *op,
 		      const struct wait_word *word);
 /* Of all that have none: of the sources that are asked, and of room to peers. After those. */

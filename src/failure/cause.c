@@ -182,9 +182,9 @@ static void judge(const struct world *world, const struct diagnose_hint *given,
 	hint.serial = world->p2p.serial;
 	if (hint.record)
 		failure_add_record(world, hint.rank, (uint32_t)hint.record, job);
-	if (hint.met.known)
-		hint.met.record =
-			failure_add_record(world, hint.peer, (uint32_t)hint.met.record, job);
+	if (hint.matched.known)
+		hint.matched.record =
+			failure_add_record(world, hint.peer, (uint32_t)hint.matched.record, job);
 	diagnose_judge(job, &hint, out);
 }
 

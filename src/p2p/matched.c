@@ -15,13 +15,13 @@ uint64_t p2p_number(ls_group *group, const struct engine_call *call)
 	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-void p2p_fill(struct ls_message *out, const struct mail_message *met)
+void p2p_fill(struct ls_message *out, const struct mail_message *matched)
 {
 	struct ls_message all = {.size = out->size,
-				 .source = met->source,
-				 .tag = met->envelope.tag,
-				 .dtype = met->envelope.dtype,
-				 .count = met->envelope.count};
+				 .source = matched->source,
+				 .tag = matched->envelope.tag,
+				 .dtype = matched->envelope.dtype,
+				 .count = matched->envelope.count};
 	memcpy(out, &all, all.size < sizeof all ? all.size : sizeof all);
 }
 

@@ -56,8 +56,8 @@ void p2p_deliver(const struct ls_op *op);
 
 /* The number of a new one in its record: among those to, or from, the same peer or any. */
 uint64_t p2p_number(ls_group *group, const struct engine_call *call);
-/* Tells the caller of a receive what it has met. */
-void p2p_fill(struct ls_message *out, const struct mail_message *met);
+/* Tells the caller of a receive what it has matched. */
+void p2p_fill(struct ls_message *out, const struct mail_message *matched);
 /* Says once for each call site that a receive was safe only because messages were short, which
  * these members have each sent before they received. */
 void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t record, const void *site);

@@ -54,27 +54,27 @@ bool p2p_short_send(const struct p2p_short *message)
 	return true;
 }
 
-static void tell(const struct p2p_short *message, const struct mail_message *met, uint64_t unsafe,
-		 uint64_t index)
+static void tell(const struct p2p_short *message, const struct mail_message *matched,
+		 uint64_t unsafe, uint64_t index)
 {
 	if (message->options->message)
-		p2p_fill(message->options->message, met);
+		p2p_fill(message->options->message, matched);
 	if (unsafe)
-		p2p_warn(message->group, unsafe, met->envelope.tag, index, message->site);
+		p2p_warn(message->group, unsafe, matched->envelope.tag, index, message->site);
 }
 
 bool p2p_short_receive(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	struct mail_message met;
+	struct mail_message matched;
 	struct wait_word word;
 	uint64_t unsafe;
 	if (!engine_p2p_receive_short(&group->engine, message->call, message->bytes,
-				      message->blocks, &met, &unsafe, &word))
+				      message->blocks, &matched, &unsafe, &word))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
-	record(message, index, met.envelope.tag);
-	tell(message, &met, unsafe, index);
+	record(message, index, matched.envelope.tag);
+	tell(message, &matched, unsafe, index);
 	return true;
 }
 
@@ -83,23 +83,23 @@ bool p2p_short_receive(const struct p2p_short *message)
 bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 {
 	ls_group *group = message->group;
-	struct mail_message met;
+	struct mail_message matched;
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
 	uint64_t unsafe;
 	bool there = false;
 	for (int i = 0; i < LOOKS && !there; i++) {
 		there = engine_p2p_receive_short(&group->engine, message->call, message->bytes,
-						 message->blocks, &met, &unsafe, &word);
+						 message->blocks, &matched, &unsafe, &word);
 		bool comes = there;
 		for (; !comes && i < LOOKS; i++)
 			comes = wait_briefly(&group->waiter, &wait);
 	}
 	if (!there)
 		return false;
-	if (message->call->tag != met.envelope.tag)
-		trace_met(&group->world->trace, index, met.source, met.envelope.tag);
+	if (message->call->tag != matched.envelope.tag)
+		trace_matched(&group->world->trace, index, matched.source, matched.envelope.tag);
 	trace_end(&group->world->trace, index, LS_OK);
-	tell(message, &met, unsafe, index);
+	tell(message, &matched, unsafe, index);
 	return true;
 }

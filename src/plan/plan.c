@@ -46,7 +46,7 @@ static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT]
 /* How a buffer is cut, whatever the algorithm. */
 static uint8_t layout_of(uint8_t extent)
 {
-	return extent == COLL_PART ? PLAN_PART : extent == COLL_PARTS ? PLAN_PARTS : PLAN_CUT;
+	return extent == COLL_PART ? PLAN_PART : extent == COLL_PARTS ? PLAN_PARTS : PLAN_BLOCKS;
 }
 
 /* The longest plans: ring all-reduce, 2 + 5 (size - 1) steps; doubling, 6 + 4 log2(size); a chain,
@@ -102,7 +102,7 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 		return false;
 	uint8_t input = layout_of(coll_table[request->collective].input);
 	uint8_t output = layout_of(coll_table[request->collective].output);
-	bool parts = input != PLAN_CUT;
+	bool parts = input != PLAN_BLOCKS;
 	*out = (struct plan){
 		.collective = (uint8_t)request->collective,
 		.algorithm = (uint8_t)request->algorithm,
@@ -148,7 +148,7 @@ void plan_add(struct plan *plan, const struct plan_step *step)
 
 void plan_add_local_copy(struct plan *plan, const struct plan_request *request)
 {
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_CUT;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
 	if (!request->in_place)
 		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)plan->rank, .from = PLAN_INPUT,
 			 .to = PLAN_OUTPUT, .block = parts ? plan->rank : 0,

@@ -111,9 +111,9 @@ enum {
 
 /* How a buffer is cut into blocks. */
 enum plan_layout {
-	PLAN_CUT,   /* the elements of the call, in plan->blocks nearly equal blocks */
-	PLAN_PARTS, /* a part for each rank: block r is that of rank r, and blocks is the size */
-	PLAN_PART,  /* the part of the rank whose buffer it is, and nothing else, whatever block is
+	PLAN_BLOCKS, /* the elements of the call, in plan->blocks nearly equal blocks */
+	PLAN_PARTS,  /* a part for each rank: block r is that of rank r, and blocks is the size */
+	PLAN_PART,   /* the part of the rank whose buffer it is, and nothing else, whatever block is
 		     * named; steps name the one that it is in the other buffer */
 };
 

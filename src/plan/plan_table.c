@@ -24,7 +24,7 @@ bool plan_table_line_is_valid(const struct plan_table_line *line)
 	if (!every &&
 	    !plan_has((enum plan_collective)line->collective, (enum plan_algorithm)line->algorithm))
 		return false;
-	return line->stores <= PLAN_STORES_STREAM && line->algorithm > PLAN_NONE &&
+	return line->stores <= PLAN_STORES_NONTEMPORAL && line->algorithm > PLAN_NONE &&
 	       line->algorithm < PLAN_ALGORITHM_COUNT && line->ranks_min >= 1 &&
 	       line->ranks_min <= line->ranks_max && line->ranks_max <= PLAN_SIZE_MAX &&
 	       line->chunk_bytes >= PLAN_TABLE_UNIT && line->chunk_bytes <= PLAN_TABLE_CHUNK_MAX &&
@@ -128,7 +128,7 @@ static const char *const store_names[] = {"auto", "plain", "stream"};
 static bool read_stores(const char *word, struct plan_table_line *out,
 			struct plan_table_error *error)
 {
-	for (out->stores = 0; out->stores <= PLAN_STORES_STREAM; out->stores++)
+	for (out->stores = 0; out->stores <= PLAN_STORES_NONTEMPORAL; out->stores++)
 		if (strcmp(word, store_names[out->stores]) == 0)
 			return true;
 	return refuse(error, "stores are auto, plain or stream, not '%s'", word);

@@ -32,8 +32,8 @@ enum {
 
 enum plan_stores {
 	PLAN_STORES_AUTO, /* whichever turns out to be faster */
-	PLAN_STORES_PLAIN,
-	PLAN_STORES_STREAM, /* past the cache */
+	PLAN_STORES_CACHED,
+	PLAN_STORES_NONTEMPORAL, /* past the cache */
 };
 
 struct plan_table_line {

@@ -129,7 +129,7 @@ static void the_first_line_that_fits_is_taken(void **state)
 	assert_int_equal(choice.read_bytes, 4096);
 	choice = choose(PLAN_ALLREDUCE, 1001, 2);
 	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
-	assert_int_equal(choice.stores, PLAN_STORES_STREAM);
+	assert_int_equal(choice.stores, PLAN_STORES_NONTEMPORAL);
 	assert_int_equal(choice.chunk_bytes, 32 << 10);
 	assert_int_equal(choice.read_bytes, 128 << 10);
 	assert_int_equal(choose(PLAN_ALLREDUCE, 1000, 4).algorithm, PLAN_DOUBLING);

@@ -60,15 +60,15 @@ static void plans_say_who_touches_what(void **state)
 {
 	(void)state;
 	static const uint8_t layouts[PLAN_COLLECTIVE_COUNT][2] = {
-		[PLAN_ALLREDUCE] = {PLAN_CUT, PLAN_CUT},
-		[PLAN_REDUCE] = {PLAN_CUT, PLAN_CUT},
-		[PLAN_BROADCAST] = {PLAN_CUT, PLAN_CUT},
+		[PLAN_ALLREDUCE] = {PLAN_BLOCKS, PLAN_BLOCKS},
+		[PLAN_REDUCE] = {PLAN_BLOCKS, PLAN_BLOCKS},
+		[PLAN_BROADCAST] = {PLAN_BLOCKS, PLAN_BLOCKS},
 		[PLAN_ALLGATHER] = {PLAN_PART, PLAN_PARTS},
 		[PLAN_GATHER] = {PLAN_PART, PLAN_PARTS},
 		[PLAN_SCATTER] = {PLAN_PARTS, PLAN_PART},
 		[PLAN_REDUCE_SCATTER] = {PLAN_PARTS, PLAN_PART},
 		[PLAN_ALLTOALL] = {PLAN_PARTS, PLAN_PARTS},
-		[PLAN_BARRIER] = {PLAN_CUT, PLAN_CUT},
+		[PLAN_BARRIER] = {PLAN_BLOCKS, PLAN_BLOCKS},
 	};
 	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
@@ -81,7 +81,7 @@ static void plans_say_who_touches_what(void **state)
 			struct plan plan = build(&request);
 			assert_memory_equal(plan.layout, layouts[c], 2);
 			assert_int_equal(plan.layout[PLAN_SCRATCH], layouts[c][PLAN_OUTPUT]);
-			if (layouts[c][PLAN_INPUT] != PLAN_CUT)
+			if (layouts[c][PLAN_INPUT] != PLAN_BLOCKS)
 				assert_int_equal(plan.blocks, 5);
 			if (a == PLAN_SLOT)
 				assert_int_equal(plan.reach[PLAN_INPUT] + plan.reach[PLAN_OUTPUT],

@@ -63,7 +63,7 @@ static const char *buffer_name(unsigned buffer)
 static void range_text(const struct plan *plan, const struct plan_step *step, char *out,
 		       size_t bytes)
 {
-	const char *noun = plan->layout[PLAN_INPUT] == PLAN_CUT ? "block" : "part";
+	const char *noun = plan->layout[PLAN_INPUT] == PLAN_BLOCKS ? "block" : "part";
 	if (step->block == 0 && step->blocks >= plan->blocks)
 		(void)snprintf(out, bytes, plan->blocks == 1 ? "all" : "all %ss", noun);
 	else if (step->blocks == 1)

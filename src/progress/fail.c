@@ -5,9 +5,9 @@
 #include "failure/failure.h"
 #include "progress.h"
 
-/* What a receive has met, where that is why it has failed: the message tells, whatever became of
- * its sender's record. */
-static void add_met(const struct ls_op *op, struct diagnose_hint *hint)
+/* What a receive has matched, where that is why it has failed: the message tells, whatever became
+ * of its sender's record. */
+static void add_matched(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;
 	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status ||
@@ -15,11 +15,11 @@ static void add_met(const struct ls_op *op, struct diagnose_hint *hint)
 		return;
 	hint->sent = envelope->count;
 	hint->expected = op->engine.call.count;
-	hint->met = (struct diagnose_met){.known = true,
-					  .tag = envelope->tag,
-					  .sent_dtype = envelope->dtype,
-					  .expected_dtype = (uint32_t)op->engine.call.dtype,
-					  .record = envelope->record};
+	hint->matched = (struct diagnose_matched){.known = true,
+						  .tag = envelope->tag,
+						  .sent_dtype = envelope->dtype,
+						  .expected_dtype = (uint32_t)op->engine.call.dtype,
+						  .record = envelope->record};
 }
 
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
@@ -33,7 +33,7 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 				     .needs = needs};
 	progress_thread_hand_over(op->group->world);
 	engine_hint(&op->engine, &hint.sent, &hint.expected);
-	add_met(op, &hint);
+	add_matched(op, &hint);
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 

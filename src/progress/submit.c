@@ -126,15 +126,15 @@ static ls_status succeed(struct ls_op *op)
 	return LS_OK;
 }
 
-/* A receive learns whom it has met only then. */
-static void record_met(struct ls_op *op)
+/* A receive learns whom it has matched only then. */
+static void record_matched(struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;
 	const struct match_entry *asked = &engine->p2p.entry;
 	if (engine->call.kind == TRACE_RECV &&
 	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
-		trace_met(&op->group->world->trace, engine->record, engine->call.peer,
-			  engine->call.tag);
+		trace_matched(&op->group->world->trace, engine->record, engine->call.peer,
+			      engine->call.tag);
 }
 
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
@@ -146,14 +146,14 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 	if (reason != LS_OK)
 		return fail(op, reason, peer);
 	if (engine->status == LS_OK) {
-		record_met(op);
+		record_matched(op);
 		return succeed(op);
 	}
 	if (engine->status == LS_CANCELLED) {
 		trace_end(&op->group->world->trace, engine->record, LS_CANCELLED);
 		return LS_CANCELLED;
 	}
-	record_met(op);
+	record_matched(op);
 	return fail(op, engine->status, world_rank_of(op->group, engine->culprit));
 }
 
@@ -272,7 +272,7 @@ bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *
 	for (;;) {
 		enum engine_progress progress = engine_advance(engine, &op->engine);
 		if (progress != ENGINE_BLOCKED)
-			record_met(op);
+			record_matched(op);
 		if (progress == ENGINE_DONE)
 			*status = succeed(op);
 		if (progress == ENGINE_FAILED)

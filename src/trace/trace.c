@@ -392,7 +392,7 @@ void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_
 	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
 }
 
-void trace_met(struct trace *trace, uint64_t index, int peer, int tag)
+void trace_matched(struct trace *trace, uint64_t index, int peer, int tag)
 {
 	union state_word now;
 	struct trace_slot *slot = running_slot(trace, index, &now);

@@ -90,7 +90,7 @@ struct trace_record {
 	uint16_t algorithm; /* enum plan_algorithm of the plan, 0 if none */
 	uint16_t step_count;
 	uint64_t shape; /* hash of the counts of all ranks, where each has its own; 0 elsewhere */
-	/* enum trace_wildcard: what a receive or probe left open, also once it has met one */
+	/* enum trace_wildcard: what a receive or probe left open, also once it has matched one */
 	uint32_t wildcards;
 	uint32_t reserved32;
 	uint64_t reserved[3];
@@ -286,8 +286,8 @@ uint64_t trace_reserve(struct trace *trace);
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin);
 /* Says which plan the operation runs. */
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
-/* A receive of any source or tag has met a message: whose, and with which tag. */
-void trace_met(struct trace *trace, uint64_t index, int peer, int tag);
+/* A receive of any source or tag has matched a message: whose, and with which tag. */
+void trace_matched(struct trace *trace, uint64_t index, int peer, int tag);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)
 {
 	if (index)

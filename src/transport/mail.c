@@ -26,38 +26,38 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 	return out->posted - out->seen < limit;
 }
 
-unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
-				    bool plain, uint64_t bytes)
+unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uint64_t window,
+				 bool plain, uint64_t bytes)
 {
-	unsigned index = (unsigned)__builtin_ctzll(~out->parcels);
-	struct mail_parcel *parcel = &box->parcels[index];
+	unsigned index = (unsigned)__builtin_ctzll(~out->rts);
+	struct mail_rts *rts = &box->rts[index];
 	uint32_t generation = ++out->generations[index];
-	out->parcels |= UINT64_C(1) << index;
-	parcel->window = window;
-	parcel->bytes = bytes;
-	parcel->plain = plain;
-	parcel->generation = generation;
-	atomic_store_explicit(&parcel->cursor, transport_mail_word(generation, 0),
+	out->rts |= UINT64_C(1) << index;
+	rts->window = window;
+	rts->bytes = bytes;
+	rts->plain = plain;
+	rts->generation = generation;
+	atomic_store_explicit(&rts->cursor, transport_mail_word(generation, 0),
 			      memory_order_relaxed);
 	return index;
 }
 
-void transport_mail_parcel_free(struct mail_out *out, unsigned index, uint32_t generation)
+void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation)
 {
 	if (out->generations[index] == generation)
-		out->parcels &= ~(UINT64_C(1) << index);
+		out->rts &= ~(UINT64_C(1) << index);
 }
 
 void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept)
 {
-	if (~out->parcels)
+	if (~out->rts)
 		return;
 	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
-		uint64_t over = atomic_load_explicit(&box->parcels[i].over, memory_order_acquire);
+		uint64_t over = atomic_load_explicit(&box->rts[i].over, memory_order_acquire);
 		uint64_t mine = transport_mail_word(out->generations[i], 0);
 		if (!(kept >> i & 1) && (int64_t)(over - mine) >= 0)
-			out->parcels &= ~(UINT64_C(1) << i);
+			out->rts &= ~(UINT64_C(1) << i);
 	}
 }
 
@@ -98,7 +98,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	}
 	/* As whole words: a diagnosis reads it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
-	if (!envelope->parcel && bytes)
+	if (!envelope->rts && bytes)
 		memcpy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload, bytes);
 	atomic_store_explicit(&slot->held, out->next, memory_order_release);
 	wait_store(&slot->turn, out->next);
@@ -151,7 +151,7 @@ void transport_mail_take(struct mail_box *box, struct mail_in *in,
 
 void transport_mail_reset(struct mail_box *box)
 {
-	/* Slots and parcels are first used one after the other. */
+	/* Slots and RTS slots are first used one after the other. */
 	for (int i = 1; i <= MAIL_SLOTS; i++) {
 		struct mail_slot *slot = &box->slots[i % MAIL_SLOTS];
 		if (atomic_load_explicit(&slot->turn, memory_order_relaxed) == 0)
@@ -160,33 +160,33 @@ void transport_mail_reset(struct mail_box *box)
 		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
 		atomic_store_explicit(&box->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
 	}
-	for (int i = 0; i < MAIL_SLOTS && box->parcels[i].generation != 0; i++)
-		memset(&box->parcels[i], 0, sizeof box->parcels[i]);
+	for (int i = 0; i < MAIL_SLOTS && box->rts[i].generation != 0; i++)
+		memset(&box->rts[i], 0, sizeof box->rts[i]);
 	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->told, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->returned, 0, memory_order_relaxed);
 }
 
-/* ---- parcels ---- */
+/* ---- RTS slots ---- */
 
-void transport_mail_parcel_over(struct mail_box *box, unsigned index, uint32_t generation)
+void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation)
 {
-	wait_store(&box->parcels[index].over, transport_mail_word(generation, 0));
+	wait_store(&box->rts[index].over, transport_mail_word(generation, 0));
 	atomic_fetch_add(&box->returned, 1);
 }
 
-bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation)
+bool transport_mail_match(struct mail_rts *rts, uint32_t generation)
 {
 	uint64_t expected = transport_mail_word(generation, 0);
-	return atomic_compare_exchange_strong(&parcel->cursor, &expected,
-					      transport_mail_word(generation, MAIL_MET));
+	return atomic_compare_exchange_strong(&rts->cursor, &expected,
+					      transport_mail_word(generation, MAIL_MATCHED));
 }
 
-bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation)
+bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation)
 {
 	uint64_t expected = transport_mail_word(generation, 0);
-	return atomic_compare_exchange_strong(&parcel->cursor, &expected,
+	return atomic_compare_exchange_strong(&rts->cursor, &expected,
 					      transport_mail_word(generation, MAIL_CLOSED));
 }
 
@@ -195,25 +195,25 @@ static bool is_of(uint64_t cursor, uint32_t generation)
 	return cursor >> 32 == generation;
 }
 
-bool transport_mail_claim(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces,
+bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece)
 {
-	uint64_t before = atomic_load_explicit(&parcel->cursor, memory_order_relaxed);
+	uint64_t before = atomic_load_explicit(&rts->cursor, memory_order_relaxed);
 	do {
 		*piece = before & MAIL_CLAIMS;
 		if (before & MAIL_CLOSED || *piece >= pieces || !is_of(before, generation))
 			return false;
-	} while (!atomic_compare_exchange_weak(&parcel->cursor, &before, before + 1));
+	} while (!atomic_compare_exchange_weak(&rts->cursor, &before, before + 1));
 	return true;
 }
 
-uint64_t transport_mail_close(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces)
+uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_t pieces)
 {
-	uint64_t before = atomic_load_explicit(&parcel->cursor, memory_order_relaxed);
+	uint64_t before = atomic_load_explicit(&rts->cursor, memory_order_relaxed);
 	do {
 		if (!is_of(before, generation)) /* it was over, so nobody copies */
 			return 0;
-	} while (!atomic_compare_exchange_weak(&parcel->cursor, &before, before | MAIL_CLOSED));
+	} while (!atomic_compare_exchange_weak(&rts->cursor, &before, before | MAIL_CLOSED));
 	uint64_t begun = before & MAIL_CLAIMS;
 	return begun < pieces ? begun : pieces; /* whatever the other wrote */
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages of one rank (the source) to another (the owner), in memory of the owner that both have
- * mapped: a box. The receiver alone decides what a message meets; here is only how it gets there,
+ * mapped: a box. The receiver alone decides what a message matches; here is only how it gets there,
  * how the bytes of a long one are copied by whoever has time, and how both learn that it is over.
  *
- * A short message lies in its slot, and its send is done. Of a long one the slot names a parcel:
- * where the bytes are, and who copies which piece of them. Models: test/model/mail.pml, parcel.pml,
- * reclaim.pml. */
+ * A short message lies in its slot, and its send is done ("eager" in MPI and UCX). Of a long one
+ * the slot names an RTS slot ("ready to send", as in their rendezvous protocol): where the bytes
+ * are, and who copies which piece of them. Models: test/model/mail.pml, rts.pml, reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 
@@ -20,7 +20,7 @@ enum {
 	MAIL_INLINE_BYTES = 192, /* payload of a slot */
 	MAIL_PIECE_BYTES = 64 * 1024,
 	MAIL_PIECE_LEAST = 4096,
-	MAIL_CLAIMS = 0x3fffffff, /* of a parcel's cursor */
+	MAIL_CLAIMS = 0x3fffffff, /* of an RTS slot's cursor */
 };
 
 /* What a message says of itself. */
@@ -28,7 +28,7 @@ struct mail_envelope {
 	uint64_t count;
 	int32_t tag;
 	uint32_t record; /* of the send, in the source's trace: its lowest bits */
-	uint16_t parcel; /* 1 + its index; 0: the payload is in the slot */
+	uint16_t rts;    /* 1 + its index; 0: the payload is in the slot */
 	uint8_t dtype;
 	uint8_t flags; /* enum mail_flag */
 };
@@ -37,7 +37,7 @@ enum mail_flag {
 };
 
 /* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message
- * still lies there, is passed over. So messages are taken out in any order, and are met in the
+ * still lies there, is passed over. So messages are taken out in any order, and are matched in the
  * order of their positions.
  *
  *   source, at position p                    owner, at position p
@@ -61,17 +61,17 @@ _Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers")
 _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
 
 /* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it
- * only grows: see mail_word. Once `over` is reached the source may use the parcel again, though a
+ * only grows: see mail_word. Once `over` is reached the source may use the RTS slot again, though a
  * thread of its own may not have seen that yet: so nothing of the cursor is changed but in one's
  * own generation.
  *
  * The cursor is who has the message, and what is left to copy:
- *   0             nobody has met it; the source may still take it back     -> MAIL_CLOSED
- *   MAIL_MET + i  the owner has, and piece i is the next to be copied, by whoever adds 1
+ *   0             nobody has matched it; the source may still take it back     -> MAIL_CLOSED
+ *   MAIL_MATCHED + i  the owner has, and piece i is the next to be copied, by whoever adds 1
  *   MAIL_CLOSED   nobody begins another piece
  * Who has closed it knows how many pieces were begun, and how many of these were its own; so it
  * waits for just the others, and then nobody touches its buffer any more. */
-struct mail_parcel {
+struct mail_rts {
 	/* The source's, written before the message is posted. */
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
@@ -81,13 +81,13 @@ struct mail_parcel {
 	_Alignas(64) _Atomic uint64_t cursor; /* both */
 	/* The owner's. */
 	uint64_t target; /* 1 + offset in its arena where the source may copy to; 0: it may not */
-	_Atomic uint64_t met;  /* the source may help from now on */
-	_Atomic uint64_t got;  /* pieces that the owner has copied */
-	_Atomic uint64_t over; /* the owner will never touch the source's buffer again */
+	_Atomic uint64_t matched; /* the source may help from now on */
+	_Atomic uint64_t got;     /* pieces that the owner has copied */
+	_Atomic uint64_t over;    /* the owner will never touch the source's buffer again */
 };
-#define MAIL_MET UINT64_C(0x40000000)
+#define MAIL_MATCHED UINT64_C(0x40000000)
 #define MAIL_CLOSED UINT64_C(0x80000000)
-_Static_assert(sizeof(struct mail_parcel) == 128, "two cache lines");
+_Static_assert(sizeof(struct mail_rts) == 128, "two cache lines");
 
 struct mail_box {
 	/* The owner's. */
@@ -97,15 +97,15 @@ struct mail_box {
 	_Atomic uint64_t told;
 	/* The source's: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
-	/* Parcels that are over so far, raised after `over` of each: who waits for a free one reads
-	 * it before he looks at all of them. */
+	/* RTS slots that are over so far, raised after `over` of each: who waits for a free one
+	 * reads it before he looks at all of them. */
 	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
-	struct mail_parcel parcels[MAIL_SLOTS];
+	struct mail_rts rts[MAIL_SLOTS];
 };
 
-/* The value of a parcel's word in its g-th use. */
+/* The value of an RTS slot's word in its g-th use. */
 static inline uint64_t transport_mail_word(uint32_t generation, uint64_t pieces)
 {
 	return (uint64_t)generation << 32 | pieces;
@@ -118,9 +118,9 @@ struct mail_out {
 	uint64_t next;     /* position to be used next */
 	uint64_t posted;   /* messages */
 	uint64_t seen;     /* of `taken` */
-	uint64_t returned; /* as it was before it was last looked for parcels that are over */
+	uint64_t returned; /* as it was before it was last looked for RTS slots that are over */
 	uint64_t clear;    /* positions below this lie in slots that are surely free */
-	uint64_t parcels;  /* bit i: parcel i is in use */
+	uint64_t rts;      /* bit i: RTS slot i is in use */
 	uint32_t generations[MAIL_SLOTS];
 };
 void transport_mail_out_init(struct mail_out *out);
@@ -128,16 +128,16 @@ void transport_mail_out_init(struct mail_out *out);
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) lie there unmatched. If not,
  * `taken` will change from out->seen. */
 bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
-/* Takes a free parcel, which there is if there is room; fills it, and its generation. */
-unsigned transport_mail_parcel_take(struct mail_box *box, struct mail_out *out, uint64_t window,
-				    bool plain, uint64_t bytes);
+/* Takes a free RTS slot, which there is if there is room; fills it, and its generation. */
+unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uint64_t window,
+				 bool plain, uint64_t bytes);
 /* The caller has learned that its use `generation` is over, or has never posted it. If somebody has
  * learned it before, nothing happens, also if it is used again. */
-void transport_mail_parcel_free(struct mail_out *out, unsigned index, uint32_t generation);
+void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
 /* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller
  * looks afterwards. If still none is free, box->returned will change from out->returned. */
 void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept);
-/* There must be room. payload: if envelope->parcel is 0, `bytes` of it. The last store is that of
+/* There must be room. payload: if envelope->RTS slot is 0, `bytes` of it. The last store is that of
  * `turn`, sequentially consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
@@ -171,7 +171,7 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_b
 {
 	return &box->slots[in->next % MAIL_SLOTS].turn;
 }
-/* The payload of a message without a parcel, which the source can still change. */
+/* The payload of a message without an RTS slot, which the source can still change. */
 const void *transport_mail_payload(const struct mail_box *box, const struct mail_message *message,
 				   uint64_t bytes);
 /* Frees the slot. The caller rings the source. */
@@ -191,7 +191,7 @@ int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelop
 /* Makes a box that nobody uses any more as new. */
 void transport_mail_reset(struct mail_box *box);
 
-/* ---- parcels: both ---- */
+/* ---- RTS slots: both ---- */
 
 /* The size of a piece; the same for both. */
 static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)
@@ -209,25 +209,25 @@ static inline uint64_t transport_mail_pieces(uint64_t bytes)
 
 /* The owner will never touch the source's buffer again. Any thread of the owner, for each use once.
  * The caller rings the source. */
-void transport_mail_parcel_over(struct mail_box *box, unsigned index, uint32_t generation);
-/* The owner meets it; false: the source has taken it back. */
-bool transport_mail_meet(struct mail_parcel *parcel, uint32_t generation);
+void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation);
+/* The owner matches it; false: the source has taken it back. */
+bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source takes it back; false: too late. */
-bool transport_mail_withdraw(struct mail_parcel *parcel, uint32_t generation);
+bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation);
 /* Claims a piece, false: none is left. */
-bool transport_mail_claim(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces,
+bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece);
 /* The source has taken it back; or one of both has closed it. */
-static inline bool transport_mail_is_withdrawn(const struct mail_parcel *parcel)
+static inline bool transport_mail_is_withdrawn(const struct mail_rts *rts)
 {
-	uint64_t cursor = atomic_load_explicit(&parcel->cursor, memory_order_acquire);
-	return (cursor & (MAIL_CLOSED | MAIL_MET)) == MAIL_CLOSED;
+	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
+	return (cursor & (MAIL_CLOSED | MAIL_MATCHED)) == MAIL_CLOSED;
 }
-static inline bool transport_mail_is_closed(const struct mail_parcel *parcel)
+static inline bool transport_mail_is_closed(const struct mail_rts *rts)
 {
-	return atomic_load_explicit(&parcel->cursor, memory_order_acquire) & MAIL_CLOSED;
+	return atomic_load_explicit(&rts->cursor, memory_order_acquire) & MAIL_CLOSED;
 }
 /* No piece is begun any more; returns how many have been. */
-uint64_t transport_mail_close(struct mail_parcel *parcel, uint32_t generation, uint64_t pieces);
+uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_t pieces);
 
 #endif

@@ -118,74 +118,74 @@ static void test_any_order(void **state)
 	assert_true(seen > 10000);
 }
 
-static void test_parcels(void **state)
+static void test_rts_slots(void **state)
 {
 	struct ends *ends = *state;
 	struct mail_box *box = ends->box;
 	for (uint32_t use = 1; use <= 3; use++) {
-		unsigned index = transport_mail_parcel_take(box, &ends->out, 4096, false,
-							    10 * MAIL_PIECE_BYTES);
-		struct mail_parcel *parcel = &box->parcels[index];
-		uint64_t piece, pieces = transport_mail_pieces(parcel->bytes);
+		unsigned index = transport_mail_rts_take(box, &ends->out, 4096, false,
+							 10 * MAIL_PIECE_BYTES);
+		struct mail_rts *rts = &box->rts[index];
+		uint64_t piece, pieces = transport_mail_pieces(rts->bytes);
 		assert_int_equal(index, 0);
-		assert_int_equal(parcel->generation, use);
+		assert_int_equal(rts->generation, use);
 		assert_int_equal(pieces, 10);
-		assert_false(transport_mail_is_withdrawn(parcel));
-		assert_false(transport_mail_meet(parcel, use + 1));
-		assert_true(transport_mail_meet(parcel, use));
-		assert_false(transport_mail_withdraw(parcel, use));
+		assert_false(transport_mail_is_withdrawn(rts));
+		assert_false(transport_mail_match(rts, use + 1));
+		assert_true(transport_mail_match(rts, use));
+		assert_false(transport_mail_withdraw(rts, use));
 		for (uint64_t i = 0; i < 4; i++) {
-			assert_true(transport_mail_claim(parcel, use, pieces, &piece));
+			assert_true(transport_mail_claim(rts, use, pieces, &piece));
 			assert_int_equal(piece, i);
 		}
 		if (use == 1) {
-			assert_int_equal(transport_mail_close(parcel, use, pieces), 4);
-			assert_false(transport_mail_claim(parcel, use, pieces, &piece));
-			assert_int_equal(transport_mail_close(parcel, use, pieces), 4);
-			assert_true(transport_mail_is_closed(parcel));
-			assert_false(transport_mail_is_withdrawn(parcel));
+			assert_int_equal(transport_mail_close(rts, use, pieces), 4);
+			assert_false(transport_mail_claim(rts, use, pieces, &piece));
+			assert_int_equal(transport_mail_close(rts, use, pieces), 4);
+			assert_true(transport_mail_is_closed(rts));
+			assert_false(transport_mail_is_withdrawn(rts));
 		} else {
 			for (uint64_t i = 4; i < pieces; i++)
-				assert_true(transport_mail_claim(parcel, use, pieces, &piece));
-			assert_false(transport_mail_claim(parcel, use, pieces, &piece));
-			assert_int_equal(transport_mail_close(parcel, use, pieces), 10);
+				assert_true(transport_mail_claim(rts, use, pieces, &piece));
+			assert_false(transport_mail_claim(rts, use, pieces, &piece));
+			assert_int_equal(transport_mail_close(rts, use, pieces), 10);
 		}
 		/* Who is late does nothing to a use that is not his. */
-		assert_false(transport_mail_claim(parcel, use - 1, pieces, &piece));
-		assert_int_equal(transport_mail_close(parcel, use - 1, pieces), 0);
-		transport_mail_parcel_free(&ends->out, index, use - 1);
-		assert_int_equal(ends->out.parcels, 1);
-		transport_mail_parcel_free(&ends->out, index, use);
+		assert_false(transport_mail_claim(rts, use - 1, pieces, &piece));
+		assert_int_equal(transport_mail_close(rts, use - 1, pieces), 0);
+		transport_mail_rts_free(&ends->out, index, use - 1);
+		assert_int_equal(ends->out.rts, 1);
+		transport_mail_rts_free(&ends->out, index, use);
 	}
-	unsigned index = transport_mail_parcel_take(box, &ends->out, 4096, true, 1);
-	assert_true(transport_mail_withdraw(&box->parcels[index], 4));
-	assert_true(transport_mail_is_withdrawn(&box->parcels[index]));
-	assert_false(transport_mail_meet(&box->parcels[index], 4));
+	unsigned index = transport_mail_rts_take(box, &ends->out, 4096, true, 1);
+	assert_true(transport_mail_withdraw(&box->rts[index], 4));
+	assert_true(transport_mail_is_withdrawn(&box->rts[index]));
+	assert_false(transport_mail_match(&box->rts[index], 4));
 	/* One that is in use is not taken again. */
-	assert_int_equal(transport_mail_parcel_take(box, &ends->out, 0, false, 1), 1);
+	assert_int_equal(transport_mail_rts_take(box, &ends->out, 0, false, 1), 1);
 }
 
 /* All are in use: any of them may be over first. */
-static void test_parcels_reclaimed(void **state)
+static void test_rts_slots_reclaimed(void **state)
 {
 	struct ends *ends = *state;
 	struct mail_box *box = ends->box;
 	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
 		transport_mail_reclaim(box, &ends->out, 0);
-		assert_int_equal(transport_mail_parcel_take(box, &ends->out, 4096, false, 1), i);
+		assert_int_equal(transport_mail_rts_take(box, &ends->out, 4096, false, 1), i);
 	}
 	for (uint32_t use = 1; use <= 3; use++)
 		for (unsigned i = MAIL_SLOTS; i-- > 0;) {
 			transport_mail_reclaim(box, &ends->out, 0);
-			assert_int_equal(ends->out.parcels, UINT64_MAX);
+			assert_int_equal(ends->out.rts, UINT64_MAX);
 			assert_int_equal(ends->out.returned, box->returned);
-			transport_mail_parcel_over(box, i, use);
+			transport_mail_rts_over(box, i, use);
 			assert_int_equal(box->returned, ends->out.returned + 1);
 			transport_mail_reclaim(box, &ends->out, UINT64_C(1) << i);
-			assert_int_equal(ends->out.parcels, UINT64_MAX);
+			assert_int_equal(ends->out.rts, UINT64_MAX);
 			transport_mail_reclaim(box, &ends->out, 0);
-			assert_int_equal(
-				transport_mail_parcel_take(box, &ends->out, 4096, false, 1), i);
+			assert_int_equal(transport_mail_rts_take(box, &ends->out, 4096, false, 1),
+					 i);
 		}
 }
 
@@ -274,8 +274,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sizes, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
-		cmocka_unit_test_setup_teardown(test_parcels, open_box, close_box),
-		cmocka_unit_test_setup_teardown(test_parcels_reclaimed, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_rts_slots, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_rts_slots_reclaimed, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_passes, open_box, close_box),
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test_setup_teardown(test_threads, open_box, close_box),

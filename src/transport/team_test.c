@@ -101,7 +101,7 @@ static bool is_new_channel(const struct transport_channel *channel)
 
 static bool is_new_box(const struct mail_box *box)
 {
-	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->parcels, sizeof(box->parcels));
+	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof(box->rts));
 	for (int i = 0; i < MAIL_SLOTS; i++)
 		fresh = fresh && atomic_load(&box->slots[i].turn) == 0 &&
 			atomic_load(&box->slots[i].held) == 0 && atomic_load(&box->freed[i]) == 0;
@@ -119,8 +119,8 @@ static void use_box(struct mail_box *box, unsigned count)
 	for (unsigned i = 0; i < count && transport_mail_has_room(box, &out, MAIL_SLOTS); i++) {
 		struct mail_envelope envelope = {.count = 1};
 		if (i % 2)
-			envelope.parcel = (uint16_t)(1 + transport_mail_parcel_take(box, &out, 4096,
-										    false, 1000));
+			envelope.rts = (uint16_t)(1 + transport_mail_rts_take(box, &out, 4096,
+									      false, 1000));
 		transport_mail_post(box, &out, &envelope, "12345678", 8);
 		if (i % 3 == 0 && transport_mail_look(box, &in, &message))
 			transport_mail_take(box, &in, &message);

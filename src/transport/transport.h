@@ -61,11 +61,12 @@ static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 
 enum transport_window {
 	TRANSPORT_WINDOW_NONE,
-	TRANSPORT_WINDOW_HEADER, /* in the entry's own line, in place of the two words below */
-	TRANSPORT_WINDOW_INLINE, /* in the entry's payload */
-	TRANSPORT_WINDOW_ARENA,  /* at an offset of the rank's arena */
-	TRANSPORT_WINDOW_PLAIN,  /* at an address of the rank's process, for transport_read */
-	TRANSPORT_WINDOW_CUT, /* copied by fragments into slots at an offset of the rank's arena */
+	TRANSPORT_WINDOW_HEADER,  /* in the entry's own line, in place of the two words below */
+	TRANSPORT_WINDOW_INLINE,  /* in the entry's payload */
+	TRANSPORT_WINDOW_ARENA,   /* at an offset of the rank's arena */
+	TRANSPORT_WINDOW_ADDRESS, /* at an address of the rank's process, for transport_read */
+	/* copied by fragments into slots at an offset of the rank's arena */
+	TRANSPORT_WINDOW_FRAGMENTED,
 };
 
 /* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal

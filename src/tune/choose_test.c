@@ -121,7 +121,7 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 {
 	(void)state;
 	int small = find(PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, 0, false);
-	int stream = find(PLAN_DIRECT, PLAN_STORES_STREAM, 64 << 10, 0, false);
+	int stream = find(PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, 64 << 10, 0, false);
 	int read = find(PLAN_NONE, PLAN_STORES_AUTO, 64 << 10, 512 << 10, true);
 	*tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
 	*tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;

@@ -19,7 +19,7 @@ static void ask(const struct plan_table *table)
 				plan_table_choose(table, (enum plan_collective)collective, sizes[i],
 						  192, ranks, PLAN_NONE, &choice);
 				MUST(choice.algorithm > PLAN_NONE &&
-				     choice.stores <= PLAN_STORES_STREAM);
+				     choice.stores <= PLAN_STORES_NONTEMPORAL);
 				MUST(choice.chunk_bytes > 0 &&
 				     choice.chunk_bytes <= PLAN_TABLE_CHUNK_MAX);
 				MUST(choice.chunk_bytes % PLAN_TABLE_UNIT == 0);

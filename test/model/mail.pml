@@ -3,7 +3,7 @@
  * sources send to one owner, each in its own box of two slots; one of them so many that slots are passed
  * over. The owner receives from one source or any, with one tag or any, several at a time. One of the
  * messages is long, and may be taken back at any time before it is met; what becomes of it afterwards is
- * parcel.pml's business. A wait is a guard on the awaited words: that the doorbell loses no wake-up is
+ * rts.pml's business. A wait is a guard on the awaited words: that the doorbell loses no wake-up is
  * shown in doorbell.pml. What the owner does under its lock is one process here.
  *
  * Shown: a receive meets the oldest message of a source that fits it, and a message the receive that was
@@ -171,7 +171,7 @@ inline take(q, slot)
 inline meet(r, q, m, slot)
 {
 	atomic {
-#if MUTANT == 6 /* without asking the parcel */
+#if MUTANT == 6 /* without asking the RTS slot */
 		ok = 1;
 #else
 		ok = !IS_LONG(q, m) || cursor == NOBODYS;

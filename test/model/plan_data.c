@@ -36,7 +36,7 @@ static struct place place_apart(const struct plan_sim_op *op, const struct plan 
 	struct place place = {.which = which, .cell = block};
 	uint64_t first, elements;
 	switch ((enum plan_layout)plan->layout[which]) {
-	case PLAN_CUT:
+	case PLAN_BLOCKS:
 		plan_block_range(op->count, 1, plan->blocks, block, blocks, &first, &elements);
 		place.first = (uint32_t)first;
 		place.count = (uint32_t)elements;
@@ -276,7 +276,7 @@ static bool reach_is_used(struct world *world, const struct rank *rank)
 {
 	const struct plan_sim_op *op = world_op(world, rank);
 	const struct plan *plan = &rank->plan;
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_CUT;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
 	if (op->uneven || op->count < (parts ? 1 : plan->blocks) || world->sim->mutate)
 		return true;
 	if (rank->used[PLAN_INPUT] == plan->reach[PLAN_INPUT] &&

@@ -76,7 +76,7 @@ static bool step_is_valid(const struct plan *plan, const struct plan_step *step)
 static bool plan_is_valid(struct world *world, struct rank *rank)
 {
 	const struct plan *plan = &rank->plan;
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_CUT;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
 	if (plan->blocks < 1 || plan->blocks > world->cells || plan->phase_end >= WORLD_PHASES ||
 	    (parts && plan->blocks != plan->size) ||
 	    plan->layout[PLAN_SCRATCH] != plan->layout[PLAN_OUTPUT])

@@ -31,7 +31,7 @@ static bool has_parts(enum plan_collective collective)
 	struct plan_step steps[32];
 	struct plan plan;
 	assert_true(plan_steps_max(&request) <= 32 && plan_build(&request, steps, &plan));
-	return plan.layout[PLAN_INPUT] != PLAN_CUT;
+	return plan.layout[PLAN_INPUT] != PLAN_BLOCKS;
 }
 
 /* Elements that do and do not fill all blocks; parts that are all alike, or none, or uneven. */

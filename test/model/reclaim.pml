@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The parcels of a box (src/transport/mail.h: reclaim, parcel_over; src/engine/mailbox.c: has_room, room_word, sent,
+ * The RTS slots of a box (src/transport/mail.h: reclaim, rts_over; src/engine/mailbox.c: has_room, room_word, sent,
  * take_back), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
  * may be taken back; 1 by a block that was handed over, for which nobody waits. Two more threads of the source want
  * one each. The owner ends the uses in any order. A wait is a guard on the awaited word: see doorbell.pml; what is
  * done under the mailbox' lock is one step, unless the order of its loads and stores is what matters.
  *
- * Shown: who wants a parcel gets one once any is over, whoever sees to it, and though the thread whose it was has not
+ * Shown: who wants an RTS slot gets one once any is over, whoever sees to it, and though the thread whose it was has not
  * looked; none is used again before it is over; and who looks late touches nothing of a use that is not his. */
 /* mutants: 1 2 3 4 5 6 */
 #ifndef MUTANT
@@ -18,14 +18,14 @@
 /* In memory that both sides see. A cursor is the generation of its use, and whether it was closed. */
 byte over[PARCELS], returned;
 byte generation[PARCELS];
-bit closed;  /* parcel 0, in its first use */
+bit closed;  /* RTS slot 0, in its first use */
 bit met;     /* the owner has it, and lets the source help */
 
 /* Private to the source, under its lock. */
 bit lock;
 bit in_use[PARCELS];
 bit back;            /* the first send was taken back */
-bit queued[2];       /* the two that want a parcel */
+bit queued[2];       /* the two that want an RTS slot */
 byte seen;           /* of returned */
 
 /* For the assertions only. */
@@ -89,7 +89,7 @@ inline flush(p)
 	od
 }
 
-/* A send that blocks until it has a parcel, and goes away. */
+/* A send that blocks until it has an RTS slot, and goes away. */
 proctype sender(bit me)
 {
 	byte p, wait;
@@ -158,7 +158,7 @@ proctype canceller()
 	fi
 }
 
-/* parcel_over. `met` of a later use is greater still, so it stays. */
+/* rts_over. `matched` of a later use is greater still, so it stays. */
 inline end(p)
 {
 	if

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A long message and its parcel (src/transport/mail.h; src/engine/mailbox.c, arrive.c, p2p.c): a source
- * sends two, one after the other through the same parcel, of two pieces each; its owner receives as many.
+ * A long message and its RTS slot (src/transport/mail.h; src/engine/mailbox.c, arrive.c, p2p.c): a source
+ * sends two, one after the other through the same RTS slot, of two pieces each; its owner receives as many.
  * Of each rank two threads see to it: the one whose operation it is, and another one, which posts what
  * waits for room, takes a send back, or takes in what has arrived. The group may fail at any time; then
  * both give up, and take their buffers back. A wait is a guard on the awaited words: see doorbell.pml. How
@@ -8,7 +8,7 @@
  * it.
  *
  * Shown: a message is either received, whole, each piece copied once, or it was taken back, and source and
- * owner agree on which; nobody touches a buffer after its user has it back; the parcel is not used again
+ * owner agree on which; nobody touches a buffer after its user has it back; the RTS slot is not used again
  * while somebody may touch it; nobody waits forever. An atomic block touches at most one word that both
  * ranks see, apart from those whose reader is ordered behind. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 */
@@ -37,14 +37,14 @@ bit source_lock;
 mtype = { NEW, QUEUED, SENT, ASKED, MEETS, OVER };
 mtype sending = NEW; /* stage of the send */
 byte sends;          /* which one: its generation */
-bit in_use, adrift;  /* the parcel */
+bit in_use, adrift;  /* the RTS slot */
 bit back;            /* the send was taken back */
 
 /* Private to the owner, likewise. */
 bit owner_lock;
 mtype receiving = NEW;
 byte next = 1;       /* message to be taken in */
-byte message, use;   /* the receive's message; its parcel's generation */
+byte message, use;   /* the receive's message; its RTS slot's generation */
 
 /* For the assertions only. */
 bit source_back[USES + 1], target_back[USES + 1]; /* the buffer belongs to its user again */
@@ -124,7 +124,7 @@ inline close(mine, theirs)
 
 /* ---- the source ---- */
 
-/* Under the lock: the parcel is free once the owner has seen what was taken back (sweep); then it is used. */
+/* Under the lock: the RTS slot is free once the owner has seen what was taken back (sweep); then it is used. */
 inline flush()
 {
 	if
