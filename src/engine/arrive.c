@@ -117,7 +117,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 		}
 		if (!given)
 			invite(engine, op);
-		engine_mailbox_activate(engine->mailbox, op, P2P_MET);
+		engine_mailbox_activate(engine->mailbox, op, P2P_MATCHED);
 	}
 	transport_mail_take(peer->from, &peer->in, &message);
 	transport_wake(engine->team, message.source);
@@ -174,17 +174,17 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 {
 	if (op->p2p.entry.source != MATCH_ANY)
 		mailbox->peers[op->p2p.entry.source].asking--;
-	engine_match_remove(&mailbox->asked, &op->p2p.entry);
+	engine_match_remove(&mailbox->posted, &op->p2p.entry);
 }
 
 /* Some of those that nobody has wanted so far may have been taken back. */
 static void purge(struct engine *engine, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
 {
 	uint32_t kept = 0;
-	for (uint32_t i = 0; i < peer->unmet_count; i++)
-		if (!discard_withdrawn(engine, peer, &peer->unmet[i]))
-			peer->unmet[kept++] = peer->unmet[i];
-	peer->unmet_count = kept;
+	for (uint32_t i = 0; i < peer->unexpected_count; i++)
+		if (!discard_withdrawn(engine, peer, &peer->unexpected[i]))
+			peer->unexpected[kept++] = peer->unexpected[i];
+	peer->unexpected_count = kept;
 }
 
 void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
@@ -195,15 +195,15 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 	while (transport_mail_look(peer->from, &peer->in, &message)) {
 		message.source = q;
 		struct match_entry *entry =
-			engine_match_find(&mailbox->asked, q, message.envelope.tag);
+			engine_match_find(&mailbox->posted, q, message.envelope.tag);
 		if (entry) {
 			struct engine_op *op = engine_mailbox_op_of(entry);
 			if (!claim(engine, op, &message))
 				continue;
 			engine_mailbox_forget(mailbox, op);
 			match_message(engine, op, &message);
-		} else if (peer->unmet_count < MAIL_SLOTS) {
-			peer->unmet[peer->unmet_count++] = message;
+		} else if (peer->unexpected_count < MAIL_SLOTS) {
+			peer->unexpected[peer->unexpected_count++] = message;
 		}
 	}
 	if (peer->in.passed) {
@@ -226,7 +226,7 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	arrive_from(engine, op->p2p.entry.source);
-	bool asks = p2p_stage(op) == P2P_ASKED;
+	bool asks = p2p_stage(op) == P2P_POSTED;
 	if (asks)
 		op->word_count =
 			engine_mailbox_source_words(engine, op->p2p.entry.source, op->words);
@@ -236,10 +236,10 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 
 /* ---- receives ---- */
 
-int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag)
+int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag)
 {
-	for (uint32_t i = 0; i < peer->unmet_count; i++)
-		if (tag == MATCH_ANY || peer->unmet[i].envelope.tag == tag)
+	for (uint32_t i = 0; i < peer->unexpected_count; i++)
+		if (tag == MATCH_ANY || peer->unexpected[i].envelope.tag == tag)
 			return (int)i;
 	return -1;
 }
@@ -249,35 +249,35 @@ static int find_source(struct engine_mailbox *mailbox, int size, int source, int
 	LOCK_REQUIRES(mail)
 {
 	if (source != MATCH_ANY) {
-		*place = engine_mailbox_find_unmet(&mailbox->peers[source], tag);
+		*place = engine_mailbox_find_unexpected(&mailbox->peers[source], tag);
 		return *place < 0 ? -1 : source;
 	}
 	for (int i = 0; i < size; i++) {
 		int q = (mailbox->turn + i) % size;
-		*place = engine_mailbox_find_unmet(&mailbox->peers[q], tag);
+		*place = engine_mailbox_find_unexpected(&mailbox->peers[q], tag);
 		if (*place >= 0)
 			return q;
 	}
 	return -1;
 }
 
-void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
+void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
 {
-	*out = peer->unmet[place];
-	peer->unmet_count--;
-	memmove(&peer->unmet[place], &peer->unmet[place + 1],
-		(peer->unmet_count - (uint32_t)place) * sizeof peer->unmet[0]);
+	*out = peer->unexpected[place];
+	peer->unexpected_count--;
+	memmove(&peer->unexpected[place], &peer->unexpected[place + 1],
+		(peer->unexpected_count - (uint32_t)place) * sizeof peer->unexpected[0]);
 }
 
 /* True if it has matched a message that was there. */
-static bool meet_unmet(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+static bool meet_unexpected(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	const struct match_entry *entry = &op->p2p.entry;
 	int size = engine->team->size, place, q;
 	while ((q = find_source(mailbox, size, entry->source, entry->tag, &place)) >= 0) {
 		struct mail_message message;
-		engine_mailbox_take_unmet(&mailbox->peers[q], place, &message);
+		engine_mailbox_take_unexpected(&mailbox->peers[q], place, &message);
 		if (entry->source == MATCH_ANY)
 			mailbox->turn = (q + 1) % size;
 		if (!claim(engine, op, &message))
@@ -297,11 +297,11 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	engine_mailbox_count(mailbox, op);
 	/* What has arrived already belongs to those who have asked before. */
 	arrive_from(engine, entry->source);
-	if (!meet_unmet(engine, op)) {
-		engine_match_add(&mailbox->asked, entry);
+	if (!meet_unexpected(engine, op)) {
+		engine_match_add(&mailbox->posted, entry);
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].asking++;
-		point_set(op, P2P_ASKED);
+		point_set(op, P2P_POSTED);
 		if (!op->p2p.detached)
 			op->word_count =
 				engine_mailbox_source_words(engine, entry->source, op->words);
@@ -320,10 +320,10 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	arrive_from(engine, source);
 	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
-		*out = peer->unmet[place];
+		*out = peer->unexpected[place];
 		if (!discard_withdrawn(engine, peer, out))
 			break;
-		engine_mailbox_take_unmet(peer, place, out);
+		engine_mailbox_take_unexpected(peer, place, out);
 	}
 	*count = q < 0 ? engine_mailbox_source_words(engine, source, words) : 0;
 	lock_mail_release(&mailbox->lock);

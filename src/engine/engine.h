@@ -165,12 +165,12 @@ struct engine_call {
 
 enum engine_p2p_stage {
 	P2P_NEW,
-	P2P_QUEUED, /* send: there is no room yet */
-	P2P_SENT,   /* send: the receiver has to take it */
-	P2P_ASKED,  /* receive: it is unmatched yet */
-	P2P_MET,    /* receive: pieces are to be copied */
-	P2P_GIVEN,  /* receive: the source is still copying pieces */
-	P2P_OVER,   /* op->status tells how */
+	P2P_QUEUED,  /* send: there is no room yet */
+	P2P_SENT,    /* send: the receiver has to take it */
+	P2P_POSTED,  /* receive: it is unmatched yet */
+	P2P_MATCHED, /* receive: pieces are to be copied */
+	P2P_GIVEN,   /* receive: the source is still copying pieces */
+	P2P_OVER,    /* op->status tells how */
 };
 
 /* What only a send or a receive has. */
@@ -188,8 +188,8 @@ struct engine_p2p {
 	/* a long send has been taken back; under that lock, and looked at without */
 	_Atomic bool back;
 
-	bool plain;  /* send: op->input_offset is an address */
-	bool posted; /* send: it has an RTS slot that the receiver knows */
+	bool plain;     /* send: op->input_offset is an address */
+	bool announced; /* send: it has an RTS slot that the receiver knows */
 	/* Receive: ranks that would have waited for each other, had the messages been longer; 0:
 	 * none. */
 	uint64_t unsafe;

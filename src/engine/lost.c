@@ -19,7 +19,8 @@ int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope
 	lock_mail_acquire(&mailbox->lock);
 	transport_mail_end(peer->from);
 	look_last(engine, source);
-	int count = peer->unmet_count ? transport_mail_lost(peer->from, peer->in.next, first) : 0;
+	int count =
+		peer->unexpected_count ? transport_mail_lost(peer->from, peer->in.next, first) : 0;
 	lock_mail_release(&mailbox->lock);
 	return count;
 }

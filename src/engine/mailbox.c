@@ -22,7 +22,7 @@ ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
 	}
 	lock_mail_init(&mailbox->lock);
 	lock_mail_acquire(&mailbox->lock);
-	engine_match_init(&mailbox->asked);
+	engine_match_init(&mailbox->posted);
 	lock_mail_release(&mailbox->lock);
 	mailbox->limit = limit;
 	return LS_OK;
@@ -44,7 +44,7 @@ void engine_mailbox_begin(struct engine *engine)
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
-		peer->asking = peer->unmet_count = 0;
+		peer->asking = peer->unexpected_count = 0;
 		peer->waited_from = 0;
 		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
 			memset(peer->blocks, 0, sizeof peer->blocks);
@@ -61,7 +61,7 @@ void engine_mailbox_fini(struct engine *engine)
 	if (!mailbox)
 		return;
 	lock_mail_acquire(&mailbox->lock);
-	engine_match_fini(&mailbox->asked);
+	engine_match_fini(&mailbox->posted);
 	lock_mail_release(&mailbox->lock);
 	lock_mail_fini(&mailbox->lock);
 	free(mailbox);
@@ -369,7 +369,7 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
-	case P2P_ASKED:
+	case P2P_POSTED:
 		engine_mailbox_forget(mailbox, op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);

@@ -8,7 +8,8 @@
  * then stands in the list of those that are over until somebody asks with engine_p2p_over.
  *
  * A send is new -> queued (no room) -> sent (long: the receiver has to take it) -> over A receive
- * is new -> asked -> matched (long: pieces are copied) -> given (the source copies some) -> over */
+ * is new -> posted -> matched (long: pieces are copied) -> given (the source copies some) ->
+ * over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 
@@ -39,8 +40,9 @@ struct mailbox_peer {
 	uint64_t waited_from;
 	uint32_t holds;  /* how many these are */
 	uint32_t asking; /* receives that wait for this source and no other */
-	uint32_t unmet_count;
-	struct mail_message unmet[MAIL_SLOTS]; /* arrived, wanted by nobody yet; in their order */
+	uint32_t unexpected_count;
+	/* arrived, wanted by nobody yet; in their order */
+	struct mail_message unexpected[MAIL_SLOTS];
 };
 
 /* Of the one thread: see crossed.c. */
@@ -59,7 +61,7 @@ struct mailbox_crossing {
 
 struct engine_mailbox {
 	struct lock_mail lock;
-	struct match_table asked LOCK_GUARDED(mail);
+	struct match_table posted LOCK_GUARDED(mail);
 	/* Detached, and somebody has to see how far they are. Who goes on with them takes them out
 	 * meanwhile, and looks which have been taken back when he puts them in again; others are
 	 * ended by whoever takes them back. */
@@ -116,8 +118,8 @@ void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(ma
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
 /* The place of the oldest message that fits among those of one source that have arrived, or -1; and
  * takes it out. */
-int engine_mailbox_find_unmet(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
-void engine_mailbox_take_unmet(struct mailbox_peer *peer, int place, struct mail_message *out)
+int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
+void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
 /* How a message has been sent that has just been posted. */
 enum mailbox_sent {

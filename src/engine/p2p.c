@@ -239,11 +239,11 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
-	if (is_new ? p2p_stage(op) == P2P_ASKED : engine_mailbox_asks(engine, op))
+	if (is_new ? p2p_stage(op) == P2P_POSTED : engine_mailbox_asks(engine, op))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
-	if (p2p_stage(op) == P2P_MET)
+	if (p2p_stage(op) == P2P_MATCHED)
 		progress = matched(engine, op);
 	if (progress == ENGINE_DONE && p2p_stage(op) == P2P_GIVEN)
 		progress = given(engine, op);
@@ -256,7 +256,7 @@ enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *o
 	op->word_count = 0;
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
-	if (p2p_stage(op) == P2P_MET)
+	if (p2p_stage(op) == P2P_MATCHED)
 		progress = matched(engine, op);
 	return progress == ENGINE_DONE ? given(engine, op) : progress;
 }
@@ -328,11 +328,11 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	struct engine_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
 	enum engine_p2p_stage stage = p2p_stage(op);
-	if (stage == P2P_QUEUED || stage == P2P_ASKED)
+	if (stage == P2P_QUEUED || stage == P2P_POSTED)
 		engine_mailbox_take_back(engine, op);
 	bool shown =
 		p2p->rts && (stage == P2P_SENT ? !transport_mail_withdraw(p2p->rts, p2p->generation)
-					       : stage == P2P_MET || stage == P2P_GIVEN);
+					       : stage == P2P_MATCHED || stage == P2P_GIVEN);
 	if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)

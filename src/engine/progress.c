@@ -11,7 +11,7 @@ static uint64_t move(struct engine *engine) LOCK_REQUIRES(mail)
 	uint64_t woken = 0;
 	for (int q = 0; q < engine->team->size; q++) {
 		const struct mailbox_peer *peer = &mailbox->peers[q];
-		if (peer->asking || mailbox->asked.any_source)
+		if (peer->asking || mailbox->posted.any_source)
 			engine_mailbox_arrive(engine, q);
 		if (peer->queue && engine_mailbox_flush_peer(engine, q))
 			woken |= UINT64_C(1) << q;
@@ -133,11 +133,11 @@ bool engine_p2p_is_ready(struct engine *engine)
 }
 
 /* What a probe asks for may have been taken in by somebody else since it has looked. */
-static bool is_unmet(const struct engine *engine, int source, int tag) LOCK_REQUIRES(mail)
+static bool is_unexpected(const struct engine *engine, int source, int tag) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; q < engine->team->size; q++)
 		if ((source == MATCH_ANY || source == q) &&
-		    engine_mailbox_find_unmet(&engine->mailbox->peers[q], tag) >= 0)
+		    engine_mailbox_find_unexpected(&engine->mailbox->peers[q], tag) >= 0)
 			return true;
 	return false;
 }
@@ -150,7 +150,7 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 	uint64_t self = UINT64_C(1) << engine->team->rank;
 	uint64_t others = ~UINT64_C(0) >> (64 - size) & ~self;
 	struct wait_word word;
-	if (is_unmet(engine, source, tag))
+	if (is_unexpected(engine, source, tag))
 		return ENGINE_NEEDS_NOBODY;
 	if (source != MATCH_ANY) {
 		engine_mailbox_source_word(engine, source, &word);
@@ -202,9 +202,9 @@ enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *
 {
 	enum engine_need need = ENGINE_NEEDS_NOBODY;
 	lock_mail_acquire(&engine->mailbox->lock);
-	enum engine_p2p_stage stage = op->call.kind == TRACE_PROBE ? P2P_ASKED : p2p_stage(op);
+	enum engine_p2p_stage stage = op->call.kind == TRACE_PROBE ? P2P_POSTED : p2p_stage(op);
 	*peer = op->call.peer;
-	if (stage == P2P_ASKED)
+	if (stage == P2P_POSTED)
 		need = need_of_source(engine, *peer, op->call.tag, gone);
 	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
 		need = ENGINE_NEEDS_GONE;
@@ -227,7 +227,7 @@ bool engine_p2p_has_work(struct engine *engine)
 	lock_mail_acquire(&mailbox->lock);
 	bool work = mailbox->over != NULL;
 	for (struct engine_op *op = mailbox->active; op && !work; op = op->p2p.next)
-		work = p2p_stage(op) == P2P_MET;
+		work = p2p_stage(op) == P2P_MATCHED;
 	lock_mail_release(&mailbox->lock);
 	return work;
 }
@@ -259,7 +259,7 @@ static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
 				engine_mailbox_unqueue(&mailbox->peers[q], op);
 				return op;
 			}
-	struct match_entry *entry = engine_match_first(&mailbox->asked, is_detached);
+	struct match_entry *entry = engine_match_first(&mailbox->posted, is_detached);
 	if (entry)
 		engine_mailbox_forget(mailbox, engine_mailbox_op_of(entry));
 	return entry ? engine_mailbox_op_of(entry) : NULL;

@@ -16,7 +16,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call
 		return false;
 	lock_mail_acquire(&mailbox->lock);
 	/* To oneself nobody else would see that somebody asks for it. */
-	bool asked = call->peer == engine->team->rank && mailbox->asked.count > 0;
+	bool asked = call->peer == engine->team->rank && mailbox->posted.count > 0;
 	bool goes = !asked && !peer->queue &&
 		    transport_mail_has_room(peer->to, &peer->out, mailbox->limit);
 	if (goes) {
@@ -44,21 +44,21 @@ static bool find(struct engine *engine, const struct engine_call *call, struct m
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
-	if (mailbox->asked.count == 0 && peer->unmet_count == 0) {
+	if (mailbox->posted.count == 0 && peer->unexpected_count == 0) {
 		if (!transport_mail_look(peer->from, &peer->in, out))
 			return false;
 		out->source = call->peer;
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&
 		    fits(call, &out->envelope))
 			return true;
-		peer->unmet[peer->unmet_count++] = *out;
+		peer->unexpected[peer->unexpected_count++] = *out;
 	}
 	/* What has arrived already belongs to those who have asked before. */
 	engine_mailbox_arrive(engine, call->peer);
-	int place = engine_mailbox_find_unmet(peer, call->tag);
-	if (place < 0 || !fits(call, &peer->unmet[place].envelope))
+	int place = engine_mailbox_find_unexpected(peer, call->tag);
+	if (place < 0 || !fits(call, &peer->unexpected[place].envelope))
 		return false;
-	engine_mailbox_take_unmet(peer, place, out);
+	engine_mailbox_take_unexpected(peer, place, out);
 	return true;
 }
 

@@ -85,43 +85,43 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
 /* ---- of those that are unmatched ---- */
 
 /* Receives that own[i] waits for: bit i. */
-struct asked {
+struct posted {
 	const struct engine_words *list;
 	uint64_t sources[PLAN_SIZE_MAX], any;
 	uint64_t records[PLAN_SIZE_MAX], any_record; /* of one of them */
 };
 
-static void note_asked(const struct match_entry *entry, void *context)
+static void note_posted(const struct match_entry *entry, void *context)
 {
-	struct asked *asked = context;
+	struct posted *posted = context;
 	const struct engine_op *op = engine_mailbox_const_op_of(entry);
-	uint64_t owners = owners_of(asked->list, op);
+	uint64_t owners = owners_of(posted->list, op);
 	if (!owners)
 		return;
 	if (entry->source == MATCH_ANY) {
-		asked->any |= owners;
-		asked->any_record = op->record;
+		posted->any |= owners;
+		posted->any_record = op->record;
 	} else {
-		asked->sources[entry->source] |= owners;
-		asked->records[entry->source] = op->record;
+		posted->sources[entry->source] |= owners;
+		posted->records[entry->source] = op->record;
 	}
 }
 
 /* Without looking at all of them where nobody stands for several. */
-static void find_asked(const struct engine *engine, struct asked *asked) LOCK_REQUIRES(mail)
+static void find_posted(const struct engine *engine, struct posted *posted) LOCK_REQUIRES(mail)
 {
-	const struct engine_words *list = asked->list;
+	const struct engine_words *list = posted->list;
 	bool several = false;
 	for (int i = 0; i < list->own_count; i++)
 		several |= list->own[i].choice != 0;
 	if (several) {
-		engine_match_each(&engine->mailbox->asked, note_asked, asked);
+		engine_match_each(&engine->mailbox->posted, note_posted, posted);
 		return;
 	}
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_op *op = list->own[i].op;
-		if (op->call.kind == TRACE_RECV && p2p_stage(op) == P2P_ASKED)
-			note_asked(&op->p2p.entry, asked);
+		if (op->call.kind == TRACE_RECV && p2p_stage(op) == P2P_POSTED)
+			note_posted(&op->p2p.entry, posted);
 	}
 }
 
@@ -141,15 +141,15 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 /* What any source is asked for is no need of this rank itself as long as there are others: see
  * engine_mailbox_source_words. Nor of who needs other words in any case: those tell as much. */
 static struct need need_of_source(const struct engine *engine, const struct engine_words *list,
-				  const struct asked *asked, int q)
+				  const struct posted *posted, int q)
 {
 	struct need need = {0};
 	bool other = q != engine->team->rank || engine->team->size == 1;
 	if (list->own_count == 0)
 		return need;
-	need.owners = asked->sources[q];
-	need.any = other ? asked->any & ~list->chosen : 0;
-	need.record = need.owners ? asked->records[q] : asked->any_record;
+	need.owners = posted->sources[q];
+	need.any = other ? posted->any & ~list->chosen : 0;
+	need.record = need.owners ? posted->records[q] : posted->any_record;
 	return need;
 }
 
@@ -166,10 +166,10 @@ void engine_words_add_rest(struct engine *engine, struct engine_words *list)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct wait_word word;
-	struct asked asked;
+	struct posted posted;
 	if (list->own_count > 0) {
-		asked = (struct asked){.list = list};
-		find_asked(engine, &asked);
+		posted = (struct posted){.list = list};
+		find_posted(engine, &posted);
 	}
 	for (int q = 0; q < engine->team->size; q++) {
 		struct need need;
@@ -180,11 +180,11 @@ void engine_words_add_rest(struct engine *engine, struct engine_words *list)
 		add(list, &word, &need);
 	}
 	for (int q = 0; list->own_count > 0 && q < engine->team->size; q++)
-		list->chosen |= several_of(list, asked.sources[q]);
+		list->chosen |= several_of(list, posted.sources[q]);
 	for (int q = 0; q < engine->team->size; q++) {
-		if (!mailbox->peers[q].asking && !mailbox->asked.any_source)
+		if (!mailbox->peers[q].asking && !mailbox->posted.any_source)
 			continue;
-		struct need need = need_of_source(engine, list, &asked, q);
+		struct need need = need_of_source(engine, list, &posted, q);
 		engine_mailbox_source_word(engine, q, &word);
 		add(list, &word, &need);
 	}

@@ -63,22 +63,22 @@ static void find_send(const struct trace_view *trace, uint32_t record,
 static void add_from(const struct diagnose_source *owner, const struct diagnose_source *source,
 		     int area, int member, uint32_t group, struct diagnose_job *job)
 {
-	struct transport_unmet unmet[EACH];
+	struct transport_unexpected unexpected[EACH];
 	int total;
-	int count = transport_unmet(owner->segment, owner->segment_bytes, job->size, (unsigned)area,
-				    member, unmet, EACH, &total);
+	int count = transport_unexpected(owner->segment, owner->segment_bytes, job->size,
+					 (unsigned)area, member, unexpected, EACH, &total);
 	for (int i = 0; i < count && job->message_count < DIAGNOSE_MESSAGE_MAX; i++) {
 		struct diagnose_message *message = &job->messages[job->message_count++];
 		*message = (struct diagnose_message){.group = group,
 						     .from = source->rank,
 						     .to = owner->rank,
-						     .tag = unmet[i].tag,
-						     .dtype = unmet[i].dtype,
+						     .tag = unexpected[i].tag,
+						     .dtype = unexpected[i].dtype,
 						     .total = total,
-						     .count = unmet[i].count,
-						     .position = unmet[i].position};
+						     .count = unexpected[i].count,
+						     .position = unexpected[i].position};
 		if (source->trace)
-			find_send(source->trace, unmet[i].record, message);
+			find_send(source->trace, unexpected[i].record, message);
 	}
 }
 

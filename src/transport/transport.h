@@ -445,7 +445,7 @@ void transport_summon(const struct transport_team *team, int rank);
 void transport_wake_all(const struct transport_team *team);
 
 /* A message that its receiver has not taken yet, as anybody can see it. */
-struct transport_unmet {
+struct transport_unexpected {
 	uint64_t position, count;
 	int32_t tag;
 	uint32_t record; /* of the send: its lowest bits */
@@ -453,8 +453,8 @@ struct transport_unmet {
 };
 /* The oldest of them that member `source` has sent to the owner of a segment in the group of an
  * area, at most `max`, in their order; returns how many, *total of all. It trusts nothing. */
-int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned area, int source,
-		    struct transport_unmet *out, int max, int *total);
+int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,
+			 int source, struct transport_unexpected *out, int max, int *total);
 
 /* ---- messages ---- */
 

@@ -6,7 +6,7 @@
 #include "base/seqlock.h"
 #include "transport/transport.h"
 
-static bool read_slot(const struct mail_box *box, int index, struct transport_unmet *out)
+static bool read_slot(const struct mail_box *box, int index, struct transport_unexpected *out)
 {
 	const struct mail_slot *slot = &box->slots[index];
 	uint64_t before = atomic_load_explicit(&slot->held, memory_order_acquire);
@@ -16,16 +16,17 @@ static bool read_slot(const struct mail_box *box, int index, struct transport_un
 	if (atomic_load_explicit(&box->freed[index], memory_order_acquire) == before ||
 	    atomic_load_explicit(&slot->held, memory_order_acquire) != before)
 		return false;
-	*out = (struct transport_unmet){.position = before,
-					.count = envelope.count,
-					.tag = envelope.tag,
-					.record = envelope.record,
-					.dtype = envelope.dtype};
+	*out = (struct transport_unexpected){.position = before,
+					     .count = envelope.count,
+					     .tag = envelope.tag,
+					     .record = envelope.record,
+					     .dtype = envelope.dtype};
 	return true;
 }
 
 /* Keeps the oldest, in their order. */
-static void keep(struct transport_unmet *all, int max, int *count, const struct transport_unmet *one)
+static void keep(struct transport_unexpected *all, int max, int *count,
+		 const struct transport_unexpected *one)
 {
 	int at = *count;
 	if (at == max && all[at - 1].position <= one->position)
@@ -37,8 +38,8 @@ static void keep(struct transport_unmet *all, int max, int *count, const struct 
 	*count += *count < max;
 }
 
-int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned area, int source,
-		    struct transport_unmet *out, int max, int *total)
+int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,
+			 int source, struct transport_unexpected *out, int max, int *total)
 {
 	int count = 0;
 	*total = 0;
@@ -49,7 +50,7 @@ int transport_unmet(const void *segment, size_t bytes, int world_size, unsigned 
 	const struct transport_area *at = transport_area_at(segment, world_size, area);
 	const struct mail_box *box = &((const struct transport_lanes *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
-		struct transport_unmet one;
+		struct transport_unexpected one;
 		if (!read_slot(box, i, &one))
 			continue;
 		++*total;
