@@ -165,6 +165,24 @@ static void await_end(struct ls_group *group, int peer)
 	close(end.fd);
 }
 
+/* A short message is recorded a moment after it is posted, so its receiver may be here before. */
+static void await_record(struct ls_group *group, const struct diagnose_hint *hint)
+{
+	struct world *world = group->world;
+	if (!hint->matched.known || hint->peer < 0 || hint->peer >= world->size)
+		return;
+	const struct trace_view *view = &world->views[hint->peer];
+	uint64_t deadline_ns = clock_deadline_ns(GRACE_MS);
+	while (view->header &&
+	       trace_is_due(view, trace_index(view, (uint32_t)hint->matched.record)) &&
+	       !atomic_load_explicit(&world->dead[hint->peer], memory_order_acquire) &&
+	       clock_now_ns() < deadline_ns) {
+		ls_status status =
+			wait_fds(&group->quiet, NULL, 0, hint->peer, clock_deadline_ns(1));
+		(void)status; /* the report is made either way */
+	}
+}
+
 /* Numbers of messages say nothing about where others are. */
 static bool wants_others(const struct diagnose_hint *hint, bool collective)
 {
@@ -318,6 +336,7 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 		await_end(group, hint->peer);
 	if (wants_others(hint, collective))
 		await_others(group, hint);
+	await_record(group, hint);
 	explain_and_publish(group, &place, 1, hint);
 	return failure_status(group);
 }

@@ -41,8 +41,9 @@ static void record(const struct p2p_short *message, uint64_t index, int tag)
 /* It is recorded once it is posted: before, that would come between each message and its answer,
  * which then takes a sixth longer. So a peer may see a message a moment before its record is there,
  * and of threads that send at once the numbers need not be in the order of the messages. A report
- * leaves out what is not on record, takes no record of another index for it, and compares numbers
- * of one rank's messages only for being the same. */
+ * waits a moment for the record of the message that it tells of, leaves out what is not on record,
+ * takes no record of another index for it, and compares numbers of one rank's messages only for
+ * being the same. */
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;

@@ -374,6 +374,9 @@ uint64_t trace_index(const struct trace_view *view, uint32_t low);
 /* Copies record `index` (false: gone, torn or never written) and its step cursor. */
 bool trace_read(const struct trace_view *view, uint64_t index, struct trace_record *out,
 		uint32_t *step);
+/* Whether record `index` has been reserved and may still be written: its place has an older one
+ * that is over, none, or one that is being written. */
+bool trace_is_due(const struct trace_view *view, uint64_t index);
 /* Copies the record at a position of the ring, 0 to ring_records - 1. This way a reader meets every
  * record, also that of an operation which has run for longer than the ring is long. */
 bool trace_read_at(const struct trace_view *view, uint64_t position, struct trace_record *out,

@@ -216,6 +216,18 @@ bool trace_read(const struct trace_view *view, uint64_t index, struct trace_reco
 	return false;
 }
 
+bool trace_is_due(const struct trace_view *view, uint64_t index)
+{
+	struct trace_record there;
+	uint32_t step;
+	uint64_t newest = atomic_load_explicit(&view->header->newest, memory_order_acquire);
+	if (!index || index > newest)
+		return false;
+	if (!trace_read_at(view, index & (view->ring_records - 1), &there, &step))
+		return true;
+	return there.index < index && there.state != TRACE_RUNNING;
+}
+
 bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
 		     uint32_t *epoch)
 {

@@ -63,8 +63,12 @@ static void numbers_first(void **state)
 	open_trace(&trace, 16, &view);
 	uint64_t first = trace_reserve(&trace), second = trace_reserve(&trace);
 	assert_false(trace_read(&view, first, &r, &step)); /* a number and no more */
+	assert_true(trace_is_due(&view, first) && trace_is_due(&view, second));
+	assert_false(trace_is_due(&view, second + 1) || trace_is_due(&view, 0));
 	add(&trace, second, 20);
+	assert_true(trace_is_due(&view, first) && !trace_is_due(&view, second));
 	add(&trace, first, 10);
+	assert_false(trace_is_due(&view, first));
 	assert_true(trace_read(&view, first, &r, &step));
 	assert_true(r.seq == 10 && r.state == TRACE_DONE && r.status == LS_OK && r.peer == 2 &&
 		    r.tag == 7 && r.begin_ticks && r.begin_ticks == r.end_ticks);
@@ -74,8 +78,11 @@ static void numbers_first(void **state)
 	uint64_t running = trace_begin(&trace, &(struct trace_begin){.seq = 30});
 	for (int i = 0; i < 15; i++)
 		add(&trace, trace_reserve(&trace), 40);
-	uint64_t taken = add(&trace, trace_reserve(&trace), 50);
+	assert_false(trace_is_due(&view, first)); /* there is a later one */
+	uint64_t taken = trace_reserve(&trace);
 	assert_int_equal(taken, running + 16);
+	assert_false(trace_is_due(&view, taken));
+	add(&trace, taken, 50);
 	assert_false(trace_read(&view, taken, &r, &step));
 	assert_true(trace_read(&view, running, &r, &step) && r.state == TRACE_RUNNING);
 	assert_true(trace_read(&view, taken + 1, &r, &step) && r.seq == 50);
