@@ -83,11 +83,11 @@ explore-mutants: ## breaks the library in one place after the other, and tells a
 
 bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machine; FULL=1: everything; BENCH='--only …'
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
-	@test/bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
+	@bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
 bench-torch: release ## torch.distributed over Lockstep beside gloo; BENCH='--write-doc', PYTHON=…: with PyTorch
 	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
-	@$(TORCH_ENV) $(PYTHON) test/bench/torch_bench.py $(BENCH)
+	@$(TORCH_ENV) $(PYTHON) bench/torch_bench.py $(BENCH)
 
 campaign-torch: release ## 50 ranks killed and 50 stopped while they train with PyTorch; BENCH='--write-doc', PYTHON=…
 	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package

@@ -304,7 +304,7 @@ def line_of(kind, found):
 
 
 def write_doc(results, seed):
-    sys.path.insert(0, os.path.join(ROOT, "test", "bench"))
+    sys.path.insert(0, os.path.join(ROOT, "bench"))
     from torch_bench import DOC, markdown, replace_between
 
     rows = [

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench`
- * times Lockstep, and the programs of test/bench time it and its peers. measure.c and point.c need
+ * times Lockstep, and the programs of bench time it and its peers. measure.c and point.c need
  * nothing but the room coll, so that they can be built into programs that know no Lockstep. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H

@@ -20,7 +20,7 @@ import quiet
 import ucx
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parent
 KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_TOP_PAD_": str(256 << 20)}
 OPS = ("all-reduce", "reduce", "broadcast", "all-gather", "gather", "scatter", "reduce-scatter", "all-to-all", "barrier")
 ANY = 1 << 62
@@ -71,7 +71,7 @@ def lockstep_start(build, program):
 
 
 def lockstep_programs(build):
-    start = lockstep_start(build, build / "test/bench/collectives")
+    start = lockstep_start(build, build / "bench/collectives")
     return [
         Program("mapped", start, lambda *_: True, kind="lockstep"),
         Program("plain", start, lambda ranks, op, size: op != "group", kind="lockstep", options=["--plain"]),
@@ -170,7 +170,7 @@ class Limit:
 
 def limit_programs(build):
     """Direct access to what all ranks have mapped, timed as Lockstep is."""
-    start = lockstep_start(build, build / "test/bench/limit")
+    start = lockstep_start(build, build / "bench/limit")
 
     def large(ranks, op, size):
         return size >= 64 << 10 and op in ("all-reduce", "reduce")
@@ -186,7 +186,7 @@ def kernel_limits(build, full):
 
     def times(ranks, fresh, points):
         found = {}
-        command = [build / "test/bench/cma_limit", "-n", ranks, *(["--fresh"] if fresh else []), *[size for _, size in points]]
+        command = [build / "bench/cma_limit", "-n", ranks, *(["--fresh"] if fresh else []), *[size for _, size in points]]
         for line in quiet.output_of(command).split("\n"):
             words = line.split()
             if len(words) == 3:

@@ -31,10 +31,10 @@ import quiet
 import table
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parent
 DOC = ROOT / "doc/performance.md"
-BEGIN = "<!-- begin: written by test/bench/run.py --write-doc -->"
-END = "<!-- end: written by test/bench/run.py --write-doc -->"
+BEGIN = "<!-- begin: written by bench/run.py --write-doc -->"
+END = "<!-- end: written by bench/run.py --write-doc -->"
 NEAR = 1.5  # a variant this much behind the best peer is not tried again
 
 SIZES = [8 << (3 * i) for i in range(8)]  # 8 B, 64 B, … 2 MiB, 16 MiB
@@ -279,7 +279,7 @@ def command(arguments):
     """What a person types to have the same; where one machine has kept it is not part of that."""
     words = [word for before, word in zip(["", *arguments], arguments)
              if "--json" not in (before, word) and not word.startswith("--json=")]
-    return " ".join(["test/bench/run.py", *words])
+    return " ".join(["bench/run.py", *words])
 
 
 def machine():

@@ -26,9 +26,9 @@ from pathlib import Path
 import quiet
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parent
 DOC = ROOT / "doc/torch.md"
-NAME = "test/bench/torch_bench.py --write-doc"
+NAME = "bench/torch_bench.py --write-doc"
 BEGIN = f"<!-- begin: written by {NAME} -->"
 END = f"<!-- end: written by {NAME} -->"
 BACKENDS = ("lockstep", "gloo", "inline")

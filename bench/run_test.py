@@ -157,8 +157,8 @@ def test_others_are_noticed():
 
 
 def test_command():
-    assert run.command(["build", "--json", "kept", "--minutes", "1"]) == "test/bench/run.py build --minutes 1"
-    assert run.command(["--json=kept", "--full"]) == "test/bench/run.py --full"
+    assert run.command(["build", "--json", "kept", "--minutes", "1"]) == "bench/run.py build --minutes 1"
+    assert run.command(["--json=kept", "--full"]) == "bench/run.py --full"
 
 
 def test_a_small_run(build):

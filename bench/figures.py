@@ -68,7 +68,7 @@ def verdicts(build, ranks_of, rounds=5):
         for cause in VERDICTS:
             values = []
             for _ in range(rounds if ranks < 64 else 3):
-                command = [build / "lockstep", "run", "--no-prefix", "-n", ranks, "--", build / "test/bench/verdict", cause]
+                command = [build / "lockstep", "run", "--no-prefix", "-n", ranks, "--", build / "bench/verdict", cause]
                 try:
                     text = quiet.output_of(command)
                 except quiet.Failed as error:
@@ -85,7 +85,7 @@ def verdicts(build, ranks_of, rounds=5):
 
 def cache_line(build):
     """One way of a cache line between two cores, in microseconds."""
-    return float(quiet.output_of([build / "test/bench/line"])) / 1e3
+    return float(quiet.output_of([build / "bench/line"])) / 1e3
 
 
 def outside_cache_line(limits):
@@ -95,7 +95,7 @@ def outside_cache_line(limits):
 
 
 def under_run(build, ranks, program, *arguments):
-    return quiet.output_of([build / "lockstep", "run", "--no-prefix", "-n", ranks, "--", build / "test/bench" / program, *arguments])
+    return quiet.output_of([build / "lockstep", "run", "--no-prefix", "-n", ranks, "--", build / "bench" / program, *arguments])
 
 
 def overlap(build, rounds=3):
