@@ -66,6 +66,7 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		  const struct plan_table *table)
 {
 	const struct transport_team *team = engine->team;
+	engine->ops = NULL;
 	engine->cause = cause;
 	engine->history = engine->entered_by_all = 0;
 	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
@@ -249,7 +250,9 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	op->input = op->call.send;
 	op->output = op->call.recv;
-	if (op->plan->needs_staging || engine_is_scaled(op))
+	if (engine->ops)
+		engine_foreign_submit(engine, op);
+	else if (op->plan->needs_staging || engine_is_scaled(op))
 		engine_window_stage(engine, op);
 }
 
@@ -331,6 +334,8 @@ static bool turn(struct engine *engine, struct engine_op *op, const struct plan_
 
 static enum engine_progress run_steps(struct engine *engine, struct engine_op *op)
 {
+	if (engine->ops)
+		return engine_foreign_advance(engine, op);
 	do {
 		while (op->step < op->plan->plan.step_count) {
 			const struct plan_step *step = &op->plan->plan.steps[op->step];
@@ -477,6 +482,11 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 		return ENGINE_DONE;
 	if (!engine_is_collective(op->call.kind))
 		return engine_p2p_abandon(engine, op, gone, force);
+	if (engine->ops) {
+		enum engine_progress progress = engine_foreign_abandon(engine, op, force);
+		if (progress != ENGINE_DONE)
+			return progress;
+	}
 	struct transport_team *team = engine->team;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {

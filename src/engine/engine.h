@@ -118,12 +118,15 @@ struct engine_memo {
 };
 
 struct engine_mailbox;
+struct engine_ops;
 
 struct engine {
 	struct transport_team *team;
 	struct engine_mailbox *mailbox; /* sends and receives */
 	struct trace *trace;
 	struct memory *memory;
+	const struct engine_ops *ops; /* NULL: the processor runs collectives */
+	void *ops_state;
 	const _Atomic uint64_t *cause; /* wait_has_failed */
 	/* the group's: handles of short sends that somebody waited for */
 	_Atomic uint64_t waited_sends;

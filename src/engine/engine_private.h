@@ -42,6 +42,12 @@ static inline uint64_t engine_common_count(const struct engine_op *op)
  * those who do have called the same. */
 enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op);
 
+/* ---- foreign.c: collectives of an engine with engine->ops ---- */
+
+void engine_foreign_submit(struct engine *engine, struct engine_op *op);
+enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op);
+enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force);
+
 /* ---- window.c ---- */
 
 /* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are

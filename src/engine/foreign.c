@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Collectives that another engine runs: engine_ops.h. */
+#include "engine_ops.h"
+#include "engine_private.h"
+
+/* Where op->step stands. */
+enum { FOREIGN_COMPARING, FOREIGN_RUNNING };
+
+void engine_use(struct engine *engine, const struct engine_ops *ops, void *state)
+{
+	engine->ops = ops;
+	engine->ops_state = state;
+}
+
+void engine_await_foreign(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
+{
+	op->words[op->word_count++] = (struct wait_word){
+		.word = word,
+		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE},
+	};
+}
+
+void engine_foreign_submit(struct engine *engine, struct engine_op *op)
+{
+	engine->ops->submit(engine->ops_state, op);
+}
+
+static enum engine_progress compare_all(struct engine *engine, struct engine_op *op)
+{
+	const struct transport_team *team = engine->team;
+	op->word_count = 0;
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
+			return ENGINE_FAILED;
+	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
+}
+
+enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op)
+{
+	if (op->step == FOREIGN_COMPARING) {
+		enum engine_progress progress = compare_all(engine, op);
+		if (progress != ENGINE_DONE)
+			return progress;
+		/* Who fails sets the cause and then looks whether this rank has entered. */
+		if (engine_has_failed(engine))
+			return engine_fail(op, LS_ABORTED, -1);
+		op->step = FOREIGN_RUNNING;
+	}
+	op->word_count = 0;
+	return engine->ops->advance(engine->ops_state, op);
+}
+
+enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force)
+{
+	op->word_count = 0;
+	if (op->stage != ENGINE_STEPS || op->step != FOREIGN_RUNNING)
+		return ENGINE_DONE;
+	enum engine_progress progress = engine->ops->abandon(engine->ops_state, op, force);
+	if (progress == ENGINE_DONE)
+		op->step = FOREIGN_COMPARING; /* it has let go */
+	return progress;
+}
