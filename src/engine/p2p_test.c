@@ -190,6 +190,58 @@ static void test_taken_back(void **state)
 	free(receive);
 }
 
+static bool has_word(const struct wait_word *words, int count, uint32_t record, uint32_t choice)
+{
+	for (int i = 0; i < count; i++)
+		if (words[i].edge.record == record && words[i].edge.choice == choice)
+			return true;
+	return false;
+}
+
+/* A word that both a batch and somebody else need is shown as both: that another part of the batch
+ * never comes says nothing of what the other one waits for. */
+static void test_shared_words(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *owner = &fixture->units[1];
+	struct wait_word words[4 * WAIT_EDGE_MAX];
+	struct engine_op batch = {0};
+	const struct engine_own own = {.op = &batch, .choice = 1};
+	struct message *part = beside(owner, TRACE_RECV, 1, 1);
+	int count;
+	part->op.record = 7;
+	part->op.p2p.whole = &batch;
+	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
+	assert_true(has_word(words, count, 7, 1));
+	assert_false(has_word(words, count, WAIT_RECORD_OTHERS, 0));
+	struct message *other = beside(owner, TRACE_RECV, 1, 2);
+	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
+	assert_true(has_word(words, count, 7, 1) && has_word(words, count, WAIT_RECORD_OTHERS, 0));
+	/* The same of room. */
+	struct message *sends[MANY + 2];
+	for (int i = 0; i < MANY + 2; i++)
+		sends[i] = beside(owner, TRACE_SEND, LONG, i);
+	sends[MANY]->op.p2p.whole = &batch;
+	sends[MANY]->op.record = 8;
+	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count))
+		;
+	assert_true(has_word(words, count, 8, 1));
+	assert_true(engine_p2p_is_queued(&sends[MANY]->op));
+	assert_true(engine_p2p_cancel(&owner->engine, &other->op));
+	hand_out(owner, other, LS_CANCELLED);
+	sends[MANY + 1]->op.p2p.whole = &batch;
+	int all = 0;
+	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &all))
+		;
+	assert_int_equal(all, count - 2); /* neither the source's nor the room's is another's now */
+	assert_true(engine_p2p_cancel(&owner->engine, &part->op));
+	hand_out(owner, part, LS_CANCELLED);
+	for (int i = MANY + 1; i >= 0; i--) {
+		assert_true(engine_p2p_cancel(&owner->engine, &sends[i]->op));
+		hand_out(owner, sends[i], LS_CANCELLED);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +249,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_probe_of_who_is_gone, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_shared_words, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

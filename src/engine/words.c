@@ -51,6 +51,7 @@ static void put(struct engine_words *list, const struct wait_word *word, uint32_
 struct need {
 	uint64_t owners, any;
 	uint64_t record; /* of one of their operations */
+	bool others;     /* and of an operation that is none of these */
 };
 
 static void add(struct engine_words *list, const struct wait_word *word, const struct need *need)
@@ -71,7 +72,8 @@ static void add(struct engine_words *list, const struct wait_word *word, const s
 	}
 	if (alone)
 		put(list, word, record, 0);
-	else if (!chosen && !list->only_own)
+	/* A choice that another word rules out does not rule out what others need. */
+	else if ((!chosen || need->others) && !list->only_own)
 		put(list, word, WAIT_RECORD_OTHERS, 0);
 }
 
@@ -84,11 +86,13 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
 
 /* ---- of those that are unmatched ---- */
 
-/* Receives that own[i] waits for: bit i. */
+/* Receives that own[i] waits for: bit i. Where nobody stands for several, only these are looked
+ * at. */
 struct posted {
 	const struct engine_words *list;
 	uint64_t sources[PLAN_SIZE_MAX], any;
 	uint64_t records[PLAN_SIZE_MAX], any_record; /* of one of them */
+	uint64_t others; /* bit q: source q is asked by somebody else, too */
 };
 
 static void note_posted(const struct match_entry *entry, void *context)
@@ -96,8 +100,11 @@ static void note_posted(const struct match_entry *entry, void *context)
 	struct posted *posted = context;
 	const struct engine_op *op = engine_mailbox_const_op_of(entry);
 	uint64_t owners = owners_of(posted->list, op);
-	if (!owners)
+	if (!owners) {
+		posted->others |=
+			entry->source == MATCH_ANY ? ~UINT64_C(0) : UINT64_C(1) << entry->source;
 		return;
+	}
 	if (entry->source == MATCH_ANY) {
 		posted->any |= owners;
 		posted->any_record = op->record;
@@ -132,6 +139,7 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 	     op = op->p2p.next) {
 		uint64_t owners = owners_of(list, op);
 		need.owners |= owners;
+		need.others |= owners == 0;
 		if (owners)
 			need.record = op->record;
 	}
@@ -150,6 +158,7 @@ static struct need need_of_source(const struct engine *engine, const struct engi
 	need.owners = posted->sources[q];
 	need.any = other ? posted->any & ~list->chosen : 0;
 	need.record = need.owners ? posted->records[q] : posted->any_record;
+	need.others = posted->others >> q & 1;
 	return need;
 }
 
