@@ -155,11 +155,22 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	lock_group_release(&lane->lock);
 }
 
-/* `only`: just if that is the one to be run next; NULL: whatever is. */
-static bool take_drive(struct world_lane *lane, const struct ls_op *only)
+static bool is_over(const struct ls_op *op, ls_status *status)
 {
+	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
+	*status = over ? (ls_status)(over - 1) : LS_PENDING;
+	return over != 0;
+}
+
+/* `only`: just if that is the one to be run next; NULL: whatever is. `until`: not if that is over,
+ * or the caller would run what comes after the operation that he waits for, and wait for that. While
+ * nobody drives, whatever is not over is in the queue. */
+static bool take_drive(struct world_lane *lane, const struct ls_op *only, const struct ls_op *until)
+{
+	ls_status status;
 	lock_group_acquire(&lane->lock);
 	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
+		    !(until && is_over(until, &status)) &&
 		    !(atomic_load(&lane->state) & WORLD_LANE_FAST);
 	if (mine) {
 		lane->driven = true;
@@ -265,7 +276,8 @@ static void drive_for(ls_group *group, const struct ls_op *until, struct waiter 
 bool progress_lane_attend(ls_group *group)
 {
 	static const struct progress_pause looks = {.at_ns = 0, .looks = true};
-	return take_drive(&group->lane, NULL) && drive(group, NULL, &group->lane.beside, &looks);
+	return take_drive(&group->lane, NULL, NULL) &&
+	       drive(group, NULL, &group->lane.beside, &looks);
 }
 
 bool progress_lane_waits(const ls_group *group)
@@ -339,20 +351,13 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct prog
 	return status;
 }
 
-static bool is_over(const struct ls_op *op, ls_status *status)
-{
-	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
-	*status = over ? (ls_status)(over - 1) : LS_PENDING;
-	return over != 0;
-}
-
 /* The group has failed; whoever drives sees that, and ends one operation after the other. */
 static ls_status await_failed(struct ls_op *op)
 {
 	ls_group *group = op->group;
 	ls_status status;
 	while (!is_over(op, &status)) {
-		if (take_drive(&group->lane, NULL)) {
+		if (take_drive(&group->lane, NULL, op)) {
 			drive_for(group, op, &group->waiter, &progress_no_pause);
 			continue;
 		}
@@ -376,7 +381,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
 	ls_status status;
 	while (!is_over(op, &status)) {
-		if (take_drive(&group->lane, NULL)) {
+		if (take_drive(&group->lane, NULL, op)) {
 			drive_for(group, op, waiter_of(op), pause);
 			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
@@ -448,7 +453,7 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 	if (status != LS_OK)
 		return status;
 	enqueue(op, options, site);
-	if (small && take_drive(&group->lane, op))
+	if (small && take_drive(&group->lane, op, NULL))
 		drive_for(group, op, &group->waiter, &at_once);
 	else if (wake)
 		progress_thread_wake(group);
@@ -459,7 +464,7 @@ void progress_lane_close(ls_group *group)
 {
 	struct world_lane *lane = &group->lane;
 	while (progress_lane_queued(group) > 0 || is_driven(lane)) {
-		if (take_drive(lane, NULL)) {
+		if (take_drive(lane, NULL, NULL)) {
 			drive_for(group, NULL, &group->waiter, &progress_no_pause);
 			continue;
 		}

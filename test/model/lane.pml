@@ -33,13 +33,16 @@ inline execute(THIS) {
 	running = false
 }
 
-/* take_drive: TAKEN is true if the caller drives now. */
-inline take_drive(TAKEN) {
+/* take_drive: TAKEN is true if the caller drives now, until operation LAST is over (0: all are). */
+inline take_drive(TAKEN, LAST) {
 	LOCK;
 #ifdef MUTANT_DRIVES_BESIDE_FAST
 	TAKEN = queued > 0 && !driven;
 #else
 	TAKEN = queued > 0 && !driven && !fast;
+#endif
+#ifndef MUTANT_DRIVES_FOR_WHAT_IS_OVER
+	TAKEN = TAKEN && !(LAST > 0 && over[LAST]);
 #endif
 	if
 	:: TAKEN -> driven = true
@@ -53,6 +56,7 @@ inline drive(LAST, BRIEF, NOW, MORE) {
 	do
 	:: LOCK; NOW = queue[0]; UNLOCK;
 	   assert(NOW != 0);
+	   assert(LAST == 0 || NOW <= LAST); /* nobody is kept by what comes after his own */
 	   if
 	   :: BRIEF ->
 		LOCK; driven = false; MORE = true; UNLOCK;
@@ -113,7 +117,7 @@ inline await(MINE, DRIVES, TEMP, LEFT) {
 	do
 	:: over[MINE] -> break
 	:: else ->
-		take_drive(DRIVES);
+		take_drive(DRIVES, MINE);
 		if
 		:: DRIVES -> drive(MINE, false, TEMP, LEFT)
 		:: else -> over[MINE]
@@ -189,7 +193,7 @@ proctype starter() {
 #endif
 	if
 	:: over[a]
-	:: take_drive(mine);
+	:: take_drive(mine, a);
 	   if
 	   :: mine -> drive(a, true, x, more)
 	   :: else
@@ -206,7 +210,7 @@ active proctype progress() {
 	bool mine, more;
 	do
 	:: seen = work;
-	   take_drive(mine);
+	   take_drive(mine, 0);
 	   if
 	   :: mine -> drive(0, false, x, more)
 	   :: else
