@@ -73,8 +73,8 @@ struct table {
 
 static ls_status tell(struct table *table, struct peer *peer)
 {
-	return ls_isend(table->meeting->parent, &table->note, sizeof table->note, LS_UINT8,
-			peer->rank, &table->options, &peer->send);
+	return group_isend(table->meeting->parent, &table->note, sizeof table->note, peer->rank,
+			   &table->options, &peer->send);
 }
 
 static ls_status tell_all(struct table *table)

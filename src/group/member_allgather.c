@@ -24,8 +24,8 @@ static ls_status start(ls_group *parent, const struct group_participants *partic
 		status = ls_irecv(parent, place, bytes, LS_UINT8, rank, participants->options,
 				  &exchange->receives[i]);
 		if (status == LS_OK)
-			status = ls_isend(parent, mine, bytes, LS_UINT8, rank,
-					  participants->options, &exchange->sends[i]);
+			status = group_isend(parent, mine, bytes, rank, participants->options,
+					     &exchange->sends[i]);
 	}
 	return status;
 }

@@ -20,7 +20,8 @@ struct call {
 	const void *buffer;
 	const void *site;
 	bool gives;
-	void **block; /* a receive into a block; NULL: into the buffer */
+	void **block;     /* a receive into a block; NULL: into the buffer */
+	bool out_of_turn; /* the library's own */
 };
 
 /* ---- checks ---- */
@@ -79,7 +80,7 @@ static ls_status check(const struct call *call, const ls_group *group,
 /* Setting P2P=serial: a send waits for those before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
-	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
+	return group->world->p2p.serial && call->engine.kind == TRACE_SEND && !call->out_of_turn;
 }
 
 /* False: it has to be made an operation. asked: for a handle. */
@@ -143,6 +144,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	op->engine.p2p.detached = true;
 	op->engine.p2p.gives = call->gives;
 	op->engine.p2p.takes = call->block != NULL;
+	op->in_turn = is_in_turn(group, call);
 	op->message = options->message;
 	op->block = call->block;
 	op->callback = options->callback;
@@ -265,6 +267,15 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
 
+ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
+		      const struct ls_op_options *options, ls_op **op)
+{
+	struct call call = to_send("ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
+	call.out_of_turn = true;
+	ls_status status = check_handle(call.name, options, op);
+	return status == LS_OK ? run(group, &call, options, op) : status;
+}
+
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
@@ -322,8 +333,8 @@ static ls_status check_probe(const struct call *call, ls_group *group,
 ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		    struct ls_message *out)
 {
-	struct call call = {"ls_iprobe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false,
-			    NULL};
+	struct call call = {
+		"ls_iprobe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false, NULL, false};
 	struct ls_op_options options;
 	struct mail_message met;
 	struct wait_word words[PLAN_SIZE_MAX];
@@ -348,8 +359,8 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 		   struct ls_message *out)
 {
-	struct call call = {"ls_probe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false,
-			    NULL};
+	struct call call = {"ls_probe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false, NULL,
+			    false};
 	struct ls_op_options options;
 	struct engine_room room;
 	struct ls_op op;

@@ -370,7 +370,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 			 const struct progress_pause *pause, struct shown *shown)
 {
 	lock_group_acquire(&p2p->lock);
-	const struct ls_op *head = progress_first_send(p2p);
+	const struct ls_op *head = progress_first_in_turn(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
 		const struct engine_own own = {.op = &head->engine};

@@ -179,7 +179,7 @@ struct ls_op *p2p_head(struct world_p2p *p2p)
 	if (!p2p->serial)
 		return NULL;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *head = progress_first_send(p2p);
+	struct ls_op *head = progress_first_in_turn(p2p);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)

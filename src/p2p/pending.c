@@ -51,8 +51,7 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	p2p->progress_count += op->wants_progress;
 	p2p->eager_count += op->wants_eager;
 	op->listed = true;
-	bool begins = !p2p->serial || op->engine.call.kind != TRACE_SEND ||
-		      progress_first_send(p2p) == op;
+	bool begins = !op->in_turn || progress_first_in_turn(p2p) == op;
 	op->claimed = begins;
 	lock_group_release(&p2p->lock);
 	return begins;
@@ -82,7 +81,7 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
 {
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = group ? p2p->first : progress_first_send(p2p);
+	struct ls_op *op = group ? p2p->first : progress_first_in_turn(p2p);
 	while (op && group && (op->group != group || op->claimed))
 		op = op->next;
 	if (op && op->claimed)
@@ -99,7 +98,7 @@ bool p2p_can_begin(struct world_p2p *p2p)
 {
 	if (!p2p->serial)
 		return false;
-	const struct ls_op *op = progress_first_send(p2p);
+	const struct ls_op *op = progress_first_in_turn(p2p);
 	return op && !op->claimed;
 }
 
@@ -167,7 +166,7 @@ static void finish(struct ls_op *op, ls_status status)
 	if (status == LS_OK)
 		p2p_deliver(op);
 	struct ls_op *batch = op->batch;
-	bool gives_turn = world->p2p.serial && op->engine.call.kind == TRACE_SEND;
+	bool gives_turn = op->in_turn;
 	bool calls = op->callback, limited = op->may_leave;
 	struct trace_group *entry = op->group->entry;
 	progress_op_tell(op, status);
@@ -225,8 +224,7 @@ static ls_status begin(struct ls_op *op)
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	bool in_turn = op->group->world->p2p.serial && call->kind == TRACE_SEND;
-	op->wants_eager = in_turn || op->callback;
+	op->wants_eager = op->in_turn || op->callback;
 	op->wants_progress = op->wants_eager || call->kind == TRACE_RECV;
 }
 

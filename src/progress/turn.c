@@ -3,10 +3,10 @@
  * the send before it. */
 #include "progress.h"
 
-struct ls_op *progress_first_send(struct world_p2p *p2p)
+struct ls_op *progress_first_in_turn(struct world_p2p *p2p)
 {
 	struct ls_op *op = p2p->first;
-	while (op && op->engine.call.kind != TRACE_SEND)
+	while (op && !op->in_turn)
 		op = op->next;
 	return op;
 }

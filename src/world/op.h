@@ -42,6 +42,7 @@ struct ls_op {
 	void **block;                             /* where the caller wants the block; NULL: none */
 	bool listed, wants_progress, wants_eager; /* see p2p.h; under its lock */
 	bool claimed;                             /* under that lock: somebody begins it, or has */
+	bool in_turn; /* setting P2P=serial: it waits for the sends before it */
 	struct ls_op *batch,
 		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
 	bool is_batch;
