@@ -5,7 +5,7 @@
  * are not its business. All members of a group have the same one.
  *
  *   engine_submit  -> submit
- *   engine_advance    enter: publish the header ── await and compare all others ── advance … ── leave
+ *   engine_advance    enter: publish the header ── compare all others' ── advance … ── leave
  *   engine_abandon -> abandon, if advance was called before
  *
  * No function blocks, calls Lockstep, or is called with a lock held; each is called by one thread

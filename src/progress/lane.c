@@ -163,8 +163,8 @@ static bool is_over(const struct ls_op *op, ls_status *status)
 }
 
 /* `only`: just if that is the one to be run next; NULL: whatever is. `until`: not if that is over,
- * or the caller would run what comes after the operation that he waits for, and wait for that. While
- * nobody drives, whatever is not over is in the queue. */
+ * or the caller would run what comes after the operation that he waits for, and wait for that.
+ * While nobody drives, whatever is not over is in the queue. */
 static bool take_drive(struct world_lane *lane, const struct ls_op *only, const struct ls_op *until)
 {
 	ls_status status;

@@ -115,8 +115,8 @@ bool progress_waits_turn(const struct ls_op *op);
 /* That representative, or the head if it waits for its turn; with NULL the representative in any
  * case. */
 const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head);
-/* Under the list's lock: the first in it of the sends that wait for each other, whether it has begun
- * or not; NULL. */
+/* Under the list's lock: the first in it of the sends that wait for each other, whether it has
+ * begun or not; NULL. */
 struct ls_op *progress_first_in_turn(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- thread.c: the progress thread ---- */
