@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/prefetch.h"
 #include "engine_private.h"
 
 static const enum plan_algorithm wanted_of[] = {
@@ -352,18 +353,6 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
-/* So that the next header is stored without first taking its line back from whoever read it. The
- * compiler's own prefetch for writing takes it for reading only, unless told of a newer
- * processor. */
-static void take_line(const void *line)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
-#else
-	__builtin_prefetch(line, 1);
-#endif
-}
-
 /* That this rank has finished is stored last of all: whoever sees it may take it that the result is
  * where the caller wants it, and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
@@ -373,7 +362,7 @@ static void leave(struct engine *engine, struct engine_op *op)
 		engine_window_deliver(op);
 		engine_window_release(engine, op, false);
 	}
-	take_line(transport_entry(team, team->rank, op->seq + 1));
+	prefetch_for_store(transport_entry(team, team->rank, op->seq + 1));
 	op->stage = engine->blocking ? ENGINE_TOGETHER : ENGINE_OVER;
 	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
 	if (!engine->blocking) {

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/prefetch.h"
 #include "base/seqlock.h"
 #include "base/wait.h"
 
@@ -67,17 +68,6 @@ void transport_mail_pass(struct mail_box *box, struct mail_out *out)
 	out->next++;
 }
 
-/* So that the next envelope is stored without first taking its line back from whoever looked at
- * it. */
-static void take_line(const void *line)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
-#else
-	__builtin_prefetch(line, 1);
-#endif
-}
-
 /* Whether an older message lies there that nobody wants yet. */
 static bool is_occupied(const struct mail_box *box, uint64_t position)
 {
@@ -104,7 +94,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	wait_store(&slot->turn, out->next);
 	out->next++;
 	out->posted++;
-	take_line(&box->slots[out->next % MAIL_SLOTS]);
+	prefetch_for_store(&box->slots[out->next % MAIL_SLOTS]);
 }
 
 /* ---- the owner ---- */
