@@ -251,7 +251,6 @@ struct diagnose_hint {
 	/* index of the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t record;
 	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: not known */
-	uint64_t cycle;   /* LS_DEADLOCK: the ranks it has seen to wait for each other */
 	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
 	/* LS_ABORTED: the program has not asked for it; `rank` closed the group, and note says what
 	 * is wrong */

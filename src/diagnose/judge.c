@@ -277,7 +277,7 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 	case LS_DEADLOCK:
 		out->cause = DIAGNOSE_DEADLOCK;
 		if (!judge_cycle(inquiry, out))
-			out->culprits = inquiry->hint->cycle ? inquiry->hint->cycle : both;
+			out->culprits = both;
 		break;
 	case LS_TIMED_OUT:
 		out->timed_out = true;

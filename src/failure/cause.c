@@ -206,15 +206,15 @@ static void judge(const struct world *world, const struct diagnose_hint *given,
 	diagnose_judge(job, &hint, out);
 }
 
-static void explain(struct world *world, const struct diagnose_closing *closing,
-		    const struct diagnose_hint *hint, struct transport_report *out)
+/* job: NULL without memory. */
+static void explain(struct world *world, struct diagnose_job *job, const struct diagnose_hint *hint,
+		    struct transport_report *out)
 {
 	out->status = (uint32_t)hint->status;
 	out->blamed = hint->peer;
 	out->operation = hint->seq;
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
-	struct diagnose_job *job = failure_collect(world, closing);
 	struct diagnose_verdict verdict = {.status = LS_OK};
 	if (job)
 		judge(world, hint, job, &verdict);
@@ -224,7 +224,6 @@ static void explain(struct world *world, const struct diagnose_closing *closing,
 		out->operation = verdict.seq ? verdict.seq : hint->seq;
 		failure_report(world, job, &verdict, out->text, sizeof out->text);
 	}
-	free(job);
 	/* What broke one rank's call, such as memory, breaks the group for all. */
 	if (ls_status_scope((ls_status)out->status) != LS_SCOPE_GROUP)
 		out->status = LS_ABORTED;
@@ -304,15 +303,13 @@ static void wake_all(struct world *world)
 
 /* The same report for all places, of which `group` is one. */
 static void explain_and_publish(struct ls_group *group, const struct failure_place *places,
-				int count, const struct diagnose_hint *hint)
+				int count, const struct diagnose_hint *hint,
+				struct diagnose_job *job)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &places[0], world->rank);
 	bool published = false;
-	uint32_t ids[PLAN_SIZE_MAX];
-	for (int i = 0; i < count; i++)
-		ids[i] = places[i].id;
-	explain(world, &(struct diagnose_closing){count, ids}, hint, first);
+	explain(world, job, hint, first);
 	for (int i = 0; i < count; i++) {
 		struct transport_report *report = report_of(world, &places[i], world->rank);
 		if (i > 0)
@@ -326,6 +323,16 @@ static void explain_and_publish(struct ls_group *group, const struct failure_pla
 	wake_all(world);
 }
 
+/* Of one place, as a snapshot of just now shows it. */
+static void look_and_publish(struct ls_group *group, const struct failure_place *place,
+			     const struct diagnose_hint *hint)
+{
+	struct diagnose_job *job =
+		failure_collect(group->world, &(struct diagnose_closing){1, &place->id});
+	explain_and_publish(group, place, 1, hint, job);
+	free(job);
+}
+
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective)
 {
 	struct failure_place place = failure_place_of(group);
@@ -337,14 +344,14 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 	if (wants_others(hint, collective))
 		await_others(group, hint);
 	await_record(group, hint);
-	explain_and_publish(group, &place, 1, hint);
+	look_and_publish(group, &place, hint);
 	return failure_status(group);
 }
 
 /* In one order on all ranks: whoever claims the first one goes on to the others, which nobody else
  * has then, or whose own cause is found by somebody else just now. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
-		       const struct diagnose_hint *hint)
+		       const struct diagnose_hint *hint, struct diagnose_job *job)
 {
 	struct failure_place mine = failure_place_of(group), claimed[PLAN_SIZE_MAX] = {mine};
 	int claimed_count = 0;
@@ -358,7 +365,7 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 		if (claimed_count == 0)
 			return;
 	}
-	explain_and_publish(group, claimed, claimed_count, hint);
+	explain_and_publish(group, claimed, claimed_count, hint, job);
 }
 
 void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
@@ -372,5 +379,5 @@ void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
 	 * nobody may be waiting to replace him: whoever publishes first wins. */
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
-	explain_and_publish(group, &place, 1, hint);
+	look_and_publish(group, &place, hint);
 }

@@ -21,9 +21,10 @@ ls_status failure_status(const struct ls_group *group);
  * stands. Blocks for at most about a second. `collective`: hint->seq numbers a collective, so it
  * waits a moment for others to arrive in it, to tell what each of them called. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
-/* The same of a cause that closes several groups, one of them `group`. */
+/* The same of a cause that closes several groups, one of them `group`, as `job` shows it: what has
+ * been proved stays so, though a later snapshot may meet one of its threads between two waits. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
-		       const struct diagnose_hint *hint);
+		       const struct diagnose_hint *hint, struct diagnose_job *job);
 /* The same for ls_group_abort: does not wait for anybody. */
 void failure_abort(struct ls_group *group, const struct diagnose_hint *hint);
 void failure_read(const struct ls_group *group, struct ls_failure *out);

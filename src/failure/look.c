@@ -70,7 +70,7 @@ static int add_place(struct failure_place *places, int count, const struct failu
 }
 
 /* Every group in which a rank of the cycle waits can never go on. */
-static void raise_deadlock(struct ls_group *group, const struct diagnose_job *job,
+static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
 	struct failure_place places[PLAN_SIZE_MAX] = {failure_place_of(group)}, place;
@@ -86,7 +86,7 @@ static void raise_deadlock(struct ls_group *group, const struct diagnose_job *jo
 				count = add_place(places, count, &place);
 		}
 	}
-	failure_raise_all(group, places, count, hint);
+	failure_raise_all(group, places, count, hint, job);
 }
 
 /* ---- what is done about it ---- */
@@ -108,7 +108,6 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	struct diagnose_hint hint = {.status = verdict->status,
 				     .rank = world->rank,
 				     .peer = verdict->blamed,
-				     .cycle = verdict->culprits,
 				     .group = group->id,
 				     .seq = verdict->seq};
 	uint64_t now = clock_now_ns();

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * No deadlock, as something beside the waits ends by itself: a message with a time limit of its
  * own, or one that needs who has left. Its callback wakes a thread, or its group ends and with it
- * another wait. Or a signal comes, or a thread that never calls wakes by itself. */
+ * another wait. Or a signal comes, or a thread that never calls wakes by itself. And what is told
+ * of a deadlock that was proved while such a thread slept. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests.h"
@@ -273,4 +276,51 @@ void who_has_not_called_may_be_woken(struct runner_rank *self)
 void who_has_not_called_may_be_woken_by_a_handler(struct runner_rank *self)
 {
 	wake_main_thread(self, true);
+}
+
+/* ---- proved between two moments in which something ran ---- */
+
+enum {
+	PROOFS = 15,
+	PAUSE_NS = 1000000, /* about as long as two looks, one behind the other */
+};
+
+static void *wake_now_and_then(void *argument)
+{
+	sem_t *ends = argument;
+	struct timespec end;
+	do {
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_nsec += PAUSE_NS;
+		if (end.tv_nsec >= 1000000000) {
+			end.tv_nsec -= 1000000000;
+			end.tv_sec++;
+		}
+	} while (sem_timedwait(ends, &end) != 0);
+	return NULL;
+}
+
+/* While that thread runs nothing is proved. It sleeps most of the time, so there is a proof; and
+ * then the report names the calls, also if the thread runs again meanwhile. */
+void a_proof_is_told_as_it_was_found(struct runner_rank *self)
+{
+	pthread_t thread;
+	sem_t ends;
+	CHECK(sem_init(&ends, 0, 0) == 0);
+	CHECK(pthread_create(&thread, NULL, wake_now_and_then, &ends) == 0);
+	for (int i = 0; i < PROOFS; i++) {
+		struct ls_failure failure = {.size = sizeof failure};
+		int32_t value;
+		ls_group *group = runner_open(self);
+		runner_ready(self, group);
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 1 - self->rank, NULL));
+		OK(ls_group_failure(group, &failure));
+		CHECK_THAT(strstr(failure.text, "rank 0 waits for rank 1 (receive"), "%s",
+			   failure.text);
+		ls_group_close(group);
+		runner_meet(self);
+	}
+	CHECK(sem_post(&ends) == 0);
+	pthread_join(thread, NULL);
+	sem_destroy(&ends);
 }

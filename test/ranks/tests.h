@@ -174,7 +174,7 @@ runner_function deadlock_behind_many_sends, any_of_many_goes_on, deadlock_beside
 	who_sleeps_may_be_called_back_in_time, who_sleeps_may_be_called_back_by_who_leaves,
 	who_has_not_called_may_be_woken, who_has_not_called_may_be_woken_by_a_handler,
 	who_sleeps_is_stuck_without_who_left, who_waits_goes_on_when_another_is_late,
-	who_is_woken_sends_to_any, a_thread_that_runs_may_call;
+	who_is_woken_sends_to_any, a_thread_that_runs_may_call, a_proof_is_told_as_it_was_found;
 /* self_only_test.c */
 runner_function self_only_receive_of_a_thread, self_only_receive_of_a_newcomer,
 	self_only_receive_blocks_both, self_only_receive_and_no_more_threads,
