@@ -186,7 +186,7 @@ def check_verdicts(play, times):
     least = 1 if any(where == "looping" for where, _, _ in times) and len(plan.victims) == 1 else 0
     # Each group has a cause of its own; of two groups of a division both may fail, also one of which nobody is left to
     # say so but the verdict itself.
-    further = "in a further group" in output or re.search(r"wait in .* of group \d+ \(", output)
+    further = "in a further group" in output or re.search(r"waits? in .* of group \d+ \(", output)
     most = 3 if further else 1
     need(least <= verdicts <= most, f"{verdicts} verdicts", output)
     if not times and all(play.has_told(rank, "done") for rank in range(plan.size)):
