@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Collectives of a group, one after the other, and the thread that goes on with them when no caller
- * does. */
+ * The lane of a group: its queue of collectives, which run one after the other. One thread at a
+ * time drives it: a calling thread that waits, or the progress thread. */
 #ifndef PROGRESS_LANE_H
 #define PROGRESS_LANE_H
 
@@ -8,36 +8,36 @@
 
 /* ---- lane.c: the collectives of a group ---- */
 
-/* Of an object, once; and of a new group. */
+/* init and fini once for each group object; begin for each new group. */
 void progress_lane_init(ls_group *group);
 void progress_lane_fini(ls_group *group);
 void progress_lane_begin(ls_group *group);
-/* The group is closed, and has failed if any are queued: ends them, and comes back when no thread
- * drives. */
+/* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
+ * when no thread drives. */
 void progress_lane_close(ls_group *group);
-/* Runs op to its end; or, with a pause that returns, until that: LS_PENDING, and it goes on beside
- * the caller, for which it is of the pool and the progress thread there. Of one of the pool that is
- * over the lane's hold is given back. */
+/* Runs op until it is complete, or until the pause: then it returns LS_PENDING and op continues as
+ * a nonblocking operation, for which it must come from the pool and the progress thread must exist.
+ * Drops the lane's reference to an operation of the pool that is complete. */
 ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			     const void *site, const struct progress_pause *pause);
-/* Queues `op`, from the pool, and goes on with it as far as that is possible without waiting. With
- * `wake` the progress thread is told, if it is needed. */
+/* Queues `op`, from the pool, and makes what progress is possible without waiting. `wake`: calls
+ * the progress thread if it is needed. */
 ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
 			      const void *site, bool wake);
-/* Blocks until op is over, or the pause: LS_PENDING, also after a signal where that ends nothing.
- * Drives the lane if nobody else does. */
+/* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Drives
+ * the lane if no other thread does. */
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);
-/* Drives as far as possible without waiting, unless somebody else does. True: what is first waits,
- * and the lane shows for what. For the progress thread. */
+/* For the progress thread: drives as far as possible without waiting, unless another thread drives.
+ * True: the first operation waits, and the lane has published for what. */
 bool progress_lane_attend(ls_group *group);
-/* Whether that wait would not end yet, and stands in the wait table. For the same thread. */
+/* For the same thread: whether that wait is published and would not end yet. */
 bool progress_lane_waits(const ls_group *group);
-/* Another thread is the progress thread now, and waits in place of the one that has shown it. */
+/* The calling thread has become the progress thread, and takes over that wait from the old one. */
 void progress_lane_adopt(ls_group *group);
-/* How many are queued, the one that is run included. One that is over is not among them, even if
- * whoever ran it has not left the lane yet. */
+/* How many are queued, including the running one. A complete operation does not count, even if the
+ * thread that ran it has not left the lane yet. */
 long progress_lane_queued(ls_group *group);
-/* The first of them, held, if it is of the pool; NULL. */
+/* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
 
 #endif
