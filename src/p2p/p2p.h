@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives that run beside the caller, of all groups of a rank. Any number of them go on
- * at once; what they need of this rank's processors is done by one thread at a time, which drives:
+ * Sends and receives that outlive their call, of all groups of a rank. Any number of them are in
+ * progress at once. One thread at a time makes the progress that this rank has to make on all of
+ * them; it *drives*:
  *
- *   - a thread that waits for one of them drives all until that one is over;
- *   - else the rank's progress thread, which sleeps until a peer summons it (base/wait: wait_arm),
- *     if one of them would hold up a peer, as a long receive or a send that waits for room, or has
- *     a callback. So a program that calls and then waits never pays for it.
+ *   - a thread that waits for one of them drives all until that one is complete;
+ *   - else the rank's progress thread. It sleeps until a peer wakes it (base/wait.h: wait_arm), and
+ *     is needed only if an operation holds up a peer (a long receive, a send that waits for room)
+ *     or has a callback. So a program that calls and then waits never pays for it.
  *
- * A proof of deadlock needs to know what the rank may still do by itself. While the progress thread
- * may be called, the wait table says that it does not show all threads (unpublished), unless the
- * watch has shown for it what it would wake for:
+ * A proof of deadlock needs to know whether the rank may still act by itself. While the progress
+ * thread may be woken, the wait table counts it as a thread that is not shown (`unpublished`),
+ * unless the watch has published what would wake it:
  *   armed and not shown, or the progress thread drives  ==  counted in unpublished */
 #ifndef P2P_P2P_H
 #define P2P_P2P_H
@@ -19,47 +20,49 @@
 /* ---- pending.c ---- */
 
 void p2p_init(struct world *world);
-/* After all groups are closed, and the progress thread has ended. */
+/* Call after all groups are closed and the progress thread has ended. */
 void p2p_fini(struct world *world);
 
-/* Begins `op` (of the pool, detached, its record open): it takes its place in the order. On failure
- * it has not begun, and is the caller's to drop. It may be over, and given back, when this returns.
- * Errors: LS_OUT_OF_MEMORY. */
+/* Begins `op` (from the pool, detached, its record begun): it takes its place in the matching
+ * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
+ * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
 ls_status p2p_start(struct ls_op *op);
-/* Hands out those of a group that are over: after every call of the engine that takes in
- * messages. */
+/* Completes those of a group that the engine has finished. Call it after every engine call that
+ * takes messages from the rings. */
 void p2p_collect(ls_group *group);
-/* Blocks until one of `count` operations is over, or the pause: LS_PENDING; or LS_INTERRUPTED. */
+/* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
+ * LS_INTERRUPTED. */
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
-/* Blocks until one is over that another thread of this rank, which waits for nobody, is just going
- * to tell so. */
+/* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
+ * for nobody, is just completing. */
 void p2p_await_told(const struct ls_op *op);
-/* The same until one has begun, or is over, that another thread has been about to begin. */
+/* Blocks until op has begun or is complete. Only for an operation that another thread is about to
+ * begin. */
 void p2p_await_begun(const struct ls_op *op);
-/* Goes on with all as far as is possible at once, unless somebody else does; for one that is asked
- * for, which fails its group if it can never be over. */
+/* For ls_test of `op`: makes what progress is possible at once on all of them, unless another
+ * thread drives. Fails the group if `op` can never complete. */
 void p2p_poll(const struct ls_op *op);
-/* How many of a group are not over. */
+/* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
-/* The first of them, held; NULL. */
+/* The first of them, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
-/* Before a group is closed, which has failed if any are pending: ends them. */
+/* Call before a group is closed, which has failed if any are pending: ends them. */
 void p2p_close(ls_group *group);
-/* For the watch, when a wait lasts: shows in the wait table what the progress thread would wake
- * for; or takes it away again. */
+/* For the watch, when a wait lasts long: publishes in the wait table what would wake the progress
+ * thread, or removes it again. */
 void p2p_show(struct world *world);
 
 /* ---- matched.c ---- */
 
-/* Fills what the caller of a receive that is over wants to know. */
+/* After a receive is complete: fills in the caller's message and block. */
 void p2p_deliver(const struct ls_op *op);
 
 /* The number of a new one in its record: among those to, or from, the same peer or any. */
 uint64_t p2p_number(ls_group *group, const struct engine_call *call);
-/* Tells the caller of a receive what it has matched. */
+/* Writes the envelope of the matched message for the caller. */
 void p2p_fill(struct ls_message *out, const struct mail_message *matched);
-/* Says once for each call site that a receive was safe only because messages were short, which
- * these members have each sent before they received. */
+/* Warns, once for each call site, that these members each sent before they received, which worked
+ * only because the messages were short. */
 void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t record, const void *site);
 
 /* ---- short.c ---- */
@@ -76,112 +79,114 @@ struct p2p_short {
 
 /* Fills the two handles. */
 void p2p_short_init(ls_group *group);
-/* True: it is over, with LS_OK, and recorded. False: nothing has been done. */
+/* True: it is complete, with LS_OK, and recorded. False: nothing was done. */
 bool p2p_short_send(const struct p2p_short *message);
 bool p2p_short_receive(const struct p2p_short *message);
-/* A receive that blocks and whose record has been begun: true, it has come soon, and is over and
- * recorded. */
+/* A blocking receive whose record has begun: true if its message arrived soon; then it is complete
+ * and recorded. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 
 /* ---- pending.c, for who drives ---- */
 
-/* The group has failed: ends all of it. Under the right to drive. */
+/* Ends all operations of a group that has failed. For the driving thread. */
 void p2p_end_all(ls_group *group);
-/* Setting P2P=serial: begins the next one; true if there was one. Under the right to drive. */
+/* Setting P2P=serial: begins the next send; true if there was one. For the driving thread. */
 bool p2p_begin_next(struct world *world);
-/* Ends one, cancelled, that it would have begun some time; false if it has, or somebody has ended
- * it. */
+/* Cancels a send that has not begun; false if it has begun or is complete. */
 bool p2p_take_back(struct ls_op *op);
-/* Under the list's lock: whether there is one that it would begin. */
+/* Under the list's lock: whether there is a send that p2p_begin_next would begin. */
 bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- drive.c ---- */
 
 enum {
-	P2P_ANY_MAX = 64,    /* handles that one wait is for */
-	P2P_EXTRA_WORDS = 2, /* one is for news, one for collectives */
-	/* Of what one wait is for: each has one of its own, or asks a source, or wants room to a
-	 * peer; a batch has one of each peer. More than one batch may have more, which are not
+	P2P_ANY_MAX = 64,    /* handles of one wait */
+	P2P_EXTRA_WORDS = 2, /* one for news, one for collectives */
+	/* Words of the operations of one wait: one for each, or its sources', or that for room to a
+	 * peer; a batch has up to three for each peer. Several batches may have more, which are not
 	 * shown. */
 	P2P_OWN_WORDS = P2P_ANY_MAX + 3 * PLAN_SIZE_MAX,
 };
 
 void p2p_words_init(struct world_words *words);
 void p2p_words_fini(struct world_words *words);
-/* Makes room for so many; what was there is lost. False without memory: then all is as before. */
+/* Makes room for `count` words; the old content is lost. False without memory: then nothing has
+ * changed. */
 bool p2p_words_grow(struct world_words *words, int count);
-/* They are words of this group: its members are whom they wait for. */
+/* Marks the words as this group's: its members are the peers of the wait. */
 void p2p_words_of(const ls_group *group, struct wait_word *words, int count);
 
-/* What the one who drives waits for, and whom. */
+/* What the driving thread waits for. */
 struct p2p_drive {
 	ls_op *const *ops;
 	int count;
-	/* Setting P2P=serial: the send that has begun, held. All others wait for it, so that it
-	 * stands for them in each wait. NULL: there is none, or it is just being begun. */
+	/* Setting P2P=serial: the send that has begun, with a reference. All others wait for it, so
+	 * it represents them in each wait. NULL: there is none, or it is just being begun. */
 	struct ls_op *head;
 	struct wait_word *words;  /* [word_max + P2P_EXTRA_WORDS] */
-	int word_max, word_count; /* more than word_max: some were left out */
-	bool partial;             /* there is no room for them */
+	int word_max, word_count; /* word_count > word_max: some were left out */
+	bool partial;             /* there was no memory for them */
 	bool more;
-	uint64_t news; /* as they were before he looked */
+	uint64_t news; /* world_p2p.news before the thread looked for work */
 };
 
-/* Goes on with everything as far as possible without waiting; fills words, more and news. Under the
- * right to drive. */
+/* For the driving thread: makes all progress that is possible without waiting. Fills words, more
+ * and news. */
 void p2p_drive_sweep(struct world *world, struct p2p_drive *drive);
-/* Of what is waited for, what is of this group; at most P2P_ANY_MAX. */
+/* Those of the awaited operations that are in this group; at most P2P_ANY_MAX. */
 int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own);
-/* That head. The caller lets it go. */
+/* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
-/* Under the list's lock: one with a callback that can never be over without the members of the set
- * `gone`, *peer as in progress_op_need; NULL: there is none. *again: the progress thread looks
- * again at one that may be such. */
+/* Under the list's lock: an operation with a callback that can never complete without the members
+ * `gone`; *peer as in progress_op_need; NULL: none. *again: some operation may become such a one,
+ * so the progress thread checks again. */
 struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
 /* ---- in_vain.c ---- */
 
-/* One that is asked for, or a part of it, has not been over since who is gone went: true, the group
- * has failed, if it never will be. */
+/* For ls_test after a member has died or left: true, having failed the group, if op or a part of it
+ * can never complete. */
 bool p2p_poll_gone(const struct ls_op *op);
 
-/* A probe has found nothing: LS_PENDING, or why there never will be. `gone` as it was before. */
+/* After a probe has found nothing: LS_PENDING, or the status with which it can never find a
+ * message. `gone`: the members that were dead or had left before the probe looked. */
 ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64_t gone,
 			 const struct ls_op_options *options, const void *site);
-/* A public call: fails the group if it has a send beside the caller that nobody will ever take. */
+/* For public calls: fails the group if one of its nonblocking sends can never be received. */
 void p2p_tell_gone(ls_group *group);
 
 /* ---- await.c ---- */
 
-/* Where it is counted how many are over. */
+/* The area with the counter of complete operations. */
 struct transport_area *p2p_area(const struct world *world);
-/* Fills *out so that it waits for that count to reach `value`. */
+/* Fills *out so that it waits until that counter reaches `value`. */
 void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *out);
 
 /* ---- arm.c; under the right to drive, or with the list's lock as said ---- */
 
-/* Goes on with everything as far as is possible without waiting, unless somebody else does. */
+/* For the progress thread: makes all progress that is possible without waiting, unless another
+ * thread drives. */
 void p2p_attend(struct world *world);
-/* When that has to be done next though nobody calls. */
+/* When it has to do so next, although no other thread calls it. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p);
-/* Takes the right to drive; false if somebody has it, or wants it more. */
+/* Begins to drive; false if another thread drives, or one that closes a group wants to. */
 bool p2p_take(struct world_p2p *p2p);
-/* The same of one who has asked for it: until he has it nobody else takes it, and who has it gives
- * it up as soon as he has gone on with everything once. */
+/* The same for a thread that closes a group and has raised `wanted`: until it drives no other
+ * thread begins to, and the driving thread stops after it has made progress once. */
 bool p2p_take_over(struct world_p2p *p2p);
-/* Whether somebody has it, or has asked for it. */
+/* Whether a thread drives, or has raised `wanted`. */
 bool p2p_is_driven(struct world_p2p *p2p);
-/* Gives it back; the progress thread is armed if it is needed, and called at once if there is
- * `more` to do. */
+/* Stops driving. Arms the doorbell if the progress thread is needed, and wakes that thread at once
+ * if there is `more` to do. */
 void p2p_leave(struct world *world, bool more);
-/* Somebody else may drive, and sleep: he looks again, at what has begun, at deadlines and at
+/* Makes the driving thread, which may sleep, look again: at new operations, at deadlines and at
  * causes. */
 void p2p_call_driver(struct world *world);
-/* There is something new: arms the progress thread, if nobody drives and it has not been. has_work:
- * it can go on, or ends, at once. */
+/* There is a new operation: arms the doorbell, if no thread drives and it is not armed already.
+ * has_work: it can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
-/* Goes on with everything as far as possible without waiting; for the progress thread. */
+/* Makes all progress that is possible without waiting. True: there is more to do. */
 bool p2p_sweep(struct world *world);
 
 #endif
