@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One group as one rank sees it: who is in it, its lane, its engine, its operations. The group of
- * all ranks is one of them; it ends with the world. */
+ * One group as one rank sees it: members, lane, engine, operations. The world group is one of them,
+ * and ends with the world. */
 #ifndef WORLD_LS_GROUP_H
 #define WORLD_LS_GROUP_H
 
@@ -10,11 +10,13 @@
 
 enum {
 	WORLD_GROUP_ID = TRACE_GROUP_WORLD,
-	WORLD_WARNED = 16, /* places in the program that are told of what is safe only by chance */
+	/* call sites that were warned of a receive that is safe only because messages are short */
+	WORLD_WARNED = 16,
 };
 
-/* The collectives of a group, run one after the other in the order of their numbers by whoever
- * drives: a thread that waits for one of them, else the progress thread.
+/* The collectives of a group, which run one after the other in the order of their numbers. One
+ * thread at a time *drives*, that is, runs them: a thread that waits for one of them, else the
+ * progress thread.
  *
  * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
  * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
@@ -27,16 +29,16 @@ struct world_lane {
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
 	bool driven LOCK_GUARDED(group);
-	struct engine_room room; /* of the operation that is run */
-	/* What the first one waits for while nobody drives: the progress thread shows it, and
-	 * whoever takes the drive hides it, both under the lock. The thread waits for it without
-	 * the lock, so its words are copies. */
+	struct engine_room room; /* of the running operation */
+	/* What the first operation waits for while no thread drives. The progress thread publishes
+	 * it; a thread that begins to drive hides it; both under the lock. The progress thread
+	 * waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
 	struct wait_word words[PLAN_SIZE_MAX];
-	_Atomic uint32_t resting; /* threads that wait for the one that drives */
-	struct wait_bell told;    /* rung for those, as peers have nothing for them */
-	struct waiter beside;     /* of who drives beside the caller */
-	struct waiter idle;       /* of those that rest */
+	_Atomic uint32_t resting; /* threads that wait for the driving thread */
+	struct wait_bell told;    /* rung for these threads, because peers have no news for them */
+	struct waiter beside;     /* of a thread that drives for other callers */
+	struct waiter idle;       /* of those that wait for the driving thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
 #define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)
@@ -45,26 +47,28 @@ enum { WORLD_LANE_SHIFT = 24 };
 struct ls_group {
 	struct world *world;
 	struct ls_group *next;
-	uint16_t area;          /* in my segment; the entry of my trace has the same number */
-	uint8_t memory_members; /* of how many members the area has memory for the channels */
+	uint16_t area;          /* in my segment, and the entry in my trace: the same number */
+	uint8_t memory_members; /* the number of members for whose channels the area has memory */
 	bool memory_reports;
-	/* A watch looks at it, so it must stay as it is, though it may be closed. */
+	/* Threads, such as a watch, that use it outside of a call: it is not reused meanwhile,
+	 * though it may be closed. */
 	_Atomic uint32_t holders;
-	/* What follows is new with each group. */
+	/* All below is set anew for each group. */
 	struct trace_group *entry; /* in my trace */
 	uint32_t id, parent;       /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
-	_Atomic bool explains;    /* a thread of mine has begun to work out the cause */
-	_Atomic bool has_failed;  /* it is counted in the world's failures */
-	uint64_t failures_before; /* these when it was opened */
-	uint64_t site; /* who made it: a call site, and a label's id, as in struct trace_record */
+	_Atomic bool explains;    /* a thread of this rank is working out the cause */
+	_Atomic bool has_failed;  /* the world's `failures` counts it */
+	uint64_t failures_before; /* world->failures when it was opened */
+	/* where it was made: a call site, and a label's id, as in struct trace_record */
+	uint64_t site;
 	uint32_t label;
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
-	/* Members that are gone, a set that only grows, and 1 + how many departures had been told
-	 * of when it was looked who they are. */
+	/* Members that are gone (dead or left), a set that only grows; and 1 + the value of
+	 * `departures` before they were looked up. */
 	_Atomic uint64_t gone, gone_seen;
 	struct waiter waiter;   /* of operations */
 	struct waiter quiet;    /* the same, for waits after a failure: the cause does not end them,
@@ -75,11 +79,11 @@ struct ls_group {
 	struct world_pool pool;
 	ls_group *next_p2p;    /* in p2p.groups */
 	_Atomic bool has_p2p;  /* it is there */
-	struct ls_op *batches; /* that have not been ended; under the pool's lock */
+	struct ls_op *batches; /* that have not ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t any_receives;
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
-	/* Handles of all short messages that were over when their calls returned. */
+	/* The handles of all short messages that were complete when their calls returned. */
 	struct ls_op sent, received;
 	/* Messages to and from each peer, for the records. */
 	_Atomic uint64_t sends[PLAN_SIZE_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One operation of a rank, and the pool of those that outlive the call. */
+ * One operation of a rank, and the pool of operations that outlive their call. */
 #ifndef WORLD_OP_H
 #define WORLD_OP_H
 
@@ -9,58 +9,63 @@
 #include "base/lock.h"
 #include "engine/engine.h"
 
-/* One operation, from the call until it is over; then, if it has a handle, until that is freed too.
- * A blocking call has it on its stack. */
+/* One operation, from its call until it is complete, or, if it has a handle, until that is freed. A
+ * blocking call has it on its stack. `over` means complete: the status is final. */
 struct ls_op {
 	struct engine_op engine;
 	ls_group *group;
-	struct ls_op *next; /* in the lane, among the spare ones, or among all sends and receives */
-	struct ls_op *before; /* among all sends and receives */
-	uint64_t deadline_ns; /* 0: timeout_ms from its first wait on, as it waits in no queue */
-	pthread_t caller;     /* of the lane: who called it */
+	struct ls_op *next;   /* in the lane, in the pool, or in the list of sends and receives */
+	struct ls_op *before; /* in the list of sends and receives */
+	uint64_t deadline_ns; /* 0: timeout_ms from its first wait, because it waits in no queue */
+	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
 	bool may_leave;     /* it has a time limit of its own */
-	_Atomic bool begun; /* it has been handed to the engine */
-	bool pooled;        /* not on a stack */
+	_Atomic bool begun; /* it was submitted to the engine */
+	bool pooled;        /* from the pool, not on a stack */
 	ls_op_callback *callback;
 	void *callback_data;
-	_Atomic uint32_t holders; /* the lane, and the user's handle; the last one puts it back */
-	/* Of one that somebody waits for who comes back now and then: when the first of these waits
-	 * for that word began. */
+	/* references: the lane, the user's handle; the last one returns it to the pool */
+	_Atomic uint32_t holders;
+	/* If its waits return and are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
-	uint64_t waited_word; /* of the lane: which word, for the one who drives */
-	_Atomic bool told;    /* somebody has been told how it ended */
-	/* Of a shared one: how often it was given out, how often somebody has been told, and how
-	 * often it was freed. The first may miss some where threads race, the others not: at least
-	 * given - freed are not freed; asked >= freed as long as each is asked for before it is
-	 * freed. newest: the record for which it was given out last. */
+	uint64_t waited_word; /* in the lane: that word, for the driving thread */
+	_Atomic bool told;    /* its status was read */
+	/* For a shared handle: how often it was given out, how often its status was read, and how
+	 * often it was freed. `given` may be too small where threads race, the others are exact: at
+	 * least given - freed are not freed. asked >= freed if each status is read before its
+	 * handle is freed. newest: the record of the latest operation that got it. */
 	_Atomic uint64_t given, asked, freed, newest;
-	_Atomic uint32_t over; /* 1 + status once it is over; nobody runs it any more */
-	uint64_t *counts;      /* of the pool: room for two lists, kept for the next user */
+	_Atomic uint32_t over; /* 1 + status when it is complete, and no thread uses it any more */
+	/* from the pool: memory for two lists, kept for the next operation */
+	uint64_t *counts;
 	/* Of sends and receives. */
-	struct ls_message *message;               /* of the caller's, to be filled; NULL: none */
-	void **block;                             /* where the caller wants the block; NULL: none */
+	struct ls_message *message; /* the caller's, to be filled in; NULL: none */
+	/* where to store the address of the block; NULL: nowhere */
+	void **block;
 	bool listed, wants_progress, wants_eager; /* see p2p.h; under its lock */
-	bool claimed;                             /* under that lock: somebody begins it, or has */
+	/* under that lock: a thread begins it, or has begun it */
+	bool claimed;
 	bool in_turn; /* setting P2P=serial: it waits for the sends before it */
 	struct ls_op *batch,
-		*next_part; /* it is part of this one, NULL: of none; of a batch: its parts */
+		*next_part; /* the batch that it is a part of, NULL: none; in a batch: its parts */
 	bool is_batch;
-	bool shared;            /* the handle of many that are over; nobody's to give back */
-	uint32_t batch_tid;     /* of a batch: the thread it belongs to */
-	_Atomic uint32_t parts; /* of a batch: parts that are not over, and the batch call itself */
-	_Atomic uint32_t worst; /* of a batch: the first status of a part that is not LS_OK */
+	/* the handle of many complete operations; never returned to the pool */
+	bool shared;
+	uint32_t batch_tid; /* in a batch: its thread */
+	/* in a batch: its parts that are not complete, + 1 until ls_batch_end */
+	_Atomic uint32_t parts;
+	_Atomic uint32_t worst; /* in a batch: the first status of a part that is not LS_OK */
 };
 
-/* Operations that are not on a stack, in blocks, so that handles need no allocation once as many
- * have been in flight before. */
+/* Operations that are not on a stack, in blocks, so that a handle needs no allocation if as many
+ * were in progress before. */
 enum { WORLD_POOL_OPS = 64, WORLD_POOL_BLOCKS = 1024 };
 struct world_pool {
 	struct lock_group lock;
 	struct ls_op *spare LOCK_GUARDED(group);
 	struct ls_op *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(group);
 	int block_count LOCK_GUARDED(group);
-	_Atomic long handles; /* not freed by the user so far */
+	_Atomic long handles; /* that the user has not freed */
 };
 
 #endif

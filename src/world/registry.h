@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The open groups of a rank, and who is in them. */
+ * The open groups of a rank, and their members. */
 #ifndef WORLD_REGISTRY_H
 #define WORLD_REGISTRY_H
 
 #include "ls_group.h"
 
-/* Whether this is a child that was forked from the process which opened the group. */
+/* Whether this process was forked from the one that opened the group. */
 bool world_is_forked(const ls_group *group);
-/* The open group of this number, held until world_release; NULL: none. */
+/* The open group with this id, held until world_release; NULL: none. */
 struct ls_group *world_hold(struct world *world, uint32_t id);
-/* All of them, up to TRANSPORT_AREAS; how many. */
+/* Holds all open groups, up to TRANSPORT_AREAS; returns their number. */
 int world_hold_all(struct world *world, struct ls_group **out);
 void world_release(struct ls_group *group);
-/* Its members, as ranks of the world; empty if these are all. */
+/* Its members as a set of world ranks; empty for the world group. */
 uint64_t world_members(const struct ls_group *group);
-/* Its rank in the group, -1: no member. */
+/* The group rank of a world rank; -1: not a member. */
 int world_rank_in(const struct ls_group *group, int world_rank);
-/* Its rank in the world, -1: it has no such rank. */
+/* The world rank of a group rank; -1: there is no such rank. */
 int world_rank_of(const ls_group *group, int rank);
 
 /* ---- gone.c ---- */
 
-/* Members, by their rank in the group, that are dead or have left: two loads while nobody goes. */
+/* The members that are gone: dead, or left; by group rank. Two loads while no member goes. */
 uint64_t world_gone(struct ls_group *group);
-/* The same for one who has seen it himself, a moment before those who go have told everybody. */
+/* The same for a thread that has seen a member go, which may be a moment before that member has
+ * told all others. */
 uint64_t world_gone_now(struct ls_group *group);
 
 #endif

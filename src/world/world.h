@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a rank holds while groups are open.
+ * The data of a rank while groups are open.
  *
- * struct world is everything one rank owns for a whole job: its trace, arena, segment, links, its
- * watch thread and its progress thread. Its groups are in world/ls_group.h. */
+ * struct world is everything that one rank owns for a job: its trace, arena, segment, links, watch
+ * thread and progress thread. Its groups are in world/ls_group.h. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
@@ -18,39 +18,43 @@
 
 struct world;
 
-/* The thread that sleeps on what no waiting thread can see: peers that end, requests to look. */
+/* The watch: a thread that sleeps until a peer's process ends, or until it is asked to look for
+ * hangs. */
 struct world_watch {
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
-	int event_fd; /* poked by waits that last long, and to stop */
-	/* Before it looks: shows in the wait table what no thread of the program waits for. */
+	int event_fd; /* written by waits that last long, and to stop the thread */
+	/* Called before it looks: publishes in the wait table what the progress thread waits
+	 * for. */
 	void (*show)(struct world *world);
-	/* per peer, also once it has ended; -1: none (myself, a rank in my process) */
+	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[PLAN_SIZE_MAX];
 };
 
-/* The thread of a rank that goes on with what no caller waits for, collectives as well as sends and
- * receives: see progress.c and attend.c. Made with the first operation that needs it. */
+/* The progress thread of a rank, which makes progress on collectives, sends and receives that no
+ * calling thread waits for: see progress/thread.c and group/attend.c. The first operation that
+ * needs it starts it. */
 struct world_progress {
 	void (*act)(struct world *world); /* what it does */
 	struct progress_thread *threads;  /* under the world's lock; the first is the newest */
 	_Atomic bool there, stop;
-	_Atomic uint32_t tid; /* of the one that it is now; 0: of one that is about to begin */
-	_Atomic int state;    /* enum in progress.c: whether a proof has to reckon with it */
-	/* groups with collectives that it has been called for, each held */
+	_Atomic uint32_t tid; /* of the current thread; 0: a thread is about to begin */
+	/* enum in progress/thread.c: whether the thread may act, which prevents proofs */
+	_Atomic int state;
+	/* groups for whose collectives it was woken, each held */
 	ls_group *_Atomic called;
-	/* The thread's own: groups whose first collective waits, each held, so that the object is
-	 * of no other group. */
+	/* Only for the thread itself: groups whose first collective waits, each held, so that the
+	 * object is not reused for another group. */
 	struct world_attended {
 		ls_group *groups[TRANSPORT_AREAS];
 		int count;
 	} attended;
 };
 
-/* Room for words to wait for, which grows. */
+/* Memory for words to wait for; it grows. */
 struct world_words {
-	struct wait_word *words; /* few, or on the heap */
+	struct wait_word *words; /* points to `few`, or to the heap */
 	int max;
 	struct wait_word few[WAIT_EDGE_MAX];
 };
@@ -59,37 +63,39 @@ struct world_words {
 struct world_p2p {
 	struct lock_group lock;
 	struct ls_op *first LOCK_GUARDED(group),
-		*last LOCK_GUARDED(group);             /* all that are not over */
-	uint64_t next_deadline_ns LOCK_GUARDED(group); /* the earliest of theirs, or earlier */
+		*last LOCK_GUARDED(group); /* all that are not complete */
+	/* not after the earliest of their deadlines */
+	uint64_t next_deadline_ns LOCK_GUARDED(group);
 	uint32_t progress_count LOCK_GUARDED(group), eager_count
-		LOCK_GUARDED(group); /* that want the progress thread */
+		LOCK_GUARDED(group); /* how many need the progress thread */
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool eager LOCK_GUARDED(group); /* it is armed so */
-	/* Threads that ask for the right to drive, as they close a group. Raised before the news,
-	 * so that who drives and sleeps learns of it; lowered under the lock when one has it. */
+	/* Threads that want to drive because they close a group. Raised before `news`, so that a
+	 * driving thread that sleeps learns of it; lowered under the lock when such a thread
+	 * drives. */
 	_Atomic uint32_t wanted;
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct world_words to_show LOCK_GUARDED(group);
-	struct world_words driving; /* of the one who drives */
-	bool in_wait_table; /* the watch shows, or has shown, something for the progress thread */
+	struct world_words driving; /* the driving thread's */
+	bool in_wait_table;         /* the watch has published words for the progress thread */
 	bool serial;
-	uint64_t asleep_until_ns
-		LOCK_GUARDED(group); /* when the progress thread looks at deadlines next */
-	/* …at what only threads of this rank may send */
+	uint64_t asleep_until_ns LOCK_GUARDED(group); /* when the progress thread checks deadlines next */
+	/* when it next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
-	/* threads that wait for the one that drives, or drive and sleep */
+	/* threads that wait for the driving thread, or drive and sleep */
 	_Atomic uint32_t resting;
-	/* the watch's: how many members were gone, and groups had failed, at its last look */
+	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_told;
-	_Atomic uint64_t news;    /* raised where the one that drives has to look again */
-	ls_group *_Atomic groups; /* that have had some; only who drives takes one out */
+	_Atomic uint64_t news; /* raised when the driving thread has to look again */
+	/* that have or had some; only the driving thread removes a group */
+	ls_group *_Atomic groups;
 };
 
 struct world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
-	int cores;         /* on which the ranks of this machine may run, all together */
+	int cores;         /* on which the ranks of this machine may run */
 	int control_fd;    /* to the launcher, or to rank 0; -1: none */
 	bool resumes;      /* a signal ends no operation */
 	bool keeps_memory; /* blocks that are in use outlive it */
@@ -99,22 +105,23 @@ struct world {
 	struct plan_table table;
 	_Atomic uint32_t dead[PLAN_SIZE_MAX]; /* set by the watch */
 	int pids[PLAN_SIZE_MAX];
-	struct trace_view views[PLAN_SIZE_MAX]; /* everybody's trace, for diagnosis */
-	struct wait_bell early_bell;            /* until the segment is there */
-	/* Of no group: while the world is opened, and then what groups make theirs of. */
+	struct trace_view views[PLAN_SIZE_MAX]; /* the traces of all ranks, for diagnosis */
+	struct wait_bell early_bell;            /* used until the segment exists */
+	/* Of no group. Used while the world is opened, and copied to groups. */
 	struct waiter waiter;
 	struct world_watch watch;
 	struct world_progress progress;
 	struct world_p2p p2p;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
-	_Atomic uint64_t failures; /* groups that this rank knows to have failed, closed or not */
-	/* Every group object is in one of these. An object keeps its area for ever. */
+	_Atomic uint64_t failures; /* groups whose failure this rank knows, open or closed */
+	/* Every group object is in one of these lists. It keeps its area for ever. */
 	struct lock_group lock;
 	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
-	struct ls_group *closed LOCK_GUARDED(group); /* a member may still be in it */
-	struct ls_group *spare LOCK_GUARDED(group);  /* area and all else as new */
+	struct ls_group *closed LOCK_GUARDED(group); /* some member may not have left it */
+	struct ls_group *spare LOCK_GUARDED(group);  /* reset, and free for another group */
 	uint32_t object_count LOCK_GUARDED(group);
-	uint32_t number LOCK_GUARDED(group);    /* of the last id that this rank has given */
+	/* used for the last id that this rank has offered */
+	uint32_t number LOCK_GUARDED(group);
 	bool numbers_again LOCK_GUARDED(group); /* all have been used once */
 };
 
