@@ -79,7 +79,8 @@ struct world_p2p {
 	struct world_words driving; /* the driving thread's */
 	bool in_wait_table;         /* the watch has published words for the progress thread */
 	bool serial;
-	uint64_t asleep_until_ns LOCK_GUARDED(group); /* when the progress thread checks deadlines next */
+	/* when the progress thread next checks deadlines */
+	uint64_t asleep_until_ns LOCK_GUARDED(group);
 	/* when it next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
 	/* threads that wait for the driving thread, or drive and sleep */
