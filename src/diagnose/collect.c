@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The snapshot. The order is the proof: first who is gone, then all wait slots, then every awaited
- * word, then the slots again. Whoever is dead or has left cannot have stored a word after it was
- * read; and a thread that waits the same wait before and after has waited throughout. */
+ * The snapshot. Its order makes it a proof: it reads which ranks are dead or have left, all wait
+ * slots, every awaited word, then the slots again. A dead rank, or one that left, stores no word
+ * after that word was read; a thread in the same wait before and after has waited throughout. */
 #include "diagnose/facts.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What may end in a rank without a word that is awaited: messages beside their callers have time
- * limits, and end with their group or for want of who is gone. Each callback that comes so may wake
- * a thread that sleeps outside. Collectives are seen of the thread that runs them, which is in a
- * wait. */
+ * Operations of a rank that may end although no awaited word changes: nonblocking messages have
+ * time limits, and end when their group fails or when a needed member is dead or has left. The
+ * callback of such an operation may wake a thread that sleeps outside of Lockstep. Collectives need
+ * no such check: the thread that runs them is in a wait. */
 #include "base/seqlock.h"
 #include "diagnose/facts.h"
 
@@ -18,7 +18,8 @@ static bool is_gone(const struct diagnose_job *job, const struct diagnose_source
 	return false;
 }
 
-/* Members that are gone, of which the rank has not found yet that no callback needs them. */
+/* Members that are dead or have left, unless the rank has found that no operation with a callback
+ * needs them. */
 static bool has_unspared(const struct diagnose_job *job,
 			 const struct diagnose_source *const *by_rank,
 			 const struct trace_group *group, uint32_t id)

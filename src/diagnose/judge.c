@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The verdict: asks the finders in the order of what can be proved, then works out who waits for
- * the culprits, in which operation, and since when. A hint fixes the status, and the cause with it
- * except for a time-out, which is only the clock's word for a cause still to be found. */
+ * The verdict: asks the finders in the order of what can be proved. Then it works out which ranks
+ * wait for the culprits, in which operation, and since when. A hint fixes the status, and also the
+ * cause, except after a time-out, whose cause is still to be found. */
 #include "diagnose/facts.h"
 
 #include <string.h>

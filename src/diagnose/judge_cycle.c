@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Deadlock: the greatest set of ranks in which every thread waits for the set. Start from all ranks
- * whose every thread is surely blocked, and take away whoever can still be woken from outside,
- * until nothing changes: what remains can never go on, since only its own threads could change
- * anything. */
+ * Deadlock: the largest set of ranks in which every thread waits for the set. Start with all ranks
+ * whose every thread is certainly blocked. Remove each rank that a rank outside of the set can
+ * still wake, until nothing changes. The remaining ranks can never continue, because only their own
+ * threads could change anything. */
 #include "diagnose/facts.h"
 
-/* Whether `thread` can never go on, given that no rank of `stuck` ever does anything again. Nor
- * does one that is gone; but for want of those alone the wait ends by itself. */
+/* Whether `thread` can never continue if no rank of `stuck` does anything again. Ranks that are
+ * dead or have left do nothing either; but a wait that fails because of those alone ends by itself,
+ * so it is not stuck. */
 static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		     uint64_t stuck)
 {
@@ -15,9 +16,9 @@ static bool is_stuck(const struct diagnose_job *job, const struct diagnose_threa
 	       !diagnose_is_in_vain(job, thread, gone);
 }
 
-/* A thread that waits for its own rank to get so far with its collectives, or to have nobody who
- * runs them, which another of its threads does: one that is not among the rank's blocked threads
- * may be about to. */
+/* A thread that waits for another thread of its own rank: until the rank has completed so many
+ * collectives, or until no thread drives them. If that other thread is not among the blocked
+ * threads of the rank, it may be about to act. */
 static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;

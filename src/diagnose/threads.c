@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads of a rank's process that are in no wait table, as they have made no call on the rank yet:
- * whether one of them may be about to. What /proc tells of them is read before and after a
- * snapshot, as the wait slots are: who has slept all the time between has done nothing. */
+ * Threads of a rank's process that are in no wait table, because they have not called Lockstep on
+ * this rank: may one of them be about to? Their state in /proc is read before and after a snapshot,
+ * as the wait slots are. A thread that slept the whole time between did nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -29,9 +29,9 @@ static bool find_number(const char *text, const char *name, uint64_t *out)
 	return at != NULL;
 }
 
-/* Of the signals 1 to 64: those whose handlers nobody waits for. The thread itself causes the
- * synchronous ones, two are the C library's own, and many a program catches SIGINT and SIGCHLD
- * whatever it does, as Python and its loaders do. */
+/* The signals 1 to 64 whose handlers do not count as threads that may act. The thread itself causes
+ * the synchronous ones; two are the C library's own; and many programs catch SIGINT and SIGCHLD
+ * whatever they do, as Python and its loaders do. */
 static uint64_t unawaited_signals(void)
 {
 	static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL, SIGABRT, SIGTRAP,
