@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The first cause: why a group is closed. It is worked out before it is published: whoever finds a
- * failure claims the right to explain it, takes a snapshot of all ranks, writes the verdict into
- * its report, and then sets the cause word, which ends every wait of the group. All survivors
- * return what that word points to. A claimant that dies or is stopped is replaced. */
+ * The first cause: why a group has failed. It is worked out before it is published. The rank that
+ * finds a failure claims it, takes a snapshot of all ranks, writes the verdict into its report, and
+ * then sets the cause word, which ends every wait of the group. All survivors return the status of
+ * that report. If the claimant dies or is stopped, another rank takes over. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is looked at when a group is closed, as nobody will look at it afterwards: whether the last
- * collectives were the same on all members (engine/end.c), and which groups the program has
- * forgotten. */
+ * Checks that are made when a group is closed, because no later call could make them: whether the
+ * last collectives were the same on all members (engine/end.c), and which groups the program forgot
+ * to close. */
 #include <stdio.h>
 
 #include "base/messages.h"

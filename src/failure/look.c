@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Looking for the cause of a long wait. Any rank whose wait lasts pokes its own watch; the first
- * watch that takes the lease (a time stamp that all members share) looks for the whole group. What
- * is proved fails the group; a stopped or absent rank is only reported, once for each operation. */
+ * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
+ * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
+ * proved cause fails the group. A stopped or absent rank is only reported, once for each
+ * operation. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -22,7 +23,7 @@ static bool take_lease(struct ls_group *group)
 	return atomic_compare_exchange_strong(looked, &last, now);
 }
 
-/* One report per cause, culprits and operation, whoever prints it. */
+/* One report for each cause, culprits and operation, whichever rank prints it. */
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
@@ -69,7 +70,7 @@ static int add_place(struct failure_place *places, int count, const struct failu
 	return count + 1;
 }
 
-/* Every group in which a rank of the cycle waits can never go on. */
+/* Fails every group in which a rank of the cycle waits: it can never continue. */
 static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {

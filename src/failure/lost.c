@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that nobody will receive, said by whoever closes the group when that is certain. */
+ * Messages that no rank will receive. A rank that closes the group reports them when that is
+ * certain. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where the traces and segments of all ranks lie, and what is read of them for a verdict. */
+ * Finds the traces and segments of all ranks, and reads what a verdict needs. */
 #include "failure.h"
 #include "unexpected.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Adds to a snapshot which messages lie with ranks that wait, and who has sent them from where. */
+ * Adds to a snapshot the unreceived messages of ranks that wait, with the call sites of their
+ * sends. */
 #include "diagnose/diagnose.h"
 #include "engine/engine.h"
 #include "transport/transport.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An operation cannot go on: what it says of why becomes the cause of its group, unless there is
+ * An operation cannot continue: its reason becomes the cause of its group, unless the group has
  * one. */
 #include "world/registry.h"
 #include "failure/failure.h"

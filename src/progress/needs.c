@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether an operation needs who is gone; and, of a receive that is left alone with its own rank,
- * whether another thread of it may still serve it. */
+ * Whether an operation needs members that are dead or have left; and whether another thread of this
+ * rank may still serve a receive of which all other members have gone. */
 #include <unistd.h>
 
 #include "base/clock.h"

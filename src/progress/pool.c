@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of an operation that runs beside its caller: who holds it, who is told that it is over,
- * and the pool it comes from. */
+ * The life of an operation that outlives its call: its references, how it completes, and the pool
+ * that it comes from. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One operation from its record to its end: advance, wait, advance. Whatever ends a wait other than
- * success is turned into the group's first cause here, and the caller's buffers are made safe. */
+ * One operation from its record to its end: advance, wait, advance. If a wait ends without success,
+ * this file makes the reason the group's first cause, and makes sure that no peer touches the
+ * caller's buffers. */
 #include <string.h>
 
 #include "base/messages.h"

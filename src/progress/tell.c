@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What messages say of the operations of a group: which one it is, and where it was called. */
+ * How messages describe an operation of a group, and its call site. */
 #include <stdio.h>
 
 #include "base/messages.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank: how it is made, called, and counted for proofs of deadlock, how it
- * hands over to another thread, and how it ends. What it does: attend.c. */
+ * The progress thread of a rank: how it is started and called, how proofs of deadlock take account
+ * of it, how it hands over to another thread, and how it ends. group/attend.c is what it does. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What an operation waits for in place of itself: a part of a batch; with the setting P2P=serial
- * the send before it. */
+ * The operation that represents another one in a wait: a part represents its batch; with the
+ * setting P2P=serial the send that has begun represents those behind it. */
 #include "progress.h"
 
 struct ls_op *progress_first_in_turn(struct world_p2p *p2p)
