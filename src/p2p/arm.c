@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who drives the sends and receives that run beside the caller, and the progress thread, which does
- * so when nobody else does and a peer waits for it. */
+ * Which thread drives the sends and receives that outlive their call; and how the doorbell is
+ * armed, so that a peer can wake the progress thread when no other thread drives. */
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -19,7 +19,7 @@ static _Atomic uint32_t *unpublished_of(struct world *world)
 
 /* ---- the right to drive ---- */
 
-/* What the progress thread might do is no longer what the watch has shown, if it has. */
+/* What the watch has published for the progress thread, if anything, no longer holds. */
 static void hide(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -84,8 +84,8 @@ bool p2p_is_driven(struct world_p2p *p2p)
 	return driven;
 }
 
-/* Whether something could go on now. Under the list's lock, and nobody drives: no group leaves the
- * list meanwhile. */
+/* Whether some operation could make progress now. Under the list's lock, while no thread drives, so
+ * no group leaves the list meanwhile. */
 static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 {
 	if (p2p_can_begin(&world->p2p))
@@ -95,7 +95,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 			continue;
 		if (engine_p2p_is_ready(&group->engine) || failure_status(group) != LS_OK)
 			return true;
-		/* Who leaves looks whether the progress thread is armed, and calls it. */
+		/* A member that leaves checks whether the doorbell is armed, and rings it. */
 		uint64_t gone = world_gone(group);
 		int peer;
 		bool again;
@@ -105,7 +105,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 	return false;
 }
 
-/* Says so and looks once more, as wait_arm wants it. */
+/* Arms the doorbell if necessary, and then looks for work once more, as wait_arm requires. */
 static bool arm_and_look(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -118,7 +118,8 @@ static bool arm_and_look(struct world *world)
 	return ready;
 }
 
-/* A thread that waits for the one that drives may have to take over, or he to look again. */
+/* Wakes threads that wait for the driving thread: one of them may have to drive, or the driving one
+ * to look again. */
 static void call_resting(struct world *world)
 {
 	if (atomic_load(&world->p2p.resting) == 0)
@@ -129,19 +130,20 @@ static void call_resting(struct world *world)
 
 void p2p_call_driver(struct world *world)
 {
-	/* Sequentially consistent, as there: he sees this, or is seen to rest. */
+	/* Sequentially consistent, as on the other side: either the driving thread sees this, or it
+	 * is seen in `resting`. */
 	atomic_fetch_add(&world->p2p.news, 1);
 	call_resting(world);
 }
 
-/* When it has to look by itself. */
+/* When the progress thread has to look without being called. */
 static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
 							       : p2p->next_deadline_ns;
 }
 
-/* Whether it would sleep past what nobody else looks at. */
+/* Whether the progress thread would sleep past a deadline that no other thread checks. */
 static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 {
 	const struct world_p2p *p2p = &world->p2p;
@@ -173,7 +175,8 @@ void p2p_arm(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	/* A progress thread that is armed, or has been called since, looks at everything. */
+	/* If the doorbell is armed, or was and the progress thread has been called since, that
+	 * thread looks at everything. */
 	bool armed = p2p->armed && !has_work && p2p->eager == (p2p->eager_count > 0);
 	if (armed)
 		hide(world);
@@ -201,8 +204,9 @@ void p2p_attend(struct world *world)
 	p2p_leave(world, false);
 }
 
-/* Who drives sees to deadlines, and calls the progress thread when he leaves some to it. What is
- * left of an earlier sleep is slept, as most operations are over long before their deadlines. */
+/* The driving thread checks deadlines, and calls the progress thread when it stops and leaves some
+ * to it. An earlier, shorter sleep is kept, because most operations complete long before their
+ * deadlines. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
@@ -239,7 +243,7 @@ void p2p_fini(struct world *world)
 
 /* ---- what the watch shows for it ---- */
 
-/* Which words these are. */
+/* Identifies a set of words. */
 static uint64_t hash_words(const struct wait_word *words, int count)
 {
 	uint64_t hash = (uint64_t)count;
@@ -257,7 +261,7 @@ static void show(struct world *world, const struct wait_word *words, int count) 
 	struct world_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = words, .count = count, .any = true};
 	uint64_t hash = hash_words(words, count);
-	/* A proof wants to see the same wait twice, so what stands there is not written again. */
+	/* A proof must see the same wait twice, so unchanged words are not written again. */
 	if (p2p->shown && p2p->shown_hash == hash)
 		return;
 	wait_show(&world->waiter, &call);
@@ -268,9 +272,10 @@ static void show(struct world *world, const struct wait_word *words, int count) 
 	p2p->shown = true;
 }
 
-/* Who drives and sleeps learns of the peers that he waits for himself, and of the failure of the
- * group that he waits in. If others are gone since the last look, or another group has failed,
- * somebody's callback may need them, or what he waits for behind it: he looks for that, too. */
+/* A driving thread that sleeps learns when a peer of its own operations goes, and when its own
+ * group fails. If other members have gone since the last look, or another group has failed, an
+ * operation with a callback, or one behind its own, may need them; so make it look for those,
+ * too. */
 static void tell_gone(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -287,7 +292,7 @@ static void tell_gone(struct world *world)
 	p2p->gone_told = gone;
 }
 
-/* What all of them wait for. False: there is no memory for so many. */
+/* The words that all operations wait for. False: no memory for so many. */
 static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_work)
 	LOCK_REQUIRES(group)
 {
@@ -314,8 +319,8 @@ void p2p_show(struct world *world)
 	tell_gone(world);
 	lock_group_acquire(&p2p->lock);
 	bool fits = p2p->armed && !p2p->driven && find_words(p2p, &call, &has_work);
-	/* What holds up nobody is left lying until somebody wants it; but somebody who may go on at
-	 * any time stands in the way of every proof. */
+	/* A message that holds up no peer may lie there until a thread wants it. But a thread that
+	 * may act at any time prevents every proof. */
 	bool ready = fits && (has_work || wait_satisfied(&call));
 	if (fits && !ready) {
 		show(world, call.words, call.count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Waiting for sends and receives that run beside the caller: one thread drives, and the others wait
- * for what it does. */
+ * Waiting for sends and receives that outlive their call: one waiting thread drives, and the others
+ * wait for its progress. */
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -31,7 +31,7 @@ static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
 	return next < until_ns ? next : until_ns;
 }
 
-/* Counts what is over here, in the area of the group of all ranks. */
+/* The area of the world group, which counts the operations that are complete on this rank. */
 struct transport_area *p2p_area(const struct world *world)
 {
 	return transport_area_at(world->transport.segment, world->size, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Driving the sends and receives that run beside the caller: going on with all of them, and with
- * those that are only asked for. */
+ * Driving the sends and receives that outlive their call: making progress on all of them, and
+ * finding the words that the driving thread waits for. */
 #include <stdlib.h>
 
 #include "base/clock.h"

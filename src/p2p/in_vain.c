@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that can never be over, as members have gone, found by who only asks. */
+ * Operations that can never complete because a member is dead or has left. Calls that do not block,
+ * such as ls_test, find and fail them here. */
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
 #include "p2p.h"
 
-/* Whether it can never be over; nothing is waited for. */
+/* Whether it can never complete. Does not block. */
 static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
 {
 	struct progress_self_only self_only = {0};
@@ -45,7 +46,7 @@ ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64
 	return status;
 }
 
-/* One of the group's sends beside the caller that nobody will ever take, held; NULL. */
+/* A nonblocking send of the group that can never be received, with a reference; NULL: none. */
 static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -72,6 +73,6 @@ void p2p_tell_gone(ls_group *group)
 	ls_status status = progress_op_fail_gone(op, gone, peer);
 	(void)status; /* the caller's own call learns it */
 	progress_op_let_go(op);
-	/* If nobody drives, whoever asks for one of them ends it. */
+	/* If no thread drives, a call that asks for one of the operations ends it. */
 	p2p_call_driver(group->world);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of a send or receive that runs beside the caller: in a list until it is over, gone on
- * with by whoever drives. See p2p.h. */
+ * The life of a send or receive that outlives its call: in a list until it is complete. The driving
+ * thread makes progress on it. See p2p.h. */
 #include "base/clock.h"
 #include "base/messages.h"
 #include "world/registry.h"
@@ -15,7 +15,7 @@ static struct ls_op *op_of(struct engine_op *engine)
 
 /* ---- the list ---- */
 
-/* What a proof has to know of those beside their callers: see struct trace_group. */
+/* What proofs must know about nonblocking operations: see struct trace_group. */
 static void count_in(const struct ls_op *op)
 {
 	struct trace_group *entry = op->group->entry;
