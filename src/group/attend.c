@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the progress thread of a rank does. It goes on with collectives that run beside their
- * callers, in all groups, and with sends and receives that would hold up a peer (p2p.h), as long as
- * no caller waits for them. It never waits for one of them alone: a lane whose first operation
- * waits is left to whoever comes, and the thread waits for all such lanes at once. With nothing to
- * wait for it sleeps where no peer's ring wakes it, so it costs nothing then. */
+ * What the progress thread of a rank does. It makes progress on nonblocking collectives, in all
+ * groups, and on sends and receives that would hold up a peer (p2p.h), as long as no calling thread
+ * waits for them. It never waits for only one of them. If the first operation of a lane waits, it
+ * leaves the lane to any thread that comes, and waits for all such lanes at once. With nothing to
+ * wait for it sleeps where no peer's ring wakes it, so it costs nothing. */
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Whether what a caller asks of a collective can be: counts, root, types, and buffers that do not
- * overlap. What a rank passes that it does not need is dropped here. */
+ * Checks the arguments of a collective: counts, root, types, and buffers that do not overlap. Drops
+ * arguments that this rank does not need. */
 #include "base/messages.h"
 #include "device/device.h"
 #include "group_private.h"

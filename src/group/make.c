@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Group objects: what one rank needs for one group, with an area of its segment that is the
- * object's for ever. An object is used again for another group, without anything being mapped,
- * allocated or cleared that the last one did not use. That may be only once all members of the last
- * group have left it: until then they may look into the area. Whoever offers an area to others has
- * made it as new before. */
+ * Group objects: what one rank needs for one group, including an area of its segment, which stays
+ * the object's for ever. An object is reused for another group without mapping, allocating or
+ * clearing anything that the last group did not use. That may happen only after all members of the
+ * last group have left it, because until then they may read the area. A rank resets an area before
+ * it offers it to others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

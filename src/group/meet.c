@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a list come together by messages, if all of them have given the same list, and
- * part if they have not; each as often as it likes. The protocol is told below; model:
+ * How the ranks of a list make a group by messages, if all of them have passed the same list; and
+ * how they part if not. Each may try as often as it likes. The protocol is described below; model:
  * test/model/meet.pml. */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory that peers reach: the calls of lockstep/memory.h. Registering is a collective made of two:
- * all tell what they have, map what the others have, and then agree that all could. Only after that
- * a rank takes a buffer for one that peers can reach. */
+ * Memory that peers access: the calls of lockstep/memory.h. ls_register is one collective in two
+ * exchanges: all ranks announce their memory and map that of the others; then all agree that
+ * everybody could. Only after that a rank treats a buffer as registered. */
 #include <string.h>
 
 #include "base/fork.h"

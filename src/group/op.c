@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the user asks of a handle. */
+ * The public calls on handles. */
 
 #include "base/fork.h"
 #include "base/messages.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opening and closing: meet, share memory with every rank, start the watch. Everything that
- * operations will need exists when ls_group_open returns; nothing is made lazily. */
+ * Opening and closing the world: meet the other ranks, share memory with each, start the watch.
+ * Everything that operations will need exists when ls_group_open returns, except the progress
+ * thread. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>

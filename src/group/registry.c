@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What programs and the rooms above may ask of a group. */
+ * What programs and the rooms above can query about a group. */
 #include "base/fork.h"
 #include "world/registry.h"
 #include "group.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups made from a group. All its ranks tell each other, in one all-gather, what they were asked
- * for and which clean area of their segment the new group can have; all see the same, so all come
- * to the same members, or to the same error. Only where an area has too little memory yet a second
- * round tells whether there was enough. */
+ * Groups made from a group. In one all-gather all its ranks exchange their arguments, and the clean
+ * area of their segment that the new group can have. All see the same data, so all compute the same
+ * members, or the same error. Only if some area has too little memory, a second round tells whether
+ * there was enough. */
 #include <stdio.h>
 #include <string.h>
 
