@@ -52,8 +52,9 @@ ls_status group_op_finish(ls_op **op);
 
 /* ---- p2p.c ---- */
 
-/* ls_isend of what the library itself sends to make a group. With P2P=serial it waits for no other
- * send, and none waits for it: ranks that come together take messages in an order of their own. */
+/* ls_isend of what the library itself sends to make a group. With P2P=serial no send waits for it,
+ * and it only for those before it that have no place with the same peer yet: ranks that come
+ * together take messages in an order of their own. */
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op);
 

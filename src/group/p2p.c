@@ -77,10 +77,16 @@ static ls_status check(const struct call *call, const ls_group *group,
 
 /* ---- the two ways ---- */
 
-/* Setting P2P=serial: a send waits for those before it. */
+/* Setting P2P=serial: it may have to wait for others. */
+static bool is_serial(const ls_group *group, const struct call *call)
+{
+	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
+}
+
+/* It waits for those before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
-	return group->world->p2p.serial && call->engine.kind == TRACE_SEND && !call->out_of_turn;
+	return is_serial(group, call) && !call->out_of_turn;
 }
 
 /* False: it has to be made an operation. asked: for a handle. */
@@ -99,7 +105,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .blocks = blocks ||
 					    (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
-	       !call->block && !options->callback && !is_in_turn(group, call);
+	       !call->block && !options->callback && !is_serial(group, call);
 }
 
 /* message: NULL if it cannot be a short one. */

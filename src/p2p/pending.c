@@ -33,6 +33,19 @@ static void count_out(struct trace_group *entry, bool calls, bool limited)
 		atomic_fetch_sub(&entry->limits, 1);
 }
 
+/* Setting P2P=serial: whether a send before it to the same peer has no place there yet. One that
+ * waits for no other send does not take that place either: it may be the only one, and the peer may
+ * receive the other one first. */
+static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
+{
+	const struct ls_op *other = op->before;
+	while (other && !(other->in_turn && other->group == op->group &&
+			  other->engine.call.peer == op->engine.call.peer &&
+			  atomic_load(&other->engine.p2p.stage) == P2P_NEW))
+		other = other->before;
+	return other != NULL;
+}
+
 /* True: the caller begins it. With P2P=serial only the first send has begun, or is about to; the
  * others are begun by p2p_begin_next. */
 static bool add(struct world_p2p *p2p, struct ls_op *op)
@@ -51,7 +64,9 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	p2p->progress_count += op->wants_progress;
 	p2p->eager_count += op->wants_eager;
 	op->listed = true;
-	bool begins = !op->in_turn || progress_first_in_turn(p2p) == op;
+	bool sends = op->engine.call.kind == TRACE_SEND;
+	bool begins = op->in_turn ? progress_first_in_turn(p2p) == op
+				  : !p2p->serial || !sends || !is_behind(op);
 	op->claimed = begins;
 	lock_group_release(&p2p->lock);
 	return begins;
@@ -76,16 +91,27 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* The first one of the group that nobody has begun, NULL: the send whose turn it is. From now on it
- * is the caller's to begin, or to end; held. */
+/* Setting P2P=serial: the send whose turn it is, or one that waits for no turn; NULL: all that may
+ * begin has. */
+static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
+{
+	struct ls_op *op = progress_first_in_turn(p2p);
+	if (op && !op->claimed)
+		return op;
+	op = p2p->first;
+	while (op && (op->claimed || op->in_turn || is_behind(op)))
+		op = op->next;
+	return op;
+}
+
+/* The first one of the group that nobody has begun, NULL: the next one to begin. From now on it is
+ * the caller's to begin, or to end; held. */
 static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
 {
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = group ? p2p->first : progress_first_in_turn(p2p);
+	struct ls_op *op = group ? p2p->first : next_to_begin(p2p);
 	while (op && group && (op->group != group || op->claimed))
 		op = op->next;
-	if (op && op->claimed)
-		op = NULL;
 	if (op) {
 		op->claimed = true;
 		progress_op_hold(op);
@@ -96,10 +122,7 @@ static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
 
 bool p2p_can_begin(struct world_p2p *p2p)
 {
-	if (!p2p->serial)
-		return false;
-	const struct ls_op *op = progress_first_in_turn(p2p);
-	return op && !op->claimed;
+	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
 /* One that waits for room goes on when some is made, so each ring is a call for the progress
@@ -254,6 +277,8 @@ ls_status p2p_start(struct ls_op *op)
 		    engine_p2p_is_queued(&op->engine) &&
 		    progress_thread_start(group->world) == LS_OK)
 			want_eager(p2p, op);
+	} else if (!op->in_turn) {
+		want_eager(p2p, op);
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */
 	bool ends = failure_status(group) != LS_OK || (op->callback && world_gone(group) != 0);

@@ -237,6 +237,35 @@ void in_series_behind_a_limit(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* With MESSAGES=1. A group is made while sends still wait for their turn: what makes it takes none
+ * of their places. */
+void in_series_before_a_group(struct runner_rank *self)
+{
+	enum { ROUNDS = 30, SENDS = 10 };
+	static const int ranks[] = {0, 1};
+	ls_group *group = runner_open(self), *made;
+	for (int32_t round = 0; round < ROUNDS; round++) {
+		int32_t values[SENDS];
+		ls_op *sends[SENDS];
+		runner_meet(self);
+		for (int32_t i = 0; i < SENDS; i++) {
+			values[i] = round * SENDS + i;
+			if (self->rank == 0)
+				sends[i] = start(group, &values[i], 1, 1, 1, true);
+			else
+				OK(ls_recv(group, &values[i], 1, LS_INT32, 0,
+					   &(struct ls_op_options){
+						   .size = sizeof(struct ls_op_options), .tag = 1}));
+			CHECK(values[i] == round * SENDS + i);
+		}
+		OK(ls_group_from_members(group, ranks, 2, NULL, &made));
+		for (int i = 0; i < SENDS && self->rank == 0; i++)
+			finish(sends[i], LS_OK);
+		ls_group_close(made);
+	}
+	ls_group_close(group);
+}
+
 /* With LOOK_MS=10. Two threads wait, but a third one that has called Lockstep takes back what both
  * wait for. */
 void in_series_goes_on(struct runner_rank *self)

@@ -154,6 +154,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(unanswered_waited_long, "room_for_one", "MESSAGES=1", R(3)),
 	SETTING(unanswered_in_series, "fails", "P2P=serial", R(3), .ends = RUNNER_FAIL),
 	SETTING(in_series_by_turns, "one_at_a_time", "P2P=serial", R(2) | R(3) | R(4)),
+	SETTING(in_series_before_a_group, "one_place", "P2P=serial LOCKSTEP_MESSAGES=1", R(2)),
 	SETTING(in_series_taken_back, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_turn_beside_a_barrier, "unlooked",
 		"P2P=serial LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", R(2), .limit_ms = 5000),

@@ -66,8 +66,8 @@ runner_function unanswered_in_threads, unanswered_in_threads_long, unanswered_ha
 	unanswered_handles_long, unanswered_waited, unanswered_waited_long, unanswered_in_series,
 	pairs_need_nothing;
 /* series_test.c */
-runner_function in_series_by_turns, in_series_taken_back, in_series_ended, in_series_cycle,
-	in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on,
+runner_function in_series_by_turns, in_series_before_a_group, in_series_taken_back, in_series_ended,
+	in_series_cycle, in_series_cycle_through_groups, in_series_behind_a_limit, in_series_goes_on,
 	in_series_any_goes_on, in_series_before_collectives, in_series_turn_beside_a_barrier,
 	in_series_taken_back_meanwhile, in_series_taken_back_by_threads;
 /* series_groups_test.c */
