@@ -411,7 +411,7 @@ void in_series_turn_beside_a_barrier(struct runner_rank *self)
  * it. */
 void in_series_taken_back_meanwhile(struct runner_rank *self)
 {
-	enum { MEANWHILE = 640 / RUNNER_SLOWNESS };
+	enum { MEANWHILE = 640 / RUNNER_SLOWNESS, SPINS = 10000 };
 	ls_group *group = runner_open(self);
 	_Atomic uint64_t *words = self->shared->words;
 	struct helper helper = {.op = NULL};
@@ -435,8 +435,9 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 		ls_op *second = start(group, &value, 1, 1, (int)turn + 2, true);
 		atomic_store(&helper.op, first);
 		atomic_store(&words[0], turn + 1);
-		while (atomic_load(&words[3]) <= turn)
-			;
+		for (int spins = 0; atomic_load(&words[3]) <= turn; spins++)
+			if (spins >= SPINS) /* it has no processor */
+				sched_yield();
 		for (uint64_t looks = turn % 64 * 8; looks > 0; looks--)
 			atomic_load(&words[3]);
 		ls_status status = ls_cancel(second);
