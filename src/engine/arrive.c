@@ -45,8 +45,9 @@ static bool make_room(struct engine *engine, struct engine_op *op)
 {
 	if (!op->p2p.takes)
 		return true;
-	ls_status status = memory_alloc(engine->memory, op->output_bytes ? op->output_bytes : 1,
-					&op->call.recv);
+	ls_status status =
+		memory_alloc(engine->memory, op->call.recv.bytes ? op->call.recv.bytes : 1,
+			     &op->call.recv.address);
 	op->status = status;
 	return status == LS_OK;
 }
@@ -56,9 +57,10 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 {
 	const struct mail_message *message = &op->p2p.message;
 	int source = message->source;
-	if (op->output_bytes)
-		memcpy(op->call.recv, transport_mail_payload(peer->from, message, op->output_bytes),
-		       op->output_bytes);
+	if (op->call.recv.bytes)
+		memcpy(op->call.recv.address,
+		       transport_mail_payload(peer->from, message, op->call.recv.bytes),
+		       op->call.recv.bytes);
 	transport_mail_take(peer->from, &peer->in, message);
 	engine_mailbox_is_over(engine->mailbox, op);
 	transport_wake(engine->team, source);
@@ -69,10 +71,10 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 {
 	struct engine_p2p *p2p = &op->p2p;
 	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
-				     p2p->rts->window, op->output_bytes);
+				     p2p->rts->window, op->call.recv.bytes);
 	if (!block)
 		return false;
-	op->call.recv = block;
+	op->call.recv.address = block;
 	peer->held[p2p->index] = block;
 	peer->holds++;
 	p2p->rts = NULL;
@@ -88,8 +90,8 @@ static void invite(struct engine *engine, struct engine_op *op)
 	uint64_t offset;
 	rts->target = 0;
 	if (p2p->pieces < 2 || rts->plain ||
-	    !memory_offset_for(engine->memory, op->call.recv, op->output_bytes, engine->peers,
-			       &offset))
+	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
+			       engine->peers, &offset))
 		return;
 	rts->target = offset + 1;
 	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
@@ -100,8 +102,8 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_GIVEN;
-	p2p->piece_bytes = transport_mail_piece_bytes(op->output_bytes);
-	p2p->pieces = transport_mail_pieces(op->output_bytes);
+	p2p->piece_bytes = transport_mail_piece_bytes(op->call.recv.bytes);
+	p2p->pieces = transport_mail_pieces(op->call.recv.bytes);
 	p2p->mine = 0;
 	struct mail_message message =
 		p2p->message; /* the operation may be over, and gone, after this */
@@ -162,7 +164,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 		fail(mailbox, op, LS_TRUNCATED);
 	else if (op->p2p.rts)
 		meet_long(engine, peer, op);
-	else if (op->output_bytes > MAIL_INLINE_BYTES)
+	else if (op->call.recv.bytes > MAIL_INLINE_BYTES)
 		fail(mailbox, op, LS_INTERNAL);
 	else if (!make_room(engine, op))
 		fail(mailbox, op, op->status);

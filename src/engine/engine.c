@@ -154,7 +154,9 @@ static uint64_t signature_of(const struct engine_op *op)
 
 static uintptr_t apart(const struct engine_call *call)
 {
-	return call->send && call->recv ? (uintptr_t)call->recv - (uintptr_t)call->send : 0;
+	return call->send.address && call->recv.address
+		       ? (uintptr_t)call->recv.address - (uintptr_t)call->send.address
+		       : 0;
 }
 
 static bool recall(struct engine *engine, struct engine_op *op)
@@ -162,15 +164,13 @@ static bool recall(struct engine *engine, struct engine_op *op)
 	const struct engine_call *call = &op->call;
 	const struct engine_memo *memo = &engine->memos[call->kind];
 	if (!memo->plan || call->counts || call->count != memo->count ||
-	    call->dtype != memo->dtype || call->reduce != memo->reduce ||
-	    call->peer != memo->peer || apart(call) != memo->apart ||
-	    (call->send != NULL) != memo->has_send || (call->recv != NULL) != memo->has_recv)
+	    call->dtype != memo->dtype || call->reduce != memo->reduce || call->peer != memo->peer ||
+	    apart(call) != memo->apart || (call->send.address != NULL) != memo->has_send ||
+	    (call->recv.address != NULL) != memo->has_recv)
 		return false;
 	op->plan = memo->plan;
 	op->choice = memo->choice;
 	op->element = memo->element;
-	op->input_bytes = memo->input_bytes;
-	op->output_bytes = memo->output_bytes;
 	op->signature = memo->signature;
 	op->starts = op->recv_starts = NULL;
 	return true;
@@ -187,13 +187,11 @@ static void remember(struct engine *engine, const struct engine_op *op)
 		.peer = call->peer,
 		.count = call->count,
 		.apart = apart(call),
-		.has_send = call->send != NULL,
-		.has_recv = call->recv != NULL,
+		.has_send = call->send.address != NULL,
+		.has_recv = call->recv.address != NULL,
 		.plan = op->plan,
 		.choice = op->choice,
 		.element = op->element,
-		.input_bytes = op->input_bytes,
-		.output_bytes = op->output_bytes,
 		.signature = op->signature,
 	};
 }
@@ -232,7 +230,6 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
 	op->input_offset = op->output_offset = 0;
 	if (!engine_is_collective(op->call.kind)) {
-		op->input_bytes = op->output_bytes = op->call.count * engine_element(op->call.dtype);
 		op->stage = ENGINE_STEPS;
 		op->p2p.rts = NULL;
 		op->p2p.back = false;
@@ -249,8 +246,8 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 	record_plan(engine, op);
 	if (!prepared)
 		return;
-	op->input = op->call.send;
-	op->output = op->call.recv;
+	op->input = op->call.send.address;
+	op->output = op->call.recv.address;
 	if (engine->ops)
 		engine_foreign_submit(engine, op);
 	else if (op->plan->needs_staging || engine_is_scaled(op))

@@ -18,6 +18,7 @@
 
 #include "base/settings.h"
 #include "base/wait.h"
+#include "memory/buffer.h"
 #include "memory/memory.h"
 #include "engine/match.h"
 #include "plan/plan.h"
@@ -114,7 +115,7 @@ struct engine_memo {
 	const struct engine_plan *plan;
 	struct plan_table_choice choice;
 	size_t element;
-	uint64_t input_bytes, output_bytes, signature;
+	uint64_t signature;
 };
 
 struct engine_mailbox;
@@ -154,8 +155,8 @@ struct engine_call {
 	ls_reduce_op reduce; /* 0 where nothing is reduced */
 	int peer;            /* root, destination or source; -1 where there is none */
 	int tag;
-	const void *send; /* NULL where this rank has nothing to give, or nothing to get */
-	void *recv;
+	/* Of this rank; no address and no bytes where it has nothing to give, or nothing to get. */
+	struct buffer send, recv;
 	/* All ranks have the same count: elements of the call, or of one rank's part. In the calls
 	 * with a count for each rank: their sum (all-to-all: what I send), and the lists, which
 	 * must stay as long as the operation: counts[r] is rank r's part; all-to-all: what I send
@@ -230,8 +231,6 @@ struct engine_op {
 	uint64_t checked;            /* bit q: peer q's entry header has been compared with mine */
 	uint64_t signature, history; /* of a collective, and of those before it */
 	size_t element;              /* bytes of one */
-	/* Of the caller's buffers; 0 where this rank has none. */
-	uint64_t input_bytes, output_bytes;
 	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the
 	 * end; of INPUT and of OUTPUT. In the room, or NULL. */
 	const uint64_t *starts, *recv_starts;

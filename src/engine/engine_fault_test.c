@@ -30,14 +30,15 @@ static void exchange_unevenly(struct unit *unit)
 		send[0] = 10;
 	if (unit->rank == 0)
 		recv[2] = 12;
-	struct engine_op op = {.call = {.kind = TRACE_ALLTOALLV,
-					.dtype = LS_INT64,
-					.peer = -1,
-					.send = from,
-					.recv = to,
-					.counts = send,
-					.recv_counts = recv,
-					.count = send[0] + send[1] + send[2]}};
+	struct engine_op op = {
+		.call = {.kind = TRACE_ALLTOALLV,
+			 .dtype = LS_INT64,
+			 .peer = -1,
+			 .send = buffer_host(from, (send[0] + send[1] + send[2]) * sizeof *from),
+			 .recv = buffer_host(to, (recv[0] + recv[1] + recv[2]) * sizeof *to),
+			 .counts = send,
+			 .recv_counts = recv,
+			 .count = send[0] + send[1] + send[2]}};
 	ls_status status = unit_call(unit, &op);
 	uint64_t sent, expected;
 	engine_hint(&op, &sent, &expected);
@@ -75,8 +76,8 @@ static void own_pair_is_compared(void **state)
 	struct engine_op op = {.call = {.kind = TRACE_ALLTOALLV,
 					.dtype = LS_INT64,
 					.peer = -1,
-					.send = from,
-					.recv = to,
+					.send = buffer_host(from, 3 * sizeof *from),
+					.recv = buffer_host(to, 4 * sizeof *to),
 					.counts = &send,
 					.recv_counts = &recv,
 					.count = 3}};
@@ -95,8 +96,8 @@ static void gather_other_parts(struct unit *unit)
 	struct engine_op op = {.call = {.kind = TRACE_ALLGATHERV,
 					.dtype = LS_INT32,
 					.peer = -1,
-					.send = from,
-					.recv = to,
+					.send = buffer_host(from, parts[unit->rank] * sizeof *from),
+					.recv = buffer_host(to, 5 * sizeof *to),
 					.counts = parts,
 					.count = 5}};
 	ls_status status = unit_call(unit, &op);
@@ -199,8 +200,8 @@ static void nonsense_is_refused(void **state)
 	struct engine_op reduce = {.call = {.kind = TRACE_ALLREDUCE,
 					    .dtype = LS_INT64,
 					    .peer = -1,
-					    .send = from,
-					    .recv = to,
+					    .send = buffer_host(from, sizeof from),
+					    .recv = buffer_host(to, sizeof to),
 					    .count = 4000}};
 	void (*const spoils[])(struct transport_entry *) = {
 		input_far_away,   input_behind_the_end, output_behind_the_end, no_input,
@@ -211,8 +212,8 @@ static void nonsense_is_refused(void **state)
 	struct engine_op exchange = {.call = {.kind = TRACE_ALLTOALLV,
 					      .dtype = LS_INT64,
 					      .peer = -1,
-					      .send = from,
-					      .recv = to,
+					      .send = buffer_host(from, 2000 * sizeof *from),
+					      .recv = buffer_host(to, 2000 * sizeof *to),
 					      .counts = even,
 					      .recv_counts = even,
 					      .count = 2000}};
@@ -240,8 +241,8 @@ static void too_much_to_stage(void **state)
 	struct engine_op op = {.call = {.kind = TRACE_ALLREDUCE,
 					.dtype = LS_INT32,
 					.peer = -1,
-					.send = from,
-					.recv = to,
+					.send = buffer_host(from, COUNT * sizeof *from),
+					.recv = buffer_host(to, COUNT * sizeof *to),
 					.count = COUNT}};
 	struct capture capture;
 	capture_begin(&capture);
@@ -267,8 +268,8 @@ static struct engine_op short_broadcast(int64_t *value)
 	return (struct engine_op){.call = {.kind = TRACE_BROADCAST,
 					   .dtype = LS_INT64,
 					   .peer = 0,
-					   .send = value,
-					   .recv = value,
+					   .send = buffer_host(value, sizeof *value),
+					   .recv = buffer_host(value, sizeof *value),
 					   .count = 1}};
 }
 

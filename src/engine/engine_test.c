@@ -218,6 +218,11 @@ static void check_result(const struct unit *unit, const struct form *form,
 	}
 }
 
+static struct buffer buffer_of(const void *address, uint64_t bytes)
+{
+	return buffer_host(bytes ? address : NULL, bytes);
+}
+
 /* One call; all bytes that are not the result must be as before. */
 static void run_form(struct unit *unit, const struct memory_of *memory, const struct form *form)
 {
@@ -247,12 +252,14 @@ static void run_form(struct unit *unit, const struct memory_of *memory, const st
 					.dtype = form->dtype,
 					.reduce = form->reduce,
 					.peer = form->root,
-					.send = layout.give ? send : NULL,
-					.recv = layout.get ? recv : NULL,
+					.send = buffer_of(send, layout.give * element),
+					.recv = buffer_of(recv, layout.get * element),
 					.count = form->count,
 					.factor = unit->rank + 1}};
 	if (form->kind == TRACE_REDUCE && form->in_place)
-		op.call.recv = recv; /* as callers do who pass the same on all ranks */
+		op.call.recv = buffer_of(
+			recv,
+			layout.give * element); /* as callers do who pass the same on all ranks */
 	if (is_list(form->kind)) {
 		op.call.counts = lists[0];
 		op.call.recv_counts = form->kind == TRACE_ALLTOALLV ? lists[1] : NULL;

@@ -161,7 +161,7 @@ void engine_fragment_stage(struct engine *engine, struct engine_op *op)
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
 	bool stream = engine_stores_begin(&engine->stores, ENGINE_COPY_IN, op->choice.stores,
-					  op->input_bytes, op->elements * op->element, &use);
+					  op->call.send.bytes, op->elements * op->element, &use);
 	copy_in(op, stream);
 	engine_stores_end(&use);
 }

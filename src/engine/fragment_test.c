@@ -68,8 +68,8 @@ static void sum_much(struct unit *unit)
 					.dtype = LS_INT32,
 					.reduce = LS_MAX,
 					.peer = -1,
-					.send = buffer,
-					.recv = buffer,
+					.send = buffer_host(buffer, LONG * sizeof *buffer),
+					.recv = buffer_host(buffer, LONG * sizeof *buffer),
 					.count = LONG}};
 	MUST(unit_call(unit, &op) == LS_OK);
 	for (int i = 0; i < LONG; i++)
@@ -106,8 +106,8 @@ static void fragments_where_there_are_none(void **state)
 	struct engine_op op = {.call = {.kind = TRACE_ALLGATHERV,
 					.dtype = LS_INT64,
 					.peer = -1,
-					.send = from,
-					.recv = to,
+					.send = buffer_host(from, PART * sizeof *from),
+					.recv = buffer_host(to, 2 * PART * sizeof *to),
 					.counts = counts,
 					.count = 2 * PART},
 			       .seq = 1};

@@ -32,31 +32,18 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 	return starts;
 }
 
-/* Buffers of this rank, and the most that any rank has as INPUT, which plan_table_choose wants:
- * when all have the same count. */
-static uint64_t measure(struct engine_op *op, const struct coll *coll, int size)
+/* The most that any rank has as INPUT, which plan_table_choose wants: when all have the same
+ * count. */
+static uint64_t measure(const struct engine_op *op, const struct coll *coll, int size)
 {
-	uint64_t unit = op->call.count * op->element, all = unit * (uint64_t)size;
-	uint64_t input = coll->input == COLL_PARTS ? all : unit;
-	if (op->call.send)
-		op->input_bytes = input;
-	if (op->call.recv)
-		op->output_bytes = coll->output == COLL_PARTS ? all : unit;
-	return input;
+	uint64_t unit = op->call.count * op->element;
+	return coll->input == COLL_PARTS ? unit * (uint64_t)size : unit;
 }
 
 /* The same with a list of counts. */
-static uint64_t measure_lists(struct engine_op *op, const struct coll *coll, int rank, int size)
+static uint64_t measure_lists(const struct engine_op *op, const struct coll *coll, int size)
 {
-	const uint64_t *in = op->starts, *out = op->recv_starts;
-	uint64_t most = in[size];
-	if (op->call.send)
-		op->input_bytes = (coll->input == COLL_PARTS ? in[size] : in[rank + 1] - in[rank]) *
-				  op->element;
-	if (op->call.recv)
-		op->output_bytes =
-			(coll->output == COLL_PARTS ? out[size] : out[rank + 1] - out[rank]) *
-			op->element;
+	uint64_t most = op->starts[size];
 	if (op->call.recv_counts)
 		return UINT64_MAX; /* each rank knows only its own */
 	if (coll->input == COLL_PART) {
@@ -70,13 +57,13 @@ static uint64_t measure_lists(struct engine_op *op, const struct coll *coll, int
 /* Where the buffers are not alike, the shorter one is my part of the other. */
 static bool is_in_place(const struct engine_op *op, const struct coll *coll, int rank)
 {
-	if (!op->call.send || !op->call.recv)
+	if (!op->call.send.address || !op->call.recv.address)
 		return false;
 	if (coll->input == coll->output)
-		return coll->input == COLL_WHOLE && op->call.send == op->call.recv;
+		return coll->input == COLL_WHOLE && op->call.send.address == op->call.recv.address;
 	uint64_t before =
 		(op->starts ? op->starts[rank] : op->call.count * (uint64_t)rank) * op->element;
-	uintptr_t send = (uintptr_t)op->call.send, recv = (uintptr_t)op->call.recv;
+	uintptr_t send = (uintptr_t)op->call.send.address, recv = (uintptr_t)op->call.recv.address;
 	return coll->input == COLL_PARTS ? recv == send + before : send == recv + before;
 }
 
@@ -89,13 +76,12 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 	uint64_t payload = 0;
 	op->element = engine_element(op->call.dtype);
 	op->starts = op->recv_starts = NULL;
-	op->input_bytes = op->output_bytes = 0;
 	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
 	if (rooted && rank != op->call.peer) {
 		if (coll->root == COLL_ROOT_GIVES)
-			op->call.send = NULL;
+			op->call.send = (struct buffer){0};
 		else
-			op->call.recv = NULL;
+			op->call.recv = (struct buffer){0};
 	}
 	if (op->call.counts) {
 		op->starts = op->recv_starts = add_up(op->call.counts, size, room->starts);
@@ -103,7 +89,7 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			op->recv_starts = add_up(op->call.recv_counts, size, room->recv_starts);
 		if (!op->call.shape)
 			op->call.shape = engine_shape(op->call.counts, size);
-		payload = measure_lists(op, coll, rank, size);
+		payload = measure_lists(op, coll, size);
 	} else if (coll->input != COLL_NOTHING) {
 		payload = measure(op, coll, size);
 	}

@@ -165,7 +165,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 
 static bool wants_rts(const struct engine_op *op)
 {
-	return op->input_bytes > MAIL_INLINE_BYTES || op->p2p.gives;
+	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives;
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
@@ -184,11 +184,11 @@ static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	p2p->index = transport_mail_rts_take(peer->to, &peer->out, op->input_offset, p2p->plain,
-					     op->input_bytes);
+					     op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
-	p2p->piece_bytes = transport_mail_piece_bytes(op->input_bytes);
-	p2p->pieces = transport_mail_pieces(op->input_bytes);
+	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
+	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
 	p2p->mine = 0;
 }
 
@@ -221,11 +221,12 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	}
 	if (op->p2p.gives)
 		envelope.flags |= MAIL_GIVEN;
-	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send, op->input_bytes);
+	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
+			    op->call.send.bytes);
 	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
 	if (op->p2p.gives) {
 		peer->adrift |= UINT64_C(1) << op->p2p.index;
-		peer->blocks[op->p2p.index] = (void *)(uintptr_t)op->call.send;
+		peer->blocks[op->p2p.index] = op->call.send.address;
 		op->p2p.rts = NULL;
 	}
 	if (rts && !op->p2p.gives)

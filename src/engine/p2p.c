@@ -12,26 +12,26 @@
 
 static bool stage_copy(struct engine *engine, struct engine_op *op)
 {
-	ls_status status = memory_alloc(engine->memory, op->input_bytes, &op->input_block);
+	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
 	if (status != LS_OK) {
 		op->status = status;
 		return false;
 	}
-	if (!memory_offset(engine->memory, op->input_block, op->input_bytes, &op->input_offset)) {
+	if (!memory_offset(engine->memory, op->input_block, op->call.send.bytes, &op->input_offset)) {
 		op->status = LS_INTERNAL;
 		return false;
 	}
-	memcpy(op->input_block, op->call.send, op->input_bytes);
+	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
 	return true;
 }
 
 static bool stage_payload(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.plain = false;
-	if (op->input_bytes <= MAIL_INLINE_BYTES && !op->p2p.gives)
+	if (op->call.send.bytes <= MAIL_INLINE_BYTES && !op->p2p.gives)
 		return true;
-	if (memory_offset_for(engine->memory, op->call.send, op->input_bytes, engine->peers,
-			      &op->input_offset))
+	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
+			      engine->peers, &op->input_offset))
 		return true;
 	if (op->p2p.gives) { /* the group has checked that it is a block; peers no longer see it */
 		op->status = LS_BAD_ARGUMENT;
@@ -39,10 +39,10 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 	}
 	uint64_t read_from = engine->remote == SETTING_REMOTE_ALWAYS ? ENGINE_POINT_READ_LEAST
 								     : ENGINE_POINT_READ_BYTES;
-	if (op->input_bytes < read_from || engine->remote == SETTING_REMOTE_OFF ||
+	if (op->call.send.bytes < read_from || engine->remote == SETTING_REMOTE_OFF ||
 	    !transport_reads_me(engine->team))
 		return stage_copy(engine, op);
-	op->input_offset = (uint64_t)(uintptr_t)op->call.send;
+	op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 	op->p2p.plain = true;
 	return true;
 }
@@ -127,8 +127,8 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t target = rts->target;
-	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send,
-			     .bytes = op->input_bytes};
+	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send.address,
+			     .bytes = op->call.send.bytes};
 	if (target)
 		all.to = memory_view_at(transport_arena(engine->team, op->call.peer), target - 1,
 					all.bytes);
@@ -191,7 +191,8 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
 	int source = p2p->message.source;
-	struct pieces all = {.to = op->call.recv, .bytes = op->output_bytes, .source = source};
+	struct pieces all = {
+		.to = op->call.recv.address, .bytes = op->call.recv.bytes, .source = source};
 	if (rts->plain)
 		all.address = rts->window;
 	else
@@ -315,11 +316,10 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 /* The buffer that the peer may still touch. */
 static bool take_away(struct engine *engine, const struct engine_op *op)
 {
-	const void *buffer = op->call.kind == TRACE_SEND ? op->call.send : op->call.recv;
-	uint64_t bytes = op->call.kind == TRACE_SEND ? op->input_bytes : op->output_bytes;
+	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
 	if (op->p2p.plain || op->input_block || !op->p2p.rts->target)
 		return true; /* it only reads, or a copy of mine that is never used again */
-	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
+	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
 enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,

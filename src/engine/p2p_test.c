@@ -29,13 +29,14 @@ static struct message *begin(struct unit *unit, enum trace_kind kind, uint64_t c
 {
 	struct message *message = calloc(1, sizeof *message);
 	assert_non_null(message);
+	struct buffer data = buffer_host(message->data, count * sizeof message->data[0]);
 	message->op.call = (struct engine_call){.kind = kind,
 						.dtype = LS_INT32,
 						.count = count,
 						.peer = 1 - unit->rank,
 						.tag = tag,
-						.send = message->data,
-						.recv = message->data};
+						.send = data,
+						.recv = data};
 	message->op.p2p.detached = detached;
 	engine_submit(&unit->engine, &message->op, &message->room);
 	return message;

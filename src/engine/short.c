@@ -22,7 +22,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call
 	if (goes) {
 		engine_mailbox_note_thread(mailbox);
 		struct mail_envelope envelope = engine_mailbox_envelope(call, record);
-		transport_mail_post(peer->to, &peer->out, &envelope, call->send, bytes);
+		transport_mail_post(peer->to, &peer->out, &envelope, call->send.address, bytes);
 		engine_mailbox_note_sent(engine, call->peer,
 					 blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);
 	}
@@ -76,7 +76,8 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *c
 		engine_mailbox_note_thread(mailbox);
 		*unsafe = blocks ? engine_mailbox_crossed(engine, out) : 0;
 		if (bytes)
-			memcpy(call->recv, transport_mail_payload(peer->from, out, bytes), bytes);
+			memcpy(call->recv.address, transport_mail_payload(peer->from, out, bytes),
+			       bytes);
 		transport_mail_take(peer->from, &peer->in, out);
 	} else {
 		engine_mailbox_source_word(engine, call->peer, word);

@@ -253,7 +253,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		.source_count = size,
 		.target_count = targets,
 		.divisor = op->call.reduce == LS_AVERAGE ? (uint32_t)size : 0,
-		.cached = op->input_bytes <= ENGINE_CACHED_BYTES,
+		.cached = op->call.send.bytes <= ENGINE_CACHED_BYTES,
 	};
 	return ENGINE_DONE;
 }
@@ -301,7 +301,7 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 		struct engine_stores_use use;
 		reduction.reduce.stream =
 			engine_stores_begin(&engine->stores, ENGINE_REDUCE, reduction.stores,
-					    op->input_bytes, chunk, &use);
+					    op->call.send.bytes, chunk, &use);
 		if (!reduce_chunk(engine, op, &reduction, done, chunk))
 			return ENGINE_FAILED;
 		engine_stores_end(&use);

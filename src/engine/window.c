@@ -23,10 +23,10 @@ bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t b
 }
 
 /* Whether all members have the caller's buffer mapped, and where. */
-static bool is_mapped(const struct engine *engine, const void *buffer, uint64_t bytes,
-		      uint64_t *offset)
+static bool is_mapped(const struct engine *engine, const struct buffer *buffer, uint64_t *offset)
 {
-	return memory_offset_for(engine->memory, buffer, bytes, engine->peers, offset);
+	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, engine->peers,
+				 offset);
 }
 
 /* Bytes of one of this rank's buffers as the plan lays it out, whether the caller has it or not. */
@@ -64,10 +64,11 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 /* The caller's input times its factor, in a block of its own. */
 static bool scale_input(struct engine *engine, struct engine_op *op)
 {
-	if (!engine_window_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
+	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
+				 &op->input_offset))
 		return false;
-	device_scale(op->input_block, op->call.send, op->call.dtype, op->input_bytes / op->element,
-		     op->call.factor);
+	device_scale(op->input_block, op->call.send.address, op->call.dtype,
+		     op->call.send.bytes / op->element, op->call.factor);
 	op->input = op->input_block;
 	return true;
 }
@@ -77,32 +78,32 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
-	const void *caller = input ? op->call.send : op->call.recv;
-	uint64_t bytes = input ? op->input_bytes : op->output_bytes;
+	const struct buffer *caller = input ? &op->call.send : &op->call.recv;
 	enum transport_window *window = input ? &op->input_window : &op->output_window;
 	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
 	*window = TRANSPORT_WINDOW_ARENA;
-	if (!input && op->input_window == TRANSPORT_WINDOW_ARENA && caller == op->input &&
-	    bytes == op->input_bytes) { /* in place: looked up already */
+	if (!input && op->input_window == TRANSPORT_WINDOW_ARENA && caller->address == op->input &&
+	    caller->bytes == op->call.send.bytes) { /* in place: looked up already */
 		*offset = op->input_offset;
 		return true;
 	}
-	if ((input && op->input_block) || is_mapped(engine, caller, bytes, offset))
+	if ((input && op->input_block) || is_mapped(engine, caller, offset))
 		return true;
-	if (!is_readable(engine, op, buffer, bytes))
+	if (!is_readable(engine, op, buffer, caller->bytes))
 		return false;
 	*window = TRANSPORT_WINDOW_ADDRESS;
-	*offset = (uintptr_t)caller;
+	*offset = (uintptr_t)caller->address;
 	return true;
 }
 
 static bool stage_input(struct engine *engine, struct engine_op *op)
 {
-	if (op->input_bytes == 0 || is_reached(engine, op, PLAN_INPUT))
+	if (op->call.send.bytes == 0 || is_reached(engine, op, PLAN_INPUT))
 		return true;
-	if (!engine_window_block(engine, op, op->input_bytes, &op->input_block, &op->input_offset))
+	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
+				 &op->input_offset))
 		return false;
-	memcpy(op->input_block, op->call.send, op->input_bytes);
+	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
 	op->input = op->input_block;
 	return true;
 }
@@ -111,23 +112,23 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
  * the plan does not read INPUT where it writes OUTPUT. */
 static void begin_in_place(struct engine_op *op)
 {
-	const unsigned char *send = op->call.send;
-	if (op->output_bytes < op->input_bytes) {
-		memcpy(op->output, op->call.recv, op->output_bytes);
+	const unsigned char *send = op->call.send.address;
+	if (op->call.recv.bytes < op->call.send.bytes) {
+		memcpy(op->output, op->call.recv.address, op->call.recv.bytes);
 		return;
 	}
-	unsigned char *input = op->output + (send - (unsigned char *)op->call.recv);
-	memcpy(input, send, op->input_bytes);
+	unsigned char *input = op->output + (send - (unsigned char *)op->call.recv.address);
+	memcpy(input, send, op->call.send.bytes);
 	op->input = input;
 }
 
 static bool stage_output(struct engine *engine, struct engine_op *op)
 {
-	uint64_t bytes = op->call.recv ? op->output_bytes : laid_out(op, PLAN_OUTPUT);
+	uint64_t bytes = op->call.recv.address ? op->call.recv.bytes : laid_out(op, PLAN_OUTPUT);
 	if (bytes == 0)
 		return true;
 	op->output_window = TRANSPORT_WINDOW_ARENA;
-	if (op->call.recv && is_mapped(engine, op->call.recv, bytes, &op->output_offset))
+	if (op->call.recv.address && is_mapped(engine, &op->call.recv, &op->output_offset))
 		return true;
 	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
@@ -137,22 +138,26 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
+static uint64_t distance(const struct buffer *outer, const struct buffer *inner)
+{
+	return (uint64_t)((uintptr_t)inner->address - (uintptr_t)outer->address);
+}
+
 /* In place, and peers reach both: one block for the longer one, which the other is a part of. */
 static bool stage_both(struct engine *engine, struct engine_op *op)
 {
-	bool input_longer = op->input_bytes > op->output_bytes;
-	const unsigned char *outer = input_longer ? op->call.send : op->call.recv;
-	uint64_t bytes = input_longer ? op->input_bytes : op->output_bytes, offset;
-	uint64_t input_at = (uint64_t)((const unsigned char *)op->call.send - outer);
-	uint64_t output_at = (uint64_t)((const unsigned char *)op->call.recv - outer);
-	if (bytes == 0)
+	bool input_longer = op->call.send.bytes > op->call.recv.bytes;
+	const struct buffer *outer = input_longer ? &op->call.send : &op->call.recv;
+	uint64_t input_at = distance(outer, &op->call.send), offset;
+	uint64_t output_at = distance(outer, &op->call.recv);
+	if (outer->bytes == 0)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
-	if (!is_mapped(engine, outer, bytes, &offset)) {
-		if (!engine_window_block(engine, op, bytes, &op->output_block, &offset))
+	if (!is_mapped(engine, outer, &offset)) {
+		if (!engine_window_block(engine, op, outer->bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
-		memcpy(block + input_at, op->call.send, op->input_bytes);
+		memcpy(block + input_at, op->call.send.address, op->call.send.bytes);
 		op->input = block + input_at;
 		op->output = block + output_at;
 	}
@@ -173,7 +178,7 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 /* Where it is, or else in fragments. */
 static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
-	uint64_t bytes = buffer == PLAN_INPUT ? op->input_bytes : op->output_bytes;
+	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
 	return op->plan->plan.reach[buffer] == PLAN_PRIVATE || bytes == 0 ||
 	       is_reached(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
 }
@@ -182,7 +187,7 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 {
 	uint64_t scratch = op->plan->plan.needs_scratch ? laid_out(op, PLAN_SCRATCH) : 0, unseen;
 	op->input_offset = op->output_offset = 0;
-	if (engine_is_scaled(op) && op->input_bytes > 0 && !scale_input(engine, op))
+	if (engine_is_scaled(op) && op->call.send.bytes > 0 && !scale_input(engine, op))
 		return;
 	if (op->plan->reads_windows && !op->call.counts) {
 		if (show(engine, op, PLAN_INPUT) && show(engine, op, PLAN_OUTPUT))
@@ -200,12 +205,12 @@ void engine_window_publish(const struct engine_op *op, struct transport_entry *e
 {
 	if (op->plan->plan.algorithm == PLAN_SLOT) {
 		entry->output_window = TRANSPORT_WINDOW_NONE;
-		bool tiny = op->input_bytes <= TRANSPORT_TINY_BYTES;
-		entry->input_window = op->input_bytes == 0 ? TRANSPORT_WINDOW_NONE
-				      : tiny               ? TRANSPORT_WINDOW_HEADER
-							   : TRANSPORT_WINDOW_INLINE;
-		if (op->input_bytes > 0)
-			memcpy(tiny ? entry->tiny : entry->payload, op->input, op->input_bytes);
+		bool tiny = op->call.send.bytes <= TRANSPORT_TINY_BYTES;
+		entry->input_window = op->call.send.bytes == 0 ? TRANSPORT_WINDOW_NONE
+				      : tiny                   ? TRANSPORT_WINDOW_HEADER
+							       : TRANSPORT_WINDOW_INLINE;
+		if (op->call.send.bytes > 0)
+			memcpy(tiny ? entry->tiny : entry->payload, op->input, op->call.send.bytes);
 		return;
 	}
 	entry->input_window = (uint16_t)op->input_window;
@@ -219,8 +224,9 @@ void engine_window_publish(const struct engine_op *op, struct transport_entry *e
 
 void engine_window_deliver(struct engine_op *op)
 {
-	if (op->output_bytes > 0 && op->output != op->call.recv) /* fragments are there already */
-		memcpy(op->call.recv, op->output, op->output_bytes);
+	if (op->call.recv.bytes > 0 &&
+	    op->output != op->call.recv.address) /* fragments are there already */
+		memcpy(op->call.recv.address, op->output, op->call.recv.bytes);
 }
 
 /* A block that a peer may still touch is lost for good: never freed, it is never handed out
@@ -243,24 +249,26 @@ void engine_window_release(struct engine *engine, struct engine_op *op, bool los
 
 /* Part of it may have been detached already, by another operation with a buffer on the same
  * page. */
-static bool detach_own(struct engine *engine, const void *buffer, uint64_t bytes)
+static bool detach_own(struct engine *engine, const struct buffer *buffer)
 {
-	return memory_detach(engine->memory, (void *)(uintptr_t)buffer, bytes) == LS_OK;
+	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
 bool engine_window_detach(struct engine *engine, struct engine_op *op)
 {
-	bool input = op->input_window == TRANSPORT_WINDOW_ARENA && op->input == op->call.send;
-	bool output = op->output_window == TRANSPORT_WINDOW_ARENA && op->output == op->call.recv;
-	bool done = !input || detach_own(engine, op->call.send, op->input_bytes);
-	return (!output || detach_own(engine, op->call.recv, op->output_bytes)) && done;
+	bool input =
+		op->input_window == TRANSPORT_WINDOW_ARENA && op->input == op->call.send.address;
+	bool output =
+		op->output_window == TRANSPORT_WINDOW_ARENA && op->output == op->call.recv.address;
+	bool done = !input || detach_own(engine, &op->call.send);
+	return (!output || detach_own(engine, &op->call.recv)) && done;
 }
 
 bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
 {
 	uint64_t offset;
-	return op->output_window != TRANSPORT_WINDOW_ARENA || op->output != op->call.recv ||
-	       is_mapped(engine, op->call.recv, op->output_bytes, &offset);
+	return op->output_window != TRANSPORT_WINDOW_ARENA || op->output != op->call.recv.address ||
+	       is_mapped(engine, &op->call.recv, &offset);
 }
 
 /* ---- buffers of peers ---- */

@@ -66,15 +66,17 @@ static ls_status check_buffers(const char *call, const ls_group *group, struct e
 	struct extent extent = extent_of(group, op);
 	/* What is not used here may be anything; the engine looks at NULL. */
 	if (extent.give == 0)
-		op->send = NULL;
+		op->send.address = NULL;
 	if (extent.get == 0)
-		op->recv = NULL;
-	if (extent.give > 0 && !op->send)
+		op->recv.address = NULL;
+	op->send.bytes = extent.give * element;
+	op->recv.bytes = extent.get * element;
+	if (extent.give > 0 && !op->send.address)
 		return group_bad(call, "send", 0, "a buffer");
-	if (extent.get > 0 && !op->recv)
+	if (extent.get > 0 && !op->recv.address)
 		return group_bad(call, "recv", 0, "a buffer");
-	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
-	if (apart(send, extent.give * element, recv, extent.get * element))
+	uintptr_t send = (uintptr_t)op->send.address, recv = (uintptr_t)op->recv.address;
+	if (apart(send, op->send.bytes, recv, op->recv.bytes))
 		return LS_OK;
 	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element
 						  : recv == send + extent.offset * element;
@@ -89,7 +91,11 @@ static ls_status check_counts(const char *call, const ls_group *group, struct en
 {
 	uint64_t sum;
 	if (!trace_kind_facts(op->kind).per_rank) {
-		uint64_t ranks = (uint64_t)group->size, whole;
+		uint64_t ranks = (uint64_t)group->size, whole, bytes;
+		uint64_t element = ls_dtype_bytes(op->dtype);
+		if (element && !__builtin_mul_overflow(op->count, ranks * element, &bytes) &&
+		    bytes <= INT64_MAX)
+			return LS_OK;
 		if (__builtin_mul_overflow(op->count, ranks, &whole))
 			return group_bad(call, "count", (long long)op->count,
 					 "below 2^63 bytes in all");

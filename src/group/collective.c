@@ -107,7 +107,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 {
 	struct ls_op_options options;
 	ls_status status = group_begin(call, group, given, &options);
-	if (status == LS_OK)
+	if (status == LS_OK && engine->kind != TRACE_BARRIER)
 		status = group_check_collective(group_caller(call, &options), group, engine);
 	if (status != LS_OK)
 		return status;
@@ -120,8 +120,8 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 static struct engine_call one_of(const struct engine_call *common, const struct ls_buffers *buffer)
 {
 	struct engine_call engine = *common;
-	engine.send = buffer->send;
-	engine.recv = buffer->recv;
+	engine.send = buffer_at(buffer->send);
+	engine.recv = buffer_at(buffer->recv);
 	engine.count = buffer->count;
 	return engine;
 }
@@ -204,8 +204,8 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 				     .dtype = dtype,
 				     .reduce = op,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_allreduce", group, &engine, options, site);
 }
@@ -223,8 +223,8 @@ ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t coun
 				     .dtype = dtype,
 				     .reduce = op,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_reduce", group, &engine, options, HERE);
 }
@@ -235,8 +235,8 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 	struct engine_call engine = {.kind = TRACE_BROADCAST,
 				     .dtype = dtype,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_broadcast", group, &engine, options, HERE);
 }
@@ -247,8 +247,8 @@ ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_
 	struct engine_call engine = {.kind = TRACE_ALLGATHER,
 				     .dtype = dtype,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_allgather", group, &engine, options, site);
 }
@@ -265,8 +265,8 @@ ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, vo
 	struct engine_call engine = {.kind = kind,
 				     .dtype = LS_UINT8,
 				     .peer = -1,
-				     .send = mine,
-				     .recv = all,
+				     .send = buffer_host(mine, bytes),
+				     .recv = buffer_host(all, bytes * (size_t)group->size),
 				     .count = bytes};
 	return run("ls_group", group, &engine, NULL, site);
 }
@@ -277,8 +277,8 @@ ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uin
 	struct engine_call engine = {.kind = TRACE_ALLGATHERV,
 				     .dtype = dtype,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .counts = counts};
 	return run("ls_allgatherv", group, &engine, options, HERE);
 }
@@ -289,8 +289,8 @@ ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t coun
 	struct engine_call engine = {.kind = TRACE_GATHER,
 				     .dtype = dtype,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_gather", group, &engine, options, HERE);
 }
@@ -301,8 +301,8 @@ ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64
 	struct engine_call engine = {.kind = TRACE_GATHERV,
 				     .dtype = dtype,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .counts = counts};
 	return run("ls_gatherv", group, &engine, options, HERE);
 }
@@ -313,8 +313,8 @@ ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t cou
 	struct engine_call engine = {.kind = TRACE_SCATTER,
 				     .dtype = dtype,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_scatter", group, &engine, options, HERE);
 }
@@ -325,8 +325,8 @@ ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint6
 	struct engine_call engine = {.kind = TRACE_SCATTERV,
 				     .dtype = dtype,
 				     .peer = root,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .counts = counts};
 	return run("ls_scatterv", group, &engine, options, HERE);
 }
@@ -338,8 +338,8 @@ ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint6
 				     .dtype = dtype,
 				     .reduce = op,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_reduce_scatter", group, &engine, options, HERE);
 }
@@ -351,8 +351,8 @@ ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, cons
 				     .dtype = dtype,
 				     .reduce = op,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .counts = counts};
 	return run("ls_reduce_scatterv", group, &engine, options, HERE);
 }
@@ -363,8 +363,8 @@ ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t co
 	struct engine_call engine = {.kind = TRACE_ALLTOALL,
 				     .dtype = dtype,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .count = count};
 	return run("ls_alltoall", group, &engine, options, HERE);
 }
@@ -376,8 +376,8 @@ ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_c
 	struct engine_call engine = {.kind = TRACE_ALLTOALLV,
 				     .dtype = dtype,
 				     .peer = -1,
-				     .send = send,
-				     .recv = recv,
+				     .send = buffer_at(send),
+				     .recv = buffer_at(recv),
 				     .counts = send_counts,
 				     .recv_counts = recv_counts};
 	return run("ls_alltoallv", group, &engine, options, HERE);

@@ -69,7 +69,7 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 	if (device->running != op->seq) {
 		pthread_mutex_lock(&all->lock);
 		device->running = op->seq;
-		all->input[device->rank] = op->call.send;
+		all->input[device->rank] = op->call.send.address;
 		all->count = op->call.count;
 		all->enqueued[device->rank] = op->seq;
 		pthread_cond_broadcast(&all->changed);
@@ -80,7 +80,7 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 		engine_await_foreign(op, &device->done, op->seq);
 		return ENGINE_BLOCKED;
 	}
-	memcpy(op->call.recv, device->results, op->call.count * sizeof(int64_t));
+	memcpy(op->call.recv.address, device->results, op->call.count * sizeof(int64_t));
 	return ENGINE_DONE;
 }
 

@@ -16,11 +16,10 @@
 /* One call, as all of them come to it. */
 struct call {
 	const char *name;
-	struct engine_call engine;
-	const void *buffer;
 	const void *site;
+	struct engine_call engine;
+	void **block; /* a receive into a block; NULL: into the buffer */
 	bool gives;
-	void **block;     /* a receive into a block; NULL: into the buffer */
 	bool out_of_turn; /* the library's own */
 };
 
@@ -60,12 +59,15 @@ static ls_status check(const struct call *call, const ls_group *group,
 		       const struct ls_op_options *options)
 {
 	const struct engine_call *engine = &call->engine;
+	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
 	const struct ls_message *message = options->message;
 	const char *name = group_caller(call->name, options);
-	ls_status status = group_check_count(name, engine->dtype, engine->count);
+	/* No overflow, and the type is one. */
+	bool sound = engine->count <= UINT32_MAX && buffer->bytes > 0;
+	ls_status status = sound ? LS_OK : group_check_count(name, engine->dtype, engine->count);
 	if (status == LS_OK)
 		status = check_peer(call, group, options);
-	if (status == LS_OK && engine->count > 0 && !call->buffer && !call->block)
+	if (status == LS_OK && engine->count > 0 && !buffer->address && !call->block)
 		status = group_bad(name, "buffer", 0, "a buffer");
 	if (status == LS_OK && message && engine->kind == TRACE_SEND)
 		status = group_bad(name, "options->message", 1, "NULL for a send");
@@ -98,7 +100,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 	struct ls_op *handle = engine->kind == TRACE_SEND ? &group->sent : &group->received;
 	*out = (struct p2p_short){.group = group,
 				  .call = engine,
-				  .bytes = engine->count * ls_dtype_bytes(engine->dtype),
+				  .bytes = engine->send.bytes + engine->recv.bytes,
 				  .options = options,
 				  .site = call->site,
 				  .handle = asked && !options->awaited ? handle : NULL,
@@ -223,35 +225,55 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 
 /* ---- sends and receives ---- */
 
-static struct call to_send(const char *name, const void *buffer, uint64_t count, ls_dtype dtype,
-			   int dst, const void *site)
+/* Field by field, as the compiler clears a whole of this size so slowly that a short message would
+ * notice. */
+static void fill(struct call *call, const char *name, enum trace_kind kind, uint64_t count,
+		 ls_dtype dtype, int peer, const void *site)
 {
-	struct call call = {.name = name, .buffer = buffer, .site = site};
-	call.engine = (struct engine_call){
-		.kind = TRACE_SEND, .dtype = dtype, .peer = dst, .send = buffer, .count = count};
-	return call;
+	struct engine_call *engine = &call->engine;
+	call->name = name;
+	call->site = site;
+	call->block = NULL;
+	call->gives = call->out_of_turn = false;
+	engine->kind = kind;
+	engine->dtype = dtype;
+	engine->reduce = LS_SUM;
+	engine->peer = peer;
+	engine->tag = 0;
+	engine->send = engine->recv = buffer_at(NULL);
+	engine->count = count;
+	engine->counts = engine->recv_counts = NULL;
+	engine->shape = 0;
+	engine->factor = 0;
 }
 
-static struct call to_receive(const char *name, void *buffer, uint64_t count, ls_dtype dtype,
-			      int src, const void *site)
+static void to_send(struct call *call, const char *name, const void *buffer, uint64_t count,
+		    ls_dtype dtype, int dst, const void *site)
 {
-	struct call call = {.name = name, .buffer = buffer, .site = site};
-	call.engine = (struct engine_call){
-		.kind = TRACE_RECV, .dtype = dtype, .peer = src, .recv = buffer, .count = count};
-	return call;
+	fill(call, name, TRACE_SEND, count, dtype, dst, site);
+	call->engine.send = buffer_host(buffer, count * ls_dtype_bytes(dtype));
+}
+
+static void to_receive(struct call *call, const char *name, void *buffer, uint64_t count,
+		       ls_dtype dtype, int src, const void *site)
+{
+	fill(call, name, TRACE_RECV, count, dtype, src, site);
+	call->engine.recv = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
-	struct call call = to_send("ls_send", buffer, count, dtype, dst, HERE);
+	struct call call;
+	to_send(&call, "ls_send", buffer, count, dtype, dst, HERE);
 	return run(group, &call, options, NULL);
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
-	struct call call = to_receive("ls_recv", buffer, count, dtype, src, HERE);
+	struct call call;
+	to_receive(&call, "ls_recv", buffer, count, dtype, src, HERE);
 	return run(group, &call, options, NULL);
 }
 
@@ -268,7 +290,8 @@ static ls_status check_handle(const char *call, const struct ls_op_options *opti
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct call call = to_send("ls_isend", buffer, count, dtype, dst, HERE);
+	struct call call;
+	to_send(&call, "ls_isend", buffer, count, dtype, dst, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
@@ -276,7 +299,8 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op)
 {
-	struct call call = to_send("ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
+	struct call call;
+	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
 	call.out_of_turn = true;
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
@@ -285,7 +309,8 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct call call = to_receive("ls_irecv", buffer, count, dtype, src, HERE);
+	struct call call;
+	to_receive(&call, "ls_irecv", buffer, count, dtype, src, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
@@ -295,7 +320,8 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype dtype, int dst,
 			const struct ls_op_options *options)
 {
-	struct call call = to_send("ls_send_block", block, count, dtype, dst, HERE);
+	struct call call;
+	to_send(&call, "ls_send_block", block, count, dtype, dst, HERE);
 	call.gives = true;
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
@@ -313,7 +339,8 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
 			const struct ls_op_options *options)
 {
-	struct call call = to_receive("ls_recv_block", NULL, count, dtype, src, HERE);
+	struct call call;
+	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, HERE);
 	call.block = block;
 	if (!block)
 		return group_bad(call.name, "block", 0, "not NULL");
@@ -340,7 +367,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		    struct ls_message *out)
 {
 	struct call call = {
-		"ls_iprobe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false, NULL, false};
+		.name = "ls_iprobe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct mail_message met;
 	struct wait_word words[PLAN_SIZE_MAX];
@@ -365,8 +392,8 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 		   struct ls_message *out)
 {
-	struct call call = {"ls_probe", {.kind = TRACE_PROBE, .peer = src}, NULL, HERE, false, NULL,
-			    false};
+	struct call call = {
+		.name = "ls_probe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct engine_room room;
 	struct ls_op op;

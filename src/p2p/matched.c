@@ -30,7 +30,7 @@ void p2p_deliver(const struct ls_op *op)
 	if (op->message)
 		p2p_fill(op->message, &op->engine.p2p.message);
 	if (op->block)
-		*op->block = op->engine.call.recv;
+		*op->block = op->engine.call.recv.address;
 }
 
 void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
