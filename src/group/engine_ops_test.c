@@ -44,9 +44,9 @@ struct device {
 struct devices {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool held;   /* nothing is completed */
-	bool closed; /* the threads end */
-	const int64_t *input[RANKS];
+	bool held;                   /* nothing is completed */
+	bool closed;                 /* the threads end */
+	int64_t input[RANKS][COUNT]; /* copies: calls are in place, and one ends first */
 	uint64_t count;
 	uint64_t enqueued[RANKS], completed[RANKS], cut[RANKS];
 	struct device devices[RANKS];
@@ -69,8 +69,9 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 	if (device->running != op->seq) {
 		pthread_mutex_lock(&all->lock);
 		device->running = op->seq;
-		all->input[device->rank] = op->call.send.address;
 		all->count = op->call.count;
+		memcpy(all->input[device->rank], op->call.send.address,
+		       all->count * sizeof(int64_t));
 		all->enqueued[device->rank] = op->seq;
 		pthread_cond_broadcast(&all->changed);
 		pthread_mutex_unlock(&all->lock);
