@@ -19,8 +19,8 @@ struct ls_join {
 	struct ls_join_round last; /* that somebody took part in; active 0: none so far */
 };
 
-/* What a rank tells before each step. */
-struct turn {
+/* What each rank tells all others before a step. */
+struct ballot {
 	uint64_t word;
 	uint32_t has_batch; /* 0 or 1 */
 	uint32_t error;     /* 1: its mode is LS_JOIN_ERROR */
@@ -74,20 +74,21 @@ struct answer {
 	struct ls_join_round round;
 };
 
-static ls_status ask_all(const struct ls_join *join, const struct turn *mine, const char *call,
+static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, const char *call,
 			 struct answer *out)
 {
-	struct turn turns[PLAN_SIZE_MAX];
+	struct ballot ballots[PLAN_SIZE_MAX];
 	struct ls_op_options options = {.size = sizeof options, .label = call};
-	ls_status status = ls_allgather(join->group, mine, turns, sizeof *mine, LS_UINT8, &options);
+	ls_status status =
+		ls_allgather(join->group, mine, ballots, sizeof *mine, LS_UINT8, &options);
 	*out = (struct answer){.round = {.step = join->step, .lead = -1}};
 	for (int r = 0; status == LS_OK && r < ls_group_size(join->group); r++) {
-		out->error |= turns[r].error != 0;
-		if (!turns[r].has_batch)
+		out->error |= ballots[r].error != 0;
+		if (!ballots[r].has_batch)
 			continue;
 		if (out->having == 0) {
 			out->round.lead = r;
-			out->round.word = turns[r].word;
+			out->round.word = ballots[r].word;
 		}
 		out->having |= UINT64_C(1) << r;
 		out->round.active++;
@@ -113,8 +114,8 @@ static void start_over(struct ls_join *join)
 
 /* One round of questions. LS_UNEVEN if some have a batch and some have not, and that is an
  * error. */
-static ls_status take_turn(struct ls_join *join, const struct turn *mine, const char *call,
-			   struct answer *out)
+static ls_status vote(struct ls_join *join, const struct ballot *mine, const char *call,
+		      struct answer *out)
 {
 	ls_status status = ask_all(join, mine, call, out);
 	if (status != LS_OK)
@@ -132,9 +133,9 @@ static ls_status take_turn(struct ls_join *join, const struct turn *mine, const 
 	return LS_OK;
 }
 
-static struct turn my_turn(const struct ls_join *join, uint64_t word, uint32_t has_batch)
+static struct ballot my_ballot(const struct ls_join *join, uint64_t word, uint32_t has_batch)
 {
-	return (struct turn){.word = word, .has_batch = has_batch, .error = join->error};
+	return (struct ballot){.word = word, .has_batch = has_batch, .error = join->error};
 }
 
 ls_status ls_join_step(ls_join *join, uint64_t word, struct ls_join_round *round)
@@ -142,8 +143,8 @@ ls_status ls_join_step(ls_join *join, uint64_t word, struct ls_join_round *round
 	struct answer answer;
 	if (!join)
 		return ddp_bad("ls_join_step", "join", 0, "not NULL");
-	struct turn mine = my_turn(join, word, 1);
-	ls_status status = take_turn(join, &mine, "ls_join_step", &answer);
+	struct ballot mine = my_ballot(join, word, 1);
+	ls_status status = vote(join, &mine, "ls_join_step", &answer);
 	if (round)
 		*round = answer.round;
 	return status;
@@ -169,10 +170,10 @@ ls_status ls_join_end(ls_join *join, struct ls_join_round *round)
 	struct answer answer;
 	if (!join)
 		return ddp_bad("ls_join_end", "join", 0, "not NULL");
-	struct turn mine = my_turn(join, 0, 0);
+	struct ballot mine = my_ballot(join, 0, 0);
 	ls_status status;
 	do {
-		status = take_turn(join, &mine, "ls_join_end", &answer);
+		status = vote(join, &mine, "ls_join_end", &answer);
 		if (status == LS_OK && answer.round.active > 0)
 			status = shadow(join, &answer.round);
 	} while (status == LS_OK && answer.round.active > 0);
