@@ -32,8 +32,9 @@ static void test_wrong_world_size(void **state)
 		snprintf(found, sizeof found, "was started for %d ranks", wrong);
 		snprintf(expected, sizeof expected, "for %d: give", fixture.size);
 		fixture.ranks[1].place.world_size = wrong;
-		run_failing(&fixture, LS_WRONG_WORLD_SIZE, PARTY_QUICK_MS,
-			    PARTY_WORDS("rank 1 (pid", found, "rank 0 (pid", expected, "WORLD_SIZE"));
+		run_failing(
+			&fixture, LS_WRONG_WORLD_SIZE, FIXTURE_QUICK_MS,
+			FIXTURE_WORDS("rank 1 (pid", found, "rank 0 (pid", expected, "WORLD_SIZE"));
 	}
 }
 
@@ -45,8 +46,8 @@ static void test_duplicate_rank(void **state)
 		char expected[32];
 		snprintf(expected, sizeof expected, "RANK, 0 to %d", fixture.size - 1);
 		fixture.ranks[fixture.size - 1].place.rank = 1;
-		run_failing(&fixture, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
-			    PARTY_WORDS("two processes", "rank 1 of", "pid", expected));
+		run_failing(&fixture, LS_DUPLICATE_RANK, FIXTURE_QUICK_MS,
+			    FIXTURE_WORDS("two processes", "rank 1 of", "pid", expected));
 	}
 }
 
@@ -58,8 +59,8 @@ static void test_duplicate_rank_0(void **state)
 		struct fixture fixture = fixture_case(i);
 		fixture.ranks[2].place.rank = 0;
 		fixture.ranks[2].place.serve = true;
-		run_failing(&fixture, LS_DUPLICATE_RANK, PARTY_QUICK_MS,
-			    PARTY_WORDS("two processes", "rank 0 of", "give each its own RANK"));
+		run_failing(&fixture, LS_DUPLICATE_RANK, FIXTURE_QUICK_MS,
+			    FIXTURE_WORDS("two processes", "rank 0 of", "give each its own RANK"));
 	}
 }
 
@@ -69,17 +70,17 @@ static void test_rank_missing(void **state)
 	for (int i = 0; i < CASES; i++) {
 		struct fixture fixture = fixture_case(i);
 		uint64_t limit_ms =
-			fixture.size < RENDEZVOUS_SIZE_MAX ? PARTY_COME_MS : 2 * PARTY_COME_MS;
+			fixture.size < RENDEZVOUS_SIZE_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
 		char expected[48];
 		snprintf(expected, sizeof expected, "1 of %d ranks did not come", fixture.size);
 		fixture.ranks[1].absent = true;
 		for (int rank = 0; rank < fixture.size; rank++)
 			fixture.ranks[rank].limit_ms = limit_ms;
-		run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
+		run_failing(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS,
 			    fixture.size == 2
-				    ? PARTY_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
-				    : PARTY_WORDS(expected, ": rank 1", "here: 0, 2-",
-						  "LOCKSTEP_OPEN_TIMEOUT_MS"));
+				    ? FIXTURE_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
+				    : FIXTURE_WORDS(expected, ": rank 1", "here: 0, 2-",
+						    "LOCKSTEP_OPEN_TIMEOUT_MS"));
 	}
 }
 
@@ -90,9 +91,9 @@ static void test_ranks_missing_are_listed(void **state)
 	struct fixture fixture = fixture_new(&place, false);
 	fixture.ranks[1].absent = fixture.ranks[3].absent = fixture.ranks[4].absent = true;
 	fixture.ranks[5].absent = true;
-	fixture.ranks[0].limit_ms = PARTY_COME_MS;
-	run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
-		    PARTY_WORDS("4 of 8 ranks", ": ranks 1, 3-5 (here: 0, 2, 6, 7)"));
+	fixture.ranks[0].limit_ms = FIXTURE_COME_MS;
+	run_failing(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS,
+		    FIXTURE_WORDS("4 of 8 ranks", ": ranks 1, 3-5 (here: 0, 2, 6, 7)"));
 }
 
 /* The most impatient rank ends the meeting, for all. */
@@ -101,9 +102,9 @@ static void test_least_deadline_counts(void **state)
 	(void)state;
 	struct rendezvous_place place = fixture_place(false, 4);
 	struct fixture fixture = fixture_new(&place, false);
-	fixture.ranks[2].limit_ms = PARTY_COME_MS;
+	fixture.ranks[2].limit_ms = FIXTURE_COME_MS;
 	fixture.ranks[3].absent = true;
-	run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS, PARTY_WORDS("rank 3"));
+	run_failing(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS, FIXTURE_WORDS("rank 3"));
 }
 
 /* A process that says hello, waits until it was heard, and ends. */
@@ -130,8 +131,8 @@ static void test_rank_ends_before_all_came(void **state)
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank 2 (pid %d) ended before all ranks had come", pid);
-		run_failing(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
-			    PARTY_WORDS(expected, "see what it printed"));
+		run_failing(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS,
+			    FIXTURE_WORDS(expected, "see what it printed"));
 		assert_int_equal(fixture_reap(pid), 0);
 	}
 }
@@ -148,7 +149,7 @@ static pid_t fork_server(const struct rendezvous_place *place, int signal)
 	if (pid != 0)
 		return pid;
 	self.me.pid = getpid();
-	if (rendezvous_server_start(place, &self, clock_deadline_ns(PARTY_QUICK_MS), text, &server))
+	if (rendezvous_server_start(place, &self, clock_deadline_ns(FIXTURE_QUICK_MS), text, &server))
 		_exit(1);
 	while (rendezvous_server_pid(server, 1) == 0 && rendezvous_server_step(server) == LS_OK) {
 		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
@@ -170,8 +171,8 @@ static void test_server_is_killed(void **state)
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank 0 (pid %d), ended before all ranks had come", pid);
-		run_failing(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
-			    PARTY_WORDS("holds the rendezvous", expected));
+		run_failing(&fixture, LS_NO_MASTER, FIXTURE_QUICK_MS,
+			    FIXTURE_WORDS("holds the rendezvous", expected));
 		assert_true(WIFSIGNALED(fixture_reap(pid)));
 	}
 }
@@ -182,12 +183,12 @@ static void test_server_is_stopped(void **state)
 	struct rendezvous_place place = fixture_place(false, 3);
 	struct fixture fixture = fixture_new(&place, false);
 	fixture.ranks[0].absent = fixture.ranks[2].absent = true;
-	fixture.ranks[1].limit_ms = PARTY_COME_MS;
+	fixture.ranks[1].limit_ms = FIXTURE_COME_MS;
 	pid_t pid = fork_server(&fixture.ranks[0].place, SIGSTOP);
 	fixture_start(&fixture);
 	fixture_wait(&fixture);
-	fixture_check_failed(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
-			     PARTY_WORDS("rank 0 (pid", "answered at first", "stopped"));
+	fixture_check_failed(&fixture, LS_NO_MASTER, FIXTURE_QUICK_MS,
+			     FIXTURE_WORDS("rank 0 (pid", "answered at first", "stopped"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(fixture_reap(pid)));
 	fixture_free(&fixture);
@@ -200,7 +201,7 @@ static void test_launcher_fails_the_meeting(void **state)
 	struct rendezvous_place place = {.world_size = 3};
 	struct rendezvous_server *server;
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
-	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+	uint64_t deadline_ns = clock_deadline_ns(FIXTURE_LONG_MS);
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
@@ -216,12 +217,13 @@ static void test_launcher_fails_the_meeting(void **state)
 	assert_string_equal(rendezvous_server_text(server), "rank 2 (pid 7) ended with exit code 3");
 	struct wire_head welcome;
 	assert_int_equal(fixture_read(fd, &welcome, sizeof welcome), sizeof welcome);
-	fixture_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7) ended with exit code 3"));
-	fixture_check_answer(early, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	fixture_check_answer(fd, LS_PEER_DIED,
+			     FIXTURE_WORDS("rank 2 (pid 7) ended with exit code 3"));
+	fixture_check_answer(early, LS_PEER_DIED, FIXTURE_WORDS("rank 2 (pid 7)"));
 	assert_int_equal(rendezvous_server_told(server), 2);
 	fd = fixture_say(&place, &late, sizeof late);
 	assert_int_equal(rendezvous_server_step(server), LS_PEER_DIED);
-	fixture_check_answer(fd, LS_PEER_DIED, PARTY_WORDS("rank 2 (pid 7)"));
+	fixture_check_answer(fd, LS_PEER_DIED, FIXTURE_WORDS("rank 2 (pid 7)"));
 	assert_int_equal(rendezvous_server_told(server), 3);
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	assert_int_equal(rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX), 1);
@@ -234,7 +236,7 @@ static void test_all_know(void **state)
 	(void)state;
 	struct rendezvous_place place = {.world_size = 2};
 	struct rendezvous_server *server;
-	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+	uint64_t deadline_ns = clock_deadline_ns(FIXTURE_LONG_MS);
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
@@ -243,7 +245,7 @@ static void test_all_know(void **state)
 	int second = fixture_say(&place, &hello, sizeof hello);
 	assert_int_equal(rendezvous_server_step(server), LS_DUPLICATE_RANK);
 	assert_int_equal(rendezvous_server_told(server), 2);
-	fixture_check_answer(second, LS_DUPLICATE_RANK, PARTY_WORDS("rank 1 of 2"));
+	fixture_check_answer(second, LS_DUPLICATE_RANK, FIXTURE_WORDS("rank 1 of 2"));
 	rendezvous_close_fd(&first);
 	rendezvous_server_close(server);
 }
@@ -257,7 +259,7 @@ static void on_signal(int signal)
 static void await_welcomed(struct fixture_rank *rank)
 {
 	struct wait_slot_body body;
-	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+	uint64_t until_ns = clock_deadline_ns(FIXTURE_QUICK_MS);
 
 	do {
 		assert_true(clock_now_ns() < until_ns);
@@ -289,13 +291,13 @@ static void test_interrupted(void **state)
 		interrupt(&fixture.ranks[who]);
 		fixture_wait(&fixture);
 		fixture_check_rank(&fixture.ranks[who], LS_INTERRUPTED,
-				   PARTY_WORDS("a signal ended"));
+				   FIXTURE_WORDS("a signal ended"));
 		fixture.ranks[who].absent = true;
 		char expected[80];
 		snprintf(expected, sizeof expected,
 			 "rank %d (pid %d) ended before all ranks had come", who, getpid());
-		fixture_check_failed(&fixture, LS_RANK_MISSING, PARTY_QUICK_MS,
-				     PARTY_WORDS(expected));
+		fixture_check_failed(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS,
+				     FIXTURE_WORDS(expected));
 		fixture_free(&fixture);
 	}
 }

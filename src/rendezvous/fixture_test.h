@@ -23,10 +23,10 @@
 #include "rendezvous/meet.h"
 
 enum {
-	PARTY_LONG_MS = 30000, /* what fails at once must not take as long */
-	PARTY_QUICK_MS = 10000,
-	PARTY_SHORT_MS = 300, /* for what ends at its deadline */
-	PARTY_COME_MS = 1000, /* the same, where all must have come before, on a busy machine */
+	FIXTURE_LONG_MS = 30000, /* what fails at once must not take as long */
+	FIXTURE_QUICK_MS = 10000,
+	FIXTURE_SHORT_MS = 300, /* for what ends at its deadline */
+	FIXTURE_COME_MS = 1000, /* the same, where all must have come before, on a busy machine */
 };
 
 /* One rank. The first four are for the test to change before fixture_start. */
@@ -90,7 +90,7 @@ static inline struct fixture fixture_new(const struct rendezvous_place *place, b
 		rank->place = *place;
 		rank->place.rank = i;
 		rank->place.serve = i == 0 && !launcher;
-		rank->limit_ms = PARTY_LONG_MS;
+		rank->limit_ms = FIXTURE_LONG_MS;
 		rank->control = -2;
 		rank->self.trace_fd = -1;
 		rank->self.me.pid = getpid();
@@ -161,7 +161,7 @@ static inline void fixture_check_rank(const struct fixture_rank *rank, ls_status
 	assert_in_range(strlen(rank->text), 1, RENDEZVOUS_TEXT_BYTES - 2);
 }
 
-#define PARTY_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define FIXTURE_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* All who came failed alike, within the limit. */
 static inline void fixture_check_failed(const struct fixture *fixture, ls_status status,
@@ -209,11 +209,11 @@ static inline void fixture_look(struct fixture_rank *rank, struct wait_slot_body
 
 /* ---- raw connections ---- */
 
-/* Waits for `events`; false when nothing happened in PARTY_QUICK_MS. */
+/* Waits for `events`; false when nothing happened in FIXTURE_QUICK_MS. */
 static inline bool fixture_ready(int fd, short events)
 {
 	struct pollfd fds = {.fd = fd, .events = events};
-	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+	uint64_t until_ns = clock_deadline_ns(FIXTURE_QUICK_MS);
 	ls_status status;
 
 	do
@@ -225,7 +225,7 @@ static inline bool fixture_ready(int fd, short events)
 /* Connects, and tries again until somebody listens. -1: nobody did. */
 static inline int fixture_connect(const struct rendezvous_place *place)
 {
-	uint64_t until_ns = clock_deadline_ns(PARTY_QUICK_MS);
+	uint64_t until_ns = clock_deadline_ns(FIXTURE_QUICK_MS);
 
 	while (clock_now_ns() < until_ns) {
 		int fd, error = rendezvous_dial(place, &fd);
@@ -272,7 +272,7 @@ static inline struct wire_hello fixture_hello(const struct rendezvous_place *pla
 	struct wire_hello hello;
 
 	mine.rank = rank;
-	rendezvous_hello_fill(&hello, &mine, &self, PARTY_LONG_MS);
+	rendezvous_hello_fill(&hello, &mine, &self, FIXTURE_LONG_MS);
 	return hello;
 }
 

@@ -64,7 +64,7 @@ static struct rendezvous_server *open_server(bool tcp, int size, struct rendezvo
 {
 	struct rendezvous_server *server;
 	*place = (struct rendezvous_place){.tcp = tcp, .world_size = size};
-	assert_int_equal(rendezvous_server_open(place, clock_deadline_ns(PARTY_LONG_MS), &server),
+	assert_int_equal(rendezvous_server_open(place, clock_deadline_ns(FIXTURE_LONG_MS), &server),
 			 LS_OK);
 	*place = *rendezvous_server_place(server);
 	return server;
@@ -217,8 +217,8 @@ static void test_strangers_are_reported(void **state)
 	struct wire_head welcome;
 	assert_int_equal(fixture_read(rank, &welcome, sizeof welcome), sizeof welcome);
 	fixture_check_answer(rank, LS_RANK_MISSING,
-			     PARTY_WORDS("2 of 3 ranks", "ranks 0, 2 (here: 1)",
-					 "3 connections said nothing that Lockstep understands"));
+			     FIXTURE_WORDS("2 of 3 ranks", "ranks 0, 2 (here: 1)",
+					   "3 connections said nothing that Lockstep understands"));
 	rendezvous_close_fd(&nonsense);
 	rendezvous_close_fd(&silent);
 	rendezvous_server_close(server);
@@ -260,11 +260,11 @@ static void refuse_unknown(void)
 	int fd = fixture_say(&place, &other, sizeof other);
 	step_when_ready(server);
 	fixture_check_answer(fd, LS_UNTRUSTED_PEER,
-			     PARTY_WORDS("belongs to user", "this process runs as"));
+			     FIXTURE_WORDS("belongs to user", "this process runs as"));
 	snprintf(other.head.version, sizeof other.head.version, "0.0.9");
 	fd = fixture_say(&place, &other, sizeof other.head);
 	step_when_ready(server);
-	fixture_check_answer(fd, LS_WRONG_VERSION, PARTY_WORDS("rank 1", "runs Lockstep 0.0.9"));
+	fixture_check_answer(fd, LS_WRONG_VERSION, FIXTURE_WORDS("rank 1", "runs Lockstep 0.0.9"));
 	assert_int_equal(rendezvous_server_pid(server, 1), 0);
 	fd = fixture_say(&place, &hello, sizeof hello);
 	step_when_ready(server);

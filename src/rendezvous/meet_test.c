@@ -80,7 +80,7 @@ static void meet_launcher(bool tcp, int size)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = size};
 	struct rendezvous_server *server;
-	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+	uint64_t deadline_ns = clock_deadline_ns(FIXTURE_LONG_MS);
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	assert_null(rendezvous_server_table(server));
@@ -159,7 +159,7 @@ static void test_latecomer(void **state)
 	(void)state;
 	struct rendezvous_place place = {.world_size = 2};
 	struct rendezvous_server *server;
-	uint64_t deadline_ns = clock_deadline_ns(PARTY_LONG_MS);
+	uint64_t deadline_ns = clock_deadline_ns(FIXTURE_LONG_MS);
 
 	assert_int_equal(rendezvous_server_open(&place, deadline_ns, &server), LS_OK);
 	place = *rendezvous_server_place(server);
@@ -176,7 +176,7 @@ static void test_latecomer(void **state)
 	assert_true(fixture_ready(fds[0].fd, POLLIN));
 	assert_int_equal(rendezvous_server_step(server), LS_OK);
 	fixture_check_answer(fd, LS_DUPLICATE_RANK,
-			     PARTY_WORDS("rank 1", "after all 2 ranks had met", "only once"));
+			     FIXTURE_WORDS("rank 1", "after all 2 ranks had met", "only once"));
 	assert_true(rendezvous_server_complete(server));
 	fixture_free(&fixture);
 	rendezvous_server_close(server);

@@ -62,7 +62,7 @@ static void refuse(const struct settings_launch *launch, ls_status status, const
 	assert_int_equal(got, status);
 	assert_memory_equal(&place, &none, sizeof place);
 	check_said(words);
-	check_said(PARTY_WORDS("[LS-PLACE]"));
+	check_said(FIXTURE_WORDS("[LS-PLACE]"));
 }
 
 static void test_nothing_is_a_world_of_one(void **state)
@@ -109,25 +109,26 @@ static void test_half_said(void **state)
 	struct settings_launch launch = nothing;
 	launch.rank = 0;
 	refuse(&launch, LS_BAD_ARGUMENT,
-	       PARTY_WORDS("WORLD_SIZE is not set", "RANK is", "lockstep run"));
+	       FIXTURE_WORDS("WORLD_SIZE is not set", "RANK is", "lockstep run"));
 	launch.rank = -1;
 	launch.world_size = 4;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS(": RANK is not set", "WORLD_SIZE is"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS(": RANK is not set", "WORLD_SIZE is"));
 	launch.rank = 1;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_ADDR is not set", "more than 1"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR is not set", "more than 1"));
 	launch.master_port = 29500;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_ADDR is not set", "MASTER_PORT is"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR is not set", "MASTER_PORT is"));
 	launch.master_port = -1;
 	launch.master_addr = "127.0.0.1";
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_PORT is not set", "MASTER_ADDR is"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT is not set", "MASTER_ADDR is"));
 	launch.rank = launch.world_size = -1;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS(": RANK is not set", "MASTER_ADDR is"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS(": RANK is not set", "MASTER_ADDR is"));
 	launch = nothing;
 	launch.rendezvous = "unix:x";
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS(": RANK is not set", "LOCKSTEP_RENDEZVOUS is"));
+	refuse(&launch, LS_BAD_ARGUMENT,
+	       FIXTURE_WORDS(": RANK is not set", "LOCKSTEP_RENDEZVOUS is"));
 	launch = nothing;
 	launch.agent_owns_port = true;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS(": RANK is not set", "AGENT_STORE is"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS(": RANK is not set", "AGENT_STORE is"));
 }
 
 static void test_wrongly_said(void **state)
@@ -140,27 +141,27 @@ static void test_wrongly_said(void **state)
 	good.master_port = 29500;
 	launch = good;
 	launch.rank = 4;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("RANK is 4", "from 0 to 3"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("RANK is 4", "from 0 to 3"));
 	launch.rank = -7;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("RANK is -7"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("RANK is -7"));
 	launch = good;
 	launch.world_size = 0;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("WORLD_SIZE is 0", "1 to 64"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 0", "1 to 64"));
 	launch.world_size = 65;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("WORLD_SIZE is 65"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 65"));
 	launch = good;
 	launch.master_port = 65536;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_PORT", "1 to 65535"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT", "1 to 65535"));
 	launch.master_port = 0;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_PORT"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT"));
 	launch = good;
 	static const char *const elsewhere[] = {"10.0.0.1", "node17",    "::1",
 						"",         "128.0.0.1", "0.0.0.0"};
 	for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++) {
 		launch.master_addr = elsewhere[i];
 		refuse(&launch, LS_UNSUPPORTED,
-		       PARTY_WORDS("MASTER_ADDR", elsewhere[i], "not a loopback", "one machine",
-				   "use 127.0.0.1"));
+		       FIXTURE_WORDS("MASTER_ADDR", elsewhere[i], "not a loopback", "one machine",
+				     "use 127.0.0.1"));
 	}
 }
 
@@ -200,10 +201,10 @@ static void test_torchrun(void **state)
 	assert_string_not_equal(other.address, place.address);
 
 	launch.local_world_size = 2;
-	refuse(&launch, LS_UNSUPPORTED, PARTY_WORDS("LOCAL_WORLD_SIZE=2", "one machine"));
+	refuse(&launch, LS_UNSUPPORTED, FIXTURE_WORDS("LOCAL_WORLD_SIZE=2", "one machine"));
 	launch.local_world_size = 4;
 	launch.master_port = -1;
-	refuse(&launch, LS_BAD_ARGUMENT, PARTY_WORDS("MASTER_PORT is not set"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT is not set"));
 }
 
 static ls_status find_url(const char *url, struct rendezvous_place *place)
@@ -237,7 +238,7 @@ static void test_urls(void **state)
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		assert_int_equal(find_url(bad[i], &place), LS_BAD_ARGUMENT);
-		check_said(PARTY_WORDS("the option rendezvous", "LS-PLACE"));
+		check_said(FIXTURE_WORDS("the option rendezvous", "LS-PLACE"));
 	}
 	assert_int_equal(find_url("tcp:192.168.0.1:80", &place), LS_UNSUPPORTED);
 	assert_int_equal(find_url("tcp:localhost:80", &place), LS_OK);
@@ -296,7 +297,7 @@ static void test_messages(void **state)
 		listen_in();
 		rendezvous_say(ids[i].status, "text");
 		listen_out();
-		check_said(PARTY_WORDS(ids[i].id));
+		check_said(FIXTURE_WORDS(ids[i].id));
 	}
 
 	struct rendezvous_place place = fixture_place(false, 2);
@@ -311,7 +312,7 @@ static void test_messages(void **state)
 	assert_int_equal(status, LS_NO_MASTER);
 	assert_int_equal(control, -1);
 	assert_int_equal(table.size, 0);
-	check_said(PARTY_WORDS("nobody listens at unix:", "[LS-NO-MASTER]"));
+	check_said(FIXTURE_WORDS("nobody listens at unix:", "[LS-NO-MASTER]"));
 	assert_null(strstr(strstr(said, "nobody") + 1, "nobody"));
 }
 

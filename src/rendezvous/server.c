@@ -25,7 +25,7 @@ void rendezvous_connection_end(struct server_connection *connection)
 static void connection_end_stranger(struct rendezvous_server *server,
 				    struct server_connection *connection)
 {
-	server->strangers++;
+	server->incomplete++;
 	rendezvous_connection_end(connection);
 }
 

@@ -40,10 +40,10 @@ struct rendezvous_server {
 	int listen_fd;
 	uint64_t began_ns, deadline_ns;
 	uint64_t connections_ever;
-	uint64_t strangers;  /* connections that ended without a whole hello */
-	uint64_t foreigners; /* hellos of other users */
-	uint64_t others;     /* hellos of other versions, of users that are not known */
-	int told;            /* after a failure: processes that know it, or are gone */
+	uint64_t incomplete;     /* connections that ended without a complete hello */
+	uint64_t other_users;    /* hellos of other users */
+	uint64_t other_versions; /* hellos of other versions, of unknown users */
+	int told;                /* after a failure: processes that know it, or have ended */
 	struct server_rank ranks[RENDEZVOUS_SIZE_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;

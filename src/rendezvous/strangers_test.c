@@ -40,14 +40,14 @@ static void test_nobody_listens(void **state)
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
 		struct rendezvous_place place = fixture_place(tcp, 3);
-		struct fixture fixture = fixture_of_two(&place, PARTY_SHORT_MS);
+		struct fixture fixture = fixture_of_two(&place, FIXTURE_SHORT_MS);
 		uint64_t began_ns = clock_now_ns();
 		fixture_start(&fixture);
-		finish(&fixture, LS_NO_MASTER, PARTY_QUICK_MS,
-		       PARTY_WORDS("nobody listens at", "rank 0 (or the launcher)",
-				   tcp ? "MASTER_ADDR and MASTER_PORT" : "rendezvous address"));
+		finish(&fixture, LS_NO_MASTER, FIXTURE_QUICK_MS,
+		       FIXTURE_WORDS("nobody listens at", "rank 0 (or the launcher)",
+				     tcp ? "MASTER_ADDR and MASTER_PORT" : "rendezvous address"));
 		/* They went on knocking to the end. */
-		assert_true(clock_now_ns() - began_ns >= PARTY_SHORT_MS * UINT64_C(1000000));
+		assert_true(clock_now_ns() - began_ns >= FIXTURE_SHORT_MS * UINT64_C(1000000));
 	}
 }
 
@@ -56,7 +56,7 @@ static void answer_with(bool tcp, const void *bytes, size_t count, ls_status sta
 			const char *const *words)
 {
 	struct rendezvous_place place = fixture_place(tcp, 3);
-	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
+	struct fixture fixture = fixture_of_two(&place, FIXTURE_LONG_MS);
 	int fd = listen_at(&place), connections[2];
 
 	fixture_start(&fixture);
@@ -65,7 +65,7 @@ static void answer_with(bool tcp, const void *bytes, size_t count, ls_status sta
 		assert_int_equal(rendezvous_send(connections[i], bytes, count, -1), count);
 	}
 	fixture_wait(&fixture);
-	fixture_check_failed(&fixture, status, PARTY_QUICK_MS, words);
+	fixture_check_failed(&fixture, status, FIXTURE_QUICK_MS, words);
 	fixture_free(&fixture);
 	rendezvous_close_fd(&connections[0]);
 	rendezvous_close_fd(&connections[1]);
@@ -81,20 +81,21 @@ static void test_nonsense_answers(void **state)
 	rendezvous_head_fill(&answer.head, WIRE_ANSWER, sizeof answer, 0, getpid());
 
 	for (int tcp = 0; tcp < 2; tcp++) {
-		answer_with(tcp, web, sizeof web - 1, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("not Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
+		answer_with(
+			tcp, web, sizeof web - 1, LS_UNTRUSTED_PEER,
+			FIXTURE_WORDS("not Lockstep", "\"HTTP/1.1 400 Bad Request", "web server"));
 		answer_with(tcp, "SSH-2.0-x", 9, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("not Lockstep", "SSH-2.0-x"));
+			    FIXTURE_WORDS("not Lockstep", "SSH-2.0-x"));
 		answer_with(tcp, "LSRDv", 5, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("not Lockstep", "LSRDv"));
-		answer_with(tcp, "\033[31m\0\377", 7, LS_UNTRUSTED_PEER, PARTY_WORDS("\"?[31m\""));
+			    FIXTURE_WORDS("not Lockstep", "LSRDv"));
+		answer_with(tcp, "\033[31m\0\377", 7, LS_UNTRUSTED_PEER, FIXTURE_WORDS("\"?[31m\""));
 		/* A head that is right, and a table that cannot be. */
 		answer.size = 1000000;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("not Lockstep"));
+			    FIXTURE_WORDS("not Lockstep"));
 		answer.size = RENDEZVOUS_SIZE_MAX;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
-			    PARTY_WORDS("not Lockstep"));
+			    FIXTURE_WORDS("not Lockstep"));
 	}
 }
 
@@ -110,7 +111,7 @@ static void test_foreign_table(void **state)
 	for (int i = 0; i < 3; i++)
 		answer.ranks[i].pid = 1;
 	answer_with(true, &answer, WIRE_ANSWER_BYTES(3), LS_UNTRUSTED_PEER,
-		    PARTY_WORDS("not of this job"));
+		    FIXTURE_WORDS("not of this job"));
 }
 
 static void test_mute(void **state)
@@ -118,11 +119,11 @@ static void test_mute(void **state)
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
 		struct rendezvous_place place = fixture_place(tcp, 3);
-		struct fixture fixture = fixture_of_two(&place, PARTY_SHORT_MS);
+		struct fixture fixture = fixture_of_two(&place, FIXTURE_SHORT_MS);
 		int fd = listen_at(&place);
 		fixture_start(&fixture);
-		finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
-		       PARTY_WORDS("takes connections and says nothing", "another program"));
+		finish(&fixture, LS_UNTRUSTED_PEER, FIXTURE_QUICK_MS,
+		       FIXTURE_WORDS("takes connections and says nothing", "another program"));
 		rendezvous_close_fd(&fd);
 	}
 }
@@ -134,7 +135,7 @@ static void test_slams_the_door(void **state)
 	(void)state;
 	for (int tcp = 0; tcp < 2; tcp++) {
 		struct rendezvous_place place = fixture_place(tcp, 3);
-		struct fixture fixture = fixture_of_two(&place, PARTY_COME_MS);
+		struct fixture fixture = fixture_of_two(&place, FIXTURE_COME_MS);
 		int fd = listen_at(&place), slammed = 0;
 		struct pollfd fds = {.fd = fd, .events = POLLIN};
 		fixture_start(&fixture);
@@ -146,7 +147,7 @@ static void test_slams_the_door(void **state)
 			slammed++;
 		}
 		assert_true(slammed > 2);
-		finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS, PARTY_WORDS("says nothing"));
+		finish(&fixture, LS_UNTRUSTED_PEER, FIXTURE_QUICK_MS, FIXTURE_WORDS("says nothing"));
 		rendezvous_close_fd(&fd);
 	}
 }
@@ -158,16 +159,17 @@ static void test_server_of_other_version(void **state)
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
 	answer_with(true, &head, sizeof head, LS_WRONG_VERSION,
-		    PARTY_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 1)", "rank 0 (pid 77)",
-				"runs 9.8.7", "same library"));
+		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 1)", "rank 0 (pid 77)",
+				  "runs 9.8.7", "same library"));
 	head.protocol = 41;
-	answer_with(false, &head, sizeof head, LS_WRONG_VERSION, PARTY_WORDS("9.8.7 (protocol 41)"));
+	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
+		    FIXTURE_WORDS("9.8.7 (protocol 41)"));
 	head.protocol = __builtin_bswap32(1);
 	head.byte_order = __builtin_bswap32(WIRE_BYTE_ORDER);
 	head.rank = 0;
 	head.pid = (int32_t)__builtin_bswap32(77);
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
-		    PARTY_WORDS("rank 0 (pid 77)", "protocol 1, another byte order"));
+		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 1, another byte order"));
 }
 
 static void test_rank_of_other_version(void **state)
@@ -186,9 +188,9 @@ static void test_rank_of_other_version(void **state)
 		assert_int_equal(fixture_read(fd, &other, sizeof other), sizeof other);
 		assert_string_equal(other.version, LOCKSTEP_VERSION);
 		rendezvous_close_fd(&fd);
-		finish(&fixture, LS_WRONG_VERSION, PARTY_QUICK_MS,
-		       PARTY_WORDS("rank 2 (pid", "Lockstep 0.0.9", "rank 0 (pid",
-				   "runs " LOCKSTEP_VERSION));
+		finish(&fixture, LS_WRONG_VERSION, FIXTURE_QUICK_MS,
+		       FIXTURE_WORDS("rank 2 (pid", "Lockstep 0.0.9", "rank 0 (pid",
+				     "runs " LOCKSTEP_VERSION));
 	}
 }
 
@@ -209,16 +211,16 @@ static void test_port_taken(void **state)
 		int fd = listen_at(&place);
 		/* By somebody who says nothing. */
 		struct fixture fixture = lone_server(&place);
-		finish(&fixture, LS_PORT_TAKEN, PARTY_QUICK_MS,
-		       PARTY_WORDS("in use by another program", place.address, "says nothing"));
+		finish(&fixture, LS_PORT_TAKEN, FIXTURE_QUICK_MS,
+		       FIXTURE_WORDS("in use by another program", place.address, "says nothing"));
 		int connection = fixture_accept(fd);
 		rendezvous_close_fd(&connection);
 		/* By a web server: known at once. */
 		fixture = lone_server(&place);
 		connection = fixture_accept(fd);
 		assert_int_equal(rendezvous_send(connection, "HTTP/1.1 400 No\r\n", 17, -1), 17);
-		finish(&fixture, LS_PORT_TAKEN, PARTY_QUICK_MS,
-		       PARTY_WORDS("in use by another program", "HTTP/1.1 400 No", "web server"));
+		finish(&fixture, LS_PORT_TAKEN, FIXTURE_QUICK_MS,
+		       FIXTURE_WORDS("in use by another program", "HTTP/1.1 400 No", "web server"));
 		rendezvous_close_fd(&connection);
 		rendezvous_close_fd(&fd);
 	}
@@ -285,7 +287,7 @@ static pid_t fork_foreigner(const struct rendezvous_place *place)
 	struct rendezvous_place mine = *place;
 	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = 65534}, .trace_fd = -1};
 	mine.rank = 1;
-	ls_status status = rendezvous_meet(&mine, &self, NULL, clock_deadline_ns(PARTY_QUICK_MS),
+	ls_status status = rendezvous_meet(&mine, &self, NULL, clock_deadline_ns(FIXTURE_QUICK_MS),
 					   &table, &control, text);
 	_exit(status == LS_UNTRUSTED_PEER && strstr(text, "user 65534") != NULL ? 0 : 2);
 }
@@ -360,17 +362,18 @@ static void test_server_of_other_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	struct rendezvous_place place = fixture_place(false, 3);
-	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
+	struct fixture fixture = fixture_of_two(&place, FIXTURE_LONG_MS);
 	pid_t pid = fork();
 	if (pid == 0) {
 		if (setuid(65534) != 0)
 			_exit(1);
 		struct pollfd fds = {.fd = listen_at(&place)};
-		_exit(wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
+		_exit(wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(FIXTURE_QUICK_MS)) !=
+		      LS_TIMED_OUT);
 	}
 	fixture_start(&fixture);
-	finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
-	       PARTY_WORDS("belongs to a process of user 65534", "choose another name"));
+	finish(&fixture, LS_UNTRUSTED_PEER, FIXTURE_QUICK_MS,
+	       FIXTURE_WORDS("belongs to a process of user 65534", "choose another name"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(fixture_reap(pid)));
 }
@@ -382,7 +385,7 @@ static void test_port_of_other_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	struct rendezvous_place place = fixture_place(true, 3);
-	struct fixture fixture = fixture_of_two(&place, PARTY_LONG_MS);
+	struct fixture fixture = fixture_of_two(&place, FIXTURE_LONG_MS);
 	struct wire_head head;
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
@@ -394,11 +397,12 @@ static void test_port_of_other_user(void **state)
 		for (int i = 0; i < 2; i++)
 			if (rendezvous_send(fixture_accept(fd), &head, sizeof head, -1) < 0)
 				_exit(2);
-		_exit(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(PARTY_QUICK_MS)) != LS_TIMED_OUT);
+		_exit(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(FIXTURE_QUICK_MS)) !=
+		      LS_TIMED_OUT);
 	}
 	fixture_start(&fixture);
-	finish(&fixture, LS_UNTRUSTED_PEER, PARTY_QUICK_MS,
-	       PARTY_WORDS("belongs to a process of user 65534", "choose another port"));
+	finish(&fixture, LS_UNTRUSTED_PEER, FIXTURE_QUICK_MS,
+	       FIXTURE_WORDS("belongs to a process of user 65534", "choose another port"));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(WIFSIGNALED(fixture_reap(pid)));
 }

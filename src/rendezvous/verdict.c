@@ -63,7 +63,7 @@ int rendezvous_count_came(const struct rendezvous_server *server)
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 {
 	int missing = server->place.world_size - rendezvous_count_came(server);
-	uint64_t silent = server->strangers;
+	uint64_t silent = server->incomplete;
 	char *text = server->text;
 
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
@@ -78,8 +78,8 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 		rendezvous_text_add(text, ")");
 	}
 	say_count(text, silent, "said nothing that Lockstep understands");
-	say_count(text, server->foreigners, "came from processes of another user");
-	say_count(text, server->others, "came from another version of Lockstep");
+	say_count(text, server->other_users, "came from processes of another user");
+	say_count(text, server->other_versions, "came from another version of Lockstep");
 	rendezvous_text_add(text, ". See whether those ranks were started and what they printed; if "
 				  "they need longer, raise LOCKSTEP_OPEN_TIMEOUT_MS");
 	rendezvous_fail(server, LS_RANK_MISSING);
@@ -218,7 +218,7 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_con
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
 	tell(server, connection->fd, LS_UNTRUSTED_PEER, text);
-	server->foreigners++;
+	server->other_users++;
 	rendezvous_connection_end(connection);
 }
 
@@ -232,7 +232,7 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 	*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
 	*pid = credentials.pid;
 	if (*peer == RENDEZVOUS_PEER_GONE) {
-		server->strangers++;
+		server->incomplete++;
 		rendezvous_connection_end(connection);
 		return false;
 	}
@@ -274,7 +274,7 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
 		tell(server, connection->fd, LS_WRONG_VERSION, text);
-		server->others++;
+		server->other_versions++;
 		rendezvous_connection_end(connection);
 		return;
 	}
