@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Blocks of an arena, for memory.c and kept.c alone: what the table says of them, and where they
- * lie. */
+ * Blocks of an arena, for memory.c and kept.c only: their table entries, sizes and addresses. */
 #ifndef MEMORY_BLOCK_H
 #define MEMORY_BLOCK_H
 
@@ -10,16 +9,16 @@ enum block_state {
 	BLOCK_NONE = 0, /* no block starts at this page */
 	BLOCK_LIVE,
 	BLOCK_CACHED,
-	BLOCK_DETACHED,       /* in use, but taken away from peers, wholly or in part */
-	BLOCK_DETACHED_FREED, /* and given back: never used again */
+	BLOCK_DETACHED,       /* in use, but peers no longer see it, in whole or in part */
+	BLOCK_DETACHED_FREED, /* freed as well: never reused */
 };
 
 struct memory_block {
 	struct memory_block *next; /* in its free list, while cached */
 	uint8_t state;             /* enum block_state */
 	uint8_t size_class;
-	bool of_user;       /* who frees it, even after the group */
-	bool page_detached; /* of this very page: it is private */
+	bool of_user;       /* the user frees it, perhaps after the group has closed */
+	bool page_detached; /* this page is private */
 };
 
 static inline size_t memory_class_pages(unsigned size_class)
@@ -50,10 +49,10 @@ static inline size_t memory_table_bytes(const struct memory *memory)
 	return memory->bytes / memory->page_bytes * sizeof(struct memory_block);
 }
 
-/* LS_BAD_ARGUMENT, with a message: of a block in this state that was to be freed. */
+/* Returns LS_BAD_ARGUMENT, with a message: a block in this state cannot be freed. */
 LS_CHECKED ls_status memory_say_wrong(const void *address, unsigned state,
 				      void (*called)(char *out, size_t bytes));
-/* As memory_fini; stays: mapping and table are somebody else's from now on. */
+/* As memory_fini; stays: mapping and table belong to another owner from now on. */
 void memory_end(struct memory *memory, bool stays);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Shared memory of the program's own (memfd, /dev/shm, a file) that peers map too, so that buffers
- * in it are reached as those of the arena are. Regions follow the arena in one space of offsets:
- * what a rank publishes is an offset, whichever of the two it lies in. The mapping is the
- * program's, which may take it away and not say so: then its address means other memory than peers
- * see. So a buffer counts as the region's only after a look at what is mapped there, at each use;
- * what is not the file any more ends the region. */
+ * Regions: shared memory of the program (memfd, /dev/shm, a file) that peers map too, so that they
+ * access buffers in it as those in the arena. Regions follow the arena in one space of offsets, so
+ * a rank publishes an offset for either. The mapping belongs to the program, which may unmap it
+ * without telling Lockstep; then the address means other memory than peers see. So each use first
+ * checks whether the file is still mapped there. If not, the region ends. */
 #ifndef MEMORY_REGION_H
 #define MEMORY_REGION_H
 
@@ -17,24 +16,24 @@
 
 enum {
 	MEMORY_REGIONS = 64, /* of one rank, over the life of a group */
-	/* Before Linux 6.11 a look takes as long as a copy of this many bytes in a program with a
-	 * few hundred mappings; there shorter buffers are plain. */
+	/* Before Linux 6.11 that check takes as long as a copy of this many bytes, in a program
+	 * with a few hundred mappings; there shorter buffers are treated as plain. */
 	MEMORY_LONG_LOOK_BYTES = 1 << 20,
 };
 #define MEMORY_ALL_PEERS UINT64_MAX
 
-/* What a peer needs to know to map a region. Fixed layout: it travels. */
+/* What a peer needs to know to map a region. Fixed layout, because it is sent to peers. */
 struct memory_region_name {
 	uint64_t offset; /* in the space of offsets of its owner */
 	uint64_t bytes;
 	uint64_t file_offset;
-	uint64_t device, inode; /* so that nobody maps another file that has got the same number */
+	uint64_t device, inode; /* identify the file: its number may have passed to another one */
 	int32_t pid, fd; /* /proc/PID/fd/FD is the file, as long as its owner is in the call */
 };
 
-/* A region of this rank. Written once, by whoever registers; read by any thread. live_bytes > 0
- * only while it is registered; both fall once, and registered with 0 bytes is one that a look has
- * ended. */
+/* A region of this rank. Written once, by the thread that registers it; read by any thread.
+ * live_bytes > 0 only while it is registered. Both fields only fall; registered with live_bytes 0:
+ * a check has found it unmapped. */
 struct memory_region {
 	_Atomic bool registered;   /* from memory_region_show to memory_region_remove */
 	_Atomic size_t live_bytes; /* 0: buffers in it are plain */
@@ -53,34 +52,35 @@ struct memory_region_view {
 struct memory;
 struct memory_view;
 
-/* Whether [address, address + bytes) is a shared mapping of this part of the file, that can be read
- * and written; fills *name but for its offset. Reads /proc/self/maps. Errors: LS_BAD_ARGUMENT,
- * LS_SYSTEM, with a message that says what is wrong. */
+/* Whether [address, address + bytes) is a shared mapping of this part of the file, readable and
+ * writable; fills *name except its offset. Reads /proc/self/maps. Errors: LS_BAD_ARGUMENT,
+ * LS_SYSTEM, with a message. */
 LS_CHECKED ls_status memory_region_check(const void *address, size_t bytes, int fd,
 					 uint64_t file_offset, struct memory_region_name *name);
-/* The live region that was registered with exactly this; NULL: there is none. */
+/* The live region that was registered with exactly these values; NULL: none. */
 struct memory_region *memory_region_find(struct memory *memory, const void *address,
 					 const struct memory_region_name *name);
-/* Takes a place in the space of offsets; buffers in it are not found before memory_region_show.
- * NULL, with a message: there have been too many. */
+/* Reserves a range of offsets; buffers in the region count as registered only after
+ * memory_region_show. NULL, with a message: this rank has had MEMORY_REGIONS regions. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name);
-/* These too have mapped it. */
+/* Notes that these peers have mapped it, too. */
 void memory_region_show(struct memory_region *region, uint64_t peers);
-/* What was registered at `address` is so no more, also if a look has ended it before. False:
- * nothing was. */
+/* Ends the registration at `address`, even if a check has found it unmapped before. False: nothing
+ * was registered there. */
 bool memory_region_remove(struct memory *memory, const void *address);
 
 /* How many regions are live, and their bytes. */
 void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes);
 
-/* Maps a peer's region, unless that is done already; it is found from now on. Errors:
- * LS_UNSUPPORTED (the system does not let this process have it), LS_OUT_OF_MEMORY, LS_SYSTEM, with
- * a message that names the rank. */
+/* Maps a peer's region, unless it is mapped already. Errors: LS_UNSUPPORTED (the system does not
+ * let this process open the file), LS_OUT_OF_MEMORY, LS_SYSTEM, with a message that names the
+ * rank. */
 LS_CHECKED ls_status memory_view_add(struct memory_view *view, int rank,
 				     const struct memory_region_name *name);
-/* The parts of memory_offset, memory_view_at and memory_view_close that concern regions. The first
- * ends a region that turns out to be mapped there no more, with a message, and is false. */
+/* The parts of memory_offset, memory_view_at and memory_view_close for regions.
+ * memory_region_offset ends a region that is no longer mapped, with a message, and returns
+ * false. */
 bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
 			  uint64_t *offset);
 void *memory_region_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes);
