@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
- * pipes and the rendezvous. child.c starts a rank, output.c moves what ranks write, input.c what
- * the terminal says to rank 0, watch.c keeps what explains a failure, end.c says how the job ended,
- * guard.c cleans up after kill -9. */
+ * pipes and the rendezvous. child.c starts a rank; output.c moves the output of ranks; input.c
+ * moves the terminal's input to rank 0; watch.c holds what explains a failure; end.c reports how
+ * the job ended; guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
 
@@ -23,11 +23,11 @@
 enum {
 	LAUNCHER_FDS = 3 * LAUNCHER_RANK_MAX + RENDEZVOUS_FDS_MAX + 8,
 	LAUNCHER_LINE_MAX = 1 << 20,  /* a longer line is cut into several */
-	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this the ranks' pipes are left full */
+	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this it stops reading the ranks' pipes */
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
-	/* from SIGKILL until pipes that somebody else holds are given up */
+	/* from SIGKILL until it gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
 };
 
@@ -39,20 +39,20 @@ struct launcher_poll {
 
 /* ---- output.c ---- */
 
-/* Where lines go: standard output or standard error of the launcher. Text lies in
- * data[start, end); start <= end <= capacity. */
+/* The launcher's standard output or standard error. Text is in data[start, end); start <= end <=
+ * capacity. */
 struct launcher_sink {
 	int fd;
 	int poll;
 	bool regular; /* a file: can always be written */
-	bool closed;  /* its reader has gone */
+	bool closed;  /* its reader has closed it */
 	bool color;
 	char *data;
 	size_t start, end, capacity;
 };
 
-/* One pipe from a rank. line[0, used) is the beginning of a line whose end has not come;
- * used <= capacity <= LAUNCHER_LINE_MAX. */
+/* One pipe from a rank. line[0, used) is an incomplete line; used <= capacity <=
+ * LAUNCHER_LINE_MAX. */
 struct launcher_stream {
 	int fd; /* -1 after its end */
 	int log_fd;
@@ -82,7 +82,8 @@ void launcher_output_step(struct launcher_output *output, const struct launcher_
 /* All pipes are at their end; and everything has been written, too. */
 bool launcher_output_ended(const struct launcher_output *output);
 bool launcher_output_written(const struct launcher_output *output);
-/* Gives up pipes that somebody still holds open; and what could not be written. */
+/* close: gives up pipes that other processes hold open. drop: gives up text that could not be
+ * written. */
 void launcher_output_close(struct launcher_output *output);
 void launcher_output_drop(struct launcher_output *output);
 
@@ -99,7 +100,7 @@ struct launcher_input {
 	char data[4096];
 };
 
-/* *child: what rank 0 gets as standard input; the caller closes it if it is not STDIN_FILENO. */
+/* *child: the standard input of rank 0; the caller closes it if it is not STDIN_FILENO. */
 LS_CHECKED ls_status launcher_input_init(struct launcher_input *input, int *child);
 void launcher_input_fini(struct launcher_input *input);
 void launcher_input_poll(struct launcher_input *input, struct launcher_poll *set);
@@ -114,7 +115,7 @@ struct launcher_guard {
 };
 
 LS_CHECKED ls_status launcher_guard_start(struct launcher_guard *guard);
-/* Ends the guard; from here on nobody cleans up after the launcher. */
+/* Ends the guard; afterwards no process cleans up after the launcher. */
 void launcher_guard_stop(struct launcher_guard *guard);
 
 /* ---- child.c ---- */

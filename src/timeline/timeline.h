@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the ranks of a job did when: records of their traces as bars on rows, and these as text, SVG
- * or HTML. Pure functions over copies: add every rank, then its call sites, lay out once, then
- * draw. read.c copies, lay_out.c lays out, words.c says what a bar is, text.c and svg.c draw,
- * json.c lists. */
+ * What the ranks of a job did when: trace records as bars in rows, drawn as text, SVG or HTML. Pure
+ * functions over copies: add every rank, then its call sites, lay out once, then draw. read.c
+ * copies, lay_out.c lays out, words.c names bars, text.c, svg.c and html.c draw, json.c lists. */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
 
@@ -16,12 +15,12 @@
 
 enum {
 	TIMELINE_RANK_MAX = 64,
-	/* Of one rank. With more, rows are joined: first those of tags, then of peers, then of
-	 * groups. */
+	/* Of one rank. If there would be more, rows are joined: first different tags, then peers,
+	 * then groups. */
 	TIMELINE_ROW_MAX = 32,
 	TIMELINE_OP_MAX = 1 << 18, /* of all ranks; the newest are drawn */
 	TIMELINE_GROUP_MAX = 256,
-	TIMELINE_SITE_MAX = 64, /* of one rank; where other operations were called is not said */
+	TIMELINE_SITE_MAX = 64, /* of one rank; further call sites are not shown */
 	TIMELINE_SITE_BYTES = 96,
 	TIMELINE_LABEL_BYTES = 64,
 	TIMELINE_COLUMNS = 100, /* of text, if nothing speaks against it */
@@ -37,9 +36,9 @@ struct timeline_op {
 	uint32_t site; /* 1 + place in its rank's sites, 0: unknown */
 };
 
-/* What may run beside everything else has a row of its own: the collectives of each group, and what
- * goes to or comes from each peer with each tag. Where operations of one such lane overlap it has
- * several rows. */
+/* Operations that may overlap have different rows: the collectives of each group, and the messages
+ * to or from each peer with each tag. If operations of one such lane overlap, it has several
+ * rows. */
 enum timeline_lane { TIMELINE_LANE_COLLECTIVE, TIMELINE_LANE_SEND, TIMELINE_LANE_RECEIVE };
 struct timeline_row {
 	int rank;
@@ -47,7 +46,7 @@ struct timeline_row {
 	uint32_t group;
 	int32_t peer, tag;
 	uint32_t order;                   /* in which rows were made */
-	bool first;                       /* of its lane: the one that says what it is */
+	bool first;                       /* the first row of its lane, which has the label */
 	uint64_t end_ns;                  /* of the last operation on it */
 	char label[TIMELINE_LABEL_BYTES]; /* printable ASCII */
 };
@@ -60,7 +59,7 @@ struct timeline_site {
 
 struct timeline_rank {
 	bool known;
-	/* What has begun since then is there; 0: everything is, as the ring was long enough. */
+	/* All records since then are there; 0: all records, because the ring was long enough. */
 	uint64_t complete_ns;
 	int32_t pid;
 	uint64_t start_ns, start_s; /* one moment: clock_now_ns, and the wall clock */
@@ -76,10 +75,10 @@ struct timeline_group {
 	int size;                        /* 0: its members are not known */
 	/* ranks below the timeline's size, in the order of the group */
 	uint8_t members[TRACE_MEMBER_MAX];
-	/* Collectives that each rank has entered: with them one knows whether a record is gone or
-	 * never was. */
+	/* The number of collectives that each rank has entered; it tells whether a record was
+	 * overwritten or never existed. */
 	uint64_t entered[TIMELINE_RANK_MAX];
-	uint64_t told; /* by which ranks: bit i */
+	uint64_t told; /* bit i: rank i's trace has this group */
 };
 
 struct timeline {
@@ -87,9 +86,9 @@ struct timeline {
 	int size; /* ranks */
 	char program[TRACE_PATH_BYTES];
 	char host[TRACE_TEXT_BYTES];
-	/* What is drawn; begin_ns <= end_ns. When an operation runs, end_ns lies a little behind
-	 * the last thing that happened: a hang of an hour shall not press all else into one
-	 * column. */
+	/* The time that is drawn; begin_ns <= end_ns. If an operation is still running, end_ns is a
+	 * little after the last event, so that a hang of an hour does not squeeze everything else
+	 * into one column. */
 	uint64_t begin_ns, end_ns;
 	uint64_t now_ns;         /* when the traces were read, at least end_ns */
 	struct timeline_op *ops; /* by rank, then by begin */
