@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who takes part, and where they are. Each rank says hello to a server (the launcher, or rank 0
- * itself) on a stream socket: an abstract Unix socket, or TCP on loopback. When all have come, each
- * gets the table of all; when something is wrong, each gets the same error with a text that names
- * rank, cause and remedy. The wire is fixed-size structs, versioned; nothing is believed before it
- * is checked; a peer that says nothing or nonsense costs one descriptor until the deadline, no
- * more.
+ * Which ranks take part, and where they are. Each rank says hello to a server (the launcher, or
+ * rank 0) on a stream socket: an abstract Unix socket, or TCP on loopback. When all ranks have
+ * come, each gets the table of all. If anything is wrong, each gets the same error, with a text
+ * that names rank, cause and remedy. Messages are versioned structs of fixed size, and are checked
+ * before they are used. A connection that sends nothing or nonsense costs one descriptor until the
+ * deadline, and nothing more.
  *
- * The connection to a launcher stays open after the table came: the launcher learns from it which
- * process is which rank, and holds each rank's trace (sent along with the hello on Unix
- * sockets). */
+ * The connection to a launcher stays open after the table has arrived. From it the launcher learns
+ * the process of each rank, and gets each rank's trace (sent with the hello on Unix sockets). */
 #ifndef RENDEZVOUS_RENDEZVOUS_H
 #define RENDEZVOUS_RENDEZVOUS_H
 
@@ -28,7 +27,7 @@ enum {
 	RENDEZVOUS_HOST_BYTES = 64,
 	RENDEZVOUS_TEXT_BYTES = 512,
 	RENDEZVOUS_CONNECTION_MAX =
-		64, /* connections that have not said hello; one more ends the oldest */
+		64, /* connections without a complete hello; one more closes the oldest */
 	RENDEZVOUS_FDS_MAX = 1 + RENDEZVOUS_SIZE_MAX + RENDEZVOUS_CONNECTION_MAX,
 };
 
@@ -71,17 +70,16 @@ struct rendezvous_self {
 	int trace_fd; /* sent along on a Unix socket; -1: none */
 };
 
-/* Meets the others. Blocking until deadline_ns, and at most a second longer while the verdict on
- * that deadline is on its way. Rank 0 of a job without a launcher serves as well, in the same
- * thread; after a failure it stays until nobody came for a second (at most ten, never past its
- * deadline), so that those who are about to come are told. The meeting ends at the earliest
- * deadline of a rank that came. me.uid is the effective user. A world of one rank without a
- * launcher opens no socket. *control: the connection to the launcher (non-blocking), -1 where rank
- * 0 served; owned by the caller. Errors (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
- * LS_DUPLICATE_RANK, LS_RANK_MISSING (names those that did not come, or that ended before all had
- * come), LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal
- * handler ended the wait: this rank is given up, and so the others get LS_RANK_MISSING),
- * LS_OUT_OF_MEMORY, LS_SYSTEM. */
+/* Meets the other ranks. Blocks until deadline_ns, and up to a second longer for a verdict that is
+ * on its way. Rank 0 of a job without a launcher also serves, in the same thread. After a failure
+ * it stays until no rank has come for a second (at most ten seconds, never past its deadline), so
+ * that late ranks get the error. The meeting ends at the earliest deadline of a rank that came.
+ * me.uid is the effective user. A world of one rank without a launcher opens no socket. *control:
+ * the connection to the launcher (non-blocking), owned by the caller; -1 if rank 0 served. Errors
+ * (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING
+ * (names the ranks that did not come, or ended before all had come), LS_PORT_TAKEN, LS_NO_MASTER,
+ * LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler ended the wait; this rank
+ * gives up, so the others get LS_RANK_MISSING), LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 				     const struct rendezvous_self *self, struct waiter *waiter,
 				     uint64_t deadline_ns, struct rendezvous_table *out,
@@ -98,28 +96,28 @@ LS_CHECKED ls_status rendezvous_server_open(const struct rendezvous_place *place
 					    uint64_t deadline_ns, struct rendezvous_server **out);
 /* Where it listens. */
 const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_server *server);
-/* Descriptors to poll; returns how many of at most `max` (RENDEZVOUS_FDS_MAX is always enough). Ask
- * again after every step. Also once the meeting is over, so that latecomers learn how it went. */
+/* Fills in the descriptors to poll, at most `max` (RENDEZVOUS_FDS_MAX is always enough), and
+ * returns their number. Call it again after every step, also when the meeting is over, so that late
+ * ranks get its result. */
 int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max);
-/* When rendezvous_server_step has to run although no descriptor is ready; CLOCK_NEVER once it is
- * over. */
+/* When rendezvous_server_step must run even if no descriptor is ready; CLOCK_NEVER when the meeting
+ * is over. */
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server);
-/* Does what can be done without blocking. LS_OK: not complete yet or complete; any other status:
- * the meeting failed, everybody was told, and rendezvous_server_text says why (the ranks print it;
- * the server does not). Further steps tell latecomers and return the same. */
+/* Does what can be done without blocking. LS_OK: the meeting continues, or is complete. Any other
+ * status: it failed, all ranks were told, and rendezvous_server_text has the reason (the ranks
+ * print it, not the server). Further steps tell late ranks, and return the same status. */
 LS_CHECKED ls_status rendezvous_server_step(struct rendezvous_server *server);
 bool rendezvous_server_complete(const struct rendezvous_server *server);
 /* NULL until the meeting is complete. */
 const struct rendezvous_table *rendezvous_server_table(const struct rendezvous_server *server);
-/* Process id of rank `rank` from the moment it has said hello, also if the meeting fails; 0: not
- * come. */
+/* The process id of a rank that has said hello, also if the meeting fails; 0: it has not come. */
 int rendezvous_server_pid(const struct rendezvous_server *server, int rank);
-/* The trace descriptor rank `rank` sent, -1 if none; stays the server's. */
+/* The trace descriptor that a rank sent, owned by the server; -1: none. */
 int rendezvous_server_trace(const struct rendezvous_server *server, int rank);
 /* "" unless the meeting failed. */
 const char *rendezvous_server_text(const struct rendezvous_server *server);
-/* A process that should have come has ended: fails the meeting at once with `text`. Nothing happens
- * if the meeting is over. `status` must not be LS_OK. */
+/* Call when a process that should have come has ended: fails the meeting at once with `text`. Does
+ * nothing if the meeting is over. `status` must not be LS_OK. */
 void rendezvous_server_fail(struct rendezvous_server *server, ls_status status, const char *text);
 /* NULL is allowed. */
 void rendezvous_server_close(struct rendezvous_server *server);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The server's state, for the two files that make it up: server.c moves connections, verdict.c
- * decides and says how the meeting goes. */
+ * The server's state, for its two files: server.c moves connections, verdict.c decides and words
+ * the result. */
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
@@ -13,7 +13,7 @@ enum server_state {
 	SERVER_FAILED,   /* everybody who came was told why */
 };
 
-/* A connection that has not said a whole hello. fd == -1: none. */
+/* A connection without a complete hello. fd -1: none. */
 struct server_connection {
 	int fd;
 	int trace_fd;
@@ -22,8 +22,8 @@ struct server_connection {
 	_Alignas(8) unsigned char in[sizeof(struct wire_hello)];
 };
 
-/* came: it has said hello. fd == -1 although it came: the server itself, or it was told and let
- * go. */
+/* came: it has said hello. fd -1 although it came: the server itself, or a rank that got its answer
+ * and was let go. */
 struct server_rank {
 	int fd;
 	int trace_fd;
@@ -52,8 +52,8 @@ struct rendezvous_server {
 	char text[RENDEZVOUS_TEXT_BYTES];
 };
 
-/* True if the connection is at its end. Throws away what came: closing a TCP socket with unread
- * bytes would reset it, and the other side might lose the answer. */
+/* Discards what has arrived: closing a TCP socket with unread bytes would reset it, and the peer
+ * might lose the answer. True if the connection is at its end. */
 bool rendezvous_drain(int fd);
 /* Empties the connection's place. */
 void rendezvous_connection_end(struct server_connection *connection);
@@ -62,18 +62,18 @@ void rendezvous_connection_end(struct server_connection *connection);
 
 /* How many ranks have said hello. */
 int rendezvous_count_came(const struct rendezvous_server *server);
-/* Tells all who came; the caller has written server->text. */
+/* Fails the meeting and tells all ranks that have come; the caller has written server->text. */
 void rendezvous_fail(struct rendezvous_server *server, ls_status status);
 /* The deadline is over. */
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
 /* The connection of a rank that had come is at its end. */
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
-/* The connection has said a whole hello: admits it, or fails the meeting, or refuses the connection
- * alone. */
+/* The connection has sent a complete hello: admits the rank, fails the meeting, or refuses only
+ * this connection. */
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello);
-/* The connection is of another version, so that only the head of its hello is known: fails the
- * meeting if it is known to be of the same user. */
+/* The connection is of another version, so only the head of its hello is known: fails the meeting
+ * if it is known to be of the same user. */
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_head *head);
 
