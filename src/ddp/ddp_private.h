@@ -16,7 +16,7 @@ enum {
 	DDP_LABEL_BYTES = 2 * DDP_NAME_BYTES + 32,
 	DDP_TEXT_BYTES = 256, /* of a reason of ls_group_abort */
 };
-/* Where reports say that an operation was called, if it is not of a step of this rank. */
+/* The call site in reports of an operation that shadows a step of other ranks. */
 #define DDP_SHADOW_LABEL "ls_ddp_join_end"
 #define DDP_FIRST_BYTES (UINT64_C(1) << 20)
 #define DDP_BUCKET_BYTES (UINT64_C(25) << 20)
@@ -34,8 +34,9 @@ struct ddp_parameter {
 	_Atomic bool ready; /* in this step */
 };
 
-/* Gradients of one dtype that are reduced in one operation. They lie one behind the other, those of
- * the last parameter first: bytes is the sum of their bytes, offset the sum of those before. */
+/* Gradients of one dtype that one operation reduces. They lie one after the other, that of the last
+ * parameter first: bytes is the sum of their sizes, a parameter's offset the sum of the sizes
+ * before it. */
 struct ddp_bucket {
 	unsigned char *memory;
 	uint64_t bytes;
@@ -43,7 +44,7 @@ struct ddp_bucket {
 	int first, last; /* parameters: the highest and the lowest index */
 	int members;
 	_Atomic int pending;         /* members that are not ready in this step */
-	const void *_Atomic site;    /* of the call by which one of the last became so */
+	const void *_Atomic site;    /* the call that made one of the last members ready */
 	ls_op *op;                   /* while it is reduced */
 	char label[DDP_LABEL_BYTES]; /* for reports */
 };
@@ -54,9 +55,10 @@ enum ddp_joining {
 	DDP_IN_STEP,       /* ls_ddp_finish is due */
 };
 
-/* Buckets begin in their order: 0 <= next <= bucket_count, those below next have begun, and bucket
- * k can only when its pending is 0 and next is k. Whoever finds `wishes` zero begins what can
- * begin; others that come meanwhile raise it, so that he looks again. */
+/* Buckets begin in order: 0 <= next <= bucket_count, and all below next have begun. Bucket k can
+ * begin when its pending is 0 and next is k. A thread that raises `wishes` from zero begins all
+ * buckets that can begin. Other threads raise `wishes` meanwhile, so that the first one looks
+ * again. */
 struct ls_ddp {
 	ls_group *group;
 	int rank, size;
@@ -90,7 +92,7 @@ struct ls_ddp {
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
 /* "rank 3", "ranks 0 and 2", "ranks 1-3": those whose bit is set. */
 void ddp_text_ranks(uint64_t ranks, char *out, size_t bytes);
-/* The name, or its end where it is too long: that tells more than "model.encoder.lay". */
+/* The name, or only its end if it is too long: that tells more than "model.encoder.lay". */
 void ddp_text_name(const char *name, char *out, size_t bytes);
 
 /* ---- bucket.c ---- */
@@ -116,11 +118,12 @@ void ddp_zero(struct ls_ddp *ddp);
 /* ---- step.c ---- */
 
 void ddp_reset(struct ls_ddp *ddp);
-/* Begins all buckets that have not begun, ready or not; `site` is named for those without one. */
+/* Begins all buckets that have not begun, ready or not. `site` is the call site of those without
+ * one. */
 void ddp_begin_all(struct ls_ddp *ddp, const void *site);
-/* Blocks until no bucket is being reduced; the first status that is not LS_OK. */
+/* Blocks until no bucket is being reduced. Returns the first status that is not LS_OK. */
 ls_status ddp_wait_all(struct ls_ddp *ddp);
-/* The pass is over, here or on those that this rank shadows. */
+/* The pass has ended, on this rank or on those that it shadows. */
 void ddp_next_pass(struct ls_ddp *ddp, bool averaged);
 
 #endif
