@@ -70,7 +70,8 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 	return 1;
 }
 
-/* What a wait of who drives, or rests, shows: an operation, and words of it and of others. */
+/* The words that a wait publishes, of a thread that drives or that waits for the driving one: those
+ * of one operation, and those of others. */
 struct shown {
 	ls_group *group; /* whose cause ends it */
 	uint64_t record;
@@ -127,8 +128,8 @@ static bool has_own(const struct wait_word *words, int count)
 	return false;
 }
 
-/* Of a wait that shows an operation of this group: a diagnosis takes who has left it for somebody
- * who does nothing any more, but in another group he may. */
+/* For a wait that shows an operation of this group. A diagnosis assumes that a rank that has left
+ * the group does nothing more, but it may still act in another group. */
 static bool misleads(const ls_group *group, const struct wait_word *words, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -182,7 +183,8 @@ static enum engine_need need_alone(const struct ls_op *op, int *peer)
 	return gone ? progress_op_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
 }
 
-/* Who waits for a part of a batch waits for all of them. *which: the part that needs most. */
+/* A thread that waits for a part of a batch waits for all parts. *which: the part that needs
+ * most. */
 static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
 {
 	const struct ls_op *batch = op->is_batch ? op : op->batch;
@@ -252,7 +254,7 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	return true;
 }
 
-/* ---- who drives ---- */
+/* ---- driving ---- */
 
 /* What he waits for, or news: something has begun meanwhile, or is over, that he does not know
  * of. */
@@ -350,8 +352,8 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 
 /* ---- who rests ---- */
 
-/* What `own` waits for itself, so that a diagnosis sees it; nothing, if some of it is there
- * already: then who drives is about to go on. */
+/* The words of the `own` operations, so that a diagnosis sees them. None if one of them is there
+ * already: then the driving thread is about to continue. */
 static int own_words(ls_group *group, const struct engine_own *own, int own_count,
 		     struct wait_word *words)
 {
@@ -397,13 +399,14 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 	leave_out(group, gone, self_only->slice_ns != 0, shown->words, shown->count);
 }
 
-/* In vain if some of the members are gone. Who drives does the same of the head of the list. */
+/* Fails operations that can never complete because members have gone. The driving thread does the
+ * same for the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (is_any_over(ops, count))
 		return;
 	bool failed = fail_without(ops, count, NULL, self_only);
-	(void)failed; /* the next wait ends with that, and then who drives is called */
+	(void)failed; /* the next wait returns it, and then the driving thread is called */
 }
 
 /* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them,
@@ -457,7 +460,7 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
-	/* Who drives looks for what he waits for himself, and his group may be another. */
+	/* The driving thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group);
 		judge_resting(ops, count, self_only);

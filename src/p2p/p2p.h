@@ -86,7 +86,7 @@ bool p2p_short_receive(const struct p2p_short *message);
  * and recorded. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 
-/* ---- pending.c, for who drives ---- */
+/* ---- pending.c, for the driving thread ---- */
 
 /* Ends all operations of a group that has failed. For the driving thread. */
 void p2p_end_all(ls_group *group);

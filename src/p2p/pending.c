@@ -138,7 +138,7 @@ static void want_eager(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* Who drives may be looking through the list, so a group is put in front. */
+/* The driving thread may be walking the list, so a group is added at its front. */
 static void add_group(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;
@@ -196,8 +196,8 @@ static void finish(struct ls_op *op, ls_status status)
 	count_out(entry, calls, limited);
 	if (batch)
 		progress_batch_part_over(batch, status);
-	/* The next one's turn has come: who drives begins it, or the progress thread, which is
-	 * armed eagerly if one waits. */
+	/* The next send may begin: the driving thread begins it, or the progress thread, for which
+	 * the doorbell is armed eagerly if a send waits. */
 	if (gives_turn)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.resting) == 0)
