@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where the threads of another process are: Python frames read from its memory while it runs, and C
- * frames from its registers, for which each thread is stopped for a moment. All that is read was
- * written by others, and may change while it is read: nothing of it bounds a loop, and what does
- * not fit together is not told. */
+ * Where the threads of another process are: Python frames, read from its memory while it runs, and
+ * C frames, for which each thread is stopped for a moment to copy its registers. Others wrote all
+ * that is read, and it may change meanwhile: none of it bounds a loop, and what is inconsistent is
+ * not reported. */
 #ifndef STACK_STACK_H
 #define STACK_STACK_H
 
@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 enum {
-	STACK_IMAGE_MAX = 16,   /* files of a process in which an interpreter is looked for */
+	STACK_IMAGE_MAX = 16,   /* files of a process that are searched for an interpreter */
 	STACK_THREAD_MAX = 256, /* threads of a process */
-	STACK_CHAIN_MAX = 256,  /* frames of a thread that are looked at */
+	STACK_CHAIN_MAX = 256,  /* frames of a thread that are read */
 	STACK_TEXT_BYTES = 256,
 };
 
-/* Innermost first in every list of them. Texts hold nothing that may not be shown. */
+/* Lists of frames begin with the innermost. Texts have only printable characters. */
 struct stack_frame {
 	char function[STACK_TEXT_BYTES];
 	char file[STACK_TEXT_BYTES]; /* "" if it is not known; of a long path the end */
@@ -27,38 +27,38 @@ struct stack_frame {
 enum stack_answer {
 	STACK_FOUND,
 	STACK_NOTHING, /* no interpreter is in the process */
-	STACK_REFUSED, /* the system does not let us look */
-	STACK_UNKNOWN, /* a Python whose structures are not known here */
-	STACK_MOVED,   /* it went on meanwhile, each time */
-	STACK_HANGS,   /* in the kernel, and who looks might hang along */
+	STACK_REFUSED, /* the system forbids reading */
+	STACK_UNKNOWN, /* a version of Python that layout.c does not have */
+	STACK_MOVED,   /* it changed during every attempt */
+	STACK_HANGS,   /* a thread hangs in the kernel, and a reader might hang as well */
 	STACK_GONE,    /* the process or the thread has ended */
 };
-/* What to tell of it, and what to do: "…". Nothing for STACK_FOUND and STACK_NOTHING. */
+/* The text for the user: what it means, and what to do. Empty for STACK_FOUND and STACK_NOTHING. */
 const char *stack_answer_text(enum stack_answer answer);
 
 /* Memory of a process, or of a test. */
 struct stack_memory {
-	/* Copies all of it, or returns false: it is not there, or may not be read. */
+	/* Copies all bytes. False: they do not exist, or must not be read. */
 	bool (*read)(const struct stack_memory *memory, uint64_t address, void *to, size_t bytes);
 	int pid;
-	int pidfd; /* of the process that had this number when it was opened; -1: not known */
-	bool gone; /* there was none */
+	int pidfd; /* of the process that had this number at the time of opening; -1: unknown */
+	bool gone; /* there was no such process */
 };
 
-/* Copies a text; of one that does not fit the beginning, or the end if `tail`, with "..." where it
- * is cut. */
+/* Copies a text. If it does not fit, copies its beginning (or its end if `tail`), with "..." where
+ * it is cut. */
 void stack_cut_text(const char *text, bool tail, char *out, size_t bytes);
 
 /* ---- process.c ---- */
 
 void stack_memory_open(int pid, struct stack_memory *out);
 void stack_memory_close(struct stack_memory *memory);
-/* Whether that process is still there, or at least its number no other's: so all that was read
- * since it was opened is of it. Always true where the system has no descriptors of processes. */
+/* Whether that process still exists, or at least its number was not reused: then all that was read
+ * since opening is its memory. Always true if the system has no pidfds. */
 bool stack_memory_is_there(const struct stack_memory *memory);
-/* Where the files are mapped that may hold an interpreter: the program, and libraries with "python"
- * in their names. The memory of a process with a thread that sleeps uninterruptibly, but for a
- * file, is left alone (STACK_HANGS), as a reader might sleep along. */
+/* The addresses of mapped files that may contain an interpreter: the program, and libraries with
+ * "python" in their names. STACK_HANGS: the process has a thread in an uninterruptible sleep, other
+ * than for a file, so its memory is not read, because a reader might sleep as well. */
 enum stack_answer stack_find_images(const struct stack_memory *memory,
 				    uint64_t images[STACK_IMAGE_MAX], int *count);
 /* The threads of a process, at most `max`, as the kernel numbers them: the first is the main
@@ -70,7 +70,7 @@ void stack_thread_name(int pid, uint32_t tid, char *out, size_t bytes);
 
 /* ---- python.c ---- */
 
-/* Where the members lie that are read, which differs between versions of Python: layout.c. */
+/* The members that are read; their offsets differ between versions of Python: layout.c. */
 enum stack_member {
 	STACK_RUNTIME_INTERPRETERS,
 	STACK_INTERPRETER_NEXT,
@@ -120,13 +120,13 @@ struct stack_thread {
 /* Finds the interpreter in one of these files. `memory` must outlive *out. */
 enum stack_answer stack_find_python(const struct stack_memory *memory, const uint64_t *images,
 				    int count, struct stack_python *out);
-/* The threads that know the interpreter, at most `max`. */
+/* The threads that the interpreter has, at most `max`. */
 int stack_python_threads(const struct stack_python *python, struct stack_thread *out, int max);
 
 struct stack_depth {
-	int count;   /* frames that were written */
-	bool more;   /* there are others, further out */
-	bool moving; /* it called and returned further in, while these stayed */
+	int count;   /* frames in the list */
+	bool more;   /* there are more, further out */
+	bool moving; /* frames further in changed, while these stayed */
 };
 /* The innermost `max` Python frames of a thread: STACK_FOUND, also without any; STACK_MOVED. */
 enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
@@ -138,10 +138,9 @@ enum stack_answer stack_python_top(const struct stack_memory *memory, uint32_t t
 
 /* ---- native.c ---- */
 
-struct stack_native; /* the files of a process, and what they say of its C frames */
+struct stack_native; /* the files of a process, with their information about C frames */
 
-/* Reads the list of files of a process, and what it asks of them later; NULL if that fails.
- * `memory` must outlive it. */
+/* Reads the list of files of a process; NULL if that fails. `memory` must outlive it. */
 struct stack_native *stack_native_open(const struct stack_memory *memory);
 void stack_native_close(struct stack_native *native); /* NULL is allowed */
 /* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and
