@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every message that Lockstep prints on its own, one macro each: id, level and format, so that the
- * compiler checks the arguments. messages.def holds the help of each, which `lockstep explain ID`
- * and lockstep-messages(7) show; tools/check sees to it that both list the same ids.
+ * Every message that Lockstep prints, one macro each: id, level and format, so that the compiler
+ * checks the arguments. messages.def has the help for each, which `lockstep explain ID` and
+ * lockstep-messages(7) show; tools/check compares the ids of both.
  *
- * Who decides an error says it, once; whoever passes it on says nothing. */
+ * The function that decides that something is an error prints it, once. Its callers print
+ * nothing. */
 #ifndef BASE_MESSAGES_H
 #define BASE_MESSAGES_H
 

@@ -16,7 +16,7 @@ enum coll_extent {
 	COLL_PARTS,   /* the parts of all ranks, in their order */
 };
 
-/* Who has both buffers. The others have one. */
+/* Which ranks have both buffers. The others have one. */
 enum coll_root {
 	COLL_NO_ROOT,    /* all */
 	COLL_ROOT_GIVES, /* only the root has an input */

@@ -67,7 +67,7 @@ void ls_join_close(ls_join *join)
 	free(join);
 }
 
-/* Who has a batch, as bits, and what the lowest of them says. */
+/* The ranks that have a batch, as bits, and the values of the lowest one. */
 struct answer {
 	uint64_t having;
 	bool error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One step: parameters become ready, from any thread and in any order; buckets whose members are
- * all ready begin in their order, beside the caller; ls_ddp_finish waits for them. No lock: a
- * bucket's all-reduce may wait (LOCKSTEP_BLOCKING), so none could be held. */
+ * One step: threads mark parameters as ready, in any order. Buckets whose parameters are all ready
+ * begin in their order, as nonblocking all-reduces, and ls_ddp_finish waits for them. No lock is
+ * held, because starting an all-reduce may wait (LOCKSTEP_BLOCKING). */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The groups of a snapshot. Who has closed a group in which threads wait is read before the words
- * they wait for: whoever had closed it by then cannot store one any more. The numbers of
- * collectives come last. */
+ * The groups of a snapshot. The snapshot reads which ranks have closed the groups of waits before
+ * it reads the awaited words: a rank that had closed a group by then cannot store a word any more.
+ * The counts of collectives come last. */
 #include <string.h>
 
 #include "base/seqlock.h"

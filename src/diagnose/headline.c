@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The first line of a report: who is the cause and how, who waits where. Everything is looked up
- * again in the job, which may be a later snapshot than the one that was judged: nothing need be
- * there. */
+ * The first line of a report: which rank is the cause and why, and which ranks wait where. It looks
+ * everything up in the job again. That may be a later snapshot than the judged one, so nothing need
+ * be there. */
 #include "diagnose/facts.h"
 
 #include <inttypes.h>

@@ -133,8 +133,8 @@ uint64_t diagnose_find_unproved(const struct diagnose_job *job)
 	return unproved;
 }
 
-/* Of those whom a thread waits for. In a collective to which all give something, others that are in
- * it only wait as well: whom they all wait for is who has not come. */
+/* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
+ * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
 static uint64_t reduce_needs(const struct diagnose_job *job, int r,
 			     const struct diagnose_thread *thread, uint64_t stuck)
 {

@@ -60,10 +60,10 @@ static bool may_handle(const char *status)
 	       (caught & ~blocked & ~unawaited_signals()) != 0;
 }
 
-/* Whether the last call on /proc failed for good: what it asked for has ended, or /proc is not
- * there, or shows it to nobody like us. Where that is so it always was, and a proof goes without
- * what it hides, or there would be none. Any other failure, such as for want of a descriptor, says
- * nothing of who runs. */
+/* Whether the last call on /proc failed for good: the thread has ended, or /proc does not exist or
+ * hides it from this process. If /proc hides threads, it always did, and proofs ignore the hidden
+ * ones, because otherwise there would be none. Any other failure, such as a lack of descriptors,
+ * says nothing about which threads run. */
 static bool has_nothing_to_see(void)
 {
 	return errno == ENOENT || errno == ESRCH || errno == EACCES || errno == EPERM;
@@ -167,8 +167,7 @@ static bool has_ended(const struct sleeper *sleeper)
 	return sleeper->state == 'Z' || sleeper->state == 'X';
 }
 
-/* Whether it runs, or goes on with whatever it was about by itself: also once it is no longer
- * stopped or traced. */
+/* Whether it runs, or will continue by itself, also after it is no longer stopped or traced. */
 static bool may_run(const struct sleeper *sleeper)
 {
 	return sleeper->state != 'S' && sleeper->state != 'I' && !has_ended(sleeper);

@@ -10,8 +10,8 @@
 
 /* ---- api.c ---- */
 
-/* LS_OK, or why nothing can be done with this group: NULL, a forked child, or its first cause. It
- * looks whether that has come about beside the caller. */
+/* LS_OK, or why the group cannot be used: NULL, a forked child, or its first cause. Also fails the
+ * group if one of its nonblocking sends can never be received. */
 ls_status group_check(const char *call, ls_group *group);
 /* How a call begins: its options over the defaults, checked, and then the group. A handle that was
  * asked for is NULL if this fails. */

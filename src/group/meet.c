@@ -256,8 +256,8 @@ static ls_status refuse(struct table *table, struct peer *peer)
 	table->note.refuses = true;
 	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
 	ls_status status = tell(table, peer);
-	/* At once: it may leave the parent, and a send to who has left fails as soon as somebody
-	 * waits. */
+	/* At once: it may leave the parent, and a send to a member that has left fails as soon as a
+	 * thread waits for it. */
 	if (status == LS_OK && has_withdrawn(table, peer))
 		status = group_op_take_back(&peer->send);
 	return status == LS_CANCELLED ? LS_OK : status;

@@ -190,7 +190,8 @@ static uint64_t choose_slice(const struct ls_group *group,
 	return others == FREE ? look_ns : 2 * look_ns;
 }
 
-/* Who has ended, or blocks, may have sent it just before: so what it needs is looked at last. */
+/* A thread that has ended, or blocks, may have sent the message just before; so what the receive
+ * needs is checked last. */
 bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
 				struct progress_self_only *self_only)
 {

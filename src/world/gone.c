@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Members that are dead or have left. Who waits learns of it by his wait (base/wait: missing_peer);
- * who only asks, now and then, learns of it here. */
+ * Members that are dead or have left. A waiting thread learns of it in its wait (base/wait.c:
+ * missing_peer); a thread that only checks now and then learns of it here. */
 #include "registry.h"
 
 uint64_t world_gone_now(struct ls_group *group)
