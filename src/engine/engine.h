@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How one operation runs: the host engine, which executes plans over windows and messages, and
- * single sends and receives. It never blocks and never decides what a failure means: engine_advance
- * goes on as far as it can, and says what it waits for or what it has found; the group waits, and
- * judges.
+ * How one operation runs: the host engine, which executes the plans of collectives over windows and
+ * messages, and single sends and receives. It never blocks and never decides what a failure means.
+ * engine_advance makes what progress it can, and returns what it waits for or what it has found;
+ * the caller waits, and judges.
  *
- * One thread at a time advances an operation: whoever waits for it, or the progress thread. On one
- * group the collectives run one after the other (the group sees to it); sends and receives run
- * beside them and each other. */
+ * One thread at a time advances an operation: a thread that waits for it, or the progress thread.
+ * The collectives of a group run one after the other (the caller ensures it). Sends and receives
+ * run concurrently with them and with each other. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages of one rank (the source) to another (the owner), in memory of the owner that both have
- * mapped: a box. The receiver alone decides what a message matches; here is only how it gets there,
- * how the bytes of a long one are copied by whoever has time, and how both learn that it is over.
+ * Messages of one rank (the source) to another (the owner), in a ring in the owner's memory that
+ * both have mapped: struct mail_box. The receiver alone decides what a message matches. This file
+ * only moves messages, lets both ranks copy the bytes of long ones, and tells both when that is
+ * done.
  *
- * A short message lies in its slot, and its send is done ("eager" in MPI and UCX). Of a long one
- * the slot names an RTS slot ("ready to send", as in their rendezvous protocol): where the bytes
- * are, and who copies which piece of them. Models: test/model/mail.pml, rts.pml, reclaim.pml. */
+ * A short message lies in its slot, and its send is complete ("eager" in MPI and UCX). The slot of
+ * a long one names an RTS slot ("ready to send", as in their rendezvous protocol): where the bytes
+ * are, and which rank copies which piece of them. Models: test/model/mail.pml, rts.pml,
+ * reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks. So far one transport, shared memory, which also serves a rank's
- * link to itself; the vtable comes with the second one (doc/decisions).
+ * Moves bytes between two ranks. So far there is one transport, shared memory, which also serves a
+ * rank's link to itself; a vtable comes with the second one (doc/decisions/001).
  *
- * Every rank owns a segment: a memfd that its peers map and write. It holds the rank's doorbell,
- * its entry slots (what it publishes on entering a collective), its phase words, and for each peer
- * two channels (collective and point-to-point), into which that peer posts messages. All words that
- * are awaited are 64-bit, written by one rank only, and only grow.
+ * Every rank owns a segment: a memfd that its peers map and write. It has the rank's doorbell, and
+ * an area for each of its groups: the entries that it publishes when it enters collectives, its
+ * phase words, and for each member two lanes (collective and point-to-point) into which that member
+ * posts messages. All awaited words are 64-bit, written by one rank only, and only grow.
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
