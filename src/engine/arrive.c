@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What has arrived, and who asks for it. */
+ * Matches messages that have arrived with posted receives. */
 #include "engine/mailbox.h"
 
 #include <string.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that each send to another one of them, wait for that, and only then receive: had their
- * messages been long, all would have waited for ever. Each tells in shared memory which message it
- * had sent before it received which; whoever receives last sees all the others, sequentially
- * consistent, and finds itself at the end of the chain.
+ * Ranks that each send to another one of them, wait for that send, and only then receive: with long
+ * messages all would have waited for ever. Each rank publishes in shared memory which message it
+ * had sent before it received which. The rank that receives last sees what all others published,
+ * sequentially consistent, and finds itself at the end of the chain.
  *
  *   box of the source -> dest: `crossed` = the `run` messages of this box up to `position` had been
  *   sent, each waited for, before the source began the call that received message `taken` of rank
  *   `from`
  *
- * So only what was surely so is found, as long as one thread of each of these ranks had done all
- * that; what was told of is forgotten with the next one. */
+ * So it finds only what certainly happened, provided that one thread of each of these ranks made
+ * all the calls. The next publication overwrites the last. */
 #include "engine/mailbox.h"
 
 enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The last collectives of a group. Who looks at a peer's header finds what differs, but a rank that
- * only gives looks at nobody's, and after the last collective nobody looks any more. So whoever
- * closes a group says how many it ran, with a hash of them, and looks how far the others are; and
- * whoever enters a collective, or closes the group in its turn, looks at those who have said so.
+ * The last collectives of a group. A rank that reads a peer's header finds a difference. But a rank
+ * that only contributes data reads no header, and after the last collective no rank reads any. So a
+ * rank that closes a group publishes how many collectives it ran, with a hash of them, and reads
+ * how far the others are. A rank that later enters a collective, or closes the group in its turn,
+ * reads what those ranks have published.
  *
  *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
  *   enters:  entry                           look at my closing, then at ended of q
  *
- * All sequentially consistent, so of any two members the later one sees the other. Nobody has left
- * before he has looked, and an area is made anew only once all have: what is looked at is of this
- * group. Nobody waits. Model: test/model/ending.pml. */
+ * All sequentially consistent, so of any two members the later one sees the other. A rank leaves
+ * only after it has read the others, and an area is reset only after all have left; so whatever is
+ * read belongs to this group. Nothing blocks. Model: test/model/ending.pml. */
 #include "engine_private.h"
 
 void engine_end_tell(struct engine *engine, uint64_t seq)
@@ -23,8 +24,8 @@ void engine_end_tell(struct engine *engine, uint64_t seq)
 			atomic_fetch_add(&transport_area_of(team, q)->closing, 1);
 }
 
-/* Collective `seq` as member `rank` has entered it; NULL: it has not, or its slot holds another
- * one. */
+/* The entry of collective `seq` of member `rank`; NULL: it has not entered it, or the slot holds
+ * another one. */
 static const struct transport_entry *find_entry(const struct engine *engine, int rank, uint64_t seq)
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain buffers in fragments: a collective that has to copy its buffers into the arena does so
- * piece by piece, and runs its plan once for each. Each round is to the plan what a collective of
- * its own would be; its phases stand in the same signal word, one round after the other.
+ * Plain buffers in fragments. A collective that must copy its buffers into the arena does so piece
+ * by piece, and runs its plan once for each piece: a round. To the plan a round is like a
+ * collective of its own. The phases of all rounds follow each other in the same signal word.
  *
  *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out
  *
- * What only this rank reads or writes of its own buffers is never copied. Copies lie in
- * ENGINE_SLOTS slots by turns, so a step that only guards this rank's buffers, the plan's last, may
- * be behind by a round: a root copies the next fragment while the others still read this one.
+ * Parts of its buffers that only this rank accesses are never copied. Copies use ENGINE_SLOTS slots
+ * in turn. So the plan's last step, which only protects this rank's buffers, may lag by one round:
+ * a root copies the next fragment while the others still read this one.
  *
- * Whether peers show fragments is known from their headers, once those are awaited: a rank that
- * shows none itself then goes on with the first one. */
+ * The headers of the peers tell whether they use fragments; a rank that uses none itself then
+ * continues with the first one. */
 #include <string.h>
 
 #include "device/device.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What nobody will receive any more, when a group is closed: see transport/lost.c. */
+ * Messages that no rank will receive any more when a group is closed: see transport/lost.c. */
 #include "engine/mailbox.h"
 
 /* Until nothing more is there; sequentially consistent, after the box has ended. */

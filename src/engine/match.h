@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Receives that are unmatched, found by what they ask for in constant time, however many
- * there are.
+ * Posted receives, found by source and tag in constant time, however many there are.
  *
- * Those that ask for the same stand in one queue, in the order of their calls; a hash table holds
- * the first of each queue. A message may fit four queues (its source or any, its tag or any); of
- * their first ones the earliest called takes it. Not for two threads at once. */
+ * Receives with the same source and tag form one queue, in the order of their calls; a hash table
+ * has the first of each queue. A message may match four queues (its source or any, its tag or any);
+ * of their first receives the earliest called gets it. Not for two threads at once. */
 #ifndef ENGINE_MATCH_H
 #define ENGINE_MATCH_H
 
@@ -16,7 +15,7 @@ enum { MATCH_ANY = -1, MATCH_BUCKETS_LEAST = 16 };
 
 /* A part of the operation that waits. */
 struct match_entry {
-	int32_t source, tag;      /* what it asks for, MATCH_ANY: whatever */
+	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
 	uint64_t order;           /* of the calls */
 	struct match_entry *next; /* in its queue */
 	struct match_entry *last,

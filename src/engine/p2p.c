@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of one send or receive. A long message is copied in pieces, by the receiver and, if both
- * see each other's buffer and the sender has nothing else to do, by both. */
+ * The life of one send or receive. A long message is copied in pieces: by the receiver, and also by
+ * the sender if both can access each other's buffer and the sender has nothing else to do. */
 #include "engine/mailbox.h"
 
 #include <string.h>

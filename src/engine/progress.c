@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Going on with all detached sends and receives of a group at once, for whoever has time; and what
- * becomes of them when they are taken back, or the group fails. */
+ * Makes progress on all detached sends and receives of a group, in whichever thread calls; and ends
+ * them when they are cancelled, or when the group fails. */
 #include "engine/words.h"
 
 /* ---- what has arrived, and what there is room for ---- */

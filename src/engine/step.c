@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The eight kinds of steps, executed. A step either is done, or has changed nothing and says what
- * it waits for; so it can simply be run again. */
+ * The eight kinds of steps, executed. A step either completes, or changes nothing and returns what
+ * it waits for; so it can simply be repeated. */
 #include <string.h>
 
 #include "device/device.h"

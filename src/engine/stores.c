@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Through the cache or past it. Plain stores to lines that another core has read are slow where
- * that core is far away, and fast where it is near; streaming stores are the other way round. Which
- * holds depends on the processor and on where the ranks run just now, so it is measured as the work
- * is done: mostly the kind of stores that was faster is used, now and then the other is tried. What
- * is tried in vain is tried half as often the next time; and soon, when the time of what is used
- * has changed.
+ * Stores through the cache (plain) or past it (streaming). Plain stores to lines that another core
+ * has read are slow if that core is far away, and fast if it is near; streaming stores are the
+ * opposite. The processor and the cores that the ranks use decide, so this file measures the real
+ * copies. It mostly uses the kind that was faster, and tries the other one now and then: half as
+ * often after each try in vain, and soon after the time of the current kind has changed.
  *
- * Measured here is the writer's time alone. What was stored past the cache also takes longer to
- * read, so it must be clearly faster to be chosen. */
+ * Only the writer's time is measured. Data that was stored past the cache also takes longer to
+ * read, so streaming must be clearly faster to be chosen. */
 #include "base/clock.h"
 #include "engine_private.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where an operation's buffers lie, and how peers reach them. Memory of ls_alloc is shown to peers
- * as it is. Of plans that only look into windows a plain buffer is shown by fragments (fragment.c),
- * or by its address where peers only read it, can do so, and that is what is wanted. Otherwise it
- * is copied into a block of the arena first, and its result copied back. */
+ * Where an operation's buffers are, and how peers access them. Memory of ls_alloc is shown to peers
+ * directly. For plans that only access windows, a plain buffer is shown in fragments (fragment.c),
+ * or by its address if peers only read it, can read it, and the choice says so. Otherwise the
+ * buffer is copied into a block of the arena first, and its result is copied back. */
 #include <string.h>
 
 #include "device/device.h"

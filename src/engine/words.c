@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which words those wait for who see to the detached operations of a group; see words.h. */
+ * The words that a thread waits for which makes progress on the detached operations of a group; see
+ * words.h. */
 #include "engine/words.h"
 
 bool engine_word_is_there(const struct wait_word *word)
