@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages between two ranks, and the words that ranks await. The protocol stands before struct
- * transport_channel. Nothing here blocks: who cannot go on learns for which word to wait. The
- * source believes nothing but its own cursor about what it has posted; the owner copies what a
- * source wrote once, and uses the copy. */
+ * Messages within collectives between two ranks, and the words that ranks await. The protocol is
+ * described before struct transport_channel. Nothing here blocks: a call that cannot proceed
+ * returns the word to wait for. The source relies on its own cursor alone for what it has posted;
+ * the owner copies what a source wrote once, and uses the copy. */
 #include "segment.h"
 
 #include "base/seqlock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that lie in a box for good, as its owner has closed the group. Whoever of both closes it
- * later can know: the owner of what lies there then, the source of what it has sent since. Each is
- * told of once.
+ * Messages that stay in a ring for ever, because its owner has closed the group. The rank that
+ * closes it later knows them: the owner those that lie there then, the source those that it has
+ * sent since. Each is reported once.
  *
  *   owner: told |= 1, looks, claims        source: posts its last, told & 1? looks, claims
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that nobody has received yet, read out of a segment by anybody, for a diagnosis. Nothing
- * read is trusted: what is torn or nonsense is left out. */
+ * Messages that have not been received yet, read from a segment by any process, for a diagnosis.
+ * Nothing is trusted: torn or nonsensical messages are left out. */
 #include <string.h>
 
 #include "base/seqlock.h"
