@@ -59,20 +59,23 @@ def mismatch(how):
 
 
 def averaged_on_one_rank(options, over):
-    """over: before its future is asked for, and fails."""
+    """over: it has failed before its future is asked for, or only before a callback is added to that."""
 
     def hook(state, bucket):
         work = dist.all_reduce(bucket.buffer(), (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[dist.get_rank()], async_op=True)
-        while over and not work.is_completed():
+        while over == "asked for" and not work.is_completed():
             pass
-        return work.get_future().then(lambda future: future.value()[0])
+        future = work.get_future()
+        while over == "called back" and not future.done():
+            pass
+        return future.then(lambda future: future.value()[0])
 
     model = nn.parallel.DistributedDataParallel(seeded(Model), **options)
     model.register_comm_hook(None, hook)
     loss_of(model, 0).backward()
 
 
-@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("over", ["", "asked for", "called back"])
 @pytest.mark.parametrize("options", [{}, {"static_graph": True}], ids=["plain", "static"])
 def test_a_backward_pass_raises_what_its_buckets_ended_with(ranks, options, over):
     """Futures, which DistributedDataParallel waits for, keep the text alone."""
