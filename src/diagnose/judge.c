@@ -127,13 +127,14 @@ static uint64_t left_ranks(const struct inquiry *inquiry)
 	return left;
 }
 
-/* Whether the last operation of one of these failed for another reason than a death. */
+/* Whether the last operation of one of these failed for another reason than a death. No record says
+ * why ls_group_open failed; a rank that ended in another way is the likelier reason. */
 static bool has_own_reason(const struct diagnose_job *job, uint64_t ranks)
 {
 	for (; ranks; ranks &= ranks - 1) {
 		const struct diagnose_rank *rank = &job->ranks[diagnose_lowest_rank(ranks)];
 		const struct diagnose_record *last = diagnose_newest(rank);
-		if (!diagnose_has_failed(rank) || !last || last->record.status != LS_PEER_DIED)
+		if (!diagnose_has_failed(rank) || (last && last->record.status != LS_PEER_DIED))
 			return true;
 	}
 	return false;
