@@ -11,6 +11,7 @@
 #include <lockstep/lockstep.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "bench/bench.h"
 #include "bench/lockstep.h"
@@ -18,7 +19,6 @@
 #include "print/print.h"
 
 enum {
-	RANKS_MAX = 64,
 	SIZES_MAX = 64,
 	RUN_WORDS = 6, /* lockstep run --no-prefix -n N PROGRAM */
 };
@@ -96,9 +96,9 @@ static int read_option(const struct cli_command *self, int option, struct choice
 {
 	switch (option) {
 	case 'n':
-		if (!cli_number(optarg, 1, RANKS_MAX, &out->ranks))
+		if (!cli_number(optarg, 1, RANKS_HOST_MAX, &out->ranks))
 			return cli_usage(self, "-n needs a number of ranks from 1 to %d, not '%s'",
-					 RANKS_MAX, optarg);
+					 RANKS_HOST_MAX, optarg);
 		return -1;
 	case 'b':
 		return read_sizes(self, optarg, out);
@@ -132,7 +132,7 @@ static uint64_t default_ranks(void)
 	if (sched_getaffinity(0, sizeof set, &set) != 0)
 		return 2;
 	int count = CPU_COUNT(&set);
-	return count < 2 ? 2 : count > RANKS_MAX ? RANKS_MAX : (uint64_t)count;
+	return count < 2 ? 2 : count > RANKS_HOST_MAX ? RANKS_HOST_MAX : (uint64_t)count;
 }
 
 /* "all" are all that can be run with so many ranks. */

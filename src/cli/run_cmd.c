@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep run: the options of the launcher. */
+#include "base/ranks.h"
 #include "cli/cli.h"
 #include "launcher/launcher.h"
 
@@ -21,10 +22,10 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct l
 	while ((option = cli_option(self, argc, argv, "+:n:h", options)) != -1) {
 		switch (option) {
 		case 'n':
-			if (!cli_number(optarg, 1, LAUNCHER_RANK_MAX, &ranks))
+			if (!cli_number(optarg, 1, RANKS_HOST_MAX, &ranks))
 				return cli_usage(self,
 						 "-n needs a number of ranks from 1 to %d, not '%s'",
-						 LAUNCHER_RANK_MAX, optarg);
+						 RANKS_HOST_MAX, optarg);
 			break;
 		case 't':
 			if (!cli_seconds(optarg, &out->timeout_ms))

@@ -10,12 +10,13 @@
 #include <lockstep/lockstep.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "cli/cli.h"
 #include "launcher/launcher.h"
 #include "print/print.h"
 #include "tune/tune.h"
 
-enum { RANKS_MAX = 64, COUNTS_MAX = 8, NUMBER_BYTES = 24 };
+enum { COUNTS_MAX = 8, NUMBER_BYTES = 24 };
 static const uint64_t bytes_max = UINT64_C(1) << 28;
 static const char default_ranks[] = "2,4,8";
 static const char default_sizes[] = "64,2K,16K,128K,1M,4M,16M";
@@ -75,11 +76,11 @@ static int read_option(const struct cli_command *self, int option, struct choice
 
 	switch (option) {
 	case 'n':
-		out->rank_count = read_list(optarg, false, RANKS_MAX, COUNTS_MAX, out->ranks);
+		out->rank_count = read_list(optarg, false, RANKS_HOST_MAX, COUNTS_MAX, out->ranks);
 		if (out->rank_count > 0 && out->ranks[0] > 1)
 			return -1;
 		return cli_usage(self, "-n needs growing numbers of ranks from 2 to %d, not '%s'",
-				 RANKS_MAX, optarg);
+				 RANKS_HOST_MAX, optarg);
 	case 'b':
 		return read_sizes(self, optarg, out);
 	case 'o':
@@ -88,7 +89,7 @@ static int read_option(const struct cli_command *self, int option, struct choice
 		return cli_usage(self, "--rounds needs a number from 1 to %d, not '%s'",
 				 TUNE_ROUNDS_MAX, optarg);
 	case 'r':
-		if (read_list(optarg, false, RANKS_MAX, 2, range) == 0)
+		if (read_list(optarg, false, RANKS_HOST_MAX, 2, range) == 0)
 			return cli_usage(self, "--rank is for lockstep tune itself");
 		out->rank = true;
 		out->request.ranks_min = range[0];
@@ -117,7 +118,8 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 	if (out->request.size_count == 0)
 		read_sizes(self, default_sizes, out);
 	if (out->rank_count == 0)
-		out->rank_count = read_list(default_ranks, false, RANKS_MAX, COUNTS_MAX, out->ranks);
+		out->rank_count =
+			read_list(default_ranks, false, RANKS_HOST_MAX, COUNTS_MAX, out->ranks);
 	return -1;
 }
 
@@ -130,7 +132,7 @@ static int run_job(const struct choices *choices, int count)
 	struct sigaction pipe_action;
 	sigset_t mask;
 	uint64_t min = count > 0 ? choices->ranks[count - 1] + 1 : 1;
-	uint64_t max = count + 1 < choices->rank_count ? choices->ranks[count] : RANKS_MAX;
+	uint64_t max = count + 1 < choices->rank_count ? choices->ranks[count] : RANKS_HOST_MAX;
 
 	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
 	program[length > 0 ? length : 0] = '\0';

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "plan/plan.h"
 
 enum {
@@ -79,7 +80,7 @@ struct ls_ddp {
 	 * told beside the first bucket of the averaged pass number `averaged`, if that is one of
 	 * those checked. */
 	uint64_t pass, averaged;
-	uint64_t passes[PLAN_SIZE_MAX];
+	uint64_t passes[RANKS_HOST_MAX];
 	ls_op *telling; /* while they are told */
 	/* Uneven inputs. */
 	ls_join *join;

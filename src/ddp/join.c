@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "ddp/ddp_private.h"
 #include "group/group.h"
@@ -77,7 +78,7 @@ struct answer {
 static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, const char *call,
 			 struct answer *out)
 {
-	struct ballot ballots[PLAN_SIZE_MAX];
+	struct ballot ballots[RANKS_HOST_MAX];
 	struct ls_op_options options = {.size = sizeof options, .label = call};
 	ls_status status =
 		ls_allgather(join->group, mine, ballots, sizeof *mine, LS_UINT8, &options);

@@ -10,10 +10,12 @@
  *
  * So it finds only what certainly happened, provided that one thread of each of these ranks made
  * all the calls. The next publication overwrites the last. */
+#include "base/ranks.h"
 #include "engine/mailbox.h"
 
 enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
+_Static_assert(1 << RANK_BITS >= RANKS_HOST_MAX, "a number for each member");
 
 /* What `crossed` says; run is 0 where nothing has been told. */
 struct crossed {
@@ -32,7 +34,7 @@ static struct crossed unpack(uint64_t word)
 {
 	return (struct crossed){.run = word >> (2 * POSITION_BITS + RANK_BITS),
 				.position = word >> (POSITION_BITS + RANK_BITS) & position_mask,
-				.from = (int)(word >> POSITION_BITS & (PLAN_SIZE_MAX - 1)),
+				.from = (int)(word >> POSITION_BITS & ((1 << RANK_BITS) - 1)),
 				.taken = word & position_mask};
 }
 

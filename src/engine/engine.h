@@ -16,6 +16,7 @@
 
 #include <lockstep/types.h>
 
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
 #include "memory/buffer.h"
@@ -254,9 +255,9 @@ struct engine_op {
 /* Room that an operation needs beside itself. Not part of it, because clearing it would cost more
  * than a short collective. */
 struct engine_room {
-	struct wait_word words[PLAN_SIZE_MAX];
-	uint64_t tickets[PLAN_SIZE_MAX];
-	uint64_t starts[PLAN_SIZE_MAX + 1], recv_starts[PLAN_SIZE_MAX + 1];
+	struct wait_word words[RANKS_HOST_MAX];
+	uint64_t tickets[RANKS_HOST_MAX];
+	uint64_t starts[RANKS_HOST_MAX + 1], recv_starts[RANKS_HOST_MAX + 1];
 };
 
 /* Makes room for one group after another, whose members `team` is set to. Errors: LS_OUT_OF_MEMORY,

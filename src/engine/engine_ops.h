@@ -15,6 +15,7 @@
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 
+#include "base/ranks.h"
 #include "engine/engine.h"
 
 struct engine_ops {
@@ -37,7 +38,7 @@ struct engine_ops {
 void engine_use(struct engine *engine, const struct engine_ops *ops, void *state);
 
 /* Adds to what the operation waits for a word that only this process can read; at most
- * PLAN_SIZE_MAX. `advance` and `abandon` are called with none. */
+ * RANKS_HOST_MAX. `advance` and `abandon` are called with none. */
 void engine_await_foreign(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value);
 
 #endif

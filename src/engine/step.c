@@ -3,6 +3,7 @@
  * it waits for; so it can simply be repeated. */
 #include <string.h>
 
+#include "base/ranks.h"
 #include "device/device.h"
 #include "engine_private.h"
 
@@ -200,8 +201,8 @@ static enum engine_progress step_signal(struct engine *engine, struct engine_op 
 
 /* What one reduction reads and writes, each from the first of its bytes. */
 struct reduction {
-	struct engine_view from[PLAN_SIZE_MAX];
-	unsigned char *to[PLAN_SIZE_MAX];
+	struct engine_view from[RANKS_HOST_MAX];
+	unsigned char *to[RANKS_HOST_MAX];
 	uint64_t chunk; /* bytes at once */
 	enum plan_stores stores;
 	struct device_reduce reduce;
@@ -261,8 +262,8 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 static bool reduce_chunk(struct engine *engine, struct engine_op *op, struct reduction *reduction,
 			 uint64_t offset, uint64_t bytes)
 {
-	const void *sources[PLAN_SIZE_MAX];
-	void *targets[PLAN_SIZE_MAX];
+	const void *sources[RANKS_HOST_MAX];
+	void *targets[RANKS_HOST_MAX];
 	struct device_reduce *reduce = &reduction->reduce;
 	if (engine_cause_is_set(engine)) {
 		engine_fail(op, LS_ABORTED, -1);

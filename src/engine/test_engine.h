@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/ranks.h"
 #include "engine/engine.h"
 #include "transport/test_world.h"
 
@@ -121,7 +122,7 @@ static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
 			return LS_OK;
 		if (progress == ENGINE_FAILED)
 			return op->status;
-		MUST(op->word_count > 0 && op->word_count <= PLAN_SIZE_MAX);
+		MUST(op->word_count > 0 && op->word_count <= RANKS_HOST_MAX);
 		call.words = op->words;
 		call.count = op->word_count;
 		ls_status status = wait_words(&unit->link->waiter, &call, &peer);

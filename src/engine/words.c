@@ -3,6 +3,8 @@
  * words.h. */
 #include "engine/words.h"
 
+#include "base/ranks.h"
+
 bool engine_word_is_there(const struct wait_word *word)
 {
 	struct wait_call call = {.words = word, .count = 1};
@@ -91,8 +93,8 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
  * at. */
 struct posted {
 	const struct engine_words *list;
-	uint64_t sources[PLAN_SIZE_MAX], any;
-	uint64_t records[PLAN_SIZE_MAX], any_record; /* of one of them */
+	uint64_t sources[RANKS_HOST_MAX], any;
+	uint64_t records[RANKS_HOST_MAX], any_record; /* of one of them */
 	uint64_t others; /* bit q: source q is asked by somebody else, too */
 };
 

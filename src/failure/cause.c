@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/text.h"
 #include "world/registry.h"
 #include "failure.h"
@@ -129,7 +130,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
  * what each of them called; briefly, as some of them may never come. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
-	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_word words[RANKS_HOST_MAX];
 	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(GRACE_MS)};
 	for (int q = 0; q < group->size; q++) {
 		int world_rank = group->team.members[q].world;
@@ -353,7 +354,7 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const struct diagnose_hint *hint, struct diagnose_job *job)
 {
-	struct failure_place mine = failure_place_of(group), claimed[PLAN_SIZE_MAX] = {mine};
+	struct failure_place mine = failure_place_of(group), claimed[RANKS_HOST_MAX] = {mine};
 	int claimed_count = 0;
 	open_words(&mine);
 	for (int i = 0; i < count; i++) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "world/registry.h"
 #include "failure.h"
 
@@ -62,7 +63,7 @@ static int add_place(struct failure_place *places, int count, const struct failu
 	for (int i = 0; i < count; i++)
 		if (places[i].id == place->id)
 			return count;
-	if (count == PLAN_SIZE_MAX)
+	if (count == RANKS_HOST_MAX)
 		return count;
 	for (; at > 0 && places[at - 1].id > place->id; at--)
 		places[at] = places[at - 1];
@@ -74,7 +75,7 @@ static int add_place(struct failure_place *places, int count, const struct failu
 static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
-	struct failure_place places[PLAN_SIZE_MAX] = {failure_place_of(group)}, place;
+	struct failure_place places[RANKS_HOST_MAX] = {failure_place_of(group)}, place;
 	int count = 1;
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];

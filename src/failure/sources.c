@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Finds the traces and segments of all ranks, and reads what a verdict needs. */
+#include "base/ranks.h"
 #include "failure.h"
 #include "unexpected.h"
 
@@ -25,7 +26,7 @@ static void fill_sources(const struct world *world, struct diagnose_source *sour
 struct diagnose_job *failure_collect(const struct world *world,
 				     const struct diagnose_closing *closing)
 {
-	struct diagnose_source sources[PLAN_SIZE_MAX];
+	struct diagnose_source sources[RANKS_HOST_MAX];
 	struct diagnose_job *job = diagnose_job_new(world->size);
 	if (!job)
 		return NULL;
@@ -37,7 +38,7 @@ struct diagnose_job *failure_collect(const struct world *world,
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 			    struct diagnose_job *job)
 {
-	struct diagnose_source sources[PLAN_SIZE_MAX];
+	struct diagnose_source sources[RANKS_HOST_MAX];
 	if (rank < 0 || rank >= world->size)
 		return 0;
 	fill_sources(world, sources);
@@ -47,7 +48,7 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 void failure_report(const struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {
-	struct diagnose_source sources[PLAN_SIZE_MAX];
+	struct diagnose_source sources[RANKS_HOST_MAX];
 	fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);
 	failure_add_unexpected(sources, world->size, job);

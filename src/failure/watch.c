@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "failure.h"
 
 void failure_watch_init(struct world_watch *watch)
 {
 	*watch = (struct world_watch){.event_fd = -1, .show = watch->show};
-	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		watch->pid_fds[q] = -1;
 }
 
@@ -67,8 +68,8 @@ static void *watch_main(void *argument)
 {
 	struct world *world = argument;
 	struct world_watch *watch = &world->watch;
-	struct pollfd fds[PLAN_SIZE_MAX + 1];
-	int ranks[PLAN_SIZE_MAX + 1];
+	struct pollfd fds[RANKS_HOST_MAX + 1];
+	int ranks[RANKS_HOST_MAX + 1];
 	message_set_rank(world->rank);
 	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
@@ -137,7 +138,7 @@ void failure_watch_stop(struct world *world)
 		wait_join(watch->thread);
 		watch->running = false;
 	}
-	for (int q = 0; q < PLAN_SIZE_MAX; q++)
+	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		if (watch->pid_fds[q] >= 0)
 			close(watch->pid_fds[q]);
 	if (watch->event_fd >= 0)

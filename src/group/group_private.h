@@ -4,6 +4,7 @@
 #ifndef GROUP_PRIVATE_H
 #define GROUP_PRIVATE_H
 
+#include "base/ranks.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
 #include "world/registry.h"
@@ -69,9 +70,9 @@ struct group_making {
 	uint32_t id, parent, timeout_ms, label;
 	uint64_t site;
 	int rank, size;
-	uint8_t members[PLAN_SIZE_MAX]; /* world ranks */
-	uint16_t areas[PLAN_SIZE_MAX];  /* that each has taken for it */
-	uint32_t stays[PLAN_SIZE_MAX];  /* `left` of each before that */
+	uint8_t members[RANKS_HOST_MAX]; /* world ranks */
+	uint16_t areas[RANKS_HOST_MAX];  /* that each has taken for it */
+	uint32_t stays[RANKS_HOST_MAX];  /* `left` of each before that */
 };
 
 /* An object with an area that nobody uses; NULL, after a message, if there are too many, or no

@@ -3,6 +3,7 @@
 #ifndef GROUP_MEET_H
 #define GROUP_MEET_H
 
+#include "base/ranks.h"
 #include "group_private.h"
 
 /* ---- meet.c ---- */
@@ -21,7 +22,7 @@ struct group_list {
 	uint64_t site;
 	uint32_t label; /* as in struct trace_record */
 	int32_t count;
-	uint8_t ranks[PLAN_SIZE_MAX];
+	uint8_t ranks[RANKS_HOST_MAX];
 };
 /* What each member tells the others. */
 struct group_card {
@@ -36,7 +37,7 @@ struct group_meeting {
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer, NULL: none */
 	/* Of LS_OK: of each member, at the place of its rank of the parent. */
-	struct group_offer offers[PLAN_SIZE_MAX];
+	struct group_offer offers[RANKS_HOST_MAX];
 	/* Of LS_INCONSISTENT. */
 	int differs;
 	struct group_card other;

@@ -2,12 +2,13 @@
  * An all-gather among some ranks of a group, by messages, so that the others need not take part. */
 #include <string.h>
 
+#include "base/ranks.h"
 #include "group_private.h"
 #include "meet.h"
 
 struct exchange {
-	ls_op *sends[PLAN_SIZE_MAX],
-		*receives[PLAN_SIZE_MAX]; /* by place in the participants; NULL: none */
+	ls_op *sends[RANKS_HOST_MAX],
+		*receives[RANKS_HOST_MAX]; /* by place in the participants; NULL: none */
 };
 
 static ls_status start(ls_group *parent, const struct group_participants *participants,

@@ -6,6 +6,7 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "group_private.h"
 #include "arguments.h"
 #include "group.h"
@@ -106,7 +107,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 {
 	const void *site = __builtin_return_address(0);
 	struct ls_op_options options;
-	struct offer mine, offers[PLAN_SIZE_MAX];
+	struct offer mine, offers[RANKS_HOST_MAX];
 	ls_status status = group_begin("ls_register", group, given, &options);
 	if (status != LS_OK)
 		return status;

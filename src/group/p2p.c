@@ -5,6 +5,7 @@
 
 #include "base/fork.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "world/registry.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
@@ -370,7 +371,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		.name = "ls_iprobe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct mail_message met;
-	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_word words[RANKS_HOST_MAX];
 	int count;
 	ls_status status = check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)

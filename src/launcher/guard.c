@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/wait.h"
 
 enum { GUARD_END_MS = 2000 };
@@ -49,7 +50,7 @@ static bool read_group(int fd, int32_t *group)
 
 static void __attribute__((noreturn)) guard(int fd)
 {
-	int32_t groups[LAUNCHER_RANK_MAX];
+	int32_t groups[RANKS_HOST_MAX];
 	int32_t group;
 	int count = 0;
 
@@ -59,7 +60,7 @@ static void __attribute__((noreturn)) guard(int fd)
 	while (read_group(fd, &group)) {
 		if (group == 0)
 			_exit(0); /* the launcher has ended everything itself */
-		if (group > 1 && count < LAUNCHER_RANK_MAX)
+		if (group > 1 && count < RANKS_HOST_MAX)
 			groups[count++] = group;
 	}
 	/* Leaders stay zombies while the launcher lives, so these numbers have meant nobody else

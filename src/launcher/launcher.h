@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "rendezvous/rendezvous.h"
 
 enum {
-	LAUNCHER_RANK_MAX = RENDEZVOUS_SIZE_MAX,
 	LAUNCHER_FAILED = 1,         /* exit statuses: the job could not be started */
 	LAUNCHER_EXIT_TIMEOUT = 124, /* as timeout(1) */
 	LAUNCHER_EXIT_CANNOT_EXECUTE = 126,
@@ -17,7 +17,7 @@ enum {
 };
 
 struct launcher_options {
-	int ranks;              /* 1 to LAUNCHER_RANK_MAX */
+	int ranks;              /* 1 to RANKS_HOST_MAX */
 	char *const *command;   /* the program and its arguments, ended by NULL */
 	uint64_t timeout_ms;    /* 0: none */
 	const char *log_dir;    /* what ranks write is kept there, too; NULL: nowhere */

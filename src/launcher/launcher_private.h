@@ -15,13 +15,14 @@
 
 #include <lockstep/status.h>
 
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "inspect/inspect.h"
 #include "launcher/launcher.h"
 #include "rendezvous/rendezvous.h"
 
 enum {
-	LAUNCHER_FDS = 3 * LAUNCHER_RANK_MAX + RENDEZVOUS_FDS_MAX + 8,
+	LAUNCHER_FDS = 3 * RANKS_HOST_MAX + RENDEZVOUS_FDS_MAX + 8,
 	LAUNCHER_LINE_MAX = 1 << 20,  /* a longer line is cut into several */
 	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this it stops reading the ranks' pipes */
 	LAUNCHER_READ_BYTES = 1 << 16,
@@ -66,7 +67,7 @@ struct launcher_stream {
 
 struct launcher_output {
 	struct launcher_sink sinks[2];
-	struct launcher_stream streams[LAUNCHER_RANK_MAX][2];
+	struct launcher_stream streams[RANKS_HOST_MAX][2];
 	int ranks;
 };
 
@@ -168,7 +169,7 @@ struct launcher_job {
 	struct launcher_output output;
 	struct launcher_input input;
 	struct launcher_guard guard;
-	struct launcher_rank ranks[LAUNCHER_RANK_MAX];
+	struct launcher_rank ranks[RANKS_HOST_MAX];
 	int count; /* how many to start */
 	int started;
 	int ended;

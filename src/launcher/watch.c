@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 
 enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
 
@@ -98,7 +99,7 @@ void launcher_watch_ended(struct launcher_job *job, int rank)
 
 void launcher_watch_collect(struct launcher_job *job)
 {
-	struct diagnose_source known[LAUNCHER_RANK_MAX];
+	struct diagnose_source known[RANKS_HOST_MAX];
 
 	if (job->report || !job->view)
 		return;

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 
+#include "base/ranks.h"
 #include "plan_build.h"
 
 /* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a
@@ -58,7 +59,7 @@ static size_t steps_max(int size)
 
 size_t plan_steps_max(const struct plan_request *request)
 {
-	return request->size < 1 || request->size > PLAN_BUILD_MAX ? 0 : steps_max(request->size);
+	return request->size < 1 || request->size > RANKS_JOB_MAX ? 0 : steps_max(request->size);
 }
 
 bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
@@ -77,7 +78,7 @@ static bool request_is_valid(const struct plan_request *request)
 {
 	if (!plan_has(request->collective, request->algorithm))
 		return false;
-	if (request->size < 1 || request->size > PLAN_BUILD_MAX)
+	if (request->size < 1 || request->size > RANKS_JOB_MAX)
 		return false;
 	if (request->rank < 0 || request->rank >= request->size)
 		return false;

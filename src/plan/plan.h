@@ -41,6 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "coll/coll.h"
 
 enum plan_collective {
@@ -104,8 +105,6 @@ enum {
 	PLAN_UNTIL_TAKEN = 4,
 	PLAN_TO_PEER = 8,
 	PLAN_TRANSPOSE = 16,
-	PLAN_SIZE_MAX = 64,    /* ranks in a group */
-	PLAN_BUILD_MAX = 1024, /* ranks for which plans can be built: test/model looks further */
 	PLAN_TEXT_BYTES = 96,
 };
 

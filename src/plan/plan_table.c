@@ -8,14 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ranks.h"
+
 enum { COLUMNS = 7, WORD_BYTES = 24 };
 
 static const char column_names[] = "# collective    ranks  up to     algorithm  chunk  stores  read";
 
 /* The one place where defaults stand. */
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_SLOT, PLAN_STORES_AUTO, 1, PLAN_SIZE_MAX, 64 << 10, 0},
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_DIRECT, PLAN_STORES_AUTO, 1, PLAN_SIZE_MAX, 64 << 10, 0},
+	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_SLOT, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0},
+	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_DIRECT, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0},
 };
 
 bool plan_table_line_is_valid(const struct plan_table_line *line)
@@ -26,7 +28,7 @@ bool plan_table_line_is_valid(const struct plan_table_line *line)
 		return false;
 	return line->stores <= PLAN_STORES_NONTEMPORAL && line->algorithm > PLAN_NONE &&
 	       line->algorithm < PLAN_ALGORITHM_COUNT && line->ranks_min >= 1 &&
-	       line->ranks_min <= line->ranks_max && line->ranks_max <= PLAN_SIZE_MAX &&
+	       line->ranks_min <= line->ranks_max && line->ranks_max <= RANKS_JOB_MAX &&
 	       line->chunk_bytes >= PLAN_TABLE_UNIT && line->chunk_bytes <= PLAN_TABLE_CHUNK_MAX &&
 	       line->chunk_bytes % PLAN_TABLE_UNIT == 0 &&
 	       line->read_bytes <= PLAN_TABLE_READ_MAX && line->read_bytes % PLAN_TABLE_UNIT == 0;
@@ -80,16 +82,16 @@ static bool read_collective(const char *word, struct plan_table_line *out,
 /* "2", "3-8" or "any". */
 static bool read_ranks(const char *word, struct plan_table_line *out, struct plan_table_error *error)
 {
-	uint64_t min = 1, max = PLAN_SIZE_MAX;
+	uint64_t min = 1, max = RANKS_JOB_MAX;
 	const char *end = "";
 	bool good = strcmp(word, "any") == 0 || read_number(word, &end, false, &min);
 	if (good && strcmp(word, "any") != 0) {
 		max = min;
 		good = *end == '\0' || (*end == '-' && read_number(end + 1, &end, false, &max));
 	}
-	if (!good || *end || min < 1 || min > max || max > PLAN_SIZE_MAX)
+	if (!good || *end || min < 1 || min > max || max > RANKS_JOB_MAX)
 		return refuse(error, "ranks are such as 2, 3-8 or any, at most %d, not '%s'",
-			      PLAN_SIZE_MAX, word);
+			      RANKS_JOB_MAX, word);
 	out->ranks_min = (uint16_t)min;
 	out->ranks_max = (uint16_t)max;
 	return true;
@@ -293,7 +295,7 @@ static void bytes_text(uint64_t bytes, char *out, size_t room)
 
 static void ranks_text(const struct plan_table_line *line, char *out, size_t room)
 {
-	if (line->ranks_min == 1 && line->ranks_max == PLAN_SIZE_MAX)
+	if (line->ranks_min == 1 && line->ranks_max == RANKS_JOB_MAX)
 		snprintf(out, room, "any");
 	else if (line->ranks_min == line->ranks_max)
 		snprintf(out, room, "%u", line->ranks_min);

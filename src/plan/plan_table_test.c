@@ -247,7 +247,7 @@ static void what_is_wrong_is_refused(void **state)
 		{"allreduc 2 64K ring 64K plain 256K", "no collective 'allreduc'"},
 		{"allreduce 0 64K ring 64K plain 256K", "ranks are such as"},
 		{"allreduce 4-2 64K ring 64K plain 256K", "ranks are such as"},
-		{"allreduce 2-65 64K ring 64K plain 256K", "ranks are such as"},
+		{"allreduce 2-4097 64K ring 64K plain 256K", "ranks are such as"},
 		{"allreduce 2- 64K ring 64K plain 256K", "ranks are such as"},
 		{"allreduce -2 64K ring 64K plain 256K", "ranks are such as"},
 		{"allreduce 2x 64K ring 64K plain 256K", "ranks are such as"},

@@ -10,9 +10,10 @@
 
 #include <cmocka.h>
 
+#include "base/ranks.h"
 #include "plan/plan.h"
 
-enum { STEPS_MAX = 8 * PLAN_BUILD_MAX };
+enum { STEPS_MAX = 8 * RANKS_JOB_MAX };
 
 static void check_bounds(int size, int rank)
 {
@@ -39,11 +40,11 @@ static void check_bounds(int size, int rank)
 static void plans_stay_within_their_bounds(void **state)
 {
 	(void)state;
-	for (int size = 1; size <= PLAN_SIZE_MAX; size++)
+	for (int size = 1; size <= RANKS_HOST_MAX; size++)
 		for (int rank = 0; rank < size; rank++)
 			check_bounds(size, rank);
-	for (int rank = 0; rank < PLAN_BUILD_MAX; rank += 93)
-		check_bounds(PLAN_BUILD_MAX, rank);
+	for (int rank = 0; rank < RANKS_JOB_MAX; rank += 93)
+		check_bounds(RANKS_JOB_MAX, rank);
 }
 
 static struct plan build(const struct plan_request *request)
@@ -184,7 +185,7 @@ static void requests_out_of_range_are_refused(void **state)
 		{.algorithm = PLAN_ALGORITHM_COUNT, .size = 2},
 		{.collective = PLAN_BARRIER, .algorithm = PLAN_RING, .size = 2},
 		{.algorithm = PLAN_DIRECT, .size = 0},
-		{.algorithm = PLAN_DIRECT, .size = PLAN_BUILD_MAX + 1},
+		{.algorithm = PLAN_DIRECT, .size = RANKS_JOB_MAX + 1},
 		{.algorithm = PLAN_DIRECT, .size = 2, .rank = 2},
 		{.algorithm = PLAN_DIRECT, .size = 2, .rank = -1},
 		{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = 2},
@@ -247,7 +248,7 @@ static void blocks_cover_every_element_once(void **state)
 	static const unsigned aligns[] = {1, 3, 8, 16, 64};
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
 		for (size_t a = 0; a < sizeof aligns / sizeof *aligns; a++)
-			for (unsigned total = 1; total <= PLAN_SIZE_MAX; total++)
+			for (unsigned total = 1; total <= RANKS_HOST_MAX; total++)
 				check_blocks(counts[c], aligns[a], total);
 	uint64_t first, elements;
 	plan_block_range(100, 16, 4, 1, 2, &first, &elements); /* units of 16: 2 2 2 1 */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
@@ -141,7 +142,7 @@ static void record_matched(struct ls_op *op)
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 {
 	struct engine_op *engine = &op->engine;
-	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_word words[RANKS_HOST_MAX];
 	engine->words = words;
 	engine->word_count = 0;
 	if (reason != LS_OK)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
  * its text names the rank, what was expected and found, and what to do. */
+#include "base/ranks.h"
 #include "rendezvous/fixture_test.h"
 
-static const int sizes[] = {2, 8, RENDEZVOUS_SIZE_MAX};
+static const int sizes[] = {2, 8, RANKS_HOST_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 /* The i-th combination of kind and size. */
@@ -70,7 +71,7 @@ static void test_rank_missing(void **state)
 	for (int i = 0; i < CASES; i++) {
 		struct fixture fixture = fixture_case(i);
 		uint64_t limit_ms =
-			fixture.size < RENDEZVOUS_SIZE_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
+			fixture.size < RANKS_HOST_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
 		char expected[48];
 		snprintf(expected, sizeof expected, "1 of %d ranks did not come", fixture.size);
 		fixture.ranks[1].absent = true;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of
  * all sizes, whoever comes late. */
+#include "base/ranks.h"
 #include "rendezvous/fixture_test.h"
 
 #include <sys/mman.h>
 
-static const int sizes[] = {1, 2, 8, RENDEZVOUS_SIZE_MAX};
+static const int sizes[] = {1, 2, 8, RANKS_HOST_MAX};
 enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 
 static void test_rank_0_serves(void **state)

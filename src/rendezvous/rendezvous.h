@@ -18,17 +18,17 @@
 
 #include <lockstep/status.h>
 
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
 
 enum {
-	RENDEZVOUS_SIZE_MAX = 64, /* ranks of one job, so far */
 	RENDEZVOUS_ADDRESS_BYTES = 64,
 	RENDEZVOUS_HOST_BYTES = 64,
 	RENDEZVOUS_TEXT_BYTES = 512,
 	RENDEZVOUS_CONNECTION_MAX =
 		64, /* connections without a complete hello; one more closes the oldest */
-	RENDEZVOUS_FDS_MAX = 1 + RENDEZVOUS_SIZE_MAX + RENDEZVOUS_CONNECTION_MAX,
+	RENDEZVOUS_FDS_MAX = 1 + RANKS_HOST_MAX + RENDEZVOUS_CONNECTION_MAX,
 };
 
 /* Where to meet, and as whom. */
@@ -62,7 +62,7 @@ struct rendezvous_rank {
 struct rendezvous_table {
 	uint64_t job; /* random, the same on all ranks */
 	int size;
-	struct rendezvous_rank ranks[RENDEZVOUS_SIZE_MAX];
+	struct rendezvous_rank ranks[RANKS_HOST_MAX];
 };
 
 struct rendezvous_self {

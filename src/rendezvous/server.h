@@ -4,6 +4,7 @@
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
+#include "base/ranks.h"
 #include "rendezvous/meet.h"
 
 enum server_state {
@@ -44,7 +45,7 @@ struct rendezvous_server {
 	uint64_t other_users;    /* hellos of other users */
 	uint64_t other_versions; /* hellos of other versions, of unknown users */
 	int told;                /* after a failure: processes that know it, or have ended */
-	struct server_rank ranks[RENDEZVOUS_SIZE_MAX];
+	struct server_rank ranks[RANKS_HOST_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;
 	struct wire_answer answer; /* while SERVER_TELLING */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense,
  * another version, another user. And what rank 0 does when its address is taken. */
+#include "base/ranks.h"
 #include "rendezvous/fixture_test.h"
 
 #include <arpa/inet.h>
@@ -93,7 +94,7 @@ static void test_nonsense_answers(void **state)
 		answer.size = 1000000;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
 			    FIXTURE_WORDS("not Lockstep"));
-		answer.size = RENDEZVOUS_SIZE_MAX;
+		answer.size = RANKS_HOST_MAX;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
 			    FIXTURE_WORDS("not Lockstep"));
 	}

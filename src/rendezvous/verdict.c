@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/ranks.h"
 #include "rendezvous/server.h"
 
 /* An answer without a table fits into the empty buffer of any socket, so one try is enough. */
@@ -39,7 +40,7 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 
 static void say_ranks(struct rendezvous_server *server, bool came)
 {
-	bool in[RENDEZVOUS_SIZE_MAX];
+	bool in[RANKS_HOST_MAX];
 	for (int i = 0; i < server->place.world_size; i++)
 		in[i] = server->ranks[i].came;
 	rendezvous_text_ranks(server->text, in, server->place.world_size, came);

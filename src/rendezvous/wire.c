@@ -9,6 +9,7 @@
 #include <lockstep/lockstep.h>
 
 #include "base/fork.h"
+#include "base/ranks.h"
 
 static const char magic[WIRE_MAGIC_BYTES] = "LSRDV";
 
@@ -150,7 +151,7 @@ enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct w
 	memset(out, 0, sizeof *out);
 	memcpy(out, bytes, head.bytes);
 	out->head = head;
-	if (out->size < 0 || out->size > RENDEZVOUS_SIZE_MAX ||
+	if (out->size < 0 || out->size > RANKS_HOST_MAX ||
 	    head.bytes != WIRE_ANSWER_BYTES(out->size) || !answer_is_valid(out))
 		return WIRE_NONSENSE;
 	return WIRE_WHOLE;

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "rendezvous/rendezvous.h"
 
 enum {
@@ -59,7 +60,7 @@ struct wire_answer {
 	int32_t size;
 	uint64_t job;
 	char text[RENDEZVOUS_TEXT_BYTES];
-	struct rendezvous_rank ranks[RENDEZVOUS_SIZE_MAX];
+	struct rendezvous_rank ranks[RANKS_HOST_MAX];
 };
 #define WIRE_ANSWER_BYTES(size) \
 	(offsetof(struct wire_answer, ranks) + (size_t)(size) * sizeof(struct rendezvous_rank))

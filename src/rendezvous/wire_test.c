@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parsers: what is whole, what is not yet, and what never will be. */
+#include "base/ranks.h"
 #include "rendezvous/fixture_test.h"
 
 static struct rendezvous_place place = {.world_size = 4};
@@ -82,7 +83,7 @@ static struct wire_answer good_answer(int size)
 static void test_answer_comes_whole(void **state)
 {
 	(void)state;
-	static const int sizes[] = {0, 1, 5, RENDEZVOUS_SIZE_MAX};
+	static const int sizes[] = {0, 1, 5, RANKS_HOST_MAX};
 	struct wire_answer out;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct wire_answer answer = good_answer(sizes[i]);

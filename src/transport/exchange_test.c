@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "base/capture.h"
+#include "base/ranks.h"
 #include "base/seqlock.h"
 #include "transport/test_world.h"
 
@@ -93,7 +94,7 @@ static void test_pieces(void **state)
 #if defined(__SANITIZE_THREAD__)
 enum { MOST = 40 }; /* it leaves the program 1.5 TiB of addresses */
 #else
-enum { MOST = TRANSPORT_SIZE_MAX };
+enum { MOST = RANKS_HOST_MAX };
 #endif
 
 static void test_most(void **state)
@@ -116,7 +117,7 @@ static void test_arguments(void **state)
 	int fd = 5;
 	char address[8] = "x";
 	capture_begin(&capture);
-	assert_int_equal(transport_init(&transport, 1, 0, TRANSPORT_SIZE_MAX + 1), LS_BAD_ARGUMENT);
+	assert_int_equal(transport_init(&transport, 1, 0, RANKS_HOST_MAX + 1), LS_BAD_ARGUMENT);
 	assert_null(transport.links);
 	assert_int_equal(transport_init(&transport, 1, 2, 2), LS_BAD_ARGUMENT);
 	transport_fini(&transport);

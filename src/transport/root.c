@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/ranks.h"
 
 enum {
 	/* without a rank; the one silent for longest makes room for the next */
@@ -20,7 +21,7 @@ enum {
 	/* the root gives up this much earlier, so that its verdict comes in time */
 	VERDICT_MS = 250,
 	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
-	POLLS_MAX = 2 * TRANSPORT_SIZE_MAX + CONNECTION_MAX,
+	POLLS_MAX = 2 * RANKS_HOST_MAX + CONNECTION_MAX,
 };
 
 /* A client. */
@@ -46,7 +47,7 @@ struct root {
 	bool failed;   /* the reason was said */
 	int connection_count;
 	int connections[CONNECTION_MAX]; /* in the order of their coming */
-	struct member members[TRANSPORT_SIZE_MAX];
+	struct member members[RANKS_HOST_MAX];
 };
 
 /* ---- who is missing ---- */
@@ -68,7 +69,7 @@ static int first_awaited(const struct root *root)
 
 static ls_status say_missing(struct root *root)
 {
-	char list[4 * TRANSPORT_SIZE_MAX] = "";
+	char list[4 * RANKS_HOST_MAX] = "";
 	size_t used = 0;
 	for (int rank = 1; rank < root->transport->size; rank++) {
 		if (!is_awaited(root, rank))
@@ -396,7 +397,7 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		.deadline_ns = earlier(exchange->deadline_ns),
 		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
 	};
-	for (int rank = 0; rank < TRANSPORT_SIZE_MAX; rank++)
+	for (int rank = 0; rank < RANKS_HOST_MAX; rank++)
 		root.members[rank] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
 	for (int rank = 1; rank < transport->size; rank++) {
 		struct member *member = &root.members[rank];

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/seqlock.h"
 
 void transport_close_fds(int *fds, int count)
@@ -86,8 +87,8 @@ static struct transport_segment *create(uint64_t job, int rank, int size, int *f
 ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
 {
 	*transport = (struct transport){.segment_fd = -1};
-	if (size < 1 || size > TRANSPORT_SIZE_MAX || rank < 0 || rank >= size) {
-		MESSAGE_SAY(MESSAGE_LINK_SIZE, rank, size, TRANSPORT_SIZE_MAX);
+	if (size < 1 || size > RANKS_HOST_MAX || rank < 0 || rank >= size) {
+		MESSAGE_SAY(MESSAGE_LINK_SIZE, rank, size, RANKS_HOST_MAX);
 		return LS_BAD_ARGUMENT;
 	}
 	size_t bytes = transport_segment_bytes(size);
@@ -244,8 +245,8 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 
 void transport_team_set_world(struct transport_team *team)
 {
-	uint8_t members[TRANSPORT_SIZE_MAX];
-	uint16_t areas[TRANSPORT_SIZE_MAX] = {0};
+	uint8_t members[RANKS_HOST_MAX];
+	uint16_t areas[RANKS_HOST_MAX] = {0};
 	for (int q = 0; q < team->transport->size; q++)
 		members[q] = (uint8_t)q;
 	transport_team_set(team, team->transport->rank, team->transport->size, members, areas);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/ranks.h"
 #include "transport/transport.h"
 
 enum { WORLD_ARENA_BYTES = 1 << 20, WORLD_LIMIT_MS = 30000 };
@@ -39,7 +40,7 @@ struct world {
 	uint64_t deadline_ns;
 	const int *pids; /* as in struct transport_exchange */
 	bool no_remote;  /* the same */
-	struct world_rank ranks[TRANSPORT_SIZE_MAX];
+	struct world_rank ranks[RANKS_HOST_MAX];
 };
 
 static inline void world_init_rank(struct world *world, int r)

@@ -26,12 +26,12 @@
 #include <lockstep/status.h>
 
 #include "base/lock.h"
+#include "base/ranks.h"
 #include "base/wait.h"
 #include "memory/memory.h"
 #include "transport/mail.h"
 
 enum {
-	TRANSPORT_SIZE_MAX = 64, /* ranks of one job, so far */
 	/* K: how many collectives a rank may be ahead of the slowest, at most. Where ranks share a
 	 * processor, a root that runs ahead changes places with the others so seldom: with 8 a
 	 * broadcast of 8 B to 4 ranks on two processors took twice as long (`lockstep bench
@@ -322,13 +322,13 @@ struct transport_team {
 	int rank, size;
 	_Atomic uint32_t reads_me;   /* enum transport_reads, found out by transport_reads_me */
 	struct transport_box *boxes; /* [world size]; NULL before init */
-	struct transport_member members[TRANSPORT_SIZE_MAX];
+	struct transport_member members[RANKS_HOST_MAX];
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
 /* ---- opening ---- */
 
-/* Creates this rank's segment; size <= TRANSPORT_SIZE_MAX. Errors: LS_BAD_ARGUMENT,
+/* Creates this rank's segment; size <= RANKS_HOST_MAX. Errors: LS_BAD_ARGUMENT,
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
 

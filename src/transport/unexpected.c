@@ -3,6 +3,7 @@
  * Nothing is trusted: torn or nonsensical messages are left out. */
 #include <string.h>
 
+#include "base/ranks.h"
 #include "base/seqlock.h"
 #include "transport/transport.h"
 
@@ -43,9 +44,8 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 {
 	int count = 0;
 	*total = 0;
-	if (world_size < 1 || world_size > TRANSPORT_SIZE_MAX || area >= TRANSPORT_AREAS ||
-	    source < 0 || source >= world_size || max < 1 ||
-	    bytes < transport_segment_bytes(world_size))
+	if (world_size < 1 || world_size > RANKS_HOST_MAX || area >= TRANSPORT_AREAS || source < 0 ||
+	    source >= world_size || max < 1 || bytes < transport_segment_bytes(world_size))
 		return 0;
 	const struct transport_area *at = transport_area_at(segment, world_size, area);
 	const struct mail_box *box = &((const struct transport_lanes *)(at + 1))[source].mail;

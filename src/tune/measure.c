@@ -10,6 +10,7 @@
 #include <lockstep/lockstep.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "bench/bench.h"
 #include "bench/lockstep.h"
@@ -46,7 +47,7 @@ static bool set_table(const struct tune_candidate *candidate, int *fd)
 								       : (uint8_t)a,
 			.stores = (uint8_t)candidate->stores,
 			.ranks_min = 1,
-			.ranks_max = PLAN_SIZE_MAX,
+			.ranks_max = RANKS_JOB_MAX,
 			.chunk_bytes = candidate->chunk_bytes,
 			.read_bytes = candidate->read_bytes,
 		};

@@ -4,6 +4,7 @@
 #ifndef WORLD_LS_GROUP_H
 #define WORLD_LS_GROUP_H
 
+#include "base/ranks.h"
 #include "engine/engine.h"
 #include "op.h"
 #include "world.h"
@@ -34,7 +35,7 @@ struct world_lane {
 	 * it; a thread that begins to drive hides it; both under the lock. The progress thread
 	 * waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
-	struct wait_word words[PLAN_SIZE_MAX];
+	struct wait_word words[RANKS_HOST_MAX];
 	_Atomic uint32_t resting; /* threads that wait for the driving thread */
 	struct wait_bell told;    /* rung for these threads, because peers have no news for them */
 	struct waiter beside;     /* of a thread that drives for other callers */
@@ -66,7 +67,7 @@ struct ls_group {
 	uint32_t label;
 	struct transport_team team;
 	struct engine engine;
-	struct wait_peer peers[PLAN_SIZE_MAX]; /* by world rank */
+	struct wait_peer peers[RANKS_HOST_MAX]; /* by world rank */
 	/* Members that are gone (dead or left), a set that only grows; and 1 + the value of
 	 * `departures` before they were looked up. */
 	_Atomic uint64_t gone, gone_seen;
@@ -86,8 +87,8 @@ struct ls_group {
 	/* The handles of all short messages that were complete when their calls returned. */
 	struct ls_op sent, received;
 	/* Messages to and from each peer, for the records. */
-	_Atomic uint64_t sends[PLAN_SIZE_MAX];
-	_Atomic uint64_t receives[PLAN_SIZE_MAX];
+	_Atomic uint64_t sends[RANKS_HOST_MAX];
+	_Atomic uint64_t receives[RANKS_HOST_MAX];
 	struct world_lane lane;
 };
 

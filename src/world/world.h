@@ -9,6 +9,7 @@
 #include <lockstep/lockstep.h>
 #include <pthread.h>
 
+#include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
 #include "memory/memory.h"
@@ -29,7 +30,7 @@ struct world_watch {
 	 * for. */
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
-	_Atomic int pid_fds[PLAN_SIZE_MAX];
+	_Atomic int pid_fds[RANKS_HOST_MAX];
 };
 
 /* The progress thread of a rank, which makes progress on collectives, sends and receives that no
@@ -104,10 +105,10 @@ struct world {
 	struct memory memory;
 	struct transport transport;
 	struct plan_table table;
-	_Atomic uint32_t dead[PLAN_SIZE_MAX]; /* set by the watch */
-	int pids[PLAN_SIZE_MAX];
-	struct trace_view views[PLAN_SIZE_MAX]; /* the traces of all ranks, for diagnosis */
-	struct wait_bell early_bell;            /* used until the segment exists */
+	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
+	int pids[RANKS_HOST_MAX];
+	struct trace_view views[RANKS_HOST_MAX]; /* the traces of all ranks, for diagnosis */
+	struct wait_bell early_bell;             /* used until the segment exists */
 	/* Of no group. Used while the world is opened, and copied to groups. */
 	struct waiter waiter;
 	struct world_watch watch;

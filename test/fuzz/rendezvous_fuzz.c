@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/ranks.h"
 #include "rendezvous/meet.h"
 
 enum { WORLD_SIZE = 4 };
@@ -90,7 +91,7 @@ static void feed_reply(const struct input *input)
 	verdict = rendezvous_reply_parse(input->bytes, input->size, &answer);
 	if (verdict != WIRE_WHOLE || answer.head.kind != WIRE_ANSWER)
 		return;
-	MUST(answer.size >= 0 && answer.size <= RENDEZVOUS_SIZE_MAX);
+	MUST(answer.size >= 0 && answer.size <= RANKS_HOST_MAX);
 	MUST((answer.size > 0) == (answer.status == LS_OK));
 	MUST(ends(answer.text, sizeof answer.text));
 	for (int i = 0; i < answer.size; i++)

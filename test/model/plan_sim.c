@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ranks.h"
 #include "plan_world.h"
 
 enum progress { GO, WAIT, BAD };
@@ -232,7 +233,7 @@ static bool find_windows(struct world *world, struct rank *rank, const struct pl
 static enum progress step_reduce_all(struct world *world, struct rank *rank,
 				     const struct plan_step *step)
 {
-	struct span sources[PLAN_BUILD_MAX], targets[PLAN_BUILD_MAX];
+	struct span sources[RANKS_JOB_MAX], targets[RANKS_JOB_MAX];
 	int size = world->sim->size;
 	if (!find_windows(world, rank, step, sources, targets))
 		return BAD;

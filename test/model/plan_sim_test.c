@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/ranks.h"
 #include "plan_sim.h"
 
 enum { OPS_MAX = 4096, PLACES = 3, COUNTS = 5, SMALL = 17, ALL_ROOTS = 9 };
@@ -138,7 +139,7 @@ static void run_size(int size)
 static void every_plan_works_for_every_size(void **state)
 {
 	(void)state;
-	for (int size = 1; size <= PLAN_SIZE_MAX; size++)
+	for (int size = 1; size <= RANKS_HOST_MAX; size++)
 		if (!SLOW || size <= SMALL || size >= 63 || size == 32)
 			run_size(size);
 }
@@ -180,7 +181,7 @@ static bool is_interesting(int size)
 {
 	if (size <= 128 || size == nightly_size)
 		return true;
-	for (int power = 128; power <= PLAN_BUILD_MAX; power *= 2)
+	for (int power = 128; power <= RANKS_JOB_MAX; power *= 2)
 		if (abs(size - power) <= 1 || abs(size - power - power / 2) <= 1 ||
 		    size == power + power / 4 + power / 8)
 			return true;
@@ -190,8 +191,8 @@ static bool is_interesting(int size)
 static void every_plan_works_for_many_more_ranks(void **state)
 {
 	(void)state;
-	assert_true(nightly_size > PLAN_SIZE_MAX && nightly_size <= PLAN_BUILD_MAX);
-	for (int size = PLAN_SIZE_MAX + 1; size <= nightly_size; size++)
+	assert_true(nightly_size > RANKS_HOST_MAX && nightly_size <= RANKS_JOB_MAX);
+	for (int size = RANKS_HOST_MAX + 1; size <= nightly_size; size++)
 		if (is_interesting(size))
 			visit_pairs(run_large_pair, &size);
 }
@@ -295,7 +296,7 @@ static int visited; /* mutants that were refused, so that a test can see that th
 
 static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 {
-	struct plan_step steps[PLAN_SIZE_MAX * 8];
+	struct plan_step steps[RANKS_HOST_MAX * 8];
 	char report[PLAN_SIM_TEXT_BYTES];
 	if (!survives(op, size, NULL, report))
 		fail_msg("not changed at all: %s", report);
