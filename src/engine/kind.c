@@ -96,6 +96,7 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 	request->collective = (enum plan_collective)coll_kinds[op->call.kind].collective;
 	request->rank = rank;
 	request->size = size;
+	request->topology = NULL; /* so far all members share this host */
 	request->root = rooted ? op->call.peer : 0;
 	/* What is scaled first is not the caller's buffer any more. */
 	request->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);

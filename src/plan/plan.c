@@ -16,7 +16,8 @@ static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT]
 			    [PLAN_PULL] = plan_pull_allreduce,
 			    [PLAN_RING] = plan_ring_allreduce,
 			    [PLAN_DOUBLING] = plan_doubling_allreduce,
-			    [PLAN_TREE] = plan_tree_allreduce},
+			    [PLAN_TREE] = plan_tree_allreduce,
+			    [PLAN_RAILS] = plan_rails_allreduce},
 	[PLAN_REDUCE] = {[PLAN_SLOT] = plan_slot_reduce,
 			 [PLAN_DIRECT] = plan_direct_reduce,
 			 [PLAN_TREE] = plan_tree_reduce},
@@ -74,6 +75,36 @@ bool plan_has_root(enum plan_collective collective)
 	       coll_table[collective].root != COLL_NO_ROOT;
 }
 
+bool plan_crosses_hosts(enum plan_algorithm algorithm)
+{
+	return algorithm != PLAN_SLOT && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
+}
+
+static int host_count(const struct plan_request *request)
+{
+	return request->topology ? request->topology->host_count : 1;
+}
+
+/* Every rank has a host, and every host has ranks, but no more than there is room for. */
+static bool topology_is_valid(const struct plan_request *request)
+{
+	int count = host_count(request);
+	uint8_t ranks[RANKS_JOB_MAX] = {0};
+	if (count == 1)
+		return true;
+	if (count < 1 || count > request->size || !plan_crosses_hosts(request->algorithm))
+		return false;
+	for (int q = 0; q < request->size; q++) {
+		int host = request->topology->hosts[q];
+		if (host >= count || ranks[host]++ == RANKS_HOST_MAX)
+			return false;
+	}
+	for (int host = 0; host < count; host++)
+		if (ranks[host] == 0)
+			return false;
+	return true;
+}
+
 static bool request_is_valid(const struct plan_request *request)
 {
 	if (!plan_has(request->collective, request->algorithm))
@@ -83,7 +114,7 @@ static bool request_is_valid(const struct plan_request *request)
 	if (request->rank < 0 || request->rank >= request->size)
 		return false;
 	int roots = plan_has_root(request->collective) ? request->size : 1;
-	return request->root >= 0 && request->root < roots;
+	return request->root >= 0 && request->root < roots && topology_is_valid(request);
 }
 
 /* Whether this rank has both buffers and they may be one. */
@@ -104,20 +135,23 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 	uint8_t input = layout_of(coll_table[request->collective].input);
 	uint8_t output = layout_of(coll_table[request->collective].output);
 	bool parts = input != PLAN_BLOCKS;
+	struct plan_request sound = *request;
+	sound.in_place = works_in_place(request);
+	if (sound.algorithm == PLAN_RAILS && host_count(request) == 1)
+		sound.algorithm = PLAN_DIRECT;
 	*out = (struct plan){
-		.collective = (uint8_t)request->collective,
-		.algorithm = (uint8_t)request->algorithm,
+		.collective = (uint8_t)sound.collective,
+		.algorithm = (uint8_t)sound.algorithm,
 		.layout = {[PLAN_INPUT] = input, [PLAN_OUTPUT] = output, [PLAN_SCRATCH] = output},
 		.rank = (uint16_t)request->rank,
 		.size = (uint16_t)request->size,
 		.root = (uint16_t)request->root,
+		.hosts = (uint16_t)host_count(request),
 		.blocks = parts ? (uint16_t)request->size : 1,
 		.steps = steps,
 	};
-	struct plan_request sound = *request;
-	sound.in_place = works_in_place(request);
 	if (request->size > 1)
-		builders[request->collective][request->algorithm](&sound, out);
+		builders[sound.collective][sound.algorithm](&sound, out);
 	else if (request->collective != PLAN_BARRIER)
 		plan_add_local_copy(out, &sound);
 	return true;

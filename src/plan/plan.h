@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A collective is a plan: for each rank an array of small steps, computed by pure functions of
- * (collective, algorithm, rank, size). No I/O, no clock, no locks, no global state here. The engine
+ * (collective, algorithm, rank, size, topology). No I/O, no clock, no locks, no global state here. The engine
  * runs the steps, the trace shows the cursor, the diagnosis compares cursors, `lockstep plan`
  * prints them, and the tests run every plan for every size in one process.
  *
@@ -21,6 +21,10 @@
  * ordered by such a pair; the simulator (test/model) carries vector clocks and refuses anything
  * else, also between three consecutive collectives: a rank that leaves must know that nobody
  * touches its buffers any more.
+ *
+ * Hosts. Windows and signals are within a host: where plan->hosts is greater than 1, "all ranks" of
+ * PLAN_AWAIT and PLAN_REDUCE_ALL are those of the rank's own host, and between hosts there are
+ * messages only.
  *
  * In a PLAN_SLOT plan peers read the payload that an entry published in place of its INPUT window:
  * the whole INPUT, laid out as it is. It is protected by the rule of K: a rank enters collective k
@@ -72,6 +76,10 @@ enum plan_algorithm {
 	/* each pair of ranks exchanges what they have for each other by messages; gather and
 	 * scatter: the root with each rank */
 	PLAN_PAIRWISE,
+	/* All-reduce in two levels: on each host rank i reduces slice i from the windows of all
+	 * ranks there; those who have the same slice exchange it by messages, doubling; then the
+	 * ranks of a host copy the slices from each other. On one host it is PLAN_DIRECT. */
+	PLAN_RAILS,
 	PLAN_ALGORITHM_COUNT
 };
 
@@ -81,7 +89,7 @@ enum plan_kind {
 			  * with PLAN_UNTIL_TAKEN: until peer has taken all payloads I sent it */
 	/* blocks of INPUT of all ranks, combined in rank order, to the same blocks of OUTPUT of all
 	 * ranks, or with PLAN_TO_SELF of mine only, or with PLAN_TO_PEER of peer's only (peer is
-	 * another rank; else PLAN_ALL); applies the average's division */
+	 * another rank; else PLAN_ALL); applies the average's division, but with PLAN_PARTIAL */
 	PLAN_REDUCE_ALL,
 	/* blocks from peer's `from` window to the same blocks of my `to` buffer (peer may be
 	 * myself); with PLAN_TRANSPOSE from its block named after me to my block named after it,
@@ -105,6 +113,7 @@ enum {
 	PLAN_UNTIL_TAKEN = 4,
 	PLAN_TO_PEER = 8,
 	PLAN_TRANSPOSE = 16,
+	PLAN_PARTIAL = 32, /* others have more to combine, so it is not divided yet */
 	PLAN_TEXT_BYTES = 96,
 };
 
@@ -145,10 +154,17 @@ struct plan {
 	 * one holds. */
 	uint8_t reach[PLAN_OUTPUT + 1];
 	uint16_t rank, size, root;
+	uint16_t hosts;     /* of its ranks; 0: all zero, there is no plan */
 	uint16_t blocks;    /* at least 1 */
 	uint16_t phase_end; /* highest phase any rank signals */
 	uint32_t step_count;
 	struct plan_step *steps; /* owned by the caller of plan_build */
+};
+
+/* Which ranks share a host. */
+struct plan_topology {
+	int host_count;        /* from 1; each has a rank */
+	const uint16_t *hosts; /* [size of the request]: each rank's, below host_count */
 };
 
 struct plan_request {
@@ -159,6 +175,7 @@ struct plan_request {
 	 * cannot be: in PLAN_ALLTOALL and PLAN_BARRIER, and, where there is a root, on all ranks
 	 * but it. */
 	bool in_place;
+	const struct plan_topology *topology; /* NULL: all ranks are on one host */
 };
 
 /* Whether the collective has a root. */
@@ -168,13 +185,16 @@ bool plan_has_root(enum plan_collective collective);
 size_t plan_steps_max(const struct plan_request *request);
 
 /* Builds into `steps` (room for plan_steps_max). False if the collective does not have the
- * algorithm or an argument is out of range; *out is zeroed then. Size 1 gives the local copy, if
+ * algorithm, or not on several hosts (plan_crosses_hosts), or an argument is out of range; *out is
+ * zeroed then. Size 1 gives the local copy, if
  * any. Every step of a plan is needed: test/model shows that no plan works without any one of its
  * steps. */
 bool plan_build(const struct plan_request *request, struct plan_step *steps, struct plan *out);
 
 /* Whether the collective has this algorithm. */
 bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm);
+/* Whether plans of this algorithm work on several hosts, as they open windows on one at most. */
+bool plan_crosses_hosts(enum plan_algorithm algorithm);
 
 /* First element and number of elements of blocks [block, block + blocks) out of `total` blocks of
  * `count` elements; block borders are multiples of `align` elements. Covers all elements once. */

@@ -23,6 +23,7 @@ plan_builder plan_pull_allreduce;
 plan_builder plan_ring_allreduce, plan_ring_broadcast, plan_ring_allgather;
 plan_builder plan_doubling_allreduce, plan_doubling_barrier;
 plan_builder plan_tree_allreduce, plan_tree_reduce, plan_tree_broadcast, plan_tree_barrier;
+plan_builder plan_rails_allreduce;
 plan_builder plan_pairwise_gather, plan_pairwise_scatter, plan_pairwise_reduce_scatter,
 	plan_pairwise_alltoall;
 
@@ -44,6 +45,9 @@ void plan_add_send_empty(struct plan *plan, int peer);
 void plan_add_recv_empty(struct plan *plan, int peer);
 /* One block of SCRATCH into OUTPUT; flags: PLAN_SCRATCH_FIRST or 0. */
 void plan_add_combine(struct plan *plan, int block, int flags);
+/* `count` >= 2 ranks (NULL: 0 to count - 1), of which the plan's is number `number`, combine a block
+ * of their OUTPUTs: the result, divided for an average, is in the OUTPUT of each. */
+void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t *ranks, int block);
 /* One block of OUTPUT. */
 void plan_add_scale(struct plan *plan, int block);
 void plan_add_await(struct plan *plan, int peer, int phase);

@@ -17,45 +17,64 @@ static struct doubling doubling_of(int size)
 	return (struct doubling){.core = core, .folded = size - core};
 }
 
-/* Places are numbered in the order of their ranks, so that a place always stands for a contiguous
+/* Places are numbered in the order of their ranks' numbers, so that a place always stands for a contiguous
  * range of ranks, and lower ranks can be combined first. */
-static int rank_of_place(const struct doubling *doubling, int place)
+static int number_of_place(const struct doubling *doubling, int place)
 {
 	return place < doubling->folded ? 2 * place : place + doubling->folded;
 }
 
 /* Both partners combine the same two values in the same order: all ranks end with the same bits. */
-static void add_round(struct plan *plan, int partner)
+static void add_round(struct plan *plan, int partner, bool first, int block)
 {
-	plan_add_send(plan, partner, PLAN_OUTPUT, 0, 1);
-	plan_add_recv(plan, partner, PLAN_SCRATCH, 0, 1);
+	plan_add_send(plan, partner, PLAN_OUTPUT, block, 1);
+	plan_add_recv(plan, partner, PLAN_SCRATCH, block, 1);
 	/* The partner reads my OUTPUT, and I am about to change it. */
 	PLAN_ADD(plan, .kind = PLAN_AWAIT, .flags = PLAN_UNTIL_TAKEN, .peer = (int16_t)partner);
-	plan_add_combine(plan, 0, partner < plan->rank ? PLAN_SCRATCH_FIRST : 0);
+	plan_add_combine(plan, block, first ? PLAN_SCRATCH_FIRST : 0);
+}
+
+static int rank_at(const uint16_t *ranks, int number)
+{
+	return ranks ? ranks[number] : number;
+}
+
+void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t *ranks, int block)
+{
+	struct doubling doubling = doubling_of(count);
+	bool paired = number < 2 * doubling.folded;
+	if (paired && number % 2 == 1) {
+		/* The result, which was made from it, shows that it was taken. */
+		plan_add_send(plan, rank_at(ranks, number - 1), PLAN_OUTPUT, block, 1);
+		plan_add_recv(plan, rank_at(ranks, number - 1), PLAN_OUTPUT, block, 1);
+		return;
+	}
+	plan->needs_scratch = true;
+	if (paired) {
+		plan_add_recv(plan, rank_at(ranks, number + 1), PLAN_SCRATCH, block, 1);
+		plan_add_combine(plan, block, 0);
+	}
+	int place = paired ? number / 2 : number - doubling.folded;
+	for (int distance = 1; distance < doubling.core; distance *= 2) {
+		int partner = number_of_place(&doubling, place ^ distance);
+		add_round(plan, rank_at(ranks, partner), partner < number, block);
+	}
+	plan_add_scale(plan, block);
+	if (paired)
+		plan_add_send(plan, rank_at(ranks, number + 1), PLAN_OUTPUT, block, 1);
 }
 
 void plan_doubling_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	int rank = request->rank;
 	struct doubling doubling = doubling_of(request->size);
-	bool paired = rank < 2 * doubling.folded;
-	if (paired && rank % 2 == 1) {
+	if (rank < 2 * doubling.folded && rank % 2 == 1) { /* what it gives need not be copied */
 		plan_add_send(plan, rank - 1, PLAN_INPUT, 0, 1);
 		plan_add_recv(plan, rank - 1, PLAN_OUTPUT, 0, 1);
 		return;
 	}
-	plan->needs_scratch = true;
 	plan_add_local_copy(plan, request);
-	if (paired) {
-		plan_add_recv(plan, rank + 1, PLAN_SCRATCH, 0, 1);
-		plan_add_combine(plan, 0, 0);
-	}
-	int place = paired ? rank / 2 : rank - doubling.folded;
-	for (int distance = 1; distance < doubling.core; distance *= 2)
-		add_round(plan, rank_of_place(&doubling, place ^ distance));
-	plan_add_scale(plan, 0);
-	if (paired)
-		plan_add_send(plan, rank + 1, PLAN_OUTPUT, 0, 1);
+	plan_add_doubling(plan, rank, request->size, NULL, 0);
 }
 
 void plan_doubling_barrier(const struct plan_request *request, struct plan *plan)

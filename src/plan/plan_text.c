@@ -8,7 +8,7 @@
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
 	[PLAN_NONE] = "none", [PLAN_SLOT] = "slot",         [PLAN_DIRECT] = "direct",
 	[PLAN_PULL] = "pull", [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
-	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise",
+	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise", [PLAN_RAILS] = "rails",
 };
 
 static const char *const kind_names[PLAN_KIND_COUNT] = {
@@ -73,11 +73,17 @@ static void range_text(const struct plan *plan, const struct plan_step *step, ch
 			       step->block + step->blocks - 1u);
 }
 
+/* Whom windows and signals reach. */
+static const char *all_text(const struct plan *plan)
+{
+	return plan->hosts > 1 ? "all ranks here" : "all ranks";
+}
+
 /* "rank 3", "all ranks", "my". */
 static void peer_text(const struct plan *plan, const struct plan_step *step, char *out, size_t bytes)
 {
 	if (step->peer == PLAN_ALL)
-		(void)snprintf(out, bytes, "all ranks");
+		(void)snprintf(out, bytes, "%s", all_text(plan));
 	else
 		(void)snprintf(out, bytes, "rank %d%s", step->peer,
 			       step->peer == plan->rank ? " (me)" : "");
@@ -109,11 +115,12 @@ static void message_text(const struct plan_step *step, const char *range, const 
 }
 
 /* Whose outputs a reduction goes to. */
-static const char *target_text(const struct plan_step *step, const char *peer)
+static const char *target_text(const struct plan *plan, const struct plan_step *step,
+			       const char *peer)
 {
 	if (step->flags & PLAN_TO_SELF)
 		return "my output";
-	return step->flags & PLAN_TO_PEER ? peer : "all ranks";
+	return step->flags & PLAN_TO_PEER ? peer : all_text(plan);
 }
 
 static void copy_text(const struct plan *plan, const struct plan_step *step, const char *range,
@@ -141,8 +148,8 @@ void plan_step_text(const struct plan *plan, const struct plan_step *step, char 
 		await_text(step, peer, out, bytes);
 		break;
 	case PLAN_REDUCE_ALL:
-		(void)snprintf(out, bytes, "reduce %s of all ranks to %s", range,
-			       target_text(step, peer));
+		(void)snprintf(out, bytes, "reduce %s of %s to %s", range, all_text(plan),
+			       target_text(plan, step, peer));
 		break;
 	case PLAN_COPY:
 		copy_text(plan, step, range, peer, out, bytes);

@@ -292,7 +292,7 @@ static bool all_have_entered(struct world *world, const struct rank *rank)
 {
 	for (int q = 0; q < world->sim->size; q++) {
 		const struct entry *entry = &world->ranks[q].entries[rank->op % PLAN_SIM_SLOTS];
-		if (entry->op != rank->op || rank->clock[q] < entry->entered)
+		if (entry->op != rank->op || (world->width && rank->clock[q] < entry->entered))
 			return world_refuse(world, rank,
 					    "leaves and does not know that rank %d entered", q);
 	}

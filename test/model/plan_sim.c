@@ -33,17 +33,20 @@ static enum progress await_slot(struct world *world, struct rank *rank)
 	return GO;
 }
 
-/* Whether the peer that a step names is one that its kind can have. */
-static bool peer_is_valid(const struct plan *plan, const struct plan_step *step)
+/* Whether the peer that a step names is one that its kind can have: on the same host, but for
+ * messages. */
+static bool peer_is_valid(const struct world *world, const struct plan *plan,
+			  const struct plan_step *step)
 {
 	bool another = step->peer >= 0 && step->peer < plan->size && step->peer != plan->rank;
+	bool here = another && world_share(world, plan->rank, step->peer);
 	switch ((enum plan_kind)step->kind) {
 	case PLAN_AWAIT:
-		return another || (step->peer == PLAN_ALL && !(step->flags & PLAN_UNTIL_TAKEN));
+		return step->flags & PLAN_UNTIL_TAKEN ? another : here || step->peer == PLAN_ALL;
 	case PLAN_REDUCE_ALL:
-		return step->flags & PLAN_TO_PEER ? another : step->peer == PLAN_ALL;
+		return step->flags & PLAN_TO_PEER ? here : step->peer == PLAN_ALL;
 	case PLAN_COPY:
-		return another || (step->peer == plan->rank && !(step->flags & PLAN_TRANSPOSE));
+		return here || (step->peer == plan->rank && !(step->flags & PLAN_TRANSPOSE));
 	case PLAN_SEND:
 	case PLAN_RECV:
 		return another;
@@ -52,17 +55,18 @@ static bool peer_is_valid(const struct plan *plan, const struct plan_step *step)
 	}
 }
 
-static bool step_is_valid(const struct plan *plan, const struct plan_step *step)
+static bool step_is_valid(const struct world *world, const struct plan *plan,
+			  const struct plan_step *step)
 {
 	static const uint8_t flags[PLAN_KIND_COUNT] = {
 		[PLAN_AWAIT] = PLAN_UNTIL_TAKEN,
-		[PLAN_REDUCE_ALL] = PLAN_TO_SELF | PLAN_TO_PEER,
+		[PLAN_REDUCE_ALL] = PLAN_TO_SELF | PLAN_TO_PEER | PLAN_PARTIAL,
 		[PLAN_COPY] = PLAN_TRANSPOSE,
 		[PLAN_COMBINE] = PLAN_SCRATCH_FIRST,
 	};
 	bool writes = step->kind == PLAN_COPY || (step->kind == PLAN_RECV && step->blocks > 0);
 	if (step->kind < PLAN_SIGNAL || step->kind >= PLAN_KIND_COUNT ||
-	    step->flags & ~flags[step->kind] || !peer_is_valid(plan, step))
+	    step->flags & ~flags[step->kind] || !peer_is_valid(world, plan, step))
 		return false;
 	if (step->flags & PLAN_TRANSPOSE &&
 	    (step->block != step->peer || step->blocks != 1 ||
@@ -84,7 +88,7 @@ static bool plan_is_valid(struct world *world, struct rank *rank)
 		return world_refuse(world, rank, "%u blocks, %u phases", plan->blocks,
 				    plan->phase_end);
 	for (uint32_t i = 0; i < plan->step_count; i++)
-		if (!step_is_valid(plan, &plan->steps[i]))
+		if (!step_is_valid(world, plan, &plan->steps[i]))
 			return world_refuse(world, rank, "step %u is not one", i);
 	return true;
 }
@@ -101,7 +105,8 @@ static enum progress enter(struct world *world, struct rank *rank)
 		.size = world->sim->size,
 		.root = op->root,
 		.in_place = op->place == PLAN_SIM_IN_PLACE ||
-			    (op->place == PLAN_SIM_ODD_IN_PLACE && rank->number % 2 == 1)};
+			    (op->place == PLAN_SIM_ODD_IN_PLACE && rank->number % 2 == 1),
+		.topology = world->sim->topology};
 	rank->in_place = request.in_place && data_can_be_in_place(op, rank->number);
 	if (!plan_build(&request, rank->steps, &rank->plan))
 		return refused_unless(world_refuse(world, rank, "there is no plan"));
@@ -183,6 +188,8 @@ static enum progress step_await(struct world *world, struct rank *rank, const st
 		return step_taken(world, rank, step->peer);
 	for (int q = first; q < end; q++) {
 		const struct entry *entry = &world->ranks[q].entries[slot];
+		if (!world_share(world, rank->number, q))
+			continue;
 		if (entry->op > rank->op)
 			return refused_unless(world_refuse(
 				world, rank, "rank %d has used the slot for operation %d", q,
@@ -191,7 +198,7 @@ static enum progress step_await(struct world *world, struct rank *rank, const st
 			return WAIT;
 	}
 	for (int q = first; q < end; q++)
-		if (q != rank->number)
+		if (q != rank->number && world_share(world, rank->number, q))
 			world_merge(world, rank, world->ranks[q].entries[slot].clocks[step->phase]);
 	return GO;
 }
@@ -203,28 +210,41 @@ static unsigned window_of(const struct rank *rank, const struct rank *owner, uns
 	return slot ? WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS : which;
 }
 
-/* Notes all accesses of a reduction; sources[q] and targets[q] are elements of rank q, targets[q]
- * NULL where nothing is written. */
+/* The windows of a reduction: elements of the ranks of the host, in their order. */
+struct windows {
+	int count;
+	struct span sources[RANKS_JOB_MAX], targets[RANKS_JOB_MAX]; /* NULL: nothing is written */
+};
+
+/* Notes all its accesses. */
 static bool find_windows(struct world *world, struct rank *rank, const struct plan_step *step,
-			 struct span *sources, struct span *targets)
+			 struct windows *out)
 {
 	int only = step->flags & PLAN_TO_SELF ? rank->number : step->peer; /* PLAN_ALL: all */
+	out->count = 0;
 	for (int q = 0; q < world->sim->size; q++) {
 		struct rank *owner = &world->ranks[q];
+		if (!world_share(world, rank->number, q))
+			continue;
+		struct span *source = &out->sources[out->count], *target = &out->targets[out->count];
+		*target = (struct span){0};
 		if (!world_access(world, rank, owner, window_of(rank, owner, PLAN_INPUT),
-				  step->block, step->blocks, false, &sources[q]))
+				  step->block, step->blocks, false, source))
 			return false;
-		if (sources[q].count != sources[0].count)
+		if (source->count != out->sources[0].count)
 			return world_refuse(world, rank, "lengths differ");
+		out->count++;
 	}
-	for (int q = 0; q < world->sim->size; q++) {
-		targets[q] = (struct span){0};
+	for (int q = 0, i = 0; q < world->sim->size; q++) {
+		if (!world_share(world, rank->number, q))
+			continue;
+		struct span *target = &out->targets[i++];
 		if (only != PLAN_ALL && q != only)
 			continue;
 		if (!world_access(world, rank, &world->ranks[q], PLAN_OUTPUT, step->block,
-				  step->blocks, true, &targets[q]))
+				  step->blocks, true, target))
 			return false;
-		if (targets[q].count != sources[0].count)
+		if (target->count != out->sources[0].count)
 			return world_refuse(world, rank, "lengths differ");
 	}
 	return true;
@@ -233,18 +253,17 @@ static bool find_windows(struct world *world, struct rank *rank, const struct pl
 static enum progress step_reduce_all(struct world *world, struct rank *rank,
 				     const struct plan_step *step)
 {
-	struct span sources[RANKS_JOB_MAX], targets[RANKS_JOB_MAX];
-	int size = world->sim->size;
-	if (!find_windows(world, rank, step, sources, targets))
+	struct windows windows;
+	if (!find_windows(world, rank, step, &windows))
 		return BAD;
-	for (uint32_t i = 0; i < sources[0].count; i++) {
-		struct element sum = sources[0].elements[i];
-		for (int q = 1; q < size; q++)
-			data_combine(&sum, &sources[q].elements[i]);
-		sum.scaled++;
-		for (int q = 0; q < size; q++)
-			if (targets[q].elements)
-				targets[q].elements[i] = sum;
+	for (uint32_t i = 0; i < windows.sources[0].count; i++) {
+		struct element sum = windows.sources[0].elements[i];
+		for (int q = 1; q < windows.count; q++)
+			data_combine(&sum, &windows.sources[q].elements[i]);
+		sum.scaled = (step->flags & PLAN_PARTIAL) ? 0 : 1;
+		for (int q = 0; q < windows.count; q++)
+			if (windows.targets[q].elements)
+				windows.targets[q].elements[i] = sum;
 	}
 	return GO;
 }

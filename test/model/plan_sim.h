@@ -2,7 +2,7 @@
  * Runs the plans of all ranks of a group in one process, through any number of consecutive
  * collectives, and refuses what a real run might do wrong under any schedule: an access to a
  * window, or to a payload that stays with its sender, that is not ordered by a signal or a message
- * (vector clocks); a wrong or differing result; a deadlock; a message that nobody takes. */
+ * (vector clocks); a window or a signal between two hosts; a wrong or differing result; a deadlock; a message that nobody takes. */
 #ifndef TEST_MODEL_PLAN_SIM_H
 #define TEST_MODEL_PLAN_SIM_H
 
@@ -32,6 +32,10 @@ struct plan_sim_op {
 
 struct plan_sim {
 	int size;
+	const struct plan_topology *topology; /* NULL: all ranks are on one host */
+	/* Without clocks, which are most of the work with thousands of ranks: of accesses only
+	 * those are refused that are wrong in any order. */
+	bool unordered;
 	int capacity; /* of each link, 1 to PLAN_SIM_CAPACITY */
 	/* Payloads are copied when sent (short messages); otherwise they are read when they are
 	 * taken, and a rank leaves only when all have been taken. */

@@ -105,6 +105,8 @@ static bool touch(struct world *world, struct rank *actor, const struct rank *ow
 		  struct cell *cell, bool write)
 {
 	int self = actor->number;
+	if (world->width == 0)
+		return true;
 	if (actor->clock[cell->writer] < cell->written)
 		return world_refuse(world, actor,
 				    "%s the %s of rank %d, which rank %d writes at any time",
@@ -208,19 +210,20 @@ bool world_open(struct world *world, struct rank *rank, unsigned which)
 
 static bool clocks_init(const struct world *world, struct rank *rank)
 {
-	size_t width = (size_t)world->width;
-	size_t clocks = 1 + WORLD_FINISHED + PLAN_SIM_SLOTS * WORLD_PHASES;
-	clock_value *next = rank->clocks = calloc(clocks * width, sizeof *rank->clocks);
+	size_t width = (size_t)world->width, size = (size_t)world->sim->size;
+	size_t clocks = WORLD_FINISHED + PLAN_SIM_SLOTS * WORLD_PHASES;
+	clock_value *next = rank->clocks = calloc(size + LANES + clocks * width, sizeof *next);
 	if (!next)
 		return false;
 	rank->clock = next;
 	rank->clock[rank->number] = 1;
-	for (int i = 0; i < WORLD_FINISHED; i++)
-		rank->finished[i] = next += width;
+	next += (size + LANES - 1) / LANES * LANES;
+	for (int i = 0; i < WORLD_FINISHED; i++, next += width)
+		rank->finished[i] = next;
 	for (int i = 0; i < PLAN_SIM_SLOTS; i++) {
 		rank->entries[i].op = -1;
-		for (int phase = 0; phase < WORLD_PHASES; phase++)
-			rank->entries[i].clocks[phase] = next += width;
+		for (int phase = 0; phase < WORLD_PHASES; phase++, next += width)
+			rank->entries[i].clocks[phase] = next;
 	}
 	return true;
 }
@@ -241,12 +244,30 @@ static bool rank_init(const struct world *world, struct rank *rank)
 	return whole;
 }
 
+/* As many as any plan has blocks. */
+static unsigned cells_of(const struct plan_sim *sim)
+{
+	enum { CELLS_LEAST = 8 }; /* a chain has so many, however few ranks there are */
+	unsigned most = CELLS_LEAST;
+	for (int i = 0; i < sim->op_count; i++) {
+		enum plan_algorithm algorithm = sim->ops[i].algorithm;
+		bool cut = sim->ops[i].collective == PLAN_ALLREDUCE ||
+			   sim->ops[i].collective == PLAN_BROADCAST ||
+			   sim->ops[i].collective == PLAN_BARRIER;
+		bool whole = cut && (algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING);
+		unsigned blocks = algorithm == PLAN_RAILS && sim->topology ? RANKS_HOST_MAX
+									   : (unsigned)sim->size;
+		if (!whole && blocks > most)
+			most = blocks;
+	}
+	return most;
+}
+
 bool world_init(struct world *world, const struct plan_sim *sim, char *report)
 {
-	enum { CELLS_LEAST = 8 }; /* a chain has so many blocks, however few ranks there are */
 	*world = (struct world){.sim = sim, .report = report};
-	world->width = (sim->size + LANES - 1) / LANES * LANES;
-	world->cells = sim->size < CELLS_LEAST ? CELLS_LEAST : (unsigned)sim->size;
+	world->width = sim->unordered ? 0 : (sim->size + LANES - 1) / LANES * LANES;
+	world->cells = cells_of(sim);
 	for (int i = 0; i < sim->op_count; i++) {
 		uint32_t count = sim->ops[i].count;
 		uint32_t elements = data_elements_max(&sim->ops[i], sim->size);

@@ -98,7 +98,7 @@ struct rank {
 
 struct world {
 	const struct plan_sim *sim;
-	int width;             /* of a clock */
+	int width;             /* of a clock; 0: accesses are not ordered */
 	uint64_t all_ranks;    /* sum of their numbers */
 	unsigned cells;        /* of a buffer */
 	bool has_slots;        /* as some operation needs them */
@@ -127,6 +127,13 @@ static inline void world_tick(struct rank *rank)
 {
 	assert(rank->clock[rank->number] < INT16_MAX);
 	rank->clock[rank->number]++;
+}
+
+/* Whether they share a host, so that windows and signals reach from one to the other. */
+static inline bool world_share(const struct world *world, int rank, int other)
+{
+	const struct plan_topology *topology = world->sim->topology;
+	return !topology || topology->hosts[rank] == topology->hosts[other];
 }
 
 /* Some blocks of a buffer. */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * All-reduce in two levels. The ranks of a host have places 0, 1, …; there are as many slices as
+ * the smallest host has places, and ranks beyond have none of their own. Entering says "my INPUT is
+ * ready", phase 1 "I no longer read yours, and my slice of OUTPUT is ready", phase 2 "I no longer
+ * read that either". Between hosts the ranks of equal place, a rail, exchange their slice. */
+#include "plan_build.h"
+
+struct rails {
+	int mine;                   /* my host */
+	int place;                  /* mine on it */
+	int width;                  /* rails, and slices */
+	int here;                   /* ranks of my host */
+	uint16_t on[RANKS_JOB_MAX]; /* my rail: the rank of each host */
+};
+
+static void find_rails(const struct plan_request *request, struct rails *out)
+{
+	const struct plan_topology *topology = request->topology;
+	uint16_t seen[RANKS_JOB_MAX] = {0};
+	out->mine = topology->hosts[request->rank];
+	out->place = 0;
+	for (int q = 0; q < request->rank; q++)
+		out->place += topology->hosts[q] == out->mine;
+	for (int q = 0; q < request->size; q++) {
+		int host = topology->hosts[q];
+		if (seen[host] == out->place)
+			out->on[host] = (uint16_t)q;
+		seen[host]++;
+	}
+	out->here = out->width = seen[out->mine];
+	for (int host = 0; host < topology->host_count; host++)
+		out->width = seen[host] < out->width ? seen[host] : out->width;
+}
+
+/* My slice, first of the ranks of my host. */
+static void add_slice(const struct plan_request *request, const struct rails *rails,
+		      struct plan *plan)
+{
+	if (rails->here == 1)
+		plan_add_local_copy(plan, request);
+	if (rails->here > 1) {
+		plan_add_await(plan, PLAN_ALL, 0);
+		PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF | PLAN_PARTIAL,
+			 .peer = PLAN_ALL, .from = PLAN_INPUT, .to = PLAN_OUTPUT,
+			 .block = (uint16_t)rails->place, .blocks = 1);
+	}
+	plan_add_doubling(plan, rails->mine, plan->hosts, rails->on, rails->place);
+	if (rails->here > 1)
+		plan_add_signal(plan, 1);
+}
+
+/* The slices of the others, beginning behind me, so that not all read from the same one at a
+ * time. */
+static void add_copies(const struct plan_request *request, const struct rails *rails,
+		       struct plan *plan)
+{
+	uint16_t owners[RANKS_HOST_MAX];
+	for (int q = 0, slice = 0; slice < rails->width; q++)
+		if (request->topology->hosts[q] == rails->mine)
+			owners[slice++] = (uint16_t)q;
+	for (int i = 1; i <= rails->width; i++) {
+		int slice = (rails->place + i) % rails->width;
+		if (owners[slice] == plan->rank)
+			continue;
+		plan_add_await(plan, owners[slice], 1);
+		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)owners[slice],
+			 .from = PLAN_OUTPUT, .to = PLAN_OUTPUT, .block = (uint16_t)slice,
+			 .blocks = 1);
+	}
+}
+
+/* Only who owns a slice has to wait until it has been copied. */
+void plan_rails_allreduce(const struct plan_request *request, struct plan *plan)
+{
+	struct rails rails;
+	find_rails(request, &rails);
+	bool owns = rails.place<rails.width, copies = rails.width> 1 || !owns;
+	plan->blocks = (uint16_t)rails.width;
+	plan->phase_end = 2;
+	if (copies)
+		plan->reach[PLAN_INPUT] = PLAN_READ;
+	if (owns)
+		add_slice(request, &rails, plan);
+	if (copies) {
+		add_copies(request, &rails, plan);
+		plan_add_signal(plan, 2);
+	}
+	if (owns && rails.here > 1)
+		plan_add_await(plan, PLAN_ALL, 2);
+}
