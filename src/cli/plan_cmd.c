@@ -317,7 +317,7 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 		print_bytes((choices->bytes + share - 1) / share, bytes, sizeof bytes);
 		printf(" of %s%s each", gathers ? "" : "about ", bytes);
 	}
-	printf("; %s\n", way_text(choices->request.algorithm));
+	printf("; %s\n", way_text((enum plan_algorithm)plan->algorithm));
 }
 
 static void print_head(const struct choices *choices, const struct plan *plan)
@@ -479,8 +479,8 @@ const struct cli_command cli_plan_command = {
 		"options:\n"
 		"  -n, --ranks N      number of ranks, 1 to 64\n"
 		"  --bytes B          size of the input of one rank, such as 4096, 64K or 1M (1M)\n"
-		"  --algorithm A      slot, direct, pull, ring, doubling, tree or pairwise, where the\n"
-		"                     collective has it\n"
+		"  --algorithm A      slot, direct, pull, ring, doubling, tree, pairwise or rails, where\n"
+		"                     the collective has it\n"
 		"  --root R           of reduce, broadcast, gather or scatter (0)\n"
 		"  --rank R           only the steps of this rank\n"
 		"  --table            instead of a plan, the table from which algorithms, chunk sizes and\n"

@@ -194,6 +194,7 @@ static void requests_out_of_range_are_refused(void **state)
 		{.collective = PLAN_ALLREDUCE, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
 		{.collective = PLAN_ALLGATHER, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
 		{.collective = PLAN_REDUCE, .algorithm = PLAN_PULL, .size = 2},
+		{.collective = PLAN_REDUCE, .algorithm = PLAN_RAILS, .size = 2},
 	};
 	const struct plan none = {0};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -298,6 +299,9 @@ static void plan_text(const struct plan_request *request, char *out, size_t byte
 	}
 }
 
+static const uint16_t four_ranks[] = {0, 0, 1, 1};
+static const struct plan_topology two_hosts = {.host_count = 2, .hosts = four_ranks};
+
 static const struct {
 	struct plan_request request;
 	const char *text;
@@ -336,6 +340,24 @@ static const struct {
 	 "copy block 0 of the output of rank 0 to my output\n"
 	 "signal phase 2\n"
 	 "await all ranks, phase 2\n"},
+	{{.algorithm = PLAN_RAILS, .rank = 1, .size = 2},
+	 "await all ranks, phase 0\n"
+	 "reduce block 1 of all ranks to all ranks\n"
+	 "signal phase 1\n"
+	 "await all ranks, phase 1\n"},
+	{{.algorithm = PLAN_RAILS, .rank = 1, .size = 4, .topology = &two_hosts},
+	 "await all ranks here, phase 0\n"
+	 "reduce block 1 of all ranks here to my output\n"
+	 "send block 1 of my output to rank 3\n"
+	 "receive block 1 from rank 3 into my scratch\n"
+	 "await that rank 3 has taken what I sent\n"
+	 "combine block 1: output = output op scratch\n"
+	 "divide block 1 of my output by 4 if the op is average\n"
+	 "signal phase 1\n"
+	 "await rank 0, phase 1\n"
+	 "copy block 0 of the output of rank 0 to my output\n"
+	 "signal phase 2\n"
+	 "await all ranks here, phase 2\n"},
 	{{.collective = PLAN_REDUCE, .algorithm = PLAN_DIRECT, .rank = 1, .size = 2},
 	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to rank 0\n"
