@@ -74,6 +74,12 @@ static inline struct ranks ranks_of_bits(uint64_t bits)
 	return (struct ranks){{bits}};
 }
 
+/* The lowest ranks of the set, as many as fit: all of it where all ranks share this host. */
+static inline ranks_here ranks_low(const struct ranks *set)
+{
+	return set->words[0];
+}
+
 /* set = union of both. */
 static inline void ranks_join(struct ranks *set, const struct ranks *other)
 {

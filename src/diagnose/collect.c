@@ -4,20 +4,20 @@
  * after that word was read; a thread in the same wait before and after has waited throughout. */
 #include "diagnose/facts.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fork.h"
 
-enum {
-	SCAN_MAX = 1024,     /* places of the ring, from the newest back, that are looked at */
-	COLLECTIVE_MAX = 12, /* newest collectives that are kept: more than a rank can be ahead */
-};
-
 struct sources {
-	const struct diagnose_source *by_rank[DIAGNOSE_RANK_MAX];
-	const struct trace_view *traces[DIAGNOSE_RANK_MAX];
+	const struct diagnose_source **by_rank; /* [size of the job], and so are the others */
+	const struct trace_view **traces;
+	bool *shares; /* it is a thread of a process that other ranks are threads of, too */
+	struct place {
+		int pid, rank;
+	} * places;
+	struct diagnose_look *before;
 	const struct diagnose_closing *closing;
 };
 
@@ -75,6 +75,7 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 		struct diagnose_thread *thread = &rank->threads[rank->thread_count];
 		if (!is_taken(trace, i))
 			continue;
+		memset(thread, 0, sizeof *thread);
 		thread->slot = (uint32_t)i;
 		thread->stable = trace_read_slot(trace, i, &thread->wait, &thread->epoch);
 		/* Torn, or taken and not written yet: some thread that does something. */
@@ -115,8 +116,8 @@ static void note_others(struct diagnose_thread *thread, const struct wait_edge *
 	bool mine = edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
 	if (edge->record != WAIT_RECORD_OTHERS || mine)
 		return;
-	thread->others |= diagnose_bit(edge->peer);
-	thread->others_unclear |= diagnose_bit(edge->peer) == 0;
+	ranks_add(&thread->others, edge->peer);
+	thread->others_unclear |= !ranks_is_one(edge->peer);
 }
 
 /* Of a choice that is there already another word may be left out: then less is ruled out. */
@@ -175,7 +176,7 @@ static void look_at_words(const struct diagnose_source *const *by_rank, int size
 			  struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
-	thread->others = 0;
+	thread->others = (struct ranks){{0}};
 	thread->others_unclear = false;
 	if (wait->further > 0) {
 		look_at_many(by_rank, size, r, thread);
@@ -206,7 +207,7 @@ static void look_at_end(const struct sources *sources, int size, const struct di
 	const struct diagnose_group *group = diagnose_group_of(rank, thread->wait.group);
 	if (!group || group->cause_offset == 0)
 		return;
-	int owner = group->members[0];
+	int owner = group->first;
 	const _Atomic uint64_t *claim =
 		diagnose_find_word(sources->by_rank, size, owner, group->claim_offset);
 	const _Atomic uint64_t *cause =
@@ -236,180 +237,46 @@ static void look_again(const struct trace_view *trace, struct diagnose_rank *ran
 	look_at_unpublished(trace, rank);
 }
 
-/* ---- at last: what each has done ---- */
-
-/* Indexes of records, newest first, each once. */
-struct selection {
-	int count;
-	uint64_t indexes[DIAGNOSE_RECORD_MAX];
-};
-
-static void select_record(struct selection *selection, uint64_t index)
-{
-	int i = selection->count;
-	for (int j = 0; j < selection->count; j++)
-		if (selection->indexes[j] == index)
-			return;
-	if (!index || i == DIAGNOSE_RECORD_MAX)
-		return;
-	for (; i > 0 && selection->indexes[i - 1] < index; i--)
-		selection->indexes[i] = selection->indexes[i - 1];
-	selection->indexes[i] = index;
-	selection->count++;
-}
-
-static void select_records(const struct trace_view *trace, const struct diagnose_rank *rank,
-			   struct selection *out)
-{
-	uint64_t newest = atomic_load_explicit(&trace->header->newest, memory_order_acquire);
-	uint64_t collectives[COLLECTIVE_MAX], running[DIAGNOSE_RECORD_MAX],
-		others[DIAGNOSE_RECORD_MAX];
-	int collective_count = 0, running_count = 0, other_count = 0;
-	struct trace_record record;
-	uint32_t step;
-	for (uint32_t i = 0; i < rank->thread_count; i++)
-		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
-		    trace_read(trace, rank->threads[i].wait.record, &record, &step))
-			select_record(out, record.index);
-	for (uint64_t i = 0; i < SCAN_MAX && i < trace->ring_records; i++) {
-		/* By place and not by index: a running record keeps its place, however old. */
-		if (!trace_read_at(trace, (newest - i) & (trace->ring_records - 1), &record, &step))
-			continue;
-		if (record.state == TRACE_RUNNING && running_count < DIAGNOSE_RECORD_MAX)
-			running[running_count++] = record.index;
-		if (diagnose_is_collective(&record) && collective_count < COLLECTIVE_MAX)
-			collectives[collective_count++] = record.index;
-		if (other_count < DIAGNOSE_RECORD_MAX)
-			others[other_count++] = record.index;
-	}
-	for (int i = 0; i < collective_count; i++)
-		select_record(out, collectives[i]);
-	/* Of messages beside the caller there may be more than there is room for. */
-	for (int i = 0; i < running_count; i++)
-		select_record(out, running[i]);
-	for (int i = 0; i < other_count; i++)
-		select_record(out, others[i]);
-}
-
-/* The writer's rate is not trusted: what makes no sense gives 0, unknown. */
-static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
-{
-	double ns = (double)(int64_t)(ticks - rate->ticks) * rate->ns_per_tick;
-	if (!ticks || !isfinite(ns) || fabs(ns) > 9e18 || (double)rate->ns + ns < 0 ||
-	    (double)rate->ns + ns > 9e18)
-		return 0;
-	return clock_ticks_to_ns(rate, ticks);
-}
-
-/* False: it is gone. */
-static bool copy_record(const struct trace_view *trace, int size, uint64_t index,
-			struct diagnose_record *record)
-{
-	const struct clock_rate *from = &trace->header->rate;
-	struct clock_rate rate;
-	rate.ticks = __atomic_load_n(&from->ticks, __ATOMIC_RELAXED);
-	rate.ns = __atomic_load_n(&from->ns, __ATOMIC_RELAXED);
-	__atomic_load(&from->ns_per_tick, &rate.ns_per_tick, __ATOMIC_RELAXED);
-	if (!trace_read(trace, index, &record->record, &record->step))
-		return false;
-	record->begin_ns = ticks_to_ns(&rate, record->record.begin_ticks);
-	record->end_ns = record->record.state == TRACE_RUNNING
-				 ? 0
-				 : ticks_to_ns(&rate, record->record.end_ticks);
-	record->site[0] = 0;
-	diagnose_translate(trace, size, record);
-	return true;
-}
-
-static void copy_records(const struct trace_view *trace, int size, struct diagnose_rank *rank)
-{
-	struct selection selection = {0};
-	select_records(trace, rank, &selection);
-	for (int i = 0; i < selection.count; i++)
-		if (copy_record(trace, size, selection.indexes[i],
-				&rank->records[rank->record_count]))
-			rank->record_count++;
-}
-
-static bool is_waited_in(const struct diagnose_rank *rank, const struct diagnose_record *record)
-{
-	for (uint32_t i = 0; i < rank->thread_count; i++)
-		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
-		    rank->threads[i].wait.record == record->record.index)
-			return true;
-	return false;
-}
-
-/* The place of a message that nobody will miss: the oldest that is over, else the oldest that runs
- * beside its caller; -1: there is none. */
-static int dispensable(const struct diagnose_rank *rank)
-{
-	int running = -1;
-	for (int i = (int)rank->record_count - 1; i >= 0; i--) {
-		const struct diagnose_record *record = &rank->records[i];
-		if (diagnose_is_collective(&record->record))
-			continue;
-		if (record->record.state != TRACE_RUNNING)
-			return i;
-		if (running < 0 && !is_waited_in(rank, record))
-			running = i;
-	}
-	return running;
-}
-
-uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
-			     struct diagnose_job *job)
-{
-	struct diagnose_record added;
-	if (!source->trace || source->rank < 0 || source->rank >= job->size)
-		return 0;
-	struct diagnose_rank *rank = &job->ranks[source->rank];
-	uint64_t index = trace_index(source->trace, low);
-	if (diagnose_record_at(rank, index))
-		return index;
-	if (!copy_record(source->trace, job->size, index, &added))
-		return 0;
-	if (rank->record_count == DIAGNOSE_RECORD_MAX) {
-		int place = dispensable(rank);
-		if (place < 0)
-			return 0;
-		rank->record_count--;
-		memmove(&rank->records[place], &rank->records[place + 1],
-			(rank->record_count - (uint32_t)place) * sizeof added);
-	}
-	uint32_t at = rank->record_count++; /* newest first */
-	for (; at > 0 && rank->records[at - 1].record.index < index; at--)
-		rank->records[at] = rank->records[at - 1];
-	rank->records[at] = added;
-	return index;
-}
-
 /* ---- all of it ---- */
 
-static const struct diagnose_source *find_source(const struct diagnose_source *sources, int count,
-						 int rank)
+static int by_pid(const void *a, const void *b)
 {
-	for (int i = 0; i < count; i++)
-		if (sources[i].rank == rank)
-			return &sources[i];
-	return NULL;
+	const struct place *x = a, *y = b;
+	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* Ranks that are threads of one process: whose its other threads are, nobody knows. */
-static bool shares_process(const struct diagnose_job *job, int r)
+static bool is_one_process(const struct diagnose_rank *rank, const struct diagnose_rank *other)
 {
-	for (int q = 0; q < job->size; q++)
-		if (q != r && job->ranks[q].known && job->ranks[q].pid == job->ranks[r].pid)
-			return true;
-	return false;
+	return rank != other && other->known && rank->pid == other->pid &&
+	       (!rank->known || strcmp(rank->host, other->host) == 0);
+}
+
+/* Ranks that are threads of one process: whose its other threads are, nobody knows. On another host
+ * the same number is another process. */
+static void find_shared(const struct diagnose_job *job, struct place *places, bool *out)
+{
+	for (int r = 0; r < job->size; r++)
+		places[r] = (struct place){.pid = job->ranks[r].pid, .rank = r};
+	qsort(places, (size_t)job->size, sizeof *places, by_pid);
+	for (int i = 0, end = 0; i < job->size; i++) {
+		while (end < job->size && places[end].pid == places[i].pid)
+			end++;
+		const struct diagnose_rank *rank = &job->ranks[places[i].rank];
+		int first = i;
+		while (first > 0 && places[first - 1].pid == rank->pid)
+			first--;
+		bool shares = false;
+		for (int k = first; k < end && !shares; k++)
+			shares = is_one_process(rank, &job->ranks[places[k].rank]);
+		out[places[i].rank] = shares;
+	}
 }
 
 static void look(const struct sources *sources, struct diagnose_job *job)
 {
 	const struct trace_view *const *traces = sources->traces;
 	int size = job->size;
-	memset(job, 0, diagnose_job_bytes(size));
-	job->size = size;
+	diagnose_job_clear(job, size);
 	for (int r = 0; r < size; r++) {
 		job->ranks[r].rank = r;
 		job->ranks[r].signal = job->ranks[r].exit_code = -1;
@@ -418,6 +285,7 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 		if (traces[r] && !job->job)
 			job->job = __atomic_load_n(&traces[r]->header->job, __ATOMIC_RELAXED);
 	}
+	find_shared(job, sources->places, sources->shares);
 	diagnose_copy_groups_first(traces, job);
 	for (int r = 0; r < size; r++)
 		if (traces[r])
@@ -433,21 +301,21 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 		if (traces[r])
 			look_again(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++) {
-		job->ranks[r].idle = shares_process(job, r);
+		job->ranks[r].idle = sources->shares[r];
 		if (!traces[r])
 			continue;
-		copy_records(traces[r], size, &job->ranks[r]);
-		diagnose_copy_groups_last(traces[r], &job->ranks[r]);
+		diagnose_copy_records(traces[r], job, &job->ranks[r]);
+		diagnose_copy_groups_last(traces[r], job, &job->ranks[r]);
 	}
 	job->now_ns = clock_now_ns();
 }
 
 /* Those that are stuck if all threads sleep that are outside. */
-static uint64_t find_likely(struct diagnose_job *job)
+static struct ranks find_likely(struct diagnose_job *job)
 {
 	for (int r = 0; r < job->size; r++)
 		diagnose_set_asleep(&job->ranks[r], UINT32_MAX);
-	uint64_t likely = diagnose_find_stuck(job);
+	struct ranks likely = diagnose_find_stuck(job);
 	for (int r = 0; r < job->size; r++)
 		diagnose_set_asleep(&job->ranks[r], 0);
 	return likely;
@@ -458,22 +326,23 @@ static uint64_t find_likely(struct diagnose_job *job)
  * all else. */
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
-	struct diagnose_look before[DIAGNOSE_RANK_MAX];
-	uint64_t stuck = find_likely(job), seen = 0;
-	for (uint64_t left = stuck; left; left &= left - 1) {
-		int r = diagnose_lowest_rank(left);
-		if (shares_process(job, r))
+	struct diagnose_look *before = sources->before;
+	struct ranks stuck = find_likely(job), seen = {{0}};
+	RANKS_EACH(r, &stuck)
+	{
+		if (sources->shares[r])
 			continue;
 		before[r] = diagnose_look_threads(sources->by_rank[r]);
-		seen |= diagnose_bit(r);
+		ranks_add(&seen, r);
 	}
-	if (!seen)
+	if (!ranks_any(&seen))
 		return;
 	look(sources, job);
-	uint64_t late = find_likely(job) & ~stuck; /* whose threads have not been seen before */
+	struct ranks late = find_likely(job); /* whose threads have not been seen before */
+	ranks_drop(&late, &stuck);
 	for (int r = 0; r < job->size; r++) {
-		job->ranks[r].awake = late & diagnose_bit(r);
-		if (!(seen & diagnose_bit(r)))
+		job->ranks[r].awake = ranks_have(&late, r);
+		if (!ranks_have(&seen, r))
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
 		struct diagnose_rank *rank = &job->ranks[r];
@@ -487,14 +356,47 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 	}
 }
 
+static bool sources_init(struct sources *all, const struct diagnose_source *sources, int count,
+			 int size)
+{
+	size_t n = (size_t)size + 1;
+	all->by_rank = calloc(n, sizeof *all->by_rank);
+	all->traces = calloc(n, sizeof *all->traces);
+	all->shares = calloc(n, sizeof *all->shares);
+	all->places = calloc(n, sizeof *all->places);
+	all->before = calloc(n, sizeof *all->before);
+	if (!all->by_rank || !all->traces || !all->shares || !all->places || !all->before)
+		return false;
+	for (int i = 0; i < count; i++) {
+		int r = sources[i].rank;
+		if (r < 0 || r >= size || all->by_rank[r])
+			continue;
+		all->by_rank[r] = &sources[i];
+		all->traces[r] = sources[i].trace;
+	}
+	return true;
+}
+
+static void sources_fini(struct sources *all)
+{
+	free(all->by_rank);
+	free(all->traces);
+	free(all->shares);
+	free(all->places);
+	free(all->before);
+}
+
 void diagnose_collect(const struct diagnose_source *sources, int count,
 		      const struct diagnose_closing *closing, struct diagnose_job *job)
 {
 	struct sources all = {.closing = closing};
-	for (int r = 0; r < job->size; r++) {
-		all.by_rank[r] = find_source(sources, count, r);
-		all.traces[r] = all.by_rank[r] ? all.by_rank[r]->trace : NULL;
+	if (sources_init(&all, sources, count, job->size)) {
+		look(&all, job);
+		look_closely(&all, job);
+	} else {
+		diagnose_job_clear(job, job->size);
+		for (int r = 0; r < job->size; r++)
+			job->ranks[r].rank = r;
 	}
-	look(&all, job);
-	look_closely(&all, job);
+	sources_fini(&all);
 }

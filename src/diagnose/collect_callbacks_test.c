@@ -43,18 +43,18 @@ static void none_or_some(void **state)
 static void time_limits(void **state)
 {
 	struct world *world = *state;
-	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	publish_groups(world);
 	atomic_store(&world->traces[0].groups[1].limits, 1);
 	assert_false(collect(world, 0)->calls_back);
-	assert_int_equal(diagnose_find_cycle(world->job, hops), SIZE);
+	assert_int_equal(test_cycle(world->job, hops), SIZE);
 	atomic_store(&world->traces[0].groups[1].callbacks, 1);
 	assert_true(collect(world, 0)->calls_back);
 	/* The group that is waited in ends with it. */
 	atomic_store(&world->traces[0].groups[1].callbacks, 0);
 	atomic_store(&world->traces[0].groups[0].limits, 1);
 	collect(world, 0);
-	assert_int_equal(diagnose_find_cycle(world->job, hops), 0);
+	assert_int_equal(test_cycle(world->job, hops), 0);
 }
 
 static void a_group_that_ends(void **state)

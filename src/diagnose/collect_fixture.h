@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/seqlock.h"
-#include "diagnose/facts.h"
+#include "diagnose/ranks_fixture.h"
 
 #define FIXTURE_UNUSED __attribute__((unused))
 

@@ -11,8 +11,11 @@
 #define GET(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 
 /* False if the entry is not used, or was changed meanwhile. */
-static bool copy_group(const struct trace_group *from, struct diagnose_group *to)
+static bool copy_group(const struct trace_group *from, struct diagnose_group *to,
+		       struct ranks *members)
 {
+	uint8_t numbers[TRACE_MEMBER_MAX];
+	*members = (struct ranks){{0}};
 	to->id = atomic_load_explicit(&from->id, memory_order_acquire);
 	to->parent = GET(from->parent);
 	to->size = GET(from->size);
@@ -23,15 +26,19 @@ static bool copy_group(const struct trace_group *from, struct diagnose_group *to
 	to->rank = GET(from->rank);
 	to->entered = atomic_load_explicit(&from->entered, memory_order_acquire);
 	to->finished = atomic_load_explicit(&from->finished, memory_order_acquire);
-	seqlock_load(to->members, from->members, sizeof to->members);
+	seqlock_load(numbers, from->members, sizeof numbers);
+	to->first = to->size > 0 ? numbers[0] : -1;
+	for (uint32_t i = 0; i < to->size && i < TRACE_MEMBER_MAX; i++)
+		ranks_add(members, numbers[i]);
 	return to->id && atomic_load_explicit(&from->id, memory_order_relaxed) == to->id;
 }
 
-static bool find_group(const struct trace_view *trace, uint32_t id, struct diagnose_group *out)
+static bool find_group(const struct trace_view *trace, uint32_t id, struct diagnose_group *out,
+		       struct ranks *members)
 {
 	for (int i = 0; id != 0 && i < TRACE_GROUP_MAX; i++)
 		if (atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed) == id &&
-		    copy_group(&trace->groups[i], out))
+		    copy_group(&trace->groups[i], out, members))
 			return true;
 	return false;
 }
@@ -44,14 +51,27 @@ const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank,
 	return NULL;
 }
 
+/* Only if all of them are ranks of the job. */
+static void add_members(struct diagnose_job *job, const struct diagnose_group *group,
+			const struct ranks *members)
+{
+	struct ranks all = ranks_below(job->size);
+	if (group->size <= TRACE_MEMBER_MAX && (uint32_t)ranks_count(members) == group->size &&
+	    ranks_are_in(members, &all))
+		diagnose_add_members(job, group->id, members);
+}
+
 /* NULL: there is no such group, or no room (*full), or it is there already. */
 static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
-					struct diagnose_rank *rank, bool *full)
+					struct diagnose_job *job, struct diagnose_rank *rank,
+					bool *full)
 {
 	struct diagnose_group group = {0};
+	struct ranks members;
 	*full = false;
-	if (diagnose_group_of(rank, id) || !find_group(trace, id, &group))
+	if (diagnose_group_of(rank, id) || !find_group(trace, id, &group, &members))
 		return NULL;
+	add_members(job, &group, &members);
 	*full = rank->group_count == DIAGNOSE_GROUP_MAX;
 	if (*full)
 		return NULL;
@@ -61,29 +81,51 @@ static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t
 
 /* ---- before anything else ---- */
 
-enum { WANTED_MAX = DIAGNOSE_RANK_MAX * WAIT_SLOT_MAX }; /* each thread waits in one */
+enum { WANTED_MAX = 2048 };
 
 struct wanted {
 	int count;
 	uint32_t ids[WANTED_MAX];
 };
 
-static void want(struct wanted *wanted, uint32_t id)
+static bool is_wanted(const struct wanted *wanted, uint32_t id)
 {
 	for (int i = 0; i < wanted->count; i++)
 		if (wanted->ids[i] == id)
-			return;
-	if (id != 0 && wanted->count < WANTED_MAX)
-		wanted->ids[wanted->count++] = id;
+			return true;
+	return false;
 }
 
-/* In which the threads of a rank wait just now. */
-static void want_waiting(const struct trace_view *trace, struct wanted *wanted)
+/* In which the threads of a rank wait just now. False: there are too many. */
+static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		const struct wait_slot *slot = &trace->wait_table->slots[i];
-		if (atomic_load_explicit(&slot->taken, memory_order_acquire))
-			want(wanted, __atomic_load_n(&slot->body.group, __ATOMIC_RELAXED));
+		uint32_t id = __atomic_load_n(&slot->body.group, __ATOMIC_RELAXED);
+		if (!atomic_load_explicit(&slot->taken, memory_order_acquire) || id == 0 ||
+		    is_wanted(wanted, id))
+			continue;
+		if (wanted->count == WANTED_MAX)
+			return false;
+		wanted->ids[wanted->count++] = id;
+	}
+	return true;
+}
+
+/* Those of one rank that are wanted. */
+static void add_wanted(const struct trace_view *trace, const struct wanted *wanted,
+		       struct diagnose_job *job, struct diagnose_rank *rank)
+{
+	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
+		bool full;
+		uint32_t id = atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed);
+		if (id == 0 || !is_wanted(wanted, id))
+			continue;
+		struct diagnose_group *group = add_group(trace, id, job, rank, &full);
+		if (group)
+			group->closed = group->state == TRACE_GROUP_CLOSED;
+		/* Whether a wait in it is about to end is not known. */
+		rank->incomplete |= full;
 	}
 }
 
@@ -91,52 +133,54 @@ void diagnose_copy_groups_first(const struct trace_view *const *traces, struct d
 {
 	struct wanted wanted = {.count = 1, .ids = {TRACE_GROUP_WORLD}};
 	for (int r = 0; r < job->size; r++)
-		if (traces[r])
-			want_waiting(traces[r], &wanted);
+		if (traces[r] && !want_waiting(traces[r], &wanted))
+			job->ranks[r].incomplete = true;
 	for (int r = 0; r < job->size; r++)
-		for (int i = 0; traces[r] && i < wanted.count; i++) {
-			bool full;
-			struct diagnose_group *group =
-				add_group(traces[r], wanted.ids[i], &job->ranks[r], &full);
-			if (group)
-				group->closed = group->state == TRACE_GROUP_CLOSED;
-			/* Whether a wait in it is about to end is not known. */
-			job->ranks[r].incomplete |= full;
-		}
+		if (traces[r])
+			add_wanted(traces[r], &wanted, job, &job->ranks[r]);
 }
 
 /* ---- at last ---- */
 
-void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_rank *rank)
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_job *job,
+			       struct diagnose_rank *rank)
 {
+	struct ranks members;
 	for (uint32_t i = 0; i < rank->group_count; i++) {
 		struct diagnose_group *group = &rank->groups[i], now = {0};
-		if (!find_group(trace, group->id, &now))
+		if (!find_group(trace, group->id, &now, &members))
 			continue;
 		now.closed = group->closed;
 		*group = now;
 	}
 	bool full;
 	for (uint32_t i = 0; i < rank->record_count; i++)
-		add_group(trace, rank->records[i].record.group, rank, &full);
+		add_group(trace, rank->records[i].record.group, job, rank, &full);
 	for (int i = 0; i < TRACE_GROUP_MAX && rank->group_count < DIAGNOSE_GROUP_MAX; i++)
 		add_group(trace, atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed),
-			  rank, &full);
+			  job, rank, &full);
 }
 
-void diagnose_translate(const struct trace_view *trace, int size, struct diagnose_record *record)
+void diagnose_translate(const struct trace_view *trace, struct diagnose_job *job,
+			struct diagnose_record *record)
 {
 	struct diagnose_group group;
+	struct ranks members;
 	int32_t peer = record->record.peer;
-	record->members = 0;
 	if (record->record.group == TRACE_GROUP_WORLD)
 		return;
 	record->record.peer = -1;
-	if (!find_group(trace, record->record.group, &group) || group.size > TRACE_MEMBER_MAX)
+	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
+		const struct trace_group *from = &trace->groups[i];
+		if (atomic_load_explicit(&from->id, memory_order_relaxed) != record->record.group ||
+		    !copy_group(from, &group, &members) || group.size > TRACE_MEMBER_MAX)
+			continue;
+		add_members(job, &group, &members);
+		if (peer < 0 || (uint32_t)peer >= group.size)
+			return;
+		int number = __atomic_load_n(&from->members[peer], __ATOMIC_RELAXED);
+		if (number < job->size)
+			record->record.peer = number;
 		return;
-	for (uint32_t i = 0; i < group.size; i++)
-		if (group.members[i] < size)
-			record->members |= diagnose_bit(group.members[i]);
-	if (peer >= 0 && (uint32_t)peer < group.size && group.members[peer] < size)
-		record->record.peer = group.members[peer];
+	}
 }

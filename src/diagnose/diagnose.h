@@ -21,11 +21,11 @@
 
 #include <lockstep/status.h>
 
+#include "base/ranks.h"
 #include "base/wait.h"
 #include "trace/trace.h"
 
 enum {
-	DIAGNOSE_RANK_MAX = 64,
 	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that a job holds */
 	DIAGNOSE_GROUP_MAX = 64,  /* groups of a rank that a job holds */
 	DIAGNOSE_MESSAGE_MAX = 32,
@@ -45,7 +45,6 @@ enum diagnose_process {
 struct diagnose_record {
 	/* its peer is a world rank here; -1 if that is no longer known */
 	struct trace_record record;
-	uint64_t members; /* bit r: rank r is a member of its group; 0: all are, or unknown */
 	uint32_t step;
 	uint64_t begin_ns, end_ns;      /* on the scale of clock_now_ns; end_ns 0 while it runs */
 	char site[DIAGNOSE_SITE_BYTES]; /* "train_digits.c:211"; "" if nobody asked for it */
@@ -67,7 +66,7 @@ struct diagnose_thread {
 	uint64_t satisfied;
 	/* The peers that must write the words of operations of other threads, including words for
 	 * which `wait` has no room. Words that only threads of this rank can write are left out. */
-	uint64_t others;
+	struct ranks others;
 	bool others_unclear; /* for some of these words the writer is unknown */
 };
 
@@ -78,8 +77,14 @@ struct diagnose_group {
 	uint64_t claim_offset, cause_offset;
 	uint64_t entered, finished;
 	uint32_t closed; /* 1: this rank had closed it before any awaited word was read */
+	int32_t first;   /* world rank of its first member; -1: unknown */
+};
+
+/* The members of a group other than the world group. */
+struct diagnose_set {
+	uint32_t group; /* its id; 0: this entry is free */
 	uint32_t reserved;
-	uint8_t members[TRACE_MEMBER_MAX];
+	struct ranks members;
 };
 
 struct diagnose_rank {
@@ -135,20 +140,27 @@ struct diagnose_job {
 	uint64_t now_ns;
 	int32_t size; /* ranks 0 to size - 1 are in `ranks` */
 	int32_t message_count;
+	uint32_t set_count, reserved;
 	/* For each pair of waiting ranks the oldest unreceived message. The collector fills this
 	 * in. */
 	struct diagnose_message messages[DIAGNOSE_MESSAGE_MAX];
+	/* Followed by a hash table, struct diagnose_set [diagnose_set_max(size)]: the members of
+	 * the groups in which ranks wait, of those of records, and of others if there is room. */
 	struct diagnose_rank ranks[];
 };
 
-/* The bytes of a job of `size` ranks; and a new job on the heap, zeroed, NULL without memory. */
+/* The bytes of a job of `size` ranks, 0 for an impossible size; and a new job on the heap, zeroed,
+ * NULL without memory. Most of a job is room that few jobs need, and its pages are not touched. */
 size_t diagnose_job_bytes(int size);
+int diagnose_set_max(int size);
 struct diagnose_job *diagnose_job_new(int size);
 /* Whether a job that was read from a file is consistent, so that it can be judged and printed
  * safely. */
 bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes);
-/* What some rank's trace says about a group; NULL: no trace has it. Its first `size` members are
- * valid ranks of the job. */
+/* The members of a group; NULL for the world group and for an unknown group. */
+const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id);
+/* What some rank's trace says about a group; NULL: no trace has it. Its `first` is a valid rank of
+ * the job. */
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
 
 struct diagnose_verdict;
@@ -255,8 +267,8 @@ struct diagnose_hint {
 	bool collective; /* seq is a collective's; false: it may be a message's */
 	/* the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t record;
-	uint64_t needs;   /* bit q: it still waited for peer q when it gave up; 0: unknown */
-	const char *note; /* e.g. the reason of ls_group_abort; may be NULL */
+	struct ranks needs; /* the peers it still waited for when it gave up; empty: unknown */
+	const char *note;   /* e.g. the reason of ls_group_abort; may be NULL */
 	/* LS_ABORTED, but not by the program: `rank` closed the group, and note says what is
 	 * wrong */
 	bool closes;
@@ -274,10 +286,9 @@ struct diagnose_verdict {
 	ls_status status; /* the status of operations that fail because of it; LS_OK for HEALTHY */
 	int32_t blamed;   /* the one rank at fault; -1: none, or several */
 	uint32_t fields;  /* of a mismatch: which fields differ */
-	/* bit r: rank r is part of the cause (differs, is dead, stopped, elsewhere, or in the
-	 * cycle) */
-	uint64_t culprits;
-	uint64_t waiting; /* bit r: rank r waits, directly or through others, for a culprit */
+	/* the ranks of the cause: they differ, are dead, stopped, elsewhere, or in the cycle */
+	struct ranks culprits;
+	struct ranks waiting; /* ranks that wait, directly or through others, for a culprit */
 	uint32_t group;
 	uint64_t seq;      /* the operation that cannot continue, from 1; 0: unknown */
 	uint64_t since_ns; /* when the longest of these waits began; 0: unknown */
@@ -320,12 +331,14 @@ void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict
 void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
 		       char *out, size_t bytes);
 
-/* One operation in words: "send #1 to rank 0 (tag 7), called from a.c:10". */
-void diagnose_operation_text(const struct diagnose_record *record, char *out, size_t bytes);
+/* One operation in words: "send #1 to rank 0 (tag 7), called from a.c:10". `members` of its group,
+ * empty: all ranks. */
+void diagnose_operation_text(const struct diagnose_record *record, const struct ranks *members,
+			     char *out, size_t bytes);
 /* A message: "send #1 of 10 float32 from rank 0 to rank 1 (tag 7), called from a.c:10". `members`
- * of its group, 0: all ranks. */
-void diagnose_message_text(const struct diagnose_message *message, uint64_t members, char *out,
-			   size_t bytes);
+ * of its group, empty: all ranks. */
+void diagnose_message_text(const struct diagnose_message *message, const struct ranks *members,
+			   char *out, size_t bytes);
 
 /* "mismatch", "died", …: stable words, for --json and tests. */
 const char *diagnose_cause_name(unsigned cause);

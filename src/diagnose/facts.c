@@ -5,11 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+int diagnose_set_max(int size)
+{
+	return 128 + 2 * size;
+}
+
+static size_t sets_at(int size)
+{
+	return sizeof(struct diagnose_job) + (size_t)size * sizeof(struct diagnose_rank);
+}
+
 size_t diagnose_job_bytes(int size)
 {
-	if (size < 0 || size > DIAGNOSE_RANK_MAX)
+	if (size < 0 || size > RANKS_JOB_MAX)
 		return 0;
-	return sizeof(struct diagnose_job) + (size_t)size * sizeof(struct diagnose_rank);
+	return sets_at(size) + (size_t)diagnose_set_max(size) * sizeof(struct diagnose_set);
 }
 
 struct diagnose_job *diagnose_job_new(int size)
@@ -19,6 +29,16 @@ struct diagnose_job *diagnose_job_new(int size)
 	if (job)
 		job->size = size;
 	return job;
+}
+
+void diagnose_job_clear(struct diagnose_job *job, int size)
+{
+	size_t sets = sets_at(size);
+	memset(job, 0, offsetof(struct diagnose_job, ranks));
+	for (int r = 0; r < size; r++)
+		memset(&job->ranks[r], 0, offsetof(struct diagnose_rank, groups));
+	memset((char *)job + sets, 0, diagnose_job_bytes(size) - sets);
+	job->size = size;
 }
 
 /* A byte that is neither 0 nor 1 must not be read as a bool. */
@@ -53,7 +73,7 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 
 bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 {
-	if (bytes < sizeof(*job) || job->size < 0 || job->size > DIAGNOSE_RANK_MAX ||
+	if (bytes < sizeof(*job) || job->size < 0 || job->size > RANKS_JOB_MAX ||
 	    bytes != diagnose_job_bytes(job->size))
 		return false;
 	if (job->message_count < 0 || job->message_count > DIAGNOSE_MESSAGE_MAX)
@@ -67,19 +87,46 @@ bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 	return true;
 }
 
+/* ---- groups ---- */
+
+/* The place of a group, or the free one where it belongs; NULL: all are taken by others. */
+static struct diagnose_set *find_set(const struct diagnose_job *job, uint32_t id)
+{
+	struct diagnose_set *sets = (struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
+	uint32_t max = (uint32_t)diagnose_set_max(job->size);
+	uint32_t first = id * UINT32_C(0x9e3779b1) % max;
+	for (uint32_t i = 0; i < max; i++) {
+		struct diagnose_set *set = &sets[(first + i) % max];
+		if (set->group == id || set->group == 0)
+			return set;
+	}
+	return NULL;
+}
+
+void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members)
+{
+	struct diagnose_set *set = id == 0 || id == TRACE_GROUP_WORLD ? NULL : find_set(job, id);
+	if (!set || set->group == id)
+		return;
+	set->group = id;
+	set->members = *members;
+	job->set_count++;
+}
+
+const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id)
+{
+	const struct diagnose_set *set =
+		id == 0 || id == TRACE_GROUP_WORLD ? NULL : find_set(job, id);
+	return set && set->group == id ? &set->members : NULL;
+}
+
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id)
 {
-	for (int r = 0; id != 0 && r < job->size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].group_count; i++) {
-			const struct diagnose_group *group = &job->ranks[r].groups[i];
-			uint32_t good = 0;
-			if (group->id != id || group->size > TRACE_MEMBER_MAX)
-				continue;
-			while (good < group->size && group->members[good] < job->size)
-				good++;
-			if (good > 0 && good == group->size)
-				return group;
-		}
+	for (int r = 0; id != 0 && r < job->size; r++) {
+		const struct diagnose_group *group = diagnose_group_of(&job->ranks[r], id);
+		if (group && group->first >= 0 && group->first < job->size)
+			return group;
+	}
 	return NULL;
 }
 
@@ -94,13 +141,21 @@ bool diagnose_is_gone(const struct diagnose_rank *rank)
 	return rank->left || rank->process == DIAGNOSE_DEAD;
 }
 
-uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
+struct ranks diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
 {
-	uint64_t gone = 0;
+	struct ranks gone = {{0}};
 	for (int r = 0; r < job->size; r++)
 		if (diagnose_is_gone(&job->ranks[r]) || diagnose_has_left(&job->ranks[r], group))
-			gone |= diagnose_bit(r);
+			ranks_add(&gone, r);
 	return gone;
+}
+
+const struct ranks *diagnose_gone_again(const struct diagnose_job *job, uint32_t group,
+					struct diagnose_gone *last)
+{
+	if (!last->known || last->group != group)
+		*last = (struct diagnose_gone){true, group, diagnose_gone_from(job, group)};
+	return &last->ranks;
 }
 
 bool diagnose_has_failed(const struct diagnose_rank *rank)
@@ -143,7 +198,7 @@ static const struct diagnose_thread *next_driver(const struct diagnose_job *job,
 		const struct diagnose_record *record = diagnose_record_at(rank, other->wait.record);
 		if (other != thread && other->wait.state == WAIT_WORDS &&
 		    other->wait.group == thread->wait.group && record &&
-		    diagnose_is_collective(&record->record) && diagnose_thread_needs(job, other))
+		    diagnose_is_collective(&record->record) && diagnose_waits(job, other))
 			return other;
 	}
 	return NULL;
@@ -176,55 +231,73 @@ static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thr
 	return true;
 }
 
-uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread)
+struct ranks diagnose_thread_needs(const struct diagnose_job *job,
+				   const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	const struct diagnose_thread *driver = NULL;
-	uint64_t needs = 0;
+	struct ranks needs = {{0}};
 	if (!is_blocked(job, thread))
-		return 0;
+		return needs;
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		if (wait->edges[i].record == WAIT_RECORD_OTHERS)
 			continue;
-		if (is_driven(job, thread, i))
-			while ((driver = next_driver(job, thread, driver)))
-				needs |= diagnose_thread_needs(job, driver);
-		else if (!is_satisfied(job, thread, i))
-			needs |= diagnose_bit(wait->edges[i].peer);
+		if (is_driven(job, thread, i)) {
+			while ((driver = next_driver(job, thread, driver))) {
+				struct ranks its = diagnose_thread_needs(job, driver);
+				ranks_join(&needs, &its);
+			}
+		} else if (!is_satisfied(job, thread, i)) {
+			ranks_add(&needs, wait->edges[i].peer);
+		}
 	}
 	return needs;
 }
 
+bool diagnose_waits(const struct diagnose_job *job, const struct diagnose_thread *thread)
+{
+	struct ranks needs = diagnose_thread_needs(job, thread);
+	return ranks_any(&needs);
+}
+
 static bool driver_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
-			      uint64_t silent)
+			      const struct ranks *silent)
 {
 	const struct diagnose_thread *driver = NULL;
-	while ((driver = next_driver(job, thread, driver)))
-		if (diagnose_thread_needs(job, driver) & silent)
+	while ((driver = next_driver(job, thread, driver))) {
+		struct ranks needs = diagnose_thread_needs(job, driver);
+		if (ranks_meet(&needs, silent))
 			return true;
+	}
 	return false;
 }
 
+static uint64_t choice_bit(uint16_t choice)
+{
+	return choice >= 1 && choice <= 64 ? UINT64_C(1) << (choice - 1) : 0;
+}
+
 bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
-			 uint64_t silent)
+			 const struct ranks *silent)
 {
 	const struct wait_slot_body *wait = &thread->wait;
-	uint64_t needs = diagnose_thread_needs(job, thread), choices = 0, ruled_out = 0;
+	struct ranks needs = diagnose_thread_needs(job, thread);
+	uint64_t choices = 0, ruled_out = 0;
 	if (wait->state != WAIT_ANY_WORD)
-		return (needs & silent) != 0;
+		return ranks_meet(&needs, silent);
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		const struct wait_edge *edge = &wait->edges[i];
-		uint64_t choice = edge->choice ? diagnose_bit(edge->choice - 1) : 0;
+		uint64_t choice = choice_bit(edge->choice);
 		if (edge->record == WAIT_RECORD_OTHERS)
 			continue;
 		bool out = is_driven(job, thread, i) ? driver_is_in_vain(job, thread, silent)
-						     : diagnose_bit(edge->peer) & silent;
+						     : ranks_have(silent, edge->peer);
 		if (!out && !choice)
 			return false;
 		choices |= choice;
 		ruled_out |= out ? choice : 0;
 	}
-	return needs && !(choices & ~ruled_out);
+	return ranks_any(&needs) && !(choices & ~ruled_out);
 }
 
 bool diagnose_is_armed(const struct diagnose_thread *thread)
@@ -236,15 +309,45 @@ bool diagnose_is_armed(const struct diagnose_thread *thread)
 	return wait->state == WAIT_ANY_WORD;
 }
 
-uint64_t diagnose_rank_needs(const struct diagnose_job *job, int r)
+struct ranks diagnose_rank_needs(const struct diagnose_job *job, int r)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
-	uint64_t needs = 0;
+	struct ranks needs = {{0}};
 	if (!rank->known || diagnose_is_gone(rank))
-		return 0;
-	for (uint32_t i = 0; i < rank->thread_count; i++)
-		needs |= diagnose_thread_needs(job, &rank->threads[i]);
+		return needs;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		struct ranks its = diagnose_thread_needs(job, &rank->threads[i]);
+		ranks_join(&needs, &its);
+	}
 	return needs;
+}
+
+static void add_namer(struct ranks *namers, int size, int rank, int namer)
+{
+	if (rank >= 0 && rank < size)
+		ranks_add(&namers[rank], namer);
+}
+
+struct ranks *diagnose_find_namers(const struct diagnose_job *job)
+{
+	struct ranks *namers = calloc((size_t)job->size + 1, sizeof *namers);
+	for (int r = 0; namers && r < job->size; r++)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			RANKS_EACH(q, &thread->others)
+			add_namer(namers, job->size, q, r);
+			for (uint32_t e = 0; e < thread->wait.edge_count; e++)
+				add_namer(namers, job->size, thread->wait.edges[e].peer, r);
+		}
+	return namers;
+}
+
+struct ranks diagnose_namers_of(const struct ranks *namers, int size, const struct ranks *ranks)
+{
+	struct ranks all = ranks_below(namers ? 0 : size);
+	for (int r = ranks_first(ranks); namers && r >= 0 && r < size; r = ranks_from(ranks, r + 1))
+		ranks_join(&all, &namers[r]);
+	return all;
 }
 
 bool diagnose_is_collective(const struct trace_record *record)
@@ -268,11 +371,11 @@ const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *ran
 
 const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
 						  const struct diagnose_thread *thread,
-						  uint64_t whom)
+						  const struct ranks *whom)
 {
 	for (uint32_t i = 0; i < thread->wait.edge_count; i++) {
 		const struct wait_edge *edge = &thread->wait.edges[i];
-		if (!(diagnose_bit(edge->peer) & whom) || thread->satisfied >> i & 1 ||
+		if (!ranks_have(whom, edge->peer) || thread->satisfied >> i & 1 ||
 		    edge->record == 0 || edge->record == WAIT_RECORD_OTHERS)
 			continue;
 		for (uint32_t j = 0; j < rank->record_count; j++)
@@ -307,14 +410,15 @@ static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t g
 	return entered;
 }
 
-uint64_t diagnose_absent_from(const struct diagnose_job *job, int rank,
-			      const struct diagnose_record *record)
+struct ranks diagnose_absent_from(const struct diagnose_job *job, int rank,
+				  const struct diagnose_record *record)
 {
-	uint64_t absent = 0;
+	const struct ranks *members = diagnose_members(job, record->record.group);
+	struct ranks absent = {{0}};
 	for (int r = 0; r < job->size; r++)
-		if (r != rank && (!record->members || (record->members & diagnose_bit(r))) &&
+		if (r != rank && (!members || ranks_have(members, r)) &&
 		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
-			absent |= diagnose_bit(r);
+			ranks_add(&absent, r);
 	return absent;
 }
 

@@ -2,7 +2,8 @@
  * What the files of this room share: facts read out of a job; the finders of the proved causes,
  * with which the judge decides and the text explains; and the writer of texts. Not for other rooms.
  *
- * A set of ranks is a uint64_t: bit r is world rank r, as are all ranks here. */
+ * All ranks here are world ranks. A job may have thousands, so nothing may compare each rank with
+ * each. */
 #ifndef DIAGNOSE_FACTS_H
 #define DIAGNOSE_FACTS_H
 
@@ -10,23 +11,10 @@
 
 #include "diagnose/diagnose.h"
 
-static inline uint64_t diagnose_bit(int rank)
-{
-	return rank >= 0 && rank < DIAGNOSE_RANK_MAX ? UINT64_C(1) << rank : 0;
-}
-
-static inline int diagnose_count_ranks(uint64_t ranks)
-{
-	return __builtin_popcountll(ranks);
-}
-
-/* The lowest rank of a set that is not empty. */
-static inline int diagnose_lowest_rank(uint64_t ranks)
-{
-	return __builtin_ctzll(ranks);
-}
-
 /* ---- facts.c ---- */
+
+/* Makes a job of `size` ranks of which nothing is known. */
+void diagnose_job_clear(struct diagnose_job *job, int size);
 
 /* The rank will do nothing more: it is dead, or has closed the world group. */
 bool diagnose_is_gone(const struct diagnose_rank *rank);
@@ -34,7 +22,15 @@ bool diagnose_is_gone(const struct diagnose_rank *rank);
 bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
 /* The ranks that will do nothing more in this group: they are dead, or had closed it before any
  * word was read. */
-uint64_t diagnose_gone_from(const struct diagnose_job *job, uint32_t group);
+struct ranks diagnose_gone_from(const struct diagnose_job *job, uint32_t group);
+/* The same, remembered in *last, which is zeroed at first: for many calls in a row. */
+struct diagnose_gone {
+	bool known;
+	uint32_t group;
+	struct ranks ranks;
+};
+const struct ranks *diagnose_gone_again(const struct diagnose_job *job, uint32_t group,
+					struct diagnose_gone *last);
 /* Whether a thread waits in this group; 0: in any. */
 static inline bool diagnose_is_in(const struct diagnose_thread *thread, uint32_t group)
 {
@@ -46,18 +42,27 @@ bool diagnose_has_failed(const struct diagnose_rank *rank);
 
 /* The ranks that a thread waits for: the peers of its unsatisfied edges. Empty unless the thread is
  * certainly blocked: both reads found the same wait, and its condition was false in between. */
-uint64_t diagnose_thread_needs(const struct diagnose_job *job, const struct diagnose_thread *thread);
+struct ranks diagnose_thread_needs(const struct diagnose_job *job,
+				   const struct diagnose_thread *thread);
+/* Whether there are any. */
+bool diagnose_waits(const struct diagnose_job *job, const struct diagnose_thread *thread);
 /* Whether the thread is certainly blocked, and its wait can never succeed if the `silent` ranks do
  * nothing more. If all words are needed, one that will not come is enough; if any word suffices,
  * none of them may come. */
 bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
-			 uint64_t silent);
+			 const struct ranks *silent);
 /* Whether this slot is not a waiting thread, but shows what would wake the rank's progress
  * thread. */
 bool diagnose_is_armed(const struct diagnose_thread *thread);
 /* diagnose_thread_needs over all threads of a rank. Empty for a rank that is dead or has left,
  * whose slots are stale. */
-uint64_t diagnose_rank_needs(const struct diagnose_job *job, int rank);
+struct ranks diagnose_rank_needs(const struct diagnose_job *job, int rank);
+
+/* For each rank the ranks whose threads name it in any word: what holds of them may change when it
+ * changes. On the heap; NULL without memory. */
+struct ranks *diagnose_find_namers(const struct diagnose_job *job);
+/* The namers of any of `ranks`; all ranks if `namers` is NULL. */
+struct ranks diagnose_namers_of(const struct ranks *namers, int size, const struct ranks *ranks);
 
 bool diagnose_is_collective(const struct trace_record *record);
 bool diagnose_is_p2p(const struct trace_record *record); /* send or recv */
@@ -67,12 +72,12 @@ const struct diagnose_record *diagnose_record_at(const struct diagnose_rank *ran
  * operations. */
 const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *rank,
 						  const struct diagnose_thread *thread,
-						  uint64_t whom);
+						  const struct ranks *whom);
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
 						     uint32_t group, uint64_t seq);
 /* Members that have not entered the collective `record` of this rank. */
-uint64_t diagnose_absent_from(const struct diagnose_job *job, int rank,
-			      const struct diagnose_record *record);
+struct ranks diagnose_absent_from(const struct diagnose_job *job, int rank,
+				  const struct diagnose_record *record);
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
 /* The newest record of the same sort as `like`: a collective of the same group, or a message
  * between the same two ranks. `like` is a record of rank `other`. */
@@ -110,6 +115,12 @@ void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots);
 const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
 					   int owner, uint64_t offset);
 
+/* ---- collect_records.c ---- */
+
+/* What one rank has done, newest first. */
+void diagnose_copy_records(const struct trace_view *trace, struct diagnose_job *job,
+			   struct diagnose_rank *rank);
+
 /* ---- collect_callbacks.c ---- */
 
 /* For all ranks. Call it when the dead and left ranks are known, between the first and the second
@@ -119,23 +130,30 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 
 /* ---- collect_groups.c ---- */
 
+/* Adds the members of a group to the job, unless they are there or the job has no room. */
+void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members);
 /* NULL: as far as the job shows, the rank is not in such a group. */
 const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
 /* For all ranks, before slots and words are read: the groups in which threads wait, and who has
  * closed them. */
 void diagnose_copy_groups_first(const struct trace_view *const *traces, struct diagnose_job *job);
 /* For one rank, after everything else was copied. */
-void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_rank *rank);
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_job *job,
+			       struct diagnose_rank *rank);
 /* Replaces group ranks, as records have them, by world ranks, as a job has them. */
-void diagnose_translate(const struct trace_view *trace, int size, struct diagnose_record *record);
+void diagnose_translate(const struct trace_view *trace, struct diagnose_job *job,
+			struct diagnose_record *record);
 
 /* ---- judge_mismatch.c ---- */
 
 /* Ranks that made the same call at one position, and one of their records. */
 struct diagnose_class {
-	uint64_t ranks;
+	struct ranks ranks;
 	const struct diagnose_record *example;
 };
+
+/* Of more different calls at one position, the last class has all others. */
+enum { DIAGNOSE_CLASS_MAX = 16 };
 
 /* A position of a group's collectives at which ranks made different calls. */
 struct diagnose_mismatch {
@@ -144,7 +162,7 @@ struct diagnose_mismatch {
 	uint32_t fields;
 	int majority; /* the class that is taken as right; -1: no class is larger than all others */
 	int class_count;
-	struct diagnose_class classes[DIAGNOSE_RANK_MAX]; /* sorted by their lowest ranks */
+	struct diagnose_class classes[DIAGNOSE_CLASS_MAX]; /* sorted by their lowest ranks */
 };
 
 /* The earliest such position of this group, 0: of any; false if there is none. */
@@ -160,44 +178,50 @@ const struct diagnose_record *diagnose_find_receive(const struct diagnose_job *j
 
 /* ---- judge_cycle.c ---- */
 
+/* So many hops of a cycle texts look at. */
+enum { DIAGNOSE_HOP_MAX = 64 };
+
 struct diagnose_hop {
 	int rank, peer;
 	const struct diagnose_thread *thread; /* of rank, which waits for peer */
 };
 
 /* The ranks of a proved deadlock, which can never continue. */
-uint64_t diagnose_find_stuck(const struct diagnose_job *job);
+struct ranks diagnose_find_stuck(const struct diagnose_job *job);
 
 /* Ranks that seem to be deadlocked, but have a thread that is not seen to wait and may still
  * act. */
-uint64_t diagnose_find_unproved(const struct diagnose_job *job);
+struct ranks diagnose_find_unproved(const struct diagnose_job *job);
 
-/* One cycle of a proved deadlock: each hop's peer is the next hop's rank. Returns its length; 0:
- * none. */
-int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops);
+/* One cycle of a proved deadlock: each hop's peer is the next hop's rank. Writes its first hops, at
+ * most `max`, and the set of its ranks. Returns its length; 0: none. */
+int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops, int max,
+			struct ranks *ranks);
 
 /* ---- judge_absent.c ---- */
 
 /* Which ranks each rank waits for. The hint adds its own rank, which has just given up waiting, so
  * that its slot is empty. A hint without a record comes from a rank that was only looking. */
 struct diagnose_needs {
-	uint64_t of[DIAGNOSE_RANK_MAX];
 	int hint_rank;                             /* -1: no hint */
 	const struct diagnose_record *hint_record; /* the operation that it gave up; NULL: none */
-	uint64_t hint_needs; /* part of of[hint_rank]; empty without hint_record */
+	struct ranks hint_needs;                   /* empty without hint_record */
+	struct ranks sharers; /* other ranks that need the same, except themselves */
 };
 void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_hint *hint,
 			 struct diagnose_needs *out);
+struct ranks diagnose_needs_of(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			       int rank);
 
 /* Ranks that are dead or have left, and without which some wait in this group (0: in any group) can
  * never end. */
-uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			    uint32_t group);
+struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
+				uint32_t group);
 
 /* Ranks that others wait for in this group (0: in any group) and that do not wait themselves:
  * stopped ranks, and ranks that are elsewhere. */
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint32_t group, uint64_t *stopped, uint64_t *elsewhere);
+			uint32_t group, struct ranks *stopped, struct ranks *elsewhere);
 
 /* ---- write.c ---- */
 
@@ -207,25 +231,24 @@ struct diagnose_writer {
 	char *out;
 	size_t bytes, used;
 	bool cut;
+	const struct diagnose_job *job; /* knows the members of groups; NULL: `members` does */
+	const struct ranks *members;    /* of the group of any record; empty or NULL: all ranks */
 };
-void diagnose_writer_init(struct diagnose_writer *writer, char *out, size_t bytes);
+void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_job *job, char *out,
+			  size_t bytes);
 void diagnose_write(struct diagnose_writer *writer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Text of another process, with control characters replaced by '?'. */
 void diagnose_write_foreign(struct diagnose_writer *writer, const char *text);
 /* "rank 2", "ranks 0, 1 and 3", "ranks 0-62". */
-void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks);
+void diagnose_write_ranks(struct diagnose_writer *writer, const struct ranks *ranks);
 void diagnose_write_duration(struct diagnose_writer *writer, uint64_t ns); /* "12 ms" */
 /* "all-reduce #58", "recv #3 of group 5 (ranks 0 and 1) from rank 1 (tag 7)"; "an operation" for
  * NULL. */
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record);
-/* " of group 5 (ranks 0 and 1)"; nothing for the world group. */
-void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record);
-/* The members of a group; empty for the world group and for an unknown group. */
-uint64_t diagnose_members(const struct diagnose_job *job, uint32_t id);
-/* As diagnose_write_group, for a group that need not be in any record. */
-void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
-			     uint32_t id);
+/* " of group 5 (ranks 0 and 1)"; nothing for the world group, and for a group whose members are
+ * unknown. */
+void diagnose_write_group(struct diagnose_writer *writer, uint32_t id);
 /* "all-reduce #58", "probe" */
 void diagnose_write_name(struct diagnose_writer *writer, const struct trace_record *op);
 /* "tag 7", "any tag" */

@@ -15,7 +15,9 @@ static struct diagnose_record *in_group(struct diagnose_job *job, int r, uint32_
 {
 	struct diagnose_record *record = &job->ranks[r].records[0];
 	record->record.group = group;
-	record->members = members;
+	struct ranks set = ranks_of_bits(members);
+	if (members)
+		diagnose_add_members(job, group, &set);
 	return record;
 }
 
@@ -34,7 +36,11 @@ static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t sta
 	struct diagnose_group *group = &rank->groups[rank->group_count++];
 	*group = (struct diagnose_group){
 		.id = id, .size = size, .state = state, .closed = state == TRACE_GROUP_CLOSED};
-	memcpy(group->members, members, size);
+	struct ranks set = {{0}};
+	for (uint32_t i = 0; i < size; i++)
+		ranks_add(&set, members[i]);
+	group->first = members[0];
+	diagnose_add_members(job, id, &set);
 }
 
 static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t group)
@@ -57,7 +63,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 		member_of(job, r, FIRST, TRACE_GROUP_FAILED, members, 2);
 	}
 	test_call(job, 0, test_barrier(8), 2, "new.c:2");
-	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, diagnose_bit(2));
+	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.blamed, 2);
@@ -67,7 +73,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 	assert_non_null(strstr(text, "while rank 0 waits in barrier #8 of group 9 (ranks 0 and 2)"));
 	got = ask(job, FIRST);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
-	assert_int_equal(got.culprits, 3);
+	assert_int_equal(test_bits(got.culprits), 3);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_non_null(strstr(text, "as #3 of group 5 (ranks 0 and 1): rank 0 all-reduce"));
 	/* When nobody waits any more it is what there is to tell. */
@@ -114,7 +120,7 @@ static void one_group_is_left(void **state)
 	member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
 	member_of(job, 2, SECOND, TRACE_GROUP_OPEN, members, 2);
 	test_call(job, 0, test_barrier(2), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, diagnose_bit(2));
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_LEFT);
 	assert_int_equal(got.blamed, 2);
@@ -123,7 +129,7 @@ static void one_group_is_left(void **state)
 			    "rank 2 closed the group after barrier #1 of group 5 (ranks 0 and 2) "
 			    "while rank 0 waits in barrier #2 of group 5 (ranks 0 and 2), called "
 			    "from a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, diagnose_bit(2));
+	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_ELSEWHERE);
 	free(job);
 }
@@ -142,10 +148,9 @@ static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 		member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
 		test_call(job, 0, test_point(TRACE_RECV, -1, 7), 3, "b.c:2");
 		if (same)
-			wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, diagnose_bit(2));
+			wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, test_bit(2));
 		else
-			test_wait_on(job, 0, &job->ranks[0].threads[0],
-				     diagnose_bit(1) | diagnose_bit(2));
+			test_wait_on(job, 0, &job->ranks[0].threads[0], test_bit(1) | test_bit(2));
 		test_done(job, 0, test_broadcast(2, 0), 2, "a.c:1");
 		in_group(job, 0, FIRST, 5);
 		struct diagnose_hint hint = {LS_PEER_LEFT, .peer = 2, .group = FIRST, .seq = 2,
@@ -169,17 +174,17 @@ static void a_cycle_through_two(void **state)
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_job *job = test_job(3);
 	test_call(job, 0, test_barrier(1), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, diagnose_bit(1));
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
 	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
-	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, diagnose_bit(0));
+	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
 	test_call(job, 2, test_barrier(1), 2, "c.c:1");
-	wait_in(job, 2, &job->ranks[2].threads[0], 33, 5, diagnose_bit(0));
+	wait_in(job, 2, &job->ranks[2].threads[0], 33, 5, test_bit(0));
 	test_thread(job, 2, 77);
 	uint32_t groups[] = {0, FIRST, SECOND};
 	for (int i = 0; i < 3; i++) {
 		struct diagnose_verdict got = ask(job, groups[i]);
 		assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
-		assert_int_equal(got.culprits, 3);
+		assert_int_equal(test_bits(got.culprits), 3);
 		diagnose_headline(job, &got, text, sizeof text);
 		assert_string_equal(
 			text,
@@ -203,16 +208,16 @@ static void those_that_wait_are_blamed(void **state)
 	struct diagnose_job *job = test_job(3);
 	for (int r = 0; r < 2; r++) {
 		test_call(job, r, test_point(TRACE_RECV, 1 - r, 7), 2 + (unsigned)r, "a.c:1");
-		wait_in(job, r, &job->ranks[r].threads[0], FIRST, 3, diagnose_bit(1 - r));
+		wait_in(job, r, &job->ranks[r].threads[0], FIRST, 3, test_bit(1 - r));
 		test_done(job, r, test_point(TRACE_SEND, 1 - r, 8), 1, "a.c:2");
 		in_group(job, r, FIRST, 3)->record.tid = test_thread(job, r, 77)->wait.tid;
 	}
 	test_call(job, 2, test_barrier(1), 5, "b.c:1");
-	wait_in(job, 2, &job->ranks[2].threads[0], SECOND, 5, diagnose_bit(0));
+	wait_in(job, 2, &job->ranks[2].threads[0], SECOND, 5, test_bit(0));
 	struct diagnose_verdict got = ask(job, FIRST);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits, 3);
-	assert_int_equal(got.waiting, diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), 3);
+	assert_int_equal(test_bits(got.waiting), test_bit(2));
 	assert_int_equal(got.since_ns, test_now - 3 * test_second);
 	assert_int_equal(got.witness, 1);
 	free(job);
@@ -226,7 +231,7 @@ static void the_dead_wait_for_nobody(void **state)
 	for (int r = 0; r < 3; r++) {
 		test_call(job, r, test_point(TRACE_RECV, r == 0, 7), 2, "a.c:1");
 		wait_in(job, r, &job->ranks[r].threads[0], r < 2 ? FIRST : SECOND, 7,
-			diagnose_bit(r == 0));
+			test_bit(r == 0));
 		job->ranks[r].awake = true;
 	}
 	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
@@ -242,9 +247,9 @@ static void a_wait_about_to_end(void **state)
 	(void)state;
 	struct diagnose_job *job = test_job(3);
 	test_call(job, 0, test_barrier(1), 2, "a.c:1");
-	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, diagnose_bit(1));
+	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
 	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
-	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, diagnose_bit(0));
+	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
 	job->ranks[1].threads[0].explainer = 1 + 2;
 	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	/* Who has died, or is stopped, ends no wait. */
@@ -272,7 +277,7 @@ static void only_members_are_missing(void **state)
 	job->ranks[0].records[0].record.state = TRACE_RUNNING;
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits, diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	free(job);
 }
 
@@ -303,16 +308,17 @@ static void peers_are_translated(void **state)
 	struct diagnose_rank *rank = collect(world, 0);
 	assert_int_equal(rank->record_count, 3);
 	assert_int_equal(rank->records[0].record.peer, -1);
-	assert_int_equal(rank->records[0].members, 0);
+	assert_null(diagnose_members(world->job, rank->records[0].record.group));
 	assert_int_equal(rank->records[1].record.peer, -1);
 	assert_int_equal(rank->records[2].record.peer, 2);
-	assert_int_equal(rank->records[2].members, 5);
+	assert_int_equal(test_bits(*diagnose_members(world->job, rank->records[2].record.group)), 5);
 	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
 	const struct diagnose_group *group = diagnose_find_group(world->job, 1077);
 	assert_non_null(group);
 	assert_int_equal(group->size, 2);
 	assert_int_equal(group->first_area, 6);
-	assert_memory_equal(group->members, members, sizeof members);
+	assert_int_equal(group->first, 2);
+	assert_int_equal(test_bits(*diagnose_members(world->job, 1077)), 5);
 	assert_non_null(diagnose_find_group(world->job, 1080));
 	assert_null(diagnose_find_group(world->job, 55));
 	/* Members that cannot be are none. */
@@ -321,6 +327,7 @@ static void peers_are_translated(void **state)
 	trace_group_fill(trace, 77, &membership);
 	collect(world, 0);
 	assert_null(diagnose_find_group(world->job, 1077));
+	assert_null(diagnose_members(world->job, 1077));
 }
 
 /* All groups that are waited in are looked at; of a rank that is in more of them than there is room
@@ -443,8 +450,7 @@ static void is_one(const struct diagnose_group *group)
 	assert_int_equal(group->rank, group->id);
 	assert_int_equal(group->claim_offset, group->id);
 	assert_int_equal(group->cause_offset, group->id);
-	assert_int_equal(group->members[0], group->id & 63);
-	assert_int_equal(group->members[TRACE_MEMBER_MAX - 1], group->id & 63);
+	assert_int_equal(group->first, group->id & 63);
 }
 
 /* What is copied is of one group. */
@@ -465,7 +471,7 @@ static void one_after_the_other(void **state)
 	for (int seen = 0; seen < DIFFERENT;) {
 		memset(rank, 0, sizeof *rank);
 		atomic_fetch_add(&filling.looks, 1);
-		diagnose_copy_groups_last(&view, rank);
+		diagnose_copy_groups_last(&view, world->job, rank);
 		for (uint32_t i = 0; i < rank->group_count; i++) {
 			if (rank->groups[i].id == TRACE_GROUP_WORLD)
 				continue;

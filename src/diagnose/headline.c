@@ -22,15 +22,16 @@ static const struct diagnose_record *witness_record(const struct diagnose_job *j
 
 /* The thread that has waited longest for one of `whom`. */
 static const struct diagnose_thread *longest_wait(const struct diagnose_job *job, int r,
-						  uint64_t whom)
+						  const struct ranks *whom)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_thread *longest = NULL;
-	if (!(diagnose_rank_needs(job, r) & whom))
+	if (!rank->known || diagnose_is_gone(rank))
 		return NULL;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (diagnose_thread_needs(job, thread) & whom &&
+		struct ranks needs = diagnose_thread_needs(job, thread);
+		if (ranks_meet(&needs, whom) &&
 		    (!longest || thread->wait.since_ns < longest->wait.since_ns))
 			longest = thread;
 	}
@@ -40,13 +41,15 @@ static const struct diagnose_thread *longest_wait(const struct diagnose_job *job
 static struct diagnose_part waiting_part(const struct diagnose_job *job,
 					 const struct diagnose_verdict *verdict, int r)
 {
-	const struct diagnose_thread *longest =
-		longest_wait(job, r, verdict->culprits | verdict->waiting);
+	struct ranks whom = verdict->culprits;
+	ranks_join(&whom, &verdict->waiting);
+	const struct diagnose_thread *longest = longest_wait(job, r, &whom);
+	whom = ranks_below(RANKS_JOB_MAX);
 	if (!longest)
-		longest = longest_wait(job, r, UINT64_MAX);
+		longest = longest_wait(job, r, &whom);
 	if (longest)
 		return (struct diagnose_part){
-			diagnose_record_for(&job->ranks[r], longest, verdict->culprits),
+			diagnose_record_for(&job->ranks[r], longest, &verdict->culprits),
 			longest->wait.since_ns};
 	if (r == verdict->witness) {
 		const struct diagnose_record *record = witness_record(job, verdict);
@@ -72,7 +75,7 @@ struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_record *newest = diagnose_newest(rank), *like;
 	struct diagnose_part part = waiting_part(job, verdict, r);
-	bool culprit = verdict->culprits & diagnose_bit(r);
+	bool culprit = ranks_have(&verdict->culprits, r);
 	if (verdict->cause == DIAGNOSE_MISMATCH) {
 		const struct diagnose_record *record = mismatch_record(job, verdict, r);
 		if (record && record != part.record)
@@ -112,19 +115,19 @@ static bool write_called(struct diagnose_writer *writer, const struct diagnose_j
 			 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *first = NULL;
-	uint64_t callers = 0;
+	struct ranks callers = {{0}};
 	for (int r = 0; verdict->cause == DIAGNOSE_LEFT && verdict->seq && r < job->size; r++) {
 		const struct diagnose_record *record =
 			diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
-		if (!record || verdict->culprits & diagnose_bit(r))
+		if (!record || ranks_have(&verdict->culprits, r))
 			continue;
-		callers |= diagnose_bit(r);
+		ranks_add(&callers, r);
 		first = first ? first : record;
 	}
 	if (!first)
 		return false;
 	diagnose_write(writer, " but ");
-	diagnose_write_ranks(writer, callers);
+	diagnose_write_ranks(writer, &callers);
 	diagnose_write(writer, " called ");
 	diagnose_write_operation(writer, first);
 	diagnose_write_site(writer, first);
@@ -136,25 +139,26 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_jo
 			const struct diagnose_verdict *verdict, bool with_duration)
 {
 	const struct diagnose_record *record = witness_record(job, verdict);
-	uint64_t together = verdict->waiting & diagnose_bit(verdict->witness);
+	struct ranks together = ranks_of(verdict->witness);
 	bool same_site = true;
+	ranks_keep(&together, &verdict->waiting);
 	if (!record)
 		together = verdict->waiting;
 	for (int r = 0; record && r < job->size; r++) {
-		if (!(verdict->waiting & diagnose_bit(r)))
+		if (!ranks_have(&verdict->waiting, r))
 			continue;
 		const struct diagnose_record *other = diagnose_part_of(job, verdict, r).record;
 		if (!is_same_operation(record, other))
 			continue;
-		together |= diagnose_bit(r);
+		ranks_add(&together, r);
 		same_site &= !strcmp(record->site, other->site);
 	}
 	/* Who is seen to wait for what is not known may wait elsewhere, for something else. */
-	if ((!record && write_called(writer, job, verdict)) || !together)
+	if ((!record && write_called(writer, job, verdict)) || !ranks_any(&together))
 		return;
 	diagnose_write(writer, " while ");
-	diagnose_write_ranks(writer, together);
-	diagnose_write(writer, diagnose_count_ranks(together) == 1 ? " waits" : " wait");
+	diagnose_write_ranks(writer, &together);
+	diagnose_write(writer, ranks_count(&together) == 1 ? " waits" : " wait");
 	if (record) {
 		diagnose_write(writer, " in ");
 		diagnose_write_operation(writer, record);
@@ -258,16 +262,16 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 static void write_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict)
 {
-	uint64_t who = verdict->blamed >= 0 ? diagnose_bit(verdict->blamed) : verdict->culprits;
+	struct ranks who = verdict->blamed >= 0 ? ranks_of(verdict->blamed) : verdict->culprits;
 	bool reported =
 		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
-	if (diagnose_count_ranks(who) == 1) {
-		write_one_absent(writer, job, verdict, diagnose_lowest_rank(who));
-	} else if (!who) {
+	if (ranks_count(&who) == 1) {
+		write_one_absent(writer, job, verdict, ranks_first(&who));
+	} else if (!ranks_any(&who)) {
 		diagnose_write(writer,
 			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
 	} else {
-		diagnose_write_ranks(writer, who);
+		diagnose_write_ranks(writer, &who);
 		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED        ? " died"
 				       : verdict->cause == DIAGNOSE_LEFT      ? " finished"
 				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
@@ -283,8 +287,9 @@ enum { HOP_MAX = 8 }; /* hops of a cycle told in the first line */
 static void write_hop(struct diagnose_writer *writer, const struct diagnose_job *job,
 		      const struct diagnose_hop *hop)
 {
+	struct ranks peer = ranks_of(hop->peer);
 	const struct diagnose_record *record =
-		diagnose_record_for(&job->ranks[hop->rank], hop->thread, diagnose_bit(hop->peer));
+		diagnose_record_for(&job->ranks[hop->rank], hop->thread, &peer);
 	bool any = record && diagnose_is_p2p(&record->record) && record->record.peer < 0;
 	diagnose_write(writer, "rank %d waits for ", hop->rank);
 	if (hop->peer == hop->rank)
@@ -298,7 +303,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, " (%s", trace_kind_name(record->record.kind));
 	if (record->record.seq)
 		diagnose_write(writer, " #%" PRIu64, record->record.seq);
-	diagnose_write_group(writer, record);
+	diagnose_write_group(writer, record->record.group);
 	if (diagnose_is_p2p(&record->record) && record->record.tag < 0)
 		diagnose_write(writer, ", any tag");
 	else if (diagnose_is_p2p(&record->record))
@@ -312,27 +317,26 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 static void write_gone(struct diagnose_writer *writer, const struct diagnose_job *job,
 		       const struct diagnose_hop *hops, int length)
 {
-	uint64_t left = 0, died = 0;
-	for (int i = 0; i < length; i++) {
+	struct ranks left = {{0}}, died = {{0}};
+	struct diagnose_gone last = {0};
+	for (int i = 0; i < length && i < DIAGNOSE_HOP_MAX; i++) {
 		const struct diagnose_thread *thread = hops[i].thread;
 		uint32_t group = thread->wait.group;
-		uint64_t gone = diagnose_thread_needs(job, thread) & diagnose_gone_from(job, group);
+		struct ranks gone = diagnose_thread_needs(job, thread);
 		if (thread->wait.state != WAIT_ANY_WORD)
 			continue;
-		for (; gone; gone &= gone - 1) {
-			int r = diagnose_lowest_rank(gone);
-			*(diagnose_has_left(&job->ranks[r], group) ? &left : &died) |=
-				diagnose_bit(r);
-		}
+		ranks_keep(&gone, diagnose_gone_again(job, group, &last));
+		RANKS_EACH(r, &gone)
+		ranks_add(diagnose_has_left(&job->ranks[r], group) ? &left : &died, r);
 	}
-	if (left) {
+	if (ranks_any(&left)) {
 		diagnose_write(writer, "; ");
-		diagnose_write_ranks(writer, left);
-		diagnose_write(writer, diagnose_count_ranks(left) == 1 ? " has left" : " have left");
+		diagnose_write_ranks(writer, &left);
+		diagnose_write(writer, ranks_count(&left) == 1 ? " has left" : " have left");
 	}
-	if (died) {
-		diagnose_write(writer, left ? ", " : "; ");
-		diagnose_write_ranks(writer, died);
+	if (ranks_any(&died)) {
+		diagnose_write(writer, ranks_any(&left) ? ", " : "; ");
+		diagnose_write_ranks(writer, &died);
 		diagnose_write(writer, " died");
 	}
 }
@@ -340,11 +344,12 @@ static void write_gone(struct diagnose_writer *writer, const struct diagnose_job
 static void write_cycle(struct diagnose_writer *writer, const struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
-	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
-	int length = diagnose_find_cycle(job, hops);
+	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
+	struct ranks cycle;
+	int length = diagnose_find_cycle(job, hops, DIAGNOSE_HOP_MAX, &cycle);
 	if (length != 1) {
-		if (verdict->culprits)
-			diagnose_write_ranks(writer, verdict->culprits);
+		if (ranks_any(&verdict->culprits))
+			diagnose_write_ranks(writer, &verdict->culprits);
 		else
 			diagnose_write(writer, "ranks");
 		diagnose_write(writer, " wait for each other and can never go on%s",
@@ -357,7 +362,7 @@ static void write_cycle(struct diagnose_writer *writer, const struct diagnose_jo
 	if (length == 1)
 		diagnose_write(writer, " and can never go on");
 	if (length > HOP_MAX)
-		diagnose_write(writer, ", and so on to rank %d", hops[length - 1].peer);
+		diagnose_write(writer, ", and so on to rank %d", hops[0].rank);
 	write_gone(writer, job, hops, length);
 }
 
@@ -399,7 +404,7 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 	if (verdict->cause != DIAGNOSE_TIMED_OUT) {
 		/* Who is to blame for his own time-out is not among those of whom it is told where
 		 * they wait. */
-		if (verdict->witness >= 0 && verdict->culprits & diagnose_bit(verdict->witness))
+		if (verdict->witness >= 0 && ranks_have(&verdict->culprits, verdict->witness))
 			diagnose_write_site(writer, record);
 		diagnose_write(writer, ": ");
 		return;
@@ -442,7 +447,7 @@ void diagnose_headline(const struct diagnose_job *job, const struct diagnose_ver
 		       char *out, size_t bytes)
 {
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, out, bytes);
+	diagnose_writer_init(&writer, job, out, bytes);
 	diagnose_write_headline(&writer, job, verdict);
 	diagnose_write_ellipsis(&writer);
 }

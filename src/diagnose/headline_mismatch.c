@@ -63,7 +63,7 @@ static void write_sites(struct diagnose_writer *writer, const struct diagnose_mi
 			continue;
 		diagnose_write(writer, "%s", between);
 		diagnose_write_foreign(writer, class->example->site);
-		diagnose_write(writer, " (rank %d)", diagnose_lowest_rank(class->ranks));
+		diagnose_write(writer, " (rank %d)", ranks_first(&class->ranks));
 		between = " and ";
 	}
 	if (majority >= 0 && mismatch->classes[majority].example->site[0]) {
@@ -78,20 +78,20 @@ static void write_minority(struct diagnose_writer *writer, const struct diagnose
 	const struct diagnose_class *most = &mismatch->classes[mismatch->majority];
 	const struct diagnose_class *few = &mismatch->classes[1 - mismatch->majority];
 	const struct trace_record *op = &few->example->record;
-	diagnose_write_ranks(writer, few->ranks);
+	diagnose_write_ranks(writer, &few->ranks);
 	diagnose_write(writer, " called %s #%" PRIu64, trace_kind_name(op->kind), op->seq);
-	diagnose_write_group(writer, few->example);
+	diagnose_write_group(writer, op->group);
 	if (!(mismatch->fields & DIAGNOSE_KIND)) {
 		diagnose_write(writer, " with ");
 		write_values(writer, mismatch->fields, true, op);
 	}
 	diagnose_write(writer, " where ");
-	diagnose_write_ranks(writer, most->ranks);
+	diagnose_write_ranks(writer, &most->ranks);
 	if (mismatch->fields & DIAGNOSE_KIND) {
 		diagnose_write(writer, " called %s #%" PRIu64,
 			       trace_kind_name(most->example->record.kind), op->seq);
 	} else {
-		diagnose_write(writer, diagnose_count_ranks(most->ranks) == 1 ? " has " : " have ");
+		diagnose_write(writer, ranks_count(&most->ranks) == 1 ? " has " : " have ");
 		write_values(writer, mismatch->fields, false, &most->example->record);
 	}
 }
@@ -117,23 +117,23 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 {
 	const struct trace_record *first = &mismatch->classes[0].example->record;
 	bool kinds = mismatch->fields & DIAGNOSE_KIND;
-	uint64_t all = 0;
+	struct ranks all = {{0}};
 	for (int i = 0; i < mismatch->class_count; i++)
-		all |= mismatch->classes[i].ranks;
-	diagnose_write_ranks(writer, all);
+		ranks_join(&all, &mismatch->classes[i].ranks);
+	diagnose_write_ranks(writer, &all);
 	diagnose_write(writer, " called %s",
 		       kinds ? "different operations as" : trace_kind_name(first->kind));
 	diagnose_write(writer, " #%" PRIu64, mismatch->seq);
-	diagnose_write_group(writer, mismatch->classes[0].example);
+	diagnose_write_group(writer, first->group);
 	if (!kinds)
 		diagnose_write(writer, " with different %s",
 			       plural_of(mismatch->fields, first->kind));
 	for (int i = 0; i < mismatch->class_count && i < CLASS_MAX; i++) {
 		const struct diagnose_class *class = &mismatch->classes[i];
 		const struct trace_record *op = &class->example->record;
-		bool one = diagnose_count_ranks(class->ranks) == 1;
+		bool one = ranks_count(&class->ranks) == 1;
 		diagnose_write(writer, i ? ", " : ": ");
-		diagnose_write_ranks(writer, class->ranks);
+		diagnose_write_ranks(writer, &class->ranks);
 		if (kinds) {
 			diagnose_write(writer, " %s", trace_kind_name(op->kind));
 			if (mismatch->fields == DIAGNOSE_KIND || !trace_kind_facts(op->kind).typed)
@@ -158,8 +158,7 @@ static void write_pair_sites(struct diagnose_writer *writer, const struct diagno
 	if (send && recv) {
 		struct diagnose_mismatch sites = {
 			.class_count = 2,
-			.classes = {{diagnose_bit(verdict->from), send},
-				    {diagnose_bit(verdict->to), recv}},
+			.classes = {{ranks_of(verdict->from), send}, {ranks_of(verdict->to), recv}},
 		};
 		write_sites(writer, &sites, -1);
 		return;
@@ -183,7 +182,7 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
 		       verdict->sent, trace_dtype_name(verdict->matched.sent_dtype), verdict->to,
 		       verdict->matched.tag);
-	diagnose_write_group_of(writer, job, verdict->group);
+	diagnose_write_group(writer, verdict->group);
 	diagnose_write(
 		writer, "%s rank %d receives %" PRIu64 " %s",
 		verdict->status == LS_TRUNCATED ? ", longer than the receive buffer:" : " where",
@@ -211,7 +210,7 @@ static void write_exchange(struct diagnose_writer *writer, const struct diagnose
 	}
 	struct diagnose_mismatch sites = {
 		.class_count = 2,
-		.classes = {{diagnose_bit(from), send}, {diagnose_bit(to), recv}},
+		.classes = {{ranks_of(from), send}, {ranks_of(to), recv}},
 	};
 	write_sites(writer, &sites, -1);
 }
@@ -235,8 +234,8 @@ void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagno
 		return;
 	}
 	if (!verdict->fields || !diagnose_find_mismatch(job, verdict->group, &mismatch)) {
-		if (verdict->culprits)
-			diagnose_write_ranks(writer, verdict->culprits);
+		if (ranks_any(&verdict->culprits))
+			diagnose_write_ranks(writer, &verdict->culprits);
 		else
 			diagnose_write(writer, "ranks");
 		diagnose_write(writer, " called different operations");

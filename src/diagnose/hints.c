@@ -51,8 +51,8 @@ static const struct diagnose_message *nearly(const struct diagnose_job *job, int
 
 /* "rank 1 asks it for tag 5", "rank 1 asks rank 2 for tag 5", "rank 1 asks for a message of the
  * group of all ranks" */
-static void write_asked(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-			const struct trace_record *asked, unsigned field)
+static void write_asked(struct diagnose_writer *writer, int rank, const struct trace_record *asked,
+			unsigned field)
 {
 	diagnose_write(writer, "rank %d asks ", rank);
 	if (field == OTHER_GROUP) {
@@ -60,7 +60,7 @@ static void write_asked(struct diagnose_writer *writer, const struct diagnose_jo
 		if (asked->group == TRACE_GROUP_WORLD)
 			diagnose_write(writer, " of the group of all ranks");
 		else
-			diagnose_write_group_of(writer, job, asked->group);
+			diagnose_write_group(writer, asked->group);
 		return;
 	}
 	if (asked->peer < 0)
@@ -83,7 +83,7 @@ static bool hint_message(struct diagnose_writer *writer, const struct diagnose_j
 	diagnose_write(writer, "\n  not received: ");
 	write_message(writer, job, message);
 	diagnose_write(writer, "; ");
-	write_asked(writer, job, rank, asked, field);
+	write_asked(writer, rank, asked, field);
 	if (message->total > 1)
 		diagnose_write(writer, " (%d messages of rank %d to rank %d wait)", message->total,
 			       message->from, message->to);
@@ -161,13 +161,14 @@ static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_
 unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
 			      const struct diagnose_verdict *verdict)
 {
-	uint64_t ranks = verdict->culprits | verdict->waiting;
+	struct ranks ranks = verdict->culprits;
 	unsigned hints = 0;
 	int count = 0;
 	if (verdict->cause == DIAGNOSE_MISMATCH)
 		return 0;
+	ranks_join(&ranks, &verdict->waiting);
 	for (int r = 0; r < job->size && count < HINT_MAX; r++) {
-		if (!(ranks & diagnose_bit(r)))
+		if (!ranks_have(&ranks, r))
 			continue;
 		const struct diagnose_record *part = diagnose_part_of(job, verdict, r).record;
 		if (!part || !diagnose_is_p2p(&part->record) || (part->record.state == TRACE_DONE))

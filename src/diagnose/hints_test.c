@@ -54,7 +54,9 @@ static struct diagnose_message *lies_there(struct diagnose_job *job, int from, i
 static struct diagnose_group *add_group(struct diagnose_job *job, int rank, uint32_t id)
 {
 	struct diagnose_group *group = &job->ranks[rank].groups[job->ranks[rank].group_count++];
-	*group = (struct diagnose_group){.id = id, .size = 2, .members = {0, 1}};
+	struct ranks members = ranks_of_bits(3);
+	*group = (struct diagnose_group){.id = id, .size = 2};
+	diagnose_add_members(job, id, &members);
 	return group;
 }
 
@@ -230,7 +232,7 @@ static void advice_on_who_is_late(void **state)
 					    "\nIf the operation may take so long, raise"};
 	for (int i = 0; i < 2; i++) {
 		char report[DIAGNOSE_TEXT_BYTES];
-		struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+		struct diagnose_job *job = test_absent(3, test_bit(2));
 		job->ranks[2].process = processes[i];
 		check_says(job, before[i], true);
 		check_says(job, after[i], false);
@@ -268,7 +270,7 @@ static void names_of_calls(void **state)
 		char text[64];
 		struct diagnose_record record = {.record = cases[i].op};
 		struct diagnose_writer writer;
-		diagnose_writer_init(&writer, text, sizeof(text));
+		diagnose_writer_init(&writer, NULL, text, sizeof(text));
 		diagnose_write_operation(&writer, &record);
 		assert_string_equal(text, cases[i].want);
 	}

@@ -4,6 +4,7 @@
  * cause, except after a time-out, whose cause is still to be found. */
 #include "diagnose/facts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct inquiry {
@@ -11,19 +12,8 @@ struct inquiry {
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
 	uint32_t group;                   /* whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
+	const struct ranks *namers; /* diagnose_find_namers */
 };
-
-const char *diagnose_cause_name(unsigned cause)
-{
-	static const char *const names[] = {
-		[DIAGNOSE_HEALTHY] = "healthy",     [DIAGNOSE_MISMATCH] = "mismatch",
-		[DIAGNOSE_DIED] = "died",           [DIAGNOSE_LEFT] = "left",
-		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_IS_STOPPED] = "stopped",
-		[DIAGNOSE_ELSEWHERE] = "elsewhere", [DIAGNOSE_TIMED_OUT] = "timed out",
-		[DIAGNOSE_WAS_ABORTED] = "aborted",
-	};
-	return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
-}
 
 static ls_status status_of_cause(enum diagnose_cause cause)
 {
@@ -53,18 +43,18 @@ static ls_status status_of_cause(enum diagnose_cause cause)
 static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	struct diagnose_mismatch mismatch;
-	uint64_t all = 0;
+	struct ranks all = {{0}};
 	if (!diagnose_find_mismatch(inquiry->job, inquiry->group, &mismatch))
 		return false;
 	for (int i = 0; i < mismatch.class_count; i++)
-		all |= mismatch.classes[i].ranks;
+		ranks_join(&all, &mismatch.classes[i].ranks);
 	out->cause = DIAGNOSE_MISMATCH;
 	out->fields = mismatch.fields;
 	out->group = mismatch.group;
 	out->seq = mismatch.seq;
 	out->culprits = all;
 	if (mismatch.majority >= 0) {
-		out->culprits &= ~mismatch.classes[mismatch.majority].ranks;
+		ranks_drop(&out->culprits, &mismatch.classes[mismatch.majority].ranks);
 		out->waiting = mismatch.classes[mismatch.majority].ranks;
 	}
 	return true;
@@ -80,7 +70,8 @@ static bool hints_at_two(const struct inquiry *inquiry)
 static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *out)
 {
 	out->cause = DIAGNOSE_MISMATCH;
-	out->culprits = diagnose_bit(hint->rank) | diagnose_bit(hint->peer);
+	out->culprits = ranks_of(hint->rank);
+	ranks_add(&out->culprits, hint->peer);
 	out->from = hint->peer;
 	out->to = hint->rank;
 	out->sent = hint->sent;
@@ -117,22 +108,23 @@ static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdic
 	return true;
 }
 
-static uint64_t left_ranks(const struct inquiry *inquiry)
+static struct ranks left_ranks(const struct inquiry *inquiry)
 {
 	const struct diagnose_job *job = inquiry->job;
-	uint64_t left = 0;
+	struct ranks left = {{0}};
 	for (int r = 0; r < job->size; r++)
 		if (diagnose_has_left(&job->ranks[r], inquiry->group))
-			left |= diagnose_bit(r);
+			ranks_add(&left, r);
 	return left;
 }
 
 /* Whether the last operation of one of these failed for another reason than a death. No record says
  * why ls_group_open failed; a rank that ended in another way is the likelier reason. */
-static bool has_own_reason(const struct diagnose_job *job, uint64_t ranks)
+static bool has_own_reason(const struct diagnose_job *job, const struct ranks *ranks)
 {
-	for (; ranks; ranks &= ranks - 1) {
-		const struct diagnose_rank *rank = &job->ranks[diagnose_lowest_rank(ranks)];
+	RANKS_EACH(r, ranks)
+	{
+		const struct diagnose_rank *rank = &job->ranks[r];
 		const struct diagnose_record *last = diagnose_newest(rank);
 		if (!diagnose_has_failed(rank) || (last && last->record.status != LS_PEER_DIED))
 			return true;
@@ -143,89 +135,103 @@ static bool has_own_reason(const struct diagnose_job *job, uint64_t ranks)
 /* Of ranks that are gone those that went first: whose own last operation had not failed already. If
  * a death has made them all go, as when some members of a new group have it and others do not, then
  * it is the dead members of the group. */
-static uint64_t first_gone(const struct inquiry *inquiry, uint64_t gone)
+static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)
 {
 	const struct diagnose_job *job = inquiry->job;
-	uint64_t failed = 0, members = diagnose_members(job, inquiry->group);
+	const struct ranks *members = diagnose_members(job, inquiry->group);
+	struct ranks failed = {{0}}, first = gone, left = left_ranks(inquiry);
 	for (int r = 0; r < job->size; r++)
 		if (diagnose_has_failed(&job->ranks[r]))
-			failed |= diagnose_bit(r);
-	uint64_t dead = diagnose_gone_from(job, inquiry->group) & ~left_ranks(inquiry) & ~failed;
+			ranks_add(&failed, r);
+	struct ranks dead = diagnose_gone_from(job, inquiry->group);
+	ranks_drop(&dead, &left);
+	ranks_drop(&dead, &failed);
 	if (members)
-		dead &= members;
-	if (gone & ~failed)
-		return gone & ~failed;
-	return gone && dead && !has_own_reason(job, gone) ? dead : gone;
+		ranks_keep(&dead, members);
+	ranks_drop(&first, &failed);
+	if (ranks_any(&first))
+		return first;
+	bool dies = ranks_any(&gone) && ranks_any(&dead) && !has_own_reason(job, &gone);
+	return dies ? dead : gone;
 }
 
 static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t gone = first_gone(
+	struct ranks left = left_ranks(inquiry);
+	struct ranks gone = first_gone(
 		inquiry, diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group));
-	uint64_t dead = gone & ~left_ranks(inquiry);
-	if (!gone)
+	struct ranks dead = gone;
+	ranks_drop(&dead, &left);
+	if (!ranks_any(&gone))
 		return false;
-	out->cause = dead ? DIAGNOSE_DIED : DIAGNOSE_LEFT;
-	out->culprits = dead ? dead : gone;
+	out->cause = ranks_any(&dead) ? DIAGNOSE_DIED : DIAGNOSE_LEFT;
+	out->culprits = ranks_any(&dead) ? dead : gone;
 	return true;
 }
 
 /* Whether a wait in this group is for ranks that can never go on, by a rank that cannot either. */
 static bool holds_up(const struct diagnose_job *job, uint32_t group)
 {
-	uint64_t stuck = diagnose_find_stuck(job);
-	for (int r = 0; r < job->size; r++)
-		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
-			if ((stuck & diagnose_bit(r)) && diagnose_is_in(thread, group) &&
-			    (diagnose_thread_needs(job, thread) & stuck))
-				return true;
-		}
+	struct ranks stuck = diagnose_find_stuck(job);
+	RANKS_EACH(r, &stuck)
+	for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+		const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+		struct ranks needs = diagnose_thread_needs(job, thread);
+		if (diagnose_is_in(thread, group) && ranks_meet(&needs, &stuck))
+			return true;
+	}
 	return false;
 }
 
 static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
-	if (!holds_up(inquiry->job, inquiry->group))
+	struct ranks cycle;
+	if (!holds_up(inquiry->job, inquiry->group) ||
+	    diagnose_find_cycle(inquiry->job, NULL, 0, &cycle) == 0)
 		return false;
-	int length = diagnose_find_cycle(inquiry->job, hops);
-	for (int i = 0; i < length; i++)
-		out->culprits |= diagnose_bit(hops[i].rank);
-	if (length)
-		out->cause = DIAGNOSE_DEADLOCK;
-	return length != 0;
+	out->culprits = cycle;
+	out->cause = DIAGNOSE_DEADLOCK;
+	return true;
 }
 
 /* Whom the hint's operation waits for, and whom they wait for in turn, unless they are away
  * themselves; without one, or where it is not known, all. */
-static uint64_t hint_reaches(const struct inquiry *inquiry, uint64_t away)
+static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *away)
 {
-	const struct diagnose_needs *needs = &inquiry->needs;
-	uint64_t reached = needs->hint_needs, before;
-	if (!reached)
-		return UINT64_MAX;
-	do {
-		before = reached;
-		for (int r = 0; r < inquiry->job->size; r++)
-			if (before & ~away & diagnose_bit(r))
-				reached |= needs->of[r];
-	} while (reached != before);
+	struct ranks reached = inquiry->needs.hint_needs, done = *away;
+	int size = inquiry->job->size;
+	if (!ranks_any(&reached))
+		return ranks_below(RANKS_JOB_MAX);
+	for (struct ranks fresh = reached; ranks_any(&fresh); fresh = reached) {
+		ranks_drop(&fresh, &done);
+		ranks_join(&done, &fresh);
+		RANKS_EACH(r, &fresh)
+		{
+			if (r >= size)
+				break;
+			struct ranks its = diagnose_needs_of(inquiry->job, &inquiry->needs, r);
+			ranks_join(&reached, &its);
+		}
+		if (ranks_are_in(&reached, &done))
+			break;
+	}
 	return reached;
 }
 
 static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t stopped, elsewhere;
+	struct ranks stopped, elsewhere;
 	diagnose_find_away(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
-	uint64_t reached = hint_reaches(inquiry, stopped | elsewhere);
-	stopped &= reached;
-	elsewhere &= reached;
-	out->cause = stopped     ? DIAGNOSE_IS_STOPPED
-		     : elsewhere ? DIAGNOSE_ELSEWHERE
-				 : DIAGNOSE_HEALTHY;
-	out->culprits = stopped ? stopped : elsewhere;
-	return out->culprits != 0;
+	struct ranks away = stopped;
+	ranks_join(&away, &elsewhere);
+	struct ranks reached = hint_reaches(inquiry, &away);
+	ranks_keep(&stopped, &reached);
+	ranks_keep(&elsewhere, &reached);
+	out->cause = ranks_any(&stopped)     ? DIAGNOSE_IS_STOPPED
+		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
+					     : DIAGNOSE_HEALTHY;
+	out->culprits = ranks_any(&stopped) ? stopped : elsewhere;
+	return ranks_any(&out->culprits);
 }
 
 static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *out)
@@ -236,30 +242,37 @@ static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *ou
 
 /* ---- with a hint ---- */
 
-static uint64_t hint_peer(const struct inquiry *inquiry)
+static struct ranks hint_peer(const struct inquiry *inquiry)
 {
 	int peer = inquiry->hint->peer;
-	return peer < inquiry->job->size ? diagnose_bit(peer) : 0;
+	return ranks_of(peer < inquiry->job->size ? peer : -1);
 }
 
 static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause cause,
 			      struct diagnose_verdict *out)
 {
-	uint64_t left = left_ranks(inquiry);
-	uint64_t gone = diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group);
-	gone &= cause == DIAGNOSE_DIED ? ~left : left;
-	gone = first_gone(inquiry, gone | hint_peer(inquiry));
-	out->cause = gone & ~left & ~hint_peer(inquiry) ? DIAGNOSE_DIED : cause;
-	out->culprits = gone;
-	if (gone & hint_peer(inquiry))
+	struct ranks left = left_ranks(inquiry), peer = hint_peer(inquiry);
+	struct ranks gone = diagnose_find_gone(inquiry->job, &inquiry->needs, inquiry->group);
+	if (cause == DIAGNOSE_DIED)
+		ranks_drop(&gone, &left);
+	else
+		ranks_keep(&gone, &left);
+	ranks_join(&gone, &peer);
+	out->culprits = gone = first_gone(inquiry, gone);
+	if (ranks_meet(&gone, &peer))
 		out->blamed = inquiry->hint->peer;
+	ranks_drop(&gone, &left);
+	ranks_drop(&gone, &peer);
+	out->cause = ranks_any(&gone) ? DIAGNOSE_DIED : cause;
 }
 
 static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_needs *needs = &inquiry->needs;
 	/* What is left to say when the snapshot no longer shows what the hinting rank saw. */
-	uint64_t both = hint_peer(inquiry) ? diagnose_bit(needs->hint_rank) | hint_peer(inquiry) : 0;
+	struct ranks both = hint_peer(inquiry);
+	if (ranks_any(&both))
+		ranks_add(&both, needs->hint_rank);
 	switch (inquiry->hint->status) {
 	case LS_MISMATCH:
 	case LS_TRUNCATED:
@@ -287,40 +300,55 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 		break;
 	default: /* aborted, interrupted, or the rank's own trouble: in any case its own doing */
 		out->cause = DIAGNOSE_WAS_ABORTED;
-		out->culprits = diagnose_bit(needs->hint_rank);
+		out->culprits = ranks_of(needs->hint_rank);
 		break;
 	}
 }
 
 /* ---- who waits ---- */
 
+/* Further and further away from the culprits. */
 static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	uint64_t before;
-	if (inquiry->needs.hint_record)
-		out->waiting |= diagnose_bit(inquiry->needs.hint_rank) & ~out->culprits;
-	do {
-		before = out->waiting;
-		for (int r = 0; r < inquiry->job->size; r++)
-			if (inquiry->needs.of[r] & (out->culprits | out->waiting))
-				out->waiting |= diagnose_bit(r) & ~out->culprits;
-	} while (out->waiting != before);
+	const struct diagnose_needs *needs = &inquiry->needs;
+	struct ranks rest = ranks_below(inquiry->job->size), fresh = out->culprits;
+	if (needs->hint_record && !ranks_have(&out->culprits, needs->hint_rank))
+		ranks_add(&out->waiting, needs->hint_rank);
+	ranks_join(&fresh, &out->waiting);
+	while (ranks_any(&fresh)) {
+		struct ranks near = diagnose_namers_of(inquiry->namers, inquiry->job->size, &fresh);
+		struct ranks next = {{0}};
+		ranks_drop(&rest, &fresh);
+		ranks_join(&near, &needs->sharers);
+		ranks_keep(&near, &rest);
+		RANKS_EACH(r, &near)
+		{
+			struct ranks its = diagnose_needs_of(inquiry->job, needs, r);
+			if (ranks_meet(&its, &fresh))
+				ranks_add(&next, r);
+		}
+		ranks_join(&out->waiting, &next);
+		fresh = next;
+	}
 }
 
 /* The thread that has waited longest for one of `whom`, among `ranks`, in this group. */
 static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint32_t group,
-						  uint64_t ranks, uint64_t whom, int *rank)
+						  const struct ranks *ranks,
+						  const struct ranks *whom, int *rank)
 {
 	const struct diagnose_thread *longest = NULL;
-	for (; ranks; ranks &= ranks - 1) {
-		int r = diagnose_lowest_rank(ranks);
-		if (!diagnose_rank_needs(job, r))
+	RANKS_EACH(r, ranks)
+	{
+		if (r >= job->size || !job->ranks[r].known || diagnose_is_gone(&job->ranks[r]))
 			continue;
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
-			if (!(diagnose_thread_needs(job, thread) & whom) ||
-			    !diagnose_is_in(thread, group) ||
+			if (!diagnose_is_in(thread, group) ||
 			    (longest && thread->wait.since_ns >= longest->wait.since_ns))
+				continue;
+			struct ranks needs = diagnose_thread_needs(job, thread);
+			if (!ranks_meet(&needs, whom))
 				continue;
 			longest = thread;
 			*rank = r;
@@ -344,16 +372,18 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	const struct diagnose_record *record = needs->hint_record;
 	/* With nobody else those that are blamed wait for each other, though not all that they do
 	 * is seen. */
-	bool mutual =
-		out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH || !out->waiting;
-	uint64_t all = out->waiting | (mutual ? out->culprits : 0);
+	bool mutual = out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH ||
+		      !ranks_any(&out->waiting);
+	struct ranks all = out->waiting, both = out->culprits;
+	ranks_join(&both, &out->waiting);
+	if (mutual)
+		all = both;
 	uint32_t group = out->cause == DIAGNOSE_DEADLOCK ? 0 : inquiry->group;
 	int rank = -1;
-	const struct diagnose_thread *longest =
-		find_longest(job, group, all, out->culprits | out->waiting, &rank);
+	const struct diagnose_thread *longest = find_longest(job, group, &all, &both, &rank);
 	if (!longest) { /* in this group only those wait that are blamed themselves */
 		all = out->culprits;
-		longest = find_longest(job, group, all, all | out->waiting, &rank);
+		longest = find_longest(job, group, &all, &both, &rank);
 	}
 	out->since_ns = longest ? longest->wait.since_ns : 0;
 	if (record) {
@@ -362,10 +392,10 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
 			out->since_ns = record->begin_ns;
 	} else if (!is_found_by_who_closes(inquiry->hint)) {
-		longest = find_longest(job, group, all, out->culprits, &rank);
+		longest = find_longest(job, group, &all, &out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
-			record = diagnose_record_for(&job->ranks[rank], longest, out->culprits);
+			record = diagnose_record_for(&job->ranks[rank], longest, &out->culprits);
 			out->record = record ? record->record.index : longest->wait.record;
 		}
 	}
@@ -401,8 +431,8 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 		return;
 	find_waiting(&inquiry, out);
 	find_witness(&inquiry, out);
-	if (out->blamed < 0 && diagnose_count_ranks(out->culprits) == 1)
-		out->blamed = diagnose_lowest_rank(out->culprits);
+	if (out->blamed < 0 && ranks_count(&out->culprits) == 1)
+		out->blamed = ranks_first(&out->culprits);
 }
 
 /* The next group after `group` in which a thread waits, 0: none. */
@@ -413,8 +443,7 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
 			uint32_t id = thread->wait.group;
-			if (id > group && (next == 0 || id < next) &&
-			    diagnose_thread_needs(job, thread))
+			if (id > group && (next == 0 || id < next) && diagnose_waits(job, thread))
 				next = id;
 		}
 	return next;
@@ -424,7 +453,8 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
  * in several that is chosen for which somebody has waited longest. */
 static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
 {
-	struct inquiry inquiry = {.job = job};
+	struct ranks *namers = diagnose_find_namers(job);
+	struct inquiry inquiry = {.job = job, .namers = namers};
 	*out = (struct diagnose_verdict){.cause = DIAGNOSE_HEALTHY};
 	for (uint32_t id = next_group(job, 0); id != 0; id = next_group(job, id)) {
 		struct diagnose_verdict verdict;
@@ -439,6 +469,7 @@ static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *
 	inquiry.group = 0;
 	if (out->cause == DIAGNOSE_HEALTHY)
 		judge(&inquiry, out);
+	free(namers);
 }
 
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
@@ -447,8 +478,12 @@ void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *
 	struct inquiry inquiry = {.job = job,
 				  .hint = hint && hint->status != LS_OK ? hint : NULL,
 				  .group = hint ? hint->group : 0};
-	if (hint)
-		judge(&inquiry, out);
-	else
+	if (!hint) {
 		judge_each(job, out);
+		return;
+	}
+	struct ranks *namers = diagnose_find_namers(job);
+	inquiry.namers = namers;
+	judge(&inquiry, out);
+	free(namers);
 }

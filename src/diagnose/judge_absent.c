@@ -4,11 +4,11 @@
 #include "diagnose/facts.h"
 
 /* Whom an operation that has been given up must have waited for, as far as others' traces tell. */
-static uint64_t needs_of_record(const struct diagnose_job *job, int rank,
-				const struct diagnose_record *record)
+static struct ranks needs_of_record(const struct diagnose_job *job, int rank,
+				    const struct diagnose_record *record)
 {
 	if (diagnose_is_p2p(&record->record))
-		return record->record.peer < job->size ? diagnose_bit(record->record.peer) : 0;
+		return ranks_of(record->record.peer < job->size ? record->record.peer : -1);
 	return diagnose_absent_from(job, rank, record);
 }
 
@@ -41,11 +41,11 @@ static void share_needs(const struct diagnose_job *job, const struct trace_recor
 			bool same = diagnose_is_p2p(spoken)
 					    ? diagnose_is_p2p(record) && record->peer >= 0 &&
 						      record->peer < job->size &&
-						      (out->hint_needs & diagnose_bit(record->peer))
+						      ranks_have(&out->hint_needs, record->peer)
 					    : diagnose_is_collective(record) &&
 						      record->seq == spoken->seq;
 			if (same)
-				out->of[r] |= out->hint_needs & ~diagnose_bit(r);
+				ranks_add(&out->sharers, r);
 		}
 }
 
@@ -53,46 +53,62 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 			 struct diagnose_needs *out)
 {
 	*out = (struct diagnose_needs){.hint_rank = -1};
-	for (int r = 0; r < job->size; r++)
-		out->of[r] = diagnose_rank_needs(job, r);
 	if (!hint || hint->status == LS_OK || hint->rank < 0 || hint->rank >= job->size)
 		return;
 	out->hint_rank = hint->rank;
 	out->hint_record = find_hint_record(&job->ranks[hint->rank], hint);
 	if (!out->hint_record)
 		return; /* it saw the cause from outside, such as a watch that looks for others */
-	if (hint->needs)
+	if (ranks_any(&hint->needs))
 		out->hint_needs = hint->needs;
 	else if (hint->peer >= 0 && hint->peer < job->size)
-		out->hint_needs = diagnose_bit(hint->peer);
+		out->hint_needs = ranks_of(hint->peer);
 	else
 		out->hint_needs = needs_of_record(job, hint->rank, out->hint_record);
-	out->of[hint->rank] |= out->hint_needs;
 	share_needs(job, &out->hint_record->record, out);
 }
 
-uint64_t diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			    uint32_t group)
+/* Who gave up may have waited for its own threads. */
+struct ranks diagnose_needs_of(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			       int rank)
 {
-	uint64_t found = 0;
+	struct ranks all = diagnose_rank_needs(job, rank), more = needs->hint_needs;
+	if (rank != needs->hint_rank && ranks_have(&needs->sharers, rank))
+		ranks_remove(&more, rank);
+	if (rank == needs->hint_rank || ranks_have(&needs->sharers, rank))
+		ranks_join(&all, &more);
+	return all;
+}
+
+struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
+				uint32_t group)
+{
+	struct ranks found = {{0}};
+	struct diagnose_gone last = {0};
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
 			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
-			uint64_t wanted = diagnose_thread_needs(job, &rank->threads[i]);
-			if (!wanted || !diagnose_is_in(&rank->threads[i], group))
+			const struct diagnose_thread *thread = &rank->threads[i];
+			struct ranks wanted = diagnose_thread_needs(job, thread);
+			if (!ranks_any(&wanted) || !diagnose_is_in(thread, group))
 				continue;
-			uint64_t gone = diagnose_gone_from(job, rank->threads[i].wait.group);
-			if (diagnose_is_in_vain(job, &rank->threads[i], gone))
-				found |= wanted & gone;
+			const struct ranks *gone =
+				diagnose_gone_again(job, thread->wait.group, &last);
+			ranks_keep(&wanted, gone);
+			if (ranks_any(&wanted) && diagnose_is_in_vain(job, thread, gone))
+				ranks_join(&found, &wanted);
 		}
 	}
 	/* A receive of any source needs those that are gone only if nobody else is left. */
-	uint64_t gone = needs->hint_needs & diagnose_gone_from(job, group);
+	struct ranks gone = needs->hint_needs;
+	ranks_keep(&gone, diagnose_gone_again(job, group, &last));
 	bool any = needs->hint_record && diagnose_is_p2p(&needs->hint_record->record) &&
 		   needs->hint_record->record.peer < 0;
-	return found | (any && gone != needs->hint_needs ? 0 : gone);
+	if (!any || ranks_are_equal(&gone, &needs->hint_needs))
+		ranks_join(&found, &gone);
+	return found;
 }
 
 enum standing {
@@ -104,7 +120,7 @@ enum standing {
 static enum standing standing_of_thread(const struct diagnose_job *job,
 					const struct diagnose_thread *thread)
 {
-	if (diagnose_thread_needs(job, thread))
+	if (diagnose_waits(job, thread))
 		return BLOCKED;
 	return thread->wait.state == WAIT_OUTSIDE && thread->stable ? AWAY : GOES_ON;
 }
@@ -138,41 +154,47 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
-static void sort_out(const struct diagnose_job *job, uint64_t wanted,
-		     const struct diagnose_record *record, int waiter, uint64_t *stopped,
-		     uint64_t *elsewhere)
+static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
+		     const struct diagnose_record *record, int waiter, struct ranks *stopped,
+		     struct ranks *elsewhere)
 {
-	for (; wanted; wanted &= wanted - 1) {
-		int r = diagnose_lowest_rank(wanted);
+	RANKS_EACH(r, wanted)
+	{
+		if (r >= job->size)
+			break;
 		enum standing standing = standing_of(job, r, record, waiter);
 		if (standing == BLOCKED || diagnose_is_gone(&job->ranks[r]))
 			continue;
 		if (job->ranks[r].process == DIAGNOSE_STOPPED)
-			*stopped |= diagnose_bit(r);
+			ranks_add(stopped, r);
 		else if (standing == AWAY)
-			*elsewhere |= diagnose_bit(r);
+			ranks_add(elsewhere, r);
 	}
 }
 
 /* Of them those that somebody waits for in this group. */
-static uint64_t needed(const struct diagnose_job *job, uint32_t group, uint64_t ranks)
+static struct ranks needed(const struct diagnose_job *job, uint32_t group, const struct ranks *ranks)
 {
-	uint64_t needs = 0;
+	struct ranks needs = {{0}};
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		if (diagnose_is_gone(rank))
 			continue;
-		for (uint32_t i = 0; i < rank->thread_count; i++)
-			if (diagnose_is_in(&rank->threads[i], group))
-				needs |= diagnose_thread_needs(job, &rank->threads[i]);
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			if (!diagnose_is_in(&rank->threads[i], group))
+				continue;
+			struct ranks its = diagnose_thread_needs(job, &rank->threads[i]);
+			ranks_join(&needs, &its);
+		}
 	}
-	return needs & ranks;
+	ranks_keep(&needs, ranks);
+	return needs;
 }
 
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint32_t group, uint64_t *stopped, uint64_t *elsewhere)
+			uint32_t group, struct ranks *stopped, struct ranks *elsewhere)
 {
-	*stopped = *elsewhere = 0;
+	*stopped = *elsewhere = (struct ranks){{0}};
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
@@ -181,15 +203,17 @@ void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_ne
 			const struct diagnose_thread *thread = &rank->threads[i];
 			if (!diagnose_is_in(thread, group))
 				continue;
-			sort_out(job, diagnose_thread_needs(job, thread),
-				 diagnose_record_at(rank, thread->wait.record), r, stopped,
-				 elsewhere);
+			struct ranks wanted = diagnose_thread_needs(job, thread);
+			sort_out(job, &wanted, diagnose_record_at(rank, thread->wait.record), r,
+				 stopped, elsewhere);
 		}
 	}
 	if (needs->hint_rank >= 0)
-		sort_out(job, needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
+		sort_out(job, &needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
 			 elsewhere);
 	/* Everybody is seen to wait, but that may not be all that they do. */
-	if (!*stopped && !*elsewhere)
-		*elsewhere = needed(job, group, diagnose_find_unproved(job));
+	if (!ranks_any(stopped) && !ranks_any(elsewhere)) {
+		struct ranks unproved = diagnose_find_unproved(job);
+		*elsewhere = needed(job, group, &unproved);
+	}
 }

@@ -13,7 +13,7 @@ static void add_armed(struct diagnose_job *job, int r, uint64_t others)
 						   .peer = (r + 1) % 3,
 						   .segment = WAIT_SEGMENT_LINK,
 						   .record = WAIT_RECORD_OTHERS};
-	thread->others = others;
+	thread->others = ranks_of_bits(others);
 }
 
 /* What may come by a callback, and whom it may wake. */
@@ -56,10 +56,10 @@ static void check(void (*add)(struct diagnose_job *job, int r), int length)
 {
 	static const int peers[] = {1, 2, 0};
 	for (int r = 0; r < 3; r++) {
-		struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
+		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 		struct diagnose_job *job = test_ring(3, peers);
 		add(job, r);
-		assert_int_equal(diagnose_find_cycle(job, hops), length);
+		assert_int_equal(test_cycle(job, hops), length);
 		free(job);
 	}
 }

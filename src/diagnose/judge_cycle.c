@@ -5,14 +5,26 @@
  * threads could change anything. */
 #include "diagnose/facts.h"
 
-/* Whether `thread` can never continue if no rank of `stuck` does anything again. Ranks that are
- * dead or have left do nothing either; but a wait that fails because of those alone ends by itself,
- * so it is not stuck. */
-static bool is_stuck(const struct diagnose_job *job, const struct diagnose_thread *thread,
-		     uint64_t stuck)
+#include <stdlib.h>
+
+struct search {
+	const struct diagnose_job *job;
+	bool likely; /* also ranks that have threads which are not seen to wait */
+	struct ranks stuck;
+	/* remembered: ranks that are dead or have left the group of a wait, or the world group */
+	struct diagnose_gone gone, lost;
+};
+
+/* Whether `thread` can never continue if no rank of search->stuck does anything again. Ranks that
+ * are dead or have left do nothing either; but a wait that fails because of those alone ends by
+ * itself, so it is not stuck. */
+static bool is_stuck(struct search *search, const struct diagnose_thread *thread)
 {
-	uint64_t gone = diagnose_gone_from(job, thread->wait.group);
-	return !thread->wait.may_leave && diagnose_is_in_vain(job, thread, stuck | gone) &&
+	const struct diagnose_job *job = search->job;
+	const struct ranks *gone = diagnose_gone_again(job, thread->wait.group, &search->gone);
+	struct ranks silent = search->stuck;
+	ranks_join(&silent, gone);
+	return !thread->wait.may_leave && diagnose_is_in_vain(job, thread, &silent) &&
 	       !diagnose_is_in_vain(job, thread, gone);
 }
 
@@ -53,12 +65,12 @@ static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
 
 /* Whether what such a thread waits for, for itself or for others, can only come from ranks that do
  * nothing any more: words of others may be those of a call with a callback. */
-static bool is_cut_off(const struct diagnose_job *job, const struct diagnose_thread *thread,
-		       uint64_t stuck)
+static bool is_cut_off(struct search *search, const struct diagnose_thread *thread)
 {
-	uint64_t silent = stuck | diagnose_gone_from(job, TRACE_GROUP_WORLD);
+	struct ranks silent = search->stuck;
+	ranks_join(&silent, diagnose_gone_again(search->job, TRACE_GROUP_WORLD, &search->lost));
 	return thread->wait.state != WAIT_ANY_WORD ||
-	       (!thread->others_unclear && !(thread->others & ~silent));
+	       (!thread->others_unclear && ranks_are_in(&thread->others, &silent));
 }
 
 /* Whether a thread is outside and asleep. */
@@ -70,15 +82,15 @@ static bool has_sleeper(const struct diagnose_rank *rank)
 	return false;
 }
 
-/* likely: it seems so, though not all of its threads are seen. */
-static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck, bool likely)
+static bool rank_is_stuck(struct search *search, int r)
 {
-	const struct diagnose_rank *rank = &job->ranks[r];
+	const struct diagnose_rank *rank = &search->job->ranks[r];
 	bool blocked = false;
 	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
 	/* What ends a send of the rank begins the next one, for which somebody else may wait. */
 	bool may_go_on = may_wake || rank->serial;
-	if (!rank->known || diagnose_is_gone(rank) || (!likely && (rank->incomplete || rank->awake)))
+	if (!rank->known || diagnose_is_gone(rank) ||
+	    (!search->likely && (rank->incomplete || rank->awake)))
 		return false;
 	if (may_wake && rank->calls_back)
 		return false;
@@ -87,7 +99,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 		if (thread->wait.state == WAIT_UNUSED ||
 		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
 			continue;
-		if (may_go_on && !is_cut_off(job, thread, stuck))
+		if (may_go_on && !is_cut_off(search, thread))
 			return false;
 		if (diagnose_is_armed(thread)) {
 			if (!thread->stable || thread->satisfied)
@@ -97,7 +109,7 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 		bool ends_here = is_follower(rank, thread)
 					 ? follower_is_blocked(thread) &&
 						   has_driver(rank, thread->wait.group)
-					 : is_stuck(job, thread, stuck);
+					 : is_stuck(search, thread);
 		if (!ends_here)
 			return false;
 		blocked |= !is_follower(rank, thread);
@@ -105,86 +117,105 @@ static bool rank_is_stuck(const struct diagnose_job *job, int r, uint64_t stuck,
 	return blocked;
 }
 
-static uint64_t find_stuck(const struct diagnose_job *job, bool likely)
+/* Whether a rank stays may change only when one that it names is taken away. */
+static struct ranks find_stuck(const struct diagnose_job *job, bool likely)
 {
-	uint64_t stuck = 0, before;
-	for (int r = 0; r < job->size; r++)
-		stuck |= diagnose_bit(r);
-	do { /* each round but the last takes at least one rank away */
-		before = stuck;
-		for (int r = 0; r < job->size; r++)
-			if (!rank_is_stuck(job, r, stuck, likely))
-				stuck &= ~diagnose_bit(r);
-	} while (stuck != before);
-	return stuck;
+	struct search search = {.job = job, .likely = likely, .stuck = ranks_below(job->size)};
+	struct ranks *namers = diagnose_find_namers(job);
+	for (struct ranks left = search.stuck, taken; ranks_any(&left);) {
+		taken = (struct ranks){{0}};
+		RANKS_EACH(r, &left)
+		{
+			if (rank_is_stuck(&search, r))
+				continue;
+			ranks_remove(&search.stuck, r);
+			ranks_add(&taken, r);
+		}
+		if (!ranks_any(&taken))
+			break;
+		left = diagnose_namers_of(namers, job->size, &taken);
+		ranks_keep(&left, &search.stuck);
+	}
+	free(namers);
+	return search.stuck;
 }
 
-uint64_t diagnose_find_stuck(const struct diagnose_job *job)
+struct ranks diagnose_find_stuck(const struct diagnose_job *job)
 {
 	return find_stuck(job, false);
 }
 
-uint64_t diagnose_find_unproved(const struct diagnose_job *job)
+struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 {
-	uint64_t likely = find_stuck(job, true), unproved = 0;
+	struct ranks unproved = find_stuck(job, true);
 	for (int r = 0; r < job->size; r++)
-		if (job->ranks[r].incomplete || job->ranks[r].awake)
-			unproved |= likely & diagnose_bit(r);
+		if (!job->ranks[r].incomplete && !job->ranks[r].awake)
+			ranks_remove(&unproved, r);
 	return unproved;
 }
 
 /* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
  * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
-static uint64_t reduce_needs(const struct diagnose_job *job, int r,
-			     const struct diagnose_thread *thread, uint64_t stuck)
+static struct ranks reduce_needs(const struct diagnose_job *job, int r,
+				 const struct diagnose_thread *thread, const struct ranks *stuck)
 {
-	uint64_t needs = diagnose_thread_needs(job, thread) & stuck;
+	struct ranks needs = diagnose_thread_needs(job, thread);
 	const struct diagnose_record *record =
 		diagnose_record_at(&job->ranks[r], thread->wait.record);
-	if (!needs || !record || !diagnose_is_collective(&record->record))
+	ranks_keep(&needs, stuck);
+	if (!ranks_any(&needs) || !record || !diagnose_is_collective(&record->record))
 		return needs;
 	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
-	uint64_t absent =
-		facts.rooted || facts.own_counts ? 0 : diagnose_absent_from(job, r, record) & stuck;
-	return absent & needs ? absent & needs : absent ? absent : needs;
+	if (facts.rooted || facts.own_counts)
+		return needs;
+	struct ranks absent = diagnose_absent_from(job, r, record);
+	ranks_keep(&absent, stuck);
+	if (ranks_meet(&absent, &needs))
+		ranks_keep(&absent, &needs);
+	return ranks_any(&absent) ? absent : needs;
 }
 
 /* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it
  * may be one of several. */
-static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, uint64_t stuck)
+static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, const struct ranks *stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		uint64_t needs = reduce_needs(job, r, &rank->threads[i], stuck);
-		if (needs & ~diagnose_bit(r))
-			needs &= ~diagnose_bit(r);
-		if (needs)
-			return (struct diagnose_hop){r, diagnose_lowest_rank(needs),
-						     &rank->threads[i]};
+		struct ranks needs = reduce_needs(job, r, &rank->threads[i], stuck);
+		int peer = ranks_first(&needs);
+		if (peer == r && r + 1 < RANKS_JOB_MAX && ranks_from(&needs, r + 1) >= 0)
+			peer = ranks_from(&needs, r + 1);
+		if (peer >= 0)
+			return (struct diagnose_hop){r, peer, &rank->threads[i]};
 	}
 	return (struct diagnose_hop){r, -1, NULL}; /* not for a rank of the set */
 }
 
-int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
+int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops, int max,
+			struct ranks *ranks)
 {
-	uint64_t stuck = diagnose_find_stuck(job), seen = 0;
+	struct ranks stuck = diagnose_find_stuck(job), seen = {{0}};
 	int r, length = 0;
-	if (!stuck)
+	*ranks = (struct ranks){{0}};
+	if (!ranks_any(&stuck))
 		return 0;
 	/* Every rank of the set waits for one of the set: whoever follows comes round in the
 	 * end. */
-	for (r = diagnose_lowest_rank(stuck); !(seen & diagnose_bit(r));
-	     r = hop_from(job, r, stuck).peer)
-		seen |= diagnose_bit(r);
+	for (r = ranks_first(&stuck); !ranks_have(&seen, r); r = hop_from(job, r, &stuck).peer)
+		ranks_add(&seen, r);
 	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the
 	 * same way. */
 	int lowest = r;
-	for (int q = hop_from(job, r, stuck).peer; q != r; q = hop_from(job, q, stuck).peer)
+	for (int q = hop_from(job, r, &stuck).peer; q != r; q = hop_from(job, q, &stuck).peer)
 		lowest = q < lowest ? q : lowest;
 	r = lowest;
 	do {
-		hops[length] = hop_from(job, r, stuck);
-		r = hops[length++].peer;
+		struct diagnose_hop hop = hop_from(job, r, &stuck);
+		if (length < max)
+			hops[length] = hop;
+		ranks_add(ranks, r);
+		length++;
+		r = hop.peer;
 	} while (r != lowest);
 	return length;
 }

@@ -25,12 +25,12 @@ static void hint_of_a_gone_peer(void **state)
 	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
 					.status = LS_PEER_DIED,
 					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3, /* rank 1 is in #58 too */
+					.culprits = {{test_bit(2)}},
+					.waiting = {{3}}, /* rank 1 is in #58 too */
 					.seq = 58};
 	/* Even if the snapshot does not show it. */
-	test_verdict(given_up(3, diagnose_bit(2)), &hint, want);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	test_verdict(given_up(3, test_bit(2)), &hint, want);
+	struct diagnose_job *job = given_up(3, test_bit(2));
 	job->ranks[2].left = true;
 	hint.status = want.status = LS_PEER_LEFT;
 	want.cause = DIAGNOSE_LEFT;
@@ -45,7 +45,7 @@ static void hint_of_who_left_for_a_death(void **state)
 	static const ls_status why[] = {LS_PEER_DIED, LS_ABORTED, LS_OK};
 	for (size_t i = 0; i < sizeof why / sizeof why[0]; i++) {
 		struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 1, 2);
-		struct diagnose_job *job = given_up(3, diagnose_bit(2) | diagnose_bit(0));
+		struct diagnose_job *job = given_up(3, test_bit(2) | test_bit(0));
 		struct diagnose_record *last = test_done(job, 2, test_barrier(57), 1, "site.c:2");
 		last->record.state = why[i] == LS_OK ? TRACE_DONE : TRACE_FAILED;
 		last->record.status = (uint16_t)why[i];
@@ -92,8 +92,8 @@ static void check_victim(uint64_t needs)
 	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
 					.status = LS_PEER_DIED,
 					.blamed = 0,
-					.culprits = diagnose_bit(0),
-					.waiting = diagnose_bit(1),
+					.culprits = {{test_bit(0)}},
+					.waiting = {{test_bit(1)}},
 					.seq = 58};
 	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 1, 2);
 	test_call(job, 1, test_allreduce(58), 1, "site.c:1");
@@ -109,8 +109,8 @@ static void check_victim(uint64_t needs)
 static void hint_of_a_victim(void **state)
 {
 	(void)state;
-	check_victim(diagnose_bit(0) | diagnose_bit(2));
-	check_victim(diagnose_bit(2));
+	check_victim(test_bit(0) | test_bit(2));
+	check_victim(test_bit(2));
 }
 
 /* A watch that saw it from outside does not wait. */
@@ -125,8 +125,8 @@ static void hint_of_an_onlooker(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
 					       .status = LS_PEER_LEFT,
 					       .blamed = 2,
-					       .culprits = diagnose_bit(2),
-					       .waiting = 3,
+					       .culprits = {{test_bit(2)}},
+					       .waiting = {{3}},
 					       .seq = 1});
 }
 
@@ -137,7 +137,7 @@ static void hint_of_one_stopped_inside(void **state)
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
 	struct diagnose_job *job = given_up(2, 0);
 	job->ranks[1].process = DIAGNOSE_STOPPED;
-	hint.needs = diagnose_bit(1);
+	hint.needs = ranks_of_bits(test_bit(1));
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
 	assert_int_equal(got.status, LS_TIMED_OUT);
@@ -149,7 +149,7 @@ static void hint_of_a_time_out(void **state)
 {
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	struct diagnose_job *job = given_up(3, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_true(got.timed_out);
 	assert_int_equal(got.witness, 0);
@@ -157,16 +157,16 @@ static void hint_of_a_time_out(void **state)
 	struct diagnose_verdict want = {.cause = DIAGNOSE_ELSEWHERE,
 					.status = LS_TIMED_OUT,
 					.blamed = 2,
-					.culprits = diagnose_bit(2),
-					.waiting = 3,
+					.culprits = {{test_bit(2)}},
+					.waiting = {{3}},
 					.seq = 58};
 	test_verdict(job, &hint, want);
-	job = given_up(3, diagnose_bit(2));
+	job = given_up(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	want.cause = DIAGNOSE_IS_STOPPED;
 	test_verdict(job, &hint, want);
 	/* Dead, although nobody's slot asks for it any more. */
-	job = given_up(3, diagnose_bit(2));
+	job = given_up(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	want.cause = DIAGNOSE_DIED;
 	test_verdict(job, &hint, want);
@@ -175,7 +175,7 @@ static void hint_of_a_time_out(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_TIMED_OUT,
 					       .status = LS_TIMED_OUT,
 					       .blamed = -1,
-					       .waiting = diagnose_bit(0),
+					       .waiting = {{test_bit(0)}},
 					       .seq = 58});
 }
 
@@ -184,7 +184,7 @@ static void time_out_reads_the_group_table(void **state)
 {
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, diagnose_bit(2));
+	struct diagnose_job *job = given_up(3, test_bit(2));
 	struct diagnose_rank *rank = &job->ranks[2];
 	rank->groups[0] = (struct diagnose_group){.id = TEST_GROUP, .size = 3, .entered = 60};
 	rank->group_count = 1;
@@ -203,36 +203,36 @@ static void time_out_is_not_what_others_wait_for(void **state)
 	char text[DIAGNOSE_TEXT_BYTES];
 	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
 	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
-	test_wait(job, 2, diagnose_bit(0));
+	test_wait(job, 2, test_bit(0));
 	job->ranks[1].threads[0].stable = false; /* it goes on */
 	hint.seq = 1;
-	hint.needs = diagnose_bit(1);
+	hint.needs = ranks_of_bits(test_bit(1));
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_TIMED_OUT);
-	assert_int_equal(got.culprits, 0);
+	assert_int_equal(test_bits(got.culprits), 0);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_string_equal(text,
 			    "rank 0 timed out in receive #1 from rank 1 (tag 7) after 2.0 s, called "
 			    "from a.c:1; no rank is known to be dead, stopped or elsewhere");
 	/* Rank 1 waits for rank 2, which is. */
 	test_call(job, 1, test_point(TRACE_RECV, 2, 9), 2, "a.c:3");
-	test_wait(job, 1, diagnose_bit(2));
+	test_wait(job, 1, test_bit(2));
 	job->ranks[1].threads[0].stable = true;
 	job->ranks[2].threads[0].wait.state = WAIT_OUTSIDE;
 	got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits, diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	/* It waits in a second thread, for rank 0, and is away with the first. */
 	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
-	test_wait_on(job, 2, test_thread(job, 2, 77), diagnose_bit(0));
+	test_wait_on(job, 2, test_thread(job, 2, 77), test_bit(0));
 	test_done(job, 2, test_point(TRACE_SEND, 1, 5), 1, "a.c:4");
 	got = test_judge(job, &hint);
-	assert_int_equal(got.culprits, diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	/* It waits for another thread of the one that gave up. */
 	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");
-	test_wait(job, 2, diagnose_bit(0));
+	test_wait(job, 2, test_bit(0));
 	got = test_judge(job, &hint);
-	assert_int_equal(got.culprits, diagnose_bit(0));
+	assert_int_equal(test_bits(got.culprits), test_bit(0));
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_non_null(strstr(text, "rank 0 timed out in receive #1 from rank 1 (tag 7), called from "
 				     "a.c:1: rank 0 is elsewhere"));
@@ -254,7 +254,7 @@ static void hint_of_an_abort(void **state)
 	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
 					.status = LS_ABORTED,
 					.blamed = 1,
-					.culprits = diagnose_bit(1)};
+					.culprits = {{test_bit(1)}}};
 	test_verdict(job, &hint, want);
 	hint.status = want.status = LS_INTERRUPTED;
 	test_verdict(test_job(3), &hint, want);
@@ -270,7 +270,7 @@ static void hint_of_a_rank_that_is_not(void **state)
 	struct diagnose_job *job = test_job(2);
 	got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DIED);
-	assert_int_equal(got.culprits, 0);
+	assert_int_equal(test_bits(got.culprits), 0);
 	assert_int_equal(got.blamed, -1);
 	free(job);
 }

@@ -140,7 +140,7 @@ static struct diagnose_job *exchange_of(int size)
 		op.shape = (uint64_t)r;
 		op.peer = -1;
 		test_call(job, r, op, 2, r == 2 ? "b.c:20" : "a.c:10");
-		test_wait(job, r, test_all(size) & ~diagnose_bit(r));
+		test_wait(job, r, test_all(size) & ~test_bit(r));
 	}
 	return job;
 }
@@ -160,8 +160,8 @@ static void two_ranks_of_an_exchange(void **state)
 	struct diagnose_verdict got = test_judge(job, &expected_other);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE);
-	assert_int_equal(got.culprits, diagnose_bit(0) | diagnose_bit(2));
-	assert_int_equal(got.waiting, diagnose_bit(1) | diagnose_bit(3));
+	assert_int_equal(test_bits(got.culprits), test_bit(0) | test_bit(2));
+	assert_int_equal(test_bits(got.waiting), test_bit(1) | test_bit(3));
 	assert_int_equal(got.blamed, -1); /* either may be right */
 	assert_int_equal(got.seq, 12);
 	assert_true(got.from == 2 && got.to == 0 && got.sent == 10 && got.expected == 12);

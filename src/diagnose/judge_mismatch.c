@@ -50,7 +50,10 @@ static const struct diagnose_record *at_position(const struct diagnose_job *job,
 static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record,
 			 uint32_t only)
 {
+	const struct ranks *members = diagnose_members(job, record->group);
 	for (int q = r + 1; q < job->size; q++) {
+		if (members && !ranks_have(members, q))
+			continue;
 		const struct diagnose_record *other =
 			at_position(job, q, record->group, record->seq, only);
 		if (other)
@@ -88,7 +91,7 @@ static int largest_class(const struct diagnose_mismatch *mismatch)
 {
 	int largest = -1, most = 1;
 	for (int i = 0; i < mismatch->class_count; i++) {
-		int count = diagnose_count_ranks(mismatch->classes[i].ranks);
+		int count = ranks_count(&mismatch->classes[i].ranks);
 		if (count > most) {
 			most = count;
 			largest = i;
@@ -114,9 +117,11 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 		while (i < out->class_count &&
 		       differing_fields(&out->classes[i].example->record, &record->record))
 			i++;
-		if (i == out->class_count)
+		if (i == DIAGNOSE_CLASS_MAX)
+			i--;
+		else if (i == out->class_count)
 			out->classes[out->class_count++].example = record;
-		out->classes[i].ranks |= diagnose_bit(r);
+		ranks_add(&out->classes[i].ranks, r);
 	}
 	for (int i = 0; i < out->class_count; i++)
 		for (int j = 0; j < i; j++)

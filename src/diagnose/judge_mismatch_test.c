@@ -105,8 +105,9 @@ static void every_field_every_size(void **state)
 			assert_int_equal(got.seq, 12);
 			assert_int_equal(got.group, TEST_GROUP);
 			assert_int_equal(got.blamed, size == 2 ? -1 : 1);
-			assert_int_equal(got.culprits, size == 2 ? 3 : diagnose_bit(1));
-			assert_int_equal(got.waiting, test_all(size) & ~got.culprits);
+			assert_int_equal(test_bits(got.culprits), size == 2 ? 3 : test_bit(1));
+			assert_int_equal(test_bits(got.waiting),
+					 test_all(size) & ~test_bits(got.culprits));
 			if (size == 4)
 				check_headline(job, &got, table[i].four);
 			if (size == 2)
@@ -186,13 +187,13 @@ static void some_have_not_come(void **state)
 	test_call(job, 1, test_allreduce(12), 1, "a.c:1");
 	test_call(job, 2, with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_int_equal(got.culprits, 6);
+	assert_int_equal(test_bits(got.culprits), 6);
 	assert_int_equal(got.blamed, -1);
 	test_call(job, 4, test_allreduce(12), 1, "a.c:1");
 	got = test_judge(job, NULL);
-	assert_int_equal(got.culprits, 4);
+	assert_int_equal(test_bits(got.culprits), 4);
 	assert_int_equal(got.blamed, 2);
-	assert_int_equal(got.waiting, diagnose_bit(1) | diagnose_bit(4));
+	assert_int_equal(test_bits(got.waiting), test_bit(1) | test_bit(4));
 	check_headline(job, &got,
 		       "rank 2 called all-reduce #12 with count 999 where ranks 1 and 4 have 1000, "
 		       "called from a.c:1");
@@ -206,9 +207,9 @@ static void ties_and_several_minorities(void **state)
 	for (int r = 0; r < 4; r++)
 		test_call(job, r, r < 2 ? test_allreduce(12) : with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_int_equal(got.culprits, 15);
+	assert_int_equal(test_bits(got.culprits), 15);
 	assert_int_equal(got.blamed, -1);
-	assert_int_equal(got.waiting, 0);
+	assert_int_equal(test_bits(got.waiting), 0);
 	check_headline(job, &got,
 		       "ranks 0-3 called all-reduce #12 with different counts: ranks 0 and 1 have "
 		       "1000, ranks 2 and 3 have 999, called from a.c:1");
@@ -222,7 +223,7 @@ static void ties_and_several_minorities(void **state)
 				   : test_allreduce(12),
 			  1, "a.c:1");
 	got = test_judge(job, NULL);
-	assert_int_equal(got.culprits, diagnose_bit(1) | diagnose_bit(3));
+	assert_int_equal(test_bits(got.culprits), test_bit(1) | test_bit(3));
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_DTYPE);
 	assert_int_equal(got.blamed, -1);
 	check_headline(job, &got,
@@ -256,7 +257,7 @@ static void mismatch_goes_before_all_else(void **state)
 	struct diagnose_job *job = job_of(4, 0);
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	for (int r = 0; r < 3; r++)
-		test_wait(job, r, diagnose_bit(3));
+		test_wait(job, r, test_bit(3));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.since_ns, test_now - 2 * test_second);
@@ -303,7 +304,7 @@ static void send_and_receive(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_PAIR);
-	assert_int_equal(got.culprits, 3);
+	assert_int_equal(test_bits(got.culprits), 3);
 	assert_int_equal(got.blamed, -1);
 	assert_int_equal(got.seq, 4);
 	check_headline(job, &got,
@@ -360,7 +361,7 @@ static void send_that_is_not_on_record(void **state)
 		record->group += i == 6;
 		hint.matched.record += i == 7;
 		struct diagnose_verdict got = test_judge(job, &hint);
-		assert_int_equal(got.culprits, 3);
+		assert_int_equal(test_bits(got.culprits), 3);
 		check_headline(job, &got, want);
 		free(job);
 	}
@@ -378,7 +379,7 @@ static void message_beside_collectives(void **state)
 	hint.matched.sent_dtype = 200; /* a peer may say anything */
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_DTYPE | DIAGNOSE_PAIR);
-	assert_int_equal(got.culprits, 3);
+	assert_int_equal(test_bits(got.culprits), 3);
 	job->ranks[1].record_count = 0; /* the receive is not on record either */
 	check_headline(job, &got,
 		       "rank 0 sends 998 ? to rank 1 with tag 7 where rank 1 receives 999 "
@@ -394,14 +395,14 @@ static void hint_that_the_records_do_not_show(void **state)
 	struct diagnose_job *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
-	assert_int_equal(got.culprits, 3);
+	assert_int_equal(test_bits(got.culprits), 3);
 	assert_int_equal(got.blamed, -1);
 	check_headline(job, &got, "ranks 0 and 1 called different operations as #4");
 	free(job);
 	hint.peer = -1; /* rank 1 is not to blame for having seen it */
 	job = test_job(3);
 	got = test_judge(job, &hint);
-	assert_int_equal(got.culprits, 0);
+	assert_int_equal(test_bits(got.culprits), 0);
 	assert_int_equal(got.blamed, -1);
 	check_headline(job, &got, "ranks called different operations as #4");
 	free(job);

@@ -16,8 +16,8 @@ static struct diagnose_verdict absent_verdict(enum diagnose_cause cause, ls_stat
 		.cause = cause,
 		.status = status,
 		.blamed = culprit,
-		.culprits = diagnose_bit(culprit),
-		.waiting = test_all(size) & ~diagnose_bit(culprit),
+		.culprits = {{test_bit(culprit)}},
+		.waiting = {{test_all(size) & ~test_bit(culprit)}},
 		.seq = 58,
 	};
 }
@@ -28,7 +28,7 @@ static void dead_rank_that_is_needed(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
+		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_DEAD;
 		job->ranks[size - 1].signal = 9;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, size));
@@ -38,7 +38,7 @@ static void dead_rank_that_is_needed(void **state)
 static void exit_without_close_is_death(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[2].signal = 0;
 	job->ranks[2].exit_code = 0;
@@ -51,7 +51,7 @@ static void left_rank_that_is_needed(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
+		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].left = true;
 		/* That its process has ended since makes no difference. */
 		job->ranks[size - 1].process = size % 2 ? DIAGNOSE_DEAD : DIAGNOSE_RUNNING;
@@ -62,7 +62,7 @@ static void left_rank_that_is_needed(void **state)
 static void unreadable_dead_rank(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[2].known = false;
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
 	job->ranks[2].process = DIAGNOSE_DEAD;
@@ -77,26 +77,26 @@ static void gone_ranks_that_nobody_needs(void **state)
 	job->ranks[2].left = true;
 	test_verdict(job, NULL, healthy);
 
-	job = test_absent(4, diagnose_bit(3)); /* the words are there already */
+	job = test_absent(4, test_bit(3)); /* the words are there already */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].satisfied = 1;
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL, healthy);
 
-	job = test_absent(4, diagnose_bit(3)); /* the waits had ended when looked at again */
+	job = test_absent(4, test_bit(3)); /* the waits had ended when looked at again */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].stable = false;
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL, healthy);
 
-	job = test_absent(4, diagnose_bit(2) | diagnose_bit(3)); /* any of the two suffices */
+	job = test_absent(4, test_bit(2) | test_bit(3)); /* any of the two suffices */
 	for (int r = 0; r < 2; r++)
 		job->ranks[r].threads[0].wait.state = WAIT_ANY_WORD;
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	job->ranks[2].process = DIAGNOSE_RUNNING;
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits, diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	free(job);
 }
 
@@ -104,7 +104,7 @@ static void gone_ranks_that_nobody_needs(void **state)
 static void first_of_several_gone(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, diagnose_bit(2) | diagnose_bit(3));
+	struct diagnose_job *job = test_absent(4, test_bit(2) | test_bit(3));
 	struct diagnose_record *failed = test_call(job, 2, test_allreduce(58), 2, "train.c:211");
 	failed->record.state = TRACE_FAILED;
 	failed->record.status = LS_PEER_LEFT;
@@ -114,23 +114,23 @@ static void first_of_several_gone(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
 					       .status = LS_PEER_LEFT,
 					       .blamed = 3,
-					       .culprits = diagnose_bit(3),
-					       .waiting = diagnose_bit(0) | diagnose_bit(1),
+					       .culprits = {{test_bit(3)}},
+					       .waiting = {{test_bit(0) | test_bit(1)}},
 					       .seq = 58});
 }
 
 static void two_dead_ranks(void **state)
 {
 	(void)state;
-	uint64_t dead = diagnose_bit(2) | diagnose_bit(3);
+	uint64_t dead = test_bit(2) | test_bit(3);
 	struct diagnose_job *job = test_absent(4, dead);
 	job->ranks[2].process = job->ranks[3].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
 					       .status = LS_PEER_DIED,
 					       .blamed = -1,
-					       .culprits = dead,
-					       .waiting = 3,
+					       .culprits = {{dead}},
+					       .waiting = {{3}},
 					       .seq = 58});
 }
 
@@ -140,7 +140,7 @@ static void stopped_rank(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
+		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_STOPPED;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, size));
 	}
@@ -150,7 +150,7 @@ static void stopped_rank(void **state)
 static void stopped_in_a_wait_that_is_over(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[2].records[0].record.state = TRACE_RUNNING;
 	test_wait(job, 2, 3);
 	job->ranks[2].threads[0].satisfied = 3;
@@ -170,8 +170,8 @@ static void stopped_rank_that_only_waits(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .blamed = 2,
-					       .culprits = diagnose_bit(2),
-					       .waiting = 3,
+					       .culprits = {{test_bit(2)}},
+					       .waiting = {{3}},
 					       .seq = 1});
 }
 
@@ -189,7 +189,7 @@ static void rank_elsewhere(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, diagnose_bit(size - 1));
+		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
 		struct diagnose_verdict got = test_judge(job, NULL);
 		assert_int_equal(got.since_ns, test_now - 2 * test_second);
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, size));
@@ -210,8 +210,8 @@ static void chain_to_a_rank_elsewhere(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .blamed = 2,
-					       .culprits = diagnose_bit(2),
-					       .waiting = 3,
+					       .culprits = {{test_bit(2)}},
+					       .waiting = {{3}},
 					       .seq = 1});
 }
 
@@ -225,15 +225,15 @@ static void dead_ranks_do_not_wait(void **state)
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .blamed = 2,
-					       .culprits = diagnose_bit(2),
-					       .waiting = diagnose_bit(0),
+					       .culprits = {{test_bit(2)}},
+					       .waiting = {{test_bit(0)}},
 					       .seq = 1});
 }
 
 static void rank_that_moves_is_not_elsewhere(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[2].threads[0].stable = false;
 	test_verdict(job, NULL, healthy);
 }
@@ -243,17 +243,17 @@ static void helper_threads(void **state)
 {
 	(void)state;
 	/* Rank 2 computes; a helper of it always waits in a receive. */
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	test_call(job, 2, test_point(TRACE_RECV, 0, 1), 900, "serve.c:1");
-	test_wait_on(job, 2, test_thread(job, 2, 777), diagnose_bit(0));
+	test_wait_on(job, 2, test_thread(job, 2, 777), test_bit(0));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits & diagnose_bit(2), diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits) & test_bit(2), test_bit(2));
 	free(job);
 
 	/* Rank 1's main thread only opened the group; its other thread waits for rank 2. */
-	job = test_absent(3, diagnose_bit(2));
-	test_wait_on(job, 1, test_thread(job, 1, 777), diagnose_bit(2));
+	job = test_absent(3, test_bit(2));
+	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(2));
 	job->ranks[1].threads[0].wait.state = WAIT_OUTSIDE;
 	job->ranks[0].threads[0].wait.edges[0].peer = 1; /* 0 waits for 1, which waits for 2 */
 	test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, 3));
@@ -263,10 +263,10 @@ static void helper_threads(void **state)
 	job = test_ring(3, (const int[]){1, -1, -1});
 	test_done(job, 1, test_point(TRACE_SEND, 0, 7), 3, "a.c:1");
 	test_call(job, 1, test_point(TRACE_RECV, 2, 7), 2, "b.c:1");
-	test_wait_on(job, 1, test_thread(job, 1, 777), diagnose_bit(2));
+	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(2));
 	got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.culprits, diagnose_bit(1) | diagnose_bit(2));
+	assert_int_equal(test_bits(got.culprits), test_bit(1) | test_bit(2));
 	free(job);
 }
 
@@ -306,7 +306,7 @@ static void validity(void **state)
 	assert_true(diagnose_job_is_valid(job, bytes));
 	assert_false(diagnose_job_is_valid(job, bytes - 1));
 	assert_false(diagnose_job_is_valid(job, 4));
-	assert_null(diagnose_job_new(65));
+	assert_null(diagnose_job_new(RANKS_JOB_MAX + 1));
 	assert_null(diagnose_job_new(-1));
 	job->ranks[1].thread_count = WAIT_SLOT_MAX + 1;
 	assert_false(diagnose_job_is_valid(job, bytes));

@@ -9,23 +9,26 @@
 
 /* All that a line says except pids; ranks with equal lines are told together. */
 struct line {
-	uint64_t ranks;
+	struct ranks ranks;
 	const char *role;
 	struct diagnose_part part;
 	const struct diagnose_rank *rank; /* an example */
 };
 
+enum { LINE_MAX = 32 }; /* more than there is room for */
+
 struct report {
 	const struct diagnose_job *job;
 	const struct diagnose_verdict *verdict;
 	int count;
-	struct line lines[DIAGNOSE_RANK_MAX];
+	struct line lines[LINE_MAX];
+	struct ranks omitted; /* whose lines would be other ones */
 };
 
 static const char *role_of(const struct report *report, int r, const struct diagnose_part *part)
 {
 	const struct diagnose_verdict *verdict = report->verdict;
-	if (verdict->culprits & diagnose_bit(r)) {
+	if (ranks_have(&verdict->culprits, r)) {
 		switch (verdict->cause) {
 		case DIAGNOSE_MISMATCH:
 			return "differing";
@@ -51,7 +54,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		return "timed out";
 	/* Who waited when it was found may have what it waited for by the time of the report. */
 	bool done = part->record && part->record->record.state == TRACE_DONE;
-	if (part->since_ns || (!done && (verdict->waiting & diagnose_bit(r))))
+	if (part->since_ns || (!done && ranks_have(&verdict->waiting, r)))
 		return "waiting";
 	if (report->job->ranks[r].left)
 		return "left";
@@ -78,29 +81,31 @@ static bool is_same_line(const struct line *a, const struct line *b)
 
 static void add_rank(struct report *report, int r)
 {
-	struct line line = {.ranks = diagnose_bit(r), .rank = &report->job->ranks[r]};
+	struct line line = {.ranks = ranks_of(r), .rank = &report->job->ranks[r]};
 	line.part = diagnose_part_of(report->job, report->verdict, r);
 	line.role = role_of(report, r, &line.part);
 	for (int i = 0; i < report->count; i++) {
 		struct line *other = &report->lines[i];
 		if (!is_same_line(&line, other))
 			continue;
-		other->ranks |= line.ranks;
+		ranks_add(&other->ranks, r);
 		if (line.part.since_ns < other->part.since_ns)
 			other->part.since_ns = line.part.since_ns;
 		return;
 	}
-	report->lines[report->count++] = line;
+	if (report->count == LINE_MAX)
+		ranks_add(&report->omitted, r);
+	else
+		report->lines[report->count++] = line;
 }
 
 /* Culprits first, then who waits for them, then the rest. */
 static void add_ranks(struct report *report)
 {
-	uint64_t first = report->verdict->culprits, second = report->verdict->waiting & ~first;
-	uint64_t turns[] = {first, second, ~(first | second)};
-	for (int i = 0; i < 3; i++)
+	const struct ranks *first = &report->verdict->culprits, *second = &report->verdict->waiting;
+	for (int turn = 0; turn < 3; turn++)
 		for (int r = 0; r < report->job->size; r++)
-			if (turns[i] & diagnose_bit(r))
+			if (turn == (ranks_have(first, r) ? 0 : ranks_have(second, r) ? 1 : 2))
 				add_rank(report, r);
 }
 
@@ -109,7 +114,7 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 {
 	const struct trace_record *op = &record->record;
 	diagnose_write_name(writer, op);
-	diagnose_write_group(writer, record);
+	diagnose_write_group(writer, op->group);
 	struct trace_kind_facts facts = trace_kind_facts(op->kind);
 	if (facts.typed)
 		diagnose_write(writer, " of %" PRIu64 " %s", op->count, trace_dtype_name(op->dtype));
@@ -165,13 +170,12 @@ enum { PID_MAX = 8 }; /* process ids told in one line */
 static void write_process(struct diagnose_writer *writer, const struct diagnose_job *job,
 			  const struct line *line)
 {
-	int count = diagnose_count_ranks(line->ranks);
+	int count = ranks_count(&line->ranks);
 	diagnose_write(writer, " (");
 	if (count <= PID_MAX && line->rank->pid > 0) {
 		const char *between = count == 1 ? "pid " : "pids ";
-		for (int r = 0; r < job->size; r++) {
-			if (!(line->ranks & diagnose_bit(r)))
-				continue;
+		RANKS_EACH(r, &line->ranks)
+		{
 			diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
 			between = ", ";
 		}
@@ -188,7 +192,7 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 		       const struct line *line)
 {
 	diagnose_write(writer, "\n  ");
-	diagnose_write_ranks(writer, line->ranks);
+	diagnose_write_ranks(writer, &line->ranks);
 	diagnose_write(writer, ": %s, ", line->role);
 	write_doing(writer, job, line);
 	diagnose_write_python(writer, line->rank);
@@ -270,13 +274,15 @@ enum { CYCLE_COLLECTIVE = 1, CYCLE_SEND = 2, CYCLE_RECEIVE = 4 };
 
 static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 {
-	struct diagnose_hop hops[DIAGNOSE_RANK_MAX];
-	int length = diagnose_find_cycle(job, hops);
+	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
+	struct ranks cycle;
+	int length = diagnose_find_cycle(job, hops, DIAGNOSE_HOP_MAX, &cycle);
 	unsigned calls = 0;
 	*itself = length == 1;
-	for (int i = 0; i < length; i++) {
-		const struct diagnose_record *record = diagnose_record_for(
-			&job->ranks[hops[i].rank], hops[i].thread, diagnose_bit(hops[i].peer));
+	for (int i = 0; i < length && i < DIAGNOSE_HOP_MAX; i++) {
+		struct ranks peer = ranks_of(hops[i].peer);
+		const struct diagnose_record *record =
+			diagnose_record_for(&job->ranks[hops[i].rank], hops[i].thread, &peer);
 		if (!record)
 			return 0;
 		calls |= diagnose_is_collective(&record->record) ? CYCLE_COLLECTIVE
@@ -295,7 +301,7 @@ static bool has_sends_in_turn(const struct report *report)
 		for (uint32_t i = 0; i < rank->record_count; i++)
 			sends += rank->records[i].record.kind == TRACE_SEND &&
 				 rank->records[i].record.state == TRACE_RUNNING;
-		if (sends > 1 && report->verdict->culprits & diagnose_bit(r))
+		if (sends > 1 && ranks_have(&report->verdict->culprits, r))
 			return true;
 	}
 	return false;
@@ -402,21 +408,21 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 {
 	char text[LINE_BYTES];
 	struct diagnose_writer line;
-	uint64_t omitted = 0;
+	struct ranks omitted = report->omitted;
 	for (int i = 0; i < report->count; i++) {
-		diagnose_writer_init(&line, text, sizeof(text));
+		diagnose_writer_init(&line, report->job, text, sizeof(text));
 		write_line(&line, report->job, &report->lines[i]);
 		diagnose_write_ellipsis(&line);
 		if (writer->used + line.used + reserve + OMITTED_BYTES >= writer->bytes)
-			omitted |= report->lines[i].ranks;
+			ranks_join(&omitted, &report->lines[i].ranks);
 		else
 			diagnose_write(writer, "%s", text);
 	}
-	if (!omitted)
+	if (!ranks_any(&omitted))
 		return;
-	diagnose_writer_init(&line, text, sizeof(text));
+	diagnose_writer_init(&line, report->job, text, sizeof(text));
 	diagnose_write(&line, "\n  ");
-	diagnose_write_ranks(&line, omitted);
+	diagnose_write_ranks(&line, &omitted);
 	diagnose_write(&line, ": no room to tell");
 	if (writer->used + line.used + reserve < writer->bytes)
 		diagnose_write(writer, "%s", text);
@@ -428,13 +434,13 @@ void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict
 	struct report report = {.job = job, .verdict = verdict};
 	struct diagnose_writer writer, advice;
 	char text[LINE_BYTES];
-	diagnose_writer_init(&writer, out, bytes);
+	diagnose_writer_init(&writer, job, out, bytes);
 	diagnose_write_headline(&writer, job, verdict);
 	diagnose_write_ellipsis(&writer);
 	if (writer.cut)
 		return;
 	add_ranks(&report);
-	diagnose_writer_init(&advice, text, sizeof(text));
+	diagnose_writer_init(&advice, job, text, sizeof(text));
 	unsigned hints = diagnose_write_hints(&advice, job, verdict);
 	write_advice(&advice, &report, hints);
 	if (writer.used + advice.used >= bytes)

@@ -17,7 +17,7 @@ static void check(struct diagnose_job *job, const struct diagnose_hint *hint, co
 
 static struct diagnose_job *dead(int signal, int exit_code)
 {
-	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(4, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[2].signal = signal;
 	job->ranks[2].exit_code = exit_code;
@@ -27,23 +27,23 @@ static struct diagnose_job *dead(int signal, int exit_code)
 static void left(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(4, test_bit(2));
 	job->ranks[2].left = true;
 	check(job, NULL,
 	      "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, "
 	      "called from train.c:211");
-	job = test_absent(2, diagnose_bit(1)); /* its last collective, not what it received since */
+	job = test_absent(2, test_bit(1)); /* its last collective, not what it received since */
 	test_done(job, 1, test_point(TRACE_RECV, 0, 3), 1, "train.c:300");
 	job->ranks[1].left = true;
 	check(job, NULL,
 	      "rank 1 finished after all-reduce #57 while rank 0 waits in all-reduce #58, called "
 	      "from train.c:211");
-	job = test_absent(3, diagnose_bit(1) | diagnose_bit(2));
+	job = test_absent(3, test_bit(1) | test_bit(2));
 	job->ranks[1].left = job->ranks[2].left = true;
 	check(job, NULL,
 	      "ranks 1 and 2 finished while rank 0 waits in all-reduce #58, called from "
 	      "train.c:211");
-	job = test_absent(2, diagnose_bit(1));
+	job = test_absent(2, test_bit(1));
 	job->ranks[1].record_count = 0;
 	job->ranks[1].left = true;
 	check(job, NULL,
@@ -79,7 +79,7 @@ static void died(void **state)
 	job = dead(11, -1);
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	for (int r = 0; r < 2; r++)
-		test_wait(job, r, diagnose_bit(2) | diagnose_bit(3));
+		test_wait(job, r, test_bit(2) | test_bit(3));
 	check(job, NULL,
 	      "ranks 2 and 3 died while ranks 0 and 1 wait in all-reduce #58, called from "
 	      "train.c:211");
@@ -92,7 +92,7 @@ static void died(void **state)
 static void stopped(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	check(job, NULL,
 	      "rank 2 (pid 102) is stopped after all-reduce #57 while ranks 0 and 1 wait in "
@@ -102,12 +102,12 @@ static void stopped(void **state)
 static void elsewhere(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	check(job, NULL,
 	      "rank 2 is elsewhere (its last operation was all-reduce #57, finished 3.0 s ago, called "
 	      "from train.c:211; it is sleeping in a system call) while ranks 0 and 1 wait in "
 	      "all-reduce #58 for 2.0 s, called from train.c:211");
-	job = test_absent(2, diagnose_bit(1));
+	job = test_absent(2, test_bit(1));
 	struct diagnose_record *record = test_call(job, 1, test_allreduce(58), 2, "train.c:211");
 	record->record.step_count = 12;
 	record->step = 2;
@@ -115,12 +115,12 @@ static void elsewhere(void **state)
 	check(job, NULL,
 	      "rank 1 is elsewhere (busy in all-reduce #58, step 3 of 12, called from train.c:211; it "
 	      "is running) while rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
-	job = test_absent(2, diagnose_bit(1));
+	job = test_absent(2, test_bit(1));
 	job->ranks[1].record_count = 0;
 	check(job, NULL,
 	      "rank 1 is elsewhere (it has called nothing yet; it is sleeping in a system call) while "
 	      "rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
-	job = test_absent(2, diagnose_bit(1));
+	job = test_absent(2, test_bit(1));
 	job->ranks[1].known = false;
 	job->ranks[1].process = DIAGNOSE_UNKNOWN;
 	job->ranks[1].record_count = job->ranks[1].thread_count = 0;
@@ -134,14 +134,14 @@ static void lines_of_python(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_absent(2, diagnose_bit(1));
+	struct diagnose_job *job = test_absent(2, test_bit(1));
 	snprintf(job->ranks[1].python, sizeof job->ranks[1].python,
 		 "its main thread is in l\033oad at data.py:88");
 	check(job, NULL,
 	      "rank 1 is elsewhere (its last operation was all-reduce #57, finished 3.0 s ago, called "
 	      "from train.c:211; its main thread is in l?oad at data.py:88; it is sleeping in a "
 	      "system call) while rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
-	job = test_absent(4, diagnose_bit(1) | diagnose_bit(2) | diagnose_bit(3));
+	job = test_absent(4, test_bit(1) | test_bit(2) | test_bit(3));
 	for (int r = 1; r < 4; r++)
 		snprintf(job->ranks[r].python, sizeof job->ranks[r].python,
 			 "its main thread is in load at data.py:%d", r < 3 ? 88 : 89);
@@ -161,7 +161,7 @@ static void lines_of_python(void **state)
 static void different_sites(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(4, test_bit(2));
 	snprintf(job->ranks[3].records[0].site, DIAGNOSE_SITE_BYTES, "other.c:9");
 	job->ranks[2].left = true;
 	check(job, NULL,
@@ -186,7 +186,7 @@ static void deadlocks(void **state)
 	      "called from a.c:1)");
 	check(test_ring(2, (const int[]){-1, 1}), NULL,
 	      "rank 1 waits for itself (receive #1, tag 7, called from ring.c:5) and can never go on");
-	int peers[DIAGNOSE_RANK_MAX];
+	int peers[DIAGNOSE_HOP_MAX];
 	for (int r = 0; r < 64; r++)
 		peers[r] = (r + 1) % 64;
 	job = test_ring(64, peers);
@@ -204,7 +204,7 @@ static void with_hints(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = TEST_GROUP, .seq = 58};
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	check(job, &hint,
@@ -216,10 +216,10 @@ static void with_hints(void **state)
 	      "rank 0 timed out in all-reduce #58 after 2.0 s, called from train.c:211; no rank is "
 	      "known to be dead, stopped or elsewhere");
 	hint.status = LS_INTERRUPTED;
-	check(test_absent(3, diagnose_bit(2)), &hint,
+	check(test_absent(3, test_bit(2)), &hint,
 	      "rank 0 was interrupted by a signal in all-reduce #58, called from train.c:211");
 	hint.status = LS_SYSTEM;
-	check(test_absent(3, diagnose_bit(2)), &hint,
+	check(test_absent(3, test_bit(2)), &hint,
 	      "rank 0 failed in all-reduce #58, called from train.c:211: a system call failed that "
 	      "Lockstep depends on");
 	hint = (struct diagnose_hint){
@@ -243,7 +243,7 @@ static const char demo[] =
 
 static struct diagnose_job *demo_job(void)
 {
-	struct diagnose_job *job = test_absent(4, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(4, test_bit(2));
 	job->ranks[2].left = true;
 	job->ranks[2].process = DIAGNOSE_RUNNING;
 	return job;
@@ -265,7 +265,7 @@ static void waits_no_more(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_absent(3, diagnose_bit(2));
+	struct diagnose_job *job = test_absent(3, test_bit(2));
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	job->ranks[1].thread_count = 0;
 	job->ranks[1].records[0].record.state = TRACE_DONE;
@@ -365,13 +365,14 @@ static void numbers(void **state)
 	char text[64];
 	struct diagnose_writer writer;
 	for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
-		diagnose_writer_init(&writer, text, sizeof(text));
+		diagnose_writer_init(&writer, NULL, text, sizeof(text));
 		diagnose_write_duration(&writer, durations[i].ns);
 		assert_string_equal(text, durations[i].want);
 	}
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-		diagnose_writer_init(&writer, text, sizeof(text));
-		diagnose_write_ranks(&writer, lists[i].ranks);
+		diagnose_writer_init(&writer, NULL, text, sizeof(text));
+		struct ranks ranks = ranks_of_bits(lists[i].ranks);
+		diagnose_write_ranks(&writer, &ranks);
 		assert_string_equal(text, lists[i].want);
 	}
 }
@@ -382,7 +383,7 @@ static void cut_between_characters(void **state)
 	(void)state;
 	char text[10];
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, text, sizeof(text));
+	diagnose_writer_init(&writer, NULL, text, sizeof(text));
 	diagnose_write(&writer, "abcde\u00e9fghijkl");
 	diagnose_write_ellipsis(&writer);
 	assert_string_equal(text, "abcde...");

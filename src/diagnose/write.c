@@ -9,9 +9,11 @@
 
 #include "base/text.h"
 
-void diagnose_writer_init(struct diagnose_writer *writer, char *out, size_t bytes)
+void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_job *job, char *out,
+			  size_t bytes)
 {
-	*writer = (struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0};
+	*writer =
+		(struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0, .job = job};
 	if (bytes)
 		out[0] = 0;
 }
@@ -54,43 +56,48 @@ void diagnose_write_ellipsis(struct diagnose_writer *writer)
 }
 
 /* The rank after the run of neighbours that begins at r. */
-static int run_end(uint64_t ranks, int r)
+static int run_end(const struct ranks *ranks, int r)
 {
-	while (ranks & diagnose_bit(r))
+	while (ranks_have(ranks, r))
 		r++;
 	return r;
 }
 
-enum { RUN_MIN = 4 }; /* so many neighbours are written as a range */
+enum {
+	RUN_MIN = 4,   /* so many neighbours are written as a range */
+	RUNS_MAX = 48, /* so many ranges and single ranks are written, then the number of all */
+};
 
-static bool has_range(uint64_t ranks)
+static bool has_range(const struct ranks *ranks)
 {
-	while (ranks) {
-		int first = diagnose_lowest_rank(ranks), end = run_end(ranks, first);
+	for (int first = ranks_first(ranks); first >= 0;) {
+		int end = run_end(ranks, first);
 		if (end - first >= RUN_MIN)
 			return true;
-		for (int r = first; r < end; r++)
-			ranks &= ~diagnose_bit(r);
+		first = end < RANKS_JOB_MAX ? ranks_from(ranks, end) : -1;
 	}
 	return false;
 }
 
-void diagnose_write_ranks(struct diagnose_writer *writer, uint64_t ranks)
+void diagnose_write_ranks(struct diagnose_writer *writer, const struct ranks *ranks)
 {
 	/* "1 and 3", but "1, 3-5": next to a range an "and" reads as if it belonged to its end. */
 	const char *last = has_range(ranks) ? ", " : " and ";
-	const char *between = "";
-	diagnose_write(writer, diagnose_count_ranks(ranks) == 1 ? "rank " : "ranks ");
-	while (ranks) {
-		int first = diagnose_lowest_rank(ranks), end = run_end(ranks, first);
+	int first = ranks_first(ranks), count = ranks_count(ranks);
+	diagnose_write(writer, count == 1 ? "rank " : "ranks ");
+	for (int runs = 0; first >= 0; runs++) {
+		int end = run_end(ranks, first);
 		if (end - first < RUN_MIN)
 			end = first + 1;
-		for (int r = first; r < end; r++)
-			ranks &= ~diagnose_bit(r);
-		diagnose_write(writer, "%s%d", *between && !ranks ? last : between, first);
+		int next = end < RANKS_JOB_MAX ? ranks_from(ranks, end) : -1;
+		if (runs == RUNS_MAX && next >= 0) {
+			diagnose_write(writer, ", ... (%d in all)", count);
+			return;
+		}
+		diagnose_write(writer, "%s%d", runs == 0 ? "" : next < 0 ? last : ", ", first);
 		if (end > first + 1)
 			diagnose_write(writer, "-%d", end - 1);
-		between = ", ";
+		first = next;
 	}
 }
 
@@ -141,30 +148,15 @@ void diagnose_write_name(struct diagnose_writer *writer, const struct trace_reco
 	diagnose_write(writer, "%s", name);
 }
 
-void diagnose_write_group(struct diagnose_writer *writer, const struct diagnose_record *record)
+void diagnose_write_group(struct diagnose_writer *writer, uint32_t id)
 {
-	if (!record->members)
+	const struct ranks *members =
+		writer->job ? diagnose_members(writer->job, id) : writer->members;
+	if (!members || !ranks_any(members))
 		return;
-	diagnose_write(writer, " of group %" PRIu32 " (", record->record.group);
-	diagnose_write_ranks(writer, record->members);
+	diagnose_write(writer, " of group %" PRIu32 " (", id);
+	diagnose_write_ranks(writer, members);
 	diagnose_write(writer, ")");
-}
-
-uint64_t diagnose_members(const struct diagnose_job *job, uint32_t id)
-{
-	uint64_t members = 0;
-	const struct diagnose_group *known = diagnose_find_group(job, id);
-	for (uint32_t i = 0; known && id != TRACE_GROUP_WORLD && i < known->size; i++)
-		members |= diagnose_bit(known->members[i]);
-	return members;
-}
-
-void diagnose_write_group_of(struct diagnose_writer *writer, const struct diagnose_job *job,
-			     uint32_t id)
-{
-	const struct diagnose_record group = {.record.group = id,
-					      .members = diagnose_members(job, id)};
-	diagnose_write_group(writer, &group);
 }
 
 void diagnose_write_operation(struct diagnose_writer *writer, const struct diagnose_record *record)
@@ -174,7 +166,7 @@ void diagnose_write_operation(struct diagnose_writer *writer, const struct diagn
 		return;
 	}
 	diagnose_write_name(writer, &record->record);
-	diagnose_write_group(writer, record);
+	diagnose_write_group(writer, record->record.group);
 	diagnose_write_partner(writer, &record->record);
 }
 
@@ -207,6 +199,18 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 		diagnose_write(writer, rank->left ? "ended" : "died of an unknown cause");
 }
 
+const char *diagnose_cause_name(unsigned cause)
+{
+	static const char *const names[] = {
+		[DIAGNOSE_HEALTHY] = "healthy",     [DIAGNOSE_MISMATCH] = "mismatch",
+		[DIAGNOSE_DIED] = "died",           [DIAGNOSE_LEFT] = "left",
+		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_IS_STOPPED] = "stopped",
+		[DIAGNOSE_ELSEWHERE] = "elsewhere", [DIAGNOSE_TIMED_OUT] = "timed out",
+		[DIAGNOSE_WAS_ABORTED] = "aborted",
+	};
+	return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
+}
+
 const char *diagnose_process_text(enum diagnose_process process)
 {
 	switch (process) {
@@ -224,26 +228,28 @@ const char *diagnose_process_text(enum diagnose_process process)
 	return "in an unknown state";
 }
 
-void diagnose_operation_text(const struct diagnose_record *record, char *out, size_t bytes)
+void diagnose_operation_text(const struct diagnose_record *record, const struct ranks *members,
+			     char *out, size_t bytes)
 {
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, out, bytes);
+	diagnose_writer_init(&writer, NULL, out, bytes);
+	writer.members = members;
 	diagnose_write_operation(&writer, record);
 	diagnose_write_site(&writer, record);
 	diagnose_write_ellipsis(&writer);
 }
 
-void diagnose_message_text(const struct diagnose_message *message, uint64_t members, char *out,
-			   size_t bytes)
+void diagnose_message_text(const struct diagnose_message *message, const struct ranks *members,
+			   char *out, size_t bytes)
 {
 	struct diagnose_record send = {
-		.record = {.kind = TRACE_SEND, .seq = message->seq, .group = message->group},
-		.members = members};
+		.record = {.kind = TRACE_SEND, .seq = message->seq, .group = message->group}};
 	struct diagnose_writer writer;
 	memcpy(send.site, message->site, sizeof(send.site));
-	diagnose_writer_init(&writer, out, bytes);
+	diagnose_writer_init(&writer, NULL, out, bytes);
+	writer.members = members;
 	diagnose_write_name(&writer, &send.record);
-	diagnose_write_group(&writer, &send);
+	diagnose_write_group(&writer, message->group);
 	diagnose_write(&writer, " of %" PRIu64 " %s from rank %d to rank %d (tag %d)",
 		       message->count, trace_dtype_name(message->dtype), message->from, message->to,
 		       message->tag);

@@ -24,13 +24,19 @@ static bool take_lease(struct ls_group *group)
 	return atomic_compare_exchange_strong(looked, &last, now);
 }
 
+static uint64_t mix(uint64_t key, uint64_t value)
+{
+	return (key ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 /* One report for each cause, culprits and operation, whichever rank prints it. */
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
-	uint64_t key = verdict->culprits * UINT64_C(0x9e3779b97f4a7c15) ^ verdict->seq << 8 ^
-		       (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
+	uint64_t key = verdict->seq << 8 ^ (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
+	RANKS_EACH(r, &verdict->culprits)
+	key = mix(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
@@ -45,12 +51,12 @@ static bool find_place(const struct world *world, const struct diagnose_job *job
 		       struct failure_place *out)
 {
 	const struct diagnose_group *group = diagnose_find_group(job, id);
-	if (!group || group->members[0] >= world->size || group->first_area >= TRANSPORT_AREAS)
+	if (!group || group->first >= world->size || group->first_area >= TRANSPORT_AREAS)
 		return false;
-	const struct transport_segment *segment = world->transport.links[group->members[0]].segment;
+	const struct transport_segment *segment = world->transport.links[group->first].segment;
 	*out = (struct failure_place){
 		.id = id,
-		.owner = group->members[0],
+		.owner = group->first,
 		.head = transport_area_at(segment, world->size, group->first_area),
 	};
 	return true;
@@ -77,10 +83,9 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 {
 	struct failure_place places[RANKS_HOST_MAX] = {failure_place_of(group)}, place;
 	int count = 1;
-	for (int r = 0; r < job->size; r++) {
+	RANKS_EACH(r, &verdict->culprits)
+	{
 		const struct diagnose_rank *rank = &job->ranks[r];
-		if (!(verdict->culprits >> r & 1))
-			continue;
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct wait_slot_body *wait = &rank->threads[i].wait;
 			if ((wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD) &&
@@ -97,7 +102,8 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
  * stacks, stops a rank for a moment. Looks are at least half a look interval apart. */
 static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
-	uint64_t stopped = verdict->cause == DIAGNOSE_IS_STOPPED ? verdict->culprits : 0;
+	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
+	ranks_here stopped = reported ? ranks_low(&verdict->culprits) : 0;
 	uint64_t before = atomic_exchange(&transport_area_of(&group->team, 0)->stopped, stopped);
 	return (stopped & ~before) == 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "world/registry.h"
 #include "failure.h"
 
@@ -28,7 +29,8 @@ static void describe(const ls_group *group, int from, int to, const struct mail_
 		message.seq = send.seq;
 		trace_site(trace, &send, message.site, sizeof message.site);
 	}
-	diagnose_message_text(&message, world_members(group), out, bytes);
+	struct ranks members = ranks_of_bits(world_members(group));
+	diagnose_message_text(&message, &members, out, bytes);
 }
 
 static void tell(ls_group *group, int from, int to, int count, const struct mail_envelope *first)

@@ -13,12 +13,13 @@
 
 #include <lockstep/status.h>
 
+#include "base/ranks.h"
 #include "ddp/phases.h"
 #include "diagnose/diagnose.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
 
-enum { INSPECT_RANK_MAX = DIAGNOSE_RANK_MAX };
+enum { INSPECT_RANK_MAX = RANKS_HOST_MAX }; /* of jobs of this host */
 
 /* The memory of one rank. Descriptors stay open, so that other processes can find it through this
  * one. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ranks.h"
 #include "print/print.h"
 
 void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
@@ -96,7 +97,8 @@ void inspect_stragglers_json(struct print_json *json, const struct ddp_phases *p
 		const struct ddp_straggler *straggler = &verdict.stragglers[i];
 		ddp_phases_sentence(phases, straggler, text, sizeof text);
 		print_json_open(json, NULL, '{');
-		print_json_mask(json, "ranks", straggler->ranks);
+		struct ranks ranks = ranks_of_bits(straggler->ranks);
+		print_json_ranks(json, "ranks", &ranks);
 		print_json_string(json, "phase", phases->names[straggler->column]);
 		print_json_unsigned(json, "cost_percent", (uint64_t)(straggler->share * 100 + 0.5));
 		print_json_string(json, "text", text);

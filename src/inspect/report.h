@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/ranks.h"
 #include "print/print.h"
 #include "inspect/inspect.h"
 
@@ -26,7 +27,7 @@ void inspect_json_call(struct print_json *json, const struct trace_record *recor
 bool inspect_is_running(const struct diagnose_job *job);
 /* Whom the threads of a rank say they wait for, as a set of ranks; *since_ns: the longest of them,
  * 0 if none waits; *record: the operation it waits in, NULL if unknown. */
-uint64_t inspect_waits_for(const struct diagnose_job *job, int rank, uint64_t *since_ns,
-			   const struct diagnose_record **record);
+struct ranks inspect_waits_for(const struct diagnose_job *job, int rank, uint64_t *since_ns,
+			       const struct diagnose_record **record);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reports for programs. Keys and words are stable; new keys may come. */
+#include "base/ranks.h"
 #include "inspect/report.h"
 #include "print/print.h"
 
@@ -86,8 +87,9 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_open(json, "operation", '{');
 	print_json_string(json, "kind", trace_kind_name(fields->kind));
 	print_json_unsigned(json, "group", fields->group);
-	if (record->members)
-		print_json_mask(json, "group_ranks", record->members);
+	const struct ranks *members = diagnose_members(job, fields->group);
+	if (members)
+		print_json_ranks(json, "group_ranks", members);
 	inspect_json_call(json, fields);
 	print_json_string(json, "state", state_word(fields->state));
 	print_json_string(json, "status", ls_status_name((ls_status)fields->status));
@@ -107,7 +109,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 
-	uint64_t peers = inspect_waits_for(job, number, &since_ns, &record);
+	struct ranks peers = inspect_waits_for(job, number, &since_ns, &record);
 	print_json_open(json, NULL, '{');
 	print_json_number(json, "rank", number);
 	print_json_bool(json, "readable", rank->known);
@@ -120,7 +122,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 		print_json_number(json, "exit_code", rank->exit_code);
 	}
 	print_json_bool(json, "left", rank->left);
-	print_json_mask(json, "waits_for", peers);
+	print_json_ranks(json, "waits_for", &peers);
 	put_seconds(json, "waits_ms", job->now_ns, since_ns);
 	if (!record && rank->record_count > 0)
 		record = &rank->records[0];
@@ -150,8 +152,8 @@ static void put_verdict(struct print_json *json, const struct inspect_shown *sho
 	print_json_string(json, "status",
 			  ls_status_name(report->failure ? report->failure : verdict->status));
 	print_json_number(json, "blamed", report->blamed);
-	print_json_mask(json, "culprits", verdict->culprits);
-	print_json_mask(json, "waiting", verdict->waiting);
+	print_json_ranks(json, "culprits", &verdict->culprits);
+	print_json_ranks(json, "waiting", &verdict->waiting);
 	print_json_unsigned(json, "operation", report->operation);
 	print_json_string(json, "text", report->text);
 	print_json_close(json, '}');

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reports as a person reads them. Names and texts come from other processes, so they are printed
  * through print_safely. */
+#include "base/ranks.h"
 #include "inspect/report.h"
 #include "print/print.h"
 
@@ -31,16 +32,16 @@ static bool is_blocked(const struct wait_slot_body *wait)
 	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD || wait->state == WAIT_FDS;
 }
 
-uint64_t inspect_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
-			   const struct diagnose_record **record)
+struct ranks inspect_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
+			       const struct diagnose_record **record)
 {
 	const struct diagnose_rank *rank = &job->ranks[rank_number];
-	uint64_t peers = 0;
+	struct ranks peers = {{0}};
 
 	*since_ns = 0;
 	*record = NULL;
 	if (rank->process == DIAGNOSE_DEAD || rank->left)
-		return 0; /* its slots are what it left behind */
+		return peers; /* its slots are what it left behind */
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
 		const struct wait_slot_body *wait = &thread->wait;
@@ -50,7 +51,7 @@ uint64_t inspect_waits_for(const struct diagnose_job *job, int rank_number, uint
 			int32_t peer = wait->edges[e].peer;
 			bool met = thread->satisfied >> e & 1;
 			if (peer >= 0 && peer < job->size && !met)
-				peers |= UINT64_C(1) << peer;
+				ranks_add(&peers, peer);
 		}
 		if (*since_ns == 0 || wait->since_ns < *since_ns) {
 			*since_ns = wait->since_ns;
@@ -72,14 +73,16 @@ static void print_time(FILE *out, uint64_t now_ns, uint64_t then_ns)
 		fprintf(out, "%.0f s", seconds);
 }
 
-static void print_operation(FILE *out, const struct diagnose_record *record)
+static void print_operation(FILE *out, const struct diagnose_job *job,
+			    const struct diagnose_record *record)
 {
+	const struct ranks *members = diagnose_members(job, record->record.group);
 	char name[TRACE_NAME_BYTES];
 	trace_name(&record->record, name, sizeof name);
 	fputs(name, out);
-	if (record->members) {
+	if (members) {
 		char who[256];
-		print_ranks(record->members, who, sizeof who);
+		print_ranks(members, who, sizeof who);
 		fprintf(out, " of group %u, %s", record->record.group, who);
 	}
 	if (record->site[0]) {
@@ -123,19 +126,19 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 	uint64_t since_ns;
 	char who[256];
 
-	uint64_t peers = inspect_waits_for(job, number, &since_ns, &record);
+	struct ranks peers = inspect_waits_for(job, number, &since_ns, &record);
 	if (since_ns != 0) {
 		fputs("waits ", out);
 		print_time(out, job->now_ns, since_ns);
 		if (record && is_from_any(&record->record)) {
 			fputs(" for any rank", out);
-		} else if (peers) {
-			print_ranks(peers, who, sizeof who);
+		} else if (ranks_any(&peers)) {
+			print_ranks(&peers, who, sizeof who);
 			fprintf(out, " for %s", who);
 		}
 		if (record) {
 			fputs(" in ", out);
-			print_operation(out, record);
+			print_operation(out, job, record);
 		}
 		return;
 	}
@@ -148,7 +151,7 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 	record = &rank->records[0];
 	bool running = record->record.state == TRACE_RUNNING;
 	fputs(!running ? "last was " : rank->process == DIAGNOSE_DEAD ? "was in " : "in ", out);
-	print_operation(out, record);
+	print_operation(out, job, record);
 	if (record->record.state == TRACE_FAILED)
 		fprintf(out, ", failed with %s", ls_status_name((ls_status)record->record.status));
 	if (!running && record->end_ns != 0) {

@@ -2,6 +2,7 @@
  * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's
  * trace. The reader trusts nothing: every offset is checked against the length, every text is
  * ended. */
+#include "base/ranks.h"
 #include "inspect/inspect.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 static const char magic[8] = "LSSNAP";
 
 enum {
-	SNAPSHOT_VERSION = 8,
+	SNAPSHOT_VERSION = 9,
 	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
 };
 
@@ -38,7 +39,7 @@ struct file_head {
 	int32_t blamed;
 	uint32_t cause; /* of the verdict, as are the next four */
 	uint64_t operation;
-	uint64_t culprits, waiting;
+	struct ranks culprits, waiting;
 	uint64_t since_ns;
 	uint32_t status;
 	uint32_t ended_well; /* 0: no, and in files from before there was this field */

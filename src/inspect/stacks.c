@@ -162,7 +162,9 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 	} else if (tid == atomic_load(&wait_table->progress_tid)) {
 		snprintf(out, bytes, "Lockstep's progress");
 	} else if (record) {
-		diagnose_operation_text(record, text, sizeof text);
+		diagnose_operation_text(record,
+					diagnose_members(look->report->job, record->record.group),
+					text, sizeof text);
 		snprintf(out, bytes, "%s %s",
 			 record->record.state == TRACE_RUNNING ? "in" : "last was", text);
 	}

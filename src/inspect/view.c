@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Maps what is held of a job, and turns it into a report. All of it was written by other processes,
  * so every number is checked before it is used. */
+#include "base/ranks.h"
 #include "inspect/inspect.h"
 
 #include <fcntl.h>
@@ -190,23 +191,23 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 static void judge_unneeded(struct inspect_report *report)
 {
 	struct diagnose_verdict *verdict = &report->verdict;
-	uint64_t died = 0;
+	struct ranks died = {{0}};
 	char who[256];
 
 	for (int i = 0; i < report->job->size; i++) {
 		const struct diagnose_rank *rank = &report->job->ranks[i];
 		if (rank->known && rank->process == DIAGNOSE_DEAD && !rank->left &&
 		    (rank->signal > 0 || rank->exit_code > 0))
-			died |= UINT64_C(1) << i;
+			ranks_add(&died, i);
 	}
-	if (died == 0)
+	if (!ranks_any(&died))
 		return;
-	bool several = (died & (died - 1)) != 0;
+	bool several = ranks_count(&died) > 1;
 	verdict->cause = DIAGNOSE_DIED;
 	verdict->status = LS_PEER_DIED;
 	verdict->culprits = died;
-	report->blamed = several ? -1 : __builtin_ctzll(died);
-	print_ranks(died, who, sizeof who);
+	report->blamed = several ? -1 : ranks_first(&died);
+	print_ranks(&died, who, sizeof who);
 	snprintf(report->text, sizeof report->text,
 		 "%s ended without closing %s group; no other rank waits for %s", who,
 		 several ? "their" : "its", several ? "them" : "it");

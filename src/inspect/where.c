@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/ranks.h"
 #include "inspect/stacks.h"
 #include "stack/stack.h"
 
@@ -85,7 +86,7 @@ void inspect_report_add_python(struct inspect_report *report)
 		const struct diagnose_source *source = &report->sources[i];
 		int r = source->rank;
 		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < job->size &&
-		    verdict->culprits >> r & 1 && may_look(source, &job->ranks[r]))
+		    ranks_have(&verdict->culprits, r) && may_look(source, &job->ranks[r]))
 			look(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
 	}
 	inspect_report_judge(report);

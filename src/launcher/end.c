@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "print/print.h"
 #include "inspect/phases.h"
 
@@ -68,13 +69,13 @@ static bool same_end(const struct launcher_job *job, int a, int b)
 	       kind(job, x) == kind(job, y);
 }
 
-static void add_group(const struct launcher_job *job, uint64_t group, int example, char *out,
-		      size_t bytes)
+static void add_group(const struct launcher_job *job, const struct ranks *group, int example,
+		      char *out, size_t bytes)
 {
 	char who[256];
 	char how[HOW_BYTES];
 	const struct launcher_rank *rank = &job->ranks[example];
-	bool several = (group & (group - 1)) != 0;
+	bool several = ranks_count(group) > 1;
 
 	print_ranks(group, who, sizeof who);
 	how_ended(rank, several, true, how, sizeof how);
@@ -99,17 +100,17 @@ static void add_group(const struct launcher_job *job, uint64_t group, int exampl
 /* All ranks but the first that failed, those with the same end together. */
 static void others_text(const struct launcher_job *job, char *out, size_t bytes)
 {
-	uint64_t said = chief(job) >= 0 ? UINT64_C(1) << chief(job) : 0;
+	struct ranks said = ranks_of(chief(job));
 
 	for (int rank = 0; rank < job->started; rank++) {
-		uint64_t group = 0;
-		if (said >> rank & 1)
+		struct ranks group = {{0}};
+		if (ranks_have(&said, rank))
 			continue;
 		for (int other = rank; other < job->started; other++)
-			if (!(said >> other & 1) && same_end(job, rank, other))
-				group |= UINT64_C(1) << other;
-		said |= group;
-		add_group(job, group, rank, out, bytes);
+			if (!ranks_have(&said, other) && same_end(job, rank, other))
+				ranks_add(&group, other);
+		ranks_join(&said, &group);
+		add_group(job, &group, rank, out, bytes);
 	}
 }
 

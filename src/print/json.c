@@ -97,11 +97,10 @@ void print_json_null(struct print_json *json, const char *key)
 	fputs("null", json->out);
 }
 
-void print_json_mask(struct print_json *json, const char *key, uint64_t mask)
+void print_json_ranks(struct print_json *json, const char *key, const struct ranks *ranks)
 {
 	print_json_open(json, key, '[');
-	for (int i = 0; i < 64; i++)
-		if (mask >> i & 1)
-			print_json_number(json, NULL, i);
+	RANKS_EACH(rank, ranks)
+	print_json_number(json, NULL, rank);
 	print_json_close(json, ']');
 }

@@ -8,12 +8,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/ranks.h"
+
 /* ---- text.c ---- */
 
 /* "rank 2", "ranks 0, 1, 3", "ranks 0-15, 18". */
-void print_ranks(uint64_t mask, char *out, size_t bytes);
+void print_ranks(const struct ranks *ranks, char *out, size_t bytes);
 /* The same without the word. */
-void print_rank_list(uint64_t mask, char *out, size_t bytes);
+void print_rank_list(const struct ranks *ranks, char *out, size_t bytes);
 
 /* "4032 B", "64 KiB", "1.5 MiB". */
 void print_bytes(uint64_t value, char *out, size_t bytes);
@@ -59,6 +61,6 @@ void print_json_real(struct print_json *json, const char *key, double value);
 void print_json_bool(struct print_json *json, const char *key, bool value);
 void print_json_null(struct print_json *json, const char *key);
 /* The numbers of the bits that are set, as an array. */
-void print_json_mask(struct print_json *json, const char *key, uint64_t mask);
+void print_json_ranks(struct print_json *json, const char *key, const struct ranks *ranks);
 
 #endif

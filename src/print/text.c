@@ -18,34 +18,31 @@ void print_append(char *out, size_t bytes, const char *format, ...)
 	va_end(arguments);
 }
 
-void print_rank_list(uint64_t mask, char *out, size_t bytes)
+void print_rank_list(const struct ranks *ranks, char *out, size_t bytes)
 {
 	if (bytes == 0)
 		return;
 	out[0] = '\0';
-	for (int first = 0; first < 64; first++) {
-		if (!(mask >> first & 1))
-			continue;
-		int last = first;
-		while (last + 1 < 64 && mask >> (last + 1) & 1)
-			last++;
+	for (int first = ranks_first(ranks), last; first >= 0; first = ranks_from(ranks, last + 1)) {
 		const char *comma = out[0] ? ", " : "";
+		for (last = first; ranks_have(ranks, last + 1);)
+			last++;
 		/* Three in a row are as short when they are named. */
 		if (last - first < 3) {
 			print_append(out, bytes, "%s%d", comma, first);
-			continue;
+			last = first;
+		} else {
+			print_append(out, bytes, "%s%d-%d", comma, first, last);
 		}
-		print_append(out, bytes, "%s%d-%d", comma, first, last);
-		first = last;
 	}
 }
 
-void print_ranks(uint64_t mask, char *out, size_t bytes)
+void print_ranks(const struct ranks *ranks, char *out, size_t bytes)
 {
 	char list[256];
 
-	print_rank_list(mask, list, sizeof list);
-	snprintf(out, bytes, "rank%s %s", mask & (mask - 1) ? "s" : "", list);
+	print_rank_list(ranks, list, sizeof list);
+	snprintf(out, bytes, "rank%s %s", ranks_count(ranks) == 1 ? "" : "s", list);
 }
 
 void print_bytes(uint64_t value, char *out, size_t bytes)

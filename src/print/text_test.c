@@ -35,11 +35,15 @@ static void rank_lists(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		print_ranks(cases[i].mask, text, sizeof text);
+		struct ranks ranks = ranks_of_bits(cases[i].mask);
+		print_ranks(&ranks, text, sizeof text);
 		assert_string_equal(text, cases[i].text);
 	}
 	/* Cut, and ended. */
-	print_ranks(UINT64_MAX, text, 8);
+	struct ranks many = ranks_below(RANKS_JOB_MAX);
+	print_ranks(&many, text, sizeof text);
+	assert_string_equal(text, "ranks 0-4095");
+	print_ranks(&many, text, 8);
 	assert_string_equal(text, "ranks 0");
 }
 
@@ -145,7 +149,8 @@ static void put_object(FILE *out, const char *text)
 	print_json_close(&json, ']');
 	print_json_bool(&json, "c", true);
 	print_json_null(&json, "d");
-	print_json_mask(&json, "e", 5);
+	struct ranks ranks = ranks_of_bits(5);
+	print_json_ranks(&json, "e", &ranks);
 	print_json_string(&json, "f", text);
 	print_json_close(&json, '}');
 }

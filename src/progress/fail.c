@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * An operation cannot continue: its reason becomes the cause of its group, unless the group has
  * one. */
+#include "base/ranks.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
@@ -30,7 +31,7 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 				     .group = op->group->id,
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
-				     .needs = needs};
+				     .needs = ranks_of_bits(needs)};
 	progress_thread_hand_over(op->group->world);
 	engine_hint(&op->engine, &hint.sent, &hint.expected);
 	add_matched(op, &hint);

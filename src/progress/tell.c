@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/messages.h"
+#include "base/ranks.h"
 #include "diagnose/diagnose.h"
 #include "world/registry.h"
 #include "tell.h"
@@ -35,19 +36,21 @@ static bool read_record(const ls_group *group, uint64_t index, struct diagnose_r
 
 static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 {
-	struct diagnose_record record = {.members = world_members(op->group)};
+	struct ranks members = ranks_of_bits(world_members(op->group));
+	struct diagnose_record record = {0};
 	bool known = read_record(op->group, atomic_load(&op->newest), &record);
 	int used = snprintf(out, bytes, "a %s that was over at once%s",
 			    trace_kind_name(op->engine.call.kind), known ? ", such as " : "");
 	if (known && used >= 0 && (size_t)used < bytes)
-		diagnose_operation_text(&record, out + used, bytes - (size_t)used);
+		diagnose_operation_text(&record, &members, out + used, bytes - (size_t)used);
 }
 
 void progress_describe(const struct ls_op *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
 	const struct engine_call *call = &op->engine.call;
-	struct diagnose_record record = {.members = world_members(group)};
+	struct ranks members = ranks_of_bits(world_members(group));
+	struct diagnose_record record = {0};
 	if (op->is_batch) {
 		snprintf(out, bytes, "a batch");
 		return;
@@ -63,7 +66,7 @@ void progress_describe(const struct ls_op *op, char *out, size_t bytes)
 			.group = group->id,
 			.peer = call->peer < 0 ? call->peer : world_rank_of(group, call->peer),
 			.tag = call->tag};
-	diagnose_operation_text(&record, out, bytes);
+	diagnose_operation_text(&record, &members, out, bytes);
 }
 
 void progress_tell_dropped(struct ls_op *op, const void *site)

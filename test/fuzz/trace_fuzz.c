@@ -146,7 +146,7 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 	diagnose_judge(job, hint, &verdict);
 	MUST(verdict.cause <= DIAGNOSE_WAS_ABORTED);
 	MUST(verdict.blamed == -1 || (verdict.blamed >= 0 && verdict.blamed < RANKS));
-	MUST(!(verdict.waiting & verdict.culprits));
+	MUST(!ranks_meet(&verdict.waiting, &verdict.culprits));
 	memset(text, '#', sizeof(text));
 	diagnose_text(job, &verdict, text, room);
 	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
