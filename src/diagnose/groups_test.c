@@ -15,9 +15,7 @@ static struct diagnose_record *in_group(struct diagnose_job *job, int r, uint32_
 {
 	struct diagnose_record *record = &job->ranks[r].records[0];
 	record->record.group = group;
-	struct ranks set = ranks_of_bits(members);
-	if (members)
-		diagnose_add_members(job, group, &set);
+	test_members(job, group, members);
 	return record;
 }
 
@@ -32,15 +30,11 @@ static void wait_in(struct diagnose_job *job, int r, struct diagnose_thread *thr
 static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t state,
 		      const uint8_t *members, uint32_t size)
 {
-	struct diagnose_rank *rank = &job->ranks[r];
-	struct diagnose_group *group = &rank->groups[rank->group_count++];
+	struct diagnose_group *group = &job->ranks[r].groups[job->ranks[r].group_count++];
 	*group = (struct diagnose_group){
 		.id = id, .size = size, .state = state, .closed = state == TRACE_GROUP_CLOSED};
-	struct ranks set = {{0}};
-	for (uint32_t i = 0; i < size; i++)
-		ranks_add(&set, members[i]);
 	group->first = members[0];
-	diagnose_add_members(job, id, &set);
+	test_members(job, id, test_bit(members[0]) | test_bit(members[1]));
 }
 
 static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t group)

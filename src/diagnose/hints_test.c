@@ -54,9 +54,8 @@ static struct diagnose_message *lies_there(struct diagnose_job *job, int from, i
 static struct diagnose_group *add_group(struct diagnose_job *job, int rank, uint32_t id)
 {
 	struct diagnose_group *group = &job->ranks[rank].groups[job->ranks[rank].group_count++];
-	struct ranks members = ranks_of_bits(3);
 	*group = (struct diagnose_group){.id = id, .size = 2};
-	diagnose_add_members(job, id, &members);
+	test_members(job, id, 3);
 	return group;
 }
 

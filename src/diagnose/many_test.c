@@ -149,7 +149,8 @@ static double seconds(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Collects, judges and tells; checks the text, and that each of the latter took at most a second. */
+/* Collects, judges and tells; checks the text, and that judging and telling took at most a second
+ * each. */
 static struct diagnose_verdict look(struct many *many, const char *headline, bool whole)
 {
 	char text[DIAGNOSE_TEXT_BYTES];

@@ -26,6 +26,14 @@ TEST_UNUSED static uint64_t test_bits(struct ranks set)
 	return set.words[0];
 }
 
+/* The job learns the members of a group; 0: it does not. */
+TEST_UNUSED static void test_members(struct diagnose_job *job, uint32_t id, uint64_t members)
+{
+	struct ranks set = ranks_of_bits(members);
+	if (members)
+		diagnose_add_members(job, id, &set);
+}
+
 /* The cycle, and whether its ranks are as many as its hops; hops[DIAGNOSE_HOP_MAX]. */
 TEST_UNUSED static int test_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
 {

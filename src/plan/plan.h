@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A collective is a plan: for each rank an array of small steps, computed by pure functions of
- * (collective, algorithm, rank, size, topology). No I/O, no clock, no locks, no global state here. The engine
- * runs the steps, the trace shows the cursor, the diagnosis compares cursors, `lockstep plan`
- * prints them, and the tests run every plan for every size in one process.
+ * (collective, algorithm, rank, size, topology). No I/O, no clock, no locks, no global state here.
+ * The engine runs the steps, the trace shows the cursor, the diagnosis compares cursors,
+ * `lockstep plan` prints them, and the tests run every plan for every size in one process.
  *
  * Buffers. A rank has INPUT and OUTPUT (in place: the same, or one is a part of the other) and, if
  * the plan asks for it, SCRATCH, laid out as OUTPUT is, which only the rank itself touches. Each is

@@ -45,8 +45,8 @@ void plan_add_send_empty(struct plan *plan, int peer);
 void plan_add_recv_empty(struct plan *plan, int peer);
 /* One block of SCRATCH into OUTPUT; flags: PLAN_SCRATCH_FIRST or 0. */
 void plan_add_combine(struct plan *plan, int block, int flags);
-/* `count` >= 2 ranks (NULL: 0 to count - 1), of which the plan's is number `number`, combine a block
- * of their OUTPUTs: the result, divided for an average, is in the OUTPUT of each. */
+/* `count` >= 2 ranks (NULL: 0 to count - 1), of which the plan's is number `number`, combine a
+ * block of their OUTPUTs: the result, divided for an average, is in the OUTPUT of each. */
 void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t *ranks, int block);
 /* One block of OUTPUT. */
 void plan_add_scale(struct plan *plan, int block);

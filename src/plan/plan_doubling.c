@@ -17,8 +17,8 @@ static struct doubling doubling_of(int size)
 	return (struct doubling){.core = core, .folded = size - core};
 }
 
-/* Places are numbered in the order of their ranks' numbers, so that a place always stands for a contiguous
- * range of ranks, and lower ranks can be combined first. */
+/* Places are in the order of the ranks' numbers, so that a place always stands for a contiguous
+ * range of them, and lower numbers can be combined first. */
 static int number_of_place(const struct doubling *doubling, int place)
 {
 	return place < doubling->folded ? 2 * place : place + doubling->folded;

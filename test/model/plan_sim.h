@@ -2,7 +2,8 @@
  * Runs the plans of all ranks of a group in one process, through any number of consecutive
  * collectives, and refuses what a real run might do wrong under any schedule: an access to a
  * window, or to a payload that stays with its sender, that is not ordered by a signal or a message
- * (vector clocks); a window or a signal between two hosts; a wrong or differing result; a deadlock; a message that nobody takes. */
+ * (vector clocks); a window or a signal between two hosts; a wrong or differing result; a deadlock;
+ * a message that nobody takes. */
 #ifndef TEST_MODEL_PLAN_SIM_H
 #define TEST_MODEL_PLAN_SIM_H
 
