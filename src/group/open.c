@@ -275,6 +275,7 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 		return status;
 	final_waiter(world);
 	open_views(world);
+	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);
 	return status == LS_OK ? failure_watch_start(world) : status;
 }

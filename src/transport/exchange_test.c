@@ -109,6 +109,34 @@ static void test_most(void **state)
 	run_size(MOST);
 }
 
+/* Each rank keeps few others, and each is kept by as many. */
+static void test_held(void **state)
+{
+	(void)state;
+	enum { SIZE = TRANSPORT_HELD + 5 };
+	struct world *world = world_open(SIZE);
+	int keepers[SIZE] = {0};
+	for (int r = 0; r < SIZE; r++) {
+		struct transport *transport = &world->ranks[r].transport;
+		int kept = 0;
+		transport_hold(transport);
+		transport_hold(transport); /* nothing is left to do */
+		for (int q = 0; q < SIZE; q++) {
+			const struct transport_link *link = &transport->links[q];
+			bool open = link->segment_fd >= 0;
+			assert_int_equal(open, link->trace_fd >= 0);
+			assert_int_equal(open, link->segment_fd >= 0 &&
+						       fcntl(link->segment_fd, F_GETFD) >= 0);
+			kept += open && q != r;
+			keepers[q] += open && q != r;
+		}
+		assert_int_equal(kept, TRANSPORT_HELD);
+	}
+	for (int q = 0; q < SIZE; q++)
+		assert_int_equal(keepers[q], TRANSPORT_HELD);
+	world_close(world);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -293,7 +321,7 @@ int main(void)
 		cmocka_unit_test(test_few),       cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_most),      cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_segment),   cmocka_unit_test(test_slots_name_whom),
-		cmocka_unit_test(test_processes),
+		cmocka_unit_test(test_processes), cmocka_unit_test(test_held),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

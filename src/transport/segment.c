@@ -129,6 +129,15 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	return LS_OK;
 }
 
+void transport_hold(struct transport *transport)
+{
+	for (int distance = TRANSPORT_HELD + 1; distance < transport->size; distance++) {
+		int rank = (transport->rank + transport->size - distance) % transport->size;
+		transport_close_fds(&transport->links[rank].segment_fd, 1);
+		transport_close_fds(&transport->links[rank].trace_fd, 1);
+	}
+}
+
 void transport_fini(struct transport *transport)
 {
 	/* In a forked child these addresses may belong to something else by now. */

@@ -32,22 +32,20 @@
 #include "transport/mail.h"
 
 enum {
-	/* K: how many collectives a rank may be ahead of the slowest, at most. Where ranks share a
-	 * processor, a root that runs ahead changes places with the others so seldom: with 8 a
-	 * broadcast of 8 B to 4 ranks on two processors took twice as long (`lockstep bench
-	 * broadcast -n 4 --bytes 8`). */
+	/* K: how many collectives a rank may be ahead of the slowest. With 8 a broadcast of 8 B to
+	 * 4 ranks on two processors took twice as long (`lockstep bench broadcast -n 4 --bytes 8`),
+	 * as a root that cannot run ahead gives way to the others more often. */
 	TRANSPORT_ENTRIES = 32,
-	TRANSPORT_ENTRY_BYTES = 4096,  /* header and inline payload of one entry */
-	TRANSPORT_INLINE_BYTES = 4032, /* payload of an entry beyond its header line */
-	TRANSPORT_TINY_BYTES = 24,     /* payload of an entry in its header line */
-	TRANSPORT_CHANNEL_SLOTS = 32,  /* messages to a peer that are under way at once */
-	TRANSPORT_MESSAGE_INLINE =
-		192, /* payload of a message slot; longer ones stay with the sender */
+	TRANSPORT_ENTRY_BYTES = 4096,   /* header and inline payload of one entry */
+	TRANSPORT_INLINE_BYTES = 4032,  /* payload of an entry beyond its header line */
+	TRANSPORT_TINY_BYTES = 24,      /* payload of an entry in its header line */
+	TRANSPORT_CHANNEL_SLOTS = 32,   /* messages to a peer that are under way at once */
+	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a slot; longer ones stay with the sender */
 	TRANSPORT_TEXT_BYTES = 2048,
 	TRANSPORT_PHASE_BITS = 16,
 	TRANSPORT_CPU_WORDS = 16, /* 1024 processors */
-	TRANSPORT_AREAS =
-		513, /* groups a rank may be a member of at once, that of all ranks included */
+	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
+	TRANSPORT_HELD = 12,      /* peers whose descriptors a rank keeps open */
 	TRANSPORT_PAGE_BYTES = 4096,
 	TRANSPORT_AREAS_AT = TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
 };
@@ -192,8 +190,7 @@ struct transport_head {
 	int32_t rank, size;
 };
 
-/* How peers get at this rank's plain memory (malloc, tensors), and at whose it gets: remote.c. Each
- * word is its owner's, but `told`. */
+/* Who reads whose plain memory (malloc, tensors): remote.c. The owner writes all but `told`. */
 struct transport_remote {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
 	/* Of a word in the owner's private memory that no other memory holds at this place, by
@@ -282,8 +279,8 @@ struct transport_link {
 	struct transport_segment *segment;
 	size_t segment_bytes;
 	struct memory_view arena;
-	/* Kept open, so that a diagnosis finds them after their owner died; -1 before. Of my own
-	 * rank: those of `struct transport` and of the exchange, not owned. */
+	/* Open for diagnoses from outside (transport_hold); -1 if not. Of my own rank: those of
+	 * `struct transport` and of the exchange, not owned. */
 	int segment_fd, trace_fd;
 	/* Of the peer's struct transport_remote, copied once; constant after transport_connect. */
 	int pid;
@@ -349,8 +346,7 @@ struct transport_exchange {
 	/* Of transport_listen in rank 0, -1 elsewhere. Stays the caller's, who closes it as soon as
 	 * transport_connect has returned: a rank that comes too late learns by that. */
 	int listen_fd;
-	int arena_fd,
-		trace_fd; /* stay the caller's; trace_fd must stay open as long as the transport */
+	int arena_fd, trace_fd; /* the caller's; trace_fd stays open as long as the transport */
 	struct waiter *waiter;
 	uint64_t deadline_ns;
 	/* Process of each rank, so that one that ends before it has connected is seen at once.
@@ -366,6 +362,10 @@ struct transport_exchange {
 };
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
+
+/* Closes the descriptors of all peers but the TRANSPORT_HELD ranks before this one, cyclically. A
+ * diagnosis from outside finds a dead rank while one of its keepers, or the launcher, lives. */
+void transport_hold(struct transport *transport);
 
 /* Unmaps and closes everything; no thread may be inside a call. In a forked child only descriptors
  * are closed. Harmless on a transport that is zeroed, and when repeated. */
@@ -440,7 +440,7 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
 		     uint64_t value, int peer, struct wait_word *out);
 /* Wakes whoever sleeps in member `rank`. Call after wait_store. */
 void transport_wake(const struct transport_team *team, int rank);
-/* The same, for what it should see to even if no thread of it waits: see wait_summon. */
+/* The same, even if no thread of it waits: see wait_summon. */
 void transport_summon(const struct transport_team *team, int rank);
 void transport_wake_all(const struct transport_team *team);
 
