@@ -44,9 +44,11 @@ struct device {
 struct devices {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool held;                   /* nothing is completed */
-	bool closed;                 /* the threads end */
-	int64_t input[RANKS][COUNT]; /* copies: calls are in place, and one ends first */
+	bool held;   /* nothing is completed */
+	bool closed; /* the threads end */
+	/* Copies, as a rank is done as soon as its own device is, and changes its buffer while the
+	 * other's still reads; of two operations, as no rank is further ahead than that. */
+	int64_t input[2][RANKS][COUNT];
 	uint64_t count;
 	uint64_t enqueued[RANKS], completed[RANKS], cut[RANKS];
 	struct device devices[RANKS];
@@ -70,7 +72,7 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 		pthread_mutex_lock(&all->lock);
 		device->running = op->seq;
 		all->count = op->call.count;
-		memcpy(all->input[device->rank], op->call.send.address,
+		memcpy(all->input[op->seq % 2][device->rank], op->call.send.address,
 		       all->count * sizeof(int64_t));
 		all->enqueued[device->rank] = op->seq;
 		pthread_cond_broadcast(&all->changed);
@@ -126,8 +128,9 @@ static void *device_main(void *argument)
 	while (!all->closed) {
 		int me = device->rank;
 		if (is_ready(all, me)) {
+			const int64_t(*input)[COUNT] = all->input[(all->completed[me] + 1) % 2];
 			for (uint64_t i = 0; i < all->count; i++)
-				device->results[i] = all->input[0][i] + all->input[1][i];
+				device->results[i] = input[0][i] + input[1][i];
 			atomic_store(&device->done, ++all->completed[me]);
 		} else if (all->cut[me] > atomic_load(&device->cut)) {
 			atomic_store(&device->cut, all->cut[me]);
