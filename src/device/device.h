@@ -36,6 +36,22 @@ bool device_has(ls_dtype dtype, ls_reduce_op op);
  * scaled before. */
 void device_reduce(const struct device_reduce *reduce);
 
+/* The same for a reduction that is repeated on few elements, by a caller who keeps what can be
+ * looked up once: the result is bit by bit that of device_reduce. */
+struct device_few {
+	void (*combine)(void *target, void *also, const void *const *sources, int operands,
+			size_t count);
+	size_t numbers; /* of all elements: a complex one has two */
+};
+/* Whether it can be run so: with 2 to 4 sources and one target, where nothing is divided and
+ * nothing rounded at the end. reduce->sources and targets are not looked at. */
+bool device_few_find(const struct device_reduce *reduce, struct device_few *out);
+static inline void device_few_run(const struct device_few *few, void *target,
+				  const void *const *sources, int source_count)
+{
+	few->combine(target, NULL, sources, source_count, few->numbers);
+}
+
 /* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type
  * that is computed in: float64 for float64 and complex128, else float32. `to` may be equal to
  * `from`. */

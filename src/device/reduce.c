@@ -176,6 +176,16 @@ void device_reduce(const struct device_reduce *reduce)
 	device_reduce_with(device_kernels_best(), reduce);
 }
 
+bool device_few_find(const struct device_reduce *reduce, struct device_few *out)
+{
+	struct work work = work_of(device_kernels_best(), reduce);
+	bool fits = reduce->source_count >= 2 && reduce->source_count <= DEVICE_OPERANDS &&
+		    reduce->target_count == 1;
+	*out = (struct device_few){.combine = work.combine,
+				   .numbers = reduce->count * dtypes[reduce->dtype].numbers};
+	return fits && work.combine && !work.divide;
+}
+
 void device_scale_with(const struct device_kernels *kernels, void *to, const void *from,
 		       ls_dtype dtype, size_t count, double factor)
 {
