@@ -293,7 +293,9 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 static void store_all(struct trace_slot *slot, uint64_t index, const struct trace_begin *begin,
 		      uint64_t begin_ticks, uint64_t end_ticks)
 {
-	const union state_word now = {.field = {.state = end_ticks ? TRACE_DONE : TRACE_RUNNING}};
+	const union state_word now = {.field = {.state = end_ticks ? TRACE_DONE : TRACE_RUNNING,
+						.algorithm = begin->algorithm,
+						.step_count = begin->step_count}};
 	atomic_store_explicit(&slot->step, 0, memory_order_release);
 	STORE(slot, index, index);
 	STORE(slot, seq, begin->seq);

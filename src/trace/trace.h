@@ -280,6 +280,7 @@ struct trace_begin {
 	uint16_t kind;
 	uint8_t dtype, reduce_op;
 	uint32_t wildcards;
+	uint16_t algorithm, step_count; /* as trace_plan, where it is known by then */
 };
 
 /* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, which names it
