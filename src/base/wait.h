@@ -227,6 +227,19 @@ static inline bool wait_peer_has_left(const struct wait_peer *peer)
 	return peer->left && atomic_load_explicit(peer->left, memory_order_seq_cst) != peer->stays;
 }
 
+/* Spins between two looks at the clock, the failure and the peers. */
+enum { WAIT_SPIN_BATCH = 16 };
+
+/* Tells the processor that this is a spin. */
+static inline void wait_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
+
 /* True once the call's condition holds: one sequentially consistent load for each word, nothing
  * else. With no words, "all" holds and "any" does not. */
 bool wait_satisfied(const struct wait_call *call);
@@ -234,6 +247,20 @@ bool wait_satisfied(const struct wait_call *call);
 /* Polls for the time of a few cache misses; true once the condition holds. For waits that usually
  * end before the clock could be read: it ignores deadline, cause and peers. */
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
+
+/* The same for one word, by a caller who wants no wait_call for what is most often there. */
+static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic uint64_t *word,
+				     uint64_t value)
+{
+	bool spins = !waiter->yield && waiter->spin_ns > 0;
+	for (unsigned i = 1;
+	     (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) < 0; i++) {
+		if (!spins || i == WAIT_SPIN_BATCH)
+			return false;
+		wait_relax();
+	}
+	return true;
+}
 
 /* Blocks until the condition holds. Before it returns for another reason it tests the condition
  * once more, so success wins.

@@ -11,18 +11,7 @@ enum {
 	 * may have it, and get the spinner's as well. A yield with nobody else there costs a short
 	 * system call. */
 	WAIT_SPIN_ALONE_NS = 20000,
-	WAIT_SPIN_BATCH = 16, /* spins between two looks at the clock, the failure and the peers */
 };
-
-/* Tells the processor that this is a spin. */
-static inline void wait_relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb");
-#endif
-}
 
 /* Whether the wait is over, whatever the time, and how. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
