@@ -8,7 +8,9 @@
 
 #include "base/messages.h"
 #include "base/prefetch.h"
+#include "engine_ops.h"
 #include "engine_private.h"
+#include "slot.h"
 
 static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
@@ -67,7 +69,8 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		  const struct plan_table *table)
 {
 	const struct transport_team *team = engine->team;
-	engine->ops = NULL;
+	if (engine->ops)
+		engine_use(engine, NULL, NULL);
 	engine->cause = cause;
 	engine->history = engine->entered_by_all = 0;
 	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
@@ -194,6 +197,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 		.element = op->element,
 		.signature = op->signature,
 	};
+	engine_slot_learn(engine, op, &engine->memos[call->kind].slot);
 }
 
 /* The plan, and what it needs to know of the call; false, with op->status, if there is none. */
@@ -402,6 +406,12 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 	if (progress != ENGINE_DONE)
 		return progress;
 	publish_entry(engine, op);
+	op->stage = ENGINE_ENTERED;
+	return ENGINE_DONE;
+}
+
+static enum engine_progress look_who_ends(struct engine *engine, struct engine_op *op)
+{
 	op->stage = ENGINE_STEPS;
 	/* A rank that has failed first sets the cause and then looks who has entered; I have
 	 * entered first and then look at the cause. So it waits for me, or I stop here. */
@@ -423,6 +433,11 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 		return ENGINE_FAILED;
 	if (op->stage == ENGINE_ENTER) {
 		progress = enter(engine, op);
+		if (progress != ENGINE_DONE)
+			return progress;
+	}
+	if (op->stage == ENGINE_ENTERED) {
+		progress = look_who_ends(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
 	}

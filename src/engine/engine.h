@@ -19,6 +19,7 @@
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
+#include "device/device.h"
 #include "memory/buffer.h"
 #include "memory/memory.h"
 #include "engine/match.h"
@@ -102,6 +103,34 @@ struct engine_stores {
 	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
 };
 
+/* ---- short collectives: see slot.h ---- */
+
+/* Whose entries this rank needs: that of a member, or of these. */
+enum engine_slot_source { ENGINE_SLOT_EVERYBODY = -1, ENGINE_SLOT_NOBODY = -2 };
+enum engine_slot_result {
+	ENGINE_SLOT_NOTHING,
+	ENGINE_SLOT_REDUCE,
+	ENGINE_SLOT_REDUCE_FEW, /* by device_few */
+	ENGINE_SLOT_COPY,       /* a part of each source, one behind the other */
+	ENGINE_SLOT_COPY_MINE,
+};
+
+/* What a collective comes to whose payloads travel in the entries. */
+struct engine_slot {
+	bool usable;
+	uint16_t window,
+		peer_window; /* enum transport_window: where my payload lies, and a peer's */
+	uint16_t algorithm, step_count; /* of the plan, for the record */
+	uint64_t signature, count;      /* as the entry shows them */
+	uint32_t input_bytes;
+	int source; /* a member, or enum engine_slot_source */
+	enum engine_slot_result result;
+	uint32_t part, from; /* the bytes that I need of a payload, and where they begin */
+	uint32_t stride;     /* from the part of one source to that of the next in my output */
+	struct device_few few;
+	struct device_reduce reduce; /* but for its sources and targets */
+};
+
 /* What the last call of a kind came to. A program repeats its calls, and to work this out again
  * takes as long as the rest of a short one. */
 struct engine_memo {
@@ -117,6 +146,7 @@ struct engine_memo {
 	struct plan_table_choice choice;
 	size_t element;
 	uint64_t signature;
+	struct engine_slot slot;
 };
 
 struct engine_mailbox;

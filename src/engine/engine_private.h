@@ -7,9 +7,10 @@
 
 /* Which part of an operation comes next. */
 enum engine_stage {
-	ENGINE_ENTER,    /* collective: my entry slot must be free */
-	ENGINE_STEPS,    /* collective: op->step is the cursor */
-	ENGINE_DRAIN,    /* collective: my last long messages must have been taken */
+	ENGINE_ENTER,   /* collective: my entry slot must be free */
+	ENGINE_ENTERED, /* collective: my entry is there; who fails or closes has to be looked at */
+	ENGINE_STEPS,   /* collective: op->step is the cursor */
+	ENGINE_DRAIN,   /* collective: my last long messages must have been taken */
 	ENGINE_TOGETHER, /* collective: it is over here, and must be so on all ranks */
 	ENGINE_OVER,
 };

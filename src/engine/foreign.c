@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Collectives that another engine runs: engine_ops.h. */
+#include <string.h>
+
 #include "engine_ops.h"
 #include "engine_private.h"
 
@@ -10,6 +12,7 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 {
 	engine->ops = ops;
 	engine->ops_state = state;
+	memset(engine->memos, 0, sizeof engine->memos); /* their slots are the processor's */
 }
 
 void engine_await_foreign(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)

@@ -135,3 +135,45 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 	}
 	return check_buffers(call, group, op);
 }
+
+/* Apart, or in place: recv - send, modulo 2^64, is `in_place`, or in no way inside of both. */
+static bool may_lie_so(const struct engine_call *op, uint64_t give, uint64_t get, uint64_t in_place)
+{
+	uint64_t distance = (uintptr_t)op->recv.address - (uintptr_t)op->send.address;
+	return distance == in_place || distance + get - 1 >= give + get - 1;
+}
+
+bool group_is_short(const ls_group *group, struct engine_call *op)
+{
+	const struct coll_kind *kind = &coll_kinds[op->kind];
+	const struct coll *coll = &coll_table[kind->collective];
+	if (op->kind == TRACE_BARRIER)
+		return true;
+	size_t element = ls_dtype_bytes(op->dtype);
+	bool rooted = coll->root != COLL_NO_ROOT, root = op->peer == group->rank;
+	if (kind->counts != COLL_ALIKE || op->count > TRANSPORT_INLINE_BYTES || !element ||
+	    (rooted && (unsigned)op->peer >= (unsigned)group->size) ||
+	    (coll->reduces && !device_has(op->dtype, op->reduce)))
+		return false;
+	uint64_t part = op->count * element, all = part * (uint64_t)group->size;
+	uint64_t give = coll->input == COLL_PARTS ? all : part;
+	uint64_t get = coll->output == COLL_PARTS ? all : part;
+	uint64_t before = part * (uint64_t)group->rank;
+	if (give > TRANSPORT_INLINE_BYTES || give == 0 || op->reduce == LS_PREMUL_SUM)
+		return false;
+	if (coll->root == COLL_ROOT_GIVES && !root)
+		give = 0;
+	else if (!op->send.address)
+		return false;
+	if (coll->root == COLL_ROOT_GETS && !root)
+		get = 0;
+	else if (!op->recv.address)
+		return false;
+	op->send = buffer_host(give ? op->send.address : NULL, give);
+	op->recv = buffer_host(get ? op->recv.address : NULL, get);
+	if (!give || !get)
+		return true;
+	if (coll->input == coll->output)
+		return may_lie_so(op, give, get, coll->input == COLL_WHOLE ? 0 : get);
+	return may_lie_so(op, give, get, coll->input == COLL_PARTS ? before : -before);
+}

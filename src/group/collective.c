@@ -106,7 +106,16 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 		     const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status = group_begin(call, group, given, &options);
+	ls_status status;
+	if (!given && group && group_is_short(group, engine)) {
+		status = group_check(call, group);
+		if (status != LS_OK)
+			return status;
+		wait_thread_enter(&group->waiter);
+		if (progress_slot_call(group, engine, site, &status))
+			return status;
+	}
+	status = group_begin(call, group, given, &options);
 	if (status == LS_OK && engine->kind != TRACE_BARRIER)
 		status = group_check_collective(group_caller(call, &options), group, engine);
 	if (status != LS_OK)

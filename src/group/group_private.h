@@ -31,6 +31,10 @@ ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, vo
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
 ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op);
 
+/* Whether a call is right, and so short that its payloads travel in the entries; drops buffers that
+ * this rank does not need. False: the full check tells. */
+bool group_is_short(const ls_group *group, struct engine_call *op);
+
 /* ---- batch.c ---- */
 
 /* The batch of the calling thread, NULL: it is in none. */

@@ -87,36 +87,13 @@ static void tell_resting(ls_group *group)
 	wait_ring(&group->lane.told);
 }
 
-/* Rare, so it stays out of the way of a call that finds nothing under way. */
-static void leave_to_others(ls_group *group) __attribute__((noinline));
-
-static void leave_to_others(ls_group *group)
+void progress_lane_leave_to_others(ls_group *group)
 {
 	tell_resting(group);
 	progress_thread_wake(group);
 }
 
-/* ---- alone in the lane ---- */
-
-static bool take_fast(struct world_lane *lane, uint64_t *seq)
-{
-	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
-	do {
-		if (state & WORLD_LANE_PENDING)
-			return false;
-		*seq = (state >> WORLD_LANE_SHIFT) + 1;
-		next = *seq << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
-	return true;
-}
-
-static void leave_fast(ls_group *group)
-{
-	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
-	if ((before & WORLD_LANE_PENDING) > 1)
-		leave_to_others(group);
-}
+/* ---- alone in the lane: see lane.h ---- */
 
 /* Its caller leaves it to whoever drives, ahead of those that have queued up meanwhile. */
 static void hand_over(struct ls_op *op)
@@ -130,7 +107,7 @@ static void hand_over(struct ls_op *op)
 		lane->tail = op;
 	atomic_fetch_sub(&lane->state, WORLD_LANE_FAST);
 	lock_group_release(&lane->lock);
-	leave_to_others(op->group);
+	progress_lane_leave_to_others(op->group);
 }
 
 /* ---- the queue ---- */
@@ -420,23 +397,29 @@ static ls_status await_in_time(struct ls_op *op)
 	return await_failed(op);
 }
 
+ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause)
+{
+	ls_group *group = op->group;
+	ls_status status;
+	if (!progress_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
+		hand_over(op);
+		return LS_PENDING;
+	}
+	progress_lane_leave(group);
+	if (op->pooled)
+		progress_op_let_go(op);
+	return status;
+}
+
 ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			     const void *site, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
-	ls_status status;
-	if (take_fast(&group->lane, &op->engine.seq)) {
+	if (progress_lane_take(&group->lane, &op->engine.seq)) {
 		progress_op_open(op, options, site);
-		if (!progress_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
-			hand_over(op);
-			return LS_PENDING;
-		}
-		leave_fast(group);
-		if (op->pooled)
-			progress_op_let_go(op);
-		return status;
+		return progress_lane_run(op, pause);
 	}
-	status = progress_thread_start(group->world);
+	ls_status status = progress_thread_start(group->world);
 	if (status != LS_OK)
 		return status;
 	enqueue(op, options, site);

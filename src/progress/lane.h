@@ -15,6 +15,32 @@ void progress_lane_begin(ls_group *group);
 /* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
  * when no thread drives. */
 void progress_lane_close(ls_group *group);
+/* For a blocking call: takes the next number and the lane in one exchange if nothing is under way.
+ * False: nothing has changed. Until progress_lane_leave, or progress_lane_run, which leaves, no
+ * other thread uses the group's engine for collectives. */
+static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
+{
+	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
+	do {
+		if (state & WORLD_LANE_PENDING)
+			return false;
+		*seq = (state >> WORLD_LANE_SHIFT) + 1;
+		next = *seq << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
+	return true;
+}
+/* Others have queued meanwhile: wakes a thread that waits for them, or the progress thread. */
+void progress_lane_leave_to_others(ls_group *group);
+static inline void progress_lane_leave(ls_group *group)
+{
+	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
+	if (__builtin_expect((before & WORLD_LANE_PENDING) > 1, 0))
+		progress_lane_leave_to_others(group);
+}
+/* Runs an operation whose caller has taken the lane until it is complete or until the pause, as
+ * progress_lane_call does, and leaves the lane. */
+ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause);
 /* Runs op until it is complete, or until the pause: then it returns LS_PENDING and op continues as
  * a nonblocking operation, for which it must come from the pool and the progress thread must exist.
  * Drops the lane's reference to an operation of the pool that is complete. */
@@ -39,5 +65,13 @@ void progress_lane_adopt(ls_group *group);
 long progress_lane_queued(ls_group *group);
 /* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
+
+/* ---- slot.c: short collectives ---- */
+
+/* A blocking collective without options, whose arguments have been checked and whose payloads fit
+ * into the entries. True: it is complete, with *status. False: nothing has been done, as others are
+ * under way. */
+bool progress_slot_call(ls_group *group, const struct engine_call *call, const void *site,
+			ls_status *status);
 
 #endif

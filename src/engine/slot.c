@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short collectives: what a call comes to, the result, and the way back to the general path. */
+#include "engine/slot.h"
+
+#include "coll/coll.h"
+
+static uint16_t window_of(uint64_t bytes)
+{
+	return bytes == 0                      ? TRANSPORT_WINDOW_NONE
+	       : bytes <= TRANSPORT_TINY_BYTES ? TRANSPORT_WINDOW_HEADER
+					       : TRANSPORT_WINDOW_INLINE;
+}
+
+/* What this rank waits for and computes, by the shapes of the collective's buffers. */
+static void learn_result(const struct engine *engine, const struct engine_op *op,
+			 const struct coll *coll, struct engine_slot *slot)
+{
+	const struct engine_call *call = &op->call;
+	bool root = call->peer == engine->team->rank;
+	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
+	bool mine_only = coll->root == COLL_ROOT_GIVES && root;
+	uint64_t part = call->count * op->element;
+	slot->source = coll->root == COLL_ROOT_GIVES ? call->peer : ENGINE_SLOT_EVERYBODY;
+	if (mine_only || (coll->root == COLL_ROOT_GETS && !root))
+		slot->source = ENGINE_SLOT_NOBODY;
+	slot->part = (uint32_t)part;
+	slot->peer_window = window_of(coll->input == COLL_PARTS ? part * engine->team->size : part);
+	slot->from = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
+	slot->stride = coll->output == COLL_PARTS ? (uint32_t)part : 0;
+	if (!gets || part == 0 || !call->recv.address)
+		return;
+	slot->result = coll->reduces ? ENGINE_SLOT_REDUCE
+		       : mine_only   ? ENGINE_SLOT_COPY_MINE
+				     : ENGINE_SLOT_COPY;
+	if (!coll->reduces)
+		return;
+	slot->reduce = (struct device_reduce){
+		.dtype = call->dtype,
+		.op = call->reduce,
+		.source_count = engine->team->size,
+		.target_count = 1,
+		.count = call->count,
+		.divisor = call->reduce == LS_AVERAGE ? (uint32_t)engine->team->size : 0,
+	};
+	if (device_few_find(&slot->reduce, &slot->few))
+		slot->result = ENGINE_SLOT_REDUCE_FEW;
+}
+
+void engine_slot_learn(const struct engine *engine, const struct engine_op *op,
+		       struct engine_slot *out)
+{
+	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
+	bool slots = op->plan->plan.algorithm == PLAN_SLOT ||
+		     (coll->input == COLL_NOTHING && op->plan->plan.algorithm == PLAN_DIRECT);
+	*out = (struct engine_slot){0};
+	if (!slots || op->call.counts || engine_is_scaled(op) || engine->blocking || engine->ops ||
+	    op->call.send.region || op->call.recv.region)
+		return;
+	out->signature = op->signature;
+	out->count = engine_common_count(op);
+	out->input_bytes = (uint32_t)op->call.send.bytes;
+	out->window = window_of(op->call.send.bytes);
+	out->algorithm = (uint16_t)op->plan->plan.algorithm;
+	out->step_count = (uint16_t)op->plan->plan.step_count;
+	learn_result(engine, op, coll, out);
+	out->usable = true;
+}
+
+bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot,
+			   const struct waiter *waiter, uint64_t seq, uint64_t history)
+{
+	const struct transport_team *team = engine->team;
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank && !engine_slot_is_there(engine, slot, waiter, q, seq, history))
+			return false;
+	if (engine->entered_by_all < seq)
+		engine->entered_by_all = seq;
+	return true;
+}
+
+/* What member `rank` gives, beginning with what this rank needs of it. */
+static const unsigned char *payload_of(const struct engine *engine, const struct engine_slot *slot,
+				       const void *send, int rank, uint64_t seq)
+{
+	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
+	if (rank == engine->team->rank)
+		return (const unsigned char *)send + slot->from;
+	return (slot->peer_window == TRANSPORT_WINDOW_HEADER ? entry->tiny : entry->payload) +
+	       slot->from;
+}
+
+void engine_slot_compute(const struct engine *engine, const struct engine_slot *slot,
+			 const void *send, void *recv, uint64_t seq)
+{
+	const void *sources[DEVICE_REDUCE_MAX];
+	int size = engine->team->size;
+	unsigned char *out = recv;
+	switch (slot->result) {
+	case ENGINE_SLOT_COPY_MINE:
+		if (recv != (const unsigned char *)send + slot->from)
+			memcpy(recv, (const unsigned char *)send + slot->from, slot->part);
+		return;
+	case ENGINE_SLOT_COPY:
+		for (int q = 0; q < size; q++) {
+			if (slot->source >= 0 && q != slot->source)
+				continue;
+			const unsigned char *from = payload_of(engine, slot, send, q, seq);
+			if (from != out + q * (size_t)slot->stride) /* mine, in place */
+				memcpy(out + q * (size_t)slot->stride, from, slot->part);
+		}
+		return;
+	default:
+		break;
+	}
+	for (int q = 0; q < size; q++)
+		sources[q] = payload_of(engine, slot, send, q, seq);
+	if (slot->result == ENGINE_SLOT_REDUCE_FEW) {
+		device_few_run(&slot->few, recv, sources, size);
+		return;
+	}
+	struct device_reduce reduce = slot->reduce;
+	void *targets[1] = {recv};
+	reduce.sources = sources;
+	reduce.targets = targets;
+	device_reduce(&reduce);
+}
+
+void engine_slot_resume(struct engine *engine, struct engine_op *op, struct engine_room *room,
+			uint64_t history)
+{
+	engine_submit(engine, op, room);
+	op->history = history;
+	op->stage = ENGINE_ENTERED;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short collectives: payloads travel in the entries, so one line from each member is all there is to
+ * wait for. What a call comes to is kept, so that the next call like it publishes its entry at once.
+ * The caller is alone in the group's lane throughout, and has checked the call's arguments:
+ *
+ *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
+ *   publish  stores the entry, which cannot be taken back, and wakes who sleeps
+ *   await    looks for the others for a moment: false if one is missing, differs, has failed or is
+ *            closing. Then engine_slot_resume makes a general operation of it.
+ *   finish   computes the result, and leaves */
+#ifndef ENGINE_SLOT_H
+#define ENGINE_SLOT_H
+
+#include <string.h>
+
+#include "base/prefetch.h"
+#include "engine/engine.h"
+#include "engine/engine_private.h"
+
+/* NULL: it has to go the general way. Touches nothing. */
+static inline const struct engine_slot *engine_slot_find(const struct engine *engine,
+							 const struct engine_call *call,
+							 uint64_t seq)
+{
+	const struct engine_memo *memo = &engine->memos[call->kind];
+	bool alike = memo->plan && memo->slot.usable && memo->count == call->count &&
+		     memo->dtype == call->dtype && memo->reduce == call->reduce &&
+		     memo->peer == call->peer && memo->has_send == (call->send.address != NULL) &&
+		     memo->has_recv == (call->recv.address != NULL);
+	bool is_free = seq < engine->entered_by_all + TRANSPORT_ENTRIES;
+	return alike && is_free ? &memo->slot : NULL;
+}
+
+/* Returns the history that the entry shows. */
+static inline uint64_t engine_slot_publish(struct engine *engine, const struct engine_slot *slot,
+					   const void *send, uint64_t seq)
+{
+	struct transport_team *team = engine->team;
+	struct transport_entry *entry = transport_entry(team, team->rank, seq);
+	uint64_t history = engine->history;
+	entry->signature = slot->signature;
+	entry->count = slot->count;
+	entry->history = history;
+	entry->input_window = slot->window;
+	entry->output_window = TRANSPORT_WINDOW_NONE;
+	if (slot->window == TRANSPORT_WINDOW_HEADER)
+		memcpy(entry->tiny, send, slot->input_bytes);
+	else if (slot->window == TRANSPORT_WINDOW_INLINE)
+		memcpy(entry->payload, send, slot->input_bytes);
+	wait_store(&entry->signal, transport_signal(seq, 0));
+	transport_wake_all(team);
+	engine->history = engine_mix(engine_mix(history, slot->signature), slot->count);
+	return history;
+}
+
+/* Whether member `rank` has entered the same collective, after a look of a moment. */
+static inline bool engine_slot_is_there(const struct engine *engine, const struct engine_slot *slot,
+					const struct waiter *waiter, int rank, uint64_t seq,
+					uint64_t history)
+{
+	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
+	uint64_t signal = transport_signal(seq, 0);
+	return wait_word_briefly(waiter, &entry->signal, signal) &&
+	       atomic_load_explicit(&entry->signal, memory_order_relaxed) <
+		       transport_signal(seq + 1, 0) &&
+	       entry->signature == slot->signature && entry->count == slot->count &&
+	       entry->history == history;
+}
+
+bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot,
+			   const struct waiter *waiter, uint64_t seq, uint64_t history);
+
+static inline bool engine_slot_await(struct engine *engine, const struct engine_slot *slot,
+				     const struct waiter *waiter, uint64_t seq, uint64_t history)
+{
+	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
+	/* After my entry has been stored: as in the general path, whoever fails or closes the group
+	 * sees that I have entered, or I see that. */
+	if (engine_has_failed(engine) || atomic_load(&mine->closing))
+		return false;
+	if (slot->source >= 0)
+		return engine_slot_is_there(engine, slot, waiter, slot->source, seq, history);
+	return slot->source == ENGINE_SLOT_NOBODY ||
+	       engine_slot_await_all(engine, slot, waiter, seq, history);
+}
+
+/* The result is in recv. */
+void engine_slot_compute(const struct engine *engine, const struct engine_slot *slot,
+			 const void *send, void *recv, uint64_t seq);
+
+static inline void engine_slot_finish(struct engine *engine, const struct engine_slot *slot,
+				      const void *send, void *recv, uint64_t seq)
+{
+	struct transport_team *team = engine->team;
+	if (slot->result != ENGINE_SLOT_NOTHING)
+		engine_slot_compute(engine, slot, send, recv, seq);
+	prefetch_for_store(transport_entry(team, team->rank, seq + 1));
+	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,
+			      memory_order_release);
+}
+
+/* The entry has been published, with this history: makes of `op`, whose call, seq and record are
+ * set, what engine_submit and the publication would have made of it. */
+void engine_slot_resume(struct engine *engine, struct engine_op *op, struct engine_room *room,
+			uint64_t history);
+
+/* Fills memo->slot from an operation whose plan is known. */
+void engine_slot_learn(const struct engine *engine, const struct engine_op *op,
+		       struct engine_slot *out);
+
+#endif
