@@ -19,22 +19,6 @@ static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_PAIRWISE] = PLAN_PAIRWISE,
 };
 
-/* Room for the longest plan of any collective for a group of up to `size` ranks. */
-static size_t longest_plan(int size)
-{
-	size_t longest = 1;
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
-		for (int a = PLAN_NONE + 1; a < PLAN_ALGORITHM_COUNT; a++) {
-			struct plan_request request = {.collective = (enum plan_collective)c,
-						       .algorithm = (enum plan_algorithm)a,
-						       .size = size};
-			size_t steps = plan_steps_max(&request);
-			if (steps > longest)
-				longest = steps;
-		}
-	return longest;
-}
-
 ls_status engine_init(struct engine *engine, struct transport_team *team, struct trace *trace,
 		      struct memory *memory, const struct settings *settings)
 {
@@ -45,7 +29,7 @@ ls_status engine_init(struct engine *engine, struct transport_team *team, struct
 				  .blocking = settings->blocking != 0,
 				  .remote = (enum setting_remote)settings->remote,
 				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
-	engine->steps_max = longest_plan(team->transport->size);
+	engine->steps_max = plan_steps_max(&(struct plan_request){.size = team->transport->size});
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);
 	engine->bounce = aligned_alloc(64, ENGINE_BOUNCE_BYTES);
 	if (!engine->steps || !engine->bounce) {

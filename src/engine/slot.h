@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short collectives: payloads travel in the entries, so one line from each member is all there is to
- * wait for. What a call comes to is kept, so that the next call like it publishes its entry at once.
- * The caller is alone in the group's lane throughout, and has checked the call's arguments:
+ * Short collectives: payloads travel in the entries, so one line from each member is all that a
+ * rank waits for. The engine keeps what a call comes to, so that the next call like it publishes
+ * its entry at once. The caller has taken the group's lane, and has checked the call's arguments:
  *
  *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
- *   publish  stores the entry, which cannot be taken back, and wakes who sleeps
- *   await    looks for the others for a moment: false if one is missing, differs, has failed or is
- *            closing. Then engine_slot_resume makes a general operation of it.
+ *   publish  stores the entry, which cannot be taken back, and wakes sleeping members
+ *   await    polls for the others for a moment: false if one is missing or differs, or if the group
+ *            fails or is closing. Then engine_slot_resume makes a general operation of it
  *   finish   computes the result, and leaves */
 #ifndef ENGINE_SLOT_H
 #define ENGINE_SLOT_H
