@@ -216,6 +216,60 @@ static void long_buffers(void **state)
 	}
 }
 
+/* Returns whether it can be looked up; if so the bits are those of device_reduce, also in place. */
+static bool few_is_alike(ls_dtype dtype, ls_reduce_op op, int source_count, size_t count,
+			 uint32_t divisor, uint64_t *random)
+{
+	enum { FEW_BYTES = 70 * 16 };
+	_Alignas(64) unsigned char from[6][FEW_BYTES], wanted[FEW_BYTES];
+	const void *sources[6];
+	void *targets[1] = {wanted};
+	struct device_few few;
+	struct device_reduce reduce = {.dtype = dtype,
+				       .op = op,
+				       .source_count = source_count,
+				       .target_count = 1,
+				       .count = count,
+				       .divisor = divisor};
+	if (!device_few_find(&reduce, &few))
+		return false;
+	ls_dtype number = reference_number(dtype);
+	for (int i = 0; i < source_count; i++) {
+		fill(number, from[i], count * reference_bytes[dtype] / reference_bytes[number],
+		     random);
+		sources[i] = from[i];
+	}
+	reduce.sources = sources;
+	reduce.targets = targets;
+	device_reduce(&reduce);
+	device_few_run(&few, from[source_count - 1], sources, source_count);
+	assert_memory_equal(from[source_count - 1], wanted, count * reference_bytes[dtype]);
+	return true;
+}
+
+static void few_elements_are_reduced_alike(void **state)
+{
+	(void)state;
+	uint64_t random = 815;
+	int found = 0;
+	for (int kind = 0; kind < REFERENCE_DTYPES * REFERENCE_OPS; kind++)
+		for (size_t count = 1; count <= 70; count += count < 20 ? 1 : 10) {
+			ls_dtype dtype = (ls_dtype)(kind / REFERENCE_OPS);
+			ls_reduce_op op = (ls_reduce_op)(kind % REFERENCE_OPS);
+			if (!device_has(dtype, op))
+				continue;
+			for (int sources = 2; sources <= 4; sources++)
+				found += few_is_alike(dtype, op, sources, count, 0, &random);
+			assert_false(few_is_alike(dtype, op, 1, count, 0, &random));
+			assert_false(few_is_alike(dtype, op, 5, count, 0, &random));
+		}
+	assert_true(found > 3000);
+	assert_true(few_is_alike(LS_FLOAT32, LS_SUM, 2, 2, 0, &random));
+	assert_true(few_is_alike(LS_COMPLEX64, LS_SUM, 3, 2, 0, &random));
+	assert_false(few_is_alike(LS_FLOAT32, LS_AVERAGE, 2, 2, 2, &random));
+	assert_false(few_is_alike(LS_BFLOAT16, LS_SUM, 2, 2, 0, &random));
+}
+
 static void averages_round_towards_zero(void **state)
 {
 	(void)state;
@@ -331,6 +385,7 @@ int main(void)
 		cmocka_unit_test(every_small_count),
 		cmocka_unit_test(every_number_of_operands),
 		cmocka_unit_test(long_buffers),
+		cmocka_unit_test(few_elements_are_reduced_alike),
 		cmocka_unit_test(averages_round_towards_zero),
 		cmocka_unit_test(quotients_are_exact),
 		cmocka_unit_test(nan_wins_and_order_is_kept),
