@@ -184,6 +184,38 @@ static void await_record(struct ls_group *group, const struct diagnose_hint *hin
 	}
 }
 
+/* Whether the trace has a record of collective `seq` of the group, or never will. */
+static bool is_recorded(const struct trace_view *view, uint32_t group, uint64_t seq)
+{
+	for (int i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
+		const struct trace_group *entry = &view->groups[i];
+		if (atomic_load_explicit(&entry->id, memory_order_acquire) == group)
+			return atomic_load_explicit(&entry->entered, memory_order_acquire) >= seq;
+	}
+	return true;
+}
+
+/* The same of a short collective: its entry is there before its record. */
+static void await_records(struct ls_group *group, const struct diagnose_hint *hint)
+{
+	struct world *world = group->world;
+	uint64_t deadline_ns = clock_deadline_ns(GRACE_MS);
+	for (int q = 0; q < group->size; q++) {
+		int peer = group->team.members[q].world;
+		const _Atomic uint64_t *signal =
+			&transport_entry(&group->team, q, hint->seq)->signal;
+		while (atomic_load_explicit(signal, memory_order_acquire) >=
+			       transport_signal(hint->seq, 0) &&
+		       !is_recorded(&world->views[peer], group->id, hint->seq) &&
+		       !atomic_load_explicit(&world->dead[peer], memory_order_acquire) &&
+		       clock_now_ns() < deadline_ns) {
+			ls_status status =
+				wait_fds(&group->quiet, NULL, 0, peer, clock_deadline_ns(1));
+			(void)status; /* the report is made either way */
+		}
+	}
+}
+
 /* Numbers of messages say nothing about where others are. */
 static bool wants_others(const struct diagnose_hint *hint, bool collective)
 {
@@ -342,8 +374,10 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 		return failure_status(group);
 	if (hint->status == LS_PEER_DIED && hint->peer >= 0)
 		await_end(group, hint->peer);
-	if (wants_others(hint, collective))
+	if (wants_others(hint, collective)) {
 		await_others(group, hint);
+		await_records(group, hint);
+	}
 	await_record(group, hint);
 	look_and_publish(group, &place, hint);
 	return failure_status(group);
