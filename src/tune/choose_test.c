@@ -190,10 +190,12 @@ static void candidates_are_tried_where_they_can_win(void **state)
 				tried[a] |= fits;
 			}
 			tried[usual((enum plan_collective)c, sizes[i])] = true;
+			/* On one host PLAN_RAILS is PLAN_DIRECT, and that is where they are tried. */
 			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
 				assert_int_equal(
 					tried[a],
 					plan_has((enum plan_collective)c, (enum plan_algorithm)a) &&
+						a != PLAN_RAILS &&
 						(a != PLAN_SLOT || sizes[i] <= SLOT));
 		}
 }
