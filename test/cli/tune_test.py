@@ -63,7 +63,7 @@ def test_ranks_with_different_tables_are_refused():
         matches(r'rank 1 has another LOCKSTEP_TABLE than rank 0.*\[LS-GROUP-SETTINGS\]', result.stderr)
         # The same content is the same table, wherever it lies.
         with tempfile.NamedTemporaryFile('w') as other:
-            other.write('# a comment\nallreduce 1-64 max tree 65536 plain 256K')
+            other.write('# a comment\nallreduce 1-4096 max tree 65536 plain 256K')
             other.flush()
             script = script.replace('||', '&& export LOCKSTEP_TABLE=%s ||' % other.name)
             result = lockstep('run', '-n', 2, '--', 'sh', '-c', script, program())
