@@ -18,7 +18,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_over(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_take(peer->from, &peer->in, message);
-	transport_wake(engine->team, message->source);
+	transport_publish(engine->team, message->source);
 }
 
 /* Throws it away if its source has taken it back. */
@@ -63,7 +63,7 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 		       op->call.recv.bytes);
 	transport_mail_take(peer->from, &peer->in, message);
 	engine_mailbox_is_over(engine->mailbox, op);
-	transport_wake(engine->team, source);
+	transport_publish(engine->team, source);
 }
 
 static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
@@ -122,7 +122,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 		engine_mailbox_activate(engine->mailbox, op, P2P_MATCHED);
 	}
 	transport_mail_take(peer->from, &peer->in, &message);
-	transport_wake(engine->team, message.source);
+	transport_publish(engine->team, message.source);
 }
 
 /* Whether the receive may have this message. If not the source has taken it back, and it is
@@ -346,7 +346,7 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 			peer->held[i] = NULL;
 			peer->holds--;
 			transport_mail_rts_over(peer->from, i, rts->generation);
-			transport_wake(engine->team, q);
+			transport_publish(engine->team, q);
 			found = true;
 		}
 	}

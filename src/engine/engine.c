@@ -285,7 +285,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	entry->history = op->history = engine->history;
 	engine_window_publish(op, entry);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
-	transport_wake_all(team);
+	transport_publish_all(team);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
@@ -355,7 +355,7 @@ static void leave(struct engine *engine, struct engine_op *op)
 		return;
 	}
 	wait_store(finished, op->seq);
-	transport_wake_all(team);
+	transport_publish_all(team);
 }
 
 /* Setting BLOCKING: until all have finished it, and it was the same on all, also on those that this
@@ -476,7 +476,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
 		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
-		transport_wake_all(team);
+		transport_publish_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
 			return ENGINE_BLOCKED;
 	}

@@ -264,7 +264,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	if (summons)
 		transport_summon(engine->team, q);
 	else
-		transport_wake(engine->team, q);
+		transport_publish(engine->team, q);
 }
 
 bool engine_mailbox_flush_peer(struct engine *engine, int q)

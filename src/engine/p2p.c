@@ -227,7 +227,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
 	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
-	transport_wake(engine->team, from);
+	transport_publish(engine->team, from);
 	p2p->rts = NULL;
 	return ENGINE_DONE;
 }

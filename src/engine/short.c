@@ -28,7 +28,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
-		transport_wake(engine->team, call->peer);
+		transport_publish(engine->team, call->peer);
 	return goes;
 }
 
@@ -84,6 +84,6 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *c
 	}
 	lock_mail_release(&mailbox->lock);
 	if (there)
-		transport_wake(engine->team, call->peer);
+		transport_publish(engine->team, call->peer);
 	return there;
 }

@@ -290,7 +290,7 @@ void group_leave(struct ls_group *group)
 		atomic_fetch_add(&segment->departures, 1);
 		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
 		    wait_is_eager(&segment->bell))
-			transport_wake(&group->team, q);
+			transport_publish(&group->team, q);
 	}
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;

@@ -30,7 +30,7 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
 	};
 }
 
-void transport_wake(const struct transport_team *team, int rank)
+void transport_publish(const struct transport_team *team, int rank)
 {
 	wait_ring(&team->members[rank].link->segment->bell);
 }
@@ -40,10 +40,10 @@ void transport_summon(const struct transport_team *team, int rank)
 	wait_summon(&team->members[rank].link->segment->bell);
 }
 
-void transport_wake_all(const struct transport_team *team)
+void transport_publish_all(const struct transport_team *team)
 {
 	for (int i = 0; i < team->size; i++)
-		transport_wake(team, i);
+		transport_publish(team, i);
 }
 
 /* ---- the source ---- */
@@ -102,7 +102,7 @@ bool transport_post(struct transport_team *team, int peer,
 	wait_store(&channel->posted, position);
 	lock_link_release(&box->lock);
 	*ticket = ticket_of(position, index);
-	transport_wake(team, peer);
+	transport_publish(team, peer);
 	return true;
 }
 
@@ -229,7 +229,7 @@ void transport_take(struct transport_team *team, int peer, struct transport_mess
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);
 	lock_link_release(&box->lock);
-	transport_wake(team, peer);
+	transport_publish(team, peer);
 }
 
 /* ---- checks ---- */

@@ -439,10 +439,10 @@ static inline const struct memory_view *transport_arena(const struct transport_t
 void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 		     uint64_t value, int peer, struct wait_word *out);
 /* Wakes whoever sleeps in member `rank`. Call after wait_store. */
-void transport_wake(const struct transport_team *team, int rank);
+void transport_publish(const struct transport_team *team, int rank);
 /* The same, even if no thread of it waits: see wait_summon. */
 void transport_summon(const struct transport_team *team, int rank);
-void transport_wake_all(const struct transport_team *team);
+void transport_publish_all(const struct transport_team *team);
 
 /* A message that its receiver has not taken yet, as anybody can see it. */
 struct transport_unexpected {
