@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "link.h"
+
+#include <stddef.h>
+
+bool link_is_valid(const struct link *link)
+{
+	const struct link_ops *ops = link->ops;
+	const struct link_events *events = &link->events;
+	return ops && ops->name && ops->connect && ops->post && ops->store && ops->fetch &&
+	       ops->advance && ops->arm && ops->cut && ops->close && events->arrived &&
+	       events->word && events->over && events->lost && link->size > 0 && link->rank >= 0 &&
+	       link->rank < link->size && link->fd >= 0;
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests: a body of link_ops within one process. Each end belongs to one thread at a time;
+ * different ends may belong to different threads. All is late by some calls of advance, peers
+ * overtake each other as a seed draws, there is room for few notes, and long payloads are copied
+ * piece by piece, so that a cut finds them under way. */
+#ifndef LINK_LOOP_FIXTURE_H
+#define LINK_LOOP_FIXTURE_H
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "link/link.h"
+
+enum { LOOP_ENDS = 8, LOOP_ROOM = 6, LOOP_DELAY = 8, LOOP_PIECE = 1000 };
+
+/* A note or word on its way. */
+struct loop_item {
+	uint64_t ready; /* tick of the target's */
+	bool is_word;
+	uint64_t index, value;
+	struct link_message message;
+	unsigned char payload[LINK_SHORT_BYTES];
+};
+
+struct loop_queue {
+	unsigned first, count;
+	struct loop_item items[LOOP_ROOM];
+};
+
+/* A long payload. Freed once neither end needs it any more: the source is told, and the target has
+ * been told or has never got to know of it. */
+struct loop_offer {
+	struct loop_offer *next;
+	int source, target;
+	const unsigned char *from;
+	unsigned char *to;
+	uint64_t bytes, copied;
+	struct link_transfer *sent, *fetched; /* NULL: told, or nobody is to be told */
+	ls_status source_status, target_status;
+	bool source_ends, target_ends; /* is to be told, in its next advance */
+	bool is_queued, is_held;       /* its note is on the way; the target has a handle */
+	bool is_fetching, is_broken;
+};
+
+struct loop_end {
+	struct link link;
+	struct loop *loop;
+	uint64_t tick;
+	bool connects, is_armed;
+	bool has_cut[LOOP_ENDS], is_lost[LOOP_ENDS]; /* is_lost: told */
+};
+
+struct loop {
+	struct lock_link lock;
+	int size;
+	uint64_t seed LOCK_GUARDED(link);
+	struct loop_offer *offers LOCK_GUARDED(link);
+	struct loop_queue queues[LOOP_ENDS][LOOP_ENDS] LOCK_GUARDED(link); /* [from][to] */
+	struct loop_end ends[LOOP_ENDS] LOCK_GUARDED(link);
+};
+
+static inline uint64_t loop_draw(struct loop *loop, uint64_t below) LOCK_REQUIRES(link)
+{
+	loop->seed = loop->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (loop->seed >> 33) % below;
+}
+
+/* Whether either has given the other up. */
+static inline bool loop_is_cut(const struct loop *loop, int a, int b) LOCK_REQUIRES(link)
+{
+	return loop->ends[a].has_cut[b] || loop->ends[b].has_cut[a];
+}
+
+static inline void loop_poke(struct loop_end *end)
+{
+	if (end->is_armed && eventfd_write(end->link.fd, 1) != 0)
+		abort();
+}
+
+/* ---- sending ---- */
+
+static inline ls_status loop_connect(struct link *link, bool *done)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	lock_link_acquire(&loop->lock);
+	me->connects = true;
+	*done = true;
+	for (int q = 0; q < loop->size; q++)
+		*done = *done && loop->ends[q].connects;
+	lock_link_release(&loop->lock);
+	return LS_OK;
+}
+
+/* A place in the queue to a peer; NULL: there is none. */
+static inline struct loop_item *loop_place(struct loop *loop, int from, int to) LOCK_REQUIRES(link)
+{
+	struct loop_queue *queue = &loop->queues[from][to];
+	if (queue->count == LOOP_ROOM)
+		return NULL;
+	struct loop_item *item = &queue->items[(queue->first + queue->count++) % LOOP_ROOM];
+	item->ready = loop->ends[to].tick + loop_draw(loop, LOOP_DELAY);
+	loop_poke(&loop->ends[to]);
+	return item;
+}
+
+static inline struct loop_offer *loop_offer(struct loop *loop, int source, int target,
+					    const void *payload, uint64_t bytes,
+					    struct link_transfer *transfer) LOCK_REQUIRES(link)
+{
+	struct loop_offer *offer = calloc(1, sizeof *offer);
+	if (!offer)
+		abort();
+	*offer = (struct loop_offer){.next = loop->offers,
+				     .source = source,
+				     .target = target,
+				     .from = payload,
+				     .bytes = bytes,
+				     .sent = transfer};
+	loop->offers = offer;
+	return offer;
+}
+
+static inline bool loop_post(struct link *link, int peer, const struct link_note *note,
+			     const void *payload, uint64_t bytes, struct link_transfer *transfer)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	bool goes = true;
+	if (!transfer && bytes > LINK_SHORT_BYTES)
+		abort();
+	lock_link_acquire(&loop->lock);
+	bool is_cut = loop_is_cut(loop, link->rank, peer);
+	struct loop_item *item = is_cut ? NULL : loop_place(loop, link->rank, peer);
+	if (item) {
+		item->is_word = false;
+		item->message = (struct link_message){.note = *note, .bytes = bytes};
+		if (transfer) {
+			struct loop_offer *offer =
+				loop_offer(loop, link->rank, peer, payload, bytes, transfer);
+			offer->is_queued = true;
+			item->message.handle = offer;
+		} else if (bytes) {
+			memcpy(item->payload, payload, bytes);
+		}
+	} else if (is_cut && transfer) {
+		struct loop_offer *offer =
+			loop_offer(loop, link->rank, peer, payload, bytes, transfer);
+		offer->source_ends = offer->is_broken = true;
+		offer->source_status = LS_ABORTED;
+		loop_poke(me);
+	} else {
+		goes = is_cut;
+	}
+	lock_link_release(&loop->lock);
+	return goes;
+}
+
+static inline bool loop_store(struct link *link, int peer, uint64_t index, uint64_t value)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	lock_link_acquire(&loop->lock);
+	bool is_cut = loop_is_cut(loop, link->rank, peer);
+	struct loop_item *item = is_cut ? NULL : loop_place(loop, link->rank, peer);
+	if (item) {
+		item->is_word = true;
+		item->index = index;
+		item->value = value;
+	}
+	lock_link_release(&loop->lock);
+	return item || is_cut;
+}
+
+static inline void loop_fetch(struct link *link, int peer, const struct link_message *message,
+			      void *to, struct link_transfer *transfer)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	struct loop_offer *offer = message->handle;
+	lock_link_acquire(&loop->lock);
+	if (!offer || !offer->is_held || offer->source != peer || offer->target != link->rank)
+		abort(); /* fetched twice, or of another peer */
+	offer->is_held = false;
+	offer->fetched = to ? transfer : NULL;
+	offer->to = to;
+	offer->is_fetching = to && !offer->is_broken;
+	if (offer->is_broken && to) {
+		offer->target_ends = true;
+		offer->target_status = me->has_cut[peer] ? LS_ABORTED : LS_PEER_DIED;
+	} else if (!to && offer->sent) {
+		offer->source_ends = true;
+		offer->source_status = offer->is_broken ? LS_PEER_DIED : LS_CANCELLED;
+		loop_poke(&loop->ends[peer]);
+	}
+	loop_poke(me);
+	lock_link_release(&loop->lock);
+}
+
+/* ---- arriving ---- */
+
+/* One thing to be told, found under the lock and told without it. */
+struct loop_event {
+	enum { LOOP_NOTHING, LOOP_QUIET, LOOP_ITEM, LOOP_OVER, LOOP_LOST } what;
+	int peer;
+	struct link_transfer *transfer;
+	struct loop_item item;
+};
+
+/* Frees those that neither end needs. */
+static inline void loop_sweep(struct loop *loop) LOCK_REQUIRES(link)
+{
+	struct loop_offer **at = &loop->offers;
+	while (*at) {
+		struct loop_offer *offer = *at;
+		if (offer->sent || offer->fetched || offer->is_held || offer->is_queued) {
+			at = &offer->next;
+			continue;
+		}
+		*at = offer->next;
+		free(offer);
+	}
+}
+
+static inline bool loop_tell_over(struct link_transfer **of, ls_status status,
+				  struct loop_event *out)
+{
+	out->what = LOOP_OVER;
+	out->transfer = *of;
+	out->transfer->status = status;
+	*of = NULL;
+	return true;
+}
+
+/* Goes on with one of a peer's payloads; true if there is something to tell. */
+static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_event *out)
+	LOCK_REQUIRES(link)
+{
+	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
+		if (offer->source == me && offer->target == peer && offer->source_ends && offer->sent)
+			return loop_tell_over(&offer->sent, offer->source_status, out);
+		if (offer->target != me || offer->source != peer)
+			continue;
+		if (offer->target_ends && offer->fetched)
+			return loop_tell_over(&offer->fetched, offer->target_status, out);
+		if (!offer->is_fetching || loop_draw(loop, 2))
+			continue;
+		uint64_t left = offer->bytes - offer->copied;
+		uint64_t bytes = left < LOOP_PIECE ? left : LOOP_PIECE;
+		memcpy(offer->to + offer->copied, offer->from + offer->copied, bytes);
+		offer->copied += bytes;
+		if (offer->copied == offer->bytes) {
+			offer->is_fetching = false;
+			offer->target_ends = offer->source_ends = true;
+			loop_poke(&loop->ends[peer]);
+		}
+		out->what = LOOP_QUIET;
+		return true;
+	}
+	return false;
+}
+
+static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop_event *out)
+	LOCK_REQUIRES(link)
+{
+	struct loop_queue *queue = &loop->queues[peer][me];
+	if (!queue->count || queue->items[queue->first].ready > loop->ends[me].tick)
+		return false;
+	out->what = LOOP_ITEM;
+	out->item = queue->items[queue->first];
+	queue->first = (queue->first + 1) % LOOP_ROOM;
+	queue->count--;
+	struct loop_offer *offer = out->item.is_word ? NULL : out->item.message.handle;
+	if (offer) {
+		offer->is_queued = false;
+		offer->is_held = true;
+	}
+	loop_poke(&loop->ends[peer]); /* there is room */
+	return true;
+}
+
+static inline bool loop_find(struct loop *loop, int me, struct loop_event *out) LOCK_REQUIRES(link)
+{
+	struct loop_end *end = &loop->ends[me];
+	int first = (int)loop_draw(loop, (uint64_t)loop->size);
+	for (int i = 0; i < loop->size; i++) {
+		int peer = out->peer = (first + i) % loop->size;
+		if (loop_carry(loop, me, peer, out) ||
+		    (!end->has_cut[peer] && loop_deliver(loop, me, peer, out)))
+			return true;
+		if (loop->ends[peer].has_cut[me] && !end->has_cut[peer] && !end->is_lost[peer] &&
+		    !loop->queues[peer][me].count) {
+			end->is_lost[peer] = true;
+			out->what = LOOP_LOST;
+			return true;
+		}
+	}
+	return false;
+}
+
+static inline void loop_tell(struct link *link, struct loop_event *event)
+{
+	const struct link_events *events = &link->events;
+	struct loop_item *item = &event->item;
+	switch (event->what) {
+	case LOOP_ITEM:
+		if (item->is_word) {
+			events->word(events->context, event->peer, item->index, item->value);
+			return;
+		}
+		item->message.payload =
+			item->message.handle || !item->message.bytes ? NULL : item->payload;
+		events->arrived(events->context, event->peer, &item->message);
+		return;
+	case LOOP_OVER:
+		events->over(events->context, event->transfer);
+		return;
+	case LOOP_LOST:
+		events->lost(events->context, event->peer);
+		return;
+	default:
+		return;
+	}
+}
+
+static inline bool loop_advance(struct link *link)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	eventfd_t pokes;
+	lock_link_acquire(&loop->lock);
+	me->tick++;
+	me->is_armed = false;
+	bool did = eventfd_read(link->fd, &pokes) == 0;
+	for (int i = 0; i < 2 * loop->size; i++) {
+		struct loop_event event = {.what = LOOP_NOTHING};
+		bool found = loop_find(loop, link->rank, &event);
+		loop_sweep(loop);
+		if (!found)
+			break;
+		did = true;
+		lock_link_release(&loop->lock);
+		loop_tell(link, &event);
+		lock_link_acquire(&loop->lock);
+	}
+	lock_link_release(&loop->lock);
+	return did;
+}
+
+static inline bool loop_arm(struct link *link)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	bool quiet = true;
+	lock_link_acquire(&loop->lock);
+	for (int q = 0; q < loop->size; q++) {
+		bool lost = loop->ends[q].has_cut[link->rank] && !me->is_lost[q];
+		quiet = quiet && (me->has_cut[q] || (!loop->queues[q][link->rank].count && !lost));
+	}
+	for (const struct loop_offer *offer = loop->offers; offer; offer = offer->next)
+		quiet = quiet &&
+			!(offer->source == link->rank && offer->source_ends && offer->sent) &&
+			!(offer->target == link->rank &&
+			  (offer->is_fetching || (offer->target_ends && offer->fetched)));
+	me->is_armed = quiet;
+	lock_link_release(&loop->lock);
+	return quiet;
+}
+
+/* ---- the end ---- */
+
+/* What has not been told is not told any more. */
+static inline void loop_drop(struct loop_queue *queue)
+{
+	for (; queue->count; queue->count--) {
+		struct loop_item *item = &queue->items[queue->first];
+		struct loop_offer *offer = item->is_word ? NULL : item->message.handle;
+		if (offer)
+			offer->is_queued = false;
+		queue->first = (queue->first + 1) % LOOP_ROOM;
+	}
+}
+
+/* The next transfer of mine with a peer that has to end; and at the peer's all break. */
+static inline struct link_transfer *loop_break(struct loop *loop, int me, int peer)
+	LOCK_REQUIRES(link)
+{
+	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
+		bool is_source = offer->source == me && offer->target == peer;
+		if (!is_source && (offer->target != me || offer->source != peer))
+			continue;
+		struct link_transfer **mine = is_source ? &offer->sent : &offer->fetched;
+		struct link_transfer *theirs = is_source ? offer->fetched : offer->sent;
+		bool *ends = is_source ? &offer->target_ends : &offer->source_ends;
+		if (theirs && !*ends) {
+			*ends = true;
+			*(is_source ? &offer->target_status : &offer->source_status) = LS_PEER_DIED;
+		}
+		offer->is_broken = true;
+		offer->is_fetching = false;
+		if (!*mine)
+			continue;
+		struct link_transfer *transfer = *mine;
+		transfer->status = LS_ABORTED;
+		*mine = NULL;
+		return transfer;
+	}
+	return NULL;
+}
+
+static inline void loop_cut(struct link *link, int peer)
+{
+	struct loop_end *me = link->state;
+	struct loop *loop = me->loop;
+	struct link_transfer *transfer;
+	lock_link_acquire(&loop->lock);
+	me->has_cut[peer] = true;
+	loop_drop(&loop->queues[peer][link->rank]);
+	loop_poke(&loop->ends[peer]);
+	while ((transfer = loop_break(loop, link->rank, peer))) {
+		lock_link_release(&loop->lock);
+		link->events.over(link->events.context, transfer);
+		lock_link_acquire(&loop->lock);
+	}
+	loop_sweep(loop);
+	lock_link_release(&loop->lock);
+}
+
+static inline void loop_close(struct link *link)
+{
+	close(link->fd);
+	link->fd = -1;
+}
+
+static const struct link_ops loop_ops = {
+	.name = "loop",
+	.connect = loop_connect,
+	.post = loop_post,
+	.store = loop_store,
+	.fetch = loop_fetch,
+	.advance = loop_advance,
+	.arm = loop_arm,
+	.cut = loop_cut,
+	.close = loop_close,
+};
+
+/* ---- all ends ---- */
+
+static inline struct loop *loop_new(int size, uint64_t seed)
+{
+	struct loop *loop = calloc(1, sizeof *loop);
+	if (!loop || size > LOOP_ENDS)
+		abort();
+	lock_link_init(&loop->lock);
+	lock_link_acquire(&loop->lock);
+	loop->size = size;
+	loop->seed = seed;
+	for (int r = 0; r < size; r++) {
+		struct loop_end *end = &loop->ends[r];
+		end->loop = loop;
+		end->link = (struct link){.ops = &loop_ops,
+					  .state = end,
+					  .rank = r,
+					  .size = size,
+					  .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+		if (end->link.fd < 0)
+			abort();
+	}
+	lock_link_release(&loop->lock);
+	return loop;
+}
+
+static inline struct link *loop_link(struct loop *loop, int rank) LOCK_UNCHECKED
+{
+	return &loop->ends[rank].link;
+}
+
+/* After close of all ends. False: a payload was neither fetched nor given back. */
+static inline bool loop_free(struct loop *loop)
+{
+	lock_link_acquire(&loop->lock);
+	loop_sweep(loop);
+	bool clean = !loop->offers;
+	while (loop->offers) {
+		struct loop_offer *offer = loop->offers;
+		loop->offers = offer->next;
+		free(offer);
+	}
+	lock_link_release(&loop->lock);
+	lock_link_fini(&loop->lock);
+	free(loop);
+	return clean;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The loop-back is a link as every other is. */
+#include "link/contract_fixture.h"
+#include "link/loop_fixture.h"
+
+static void *open_loop(int ends, uint64_t seed, struct link **links)
+{
+	struct loop *loop = loop_new(ends, seed);
+	for (int r = 0; r < ends; r++)
+		links[r] = loop_link(loop, r);
+	return loop;
+}
+
+static bool close_loop(void *body)
+{
+	return loop_free(body);
+}
+
+int main(void)
+{
+	int failed = 0;
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		const struct contract_body body = {
+			.name = "loop", .open = open_loop, .close = close_loop, .seed = seed};
+		failed += contract_run(&body);
+	}
+	return failed;
+}
