@@ -37,6 +37,10 @@ enum {
 enum wait_segment {
 	WAIT_SEGMENT_NONE = 0, /* a descriptor, or memory of the waiting process alone */
 	WAIT_SEGMENT_LINK = 1, /* the transport segment of rank `owner` */
+	/* The same of a rank on another host, or written by one: here is a mirror, and only the
+	 * writer's copy could prove anything. It is in the writer's segment if that is the owner's,
+	 * else in its mirror of the owner's. Bits: LINK | MIRROR is MIRROR. */
+	WAIT_SEGMENT_MIRROR = 3,
 };
 
 /* One awaited word, as flat data. Its condition holds once (int64_t)(word - value) >= 0: awaited
@@ -313,6 +317,11 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 /* Call after a sequentially consistent store to a word that a rank may await: wakes the sleepers of
  * `bell`. One load if there are none. */
 void wait_ring(struct wait_bell *bell);
+/* Whether that would do anything. */
+static inline bool wait_is_awaited(const struct wait_bell *bell)
+{
+	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0;
+}
 
 /* One of several waits of one thread, the progress thread. Each is published in a wait slot of its
  * own, as if a thread waited there for nothing else, so that a proof treats them separately. */

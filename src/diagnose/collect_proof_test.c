@@ -39,6 +39,28 @@ static void the_proof(void **state)
 	assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
 }
 
+/* The same cycle, but one of the words has its writer on another host: here is a copy, which may be
+ * older than what its writer has stored. */
+static void a_mirror(void **state)
+{
+	struct world *world = *state;
+	struct diagnose_verdict verdict;
+	publish_ring(world);
+	for (int r = 0; r < SIZE; r++) {
+		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
+		body.edges[0].segment = WAIT_SEGMENT_MIRROR;
+		publish(world, r, 0, &body);
+		collect(world, 0);
+		diagnose_judge(world->job, NULL, &verdict);
+		assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+		body.edges[0].segment = WAIT_SEGMENT_LINK;
+		publish(world, r, 0, &body);
+		collect(world, 0);
+		diagnose_judge(world->job, NULL, &verdict);
+		assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+	}
+}
+
 struct restless {
 	struct world *world;
 	_Atomic bool stop;
@@ -321,6 +343,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(more_words_than_a_slot_has, open_world, close_world),
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 		TEST(the_proof),
+		TEST(a_mirror),
 		TEST(a_new_wait_between_the_looks),
 		TEST(a_new_thread_between_the_looks),
 		TEST(a_token_is_no_deadlock),
