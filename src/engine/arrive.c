@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "transport/hosts.h"
+
 /* ---- what arrives ---- */
 
 static bool has_rts(const struct mail_message *message)
@@ -89,6 +91,9 @@ static void invite(struct engine *engine, struct engine_op *op)
 	struct mail_rts *rts = p2p->rts;
 	uint64_t offset;
 	rts->target = 0;
+	if (transport_fetch(engine->team, p2p->message.source, p2p->index, op->call.recv.address,
+			    op->call.recv.bytes))
+		return;
 	if (p2p->pieces < 2 || rts->plain ||
 	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
 			       engine->peers, &offset))

@@ -331,7 +331,7 @@ static bool publish(struct world *world, const struct failure_place *place)
 static void wake_all(struct world *world)
 {
 	for (int q = 0; q < world->size; q++)
-		wait_ring(&world->transport.links[q].segment->bell);
+		transport_publish_world(&world->transport, q);
 }
 
 /* The same report for all places, of which `group` is one. */

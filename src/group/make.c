@@ -145,7 +145,7 @@ void group_retire(struct ls_group *group)
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	for (int q = 0; q < world->size; q++) {
 		atomic_fetch_add(&world->transport.links[q].segment->departures, 1);
-		wait_ring(&world->transport.links[q].segment->bell);
+		transport_publish_world(&world->transport, q);
 	}
 	atomic_fetch_add(&group->holders, 1);
 	lock_group_acquire(&world->lock);
@@ -286,10 +286,10 @@ void group_leave(struct ls_group *group)
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
 	for (int q = 0; q < group->size; q++) {
-		struct transport_segment *segment = group->team.members[q].link->segment;
-		atomic_fetch_add(&segment->departures, 1);
+		const struct transport_link *link = group->team.members[q].link;
+		atomic_fetch_add(&link->segment->departures, 1);
 		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
-		    wait_is_eager(&segment->bell))
+		    wait_is_eager(&link->segment->bell) || link->remote)
 			transport_publish(&group->team, q);
 	}
 	lock_group_acquire(&world->lock);

@@ -25,25 +25,44 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
 				.offset = (uintptr_t)word - (uintptr_t)member->link->segment,
 				.owner = member->world,
 				.peer = team->members[peer].world,
-				.segment = WAIT_SEGMENT_LINK,
+				.segment = member->link->edge_segment |
+					   team->members[peer].link->edge_segment,
 			},
 	};
 }
 
+/* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
+ * host. */
 void transport_publish(const struct transport_team *team, int rank)
 {
-	wait_ring(&team->members[rank].link->segment->bell);
+	const struct transport_link *link = team->members[rank].link;
+	if (!wait_is_awaited(&link->segment->bell))
+		return;
+	if (link->remote)
+		transport_relay(team, rank);
+	else
+		wait_ring(&link->segment->bell);
 }
 
 void transport_summon(const struct transport_team *team, int rank)
 {
-	wait_summon(&team->members[rank].link->segment->bell);
+	const struct transport_link *link = team->members[rank].link;
+	if (link->remote)
+		transport_relay(team, rank);
+	else
+		wait_summon(&link->segment->bell);
 }
 
 void transport_publish_all(const struct transport_team *team)
 {
 	for (int i = 0; i < team->size; i++)
 		transport_publish(team, i);
+}
+
+void transport_publish_world(const struct transport *transport, int rank)
+{
+	if (!transport->links[rank].remote)
+		wait_ring(&transport->links[rank].segment->bell);
 }
 
 /* ---- the source ---- */

@@ -16,6 +16,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
+#include "transport/relay.h"
 
 void transport_close_fds(int *fds, int count)
 {
@@ -50,8 +51,8 @@ static int allocate(int fd, size_t at, size_t bytes)
 	return rc;
 }
 
-/* NULL on failure, with errno, and *step names the call. */
-static struct transport_segment *create(uint64_t job, int rank, int size, int *fd, const char **step)
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, int *fd,
+						   const char **step)
 {
 	size_t bytes = transport_segment_bytes(size);
 	char name[64];
@@ -95,7 +96,8 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	const char *step = "calloc";
 	struct transport_link *links = calloc((size_t)size, sizeof(*links));
 	int fd = -1;
-	struct transport_segment *segment = links ? create(job, rank, size, &fd, &step) : NULL;
+	struct transport_segment *segment =
+		links ? transport_segment_create(job, rank, size, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
 		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
@@ -105,6 +107,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	for (int i = 0; i < size; i++) {
 		links[i].peer = i;
 		links[i].segment_fd = links[i].trace_fd = -1;
+		links[i].edge_segment = WAIT_SEGMENT_LINK;
 	}
 	segment->head = (struct transport_head){
 		.magic = TRANSPORT_MAGIC,
@@ -153,6 +156,7 @@ void transport_fini(struct transport *transport)
 		transport_close_fds(&link->segment_fd, 1);
 		if (i != transport->rank)
 			transport_close_fds(&link->trace_fd, 1);
+		free(link->remote);
 	}
 	free(transport->links);
 	*transport = (struct transport){.segment_fd = -1};
@@ -214,6 +218,13 @@ ls_status transport_team_init(struct transport_team *team, struct transport *tra
 		return LS_OUT_OF_MEMORY;
 	for (int i = 0; i < transport->size; i++)
 		lock_link_init(&team->boxes[i].lock);
+	if (!transport->hosts)
+		return LS_OK;
+	team->relays = calloc((size_t)transport->size, sizeof(*team->relays));
+	if (!team->relays) {
+		transport_team_fini(team);
+		return LS_OUT_OF_MEMORY;
+	}
 	return LS_OK;
 }
 
@@ -221,6 +232,9 @@ void transport_team_fini(struct transport_team *team)
 {
 	for (int i = 0; team->boxes && i < team->transport->size; i++)
 		lock_link_fini(&team->boxes[i].lock);
+	if (team->relays && team->transport->hosts)
+		transport_team_ignore(team);
+	free(team->relays);
 	free(team->boxes);
 	*team = (struct transport_team){0};
 }
@@ -250,6 +264,8 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		};
 		clear_box(&team->boxes[q]);
 	}
+	if (team->relays)
+		transport_relays_set(team);
 }
 
 void transport_team_set_world(struct transport_team *team)

@@ -32,6 +32,22 @@ static inline struct transport_channel *transport_channel(const struct transport
 	return &lanes[source].channel;
 }
 
+/* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. NULL on
+ * failure, with errno, and *step names the call. */
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, int *fd,
+						   const char **step);
+
+/* ---- relay.c ---- */
+
+/* Sends a member on another host what is new for it, or leaves that to whoever drives. */
+void transport_relay(const struct transport_team *team, int rank);
+/* ---- mirror.c ---- */
+
+/* The team has other members. */
+void transport_relays_set(struct transport_team *team);
+/* Nothing is taken in for it any more. */
+void transport_team_ignore(struct transport_team *team);
+
 /* ---- root.c ---- */
 
 /* Rank 0's part of transport_connect, with the ranks that connect to exchange->listen_fd. */

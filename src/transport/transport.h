@@ -30,6 +30,7 @@
 #include "base/wait.h"
 #include "memory/memory.h"
 #include "transport/mail.h"
+#include "transport/publish.h"
 
 enum {
 	/* K: how many collectives a rank may be ahead of the slowest. With 8 a broadcast of 8 B to
@@ -285,6 +286,9 @@ struct transport_link {
 	/* Of the peer's struct transport_remote, copied once; constant after transport_connect. */
 	int pid;
 	uint64_t word_address;
+	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. */
+	struct transport_mirror *remote;
+	uint16_t edge_segment; /* enum wait_segment, of its words */
 };
 
 struct transport {
@@ -293,9 +297,10 @@ struct transport {
 	int pid;        /* whose memory it is: a forked child has none of it */
 	int segment_fd; /* mine */
 	struct transport_segment *segment;
-	struct transport_link *links; /* [size]; NULL before init */
-	uint64_t *word;               /* what my segment's remote.address names; NULL: none */
-	bool no_remote;               /* nobody reads my plain memory */
+	struct transport_link *links;  /* [size]; NULL before init */
+	uint64_t *word;                /* what my segment's remote.address names; NULL: none */
+	bool no_remote;                /* nobody reads my plain memory */
+	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
 };
 
 /* What this process keeps of its channels with one member. Any thread may use them: the lock makes
@@ -319,6 +324,9 @@ struct transport_team {
 	int rank, size;
 	_Atomic uint32_t reads_me;   /* enum transport_reads, found out by transport_reads_me */
 	struct transport_box *boxes; /* [world size]; NULL before init */
+	/* [world size]: what went to ranks on other hosts, by world rank; NULL: there are none */
+	struct transport_relay *relays;
+	uint16_t area; /* in my segment; known only with relays */
 	struct transport_member members[RANKS_HOST_MAX];
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
@@ -434,16 +442,6 @@ static inline const struct memory_view *transport_arena(const struct transport_t
 {
 	return &team->members[rank].link->arena;
 }
-/* Fills *out so that it waits for `word`, which lies in member `owner`'s segment, to reach `value`;
- * member `peer` is who has to bring it there. The edge names both by their world ranks. */
-void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
-		     uint64_t value, int peer, struct wait_word *out);
-/* Wakes whoever sleeps in member `rank`. Call after wait_store. */
-void transport_publish(const struct transport_team *team, int rank);
-/* The same, even if no thread of it waits: see wait_summon. */
-void transport_summon(const struct transport_team *team, int rank);
-void transport_publish_all(const struct transport_team *team);
-
 /* A message that its receiver has not taken yet, as anybody can see it. */
 struct transport_unexpected {
 	uint64_t position, count;

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests: a world whose ranks stand on several hosts, within one process. Ranks of one host map
+ * each other's segments; the others have mirrors, and a loop-back link. */
+#ifndef TRANSPORT_HOSTS_FIXTURE_H
+#define TRANSPORT_HOSTS_FIXTURE_H
+
+#include <fcntl.h>
+
+#include "link/loop_fixture.h"
+#include "transport/hosts.h"
+#include "transport/segment.h"
+#include "transport/test_world.h"
+
+static inline void hosts_join(struct world *world, struct loop *loop, int r, const int *host_of)
+{
+	struct world_rank *rank = &world->ranks[r];
+	struct transport *transport = &rank->transport;
+	struct link *link = loop_link(loop, r);
+	bool done;
+	transport_team_fini(&rank->team);
+	assert_int_equal(transport_hosts_open(transport, link), LS_OK);
+	assert_int_equal(link->ops->connect(link, &done), LS_OK);
+	assert_int_equal(transport_link_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
+	for (int q = 0; q < world->size; q++) {
+		const struct world_rank *peer = &world->ranks[q];
+		int fds[TRANSPORT_FDS] = {fcntl(peer->transport.segment_fd, F_DUPFD_CLOEXEC, 0),
+					  fcntl(peer->memory.fd, F_DUPFD_CLOEXEC, 0),
+					  fcntl(peer->trace_fd, F_DUPFD_CLOEXEC, 0)};
+		if (q != r && host_of[q] == host_of[r])
+			assert_int_equal(transport_link_open(transport, q, fds), LS_OK);
+		else if (q != r)
+			assert_int_equal(transport_mirror_open(transport, q), LS_OK);
+		transport_close_fds(fds, TRANSPORT_FDS);
+	}
+	assert_int_equal(transport_team_init(&rank->team, transport), LS_OK);
+	transport_team_listen(&rank->team, 0);
+	transport_team_set_world(&rank->team);
+}
+
+/* Of a world that is not connected. */
+static inline struct loop *hosts_connect(struct world *world, const int *host_of, uint64_t seed)
+{
+	struct loop *loop = loop_new(world->size, seed);
+	for (int r = 0; r < world->size; r++)
+		hosts_join(world, loop, r, host_of);
+	return loop;
+}
+
+/* Before the world is closed. */
+static inline void hosts_disconnect(struct world *world, struct loop *loop)
+{
+	for (int r = 0; r < world->size; r++)
+		transport_hosts_close(&world->ranks[r].transport);
+	for (int r = 0; r < world->size; r++)
+		loop_link(loop, r)->ops->close(loop_link(loop, r));
+	assert_true(loop_free(loop));
+}
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
+ * or this rank's own segment. A peer may write what it may write on one host: anything of its own
+ * areas, and of mine the boxes between members. Where that would lie is checked first. */
+#include "transport/relay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/messages.h"
+#include "base/seqlock.h"
+
+/* ---- places ---- */
+
+/* Where `bytes` at a place lie in this process; NULL: a peer has nothing to write there. *inside:
+ * the offset in its area. */
+static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
+		  unsigned *area, uint64_t *inside)
+{
+	const struct transport *transport = hosts->transport;
+	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
+	bool own = place & TRANSPORT_OF_TARGET;
+	if (offset % 8 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
+		return NULL;
+	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
+	*inside = (offset - TRANSPORT_AREAS_AT) % size;
+	if (index >= TRANSPORT_AREAS || bytes > size - *inside)
+		return NULL;
+	*area = (unsigned)index;
+	/* Of mine only areas that have their memory, and in them the boxes. */
+	if (own && (!atomic_load(&hosts->teams[index]) || *inside < sizeof(struct transport_area) ||
+		    *inside + bytes > transport_area_reports_at(transport->size)))
+		return NULL;
+	if (!own && (!transport->links[peer].remote ||
+		     *inside + bytes > transport_area_reports_at(transport->size)))
+		return NULL;
+	unsigned char *base = own ? (unsigned char *)transport->segment
+				  : (unsigned char *)transport->links[peer].segment;
+	return base + offset;
+}
+
+/* The RTS slot whose `over` is at an offset of an area, and where its box begins; -1: that is not
+ * what is there. */
+static int rts_of(uint64_t inside, uint64_t *box_at)
+{
+	if (inside < sizeof(struct transport_area))
+		return -1;
+	uint64_t at = (inside - sizeof(struct transport_area)) % sizeof(struct transport_lanes);
+	uint64_t first = offsetof(struct transport_lanes, mail) + offsetof(struct mail_box, rts);
+	*box_at = inside - at + offsetof(struct transport_lanes, mail);
+	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, over))
+		return -1;
+	return (int)((at - first) / sizeof(struct mail_rts));
+}
+
+/* ---- events ---- */
+
+static void ring(const struct transport_hosts *hosts)
+{
+	wait_summon(&hosts->transport->segment->bell);
+}
+
+static void put_word(void *context, int peer, uint64_t place, uint64_t value)
+{
+	struct transport_hosts *hosts = context;
+	uint64_t inside, box_at;
+	unsigned area;
+	_Atomic uint64_t *word = find(hosts, peer, place, 8, &area, &inside);
+	/* One writer, and that is this thread. */
+	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0)
+		return;
+	wait_store(word, value);
+	if (!(place & TRANSPORT_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
+		struct mail_box *box = (struct mail_box *)((uintptr_t)word - (inside - box_at));
+		atomic_fetch_add(&box->returned, 1);
+	}
+	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, left))
+		atomic_fetch_add(&hosts->transport->segment->departures, 1);
+	ring(hosts);
+}
+
+static void give_back(struct transport_hosts *hosts, int peer, const struct link_message *message)
+{
+	if (message->handle)
+		hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
+}
+
+/* The slot that names it comes next. Nobody reads from its source: see transport_fetch. */
+static void put_long(struct transport_hosts *hosts, int peer, const struct link_message *message)
+{
+	const uint64_t *words = message->note.words;
+	uint64_t inside, index = words[2];
+	unsigned area;
+	struct mail_box *box =
+		words[1] & TRANSPORT_OF_TARGET
+			? find(hosts, peer, words[1], sizeof(struct mail_box), &area, &inside)
+			: NULL;
+	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
+	if (!team || index >= MAIL_SLOTS || !message->handle) {
+		give_back(hosts, peer, message);
+		return;
+	}
+	struct transport_relay *relay = &team->relays[peer];
+	struct mail_rts *rts = &box->rts[index];
+	give_back(hosts, peer, &relay->offered[index]);
+	relay->offered[index] = *message;
+	rts->window = 0;
+	rts->bytes = message->bytes;
+	rts->plain = 1;
+	rts->generation = (uint32_t)words[3];
+	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
+			      memory_order_relaxed);
+}
+
+static void put_message(void *context, int peer, const struct link_message *message)
+{
+	struct transport_hosts *hosts = context;
+	const uint64_t *words = message->note.words;
+	uint64_t inside;
+	unsigned area;
+	if (words[0] == TRANSPORT_NOTE_LONG) {
+		put_long(hosts, peer, message);
+		return;
+	}
+	void *to = find(hosts, peer, words[1], message->bytes, &area, &inside);
+	if (words[0] != TRANSPORT_NOTE_WRITE || !to || !message->payload) {
+		give_back(hosts, peer, message);
+		return;
+	}
+	seqlock_store(to, message->payload, message->bytes);
+	put_word(hosts, peer, words[2], words[3]);
+}
+
+void transport_mirror_fail(struct transport_relay *relay, unsigned index)
+{
+	struct mail_rts *rts = &relay->from->rts[index];
+	uint64_t pieces = transport_mail_pieces(rts->bytes);
+	/* In this order: who sees that all is there sees that it is not. */
+	transport_mail_close(rts, rts->generation, pieces);
+	wait_store(&rts->gave, transport_mail_word(rts->generation, pieces));
+	ring(relay->team->transport->hosts);
+}
+
+static void end_received(struct transport_carried *carried)
+{
+	struct transport_relay *relay = carried->relay;
+	struct mail_rts *rts = &relay->from->rts[carried->index];
+	if (carried->transfer.status != LS_OK) {
+		transport_mirror_fail(relay, carried->index);
+		return;
+	}
+	wait_store(&rts->gave,
+		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
+}
+
+/* Not LS_OK: the send stays as it is, until its group fails; but nobody reads its buffer. */
+static void end_sent(struct transport_carried *carried)
+{
+	struct transport_relay *relay = carried->relay;
+	struct mail_rts *rts = &relay->to->rts[carried->index];
+	if (carried->transfer.status == LS_OK)
+		transport_mail_rts_over(relay->to, carried->index, carried->generation);
+	else
+		wait_store(&rts->got, transport_mail_word(carried->generation,
+							  transport_mail_pieces(rts->bytes)));
+}
+
+static void end_transfer(void *context, struct link_transfer *transfer)
+{
+	struct transport_carried *carried = (struct transport_carried *)transfer;
+	if (carried->is_sent)
+		end_sent(carried);
+	else
+		end_received(carried);
+	ring(context);
+}
+
+static void note_lost(void *context, int peer)
+{
+	struct transport_hosts *hosts = context;
+	struct transport_mirror *mirror = hosts->transport->links[peer].remote;
+	if (mirror)
+		atomic_store(&mirror->lost, 1);
+	ring(hosts);
+}
+
+bool transport_is_lost(const struct transport *transport, int rank)
+{
+	const struct transport_mirror *mirror = transport->links[rank].remote;
+	return mirror && atomic_load(&mirror->lost);
+}
+
+/* ---- life ---- */
+
+ls_status transport_hosts_open(struct transport *transport, struct link *link)
+{
+	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
+	if (!hosts)
+		return LS_OUT_OF_MEMORY;
+	*hosts = (struct transport_hosts){.transport = transport, .link = link};
+	link->events = (struct link_events){.context = hosts,
+					    .arrived = put_message,
+					    .word = put_word,
+					    .over = end_transfer,
+					    .lost = note_lost};
+	if (!link_is_valid(link) || link->size != transport->size || link->rank != transport->rank) {
+		free(hosts);
+		return LS_INTERNAL;
+	}
+	transport->hosts = hosts;
+	return LS_OK;
+}
+
+ls_status transport_mirror_open(struct transport *transport, int rank)
+{
+	struct transport_link *link = &transport->links[rank];
+	struct transport_mirror *mirror = calloc(1, sizeof *mirror);
+	size_t bytes = transport_segment_bytes(transport->size);
+	const char *step = "calloc";
+	int fd = -1;
+	struct transport_segment *segment =
+		mirror ? transport_segment_create(transport->job, rank, transport->size, &fd, &step)
+		       : NULL;
+	if (!segment) {
+		int error = errno;
+		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
+		free(mirror);
+		return transport_errno_status(error);
+	}
+	/* The one who sleeps there for good is the link: see transport_publish. */
+	atomic_store(&segment->bell.sleepers, 1);
+	link->segment = segment;
+	link->segment_bytes = bytes;
+	link->segment_fd = fd;
+	link->remote = mirror;
+	link->edge_segment = WAIT_SEGMENT_MIRROR;
+	return LS_OK;
+}
+
+void transport_hosts_close(struct transport *transport)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	if (!hosts)
+		return;
+	for (int q = 0; q < transport->size; q++)
+		if (transport->links[q].remote)
+			hosts->link->ops->cut(hosts->link, q);
+	for (int i = 0; i < TRANSPORT_AREAS; i++) {
+		struct transport_team *team = atomic_load(&hosts->teams[i]);
+		for (int q = 0; team && q < transport->size; q++)
+			for (int m = 0; m < MAIL_SLOTS; m++)
+				give_back(hosts, q, &team->relays[q].offered[m]);
+	}
+	transport->hosts = NULL;
+	free(hosts);
+}
+
+/* ---- teams ---- */
+
+void transport_team_listen(struct transport_team *team, unsigned area)
+{
+	struct transport_hosts *hosts = team->transport->hosts;
+	if (!hosts)
+		return;
+	team->area = (uint16_t)area;
+	atomic_store(&hosts->teams[area], team);
+}
+
+void transport_team_ignore(struct transport_team *team)
+{
+	struct transport_hosts *hosts = team->transport->hosts;
+	for (int i = 0; i < TRANSPORT_AREAS; i++)
+		if (atomic_load(&hosts->teams[i]) == team)
+			atomic_store(&hosts->teams[i], NULL);
+}
+
+void transport_relays_set(struct transport_team *team)
+{
+	for (int q = 0; q < team->size; q++) {
+		const struct transport_member *member = &team->members[q];
+		if (!member->link->remote)
+			continue;
+		struct transport_relay *relay = &team->relays[member->world];
+		relay->team = team;
+		relay->to = transport_mail(team, q, team->rank);
+		relay->from = transport_mail(team, team->rank, q);
+		relay->signal = relay->finished = relay->left = relay->announced = 0;
+		relay->taken = relay->returned = 0;
+		relay->next = 1;
+	}
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From shared memory to the link. Who publishes marks what may be new, and drives the link if
+ * nobody does; who drives compares the words of each marked pair with what it has sent, and sends
+ * what is new, a word never before what it says is there. Without room the mark stays. */
+#include "transport/relay.h"
+
+#include <stdlib.h>
+
+#include <lockstep/types.h>
+
+#include "base/seqlock.h"
+
+enum { HELD = 1, AGAIN = 2 };
+
+_Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
+
+/* ---- to one member ---- */
+
+/* Where a link finds something of mine that has to be written to the same place elsewhere. */
+static uint64_t place(const struct transport_segment *segment, const void *at, unsigned whose)
+{
+	return ((uintptr_t)at - (uintptr_t)segment) << 1 | whose;
+}
+
+struct path {
+	struct transport_hosts *hosts;
+	struct transport_relay *relay;
+	struct link *link;
+	int peer; /* world rank */
+	struct transport_segment *mine, *mirror;
+};
+
+static uint64_t my_place(const struct path *path, const void *at)
+{
+	return place(path->mine, at, TRANSPORT_OF_SOURCE);
+}
+
+static uint64_t its_place(const struct path *path, const void *at)
+{
+	return place(path->mirror, at, TRANSPORT_OF_TARGET);
+}
+
+static bool send_word(const struct path *path, uint64_t at, uint64_t value)
+{
+	return path->link->ops->store(path->link, path->peer, at, value);
+}
+
+/* A word of mine that only grows, with a value that it had a moment ago. */
+static bool send_mine(const struct path *path, const _Atomic uint64_t *word, uint64_t value,
+		      uint64_t *sent)
+{
+	if (value == *sent)
+		return true;
+	if (!send_word(path, my_place(path, word), value))
+		return false;
+	*sent = value;
+	return true;
+}
+
+static bool send_write(const struct path *path, const void *bytes, uint64_t count, uint64_t to,
+		       uint64_t word, uint64_t value)
+{
+	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE, to, word, value}};
+	return path->link->ops->post(path->link, path->peer, &note, bytes, count, NULL);
+}
+
+/* Entries go over in the order of their numbers; of one that has, the phases it has reached. */
+static bool send_entries(const struct path *path)
+{
+	struct transport_team *team = path->relay->team;
+	uint64_t *sent = &path->relay->signal;
+	for (;;) {
+		uint64_t seq = *sent >> TRANSPORT_PHASE_BITS;
+		struct transport_entry *entry = transport_entry(team, team->rank, seq);
+		uint64_t now = atomic_load_explicit(&entry->signal, memory_order_acquire);
+		if (seq > 0 && now > *sent && now < transport_signal(seq + 1, 0)) {
+			if (!send_word(path, my_place(path, &entry->signal), now))
+				return false;
+			*sent = now;
+		}
+		entry = transport_entry(team, team->rank, seq + 1);
+		now = atomic_load_explicit(&entry->signal, memory_order_acquire);
+		if (now < transport_signal(seq + 1, 0))
+			return true;
+		uint64_t bytes = offsetof(struct transport_entry, payload) -
+				 offsetof(struct transport_entry, signature);
+		if (!send_write(path, &entry->signature, bytes, my_place(path, &entry->signature),
+				my_place(path, &entry->signal), now))
+			return false;
+		*sent = now;
+	}
+}
+
+/* ---- sends ---- */
+
+/* Offers a long payload, unless it has been taken back; from then on it cannot be. */
+static bool send_long(const struct path *path, unsigned index)
+{
+	struct transport_relay *relay = path->relay;
+	struct mail_rts *rts = &relay->to->rts[index];
+	struct transport_carried *carried = &relay->sent[index];
+	uint64_t pieces = transport_mail_pieces(rts->bytes);
+	uint64_t open = transport_mail_word(rts->generation, 0);
+	uint64_t gone = transport_mail_word(rts->generation, MAIL_MATCHED | pieces);
+	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
+		return send_write(path, &rts->window, offsetof(struct mail_rts, gave),
+				  its_place(path, &rts->window), its_place(path, &rts->cursor),
+				  open);
+	const struct transport *transport = path->hosts->transport;
+	struct link_note note = {
+		.words = {TRANSPORT_NOTE_LONG, its_place(path, relay->to), index, rts->generation}};
+	const void *payload =
+		memory_view_at(&transport->links[transport->rank].arena, rts->window, rts->bytes);
+	*carried = (struct transport_carried){.relay = relay,
+					      .generation = rts->generation,
+					      .index = (uint8_t)index,
+					      .is_sent = true};
+	if (!payload || !path->link->ops->post(path->link, path->peer, &note, payload, rts->bytes,
+					       &carried->transfer))
+		return false;
+	/* This rank has done its part: what the peer waits for is on its way. */
+	atomic_store(&rts->gave, transport_mail_word(rts->generation, pieces));
+	return true;
+}
+
+/* A slot, from `held` to the end of its payload. */
+static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t position)
+{
+	struct {
+		uint64_t held;
+		struct mail_envelope envelope;
+		unsigned char bytes[MAIL_TINY_BYTES + MAIL_INLINE_BYTES];
+	} line = {.held = position, .envelope = slot->envelope};
+	_Static_assert(offsetof(struct mail_slot, payload) - offsetof(struct mail_slot, held) ==
+			       8 + sizeof(struct mail_envelope) + MAIL_TINY_BYTES,
+		       "a slot's layout");
+	uint64_t bytes = line.envelope.rts ? 0
+					   : ls_dtype_bytes((ls_dtype)line.envelope.dtype) *
+						     line.envelope.count;
+	uint64_t behind = bytes <= MAIL_TINY_BYTES     ? 0
+			  : bytes <= MAIL_INLINE_BYTES ? (bytes + 7) / 8 * 8
+						       : MAIL_INLINE_BYTES;
+	/* A block stays where it is; the receiver gets a copy. */
+	line.envelope.flags &= (uint8_t)~MAIL_GIVEN;
+	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
+	return send_write(path, &line, 8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
+			  its_place(path, &slot->held), its_place(path, &slot->turn), position);
+}
+
+static bool send_messages(const struct path *path)
+{
+	struct transport_relay *relay = path->relay;
+	for (;;) {
+		struct mail_slot *slot = &relay->to->slots[relay->next % MAIL_SLOTS];
+		uint64_t turn = atomic_load_explicit(&slot->turn, memory_order_acquire);
+		if ((int64_t)(turn - relay->next) < 0)
+			return true;
+		if (atomic_load_explicit(&slot->held, memory_order_acquire) != relay->next) {
+			if (!send_word(path, its_place(path, &slot->turn), relay->next))
+				return false;
+			relay->next++;
+			continue;
+		}
+		unsigned rts = slot->envelope.rts;
+		if (rts && relay->announced != relay->next && !send_long(path, rts - 1))
+			return false;
+		relay->announced = relay->next;
+		if (!send_slot(path, slot, relay->next))
+			return false;
+		relay->next++;
+	}
+}
+
+/* ---- receives ---- */
+
+/* Slots that are free again, and then how many; RTS slots that are over without a transfer. */
+static bool send_taken(const struct path *path)
+{
+	struct transport_relay *relay = path->relay;
+	struct mail_box *box = relay->from;
+	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
+	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
+	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
+		if (!send_mine(path, &box->freed[i],
+			       atomic_load_explicit(&box->freed[i], memory_order_acquire),
+			       &relay->freed[i]))
+			return false;
+	if (taken != relay->taken && !send_word(path, my_place(path, &box->taken), taken))
+		return false;
+	relay->taken = taken;
+	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
+		const struct transport_carried *carried = &relay->received[i];
+		uint64_t over = atomic_load_explicit(&box->rts[i].over, memory_order_acquire);
+		if (carried->relay && over == transport_mail_word(carried->generation, 0))
+			relay->over[i] = over; /* the link tells its source */
+		else if (!send_mine(path, &box->rts[i].over, over, &relay->over[i]))
+			return false;
+	}
+	relay->returned = returned;
+	return true;
+}
+
+static void fetch_wanted(const struct path *path)
+{
+	struct transport_relay *relay = path->relay;
+	for (uint64_t left = atomic_exchange(&relay->wanted, 0); left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(left);
+		struct link_message message = relay->offered[i];
+		if (!message.handle) {
+			transport_mirror_fail(relay, i);
+			continue;
+		}
+		relay->offered[i].handle = NULL;
+		relay->received[i] =
+			(struct transport_carried){.relay = relay,
+						   .generation = relay->from->rts[i].generation,
+						   .index = (uint8_t)i};
+		path->link->ops->fetch(path->link, path->peer, &message, relay->target[i],
+				       &relay->received[i].transfer);
+	}
+}
+
+bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
+		     uint64_t bytes)
+{
+	const struct transport_member *member = &team->members[source];
+	if (!member->link->remote)
+		return false;
+	struct transport_relay *relay = &team->relays[member->world];
+	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
+	relay->target[index] = to;
+	atomic_fetch_or(&relay->wanted, UINT64_C(1) << index);
+	return true;
+}
+
+/* ---- who drives ---- */
+
+/* False: there was no room for all. A word that says that others have been stored is read before
+ * these, and sent after them. */
+static bool relay_to(struct transport_hosts *hosts, struct transport_team *team, int peer)
+{
+	struct transport_relay *relay = &team->relays[peer];
+	struct transport *transport = hosts->transport;
+	struct path path = {.hosts = hosts,
+			    .relay = relay,
+			    .link = hosts->link,
+			    .peer = peer,
+			    .mine = transport->segment,
+			    .mirror = transport->links[peer].segment};
+	const struct transport_area *mine = transport_area_of(team, team->rank);
+	if (!relay->to) /* it is no member */
+		return true;
+	uint64_t left = atomic_load_explicit(&mine->left, memory_order_acquire);
+	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
+	fetch_wanted(&path);
+	return send_entries(&path) && send_taken(&path) && send_messages(&path) &&
+	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
+	       send_mine(&path, &mine->left, left, &relay->left);
+}
+
+static void relay_team(struct transport_hosts *hosts, unsigned area)
+{
+	struct transport_team *team = atomic_load(&hosts->teams[area]);
+	uint64_t kept = 0;
+	if (!team)
+		return;
+	for (uint64_t left = atomic_exchange(&hosts->unsent[area], 0); left; left &= left - 1)
+		if (!relay_to(hosts, team, __builtin_ctzll(left)))
+			kept |= left & -left;
+	if (!kept)
+		return;
+	atomic_fetch_or(&hosts->unsent[area], kept);
+	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+}
+
+static void relay_all(struct transport_hosts *hosts)
+{
+	struct transport *transport = hosts->transport;
+	for (int q = 0; q < transport->size; q++) {
+		struct transport_mirror *mirror = transport->links[q].remote;
+		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
+		    atomic_exchange(&mirror->cut, 0))
+			hosts->link->ops->cut(hosts->link, q);
+	}
+	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++) {
+		if (!atomic_load_explicit(&hosts->areas[w], memory_order_relaxed))
+			continue;
+		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
+			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
+	}
+}
+
+/* False: another thread drives, and will look once more before it leaves. */
+static bool drive(struct transport_hosts *hosts, bool advances)
+{
+	bool did = false;
+	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
+		return false;
+	uint32_t held = HELD;
+	do {
+		atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
+		if (advances && hosts->link->ops->advance(hosts->link))
+			did = true;
+		relay_all(hosts);
+		held = HELD;
+	} while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0));
+	return did;
+}
+
+void transport_relay(const struct transport_team *team, int rank)
+{
+	struct transport_hosts *hosts = team->transport->hosts;
+	unsigned area = team->area;
+	atomic_fetch_or(&hosts->unsent[area], UINT64_C(1) << team->members[rank].world);
+	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+	drive(hosts, false);
+}
+
+bool transport_advance(struct transport *transport)
+{
+	return transport->hosts && drive(transport->hosts, true);
+}
+
+void transport_cut(struct transport *transport, int rank)
+{
+	atomic_store(&transport->links[rank].remote->cut, 1);
+	drive(transport->hosts, false);
+}
