@@ -190,7 +190,7 @@ static void candidates_are_tried_where_they_can_win(void **state)
 				tried[a] |= fits;
 			}
 			tried[usual((enum plan_collective)c, sizes[i])] = true;
-			/* On one host PLAN_RAILS is PLAN_DIRECT, and that is where they are tried. */
+			/* They are tried on one host, where PLAN_RAILS is PLAN_DIRECT. */
 			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
 				assert_int_equal(
 					tried[a],
