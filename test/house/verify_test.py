@@ -82,7 +82,19 @@ class VerifyTest(unittest.TestCase):
                                              "long: FAIL after 12.34 s", "# why", "skipped: short",
                                              "1 of 2 test programs, 1 cases passed, 1 FAILED")]
         self.assertEqual(at, sorted(at), text)
-        self.assertTrue(text.endswith("\n1 passed, 1 failed\n"), text)
+        self.assertTrue(text.endswith("\nfailed: gcc: long: FAIL (long)\n  not ok 1 - a\n  # why\n"
+                                      "  1 passed, 1 failed\n1 passed, 1 failed\n"), text)
+
+    def test_each_failure_is_repeated_at_the_end(self):
+        noise = "".join(f"noise {n}\n" for n in range(100))
+        _, text = self.play([], [
+            ("unit", "FAIL", noise + "[  ERROR   ] --- 1 != 2\n[   LINE   ] --- unit.c:7\n" + noise),
+            ("python", "FAIL", "t.py::a FAILED\n" + noise + "FAILED t.py::a - because\n1 passed, 1 failed\n"),
+            ("crash", "FAIL", noise + "last words\n")], test=1)
+        end = text[text.rindex("minutes\n"):]
+        for part in ("failed: gcc: unit:", "1 != 2", "unit.c:7", "FAILED t.py::a - because", "last words"):
+            self.assertIn(part, end)
+        self.assertLess(len(end.splitlines()), 40)
 
     def test_no_tests_and_no_build(self):
         status, text = self.play([], [], test=0)
