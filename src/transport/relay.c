@@ -64,30 +64,31 @@ static bool send_write(const struct path *path, const void *bytes, uint64_t coun
 	return path->link->ops->post(path->link, path->peer, &note, bytes, count, NULL);
 }
 
-/* Entries go over in the order of their numbers; of one that has, the phases it has reached. */
+/* Entries go over in the order of their numbers; of one that has, the phases it has reached. The
+ * next entry is read first: once it is there, the one before has reached its last phase. */
 static bool send_entries(const struct path *path)
 {
 	struct transport_team *team = path->relay->team;
 	uint64_t *sent = &path->relay->signal;
 	for (;;) {
 		uint64_t seq = *sent >> TRANSPORT_PHASE_BITS;
-		struct transport_entry *entry = transport_entry(team, team->rank, seq);
-		uint64_t now = atomic_load_explicit(&entry->signal, memory_order_acquire);
+		struct transport_entry *last = transport_entry(team, team->rank, seq);
+		struct transport_entry *next = transport_entry(team, team->rank, seq + 1);
+		uint64_t entered = atomic_load_explicit(&next->signal, memory_order_acquire);
+		uint64_t now = atomic_load_explicit(&last->signal, memory_order_acquire);
 		if (seq > 0 && now > *sent && now < transport_signal(seq + 1, 0)) {
-			if (!send_word(path, my_place(path, &entry->signal), now))
+			if (!send_word(path, my_place(path, &last->signal), now))
 				return false;
 			*sent = now;
 		}
-		entry = transport_entry(team, team->rank, seq + 1);
-		now = atomic_load_explicit(&entry->signal, memory_order_acquire);
-		if (now < transport_signal(seq + 1, 0))
+		if (entered < transport_signal(seq + 1, 0))
 			return true;
 		uint64_t bytes = offsetof(struct transport_entry, payload) -
 				 offsetof(struct transport_entry, signature);
-		if (!send_write(path, &entry->signature, bytes, my_place(path, &entry->signature),
-				my_place(path, &entry->signal), now))
+		if (!send_write(path, &next->signature, bytes, my_place(path, &next->signature),
+				my_place(path, &next->signal), entered))
 			return false;
-		*sent = now;
+		*sent = entered;
 	}
 }
 
