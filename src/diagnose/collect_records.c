@@ -131,6 +131,24 @@ static int dispensable(const struct diagnose_rank *rank)
 	return running;
 }
 
+/* At its place, newest first. False: all others matter more. */
+static bool insert(struct diagnose_rank *rank, const struct diagnose_record *added)
+{
+	if (rank->record_count == DIAGNOSE_RECORD_MAX) {
+		int place = dispensable(rank);
+		if (place < 0)
+			return false;
+		rank->record_count--;
+		memmove(&rank->records[place], &rank->records[place + 1],
+			(rank->record_count - (uint32_t)place) * sizeof *added);
+	}
+	uint32_t at = rank->record_count++;
+	for (; at > 0 && rank->records[at - 1].record.index < added->record.index; at--)
+		rank->records[at] = rank->records[at - 1];
+	rank->records[at] = *added;
+	return true;
+}
+
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 			     struct diagnose_job *job)
 {
@@ -141,19 +159,22 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 	uint64_t index = trace_index(source->trace, low);
 	if (diagnose_record_at(rank, index))
 		return index;
-	if (!copy_record(source->trace, job, index, &added))
+	if (!copy_record(source->trace, job, index, &added) || !insert(rank, &added))
 		return 0;
-	if (rank->record_count == DIAGNOSE_RECORD_MAX) {
-		int place = dispensable(rank);
-		if (place < 0)
-			return 0;
-		rank->record_count--;
-		memmove(&rank->records[place], &rank->records[place + 1],
-			(rank->record_count - (uint32_t)place) * sizeof added);
-	}
-	uint32_t at = rank->record_count++; /* newest first */
-	for (; at > 0 && rank->records[at - 1].record.index < index; at--)
-		rank->records[at] = rank->records[at - 1];
-	rank->records[at] = added;
 	return index;
+}
+
+void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
+			  struct diagnose_job *job)
+{
+	struct diagnose_rank *rank = &job->ranks[source->rank];
+	struct diagnose_record added = {.record = *entered};
+	diagnose_translate(source->trace, job, &added);
+	added.record.state = TRACE_RUNNING;
+	added.record.site = TRACE_NO_SITE;
+	/* The one that it would have had, so it is the newest. */
+	added.record.index = 1 + (rank->record_count ? rank->records[0].record.index : 0);
+	for (uint32_t i = 0; i < rank->group_count; i++)
+		if (rank->groups[i].id == entered->group && insert(rank, &added))
+			rank->groups[i].entered = entered->seq;
 }

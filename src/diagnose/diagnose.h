@@ -197,6 +197,11 @@ void diagnose_add_sites(const struct diagnose_source *sources, int count, struct
  * ring no longer has that record, or all records in the job matter more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 			     struct diagnose_job *job);
+/* Adds a collective that the rank of `source` has entered and has not recorded, as its newest
+ * operation; without room it replaces the oldest record of the least interest. entered: its group,
+ * seq, kind, and what else its entry tells; peer is a group rank. */
+void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
+			  struct diagnose_job *job);
 /* Reads the state of process `pid` from /proc, and a zombie's signal and exit code. Writes the
  * three fields of the process. Reads rank->start_ns (0: accept any process with this pid). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);

@@ -425,6 +425,17 @@ static inline void engine_hint(const struct engine_op *op, uint64_t *sent, uint6
 	*expected = op->peer_expected;
 }
 
+/* What the signature of an entry says. */
+struct engine_signature {
+	enum trace_kind kind;
+	uint8_t dtype, reduce;
+	uint16_t algorithm;
+	int32_t root; /* group rank; -1: the collective has none */
+};
+/* Reads one that any process may have written, in a group of `size`. False: it is none of a
+ * collective whose entry may come before its record. Only the kind and the root are in range. */
+bool engine_signature_read(uint64_t signature, int size, struct engine_signature *out);
+
 /* Whether the operation is a collective. */
 static inline bool engine_is_collective(enum trace_kind kind)
 {

@@ -104,3 +104,19 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			  size, engine->wanted, &op->choice);
 	request->algorithm = op->choice.algorithm;
 }
+
+bool engine_signature_read(uint64_t signature, int size, struct engine_signature *out)
+{
+	struct trace_kind_facts facts = trace_kind_facts((uint8_t)signature);
+	uint64_t root = signature >> 32;
+	if (!facts.collective || facts.per_rank || (facts.rooted && root >= (uint64_t)size))
+		return false;
+	*out = (struct engine_signature){
+		.kind = (enum trace_kind)(uint8_t)signature,
+		.dtype = (uint8_t)(signature >> 8),
+		.reduce = (uint8_t)(signature >> 16),
+		.algorithm = (uint8_t)(signature >> 24),
+		.root = facts.rooted ? (int32_t)root : -1,
+	};
+	return true;
+}

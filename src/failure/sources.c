@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Finds the traces and segments of all ranks, and reads what a verdict needs. */
 #include "base/ranks.h"
+#include "entered.h"
 #include "failure.h"
 #include "unexpected.h"
 
@@ -32,6 +33,7 @@ struct diagnose_job *failure_collect(const struct world *world,
 		return NULL;
 	fill_sources(world, sources);
 	diagnose_collect(sources, world->size, closing, job);
+	failure_add_entered(sources, world->size, job);
 	return job;
 }
 

@@ -3,7 +3,7 @@
  * sends. */
 #include "diagnose/diagnose.h"
 #include "engine/engine.h"
-#include "transport/transport.h"
+#include "transport/observe.h"
 #include "unexpected.h"
 
 enum { EACH = 2 }; /* of one rank to another: the oldest, which says enough */

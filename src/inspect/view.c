@@ -14,6 +14,7 @@
 
 #include "print/print.h"
 #include "inspect/phases.h"
+#include "failure/entered.h"
 #include "failure/unexpected.h"
 
 struct inspect_view *inspect_view_new(uint64_t job, int size)
@@ -135,6 +136,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 		}
 	}
 	diagnose_collect(report->sources, view->size, NULL, report->job);
+	failure_add_entered(report->sources, view->size, report->job);
 	report->job->job = view->job;
 	inspect_report_update(report, view);
 	return report;

@@ -76,7 +76,7 @@ struct trace_record {
 	uint64_t count;       /* elements */
 	uint64_t begin_ticks; /* clock_ticks */
 	uint64_t end_ticks;   /* 0 while it runs */
-	uint64_t site;        /* the caller's return address, 0 if unknown */
+	uint64_t site;        /* the caller's return address, 0 if unknown; TRACE_NO_SITE */
 	uint32_t label;       /* 1 + position of its label, 0: none */
 	uint32_t group;       /* trace group id */
 	int32_t peer;         /* root, destination or source, as group rank; -1: none */
@@ -95,6 +95,8 @@ struct trace_record {
 	uint32_t reserved32;
 	uint64_t reserved[3];
 };
+/* The site of an operation that its rank had not recorded yet; no code lies at this address. */
+enum { TRACE_NO_SITE = 1 };
 /* "all-reduce #58"; "probe", which has no number. The text is cut to fit. */
 enum { TRACE_NAME_BYTES = 48 };
 void trace_name(const struct trace_record *record, char *out, size_t bytes);
@@ -432,7 +434,8 @@ struct trace_phases {
 void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct trace_phases *out);
 
 /* Writes the call site of a record: "file.c:123", "module+0x1234 (function)" or its label; "" if it
- * has none, or if the address is in code that calls for an interpreter. Never fails. It opens the
+ * has none, or if the address is in code that calls for an interpreter; "(not recorded)" for
+ * TRACE_NO_SITE. Never fails. It opens the
  * module's file, so call it only for reports. It needs no running process. Not for two threads at
  * once. */
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,

@@ -169,7 +169,9 @@ void trace_site(const struct trace_view *view, const struct trace_record *record
 	if (record->label >= 1 && record->label <= TRACE_LABEL_MAX)
 		snprintf(out, bytes, "%.*s", TRACE_LABEL_BYTES - 1, view->labels[record->label - 1]);
 	struct trace_module module;
-	if (!out[0] && record->site && find_module(view, record->site - 1, &module))
+	if (!out[0] && record->site == TRACE_NO_SITE)
+		snprintf(out, bytes, "(not recorded)");
+	else if (!out[0] && record->site && find_module(view, record->site - 1, &module))
 		trace_place(&module, record->site, out, bytes);
 	else if (!out[0] && record->site)
 		snprintf(out, bytes, "0x%" PRIx64, record->site);

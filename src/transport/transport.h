@@ -442,17 +442,6 @@ static inline const struct memory_view *transport_arena(const struct transport_t
 {
 	return &team->members[rank].link->arena;
 }
-/* A message that its receiver has not taken yet, as anybody can see it. */
-struct transport_unexpected {
-	uint64_t position, count;
-	int32_t tag;
-	uint32_t record; /* of the send: its lowest bits */
-	uint32_t dtype;
-};
-/* The oldest of them that member `source` has sent to the owner of a segment in the group of an
- * area, at most `max`, in their order; returns how many, *total of all. It trusts nothing. */
-int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,
-			 int source, struct transport_unexpected *out, int max, int *total);
 
 /* ---- messages ---- */
 

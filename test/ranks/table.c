@@ -372,6 +372,8 @@ const struct runner_test runner_tests[] = {
 	TEST(abort_ends_every_wait, FEW),
 	TEST(a_rank_that_left_is_named, FEW),
 	TEST(a_rank_may_leave_when_done, R(3)),
+	TEST(a_rank_killed_before_its_record_is_named, FEW, .killed = 2, PROCESSES),
+	TEST(a_rank_stopped_before_its_record_is_named, R(2), PROCESSES),
 	TEST(a_rank_that_died_is_named, FEW, .killed = 2, PROCESSES),
 	UNLOOKED(a_rank_that_died_is_named, FEW, .killed = 2, PROCESSES),
 	TEST(a_rank_whose_end_was_fetched_is_named, R(1), PROCESSES),

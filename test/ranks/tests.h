@@ -5,6 +5,8 @@
 
 #include "runner.h"
 
+/* entered_test.c */
+runner_function a_rank_killed_before_its_record_is_named, a_rank_stopped_before_its_record_is_named;
 /* runner_test.c */
 runner_function runner_all_ranks_run, runner_one_rank_fails, runner_wrong_status,
 	runner_one_rank_crashes, runner_one_rank_hangs, runner_nobody_dies;

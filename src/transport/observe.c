@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that have not been received yet, read from a segment by any process, for a diagnosis.
- * Nothing is trusted: torn or nonsensical messages are left out. */
+ * What a diagnosis reads from a segment, in any process: messages that have not been received yet,
+ * and entries of collectives. Nothing is trusted: what is torn or nonsensical is left out. */
 #include <string.h>
 
 #include "base/ranks.h"
 #include "base/seqlock.h"
-#include "transport/transport.h"
+#include "transport/observe.h"
 
 static bool read_slot(const struct mail_box *box, int index, struct transport_unexpected *out)
 {
@@ -39,15 +39,39 @@ static void keep(struct transport_unexpected *all, int max, int *count,
 	*count += *count < max;
 }
 
+/* NULL: the segment is too short for that, or there is no such area. */
+static const struct transport_area *find_area(const void *segment, size_t bytes, int world_size,
+					      unsigned area)
+{
+	if (world_size < 1 || world_size > RANKS_HOST_MAX || area >= TRANSPORT_AREAS ||
+	    bytes < transport_segment_bytes(world_size))
+		return NULL;
+	return transport_area_at(segment, world_size, area);
+}
+
+bool transport_read_entered(const void *segment, size_t bytes, int world_size, unsigned area,
+			    uint64_t seq, struct transport_entered *out)
+{
+	const struct transport_area *at = find_area(segment, bytes, world_size, area);
+	if (!at)
+		return false;
+	const struct transport_entry *entry = &at->entries[seq % TRANSPORT_ENTRIES];
+	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
+	out->signature = __atomic_load_n(&entry->signature, __ATOMIC_ACQUIRE);
+	out->count = __atomic_load_n(&entry->count, __ATOMIC_ACQUIRE);
+	return signal >= transport_signal(seq, 0) && signal < transport_signal(seq + 1, 0) &&
+	       atomic_load_explicit(&entry->signal, memory_order_relaxed) <
+		       transport_signal(seq + 1, 0);
+}
+
 int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,
 			 int source, struct transport_unexpected *out, int max, int *total)
 {
 	int count = 0;
 	*total = 0;
-	if (world_size < 1 || world_size > RANKS_HOST_MAX || area >= TRANSPORT_AREAS || source < 0 ||
-	    source >= world_size || max < 1 || bytes < transport_segment_bytes(world_size))
+	const struct transport_area *at = find_area(segment, bytes, world_size, area);
+	if (!at || source < 0 || source >= world_size || max < 1)
 		return 0;
-	const struct transport_area *at = transport_area_at(segment, world_size, area);
 	const struct mail_box *box = &((const struct transport_lanes *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
 		struct transport_unexpected one;
