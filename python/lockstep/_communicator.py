@@ -66,7 +66,7 @@ class Communicator:
     """
 
     def __init__(self, handle, rank, size, parent=None):
-        self.handle = handle  # of calls; None once it is being closed
+        self.handle = ctypes.c_void_p(handle)  # of calls, without conversion; None once it is being closed
         self._group = handle  # the same, until it is closed
         self.rank = rank
         self.size = size

@@ -69,10 +69,11 @@ OP_OPTIONS_BYTES = OpOptions.handle.offset
 
 
 def call_options(awaited=0):
-    """Of a call that gives a handle, in the same object; `where` is its address."""
+    """Of a call that gives a handle, in the same object; `where` is its address, as a call takes it without conversion."""
     options = OpOptions(OP_OPTIONS_BYTES, awaited=awaited)
-    options.where = ctypes.addressof(options)
-    options.op = options.where + OpOptions.handle.offset
+    where = ctypes.addressof(options)
+    options.op = where + OpOptions.handle.offset
+    options.where = c_void_p(where)
     return options
 
 

@@ -99,9 +99,10 @@ def _of_nobody():
     return _text(found, None) if found is not None else None
 
 
-def here():
-    """The innermost place outside of PyTorch and this package; if there is none, that in PyTorch."""
-    frame = sys._getframe(1)
+def here(above=1):
+    """The innermost place outside of PyTorch and this package; if there is none, that in PyTorch. above: so many frames are
+    of this package for sure, the caller's among them."""
+    frame = sys._getframe(above + 1)
     reason = None
     while frame is not None:
         code = frame.f_code

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
 
+from ctypes import c_int
 from datetime import timedelta
 from functools import partial
 from threading import get_ident
@@ -36,7 +37,8 @@ _SUM = ReduceOp.SUM
 _HALF = torch.float16
 _STRIDED = torch.strided
 # Real numbers, which are never conjugated, but for float16: their numbers in the library.
-_SUMMED = {dtype: number for dtype, number in DTYPES.items() if not dtype.is_complex and dtype is not _HALF}
+_SUMMED = {dtype: c_int(number) for dtype, number in DTYPES.items() if not dtype.is_complex and dtype is not _HALF}
+_SUMS = c_int(_REDUCE_OPS[ReduceOp.SUM])  # as above: what a call takes without conversion
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
 _spare = []  # options of blocking calls that have returned. Taking and giving back are atomic
@@ -58,12 +60,14 @@ class Collectives(Lists):
         if opts.asyncOp:
             return self._run_beside(opts, function, arguments, (result, keep, finish), factor)
         shown = _profile.of_caller() if profiler._is_profiler_enabled else None
-        communicator, me, work, label = self.communicator, get_ident(), None, here()
+        communicator, me, work, label = self.communicator, get_ident(), None, here(2)
         try:
             options = _spare.pop()
         except IndexError:
             options = call_options(awaited=1)
-        options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
+        timeout, limit_ms = self._limit
+        options.timeout_ms = limit_ms if opts.timeout == timeout else self._limit_ms(opts)
+        options.label, options.factor = addresses[label], factor
         try:
             communicator.inside.append(me)
             status = function(communicator.handle, *arguments, options.where)
@@ -89,7 +93,7 @@ class Collectives(Lists):
 
     def _run_beside(self, opts, function, arguments, of_work, factor):
         shown = _profile.of_caller(3) if profiler._is_profiler_enabled else None
-        options, label = call_options(), here()
+        options, label = call_options(), here(3)
         options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
         work = Work(self.communicator, options, *of_work, label)
         work.begin(function, *arguments, options.where)
@@ -138,7 +142,7 @@ class Collectives(Lists):
             and opts.reduceOp == _SUM
         ):
             where = tensor.data_ptr()
-            arguments = where, where, tensor.numel(), number, 0
+            arguments = where, where, tensor.numel(), number, _SUMS
             return self._run(opts, C.ls_allreduce, arguments, tensors, tensor)
         if tensor.dtype is _HALF and opts.asyncOp and called_by_autograd():
             opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete

@@ -40,7 +40,7 @@ class Points:
         buffer = plain(tensor, call)
         dtype, times = movable(buffer)
         shown = _profile.Range(call) if profiler._is_profiler_enabled else None
-        options, label = call_options(), here()
+        options, label = call_options(), here(2)
         options.tag, options.label = tag, addresses[label]
         kind, finish = Work, None
         if message is not None:
