@@ -119,10 +119,7 @@ def copy_tree(folder):
     os.makedirs(folder, exist_ok=True)
     if os.path.exists(tree):
         shutil.rmtree(tree)
-    for place in ("src", "include", "test", "examples", "doc", "tools", "python"):
-        shutil.copytree(os.path.join(ROOT, place), os.path.join(tree, place))
-    for name in ("meson.build", "meson_options.txt"):
-        shutil.copy(os.path.join(ROOT, name), tree)
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "build", "__pycache__"))
     # Other threads of this machine are no part of what is tested, so what is built is the one program.
     done = run(["meson", "setup", os.path.join(tree, "build")], cwd=tree, env={**os.environ, "CC": "gcc"})
     if done.returncode:
