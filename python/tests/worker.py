@@ -41,11 +41,16 @@ class World:
         self.key = key
 
     def leave(self):
+        # The last reference to a group may be that of a callback which a thread of gloo is about to drop. That thread
+        # would destroy the group, wait for its own end, and abort ("Resource deadlock avoided").
+        if self.gloo is not None:
+            _kept.append(self.gloo)
         self.key = self.lockstep = self.gloo = None
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
+_kept = []  # groups of gloo that have been left
 world = World()
 
 
