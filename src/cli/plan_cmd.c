@@ -270,7 +270,7 @@ static uint64_t next_change(const struct choices *choices, uint64_t from, enum p
 	return UINT64_MAX;
 }
 
-/* "slot up to 4032 B, then direct" */
+/* "slot up to 4 KiB, then direct" */
 static void print_ranges(const struct choices *choices)
 {
 	char bytes[32];

@@ -283,7 +283,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	entry->signature = op->signature;
 	entry->count = engine_common_count(op);
 	entry->history = op->history = engine->history;
-	engine_window_publish(op, entry);
+	engine_window_publish(engine, op);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_publish_all(team);
 	engine->history =

@@ -123,8 +123,9 @@ static void lists_are_compared(void **state)
 
 /* ---- headers that are nonsense ---- */
 
-/* Rank 1 is played by hand: its entry is rank 0's own but for what `spoil` does to it. */
-static void forged(struct engine_op op, void (*spoil)(struct transport_entry *entry), int forger,
+/* Rank 1 is played by hand: its entry is rank 0's own but for what `spoil` does to it, in
+ * slot 1. */
+static void forged(struct engine_op op, void (*spoil)(struct transport_area *area), int forger,
 		   const struct settings *settings, ls_status status)
 {
 	struct fixture *fixture = fixture_open(2, settings);
@@ -138,7 +139,9 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof(*mine) - 8);
-	spoil(theirs);
+	memcpy(transport_entry_payload(team, forger, 1), transport_entry_payload(team, !forger, 1),
+	       TRANSPORT_INLINE_BYTES);
+	spoil(transport_area_of(team, forger));
 	atomic_store(&theirs->signal, signal);
 	capture_begin(&capture);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_FAILED);
@@ -151,42 +154,42 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_entry *en
 	fixture_close(fixture);
 }
 
-static void input_far_away(struct transport_entry *entry)
+static void input_far_away(struct transport_area *area)
 {
-	entry->input = UINT64_MAX - 8;
+	area->entries[1].input = UINT64_MAX - 8;
 }
-static void input_behind_the_end(struct transport_entry *entry)
+static void input_behind_the_end(struct transport_area *area)
 {
-	entry->input = TEST_ARENA_BYTES - 64;
+	area->entries[1].input = TEST_ARENA_BYTES - 64;
 }
-static void output_behind_the_end(struct transport_entry *entry)
+static void output_behind_the_end(struct transport_area *area)
 {
-	entry->output = TEST_ARENA_BYTES - 64;
+	area->entries[1].output = TEST_ARENA_BYTES - 64;
 }
-static void no_input(struct transport_entry *entry)
+static void no_input(struct transport_area *area)
 {
-	entry->input_window = TRANSPORT_WINDOW_NONE;
+	area->entries[1].input_window = TRANSPORT_WINDOW_NONE;
 }
-static void input_of_no_kind(struct transport_entry *entry)
+static void input_of_no_kind(struct transport_area *area)
 {
-	entry->input_window = 77;
+	area->entries[1].input_window = 77;
 }
-static void input_inline(struct transport_entry *entry)
+static void input_inline(struct transport_area *area)
 {
-	entry->input_window = TRANSPORT_WINDOW_INLINE;
+	area->entries[1].input_window = TRANSPORT_WINDOW_INLINE;
 }
-static void output_inline(struct transport_entry *entry)
+static void output_inline(struct transport_area *area)
 {
-	entry->output_window = TRANSPORT_WINDOW_INLINE;
+	area->entries[1].output_window = TRANSPORT_WINDOW_INLINE;
 }
-static void input_nowhere(struct transport_entry *entry)
+static void input_nowhere(struct transport_area *area)
 {
-	entry->input = 4096;
+	area->entries[1].input = 4096;
 }
-static void huge_counts(struct transport_entry *entry)
+static void huge_counts(struct transport_area *area)
 {
 	const uint64_t huge[] = {UINT64_MAX / 4, 1000};
-	memcpy(entry->payload, huge, sizeof(huge));
+	memcpy(area->payloads[1], huge, sizeof(huge));
 }
 
 /* Whether plain buffers are copied, or shown by address. */
@@ -203,7 +206,7 @@ static void nonsense_is_refused(void **state)
 					    .send = buffer_host(from, sizeof from),
 					    .recv = buffer_host(to, sizeof to),
 					    .count = 4000}};
-	void (*const spoils[])(struct transport_entry *) = {
+	void (*const spoils[])(struct transport_area *) = {
 		input_far_away,   input_behind_the_end, output_behind_the_end, no_input,
 		input_of_no_kind, input_inline,         output_inline};
 	for (size_t i = 0; i < sizeof(spoils) / sizeof(spoils[0]); i++)

@@ -55,7 +55,7 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
  * where the caller has them. */
 void engine_window_stage(struct engine *engine, struct engine_op *op);
 /* Writes into the entry where they are. */
-void engine_window_publish(const struct engine_op *op, struct transport_entry *entry);
+void engine_window_publish(const struct engine *engine, const struct engine_op *op);
 /* Brings a staged result home. */
 void engine_window_deliver(struct engine_op *op);
 /* Gives the staging blocks back; with `lost` peers may still touch them, so they are never

@@ -82,10 +82,12 @@ bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot
 static const unsigned char *payload_of(const struct engine *engine, const struct engine_slot *slot,
 				       const void *send, int rank, uint64_t seq)
 {
-	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
-	if (rank == engine->team->rank)
+	const struct transport_team *team = engine->team;
+	if (rank == team->rank)
 		return (const unsigned char *)send + slot->from;
-	return (slot->peer_window == TRANSPORT_WINDOW_HEADER ? entry->tiny : entry->payload) +
+	return (slot->peer_window == TRANSPORT_WINDOW_HEADER
+			? transport_entry(team, rank, seq)->tiny
+			: transport_entry_payload(team, rank, seq)) +
 	       slot->from;
 }
 

@@ -46,7 +46,7 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	if (slot->window == TRANSPORT_WINDOW_HEADER)
 		memcpy(entry->tiny, send, slot->input_bytes);
 	else if (slot->window == TRANSPORT_WINDOW_INLINE)
-		memcpy(entry->payload, send, slot->input_bytes);
+		memcpy(transport_entry_payload(team, team->rank, seq), send, slot->input_bytes);
 	wait_store(&entry->signal, transport_signal(seq, 0));
 	transport_publish_all(team);
 	engine->history = engine_mix(engine_mix(history, slot->signature), slot->count);

@@ -201,8 +201,11 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 		op->scratch = op->scratch_block;
 }
 
-void engine_window_publish(const struct engine_op *op, struct transport_entry *entry)
+void engine_window_publish(const struct engine *engine, const struct engine_op *op)
 {
+	const struct transport_team *team = engine->team;
+	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
+	unsigned char *payload = transport_entry_payload(team, team->rank, op->seq);
 	if (op->plan->plan.algorithm == PLAN_SLOT) {
 		entry->output_window = TRANSPORT_WINDOW_NONE;
 		bool tiny = op->call.send.bytes <= TRANSPORT_TINY_BYTES;
@@ -210,7 +213,7 @@ void engine_window_publish(const struct engine_op *op, struct transport_entry *e
 				      : tiny                   ? TRANSPORT_WINDOW_HEADER
 							       : TRANSPORT_WINDOW_INLINE;
 		if (op->call.send.bytes > 0)
-			memcpy(tiny ? entry->tiny : entry->payload, op->input, op->call.send.bytes);
+			memcpy(tiny ? entry->tiny : payload, op->input, op->call.send.bytes);
 		return;
 	}
 	entry->input_window = (uint16_t)op->input_window;
@@ -218,8 +221,7 @@ void engine_window_publish(const struct engine_op *op, struct transport_entry *e
 	entry->input = op->input_offset;
 	entry->output = op->output_offset;
 	if (op->call.recv_counts)
-		memcpy(entry->payload, op->call.counts,
-		       op->plan->plan.size * sizeof *op->call.counts);
+		memcpy(payload, op->call.counts, op->plan->plan.size * sizeof *op->call.counts);
 }
 
 void engine_window_deliver(struct engine_op *op)
@@ -341,7 +343,7 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 		return out->at;
 	case TRANSPORT_WINDOW_INLINE:
 		if (end <= TRANSPORT_INLINE_BYTES)
-			out->at = entry->payload + offset;
+			out->at = transport_entry_payload(team, rank, op->seq) + offset;
 		return out->at;
 	case TRANSPORT_WINDOW_ARENA:
 	case TRANSPORT_WINDOW_FRAGMENTED:

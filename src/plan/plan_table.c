@@ -105,7 +105,7 @@ static bool read_bytes(const char *word, const char *column, uint64_t max, uint6
 	    *out % unit == 0)
 		return true;
 	if (unit == 1)
-		return refuse(error, "'%s' is such as 4032, 64K or max, not '%s'", column, word);
+		return refuse(error, "'%s' is such as 4096, 64K or max, not '%s'", column, word);
 	return refuse(error, "'%s' is a multiple of %" PRIu64 "K up to %" PRIu64 "K%s, not '%s'",
 		      column, unit / 1024, max / 1024,
 		      strcmp(column, "read") == 0 ? ", or copy" : "", word);

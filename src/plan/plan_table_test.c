@@ -12,7 +12,7 @@
 
 #include "plan/plan_table.h"
 
-enum { SLOT = 4032 };
+enum { SLOT = 4096 };
 
 static struct plan_table table;
 
@@ -52,11 +52,11 @@ static void the_choice_follows_size_and_wish(void **state)
 		enum plan_algorithm wanted, chosen;
 	} cases[] = {
 		{PLAN_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4032, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4096, PLAN_NONE, PLAN_SLOT},
+		{PLAN_ALLREDUCE, 4097, PLAN_NONE, PLAN_DIRECT},
 		{PLAN_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
 		{PLAN_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
-		{PLAN_ALLREDUCE, 4033, PLAN_SLOT, PLAN_DIRECT},
+		{PLAN_ALLREDUCE, 4097, PLAN_SLOT, PLAN_DIRECT},
 		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
 		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
 		{PLAN_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
@@ -65,8 +65,8 @@ static void the_choice_follows_size_and_wish(void **state)
 		{PLAN_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
 		{PLAN_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
 		{PLAN_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
-		{PLAN_BROADCAST, 4032, PLAN_NONE, PLAN_SLOT},
-		{PLAN_BROADCAST, 4033, PLAN_NONE, PLAN_DIRECT},
+		{PLAN_BROADCAST, 4096, PLAN_NONE, PLAN_SLOT},
+		{PLAN_BROADCAST, 4097, PLAN_NONE, PLAN_DIRECT},
 		{PLAN_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
 		{PLAN_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
 		{PLAN_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
@@ -76,7 +76,7 @@ static void the_choice_follows_size_and_wish(void **state)
 	struct plan_table_choice choice;
 	plan_table_default(&table);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		plan_table_choose(&table, cases[i].collective, cases[i].bytes, 4032, 4,
+		plan_table_choose(&table, cases[i].collective, cases[i].bytes, SLOT, 4,
 				  cases[i].wanted, &choice);
 		assert_int_equal(choice.algorithm, cases[i].chosen);
 	}

@@ -83,7 +83,7 @@ static bool send_entries(const struct path *path)
 		}
 		if (entered < transport_signal(seq + 1, 0))
 			return true;
-		uint64_t bytes = offsetof(struct transport_entry, payload) -
+		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);
 		if (!send_write(path, &next->signature, bytes, my_place(path, &next->signature),
 				my_place(path, &next->signal), entered))

@@ -13,7 +13,7 @@
 
 #include "tune/tune.h"
 
-enum { SLOT = 4032, SIZES = 5 };
+enum { SLOT = 4096, SIZES = 5 };
 static const uint64_t sizes[SIZES] = {64, 2048, 64 << 10, 1 << 20, 16 << 20};
 
 static struct tune_times times;

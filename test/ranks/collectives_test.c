@@ -8,7 +8,7 @@
 
 enum {
 	COUNTS = 9,
-	INLINE_BYTES = 4032, /* a payload up to this is published with the entry */
+	INLINE_BYTES = 4096, /* a payload up to this is published with the entry */
 	CHUNK_BYTES = 65536, /* longer ones are moved in pieces */
 	MEMORIES = 4,
 };
