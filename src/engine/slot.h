@@ -94,7 +94,10 @@ static inline void engine_slot_finish(struct engine *engine, const struct engine
 	struct transport_team *team = engine->team;
 	if (slot->result != ENGINE_SLOT_NOTHING)
 		engine_slot_compute(engine, slot, send, recv, seq);
-	prefetch_for_store(transport_entry(team, team->rank, seq + 1));
+	/* A root runs ahead, so what it stores next is on its way already. Where peers poll the
+	 * next entry, more than that one would be too early. */
+	prefetch_for_store(transport_entry(team, team->rank,
+					   seq + (slot->source == ENGINE_SLOT_EVERYBODY ? 1 : 4)));
 	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,
 			      memory_order_release);
 }
