@@ -286,6 +286,8 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	engine_window_publish(engine, op);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_publish_all(team);
+	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
+		engine_payload_ahead(engine, op->seq, op->call.send.bytes);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }

@@ -3,6 +3,7 @@
 #ifndef ENGINE_PRIVATE_H
 #define ENGINE_PRIVATE_H
 
+#include "base/prefetch.h"
 #include "engine.h"
 
 /* Which part of an operation comes next. */
@@ -54,6 +55,16 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
 /* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are
  * where the caller has them. */
 void engine_window_stage(struct engine *engine, struct engine_op *op);
+/* Call once entry `seq` is published with a payload of `bytes` beside it: takes the lines of the
+ * next entry's payload back from those who have read them, while this rank waits anyway. That the
+ * next one is as long is a guess. */
+static inline void engine_payload_ahead(const struct engine *engine, uint64_t seq, uint64_t bytes)
+{
+	const struct transport_team *team = engine->team;
+	const unsigned char *payload = transport_entry_payload(team, team->rank, seq + 1);
+	for (uint64_t at = 0; at < bytes; at += 64)
+		prefetch_for_store(payload + at);
+}
 /* Writes into the entry where they are. */
 void engine_window_publish(const struct engine *engine, const struct engine_op *op);
 /* Brings a staged result home. */

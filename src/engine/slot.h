@@ -5,6 +5,7 @@
  *
  *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
  *   publish  stores the entry, which cannot be taken back, and wakes sleeping members
+ *   ahead    asks for the memory of the next payload, while the others' entries are on their way
  *   await    polls for the others for a moment: false if one is missing or differs, or if the group
  *            fails or is closing. Then engine_slot_resume makes a general operation of it
  *   finish   computes the result, and leaves */
@@ -51,6 +52,13 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	transport_publish_all(team);
 	engine->history = engine_mix(engine_mix(history, slot->signature), slot->count);
 	return history;
+}
+
+static inline void engine_slot_ahead(const struct engine *engine, const struct engine_slot *slot,
+				     uint64_t seq)
+{
+	if (slot->window == TRANSPORT_WINDOW_INLINE)
+		engine_payload_ahead(engine, seq, slot->input_bytes);
 }
 
 /* Whether member `rank` has entered the same collective, after a look of a moment. */

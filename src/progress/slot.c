@@ -56,6 +56,7 @@ bool progress_slot_call(ls_group *group, const struct engine_call *call, const v
 	state.published = true;
 	state.record = record(group, call, slot, state.seq, site);
 	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
+	engine_slot_ahead(engine, slot, state.seq);
 	if (!engine_slot_await(engine, slot, &group->waiter, state.seq, state.history)) {
 		*status = go_on(group, call, &state, site);
 		return true;
