@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What Lockstep needs of a device's driver: to copy and to reduce memory that the processor does
+ * not touch, and to learn when that is done. device_driver_cpu is the processor itself.
+ * doc/decisions/023 says why the table has these functions, and which will follow.
+ *
+ *   caller   copy ── reduce ── … ── store(word, n)      returns at once
+ *   device        does them in this order, later, then stores n and rings the bell
+ *   caller   waits for word >= n, through base/wait as for any other word
+ *
+ * Streams are the body's handles. What was put behind one is done in order; no stream waits for
+ * another one. Any thread may call; calls on one stream by several threads at once take some order.
+ * No lock of Lockstep is held in a call. The watch makes none; the progress thread makes those of
+ * nonblocking operations, so a body whose device can make it wait enqueues by a thread of its
+ * own. */
+#ifndef DEVICE_DRIVER_H
+#define DEVICE_DRIVER_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "base/wait.h"
+#include "device/device.h"
+
+struct driver_ops;
+
+/* One device as one rank uses it. The opener fills ops, index and bell; open fills the rest, which
+ * is constant until close. It is closed when no region names it any more, but stays in memory until
+ * the group of all ranks is closed: the progress thread may look at `broken` once more. */
+struct driver {
+	const struct driver_ops *ops;
+	int index;              /* which device of this body */
+	struct wait_bell *bell; /* of the rank: rung after each store; NULL: nobody sleeps */
+	void *state;            /* the body's own */
+	void *stream;           /* for what Lockstep does of its own accord */
+	/* 0; or the status with which the device has stopped for good: it touches no memory any
+	 * more, and what it had not done will never be done or stored. A body whose calls can only
+	 * fail from now on says so here, as a failed store is tried again. */
+	_Atomic uint64_t broken;
+};
+
+/* copy, reduce and store put something behind what the stream has, and return. An error says that
+ * they have put nothing there, while what was there before goes on; the body has said why in a
+ * message. Once the device is broken they return that. None waits for the device. */
+struct driver_ops {
+	/* Loads kernels and makes the stream, so that no later call does. May block. Errors:
+	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to
+	 * close. */
+	LS_CHECKED ls_status (*open)(struct driver *driver);
+	/* Nothing is under way. May block. */
+	void (*close)(struct driver *driver);
+	/* memcpy. Either side may be memory of the device, or host memory of this process; both
+	 * stay as they are until a later store has been seen. Errors: LS_SYSTEM. */
+	LS_CHECKED ls_status (*copy)(struct driver *driver, void *stream, void *to,
+				     const void *from, size_t bytes);
+	/* device_reduce, with the same bits as a result, on operands as in copy. *reduce and its
+	 * lists belong to the caller again after the call. Errors: LS_SYSTEM, LS_OUT_OF_MEMORY. */
+	LS_CHECKED ls_status (*reduce)(struct driver *driver, void *stream,
+				       const struct device_reduce *reduce);
+	/* A word in host memory gets this value once all before it is done and can be seen by any
+	 * thread; then the bell is rung. The word must stay until then. Errors: LS_SYSTEM. */
+	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
+				      uint64_t value);
+};
+
+/* The processor: everything is done when the call returns. Its stream is NULL; it never fails. */
+extern const struct driver_ops device_driver_cpu;
+
+/* What every body does when it stores. */
+static inline void driver_stored(const struct driver *driver, _Atomic uint64_t *word, uint64_t value)
+{
+	wait_store(word, value);
+	if (driver->bell)
+		wait_ring(driver->bell);
+}
+
+static inline void driver_broke(struct driver *driver, ls_status status)
+{
+	driver_stored(driver, &driver->broken, (uint64_t)status);
+}
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The contract of driver.h, which every body has to keep: the processor, a device that a thread
+ * drives, and one that the test drives step by step. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "device/driver_fixture.h"
+
+enum { COUNT = 5000, SEEDS = 20 };
+
+/* A body, and how its memory is reached. */
+struct body {
+	struct driver *driver, cpu;
+	struct late *late;     /* NULL: the processor */
+	unsigned char *memory; /* of the device; nobody but the driver touches it */
+	struct wait_bell bell;
+};
+
+static void body_open(struct body *body, int kind, uint64_t seed)
+{
+	memset(body, 0, sizeof *body);
+	if (kind == 0) {
+		body->driver = &body->cpu;
+		body->cpu.ops = &device_driver_cpu;
+		body->cpu.bell = &body->bell;
+		assert_int_equal(device_driver_cpu.open(body->driver), LS_OK);
+		body->memory = calloc(1, LATE_BYTES);
+		assert_non_null(body->memory);
+		return;
+	}
+	body->late = late_new(&body->bell, kind == 1, seed);
+	body->driver = &body->late->driver;
+	body->memory = body->late->device;
+}
+
+static void body_close(struct body *body)
+{
+	if (body->late) {
+		late_free(body->late);
+		return;
+	}
+	body->driver->ops->close(body->driver);
+	free(body->memory);
+}
+
+/* Until the word is there; the test drives where nobody else does. */
+static void await(struct body *body, const _Atomic uint64_t *word, uint64_t value)
+{
+	while (atomic_load(word) < value)
+		if (!body->late || body->late->threaded)
+			sched_yield();
+		else
+			assert_true(late_step(body->late));
+}
+
+#define DO(call) assert_int_equal(body->driver->ops->call, LS_OK)
+
+static void copies_and_reductions_are_done_in_order(struct body *body)
+{
+	struct driver *driver = body->driver;
+	static float host[3][COUNT], back[COUNT];
+	float *device[3];
+	_Atomic uint64_t word = 0;
+	for (int k = 0; k < 3; k++) {
+		device[k] = (float *)(void *)(body->memory + (size_t)k * sizeof host[0]);
+		for (int i = 0; i < COUNT; i++)
+			host[k][i] = (float)(i % 97) * 0.37f + (float)k;
+	}
+	memset(back, 0, sizeof back);
+	for (int k = 0; k < 2; k++)
+		DO(copy(driver, driver->stream, device[k], host[k], sizeof host[k]));
+	{ /* what describes the reduction is gone when it is done */
+		const void *sources[] = {device[0], device[1], host[2]};
+		void *targets[] = {device[2], device[0]};
+		struct device_reduce reduce = {.dtype = LS_FLOAT32,
+					       .op = LS_AVERAGE,
+					       .source_count = 3,
+					       .target_count = 2,
+					       .sources = sources,
+					       .targets = targets,
+					       .count = COUNT,
+					       .divisor = 3};
+		DO(reduce(driver, driver->stream, &reduce));
+		memset(sources, 0, sizeof sources);
+		memset(targets, 0, sizeof targets);
+		memset(&reduce, 0, sizeof reduce);
+	}
+	DO(copy(driver, driver->stream, back, device[0], sizeof back));
+	DO(store(driver, driver->stream, &word, 7));
+	await(body, &word, 7);
+	float expected[COUNT];
+	const void *sources[] = {host[0], host[1], host[2]};
+	void *targets[] = {expected};
+	struct device_reduce reduce = {.dtype = LS_FLOAT32,
+				       .op = LS_AVERAGE,
+				       .source_count = 3,
+				       .target_count = 1,
+				       .sources = sources,
+				       .targets = targets,
+				       .count = COUNT,
+				       .divisor = 3};
+	device_reduce(&reduce);
+	assert_memory_equal(back, expected, sizeof back);
+}
+
+/* Stores come one after the other, each with the bell, and what was before them can be seen. */
+static void stores_say_what_is_done(struct body *body)
+{
+	enum { ROUNDS = 50 };
+	struct driver *driver = body->driver;
+	_Atomic uint64_t word = 0;
+	uint32_t ring = atomic_load(&body->bell.ring);
+	atomic_fetch_add(&body->bell.sleepers, 1); /* somebody sleeps, so the bell is rung */
+	for (uint64_t n = 1; n <= ROUNDS; n++) {
+		uint64_t out = n * 3, in = 0;
+		DO(copy(driver, driver->stream, body->memory, &out, sizeof out));
+		DO(copy(driver, driver->stream, &in, body->memory, sizeof in));
+		DO(store(driver, driver->stream, &word, n));
+		await(body, &word, n);
+		assert_true(atomic_load(&word) == n && in == n * 3);
+	}
+	/* The last ring follows its store. */
+	while (atomic_load(&body->bell.ring) == ring)
+		sched_yield();
+	atomic_fetch_sub(&body->bell.sleepers, 1);
+	assert_int_equal(atomic_load(&driver->broken), 0);
+}
+
+/* Nothing but an empty copy. */
+static void no_bytes_are_no_harm(struct body *body)
+{
+	struct driver *driver = body->driver;
+	_Atomic uint64_t word = 0;
+	DO(copy(driver, driver->stream, body->memory, body->memory, 0));
+	DO(store(driver, driver->stream, &word, 1));
+	await(body, &word, 1);
+}
+
+static void every_body_keeps_the_contract(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < 3; kind++)
+		for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+			struct body body;
+			body_open(&body, kind, seed);
+			copies_and_reductions_are_done_in_order(&body);
+			stores_say_what_is_done(&body);
+			no_bytes_are_no_harm(&body);
+			body_close(&body);
+		}
+}
+
+/* ---- what only one that is late can show ---- */
+
+static void nothing_is_done_before_its_turn(void **state)
+{
+	(void)state;
+	struct body body;
+	uint64_t out = 5, in = 0;
+	_Atomic uint64_t word = 0;
+	body_open(&body, 2, 1);
+	struct driver *driver = body.driver;
+	assert_int_equal(driver->ops->copy(driver, driver->stream, body.memory, &out, 8), LS_OK);
+	assert_int_equal(driver->ops->copy(driver, driver->stream, &in, body.memory, 8), LS_OK);
+	assert_int_equal(driver->ops->store(driver, driver->stream, &word, 1), LS_OK);
+	assert_true(late_step(body.late) && in == 0);
+	assert_true(late_step(body.late) && in == 5 && atomic_load(&word) == 0);
+	assert_true(late_step(body.late) && atomic_load(&word) == 1);
+	assert_false(late_step(body.late));
+	body_close(&body);
+}
+
+/* A call that fails has put nothing there; a device that breaks says so from then on. */
+static void errors_are_told(void **state)
+{
+	(void)state;
+	struct body body;
+	uint64_t out = 5, in = 0;
+	_Atomic uint64_t word = 0;
+	body_open(&body, 2, 1);
+	struct driver *driver = body.driver;
+	body.late->fail_at = 2;
+	assert_int_equal(driver->ops->copy(driver, driver->stream, body.memory, &out, 8), LS_OK);
+	assert_int_equal(driver->ops->copy(driver, driver->stream, &in, body.memory, 8), LS_SYSTEM);
+	assert_int_equal(atomic_load(&driver->broken), 0);
+	assert_int_equal(driver->ops->store(driver, driver->stream, &word, 1), LS_OK);
+	body.late->break_at = 2;
+	assert_true(late_step(body.late));
+	assert_false(late_step(body.late));
+	assert_true(in == 0 && atomic_load(&word) == 0);
+	assert_int_equal(atomic_load(&driver->broken), LS_SYSTEM);
+	assert_int_equal(driver->ops->store(driver, driver->stream, &word, 2), LS_SYSTEM);
+	body_close(&body);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_body_keeps_the_contract),
+		cmocka_unit_test(nothing_is_done_before_its_turn),
+		cmocka_unit_test(errors_are_told),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
