@@ -101,6 +101,10 @@ const struct message_help *message_help_find(const char *id);
 		"the %zu bytes that were registered at %p are no longer mapped there, as the buffer of " \
 		"%zu bytes at %p shows; they count as plain memory from now on. Call ls_deregister "     \
 		"before such memory is unmapped"
+#define MESSAGE_MEMORY_IN_USE                                                                    \
+	"LS-MEMORY-IN-USE", SETTING_LOG_ERROR,                                                   \
+		"the %zu bytes of a device at %p stay registered: %u buffer%s of operations in " \
+		"flight lie there"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
 		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"

@@ -15,7 +15,7 @@ struct buffer {
 	uint64_t bytes;
 	/* NULL: host memory of this process, whoever else has it mapped. Else a device's, which is
 	 * for its driver alone to read and write; it outlives the operation. */
-	const struct memory_region *region;
+	struct memory_region *region;
 };
 
 /* Host memory. */

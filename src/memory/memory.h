@@ -48,6 +48,7 @@ struct memory {
 	/* of memory_maps_open, for the regions; opened with the first region; -1: not open */
 	int maps;
 	_Atomic int region_count; /* grows */
+	_Atomic bool has_devices; /* some of these are, or were, of a device */
 	struct memory_region regions[MEMORY_REGIONS];
 };
 
@@ -101,6 +102,13 @@ bool memory_offset(struct memory *memory, const void *address, size_t bytes, uin
 /* The same, but only these peers (bit q: world rank q) need to have mapped the region. */
 bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
 		       uint64_t *offset) LOCK_AVOIDS(memory);
+
+/* Whether this rank has had memory of a device: one load. If not, nothing else need be asked. */
+static inline bool memory_has_devices(const struct memory *memory)
+{
+	bool has = atomic_load_explicit(&memory->has_devices, memory_order_relaxed);
+	return __builtin_expect(has, false);
+}
 
 /* Revokes the peers' access to the pages under [address, address + bytes): the caller's addresses
  * become a private copy, and late writes of peers reach pages that nobody reads. No write of this

@@ -104,13 +104,29 @@ void memory_region_show(struct memory_region *region, uint64_t peers)
 	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
 }
 
+/* False, after a message, if operations use it. Of two threads that remove it one gets true. */
+static bool close_device(struct memory_region *region)
+{
+	uint32_t users = 0;
+	if (atomic_compare_exchange_strong(&region->users, &users, MEMORY_REGION_CLOSED))
+		return true;
+	if (users != MEMORY_REGION_CLOSED)
+		MESSAGE_SAY(MESSAGE_MEMORY_IN_USE, (size_t)region->name.bytes,
+			    (void *)region->address, users, users == 1 ? "" : "s");
+	return false;
+}
+
 bool memory_region_remove(struct memory *memory, const void *address)
 {
 	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
 	bool removed = false;
 	for (int i = 0; i < count; i++) {
 		struct memory_region *region = &memory->regions[i];
-		if (region->address != address || !atomic_exchange(&region->registered, false))
+		if (region->address != address)
+			continue;
+		if (live_bytes(region) > 0 && region->driver && !close_device(region))
+			continue;
+		if (!atomic_exchange(&region->registered, false))
 			continue;
 		atomic_store_explicit(&region->live_bytes, 0, memory_order_release);
 		removed = true;
@@ -142,8 +158,9 @@ bool memory_region_offset(struct memory *memory, const void *address, size_t byt
 		struct memory_region *region = &memory->regions[i];
 		size_t length = live_bytes(region);
 		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
-		bool inside = length > 0 && from <= length && bytes <= length - from &&
-			      !(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire));
+		bool inside =
+			length > 0 && !region->driver && from <= length && bytes <= length - from &&
+			!(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire));
 		if (inside && (memory->maps >= 0 || bytes >= MEMORY_LONG_LOOK_BYTES) &&
 		    is_there(memory, region, from, bytes)) {
 			*offset = region->name.offset + from;
@@ -153,13 +170,67 @@ bool memory_region_offset(struct memory *memory, const void *address, size_t byt
 	return false;
 }
 
+struct memory_region *memory_region_add_device(struct memory *memory, void *address, size_t bytes,
+					       struct driver *driver)
+{
+	struct memory_region_name name = {.bytes = bytes, .fd = -1};
+	struct memory_region *region = memory_region_add(memory, address, &name);
+	if (!region)
+		return NULL;
+	region->driver = driver;
+	memory_region_show(region, 0);
+	atomic_store_explicit(&memory->has_devices, true, memory_order_release);
+	return region;
+}
+
+static struct memory_region *find_device(struct memory *memory, const void *address, size_t bytes)
+{
+	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
+	for (int i = 0; i < count; i++) {
+		struct memory_region *region = &memory->regions[i];
+		size_t length = live_bytes(region);
+		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
+		if (length > 0 && region->driver && from < length && bytes <= length - from)
+			return region;
+	}
+	return NULL;
+}
+
+static bool is_device(struct memory *memory, const struct buffer *buffer)
+{
+	return buffer->bytes > 0 && find_device(memory, buffer->address, buffer->bytes);
+}
+
+bool memory_region_any_device(struct memory *memory, const struct buffer *a, const struct buffer *b)
+{
+	return is_device(memory, a) || is_device(memory, b);
+}
+
+struct memory_region *memory_region_hold(struct memory *memory, const void *address, size_t bytes)
+{
+	struct memory_region *region = find_device(memory, address, bytes);
+	uint32_t users = region ? atomic_load(&region->users) : MEMORY_REGION_CLOSED;
+	while (users != MEMORY_REGION_CLOSED &&
+	       !atomic_compare_exchange_weak(&region->users, &users, users + 1))
+		;
+	return users == MEMORY_REGION_CLOSED ? NULL : region;
+}
+
+void memory_region_release(struct memory_region *region)
+{
+	if (region)
+		atomic_fetch_sub(&region->users, 1);
+}
+
 void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes)
 {
 	int places = atomic_load_explicit(&memory->region_count, memory_order_acquire);
 	*count = *bytes = 0;
 	for (int i = 0; i < places; i++) {
 		size_t length = live_bytes(&memory->regions[i]);
-		*count += length > 0;
+		if (length == 0 || memory->regions[i].driver)
+			continue;
+		*count += 1;
 		*bytes += length;
 	}
 }

@@ -14,6 +14,8 @@
 
 #include <lockstep/status.h>
 
+#include "memory/buffer.h"
+
 enum {
 	MEMORY_REGIONS = 64, /* of one rank, over the life of a group */
 	/* Before Linux 6.11 that check takes as long as a copy of this many bytes, in a program
@@ -21,6 +23,7 @@ enum {
 	MEMORY_LONG_LOOK_BYTES = 1 << 20,
 };
 #define MEMORY_ALL_PEERS UINT64_MAX
+#define MEMORY_REGION_CLOSED UINT32_MAX
 
 /* What a peer needs to know to map a region. Fixed layout, because it is sent to peers. */
 struct memory_region_name {
@@ -35,6 +38,11 @@ struct memory_region_name {
  * live_bytes > 0 only while it is registered. Both fields only fall; registered with live_bytes 0:
  * a check has found it unmapped. */
 struct memory_region {
+	/* The device's, whose memory it is; peers never see it. NULL: host memory. */
+	struct driver *driver;
+	/* Of a device: buffers of operations in flight that lie in it; MEMORY_REGION_CLOSED once it
+	 * is removed. */
+	_Atomic uint32_t users;
 	_Atomic bool registered;   /* from memory_region_show to memory_region_remove */
 	_Atomic size_t live_bytes; /* 0: buffers in it are plain */
 	_Atomic uint64_t peers; /* bit q: world rank q has mapped it; MEMORY_ALL_PEERS: all have */
@@ -51,6 +59,7 @@ struct memory_region_view {
 
 struct memory;
 struct memory_view;
+struct driver;
 
 /* Whether [address, address + bytes) is a shared mapping of this part of the file, readable and
  * writable; fills *name except its offset. Reads /proc/self/maps. Errors: LS_BAD_ARGUMENT,
@@ -67,10 +76,27 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 /* Notes that these peers have mapped it, too. */
 void memory_region_show(struct memory_region *region, uint64_t peers);
 /* Ends the registration at `address`, even if a check has found it unmapped before. False: nothing
- * was registered there. */
+ * was registered there; or, with a message, it is a device's memory on which an operation is in
+ * flight, and stays registered. */
 bool memory_region_remove(struct memory *memory, const void *address);
 
-/* How many regions are live, and their bytes. */
+/* Registers memory of a device, which the processor never touches. From now on calls take buffers
+ * that lie in it: collectives of any sort, and ls_send and ls_recv. Sends and receives that outlive
+ * their call refuse such a buffer with LS_BAD_ARGUMENT. The memory is not freed, and the driver not
+ * closed, before memory_region_remove has returned true. NULL, with a message: this rank has had
+ * MEMORY_REGIONS regions. */
+struct memory_region *memory_region_add_device(struct memory *memory, void *address, size_t bytes,
+					       struct driver *driver);
+/* The region of a device in which all of this lies; it cannot be removed before
+ * memory_region_release. NULL: host memory. Does not block; any thread. */
+struct memory_region *memory_region_hold(struct memory *memory, const void *address, size_t bytes);
+/* NULL: does nothing. */
+void memory_region_release(struct memory_region *region);
+/* Whether the processor must not touch some of these buffers: they have bytes in a device's
+ * memory. */
+bool memory_region_any_device(struct memory *memory, const struct buffer *a, const struct buffer *b);
+
+/* How many regions of host memory are live, and their bytes. */
 void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes);
 
 /* Maps a peer's region, unless it is mapped already. Errors: LS_UNSUPPORTED (the system does not

@@ -392,6 +392,45 @@ static void a_new_region_lies_where_one_was(void **state)
 	drop_file(&other);
 }
 
+/* Peers never reach it, and it is none of what ls_register counts. */
+static void memory_of_a_device_is_found_and_not_shown(void **state)
+{
+	(void)state;
+	static unsigned char device[4096]; /* not touched */
+	struct memory memory;
+	struct driver *driver = (struct driver *)(void *)&memory; /* not looked at */
+	uint64_t offset, count, bytes;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	assert_false(memory_has_devices(&memory));
+	struct memory_region *region =
+		memory_region_add_device(&memory, device, sizeof device, driver);
+	assert_true(memory_has_devices(&memory) && region->driver == driver);
+	assert_ptr_equal(memory_region_hold(&memory, device, sizeof device), region);
+	assert_ptr_equal(memory_region_hold(&memory, device + 4095, 1), region);
+	assert_null(memory_region_hold(&memory, device + 4095, 2));
+	assert_null(memory_region_hold(&memory, device + 4096, 0));
+	struct buffer buffer = buffer_host(device, 8), other = buffer_host(&memory, 8);
+	assert_true(memory_region_any_device(&memory, &buffer, &other));
+	assert_true(memory_region_any_device(&memory, &other, &buffer));
+	assert_false(memory_region_any_device(&memory, &other, &other));
+	buffer.bytes = 0;
+	assert_false(memory_region_any_device(&memory, &buffer, &buffer));
+	assert_false(memory_offset_for(&memory, device, 8, 1, &offset));
+	assert_false(memory_offset_for(&memory, device, 8, 0, &offset));
+	memory_regions(&memory, &count, &bytes);
+	assert_true(count == 0 && bytes == 0);
+	memory_region_release(region);
+	assert_false(memory_region_remove(&memory, device)); /* one still holds it */
+	assert_ptr_equal(memory_region_hold(&memory, device, 8), region);
+	memory_region_release(region);
+	memory_region_release(region);
+	memory_region_release(NULL);
+	assert_true(memory_region_remove(&memory, device));
+	assert_null(memory_region_hold(&memory, device, 8));
+	assert_false(memory_region_remove(&memory, device));
+	memory_fini(&memory);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -402,6 +441,7 @@ int main(void)
 		cmocka_unit_test(a_region_ends_with_its_mapping),
 		cmocka_unit_test(short_buffers_are_plain_where_a_look_is_long),
 		cmocka_unit_test(a_new_region_lies_where_one_was),
+		cmocka_unit_test(memory_of_a_device_is_found_and_not_shown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
