@@ -204,6 +204,9 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_r
 
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
 {
+	op->device.stage = ENGINE_DEVICE_NONE;
+	if (memory_has_devices(engine->memory) && engine_device_submit(engine, op, room))
+		return;
 	op->words = room->words;
 	op->tickets = room->tickets;
 	op->status = LS_OK;
@@ -414,9 +417,10 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	enum engine_progress progress = ENGINE_DONE;
 	/* Another thread may be about to end it: its stage tells when its status may be read. */
 	if (!engine_is_collective(op->call.kind))
-		return engine_p2p_advance(engine, op);
+		return op->device.stage == ENGINE_DEVICE_NONE ? engine_p2p_advance(engine, op)
+							      : engine_device_advance(engine, op);
 	if (op->status != LS_OK)
-		return ENGINE_FAILED;
+		return op->status == LS_PENDING ? engine_device_advance(engine, op) : ENGINE_FAILED;
 	if (op->stage == ENGINE_ENTER) {
 		progress = enter(engine, op);
 		if (progress != ENGINE_DONE)
@@ -465,6 +469,8 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force)
 {
+	if (op->device.stage != ENGINE_DEVICE_NONE)
+		return engine_device_abandon(engine, op, gone, force);
 	if (op->stage == ENGINE_OVER || op->stage == ENGINE_TOGETHER)
 		return ENGINE_DONE;
 	if (!engine_is_collective(op->call.kind))

@@ -172,7 +172,8 @@ struct engine {
 	enum setting_remote remote; /* whether plain buffers are shown by address */
 	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
 	struct engine_stores stores;
-	unsigned char *bounce; /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
+	_Atomic uint64_t device_done; /* copies of collectives that devices have done */
+	unsigned char *bounce;        /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
 	size_t steps_max;
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
@@ -237,6 +238,25 @@ struct engine_p2p {
 	struct engine_op *next;
 };
 
+/* What an operation on memory of a device has beside: see device.c. */
+enum engine_device_stage {
+	ENGINE_DEVICE_NONE, /* all is host memory */
+	ENGINE_DEVICE_FETCHING,
+	ENGINE_DEVICE_RUNNING,
+	ENGINE_DEVICE_DELIVERING,
+};
+struct engine_device {
+	enum engine_device_stage stage;
+	struct buffer send, recv; /* the caller's, while the call has those in host memory */
+	void *send_block, *recv_block;
+	struct engine_room *room;
+	struct driver *driver; /* the last that was given something to do */
+	/* The device's: so many of what was issued. Of a collective engine->device_done, as the
+	 * progress thread may look at it when the operation, on a caller's stack, is over. */
+	_Atomic uint64_t *done, own_done;
+	uint64_t issued, stored; /* copies, and those that a store has been put behind */
+};
+
 /* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit,
  * which sets it, until ENGINE_DONE or the end of engine_abandon. */
 struct engine_op {
@@ -280,6 +300,7 @@ struct engine_op {
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the room */
 	uint64_t *tickets;       /* the last long message to each peer; in the room */
 	struct engine_p2p p2p;
+	struct engine_device device;
 };
 
 /* Room that an operation needs beside itself. Not part of it, because clearing it would cost more

@@ -11,7 +11,8 @@
  * No function blocks, calls Lockstep, or is called with a lock held; each is called by one thread
  * at a time for each group. Whoever stores a word that `advance` or `abandon` gave to wait for, in
  * memory of this process, calls transport_publish for this rank afterwards. Nobody else can read
- * such a word, so a rank that waits for one is never part of a proof. */
+ * such a word, so a rank that waits for one is never part of a proof. It stays in memory until the
+ * group of all ranks is closed: the progress thread may look at it once more. */
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 

@@ -50,6 +50,16 @@ void engine_foreign_submit(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force);
 
+/* ---- device.c ---- */
+
+/* True: a buffer is a device's, and is fetched before anything else; the operation goes on by
+ * engine_device_advance. */
+bool engine_device_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
+enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op);
+/* Waits for the device for as long as that takes, also with `force`. */
+enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
+					   uint64_t gone, bool force);
+
 /* ---- window.c ---- */
 
 /* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations on memory of a device, which no other rank sees and the processor cannot touch. Its
+ * driver brings what this rank gives to a block of the arena; there the operation runs as on any
+ * other memory, and the driver takes the result back:
+ *
+ *   fetching ── engine_submit, engine_advance … (running) ── delivering
+ *
+ * The device stores how far it is in *op->device.done, a word that only this process can read. A
+ * rank that waits for it is never part of a proof. Nothing of the operation can be seen by peers
+ * before all is fetched, so they wait for it as for a rank that comes late. */
+#include "device/driver.h"
+#include "engine_ops.h"
+#include "engine_private.h"
+
+/* ---- the device ---- */
+
+/* Puts a store behind the copies, unless one is. Where it fails it is tried again: a copy has to be
+ * waited for, as its buffers must not be given back while it goes on. */
+static ls_status store(struct engine_device *device)
+{
+	struct driver *driver = device->driver;
+	ls_status status = LS_OK;
+	if (device->stored < device->issued)
+		status = driver->ops->store(driver, driver->stream, device->done, device->issued);
+	if (status == LS_OK)
+		device->stored = device->issued;
+	return status;
+}
+
+/* Until the device has done what it was given, or has broken. */
+static enum engine_progress await_device(struct engine_op *op)
+{
+	struct engine_device *device = &op->device;
+	op->word_count = 0;
+	op->any = true;
+	if (atomic_load_explicit(device->done, memory_order_acquire) >= device->issued)
+		return ENGINE_DONE;
+	uint64_t broken = atomic_load_explicit(&device->driver->broken, memory_order_acquire);
+	if (broken)
+		return engine_fail(op, (ls_status)broken, -1);
+	ls_status status = store(device);
+	(void)status; /* of the first store it has been told; this one is looked at again */
+	engine_await_foreign(op, device->done, device->issued);
+	engine_await_foreign(op, &device->driver->broken, 1);
+	return ENGINE_BLOCKED;
+}
+
+static bool give(struct engine_op *op, const struct memory_region *region, void *to,
+		 const void *from, uint64_t bytes)
+{
+	struct engine_device *device = &op->device;
+	struct driver *driver = region->driver;
+	ls_status status = driver->ops->copy(driver, driver->stream, to, from, bytes);
+	if (status == LS_OK) {
+		device->driver = driver;
+		device->issued++;
+		status = store(device);
+	}
+	if (status != LS_OK)
+		engine_fail(op, status, -1);
+	return status == LS_OK;
+}
+
+/* ---- blocks in host memory ---- */
+
+static bool overlap(const struct buffer *a, const struct buffer *b)
+{
+	uintptr_t first = (uintptr_t)a->address, second = (uintptr_t)b->address;
+	return first < second + b->bytes && second < first + a->bytes;
+}
+
+static bool make_room(struct engine *engine, struct engine_op *op, const struct buffer *device,
+		      struct buffer *host, void **block)
+{
+	if (!device->region)
+		return true;
+	op->status = memory_alloc(engine->memory, device->bytes, block);
+	if (op->status == LS_OK)
+		*host = buffer_host(*block, device->bytes);
+	return op->status == LS_OK;
+}
+
+/* In place: one block, in which both lie as they do in the caller's memory. */
+static bool make_room_for_both(struct engine *engine, struct engine_op *op)
+{
+	struct engine_device *device = &op->device;
+	uintptr_t send = (uintptr_t)device->send.address, recv = (uintptr_t)device->recv.address;
+	uintptr_t first = send < recv ? send : recv;
+	uintptr_t send_end = send + device->send.bytes, recv_end = recv + device->recv.bytes;
+	uintptr_t end = send_end > recv_end ? send_end : recv_end;
+	op->status = memory_alloc(engine->memory, end - first, &device->send_block);
+	if (op->status != LS_OK)
+		return false;
+	unsigned char *block = device->send_block;
+	op->call.send = buffer_host(block + (send - first), device->send.bytes);
+	op->call.recv = buffer_host(block + (recv - first), device->recv.bytes);
+	return true;
+}
+
+/* The caller has its own buffers again. lost: peers may still write to the blocks, which therefore
+ * are never used again. */
+static void end(struct engine *engine, struct engine_op *op, bool lost)
+{
+	struct engine_device *device = &op->device;
+	if (!lost) {
+		/* As in window.c: what could be wrong has been said. */
+		ls_status status = memory_free(engine->memory, device->send_block, trace_called);
+		status = memory_free(engine->memory, device->recv_block, trace_called);
+		(void)status;
+	}
+	memory_region_release(device->send.region);
+	memory_region_release(device->recv.region);
+	op->call.send = device->send;
+	op->call.recv = device->recv;
+	device->stage = ENGINE_DEVICE_NONE;
+}
+
+/* ---- the operation ---- */
+
+/* Holds them until `end`. */
+static bool find_regions(struct engine *engine, struct engine_call *call)
+{
+	struct buffer *buffers[] = {&call->send, &call->recv};
+	bool found = false;
+	for (int i = 0; i < 2; i++) {
+		struct buffer *buffer = buffers[i];
+		buffer->region = NULL;
+		if (buffer->address && buffer->bytes > 0)
+			buffer->region =
+				memory_region_hold(engine->memory, buffer->address, buffer->bytes);
+		found |= buffer->region != NULL;
+	}
+	return found;
+}
+
+/* As of one that has entered nothing. */
+static void begin(struct engine *engine, struct engine_op *op, struct engine_room *room)
+{
+	struct engine_device *device = &op->device;
+	op->words = room->words;
+	op->tickets = room->tickets;
+	op->status = LS_OK;
+	op->culprit = -1;
+	op->stage = ENGINE_ENTER;
+	op->word_count = 0;
+	op->peer_sends = op->peer_expected = 0;
+	op->p2p.rts = NULL;
+	atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
+	device->stage = ENGINE_DEVICE_FETCHING;
+	device->room = room;
+	device->send = op->call.send;
+	device->recv = op->call.recv;
+	device->send_block = device->recv_block = NULL;
+	device->driver = NULL;
+	device->done = &device->own_done;
+	atomic_store_explicit(&device->own_done, 0, memory_order_relaxed);
+	if (engine_is_collective(op->call.kind))
+		device->done = &engine->device_done;
+	/* One collective runs at a time, and each waits for what it has issued. */
+	device->issued = device->stored = atomic_load_explicit(device->done, memory_order_relaxed);
+}
+
+bool engine_device_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
+{
+	struct engine_device *device = &op->device;
+	/* Another engine has its own way to the memory of its devices. */
+	if (engine->ops && engine_is_collective(op->call.kind))
+		return false;
+	if (!find_regions(engine, &op->call))
+		return false;
+	begin(engine, op, room);
+	bool both = device->send.region && device->recv.region;
+	bool ready = both && overlap(&device->send, &device->recv)
+			     ? make_room_for_both(engine, op)
+			     : make_room(engine, op, &device->send, &op->call.send,
+					 &device->send_block) &&
+				       make_room(engine, op, &device->recv, &op->call.recv,
+						 &device->recv_block);
+	if (ready && device->send.region)
+		ready = give(op, device->send.region, op->call.send.address, device->send.address,
+			     device->send.bytes);
+	if (ready)
+		op->status = LS_PENDING;
+	return true;
+}
+
+static enum engine_progress run(struct engine *engine, struct engine_op *op)
+{
+	if (!engine_is_collective(op->call.kind))
+		return engine_p2p_advance(engine, op);
+	if (op->status == LS_PENDING)
+		op->status = LS_OK;
+	enum engine_progress progress = engine_advance(engine, op);
+	if (progress == ENGINE_BLOCKED)
+		op->status = LS_PENDING; /* the next one is for engine_device_advance, too */
+	return progress;
+}
+
+static bool deliver(struct engine_op *op)
+{
+	const struct engine_device *device = &op->device;
+	return !device->recv.region || give(op, device->recv.region, device->recv.address,
+					    op->call.recv.address, device->recv.bytes);
+}
+
+enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op)
+{
+	struct engine_device *device = &op->device;
+	enum engine_progress progress;
+	if (device->stage == ENGINE_DEVICE_FETCHING) {
+		if (op->status != LS_PENDING)
+			return ENGINE_FAILED;
+		progress = await_device(op);
+		if (progress != ENGINE_DONE)
+			return progress;
+		engine_submit(engine, op, device->room); /* finds host memory */
+		device->stage = ENGINE_DEVICE_RUNNING;
+	}
+	if (device->stage == ENGINE_DEVICE_RUNNING) {
+		progress = run(engine, op);
+		if (progress != ENGINE_DONE)
+			return progress;
+		device->stage = ENGINE_DEVICE_DELIVERING;
+		if (!deliver(op))
+			return ENGINE_FAILED;
+		op->status = LS_PENDING;
+	}
+	progress = await_device(op);
+	if (progress != ENGINE_DONE)
+		return progress;
+	op->status = LS_OK;
+	end(engine, op, false);
+	return ENGINE_DONE;
+}
+
+enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
+					   uint64_t gone, bool force)
+{
+	struct engine_device *device = &op->device;
+	ls_status status = op->status;
+	enum engine_progress progress = await_device(op);
+	op->status = status;
+	if (progress == ENGINE_BLOCKED)
+		return progress;
+	if (device->stage == ENGINE_DEVICE_RUNNING) {
+		device->stage = ENGINE_DEVICE_NONE;
+		progress = engine_abandon(engine, op, gone, force);
+		if (progress == ENGINE_BLOCKED) {
+			device->stage = ENGINE_DEVICE_RUNNING;
+			return progress;
+		}
+	} else {
+		progress = ENGINE_DONE;
+		op->stage = ENGINE_OVER;
+	}
+	end(engine, op, progress == ENGINE_FAILED);
+	return progress;
+}
