@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Collectives on memory of a device that is late, and that the processor cannot touch:
+ * Collectives and messages on memory of a device that is late, and that the processor cannot touch:
  * results are the host's, bit by bit. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -132,11 +132,169 @@ static void short_calls_go_by_the_device(void **state)
 		run(short_calls, seed);
 }
 
+/* From rank to rank, and back to the first. */
+static void pass_on(struct rank *rank)
+{
+	static const uint64_t sizes[] = {1, 8, 500, 70000, 6 << 20};
+	struct late *late = rank->late;
+	struct ls_op_options options = {.size = sizeof options, .tag = 3};
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		uint64_t bytes = sizes[i];
+		memset(late->memory, rank->rank ? 0 : (int)i + 1, bytes);
+		if (rank->rank == 0)
+			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to,
+					  &options) == LS_OK);
+		LATE_MUST(ls_recv(rank->group, late->device, bytes, LS_UINT8, from, &options) ==
+			  LS_OK);
+		for (uint64_t at = 0; at < bytes; at++)
+			LATE_MUST(late->memory[at] == i + 1);
+		if (rank->rank != 0)
+			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to,
+					  &options) == LS_OK);
+	}
+}
+
+static void messages_give_the_hosts_bits(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 3; seed++)
+		run(pass_on, seed);
+}
+
+static void note(void *data, ls_status status)
+{
+	(void)data;
+	(void)status;
+}
+
+/* Nobody would wait for the device. What is refused has no part in the order of messages. */
+static void outlive(struct rank *rank)
+{
+	struct late *late = rank->late;
+	ls_group *group = rank->group;
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
+	struct ls_op_options tells = {.size = sizeof tells, .callback = note};
+	for (uint64_t bytes = 8; bytes <= 80000; bytes *= 100) {
+		ls_op *op = NULL;
+		LATE_MUST(ls_isend(group, late->device, bytes, LS_UINT8, to, NULL, &op) ==
+			  LS_BAD_ARGUMENT);
+		LATE_MUST(!op && has_said("only ls_send and ls_recv"));
+		LATE_MUST(ls_irecv(group, late->device, bytes, LS_UINT8, from, NULL, &op) ==
+			  LS_BAD_ARGUMENT);
+		LATE_MUST(ls_send(group, late->device, bytes, LS_UINT8, to, &tells) ==
+			  LS_BAD_ARGUMENT);
+		LATE_MUST(ls_batch_begin(group) == LS_OK);
+		LATE_MUST(ls_recv(group, late->device, bytes, LS_UINT8, from, NULL) ==
+			  LS_BAD_ARGUMENT);
+		LATE_MUST(ls_batch_end(group, NULL) == LS_OK);
+	}
+	/* The bytes of an empty message lie nowhere, and memory of the host is as good as ever. */
+	int out = rank->rank, in = -1;
+	ls_op *sent, *empty;
+	LATE_MUST(ls_isend(group, late->device, 0, LS_UINT8, to, NULL, &empty) == LS_OK);
+	LATE_MUST(ls_isend(group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
+	LATE_MUST(ls_recv(group, late->device, 0, LS_UINT8, from, NULL) == LS_OK);
+	LATE_MUST(ls_recv(group, &in, 1, LS_INT32, from, NULL) == LS_OK && in == from);
+	LATE_MUST(ls_wait(sent, 0) == LS_OK && ls_wait(empty, 0) == LS_OK);
+	ls_op_free(sent);
+	ls_op_free(empty);
+}
+
+static void messages_that_outlive_their_call_are_refused(void **state)
+{
+	(void)state;
+	run(outlive, 1);
+}
+
+/* A message that is sent by itself comes to the buffer of a thread that waits for it. */
+static void send_serially(struct rank *rank)
+{
+	struct late *late = rank->late;
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
+	int out = rank->rank;
+	ls_op *sent;
+	LATE_MUST(ls_send(rank->group, late->device, 8, LS_UINT8, to, NULL) == LS_BAD_ARGUMENT);
+	LATE_MUST(has_said("LOCKSTEP_P2P=serial"));
+	LATE_MUST(ls_isend(rank->group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
+	LATE_MUST(ls_recv(rank->group, late->device, 1, LS_INT32, from, NULL) == LS_OK);
+	LATE_MUST(memcmp(late->memory, &from, sizeof from) == 0);
+	LATE_MUST(ls_wait(sent, 0) == LS_OK);
+	ls_op_free(sent);
+}
+
+static void sends_in_turn_are_refused(void **state)
+{
+	(void)state;
+	setenv("LOCKSTEP_P2P", "serial", 1);
+	run(send_serially, 1);
+	unsetenv("LOCKSTEP_P2P");
+}
+
+/* Two threads of each rank, on one device: one passes messages on, the other reduces. The progress
+ * thread may begin both of its reductions, and still look at the device when it has ended them. */
+static void *reduce_beside(void *argument)
+{
+	struct rank *rank = argument;
+	struct late *late = rank->late;
+	enum { ROUNDS = 40, COUNT = 500, AT = LATE_BYTES / 2, BYTES = COUNT * 4 };
+	for (int round = 0; round < ROUNDS; round++) {
+		int32_t *values = (int32_t *)(void *)(late->memory + AT);
+		unsigned char *at = late->device + AT;
+		ls_op *op;
+		struct ls_op_options options = {.size = sizeof options, .op = &op};
+		for (int i = 0; i < 2 * COUNT; i++)
+			values[i] = rank->rank + i + round;
+		LATE_MUST(ls_allreduce(rank->group, at, at, COUNT, LS_INT32, LS_SUM, &options) ==
+			  LS_OK);
+		LATE_MUST(ls_allreduce(rank->group, at + BYTES, at + BYTES, COUNT, LS_INT32, LS_SUM,
+				       NULL) == LS_OK);
+		LATE_MUST(ls_wait(op, 0) == LS_OK);
+		ls_op_free(op);
+		for (int i = 0; i < 2 * COUNT; i++)
+			LATE_MUST(values[i] == RANKS * (i + round) + RANKS * (RANKS - 1) / 2);
+	}
+	return NULL;
+}
+
+static void two_at_once(struct rank *rank)
+{
+	struct late *late = rank->late;
+	pthread_t other;
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
+	LATE_MUST(pthread_create(&other, NULL, reduce_beside, rank) == 0);
+	for (uint64_t round = 1; round <= 40; round++) {
+		uint64_t bytes = round % 2 ? 8 : 50000;
+		memset(late->memory, (int)round, bytes);
+		if (rank->rank == 0)
+			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) ==
+				  LS_OK);
+		LATE_MUST(ls_recv(rank->group, late->device + bytes, bytes, LS_UINT8, from, NULL) ==
+			  LS_OK);
+		LATE_MUST(late->memory[bytes] == round && late->memory[2 * bytes - 1] == round);
+		if (rank->rank != 0)
+			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) ==
+				  LS_OK);
+	}
+	LATE_MUST(pthread_join(other, NULL) == 0);
+}
+
+static void two_threads_share_a_device(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 3; seed++)
+		run(two_at_once, seed);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(collectives_give_the_hosts_bits),
 		cmocka_unit_test(short_calls_go_by_the_device),
+		cmocka_unit_test(messages_give_the_hosts_bits),
+		cmocka_unit_test(messages_that_outlive_their_call_are_refused),
+		cmocka_unit_test(sends_in_turn_are_refused),
+		cmocka_unit_test(two_threads_share_a_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

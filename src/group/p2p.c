@@ -92,6 +92,13 @@ static bool is_in_turn(const ls_group *group, const struct call *call)
 	return is_serial(group, call) && !call->out_of_turn;
 }
 
+static bool is_on_device(ls_group *group, const struct call *call)
+{
+	struct memory *memory = &group->world->memory;
+	return memory_has_devices(memory) &&
+	       memory_region_any_device(memory, &call->engine.send, &call->engine.recv);
+}
+
 /* False: it has to be made an operation. asked: for a handle. */
 static bool may_be_short(ls_group *group, const struct call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
@@ -108,7 +115,23 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .blocks = blocks ||
 					    (options->awaited && engine->kind == TRACE_SEND)};
 	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
-	       !call->block && !options->callback && !is_serial(group, call);
+	       !call->block && !options->callback && !is_serial(group, call) &&
+	       !is_on_device(group, call);
+}
+
+/* A send that outlives its call would have to keep its place among later ones while the device
+ * fetches it, and nobody waits for that device. */
+static ls_status check_beside(ls_group *group, const struct call *call)
+{
+	if (!is_on_device(group, call))
+		return LS_OK;
+	const struct engine_call *engine = &call->engine;
+	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
+	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
+			 is_in_turn(group, call)
+				 ? "host memory with LOCKSTEP_P2P=serial"
+				 : "host memory: only ls_send and ls_recv outside of a batch, and "
+				   "without a handle or a callback, take a device's");
 }
 
 /* message: NULL if it cannot be a short one. */
@@ -145,6 +168,9 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 static ls_status run_beside(ls_group *group, const struct call *call,
 			    const struct ls_op_options *options, struct ls_op *batch, ls_op **out)
 {
+	ls_status status = check_beside(group, call);
+	if (status != LS_OK)
+		return status;
 	struct ls_op *op = progress_op_new(group, out != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
@@ -161,7 +187,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	progress_op_open(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);
-	ls_status status = p2p_start(op);
+	status = p2p_start(op);
 	if (status == LS_OK) {
 		if (out)
 			*out = op;
