@@ -183,6 +183,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
 #define MESSAGE_GROUP_PROGRESS \
 	"LS-GROUP-PROGRESS", SETTING_LOG_ERROR, "cannot start the progress thread: %s"
+#define MESSAGE_GROUP_DEVICE                 \
+	"LS-GROUP-DEVICE", SETTING_LOG_WARN, \
+		"%s has failed, but a device still uses its buffers; it ends once the device is done"
 #define MESSAGE_GROUP_HAND_OVER                                                               \
 	"LS-GROUP-HAND-OVER", SETTING_LOG_WARN,                                               \
 		"cannot start another progress thread while this one ends an operation that " \

@@ -9,6 +9,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
+#include "tell.h"
 
 enum { RETREAT_MS = 250 }; /* how long a failed call waits for peers to let go of its buffers */
 
@@ -69,20 +70,27 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
-/* The operation has failed and the cause is set: when this returns no peer touches the caller's
- * buffers any more. A peer that does not say so in time is stopped; then the pages are swapped.
- * False, after a message, if the system refuses that. */
-static bool retreat(struct ls_group *group, struct engine_op *op)
+/* The operation has failed and the cause is set: when this returns no peer and no device touches
+ * the caller's buffers any more. A peer that does not say so in time is stopped; then the pages are
+ * swapped. A device is waited for, however long that takes, and a message says so. False, after a
+ * message, if the system refuses to swap. */
+static bool retreat(struct ls_op *op)
 {
+	struct ls_group *group = op->group;
+	struct engine_op *engine = &op->engine;
 	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
+	bool told = false;
 	for (;;) {
 		bool force = clock_now_ns() >= deadline;
 		enum engine_progress progress =
-			engine_abandon(&group->engine, op, world_gone(group), force);
+			engine_abandon(&group->engine, engine, world_gone(group), force);
 		if (progress != ENGINE_BLOCKED)
 			return progress == ENGINE_DONE;
-		struct wait_call call = {.words = op->words,
-					 .count = op->word_count,
+		if (force && !told)
+			progress_tell_device(op);
+		told = force;
+		struct wait_call call = {.words = engine->words,
+					 .count = engine->word_count,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
@@ -113,7 +121,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
 	ls_status status = progress_op_fail(op, reason, peer, needs);
 	failure_note(op->group);
-	if (has_begun(op) && !retreat(op->group, &op->engine))
+	if (has_begun(op) && !retreat(op))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	trace_end(&op->group->world->trace, op->engine.record, status);
 	return status;

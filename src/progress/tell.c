@@ -45,20 +45,12 @@ static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 		diagnose_operation_text(&record, &members, out + used, bytes - (size_t)used);
 }
 
-void progress_describe(const struct ls_op *op, char *out, size_t bytes)
+static void describe_one(const struct ls_op *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
 	const struct engine_call *call = &op->engine.call;
 	struct ranks members = ranks_of_bits(world_members(group));
 	struct diagnose_record record = {0};
-	if (op->is_batch) {
-		snprintf(out, bytes, "a batch");
-		return;
-	}
-	if (op->shared) {
-		describe_shared(op, out, bytes);
-		return;
-	}
 	if (!read_record(group, op->engine.record, &record)) /* the ring has gone on */
 		record.record = (struct trace_record){
 			.kind = (uint16_t)call->kind,
@@ -67,6 +59,23 @@ void progress_describe(const struct ls_op *op, char *out, size_t bytes)
 			.peer = call->peer < 0 ? call->peer : world_rank_of(group, call->peer),
 			.tag = call->tag};
 	diagnose_operation_text(&record, &members, out, bytes);
+}
+
+void progress_describe(const struct ls_op *op, char *out, size_t bytes)
+{
+	if (op->is_batch)
+		snprintf(out, bytes, "a batch");
+	else if (op->shared)
+		describe_shared(op, out, bytes);
+	else
+		describe_one(op, out, bytes);
+}
+
+void progress_tell_device(const struct ls_op *op)
+{
+	char text[PROGRESS_DESCRIBED_BYTES];
+	describe_one(op, text, sizeof text);
+	MESSAGE_SAY(MESSAGE_GROUP_DEVICE, text);
 }
 
 void progress_tell_dropped(struct ls_op *op, const void *site)

@@ -11,6 +11,8 @@ bool progress_first_time(ls_group *group, const void *site);
 /* "send #1 to rank 0 (tag 7), called from a.c:10"; of a shared handle, of which it is not known
  * whose it is: "a send that was over at once, such as send #1 …" */
 void progress_describe(const struct ls_op *op, char *out, size_t bytes);
+/* It has failed, and waits for a device. For any operation but a batch and a shared handle. */
+void progress_tell_device(const struct ls_op *op);
 /* It was freed, there, before anybody had asked how it ended. */
 void progress_tell_dropped(struct ls_op *op, const void *site);
 /* The group is closed while so many are under way; `text` is filled with what the first of them is.
