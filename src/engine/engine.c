@@ -283,8 +283,9 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
-	entry->signature = op->signature;
-	entry->count = engine_common_count(op);
+	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	__atomic_store_n(&entry->signature, op->signature, __ATOMIC_RELEASE);
+	__atomic_store_n(&entry->count, engine_common_count(op), __ATOMIC_RELEASE);
 	entry->history = op->history = engine->history;
 	engine_window_publish(engine, op);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));

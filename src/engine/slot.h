@@ -39,8 +39,9 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, seq);
 	uint64_t history = engine->history;
-	entry->signature = slot->signature;
-	entry->count = slot->count;
+	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	__atomic_store_n(&entry->signature, slot->signature, __ATOMIC_RELEASE);
+	__atomic_store_n(&entry->count, slot->count, __ATOMIC_RELEASE);
 	entry->history = history;
 	entry->input_window = slot->window;
 	entry->output_window = TRANSPORT_WINDOW_NONE;
