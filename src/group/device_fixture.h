@@ -51,7 +51,8 @@ static inline void *rank_main(void *argument)
 					   &rank->late->driver));
 	LATE_MUST(ls_barrier(rank->group, NULL) == LS_OK);
 	atomic_fetch_add(&rank->job->ready, 1);
-	while (atomic_load(&rank->job->ready) < RANKS) /* else one that fails would end the barrier */
+	/* A rank that fails at once would end the barrier of the others. */
+	while (atomic_load(&rank->job->ready) < RANKS)
 		sched_yield();
 	rank->program(rank);
 	LATE_MUST(memory_region_remove(&world->memory, rank->late->device));
