@@ -30,7 +30,8 @@ static void find_records(int rank)
 		uintptr_t begin, end;
 		char access[8];
 		const char *at = strstr(line, "lockstep-trace:");
-		if (at && strstr(at, name) && sscanf(line, "%lx-%lx %7s", &begin, &end, access) == 3 &&
+		if (at && strstr(at, name) &&
+		    sscanf(line, "%lx-%lx %7s", &begin, &end, access) == 3 &&
 		    strcmp(access, "rw-s") == 0)
 			CHECK_THAT(trace_check((void *)begin, end - begin, &view, &why), "%s", why);
 	}
