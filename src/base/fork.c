@@ -7,12 +7,12 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-static _Atomic uint32_t generation;
+_Atomic uint32_t fork_count;
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 
 static void in_child(void)
 {
-	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&fork_count, 1, memory_order_relaxed);
 }
 
 static void register_handler(void)
@@ -25,7 +25,7 @@ static void register_handler(void)
 uint32_t fork_generation(void)
 {
 	pthread_once(&registered, register_handler);
-	return atomic_load_explicit(&generation, memory_order_relaxed);
+	return atomic_load_explicit(&fork_count, memory_order_relaxed);
 }
 
 uint32_t fork_pid_space(void)

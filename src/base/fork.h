@@ -6,11 +6,20 @@
 #ifndef BASE_FORK_H
 #define BASE_FORK_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* How often this process and its ancestors have forked since the first call, as this process sees
  * it: another number in a child than in its parent. */
 uint32_t fork_generation(void);
+
+/* Whether this process is still that of a generation that fork_generation has told. */
+extern _Atomic uint32_t fork_count;
+static inline bool fork_is_in(uint32_t generation)
+{
+	return atomic_load_explicit(&fork_count, memory_order_relaxed) == generation;
+}
 
 /* Which PID namespace this process is in: a number that is the same in all processes of one; 0:
  * unknown. */

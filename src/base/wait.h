@@ -210,7 +210,15 @@ void wait_close(struct waiter *waiter) LOCK_AVOIDS(trace);
  * thread that has never blocked. Upper rooms call it at each public entry; after a thread's first
  * call it costs one compare with a thread-local pointer. The slot is free again after
  * wait_thread_leave, when the thread ends, or at wait_close. Not in a forked child. */
-void wait_thread_enter(struct waiter *waiter) LOCK_AVOIDS(trace);
+void wait_thread_enter_first(struct waiter *waiter) LOCK_AVOIDS(trace);
+/* Of the wait table where the calling thread has been put, or has waited, last; NULL: it has to be
+ * looked for. */
+extern _Thread_local const struct wait_registry *wait_entered;
+static inline void wait_thread_enter(struct waiter *waiter) LOCK_AVOIDS(trace)
+{
+	if (__builtin_expect(!waiter->registry || wait_entered != waiter->registry, 0))
+		wait_thread_enter_first(waiter);
+}
 
 /* Frees the calling thread's slot, for a thread that will not call again soon. */
 void wait_thread_leave(struct waiter *waiter) LOCK_AVOIDS(trace);

@@ -31,6 +31,8 @@ struct registration {
 
 /* Most recently used first. */
 static _Thread_local struct registration *registrations;
+/* That of the first of them, or NULL. */
+_Thread_local const struct wait_registry *wait_entered;
 
 /* Process-wide, as the system has it so: made once, never changed. */
 static pthread_key_t key;
@@ -172,6 +174,7 @@ static void thread_ends(void *list)
 	struct registration *registration = list;
 	/* Another destructor may call Lockstep after this one: it begins a new list. */
 	registrations = NULL;
+	wait_entered = NULL;
 	while (registration) {
 		struct registration *next = registration->next;
 		leave(registration, tid);
@@ -190,6 +193,7 @@ static struct registration *unlink_registration(const struct wait_registry *regi
 {
 	struct registration *found = NULL;
 	struct registration **at = &registrations;
+	wait_entered = NULL;
 	while (*at) {
 		struct registration *registration = *at;
 		bool mine = registration->tid == tid && registration->registry == registry;
@@ -297,9 +301,10 @@ void wait_close(struct waiter *waiter)
 	registry_drop(registry);
 }
 
-void wait_thread_enter(struct waiter *waiter)
+void wait_thread_enter_first(struct waiter *waiter)
 {
-	find_registration(waiter);
+	const struct registration *registration = find_registration(waiter);
+	wait_entered = registration ? registration->registry : NULL;
 }
 
 void wait_thread_leave(struct waiter *waiter)
