@@ -20,7 +20,14 @@
 #include "wait_private.h"
 #include "wait_slot.h"
 
-enum { NS_PER_S = 1000000000 };
+enum {
+	NS_PER_S = 1000000000,
+	/* A thread that does not come to its processor may have a lower priority than the one that
+	 * waits for it, which a yield would not change. */
+	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
+	MOMENT_PAUSE_NS = 50000,
+	STORES_NS = 10000000,
+};
 
 static bool is_there(const struct wait_word *word)
 {
@@ -361,6 +368,26 @@ bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_sta
 		return true;
 	*status = LS_TIMED_OUT;
 	return late;
+}
+
+void wait_moment(const _Atomic uint32_t *word)
+{
+	const struct timespec pause = {.tv_nsec = MOMENT_PAUSE_NS};
+	for (unsigned i = 1; atomic_load_explicit(word, memory_order_acquire); i++)
+		if (i % WAIT_SPIN_BATCH != 0)
+			wait_relax();
+		else if (i < MOMENT_SPINS)
+			sched_yield();
+		else
+			nanosleep(&pause, NULL);
+}
+
+void wait_stores(void)
+{
+	const struct timespec pause = {.tv_nsec = MOMENT_PAUSE_NS};
+	uint64_t until_ns = clock_now_ns() + STORES_NS;
+	while (clock_now_ns() < until_ns)
+		nanosleep(&pause, NULL);
 }
 
 void wait_join(pthread_t thread)

@@ -319,6 +319,14 @@ bool wait_room(int fd, uint64_t deadline_ns);
  * share the memory may wake it; 0: only its own process may. */
 bool wait_is_endless(const char *line, uint64_t *shared);
 
+/* Waits until a thread of this process, which waits for nothing meanwhile, has stored 0. Locks may
+ * be held. */
+void wait_moment(const _Atomic uint32_t *word);
+/* In place of a membarrier that the system refuses: waits so long that what all other threads had
+ * stored when this was called is seen here. A store leaves its processor in less than a
+ * microsecond, or when its thread does; this takes 10 ms. Locks may be held. */
+void wait_stores(void);
+
 /* Waits for a thread of this process to end. */
 void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 
