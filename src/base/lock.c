@@ -10,14 +10,14 @@
 
 struct lock_rank lock_rank_none;
 #define X(rank, before, what) struct lock_rank lock_rank_##rank;
-LOCK_RANKS(X)
+LOCK_RANKS(X, X)
 #undef X
 
-static _Thread_local uint32_t held;
+_Thread_local uint32_t lock_held;
 
 static const char *const names[LOCK_RANK_COUNT] = {
 #define X(rank, before, what) #rank,
-	LOCK_RANKS(X)
+	LOCK_RANKS(X, X)
 #undef X
 };
 _Static_assert(LOCK_RANK_COUNT <= 32, "the mask has a bit for each rank");
@@ -29,17 +29,17 @@ const char *lock_rank_name(int index)
 
 uint32_t lock_held_mask(void)
 {
-	return held;
+	return lock_held;
 }
 
 static int innermost_held(void)
 {
-	return held ? 31 - __builtin_clz(held) : -1;
+	return lock_held ? 31 - __builtin_clz(lock_held) : -1;
 }
 
 void lock_assert_none(void)
 {
-	if (__builtin_expect(held != 0, 0)) {
+	if (__builtin_expect(lock_held != 0, 0)) {
 		MESSAGE_SAY(MESSAGE_LOCK_WAIT, lock_rank_name(innermost_held()));
 		abort();
 	}
@@ -51,62 +51,92 @@ static _Noreturn void broken(int index, const char *verb, const char *why)
 	abort();
 }
 
-static void acquire(int index, pthread_mutex_t *mutex)
+/* Under the mutex. Each revocation makes it harder to become the next owner, so two threads that
+ * alternate seldom pay for one. */
+static void choose_owner(struct lock_state *lock)
+{
+	uintptr_t me = bias_me();
+	if (bias_has_owner(&lock->bias)) {
+		bias_revoke(&lock->bias);
+		lock->run_least *= lock->run_least < LOCK_RUN_MOST ? 2 : 1;
+	}
+	lock->inside = NULL;
+	lock->run = lock->last == me ? lock->run + 1 : 1;
+	lock->last = me;
+	if (lock->run == lock->run_least)
+		bias_give(&lock->bias);
+}
+
+void lock_acquire_mutex(int index, struct lock_state *lock)
 {
 	uint32_t bit = UINT32_C(1) << index;
-	if (__builtin_expect(held >= bit, 0)) {
+	if (__builtin_expect(lock_held >= bit, 0)) {
 		MESSAGE_SAY(MESSAGE_LOCK_ORDER, lock_rank_name(index),
 			    lock_rank_name(innermost_held()));
 		abort();
 	}
-	int error = pthread_mutex_lock(mutex);
+	int error = pthread_mutex_lock(&lock->mutex);
 	if (error)
 		broken(index, "taken", strerror(error));
-	held |= bit;
+	lock_held |= bit;
+	if (lock->run_least)
+		choose_owner(lock);
 }
 
-static void release(int index, pthread_mutex_t *mutex)
+void lock_release_mutex(int index, struct lock_state *lock)
 {
 	uint32_t bit = UINT32_C(1) << index;
-	if (__builtin_expect(!(held & bit), 0))
+	if (__builtin_expect(!(lock_held & bit), 0))
 		broken(index, "released", "this thread does not hold it");
-	held &= ~bit;
-	int error = pthread_mutex_unlock(mutex);
+	lock_held &= ~bit;
+	int error = pthread_mutex_unlock(&lock->mutex);
 	if (error)
 		broken(index, "released", strerror(error));
 }
 
-static void init(int index, pthread_mutex_t *mutex)
+static void init(int index, struct lock_state *lock, uint32_t run_least)
 {
-	int error = pthread_mutex_init(mutex, NULL);
+	*lock = (struct lock_state){.run_least = run_least};
+	if (run_least)
+		bias_init(&lock->bias);
+	int error = pthread_mutex_init(&lock->mutex, NULL);
 	if (error)
 		broken(index, "made", strerror(error));
 }
 
-static void fini(int index, pthread_mutex_t *mutex)
+static void fini(int index, struct lock_state *lock)
 {
-	int error = pthread_mutex_destroy(mutex);
+	int error = pthread_mutex_destroy(&lock->mutex);
 	if (error)
 		broken(index, "destroyed", strerror(error));
 }
 
-/* Clang cannot see through the mutex, so it takes the word of the declarations for these four. */
 #define X(rank, before, what)                                               \
 	void lock_##rank##_init(struct lock_##rank *lock)                   \
 	{                                                                   \
-		init(LOCK_INDEX_##rank, &lock->mutex);                      \
+		init(LOCK_INDEX_##rank, &lock->state, 0);                   \
 	}                                                                   \
 	void lock_##rank##_fini(struct lock_##rank *lock)                   \
 	{                                                                   \
-		fini(LOCK_INDEX_##rank, &lock->mutex);                      \
+		fini(LOCK_INDEX_##rank, &lock->state);                      \
 	}                                                                   \
 	LOCK_UNCHECKED void lock_##rank##_acquire(struct lock_##rank *lock) \
 	{                                                                   \
-		acquire(LOCK_INDEX_##rank, &lock->mutex);                   \
+		lock_acquire_mutex(LOCK_INDEX_##rank, &lock->state);        \
 	}                                                                   \
 	LOCK_UNCHECKED void lock_##rank##_release(struct lock_##rank *lock) \
 	{                                                                   \
-		release(LOCK_INDEX_##rank, &lock->mutex);                   \
+		lock_release_mutex(LOCK_INDEX_##rank, &lock->state);        \
 	}
-LOCK_RANKS(X)
+#define Y(rank, before, what)                                          \
+	void lock_##rank##_init(struct lock_##rank *lock)              \
+	{                                                              \
+		init(LOCK_INDEX_##rank, &lock->state, LOCK_RUN_LEAST); \
+	}                                                              \
+	void lock_##rank##_fini(struct lock_##rank *lock)              \
+	{                                                              \
+		fini(LOCK_INDEX_##rank, &lock->state);                 \
+	}
+LOCK_RANKS(X, Y)
 #undef X
+#undef Y

@@ -14,12 +14,16 @@
 #define BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-/* X(rank, the rank before it, "what it protects"), outermost first. */
-#define LOCK_RANKS(X)                                                  \
+#include "bias.h"
+
+/* X(rank, the rank before it, "what it protects"), outermost first. Y: the same for locks that are
+ * biased to a thread that nearly always takes them (bias.h). */
+#define LOCK_RANKS(X, Y)                                               \
 	X(group, none, "numbering and lanes of one group")             \
-	X(mail, group, "messages of one group, and who asks for them") \
+	Y(mail, group, "messages of one group, and who asks for them") \
 	X(link, mail, "the sending side of one connection to a peer")  \
 	X(memory, link, "free lists and block table of one arena")     \
 	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
@@ -49,27 +53,91 @@ struct LOCK_CAPABILITY lock_rank {
 extern struct lock_rank lock_rank_none;
 #define X(rank, before, what) \
 	extern struct lock_rank lock_rank_##rank LOCK_ATTRIBUTE(acquired_after(lock_rank_##before));
-LOCK_RANKS(X)
+LOCK_RANKS(X, X)
 #undef X
 
 enum lock_rank_index {
 #define X(rank, before, what) LOCK_INDEX_##rank,
-	LOCK_RANKS(X)
+	LOCK_RANKS(X, X)
 #undef X
 		LOCK_RANK_COUNT
 };
 
-/* struct lock_group, lock_group_init, lock_group_acquire, … */
+struct lock_state {
+	pthread_mutex_t mutex;
+	struct bias bias;
+	/* The holder writes it. Not NULL: it is the owner, and holds the lock without the mutex. */
+	_Atomic uint32_t *inside;
+	/* Under the mutex: the thread that took it last, and how often in a row; after run_least
+	 * times it becomes the owner. 0: there is never one. */
+	uintptr_t last;
+	uint32_t run, run_least;
+};
+enum { LOCK_RUN_LEAST = 4, LOCK_RUN_MOST = 1 << 14 };
+/* A lock without bias that lives as long as the process. */
+#define LOCK_STATIC                                            \
+	{                                                      \
+		.state = {.mutex = PTHREAD_MUTEX_INITIALIZER } \
+	}
+
+/* For the functions below: bit i is set while the calling thread holds a lock of rank i. */
+extern _Thread_local uint32_t lock_held;
+void lock_acquire_mutex(int index, struct lock_state *lock);
+void lock_release_mutex(int index, struct lock_state *lock);
+
+static inline void lock_acquire_biased(int index, struct lock_state *lock)
+{
+	uint32_t bit = UINT32_C(1) << index;
+	_Atomic uint32_t *inside = lock_held < bit ? bias_enter(&lock->bias) : NULL;
+	if (__builtin_expect(!inside, 0)) {
+		lock_acquire_mutex(index, lock);
+		return;
+	}
+	lock_held |= bit;
+	lock->inside = inside;
+}
+
+static inline void lock_release_biased(int index, struct lock_state *lock)
+{
+	uint32_t bit = UINT32_C(1) << index;
+	_Atomic uint32_t *inside = lock->inside;
+	if (__builtin_expect(!(lock_held & bit) || !inside, 0)) {
+		lock_release_mutex(index, lock);
+		return;
+	}
+	lock_held &= ~bit;
+	bias_leave(inside);
+}
+
+/* struct lock_group, lock_group_init, lock_group_acquire, … Clang cannot see through the mutex, so
+ * it takes the word of the declarations. */
 #define X(rank, before, what)                                                     \
 	struct lock_##rank {                                                      \
-		pthread_mutex_t mutex;                                            \
+		struct lock_state state;                                          \
 	};                                                                        \
 	void lock_##rank##_init(struct lock_##rank *lock);                        \
 	void lock_##rank##_fini(struct lock_##rank *lock);                        \
 	void lock_##rank##_acquire(struct lock_##rank *lock) LOCK_ACQUIRES(rank); \
 	void lock_##rank##_release(struct lock_##rank *lock) LOCK_RELEASES(rank);
-LOCK_RANKS(X)
+#define Y(rank, before, what)                                                               \
+	struct lock_##rank {                                                                \
+		struct lock_state state;                                                    \
+	};                                                                                  \
+	void lock_##rank##_init(struct lock_##rank *lock);                                  \
+	void lock_##rank##_fini(struct lock_##rank *lock);                                  \
+	static inline void lock_##rank##_acquire(struct lock_##rank *) LOCK_ACQUIRES(rank); \
+	static inline void lock_##rank##_release(struct lock_##rank *) LOCK_RELEASES(rank); \
+	LOCK_UNCHECKED static inline void lock_##rank##_acquire(struct lock_##rank *lock)   \
+	{                                                                                   \
+		lock_acquire_biased(LOCK_INDEX_##rank, &lock->state);                       \
+	}                                                                                   \
+	LOCK_UNCHECKED static inline void lock_##rank##_release(struct lock_##rank *lock)   \
+	{                                                                                   \
+		lock_release_biased(LOCK_INDEX_##rank, &lock->state);                       \
+	}
+LOCK_RANKS(X, Y)
 #undef X
+#undef Y
 
 /* Bit i is set while the calling thread holds a lock of rank i. */
 uint32_t lock_held_mask(void);

@@ -70,6 +70,47 @@ static void test_exclusion(void **state)
 	assert_int_equal(counted, 30000);
 }
 
+/* One thread takes it often, and comes to own it; the others take it from it now and then. */
+static struct lock_mail mail;
+static int messages LOCK_GUARDED(mail);
+
+static void count_messages(int times)
+{
+	for (int i = 0; i < times; i++) {
+		lock_mail_acquire(&mail);
+		messages++;
+		lock_mail_release(&mail);
+	}
+}
+
+static void *count_few(void *arg)
+{
+	for (int i = 0; i < 300; i++) {
+		count_messages(1);
+		for (int spin = 0; spin < 500; spin++)
+			lock_assert_none();
+	}
+	return arg;
+}
+
+static void test_owned(void **state)
+{
+	pthread_t threads[2];
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_few, NULL), 0);
+	count_messages(200000);
+	for (int i = 0; i < 2; i++)
+		wait_join(threads[i]);
+	count_messages(LOCK_RUN_MOST);
+	assert_int_equal(lock_held_mask(), 0);
+	lock_mail_acquire(&mail);
+	int counted = messages;
+	assert_int_equal(lock_held_mask(), 1u << LOCK_INDEX_mail);
+	lock_mail_release(&mail);
+	assert_int_equal(counted, 200600 + LOCK_RUN_MOST);
+}
+
 /* What clang refuses when it sees it; the tests do it behind its back. */
 LOCK_UNCHECKED static void inverted(void)
 {
@@ -81,6 +122,19 @@ LOCK_UNCHECKED static void twice(void)
 {
 	lock_memory_acquire(&inner);
 	lock_memory_acquire(&inner);
+}
+
+LOCK_UNCHECKED static void twice_as_owner(void)
+{
+	count_messages(LOCK_RUN_LEAST);
+	lock_mail_acquire(&mail);
+	lock_mail_acquire(&mail);
+}
+
+LOCK_UNCHECKED static void not_held_by_its_owner(void)
+{
+	count_messages(LOCK_RUN_LEAST);
+	lock_mail_release(&mail);
 }
 
 LOCK_UNCHECKED static void two_of_a_rank(void)
@@ -144,6 +198,10 @@ static void test_violations(void **state)
 	assert_aborts(inverted,
 		      "wants a 'group' lock while it holds a 'memory' lock [LS-LOCK-ORDER]");
 	assert_aborts(twice, "wants a 'memory' lock while it holds a 'memory' lock");
+	lock_mail_fini(&mail);
+	lock_mail_init(&mail);
+	assert_aborts(twice_as_owner, "wants a 'mail' lock while it holds a 'mail' lock");
+	assert_aborts(not_held_by_its_owner, "this thread does not hold it [LS-LOCK-BROKEN]");
 	assert_aborts(two_of_a_rank, "wants a 'memory' lock while it holds a 'memory' lock");
 	assert_aborts(not_held, "this thread does not hold it [LS-LOCK-BROKEN]");
 	assert_aborts(wait_words_under_lock, "while it holds a 'memory' lock [LS-LOCK-WAIT]");
@@ -156,10 +214,10 @@ int main(void)
 	lock_group_init(&outer);
 	lock_memory_init(&inner);
 	lock_memory_init(&other_inner);
+	lock_mail_init(&mail);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mask),
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_exclusion),
+		cmocka_unit_test(test_mask),       cmocka_unit_test(test_names),
+		cmocka_unit_test(test_exclusion),  cmocka_unit_test(test_owned),
 		cmocka_unit_test(test_violations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

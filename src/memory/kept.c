@@ -18,7 +18,7 @@ static struct {
 	struct lock_memory lock;
 	struct kept *first LOCK_GUARDED(memory);
 	bool inherited LOCK_GUARDED(memory); /* this is a child of a process that had some */
-} all = {.lock = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
+} all = {.lock = LOCK_STATIC};
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 
 /* A child does not have the memory, and another thread of its parent may have held the lock. */
