@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The writing side of the flight recorder: makes the memfd, and records what operations do. The
- * data path (trace_begin, trace_end) takes no lock: a record is claimed with one compare-and-swap
- * on its sequence lock, so that two threads never write one record, however far apart their indices
- * are. */
+ * The writing side of the flight recorder: makes the memfd, and writes everything but the records
+ * of operations: labels, modules, groups and reports. */
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -30,25 +28,8 @@ enum {
 	RECORDS_MIN = 16,
 	RECORDS_MAX = 1 << 20,
 	LABEL_PROBES = 16,
-	END_WORD = offsetof(struct trace_record, end_ticks) / 8,
-	STATE_WORD = offsetof(struct trace_record, state) / 8,
-	PEER_WORD = offsetof(struct trace_record, peer) / 8,
 };
-_Static_assert(offsetof(struct trace_record, label) % 8 == 0 &&
-		       offsetof(struct trace_record, peer) % 8 == 0 &&
-		       offsetof(struct trace_record, tid) % 8 == 0 &&
-		       offsetof(struct trace_record, state) % 8 == 0 &&
-		       offsetof(struct trace_record, shape) % 8 == 0,
-	       "a record is stored word by word");
 _Static_assert(sizeof(struct wait_slot_body) % 8 == 0, "a wait is copied in words");
-
-/* The word that changes while an operation runs, as a word and as what it means. */
-union state_word {
-	uint64_t word;
-	struct {
-		uint16_t state, status, algorithm, step_count;
-	} field;
-};
 
 static uint64_t align_up(uint64_t offset, uint64_t to)
 {
@@ -163,6 +144,8 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 	*trace = (struct trace){
 		.fd = -1, .bytes = layout.total_bytes, .fork_generation = fork_generation()};
 	lock_trace_init(&trace->lock);
+	bias_init(&trace->writer);
+	bias_give(&trace->writer);
 
 	ls_status status = make_file(trace, options);
 	if (status == LS_OK) {
@@ -230,186 +213,6 @@ void trace_report_unreturned(struct trace *trace, uint32_t group)
 	    report->group == group)
 		atomic_store_explicit(&report->unreturned, 1, memory_order_release);
 	lock_trace_release(&trace->lock);
-}
-
-/* A cache of a constant, not state: the system call would cost more than the whole record. */
-uint32_t trace_thread_id(void)
-{
-	static _Thread_local uint32_t id;
-	if (!id)
-		id = (uint32_t)gettid();
-	return id;
-}
-
-static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
-{
-	return (_Atomic uint64_t *)&slot->record + word;
-}
-
-/* Makes the epoch odd if nobody else writes this record, no running operation has it, and none that
- * came after `index`: a thread that is held up between taking its number and coming here may be
- * overtaken by a whole lap of others, more easily than one thinks, as 1024 short messages take less
- * time than a thread is off its core. Between the look and the swap nothing can change unseen, for
- * every change of a record moves the epoch. */
-static bool claim(struct trace_slot *slot, uint64_t index)
-{
-	uint32_t epoch = atomic_load_explicit(&slot->epoch, memory_order_acquire);
-	union state_word now = {
-		.word = atomic_load_explicit(record_word(slot, STATE_WORD), memory_order_acquire)};
-	if (epoch & 1u || now.field.state == TRACE_RUNNING ||
-	    atomic_load_explicit(record_word(slot, 0), memory_order_acquire) > index)
-		return false;
-	return atomic_compare_exchange_strong_explicit(&slot->epoch, &epoch, epoch + 1,
-						       memory_order_acquire, memory_order_relaxed);
-}
-
-/* Two halves of a word in their order in memory, made in a register: a record that is written field
- * by field to the stack and copied from there word by word stalls the loads, a third of the whole
- * cost. */
-static uint64_t word_of(uint32_t first, uint32_t second)
-{
-	bool little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-	return little ? first | (uint64_t)second << 32 : second | (uint64_t)first << 32;
-}
-
-static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
-{
-	struct {
-		uint16_t kind;
-		uint8_t dtype, reduce_op;
-	} half = {kind, dtype, reduce_op};
-	uint32_t word;
-	memcpy(&word, &half, sizeof(word));
-	return word;
-}
-
-/* Release, as in seqlock_store: whoever sees this word also sees the odd epoch that was stored
- * before. */
-#define STORE(slot, field, value)                                                                 \
-	atomic_store_explicit(record_word(slot, offsetof(struct trace_record, field) / 8), value, \
-			      memory_order_release)
-
-/* What is reserved stays zero. */
-static void store_all(struct trace_slot *slot, uint64_t index, const struct trace_begin *begin,
-		      uint64_t begin_ticks, uint64_t end_ticks)
-{
-	const union state_word now = {.field = {.state = end_ticks ? TRACE_DONE : TRACE_RUNNING,
-						.algorithm = begin->algorithm,
-						.step_count = begin->step_count}};
-	atomic_store_explicit(&slot->step, 0, memory_order_release);
-	STORE(slot, index, index);
-	STORE(slot, seq, begin->seq);
-	STORE(slot, count, begin->count);
-	STORE(slot, begin_ticks, begin_ticks);
-	STORE(slot, end_ticks, end_ticks);
-	STORE(slot, site, begin->site);
-	STORE(slot, label, word_of(begin->label, begin->group));
-	STORE(slot, peer, word_of((uint32_t)begin->peer, (uint32_t)begin->tag));
-	STORE(slot, tid,
-	      word_of(trace_thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
-	STORE(slot, state, now.word);
-	STORE(slot, shape, begin->shape);
-	STORE(slot, wildcards, word_of(begin->wildcards, 0));
-}
-
-/* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a
- * locked instruction would wait for the stores to it. */
-static void fetch_next(const struct trace *trace, uint64_t index)
-{
-	const char *next = (const char *)&trace->ring[(index + 1) & trace->mask];
-	__builtin_prefetch(next, 1);
-	__builtin_prefetch(next + 64, 1);
-}
-
-uint64_t trace_reserve(struct trace *trace)
-{
-	return 1 + atomic_fetch_add_explicit(&trace->header->newest, 1, memory_order_relaxed);
-}
-
-uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
-{
-	for (uint64_t tries = 0; tries <= trace->mask; tries++) {
-		uint64_t index = trace_reserve(trace);
-		struct trace_slot *slot = &trace->ring[index & trace->mask];
-		if (!claim(slot, index))
-			continue;
-		store_all(slot, index, begin, clock_ticks(), 0);
-		seqlock_end(&slot->epoch);
-		fetch_next(trace, index);
-		return index;
-	}
-	return 0;
-}
-
-void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin)
-{
-	struct trace_slot *slot = &trace->ring[index & trace->mask];
-	if (!claim(slot, index)) {
-		trace_end(trace, trace_begin(trace, begin), LS_OK);
-		return;
-	}
-	uint64_t ticks = clock_ticks();
-	store_all(slot, index, begin, ticks, ticks);
-	seqlock_end(&slot->epoch);
-	fetch_next(trace, index);
-}
-
-/* The slot of an operation that runs; NULL if it was not recorded. Until trace_end nobody else
- * writes to it. */
-static struct trace_slot *running_slot(struct trace *trace, uint64_t index, union state_word *now)
-{
-	if (!index)
-		return NULL;
-	struct trace_slot *slot = &trace->ring[index & trace->mask];
-	if (atomic_load_explicit(record_word(slot, 0), memory_order_relaxed) != index)
-		return NULL;
-	now->word = atomic_load_explicit(record_word(slot, STATE_WORD), memory_order_relaxed);
-	return now->field.state == TRACE_RUNNING ? slot : NULL;
-}
-
-void trace_end(struct trace *trace, uint64_t index, ls_status status)
-{
-	union state_word now;
-	struct trace_slot *slot = running_slot(trace, index, &now);
-	if (!slot)
-		return;
-	uint64_t ticks = clock_ticks();
-	now.field.state = status == LS_OK ? TRACE_DONE : TRACE_FAILED;
-	now.field.status = (uint16_t)status;
-	seqlock_begin(&slot->epoch);
-	atomic_store_explicit(record_word(slot, END_WORD), ticks, memory_order_release);
-	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
-	seqlock_end(&slot->epoch);
-}
-
-void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count)
-{
-	union state_word now;
-	struct trace_slot *slot = running_slot(trace, index, &now);
-	if (!slot)
-		return;
-	/* One word, so it cannot be torn, and the epoch may stay. */
-	now.field.algorithm = algorithm;
-	now.field.step_count = step_count;
-	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
-}
-
-void trace_matched(struct trace *trace, uint64_t index, int peer, int tag)
-{
-	union state_word now;
-	struct trace_slot *slot = running_slot(trace, index, &now);
-	union {
-		struct {
-			int32_t peer, tag;
-		} field;
-		uint64_t word;
-	} who = {.field = {peer, tag}};
-	_Static_assert(PEER_WORD * 8 == offsetof(struct trace_record, peer) &&
-			       offsetof(struct trace_record, tag) ==
-				       offsetof(struct trace_record, peer) + 4,
-		       "one word");
-	if (slot)
-		atomic_store_explicit(record_word(slot, PEER_WORD), who.word, memory_order_release);
 }
 
 static uint32_t hash_text(const char *text, size_t length)

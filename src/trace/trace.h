@@ -16,6 +16,7 @@
 #include <lockstep/status.h>
 #include <lockstep/types.h>
 
+#include "base/bias.h"
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/wait.h"
@@ -243,6 +244,9 @@ struct trace {
 	uint32_t fork_generation; /* of the process that made it */
 	uint64_t mask;
 	size_t bytes;
+	/* The thread that has made it, as long as no other one has begun a record: then its records
+	 * take no locked instruction. */
+	struct bias writer;
 	int fd; /* the memfd, named "lockstep-trace:JOB:RANK", sealed against other writers */
 	struct lock_trace lock;
 };
@@ -324,7 +328,12 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 				     const struct trace_membership *membership);
 
 /* The kernel's id of the calling thread. */
-uint32_t trace_thread_id(void);
+extern _Thread_local uint32_t trace_thread;
+uint32_t trace_thread_first(void);
+static inline uint32_t trace_thread_id(void)
+{
+	return __builtin_expect(trace_thread != 0, 1) ? trace_thread : trace_thread_first();
+}
 
 /* Phases: what a thread spends its time on. Any thread; no lock, except for a new name. */
 enum trace_phase_answer {
