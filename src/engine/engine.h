@@ -359,17 +359,32 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 
 /* ---- sends and receives: see mailbox.h ---- */
 
-/* A send of `bytes` that is over at once: true, it lies with the peer. Of a call that blocks, or
- * not; record: its number in the trace. False: nothing has been done, as there is something in the
- * way. */
-bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			   uint64_t record, bool blocks);
-/* A receive from one source whose message is there, and is short: true, *out tells which, and
- * *unsafe as op->p2p.unsafe. False: *word is what to wait for before it is tried again, unless it
- * is not short. */
-bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			      bool blocks, struct mail_message *out, uint64_t *unsafe,
-			      struct wait_word *word);
+/* A send or receive of at most MAIL_INLINE_BYTES, to or from one peer. */
+struct engine_short {
+	int peer, tag;
+	ls_dtype dtype;
+	bool blocks; /* the call that makes it */
+	uint64_t count, bytes;
+	const void *send;
+	void *recv;
+};
+/* A send that is over at once: true, it lies with the peer. record: its index in the trace;
+ * *number: as engine_p2p_number. False: nothing has been done, as there is something in the way. */
+bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
+			   uint64_t *number);
+/* A receive whose message is there, and is short. */
+struct engine_received {
+	struct mail_message message;
+	uint64_t number; /* as engine_p2p_number; filled if it is asked for */
+	uint64_t unsafe; /* as op->p2p.unsafe */
+};
+/* False: *word is the word to wait for before the next try. NULL: the caller does not wait. */
+bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
+			      struct engine_received *out, struct wait_word *word);
+/* Adds 1 to a word of the group's that all threads change by this alone; returns its value. */
+uint64_t engine_p2p_add(struct engine *engine, _Atomic uint64_t *word);
+/* The number of a new send to, or receive from, this peer or MATCH_ANY: 1, 2, … */
+uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer);
 /* What the caller waits for himself. */
 struct engine_own {
 	const struct engine_op *op;

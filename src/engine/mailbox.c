@@ -37,6 +37,7 @@ void engine_mailbox_begin(struct engine *engine)
 	mailbox->crossing = (struct mailbox_crossing){.to = -1};
 	atomic_store_explicit(&engine->waited_sends, 0, memory_order_relaxed);
 	mailbox->turn = 0;
+	mailbox->any_receives = 0;
 	for (int q = 0; q < team->size; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		peer->to = transport_mail(team, q, team->rank);
@@ -45,7 +46,7 @@ void engine_mailbox_begin(struct engine *engine)
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
 		peer->asking = peer->unexpected_count = 0;
-		peer->waited_from = 0;
+		peer->waited_from = peer->sends = peer->receives = 0;
 		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
 			memset(peer->blocks, 0, sizeof peer->blocks);
 		if (peer->holds)
@@ -134,14 +135,6 @@ void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 	if (op->p2p.detached)
 		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
 	engine_mailbox_note_thread(mailbox);
-}
-
-void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
-{
-	uint32_t tid = trace_thread_id();
-	if (!mailbox->tid)
-		mailbox->tid = tid;
-	mailbox->mixed |= mailbox->tid != tid;
 }
 
 /* ---- sends ---- */

@@ -36,6 +36,7 @@ struct mailbox_peer {
 	/* Of the peer's RTS slots, blocks that were handed over to me and that I have not given
 	 * back. */
 	void *held[MAIL_SLOTS];
+	uint64_t sends, receives; /* how many were begun */
 	/* all messages to it from this position on were waited for; 0: not the last one */
 	uint64_t waited_from;
 	uint32_t holds;  /* how many these are */
@@ -71,6 +72,7 @@ struct engine_mailbox {
 	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
 	_Atomic uint32_t over_count;
 	_Atomic uint32_t pending; /* detached operations that are not over */
+	uint64_t any_receives;    /* how many of any source were begun */
 	unsigned limit;           /* setting MESSAGES */
 	uint32_t tid;             /* the one thread that has sent and received so far */
 	bool mixed;               /* there is more than one */
@@ -113,7 +115,15 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
 /* A new operation, and the thread that made it. */
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
-void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
+static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
+static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
+{
+	uint32_t tid = trace_thread_id();
+	if (__builtin_expect(mailbox->tid == tid, 1))
+		return;
+	mailbox->mixed |= mailbox->tid != 0;
+	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
+}
 /* What a new message to this peer says of itself while its payload is in its slot. */
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
 /* The place of the oldest message that fits among those of one source that have arrived, or -1; and

@@ -7,24 +7,58 @@
 
 #include "engine/mailbox.h"
 
-bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			   uint64_t record, bool blocks)
+static uint64_t *counter(struct engine_mailbox *mailbox, enum trace_kind kind, int peer)
+{
+	if (peer == MATCH_ANY)
+		return &mailbox->any_receives;
+	return kind == TRACE_SEND ? &mailbox->peers[peer].sends : &mailbox->peers[peer].receives;
+}
+
+uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	lock_mail_acquire(&mailbox->lock);
+	uint64_t number = ++*counter(mailbox, kind, peer);
+	lock_mail_release(&mailbox->lock);
+	return number;
+}
+
+uint64_t engine_p2p_add(struct engine *engine, _Atomic uint64_t *word)
+{
+	lock_mail_acquire(&engine->mailbox->lock);
+	uint64_t value = 1 + atomic_load_explicit(word, memory_order_relaxed);
+	atomic_store_explicit(word, value, memory_order_relaxed);
+	lock_mail_release(&engine->mailbox->lock);
+	return value;
+}
+
+/* Not if other sends wait for room, or there is none; nor to oneself while a receive is posted,
+ * which then nobody would match. */
+static bool may_go(const struct engine *engine, struct mailbox_peer *peer, int q) LOCK_REQUIRES(mail)
+{
+	const struct engine_mailbox *mailbox = engine->mailbox;
+	bool asked = mailbox->posted.count > 0 && q == engine->team->rank;
+	return !asked && !peer->queue &&
+	       transport_mail_has_room(peer->to, &peer->out, mailbox->limit);
+}
+
+bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
+			   uint64_t *number)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
-	if (bytes > MAIL_INLINE_BYTES)
-		return false;
 	lock_mail_acquire(&mailbox->lock);
-	/* To oneself nobody else would see that somebody asks for it. */
-	bool asked = call->peer == engine->team->rank && mailbox->posted.count > 0;
-	bool goes = !asked && !peer->queue &&
-		    transport_mail_has_room(peer->to, &peer->out, mailbox->limit);
+	bool goes = may_go(engine, peer, call->peer);
 	if (goes) {
+		struct mail_envelope envelope = {.count = call->count,
+						 .tag = call->tag,
+						 .record = (uint32_t)record,
+						 .dtype = (uint8_t)call->dtype};
+		transport_mail_post(peer->to, &peer->out, &envelope, call->send, call->bytes);
+		*number = ++peer->sends;
 		engine_mailbox_note_thread(mailbox);
-		struct mail_envelope envelope = engine_mailbox_envelope(call, record);
-		transport_mail_post(peer->to, &peer->out, &envelope, call->send.address, bytes);
 		engine_mailbox_note_sent(engine, call->peer,
-					 blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);
+					 call->blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
@@ -32,54 +66,58 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_call *call
 	return goes;
 }
 
-static bool fits(const struct engine_call *call, const struct mail_envelope *envelope)
+static bool fits(const struct engine_short *call, const struct mail_envelope *envelope)
 {
 	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
 	       envelope->count == call->count;
 }
 
 /* The oldest message of the source with the tag, if it is one that fits in all else, too. */
-static bool find(struct engine *engine, const struct engine_call *call, struct mail_message *out)
+static bool find(struct engine *engine, const struct engine_short *call, struct mail_message *out)
 	LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
-	if (mailbox->posted.count == 0 && peer->unexpected_count == 0) {
+	/* Messages that have arrived belong to receives that were posted before; and sources may
+	 * have cancelled some of the unexpected ones. */
+	if (__builtin_expect(mailbox->posted.count > 0 || peer->in.passed, 0))
+		engine_mailbox_arrive(engine, call->peer);
+	int place = peer->unexpected_count ? engine_mailbox_find_unexpected(peer, call->tag) : -1;
+	if (place < 0 && mailbox->posted.count == 0) {
 		if (!transport_mail_look(peer->from, &peer->in, out))
 			return false;
 		out->source = call->peer;
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&
 		    fits(call, &out->envelope))
 			return true;
-		peer->unexpected[peer->unexpected_count++] = *out;
+		/* Else the peer has filled slots that were full. */
+		if (peer->unexpected_count < MAIL_SLOTS)
+			peer->unexpected[peer->unexpected_count++] = *out;
+		engine_mailbox_arrive(engine, call->peer);
+		place = engine_mailbox_find_unexpected(peer, call->tag);
 	}
-	/* What has arrived already belongs to those who have asked before. */
-	engine_mailbox_arrive(engine, call->peer);
-	int place = engine_mailbox_find_unexpected(peer, call->tag);
 	if (place < 0 || !fits(call, &peer->unexpected[place].envelope))
 		return false;
 	engine_mailbox_take_unexpected(peer, place, out);
 	return true;
 }
 
-bool engine_p2p_receive_short(struct engine *engine, const struct engine_call *call, uint64_t bytes,
-			      bool blocks, struct mail_message *out, uint64_t *unsafe,
-			      struct wait_word *word)
+bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
+			      struct engine_received *out, struct wait_word *word)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
-	if (bytes > MAIL_INLINE_BYTES)
-		return false;
 	lock_mail_acquire(&mailbox->lock);
-	bool there = find(engine, call, out);
+	bool there = find(engine, call, &out->message);
 	if (there) {
+		transport_mail_copy(call->recv,
+				    transport_mail_payload(peer->from, &out->message, call->bytes),
+				    call->bytes);
+		transport_mail_take(peer->from, &peer->in, &out->message);
+		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
-		*unsafe = blocks ? engine_mailbox_crossed(engine, out) : 0;
-		if (bytes)
-			memcpy(call->recv.address, transport_mail_payload(peer->from, out, bytes),
-			       bytes);
-		transport_mail_take(peer->from, &peer->in, out);
-	} else {
+		out->unsafe = call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
+	} else if (word) {
 		engine_mailbox_source_word(engine, call->peer, word);
 	}
 	lock_mail_release(&mailbox->lock);

@@ -226,14 +226,11 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	engine_begin(&group->engine, group->waiter.cause, &world->table);
 	failure_begin(group);
 	group->entry = trace_group_fill(&world->trace, group->area, &membership);
-	memset(group->sends, 0, (size_t)group->size * sizeof group->sends[0]);
-	memset(group->receives, 0, (size_t)group->size * sizeof group->receives[0]);
 	progress_lane_begin(group);
 	progress_pool_init(&group->pool);
 	p2p_short_init(group);
 	group->next_p2p = NULL;
 	atomic_store(&group->has_p2p, false);
-	atomic_store(&group->any_receives, 0);
 	atomic_store(&group->gone, 0);
 	atomic_store(&group->gone_seen, 0);
 	memset(group->warned, 0, sizeof group->warned);

@@ -17,7 +17,7 @@ static ls_status check(const char *call, const ls_op *op)
 {
 	if (!op)
 		return group_bad(call, "op", 0, "a handle of an operation that has not been freed");
-	if (op->group->world->fork_generation != fork_generation())
+	if (!fork_is_in(op->group->world->fork_generation))
 		return LS_FORKED;
 	return LS_OK;
 }
@@ -29,7 +29,7 @@ static ls_status ask(ls_op *op)
 	if (!over)
 		return LS_PENDING;
 	if (op->shared)
-		atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);
+		engine_p2p_add(&op->group->engine, &op->asked);
 	else
 		atomic_store(&op->told, true);
 	return (ls_status)(over - 1);
@@ -198,17 +198,18 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
  * for. */
 static void free_shared(struct ls_op *op, const void *site)
 {
-	uint64_t freed = atomic_fetch_add_explicit(&op->freed, 1, memory_order_relaxed) + 1;
+	struct engine *engine = &op->group->engine;
+	uint64_t freed = engine_p2p_add(engine, &op->freed);
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
-	atomic_fetch_add_explicit(&op->asked, 1, memory_order_relaxed);
+	engine_p2p_add(engine, &op->asked);
 	progress_tell_dropped(op, site);
 }
 
 void ls_op_free(ls_op *op)
 {
 	const void *site = __builtin_return_address(0);
-	if (!op || op->group->world->fork_generation != fork_generation())
+	if (!op || !fork_is_in(op->group->world->fork_generation))
 		return;
 	if (op->shared) {
 		free_shared(op, site);

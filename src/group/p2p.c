@@ -11,6 +11,7 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 #include "arguments.h"
+#include "p2p_plain.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -105,16 +106,22 @@ static bool may_be_short(ls_group *group, const struct call *call,
 			 struct p2p_short *out)
 {
 	const struct engine_call *engine = &call->engine;
-	struct ls_op *handle = engine->kind == TRACE_SEND ? &group->sent : &group->received;
+	bool sends = engine->kind == TRACE_SEND;
 	*out = (struct p2p_short){.group = group,
-				  .call = engine,
-				  .bytes = engine->send.bytes + engine->recv.bytes,
-				  .options = options,
+				  .call = {.peer = engine->peer,
+					   .tag = engine->tag,
+					   .dtype = engine->dtype,
+					   .blocks = blocks || (options->awaited && sends),
+					   .count = engine->count,
+					   .bytes = engine->send.bytes + engine->recv.bytes,
+					   .send = engine->send.address,
+					   .recv = engine->recv.address},
+				  .label = options->label,
 				  .site = call->site,
-				  .handle = asked && !options->awaited ? handle : NULL,
-				  .blocks = blocks ||
-					    (options->awaited && engine->kind == TRACE_SEND)};
-	return out->bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
+				  .message = options->message};
+	if (asked && !options->awaited)
+		out->handle = sends ? &group->sent : &group->received;
+	return out->call.bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->block && !options->callback && !is_serial(group, call) &&
 	       !is_on_device(group, call);
 }
@@ -143,7 +150,7 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
 	progress_op_prepare(&op, group, &call->engine);
-	op.engine.seq = p2p_number(group, &call->engine);
+	op.engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op.engine.p2p.gives = call->gives;
 	op.engine.p2p.takes = call->block != NULL;
 	op.message = options->message;
@@ -175,7 +182,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = call->engine;
-	op->engine.seq = p2p_number(group, &call->engine);
+	op->engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op->engine.p2p.detached = true;
 	op->engine.p2p.gives = call->gives;
 	op->engine.p2p.takes = call->block != NULL;
@@ -202,9 +209,8 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 
 /* Whether it is over already. Of one with a handle that handle is one for all that were over at
  * once. */
-static bool run_short(const struct p2p_short *message, ls_op **out)
+static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 {
-	bool sends = message->call->kind == TRACE_SEND;
 	bool over = sends ? p2p_short_send(message) : p2p_short_receive(message);
 	/* What it took in may have been for others. */
 	p2p_collect(message->group);
@@ -230,7 +236,7 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	bool blocks = !out && !options.callback && !batch;
 	struct p2p_short message;
 	bool is_short = may_be_short(group, call, &options, blocks, out != NULL, &message);
-	if (is_short && run_short(&message, out))
+	if (is_short && run_short(&message, call->engine.kind == TRACE_SEND, out))
 		return LS_OK;
 	if (out || options.callback) {
 		status = run_beside(group, call, &options, NULL, out);
@@ -291,6 +297,10 @@ static void to_receive(struct call *call, const char *name, void *buffer, uint64
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
+	struct p2p_short message = {
+		group, {dst, 0, dtype, true, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
+	if (send_plain(group, options, &message, NULL))
+		return LS_OK;
 	struct call call;
 	to_send(&call, "ls_send", buffer, count, dtype, dst, HERE);
 	return run(group, &call, options, NULL);
@@ -299,6 +309,10 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
+	struct p2p_short message = {
+		group, {src, 0, dtype, true, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
+	if (receive_plain(group, options, &message, NULL))
+		return LS_OK;
 	struct call call;
 	to_receive(&call, "ls_recv", buffer, count, dtype, src, HERE);
 	return run(group, &call, options, NULL);
@@ -317,6 +331,10 @@ static ls_status check_handle(const char *call, const struct ls_op_options *opti
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		   const struct ls_op_options *options, ls_op **op)
 {
+	struct p2p_short message = {
+		group, {dst, 0, dtype, false, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
+	if (op && send_plain(group, options, &message, op))
+		return LS_OK;
 	struct call call;
 	to_send(&call, "ls_isend", buffer, count, dtype, dst, HERE);
 	ls_status status = check_handle(call.name, options, op);
@@ -336,6 +354,10 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
+	struct p2p_short message = {
+		group, {src, 0, dtype, false, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
+	if (op && receive_plain(group, options, &message, op))
+		return LS_OK;
 	struct call call;
 	to_receive(&call, "ls_irecv", buffer, count, dtype, src, HERE);
 	ls_status status = check_handle(call.name, options, op);

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What sends and receives have in common: their numbers, and what the caller is told of a
- * message. */
+ * Tells the caller about a message. */
 #include <string.h>
 
 #include "world/registry.h"
 #include "progress/tell.h"
 #include "p2p.h"
-
-uint64_t p2p_number(ls_group *group, const struct engine_call *call)
-{
-	_Atomic uint64_t *counter = call->kind == TRACE_SEND      ? &group->sends[call->peer]
-				    : call->peer == LS_ANY_SOURCE ? &group->any_receives
-								  : &group->receives[call->peer];
-	return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
-}
 
 void p2p_fill(struct ls_message *out, const struct mail_message *matched)
 {

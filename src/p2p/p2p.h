@@ -58,8 +58,6 @@ void p2p_show(struct world *world);
 /* After a receive is complete: fills in the caller's message and block. */
 void p2p_deliver(const struct ls_op *op);
 
-/* The number of a new one in its record: among those to, or from, the same peer or any. */
-uint64_t p2p_number(ls_group *group, const struct engine_call *call);
 /* Writes the envelope of the matched message for the caller. */
 void p2p_fill(struct ls_message *out, const struct mail_message *matched);
 /* Warns, once for each call site, that these members each sent before they received, which worked
@@ -70,12 +68,11 @@ void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t record, const
 
 struct p2p_short {
 	ls_group *group;
-	const struct engine_call *call; /* checked; to, or from, one peer */
-	uint64_t bytes;
-	const struct ls_op_options *options;
+	struct engine_short call; /* checked */
+	const char *label;
 	const void *site;
-	bool blocks;          /* the call that makes it */
-	struct ls_op *handle; /* that it is given if it is over at once; NULL: none */
+	struct ls_op *handle;       /* that it is given if it is over at once; NULL: none */
+	struct ls_message *message; /* of a receive, to be filled; NULL: none */
 };
 
 /* Fills the two handles. */

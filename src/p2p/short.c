@@ -22,14 +22,30 @@ void p2p_short_init(ls_group *group)
 	init(group, &group->received, TRACE_RECV);
 }
 
-static void record(const struct p2p_short *message, uint64_t index, int tag)
+static uint32_t wildcards_of(const struct engine_short *call)
+{
+	return call->tag < 0 ? TRACE_ANY_TAG : 0;
+}
+
+static void record(const struct p2p_short *message, uint64_t index, enum trace_kind kind,
+		   uint64_t number, int tag)
 {
 	ls_group *group = message->group;
-	const struct engine_call *call = message->call;
-	struct trace_begin begin = progress_record(group, call, p2p_number(group, call),
-						   message->options->label, message->site);
-	begin.tag = tag;
-	trace_add(&group->world->trace, index, &begin);
+	struct trace *trace = &group->world->trace;
+	const struct engine_short *call = &message->call;
+	const struct trace_begin begin = {
+		.seq = number,
+		.count = call->count,
+		.site = (uint64_t)(uintptr_t)message->site,
+		.label = message->label ? trace_label(trace, message->label) : 0,
+		.group = group->id,
+		.peer = call->peer,
+		.tag = tag,
+		.kind = (uint16_t)kind,
+		.dtype = (uint8_t)call->dtype,
+		.wildcards = kind == TRACE_RECV ? wildcards_of(call) : 0,
+	};
+	trace_add(trace, index, &begin);
 	struct ls_op *handle = message->handle;
 	if (!handle)
 		return;
@@ -47,35 +63,33 @@ static void record(const struct p2p_short *message, uint64_t index, int tag)
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	const struct engine_call *call = message->call;
-	uint64_t index = trace_reserve(&group->world->trace);
-	if (!engine_p2p_send_short(&group->engine, call, message->bytes, index, message->blocks))
+	uint64_t number, index = trace_reserve(&group->world->trace);
+	if (!engine_p2p_send_short(&group->engine, &message->call, index, &number))
 		return false;
-	record(message, index, call->tag);
+	record(message, index, TRACE_SEND, number, message->call.tag);
 	return true;
 }
 
-static void tell(const struct p2p_short *message, const struct mail_message *matched,
-		 uint64_t unsafe, uint64_t index)
+static void tell(const struct p2p_short *message, const struct engine_received *received,
+		 uint64_t index)
 {
-	if (message->options->message)
-		p2p_fill(message->options->message, matched);
-	if (unsafe)
-		p2p_warn(message->group, unsafe, matched->envelope.tag, index, message->site);
+	const struct mail_message *matched = &received->message;
+	if (message->message)
+		p2p_fill(message->message, matched);
+	if (received->unsafe)
+		p2p_warn(message->group, received->unsafe, matched->envelope.tag, index,
+			 message->site);
 }
 
 bool p2p_short_receive(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	struct mail_message matched;
-	struct wait_word word;
-	uint64_t unsafe;
-	if (!engine_p2p_receive_short(&group->engine, message->call, message->bytes,
-				      message->blocks, &matched, &unsafe, &word))
+	struct engine_received received;
+	if (!engine_p2p_receive_short(&group->engine, &message->call, true, &received, NULL))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
-	record(message, index, matched.envelope.tag);
-	tell(message, &matched, unsafe, index);
+	record(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
+	tell(message, &received, index);
 	return true;
 }
 
@@ -84,23 +98,23 @@ bool p2p_short_receive(const struct p2p_short *message)
 bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 {
 	ls_group *group = message->group;
-	struct mail_message matched;
+	struct engine_received received;
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
-	uint64_t unsafe;
 	bool there = false;
 	for (int i = 0; i < LOOKS && !there; i++) {
-		there = engine_p2p_receive_short(&group->engine, message->call, message->bytes,
-						 message->blocks, &matched, &unsafe, &word);
+		there = engine_p2p_receive_short(&group->engine, &message->call, false, &received,
+						 &word);
 		bool comes = there;
 		for (; !comes && i < LOOKS; i++)
 			comes = wait_briefly(&group->waiter, &wait);
 	}
 	if (!there)
 		return false;
-	if (message->call->tag != matched.envelope.tag)
-		trace_matched(&group->world->trace, index, matched.source, matched.envelope.tag);
+	const struct mail_message *matched = &received.message;
+	if (message->call.tag != matched->envelope.tag)
+		trace_matched(&group->world->trace, index, matched->source, matched->envelope.tag);
 	trace_end(&group->world->trace, index, LS_OK);
-	tell(message, &matched, unsafe, index);
+	tell(message, &received, index);
 	return true;
 }

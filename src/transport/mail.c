@@ -88,8 +88,9 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	}
 	/* As whole words: a diagnosis reads it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
-	if (!envelope->rts && bytes)
-		memcpy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload, bytes);
+	if (!envelope->rts)
+		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
+				    bytes);
 	atomic_store_explicit(&slot->held, out->next, memory_order_release);
 	wait_store(&slot->turn, out->next);
 	out->next++;

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
 	MAIL_SLOTS = 64,         /* unmatched messages that a box can hold; one bit each in a set */
@@ -139,6 +140,14 @@ void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t gene
 /* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller
  * looks afterwards. If still none is free, box->returned will change from out->returned. */
 void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept);
+/* Copies the payload of a slot: most often one element. */
+static inline void transport_mail_copy(void *to, const void *from, uint64_t bytes)
+{
+	if (bytes == sizeof(uint64_t))
+		memcpy(to, from, sizeof(uint64_t));
+	else if (bytes)
+		memcpy(to, from, bytes);
+}
 /* There must be room. payload: if envelope->RTS slot is 0, `bytes` of it. The last store is that of
  * `turn`, sequentially consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,

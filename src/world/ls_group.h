@@ -82,13 +82,9 @@ struct ls_group {
 	_Atomic bool has_p2p;  /* it is there */
 	struct ls_op *batches; /* that have not ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
-	_Atomic uint64_t any_receives;
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
 	/* The handles of all short messages that were complete when their calls returned. */
 	struct ls_op sent, received;
-	/* Messages to and from each peer, for the records. */
-	_Atomic uint64_t sends[RANKS_HOST_MAX];
-	_Atomic uint64_t receives[RANKS_HOST_MAX];
 	struct world_lane lane;
 };
 

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The short path of sends and receives: calls that nothing can refuse or delay, without an
+ * operation. A stored message cannot be taken back, so all checks come first. */
+#ifndef GROUP_P2P_PLAIN_H
+#define GROUP_P2P_PLAIN_H
+
+#include "base/dtype.h"
+#include "base/fork.h"
+#include "p2p/p2p.h"
+#include "world/registry.h"
+
+/* All reasons to refuse, delay or note a call come together in one branch, as there is nearly
+ * always none. False: the general path finds out which it is. */
+static inline bool is_plain(ls_group *group, const struct ls_op_options *options,
+			    struct p2p_short *message)
+{
+	struct engine_short *call = &message->call;
+	uint64_t odd = 0;
+	/* A forked child has none of the memory that is looked at below. */
+	if (!group || !fork_is_in(group->world->fork_generation) ||
+	    (options && options->size != sizeof *options))
+		return false;
+	if (options) {
+		odd = (uintptr_t)options->label | (uintptr_t)options->stream |
+		      (uintptr_t)options->op | (uintptr_t)options->message |
+		      (options->callback != NULL) | options->awaited | (options->tag < 0);
+		call->tag = options->tag;
+	}
+	size_t element = dtype_bytes(call->dtype);
+	call->bytes = call->count * element;
+	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element |
+	       (call->count > MAIL_INLINE_BYTES) | (call->bytes > MAIL_INLINE_BYTES) |
+	       (!call->send && !call->recv);
+	odd |= (uint64_t)group->world->p2p.serial | memory_has_devices(&group->world->memory) |
+	       wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire)) |
+	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
+	if (__builtin_expect(odd != 0, 0))
+		return false;
+	/* With operations in progress the caller has to be told if they are lost: p2p_tell_gone. */
+	return !engine_p2p_pending(&group->engine) || !world_gone(group);
+}
+
+/* op: NULL for a call that blocks; else filled if this returns true. */
+static inline bool send_plain(ls_group *group, const struct ls_op_options *options,
+			      struct p2p_short *message, ls_op **op)
+{
+	if (!is_plain(group, options, message))
+		return false;
+	wait_thread_enter(&group->waiter);
+	message->handle = op ? &group->sent : NULL;
+	if (!p2p_short_send(message))
+		return false;
+	if (op)
+		*op = message->handle;
+	return true;
+}
+
+static inline bool receive_plain(ls_group *group, const struct ls_op_options *options,
+				 struct p2p_short *message, ls_op **op)
+{
+	if (!is_plain(group, options, message))
+		return false;
+	wait_thread_enter(&group->waiter);
+	message->handle = op ? &group->received : NULL;
+	bool over = p2p_short_receive(message);
+	p2p_collect(group); /* it may have matched receives of other calls */
+	if (over && op)
+		*op = message->handle;
+	return over;
+}
+
+#endif
