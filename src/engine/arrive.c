@@ -107,8 +107,11 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_GIVEN;
-	p2p->piece_bytes = transport_mail_piece_bytes(op->call.recv.bytes);
-	p2p->pieces = transport_mail_pieces(op->call.recv.bytes);
+	/* This rank copies it alone, through the kernel: pieces serve only to look for the group's
+	 * cause between them. */
+	p2p->piece_bytes = p2p->rts->plain ? ENGINE_POINT_READ_PIECE
+					   : transport_mail_piece_bytes(op->call.recv.bytes);
+	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->mine = 0;
 	struct mail_message message =
 		p2p->message; /* the operation may be over, and gone, after this */

@@ -52,6 +52,7 @@ enum {
 	 * bound. */
 	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
 	ENGINE_POINT_READ_LEAST = 16 * 1024,
+	ENGINE_POINT_READ_PIECE = 1024 * 1024,
 	/* So much of a message is copied before somebody looks what else there is to do. */
 	ENGINE_POINT_SLICE = 16,
 };
