@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Compares counts with their limits. */
+#include "cost.h"
+
+#include <stdio.h>
+
+int cost_judge(const char *const *names, const struct cost_limit *limits,
+	       const struct count *counts, int name_count, int each)
+{
+	int passed = 0;
+	for (int i = 0; i < name_count; i++) {
+		struct count least = counts[i * each];
+		for (int k = 1; k < each; k++) {
+			const struct count *count = &counts[i * each + k];
+			least = count->instructions < least.instructions ? *count : least;
+		}
+		bool good = least.instructions <= limits[i].instructions &&
+			    least.locked <= limits[i].locked;
+		printf("%s - %s: %ld instructions (at most %ld), %ld locked (at most %ld)\n",
+		       good ? "ok" : "not ok", names[i], least.instructions, limits[i].instructions,
+		       least.locked, limits[i].locked);
+		passed += good;
+	}
+	printf("%d passed, %d failed\n", passed, name_count - passed);
+	return passed == name_count ? 0 : 1;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What calls may cost, and whether they do. */
+#ifndef COST_COST_H
+#define COST_COST_H
+
+#include "count.h"
+
+/* Of what was optimised as a release is (COST_RELEASE), and of what the tests are built with. */
+#ifdef COST_RELEASE
+#define COST_LIMITS(release, tested) release
+#else
+#define COST_LIMITS(release, tested) tested
+#endif
+
+/* At most so many of a call. */
+struct cost_limit {
+	long instructions, locked;
+};
+
+/* Prints the least of each `each` counts, and "N passed, N failed"; 0 if all are within their
+ * limits. */
+int cost_judge(const char *const *names, const struct cost_limit *limits,
+	       const struct count *counts, int name_count, int each);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short sends and receives of one thread to and from another process: how many instructions each
+ * takes, and how many of them are locked. */
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+#include "cost.h"
+#include "count.h"
+
+enum {
+	SENDS,        /* ls_send, the message goes at once */
+	TAGGED_SENDS, /* the same with a tag */
+	RECEIVES,     /* ls_recv of a message that is there */
+	TAGGED_RECEIVES,
+	BEGUN_SENDS,    /* ls_isend, ls_wait and ls_op_free */
+	BEGUN_RECEIVES, /* ls_irecv, the same */
+	POSTS,          /* ls_irecv, the message is not there */
+	WAITS,          /* ls_wait of such a one, and ls_op_free, once it is there */
+	WHATS,
+	EACH = 8, /* so often each is counted */
+	WARM = 40,
+	TAG = 3,
+};
+
+static const char *const names[WHATS] = {
+	"ls_send 8 B",
+	"ls_send 8 B, tag",
+	"ls_recv 8 B, there",
+	"ls_recv 8 B, there, tag",
+	"ls_isend 8 B, ls_wait, ls_op_free",
+	"ls_irecv 8 B, there, ls_wait, ls_op_free",
+	"ls_irecv 8 B, not there",
+	"ls_wait of that, once it is there, ls_op_free",
+};
+static const struct cost_limit limits[WHATS] = {
+	{COST_LIMITS(635, 655), 1},    {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
+	{COST_LIMITS(715, 735), 1},    {COST_LIMITS(845, 865), 1}, {COST_LIMITS(855, 870), 1},
+	{COST_LIMITS(2500, 2630), 14}, {COST_LIMITS(226, 256), 5},
+};
+static const struct cost_limit limits_without_membarrier[WHATS] = {
+	{COST_LIMITS(760, 780), 5},    {COST_LIMITS(785, 805), 5},   {COST_LIMITS(820, 840), 5},
+	{COST_LIMITS(835, 855), 5},    {COST_LIMITS(1220, 1240), 9}, {COST_LIMITS(1225, 1245), 9},
+	{COST_LIMITS(3130, 3270), 27}, {COST_LIMITS(226, 256), 5},
+};
+
+static char rendezvous[64];
+/* From the counted rank to the other one, and back. A rank that waits there does not sleep in the
+ * library, where each message would wake it. */
+static int to_peer[2], to_counted[2];
+
+static void tell(const int *pipe)
+{
+	if (write(pipe[1], "", 1) != 1)
+		_exit(1);
+}
+
+static void hear(const int *pipe)
+{
+	char word;
+	if (read(pipe[0], &word, 1) != 1)
+		_exit(1);
+}
+
+static void must(ls_status status)
+{
+	if (status == LS_OK)
+		return;
+	fprintf(stderr, "%s\n", ls_status_text(status));
+	_exit(1);
+}
+
+static ls_group *open_group(int rank)
+{
+	struct ls_group_options options = {
+		.size = sizeof options, .rank = rank, .world_size = 2, .rendezvous = rendezvous};
+	ls_group *group;
+	must(ls_group_open(&options, &group));
+	return group;
+}
+
+static void finish(ls_op *op)
+{
+	must(ls_wait(op, 0));
+	ls_op_free(op);
+}
+
+static ls_op *posted[WARM + EACH];
+
+static void call(ls_group *group, int what, int i, double *value)
+{
+	struct ls_op_options tagged = {.size = sizeof tagged, .tag = TAG};
+	const struct ls_op_options *options =
+		what == TAGGED_SENDS || what == TAGGED_RECEIVES ? &tagged : NULL;
+	ls_op *op;
+	switch (what) {
+	case SENDS:
+	case TAGGED_SENDS:
+		must(ls_send(group, value, 1, LS_FLOAT64, 1, options));
+		break;
+	case RECEIVES:
+	case TAGGED_RECEIVES:
+		must(ls_recv(group, value, 1, LS_FLOAT64, 1, options));
+		break;
+	case BEGUN_SENDS:
+		must(ls_isend(group, value, 1, LS_FLOAT64, 1, options, &op));
+		finish(op);
+		break;
+	case BEGUN_RECEIVES:
+		must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &op));
+		finish(op);
+		break;
+	case POSTS:
+		must(ls_irecv(group, value, 1, LS_FLOAT64, 1, options, &posted[i]));
+		break;
+	default:
+		finish(posted[i]);
+		break;
+	}
+}
+
+/* Each is called some times before it is counted, with its lines and its pages at hand. */
+static void count_all(ls_group *group, struct count *counts)
+{
+	for (int what = 0; what < WHATS; what++) {
+		static double values[WARM + EACH];
+		hear(to_counted);
+		for (int i = 0; i < WARM; i++)
+			call(group, what, i, &values[i]);
+		for (int i = 0; i < EACH; i++) {
+			count_begin();
+			call(group, what, WARM + i, &values[WARM + i]);
+			counts[what * EACH + i] = count_end();
+		}
+		tell(to_peer);
+	}
+}
+
+/* All that it sends is there before the other one begins to receive. */
+static int peer(void)
+{
+	struct ls_op_options tagged = {.size = sizeof tagged, .tag = TAG};
+	ls_group *group = open_group(1);
+	for (int what = 0; what < WHATS; what++) {
+		bool sends = what == SENDS || what == TAGGED_SENDS || what == BEGUN_SENDS;
+		bool receives = !sends && what != POSTS;
+		const struct ls_op_options *options =
+			what == TAGGED_SENDS || what == TAGGED_RECEIVES ? &tagged : NULL;
+		double value = 1;
+		for (int i = 0; i < WARM + EACH && receives; i++)
+			must(ls_send(group, &value, 1, LS_FLOAT64, 0, options));
+		tell(to_counted);
+		hear(to_peer);
+		for (int i = 0; i < WARM + EACH && sends; i++)
+			must(ls_recv(group, &value, 1, LS_FLOAT64, 0, options));
+	}
+	ls_group_close(group);
+	return 0;
+}
+
+/* Without it locks are never biased: decision 022. */
+static bool has_membarrier(void)
+{
+	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+	return commands >= 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+int main(void)
+{
+	struct count counts[WHATS * EACH];
+	snprintf(rendezvous, sizeof rendezvous, "unix:lockstep-cost-%d", (int)getpid());
+	if (pipe2(to_peer, O_CLOEXEC) != 0 || pipe2(to_counted, O_CLOEXEC) != 0) {
+		perror("pipe2");
+		return 1;
+	}
+	pid_t other = fork();
+	if (other == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(to_peer[1]);
+		close(to_counted[0]);
+		_exit(peer());
+	}
+	/* So each of the two ends if the other one does. */
+	close(to_peer[0]);
+	close(to_counted[1]);
+	if (!count_init())
+		return 1;
+	ls_group *group = open_group(0);
+	count_all(group, counts);
+	ls_group_close(group);
+	int status = 1;
+	if (waitpid(other, &status, 0) < 0 || status != 0) {
+		fprintf(stderr, "the peer ended with status 0x%x\n", (unsigned)status);
+		return 1;
+	}
+	return cost_judge(names, has_membarrier() ? limits : limits_without_membarrier, counts,
+			  WHATS, EACH);
+}
