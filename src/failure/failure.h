@@ -80,7 +80,11 @@ void failure_look(struct world *world);
 /* ---- watch.c ---- */
 
 ls_status failure_watch_start(struct world *world);
+/* Joins the thread. The progress thread may still look, and ask for a look, which then nobody
+ * does. */
 void failure_watch_stop(struct world *world);
 void failure_watch_init(struct world_watch *watch);
+/* Closes the descriptors. The caller is the only thread of this rank. */
+void failure_watch_fini(struct world_watch *watch);
 
 #endif

@@ -138,6 +138,10 @@ void failure_watch_stop(struct world *world)
 		wait_join(watch->thread);
 		watch->running = false;
 	}
+}
+
+void failure_watch_fini(struct world_watch *watch)
+{
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		if (watch->pid_fds[q] >= 0)
 			close(watch->pid_fds[q]);

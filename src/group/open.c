@@ -218,6 +218,7 @@ static void world_close(struct world *world)
 {
 	failure_watch_stop(world);
 	progress_thread_stop(world);
+	failure_watch_fini(&world->watch);
 	p2p_fini(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
