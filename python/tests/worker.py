@@ -25,6 +25,7 @@ class World:
         self.key = None
         self.lockstep = None
         self.gloo = None
+        self.left = None  # the group of gloo that was left last
 
     def enter(self, key, rank):
         """`key`: (path of the store, backend, size), or None for no group at all."""
@@ -42,15 +43,14 @@ class World:
 
     def leave(self):
         # The last reference to a group may be that of a callback which a thread of gloo is about to drop. That thread
-        # would destroy the group, wait for its own end, and abort ("Resource deadlock avoided").
-        if self.gloo is not None:
-            _kept.append(self.gloo)
+        # would destroy the group, wait for its own end, and abort ("Resource deadlock avoided"). So it is kept until the
+        # next one is left; for longer not, as threads of gloo that wake now and then delay the proof of a deadlock.
+        self.left = self.gloo
         self.key = self.lockstep = self.gloo = None
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-_kept = []  # groups of gloo that have been left
 world = World()
 
 
