@@ -24,8 +24,8 @@
 #define LOCK_RANKS(X, Y)                                               \
 	X(group, none, "numbering and lanes of one group")             \
 	Y(mail, group, "messages of one group, and who asks for them") \
-	X(link, mail, "the sending side of one connection to a peer")  \
-	X(memory, link, "free lists and block table of one arena")     \
+	X(peer, mail, "the sending side of one connection to a peer")  \
+	X(memory, peer, "free lists and block table of one arena")     \
 	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
 
 #if defined(__clang__)
@@ -43,7 +43,7 @@
 #define LOCK_AVOIDS(rank) LOCK_ATTRIBUTE(locks_excluded(lock_rank_##rank))
 #define LOCK_AVOIDS_ALL    \
 	LOCK_AVOIDS(group) \
-	LOCK_AVOIDS(mail) LOCK_AVOIDS(link) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
+	LOCK_AVOIDS(mail) LOCK_AVOIDS(peer) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
 
 /* Phantom capabilities, one per rank. The order must stand on the first declaration: clang
  * ignores it silently on a later one. */

@@ -27,7 +27,7 @@ static void test_form(void **state)
 	message_set_rank(3);
 	capture_begin(&capture);
 	errno = ENOENT;
-	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	assert_int_equal(errno, ENOENT);
 	assert_string_equal(capture_end(&capture),
 			    "lockstep: rank 3: about to wait while it holds a 'link' lock "
@@ -119,7 +119,7 @@ static void test_nobody_reads(void **state)
 				size /= 2;
 		assert_int_equal(fcntl(ends[1], F_SETFL, flags), 0);
 		for (int i = 0; i < 3; i++)
-			MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+			MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 		assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
 		while (read(ends[0], bytes, sizeof bytes) > 0)
 			;
@@ -147,7 +147,7 @@ static void test_one_write(void **state)
 	assert_int_equal(pipe2(ends, O_CLOEXEC | O_DIRECT), 0);
 	int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	assert_true(saved >= 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
-	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	message_report("LS-LOCK-WAIT", "one\ntwo");
 	assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
 	char text[512];
@@ -171,13 +171,13 @@ static void test_last_error(void **state)
 	assert_int_equal(ls_last_error(text, sizeof text), 0);
 	assert_string_equal(text, "");
 	message_set_rank(3);
-	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	message_say("LS-TEST", SETTING_LOG_WARN, "only a warning");
 	message_set_rank(-1);
 	assert_int_equal(ls_last_error(few, sizeof few), strlen(said));
 	assert_string_equal(few, "about");
 	assert_int_equal(ls_last_error(text, sizeof text), 0);
-	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "link");
+	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	assert_int_equal(ls_last_error(text, sizeof text), strlen(said));
 	assert_string_equal(text, said);
 }

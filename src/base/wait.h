@@ -35,8 +35,8 @@ enum {
 /* The memory that an awaited word lies in. With owner and offset a reader in another process can
  * find the word. */
 enum wait_segment {
-	WAIT_SEGMENT_NONE = 0, /* a descriptor, or memory of the waiting process alone */
-	WAIT_SEGMENT_LINK = 1, /* the transport segment of rank `owner` */
+	WAIT_SEGMENT_NONE = 0,   /* a descriptor, or memory of the waiting process alone */
+	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
 	/* The same of a rank on another host, or written by one: here is a mirror, and only the
 	 * writer's copy could prove anything. It is in the writer's segment if that is the owner's,
 	 * else in its mirror of the owner's. Bits: LINK | MIRROR is MIRROR. */

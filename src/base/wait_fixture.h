@@ -51,7 +51,7 @@ static inline void fixture_init(struct fixture *fixture)
 							    .offset = 8 * (uint64_t)i,
 							    .owner = i,
 							    .peer = i,
-							    .segment = WAIT_SEGMENT_LINK};
+							    .segment = WAIT_SEGMENT_MAPPED};
 	}
 	fixture->waiter = (struct waiter){.wait_table = &shared->wait_table,
 					  .bell = &shared->bell,

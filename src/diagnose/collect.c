@@ -104,7 +104,7 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 			      const struct wait_edge *edge)
 {
 	const _Atomic uint64_t *word = diagnose_find_word(by_rank, size, edge->owner, edge->offset);
-	if (edge->segment != WAIT_SEGMENT_LINK || edge->peer < -1 || edge->peer >= size || !word)
+	if (edge->segment != WAIT_SEGMENT_MAPPED || edge->peer < -1 || edge->peer >= size || !word)
 		return true; /* cannot be evaluated, so it proves nothing */
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
 	return (int64_t)(value - edge->value) >= 0;

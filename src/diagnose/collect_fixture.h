@@ -101,7 +101,7 @@ FIXTURE_UNUSED static struct wait_slot_body wait_for(int r, int peer)
 			   .offset = (uint64_t)r * 8,
 			   .owner = r,
 			   .peer = peer,
-			   .segment = WAIT_SEGMENT_LINK}},
+			   .segment = WAIT_SEGMENT_MAPPED}},
 	};
 }
 

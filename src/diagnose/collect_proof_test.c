@@ -53,7 +53,7 @@ static void a_mirror(void **state)
 		collect(world, 0);
 		diagnose_judge(world->job, NULL, &verdict);
 		assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
-		body.edges[0].segment = WAIT_SEGMENT_LINK;
+		body.edges[0].segment = WAIT_SEGMENT_MAPPED;
 		publish(world, r, 0, &body);
 		collect(world, 0);
 		diagnose_judge(world->job, NULL, &verdict);

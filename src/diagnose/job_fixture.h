@@ -127,7 +127,7 @@ TEST_UNUSED static void test_wait_on(struct diagnose_job *job, int r,
 	for (int p = 0; p < 64; p++)
 		if (peers >> p & 1)
 			wait->edges[wait->edge_count++] = (struct wait_edge){
-				.owner = p, .peer = p, .value = 1, .segment = WAIT_SEGMENT_LINK};
+				.owner = p, .peer = p, .value = 1, .segment = WAIT_SEGMENT_MAPPED};
 	thread->satisfied = 0;
 	record->record.tid = wait->tid;
 }

@@ -11,7 +11,7 @@ static void add_armed(struct diagnose_job *job, int r, uint64_t others)
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] = (struct wait_edge){.owner = r,
 						   .peer = (r + 1) % 3,
-						   .segment = WAIT_SEGMENT_LINK,
+						   .segment = WAIT_SEGMENT_MAPPED,
 						   .record = WAIT_RECORD_OTHERS};
 	thread->others = ranks_of_bits(others);
 }

@@ -80,7 +80,7 @@ static struct diagnose_job *any_of_both(uint64_t needs)
 	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
 	wait->state = WAIT_ANY_WORD;
 	wait->edges[wait->edge_count++] = (struct wait_edge){
-		.owner = 0, .peer = -1, .value = 1, .segment = WAIT_SEGMENT_LINK, .record = 1};
+		.owner = 0, .peer = -1, .value = 1, .segment = WAIT_SEGMENT_MAPPED, .record = 1};
 	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
 	test_wait(job, 1, test_bit(0));
 	return job;

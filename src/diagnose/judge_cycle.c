@@ -40,7 +40,7 @@ static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_
 	    !diagnose_is_collective(&record->record))
 		return false;
 	for (uint32_t i = 0; i < wait->edge_count; i++)
-		if (wait->edges[i].peer >= 0 || wait->edges[i].segment != WAIT_SEGMENT_LINK)
+		if (wait->edges[i].peer >= 0 || wait->edges[i].segment != WAIT_SEGMENT_MAPPED)
 			return false;
 	return true;
 }

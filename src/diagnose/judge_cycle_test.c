@@ -130,7 +130,7 @@ static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
 	thread->wait.record = test_call(job, r, test_allreduce(2), 1, "train.c:8")->record.index;
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] =
-		(struct wait_edge){.owner = r, .peer = -1, .segment = WAIT_SEGMENT_LINK};
+		(struct wait_edge){.owner = r, .peer = -1, .segment = WAIT_SEGMENT_MAPPED};
 	thread->stable = true;
 	return thread;
 }
@@ -197,7 +197,7 @@ static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
 	thread->wait.edge_count = 1;
 	thread->wait.edges[0] = (struct wait_edge){.owner = r,
 						   .peer = (r + 1) % 3,
-						   .segment = WAIT_SEGMENT_LINK,
+						   .segment = WAIT_SEGMENT_MAPPED,
 						   .record = WAIT_RECORD_OTHERS};
 	return thread;
 }

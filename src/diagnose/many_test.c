@@ -68,7 +68,7 @@ static void put_wait(struct many *many, int r, int peer)
 		.since_ns = 1 + (uint64_t)r,
 		.deadline_ns = UINT64_MAX,
 		.edge_count = 1,
-		.edges = {{.value = 5, .owner = r, .peer = peer, .segment = WAIT_SEGMENT_LINK}}};
+		.edges = {{.value = 5, .owner = r, .peer = peer, .segment = WAIT_SEGMENT_MAPPED}}};
 	atomic_store(&slot->epoch, 2);
 	atomic_store(&slot->taken, 1);
 }

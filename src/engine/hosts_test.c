@@ -216,7 +216,7 @@ static void words(struct unit *unit)
 	for (uint64_t round = 1; round <= 50; round++) {
 		if (unit->rank > 0)
 			await_word(unit, before, &transport_area_of(team, before)->finished, round,
-				   far ? WAIT_SEGMENT_MIRROR : WAIT_SEGMENT_LINK);
+				   far ? WAIT_SEGMENT_MIRROR : WAIT_SEGMENT_MAPPED);
 		wait_store(&transport_area_of(team, unit->rank)->finished, round);
 		transport_publish_all(team);
 		if (unit->rank == 0)

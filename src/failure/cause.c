@@ -276,7 +276,7 @@ static bool await_cause(struct ls_group *group, const struct failure_place *plac
 			 .offset = (uintptr_t)&place->head->cause - (uintptr_t)segment,
 			 .owner = place->owner,
 			 .peer = claimant,
-			 .segment = WAIT_SEGMENT_LINK},
+			 .segment = WAIT_SEGMENT_MAPPED},
 	};
 	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
 	int peer;

@@ -56,22 +56,22 @@ struct loop_end {
 };
 
 struct loop {
-	struct lock_link lock;
+	struct lock_peer lock;
 	int size;
-	uint64_t seed LOCK_GUARDED(link);
-	struct loop_offer *offers LOCK_GUARDED(link);
-	struct loop_queue queues[LOOP_ENDS][LOOP_ENDS] LOCK_GUARDED(link); /* [from][to] */
-	struct loop_end ends[LOOP_ENDS] LOCK_GUARDED(link);
+	uint64_t seed LOCK_GUARDED(peer);
+	struct loop_offer *offers LOCK_GUARDED(peer);
+	struct loop_queue queues[LOOP_ENDS][LOOP_ENDS] LOCK_GUARDED(peer); /* [from][to] */
+	struct loop_end ends[LOOP_ENDS] LOCK_GUARDED(peer);
 };
 
-static inline uint64_t loop_draw(struct loop *loop, uint64_t below) LOCK_REQUIRES(link)
+static inline uint64_t loop_draw(struct loop *loop, uint64_t below) LOCK_REQUIRES(peer)
 {
 	loop->seed = loop->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 	return (loop->seed >> 33) % below;
 }
 
 /* Whether either has given the other up. */
-static inline bool loop_is_cut(const struct loop *loop, int a, int b) LOCK_REQUIRES(link)
+static inline bool loop_is_cut(const struct loop *loop, int a, int b) LOCK_REQUIRES(peer)
 {
 	return loop->ends[a].has_cut[b] || loop->ends[b].has_cut[a];
 }
@@ -88,17 +88,17 @@ static inline ls_status loop_connect(struct link *link, bool *done)
 {
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	me->connects = true;
 	*done = true;
 	for (int q = 0; q < loop->size; q++)
 		*done = *done && loop->ends[q].connects;
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return LS_OK;
 }
 
 /* A place in the queue to a peer; NULL: there is none. */
-static inline struct loop_item *loop_place(struct loop *loop, int from, int to) LOCK_REQUIRES(link)
+static inline struct loop_item *loop_place(struct loop *loop, int from, int to) LOCK_REQUIRES(peer)
 {
 	struct loop_queue *queue = &loop->queues[from][to];
 	if (queue->count == LOOP_ROOM)
@@ -111,7 +111,7 @@ static inline struct loop_item *loop_place(struct loop *loop, int from, int to) 
 
 static inline struct loop_offer *loop_offer(struct loop *loop, int source, int target,
 					    const void *payload, uint64_t bytes,
-					    struct link_transfer *transfer) LOCK_REQUIRES(link)
+					    struct link_transfer *transfer) LOCK_REQUIRES(peer)
 {
 	struct loop_offer *offer = calloc(1, sizeof *offer);
 	if (!offer)
@@ -134,7 +134,7 @@ static inline bool loop_post(struct link *link, int peer, const struct link_note
 	bool goes = true;
 	if (!transfer && bytes > LINK_SHORT_BYTES)
 		abort();
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	bool is_cut = loop_is_cut(loop, link->rank, peer);
 	struct loop_item *item = is_cut ? NULL : loop_place(loop, link->rank, peer);
 	if (item) {
@@ -157,7 +157,7 @@ static inline bool loop_post(struct link *link, int peer, const struct link_note
 	} else {
 		goes = is_cut;
 	}
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return goes;
 }
 
@@ -165,7 +165,7 @@ static inline bool loop_store(struct link *link, int peer, uint64_t index, uint6
 {
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	bool is_cut = loop_is_cut(loop, link->rank, peer);
 	struct loop_item *item = is_cut ? NULL : loop_place(loop, link->rank, peer);
 	if (item) {
@@ -173,7 +173,7 @@ static inline bool loop_store(struct link *link, int peer, uint64_t index, uint6
 		item->index = index;
 		item->value = value;
 	}
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return item || is_cut;
 }
 
@@ -183,7 +183,7 @@ static inline void loop_fetch(struct link *link, int peer, const struct link_mes
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
 	struct loop_offer *offer = message->handle;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	if (!offer || !offer->is_held || offer->source != peer || offer->target != link->rank)
 		abort(); /* fetched twice, or of another peer */
 	offer->is_held = false;
@@ -199,7 +199,7 @@ static inline void loop_fetch(struct link *link, int peer, const struct link_mes
 		loop_poke(&loop->ends[peer]);
 	}
 	loop_poke(me);
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 }
 
 /* ---- arriving ---- */
@@ -213,7 +213,7 @@ struct loop_event {
 };
 
 /* Frees those that neither end needs. */
-static inline void loop_sweep(struct loop *loop) LOCK_REQUIRES(link)
+static inline void loop_sweep(struct loop *loop) LOCK_REQUIRES(peer)
 {
 	struct loop_offer **at = &loop->offers;
 	while (*at) {
@@ -239,7 +239,7 @@ static inline bool loop_tell_over(struct link_transfer **of, ls_status status,
 
 /* Goes on with one of a peer's payloads; true if there is something to tell. */
 static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_event *out)
-	LOCK_REQUIRES(link)
+	LOCK_REQUIRES(peer)
 {
 	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
 		if (offer->source == me && offer->target == peer && offer->source_ends && offer->sent)
@@ -266,7 +266,7 @@ static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_e
 }
 
 static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop_event *out)
-	LOCK_REQUIRES(link)
+	LOCK_REQUIRES(peer)
 {
 	struct loop_queue *queue = &loop->queues[peer][me];
 	if (!queue->count || queue->items[queue->first].ready > loop->ends[me].tick)
@@ -284,7 +284,7 @@ static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop
 	return true;
 }
 
-static inline bool loop_find(struct loop *loop, int me, struct loop_event *out) LOCK_REQUIRES(link)
+static inline bool loop_find(struct loop *loop, int me, struct loop_event *out) LOCK_REQUIRES(peer)
 {
 	struct loop_end *end = &loop->ends[me];
 	int first = (int)loop_draw(loop, (uint64_t)loop->size);
@@ -333,7 +333,7 @@ static inline bool loop_advance(struct link *link)
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
 	eventfd_t pokes;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	me->tick++;
 	me->is_armed = false;
 	bool did = eventfd_read(link->fd, &pokes) == 0;
@@ -344,11 +344,11 @@ static inline bool loop_advance(struct link *link)
 		if (!found)
 			break;
 		did = true;
-		lock_link_release(&loop->lock);
+		lock_peer_release(&loop->lock);
 		loop_tell(link, &event);
-		lock_link_acquire(&loop->lock);
+		lock_peer_acquire(&loop->lock);
 	}
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return did;
 }
 
@@ -357,7 +357,7 @@ static inline bool loop_arm(struct link *link)
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
 	bool quiet = true;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	for (int q = 0; q < loop->size; q++) {
 		bool lost = loop->ends[q].has_cut[link->rank] && !me->is_lost[q];
 		quiet = quiet && (me->has_cut[q] || (!loop->queues[q][link->rank].count && !lost));
@@ -368,7 +368,7 @@ static inline bool loop_arm(struct link *link)
 			!(offer->target == link->rank &&
 			  (offer->is_fetching || (offer->target_ends && offer->fetched)));
 	me->is_armed = quiet;
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return quiet;
 }
 
@@ -388,7 +388,7 @@ static inline void loop_drop(struct loop_queue *queue)
 
 /* The next transfer of mine with a peer that has to end; and at the peer's all break. */
 static inline struct link_transfer *loop_break(struct loop *loop, int me, int peer)
-	LOCK_REQUIRES(link)
+	LOCK_REQUIRES(peer)
 {
 	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
 		bool is_source = offer->source == me && offer->target == peer;
@@ -418,17 +418,17 @@ static inline void loop_cut(struct link *link, int peer)
 	struct loop_end *me = link->state;
 	struct loop *loop = me->loop;
 	struct link_transfer *transfer;
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	me->has_cut[peer] = true;
 	loop_drop(&loop->queues[peer][link->rank]);
 	loop_poke(&loop->ends[peer]);
 	while ((transfer = loop_break(loop, link->rank, peer))) {
-		lock_link_release(&loop->lock);
+		lock_peer_release(&loop->lock);
 		link->events.over(link->events.context, transfer);
-		lock_link_acquire(&loop->lock);
+		lock_peer_acquire(&loop->lock);
 	}
 	loop_sweep(loop);
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 }
 
 static inline void loop_close(struct link *link)
@@ -456,8 +456,8 @@ static inline struct loop *loop_new(int size, uint64_t seed)
 	struct loop *loop = calloc(1, sizeof *loop);
 	if (!loop || size > LOOP_ENDS)
 		abort();
-	lock_link_init(&loop->lock);
-	lock_link_acquire(&loop->lock);
+	lock_peer_init(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	loop->size = size;
 	loop->seed = seed;
 	for (int r = 0; r < size; r++) {
@@ -471,7 +471,7 @@ static inline struct loop *loop_new(int size, uint64_t seed)
 		if (end->link.fd < 0)
 			abort();
 	}
-	lock_link_release(&loop->lock);
+	lock_peer_release(&loop->lock);
 	return loop;
 }
 
@@ -483,7 +483,7 @@ static inline struct link *loop_link(struct loop *loop, int rank) LOCK_UNCHECKED
 /* After close of all ends. False: a payload was neither fetched nor given back. */
 static inline bool loop_free(struct loop *loop)
 {
-	lock_link_acquire(&loop->lock);
+	lock_peer_acquire(&loop->lock);
 	loop_sweep(loop);
 	bool clean = !loop->offers;
 	while (loop->offers) {
@@ -491,8 +491,8 @@ static inline bool loop_free(struct loop *loop)
 		loop->offers = offer->next;
 		free(offer);
 	}
-	lock_link_release(&loop->lock);
-	lock_link_fini(&loop->lock);
+	lock_peer_release(&loop->lock);
+	lock_peer_fini(&loop->lock);
 	free(loop);
 	return clean;
 }

@@ -47,7 +47,7 @@ void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *
 			 .offset = (uint64_t)((const char *)&area->p2p_over - start),
 			 .owner = world->rank,
 			 .peer = -1, /* another thread of this rank */
-			 .segment = WAIT_SEGMENT_LINK}};
+			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
 /* Of collectives among the operations the one that ends first, which the progress thread runs:

@@ -66,7 +66,8 @@ static enum standing standing_of(const struct world *world, const struct wait_sl
 			const struct wait_edge *edge = &edges[i];
 			own |= edge->record != WAIT_RECORD_OTHERS;
 			for_us |= edge->peer == world->rank;
-			if (edge->segment != WAIT_SEGMENT_LINK || (edge->peer < 0 && !edge->record))
+			if (edge->segment != WAIT_SEGMENT_MAPPED ||
+			    (edge->peer < 0 && !edge->record))
 				unclear = true;
 			else if (is_there(world, edge) == any)
 				goes_on = any;

@@ -104,13 +104,13 @@ bool transport_post(struct transport_team *team, int peer,
 {
 	struct transport_box *box = &team->boxes[peer];
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
-	lock_link_acquire(&box->lock);
+	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
 	/* Before the slots: one that is freed from now on is more than was seen. */
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	unsigned index = find_free(channel, cursor->posted);
 	if (index == TRANSPORT_CHANNEL_SLOTS) {
-		lock_link_release(&box->lock);
+		lock_peer_release(&box->lock);
 		*ticket = 0;
 		transport_await(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
@@ -119,7 +119,7 @@ bool transport_post(struct transport_team *team, int peer,
 	fill(&channel->slots[index], envelope, payload, window);
 	atomic_store_explicit(&channel->slots[index].state, position, memory_order_release);
 	wait_store(&channel->posted, position);
-	lock_link_release(&box->lock);
+	lock_peer_release(&box->lock);
 	*ticket = ticket_of(position, index);
 	transport_publish(team, peer);
 	return true;
@@ -209,7 +209,7 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 	struct transport_box *box = &team->boxes[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
 	struct transport_message found, *message = NULL;
-	lock_link_acquire(&box->lock);
+	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
 	uint64_t seen = atomic_load_explicit(&channel->posted, memory_order_acquire);
 	if (find_oldest(channel, seq, seen, cursor, &found)) {
@@ -218,7 +218,7 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 		message = &cursor->messages[found.index];
 		*message = found;
 	}
-	lock_link_release(&box->lock);
+	lock_peer_release(&box->lock);
 	if (!message)
 		transport_await(team, team->rank, &channel->posted, seen + 1, peer, blocked);
 	return message;
@@ -237,7 +237,7 @@ void transport_take(struct transport_team *team, int peer, struct transport_mess
 {
 	struct transport_box *box = &team->boxes[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
-	lock_link_acquire(&box->lock);
+	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
 	if (refused != LS_OK) {
 		uint64_t none = LS_OK;
@@ -247,7 +247,7 @@ void transport_take(struct transport_team *team, int peer, struct transport_mess
 	atomic_store_explicit(&channel->slots[message->index].state, 0, memory_order_release);
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);
-	lock_link_release(&box->lock);
+	lock_peer_release(&box->lock);
 	transport_publish(team, peer);
 }
 
@@ -276,10 +276,10 @@ bool transport_is_valid(struct transport_team *team)
 	bool valid = true;
 	for (int i = 0; i < team->size; i++) {
 		struct transport_box *box = &team->boxes[i];
-		lock_link_acquire(&box->lock);
+		lock_peer_acquire(&box->lock);
 		const struct transport_channel *channel = transport_channel(team, team->rank, i);
 		valid = valid && channel_is_valid(channel, &box->cursor);
-		lock_link_release(&box->lock);
+		lock_peer_release(&box->lock);
 	}
 	return valid;
 }

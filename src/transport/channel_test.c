@@ -64,7 +64,7 @@ static void assert_edge(const struct wait_word *word, struct world *world, int s
 			int peer)
 {
 	const struct transport_segment *segment = at(world, seen_by)->members[owner].link->segment;
-	assert_int_equal(word->edge.segment, WAIT_SEGMENT_LINK);
+	assert_int_equal(word->edge.segment, WAIT_SEGMENT_MAPPED);
 	assert_int_equal(word->edge.owner, owner);
 	assert_int_equal(word->edge.peer, peer);
 	assert_int_equal(word->edge.offset % 8, 0);

@@ -107,7 +107,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	for (int i = 0; i < size; i++) {
 		links[i].peer = i;
 		links[i].segment_fd = links[i].trace_fd = -1;
-		links[i].edge_segment = WAIT_SEGMENT_LINK;
+		links[i].edge_segment = WAIT_SEGMENT_MAPPED;
 	}
 	segment->head = (struct transport_head){
 		.magic = TRANSPORT_MAGIC,
@@ -217,7 +217,7 @@ ls_status transport_team_init(struct transport_team *team, struct transport *tra
 	if (!team->boxes)
 		return LS_OUT_OF_MEMORY;
 	for (int i = 0; i < transport->size; i++)
-		lock_link_init(&team->boxes[i].lock);
+		lock_peer_init(&team->boxes[i].lock);
 	if (!transport->hosts)
 		return LS_OK;
 	team->relays = calloc((size_t)transport->size, sizeof(*team->relays));
@@ -231,7 +231,7 @@ ls_status transport_team_init(struct transport_team *team, struct transport *tra
 void transport_team_fini(struct transport_team *team)
 {
 	for (int i = 0; team->boxes && i < team->transport->size; i++)
-		lock_link_fini(&team->boxes[i].lock);
+		lock_peer_fini(&team->boxes[i].lock);
 	if (team->relays && team->transport->hosts)
 		transport_team_ignore(team);
 	free(team->relays);
@@ -242,9 +242,9 @@ void transport_team_fini(struct transport_team *team)
 /* The room for messages is written before it is read. */
 static void clear_box(struct transport_box *box)
 {
-	lock_link_acquire(&box->lock);
+	lock_peer_acquire(&box->lock);
 	memset(&box->cursor, 0, offsetof(struct transport_cursor, messages));
-	lock_link_release(&box->lock);
+	lock_peer_release(&box->lock);
 }
 
 void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,

@@ -309,8 +309,8 @@ struct transport {
 /* What this process keeps of its channels with one member. Any thread may use them: the lock makes
  * posting one step, and finding and claiming another. */
 struct transport_box {
-	struct lock_link lock;
-	struct transport_cursor cursor LOCK_GUARDED(link);
+	struct lock_peer lock;
+	struct transport_cursor cursor LOCK_GUARDED(peer);
 };
 
 /* A member of a group. */
@@ -463,7 +463,7 @@ static inline const struct memory_view *transport_arena(const struct transport_t
  * sender that wants to know what became of it; nobody has to ask. */
 bool transport_post(struct transport_team *team, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
-		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(link);
+		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(peer);
 /* Whether a posted message has been taken; if not, *blocked. *refused: the status to return. It is
  * the message's own, or that of an earlier refusal: a channel on which one message was refused is
  * closed, and says so to everyone who asks from then on. LS_INTERNAL if the peer wrote nonsense. */
@@ -474,7 +474,7 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
  * has claimed, or NULL with *blocked set. What is returned is a copy that the peer cannot reach,
  * valid until transport_take, which must follow. */
 struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
-					  struct wait_word *blocked) LOCK_AVOIDS(link);
+					  struct wait_word *blocked) LOCK_AVOIDS(peer);
 /* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the
  * group's cause before; who matches a message looks at the cause after that and before it reads. So
  * once all that had been matched is taken, nothing of mine will be read any more. If not,
@@ -487,10 +487,10 @@ const void *transport_payload(struct transport_team *team, int peer,
 /* Frees the slot and tells the sender; refused LS_OK, or the status the sender shall return.
  * `message` is no longer valid then. */
 void transport_take(struct transport_team *team, int peer, struct transport_message *message,
-		    ls_status refused) LOCK_AVOIDS(link);
+		    ls_status refused) LOCK_AVOIDS(peer);
 
 /* Whether the equations of struct transport_channel hold for what this rank receives. For tests:
  * only while no message is under way. */
-bool transport_is_valid(struct transport_team *team) LOCK_AVOIDS(link);
+bool transport_is_valid(struct transport_team *team) LOCK_AVOIDS(peer);
 
 #endif

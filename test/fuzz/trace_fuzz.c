@@ -76,7 +76,7 @@ static void live(struct trace *trace, int rank)
 		.group = GROUP,
 		.record = trace_begin(trace, &begin),
 		.edge_count = 1,
-		.edges = {{.value = 5, .owner = rank, .peer = !rank, .segment = WAIT_SEGMENT_LINK}},
+		.edges = {{.value = 5, .owner = rank, .peer = !rank, .segment = WAIT_SEGMENT_MAPPED}},
 	};
 	struct wait_slot *slot = &trace->wait_table->slots[0];
 	atomic_store(&slot->taken, 1);
