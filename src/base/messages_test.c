@@ -30,7 +30,7 @@ static void test_form(void **state)
 	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	assert_int_equal(errno, ENOENT);
 	assert_string_equal(capture_end(&capture),
-			    "lockstep: rank 3: about to wait while it holds a 'link' lock "
+			    "lockstep: rank 3: about to wait while it holds a 'peer' lock "
 			    "[LS-LOCK-WAIT]\n");
 	message_set_rank(-1);
 }
@@ -132,7 +132,7 @@ static void test_nobody_reads(void **state)
 		assert_non_null(strstr(bytes, "3 messages were lost here"));
 		assert_non_null(strstr(bytes, "[LS-MESSAGE-LOST]\nlockstep: "));
 		assert_non_null(strstr(bytes, "'mail'"));
-		assert_null(strstr(bytes, "'link'"));
+		assert_null(strstr(bytes, "'peer'"));
 		close(saved);
 		close(ends[0]);
 		close(ends[1]);
@@ -151,7 +151,7 @@ static void test_one_write(void **state)
 	message_report("LS-LOCK-WAIT", "one\ntwo");
 	assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
 	char text[512];
-	static const char first[] = "lockstep: about to wait while it holds a 'link' lock "
+	static const char first[] = "lockstep: about to wait while it holds a 'peer' lock "
 				    "[LS-LOCK-WAIT]\n";
 	assert_int_equal(read(ends[0], text, sizeof(text)), strlen(first));
 	static const char second[] = "one\ntwo [LS-LOCK-WAIT]\n";
@@ -165,7 +165,7 @@ static void test_one_write(void **state)
 static void test_last_error(void **state)
 {
 	(void)state;
-	static const char said[] = "about to wait while it holds a 'link' lock";
+	static const char said[] = "about to wait while it holds a 'peer' lock";
 	char text[64] = "?", few[6];
 	ls_last_error(NULL, 0);
 	assert_int_equal(ls_last_error(text, sizeof text), 0);

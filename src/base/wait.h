@@ -39,7 +39,7 @@ enum wait_segment {
 	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
 	/* The same of a rank on another host, or written by one: here is a mirror, and only the
 	 * writer's copy could prove anything. It is in the writer's segment if that is the owner's,
-	 * else in its mirror of the owner's. Bits: LINK | MIRROR is MIRROR. */
+	 * else in its mirror of the owner's. Bits: MAPPED | MIRROR is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 };
 

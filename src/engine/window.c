@@ -315,7 +315,7 @@ static unsigned char *in_arena(const struct engine *engine, const struct engine_
 	if (window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_FRAGMENTED &&
 	    __builtin_add_overflow(base, engine_fragment_slot(op, buffer), &base))
 		return NULL;
-	unsigned char *window = memory_view_at(&engine->team->members[rank].link->arena, base, end);
+	unsigned char *window = memory_view_at(&engine->team->members[rank].peer->arena, base, end);
 	return window ? window + offset : NULL;
 }
 

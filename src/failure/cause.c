@@ -269,7 +269,7 @@ static bool await_cause(struct ls_group *group, const struct failure_place *plac
 			uint64_t deadline_ns)
 {
 	const struct transport_segment *segment =
-		group->world->transport.links[place->owner].segment;
+		group->world->transport.peers[place->owner].segment;
 	struct wait_word word = {
 		.word = &place->head->cause,
 		.edge = {.value = nobody(place->id) + 1,

@@ -53,7 +53,7 @@ static bool find_place(const struct world *world, const struct diagnose_job *job
 	const struct diagnose_group *group = diagnose_find_group(job, id);
 	if (!group || group->first >= world->size || group->first_area >= TRANSPORT_AREAS)
 		return false;
-	const struct transport_segment *segment = world->transport.links[group->first].segment;
+	const struct transport_segment *segment = world->transport.peers[group->first].segment;
 	*out = (struct failure_place){
 		.id = id,
 		.owner = group->first,

@@ -45,7 +45,7 @@ static inline void *rank_main(void *argument)
 					   .rendezvous = rank->job->rendezvous};
 	LATE_MUST(ls_group_open(&options, &rank->group) == LS_OK);
 	struct world *world = rank->group->world;
-	struct wait_bell *bell = &rank->group->team.members[rank->rank].link->segment->bell;
+	struct wait_bell *bell = &rank->group->team.members[rank->rank].peer->segment->bell;
 	rank->late = late_new(bell, true, rank->job->seed * RANKS + (uint64_t)rank->rank);
 	LATE_MUST(memory_region_add_device(&world->memory, rank->late->device, LATE_BYTES,
 					   &rank->late->driver));

@@ -144,7 +144,7 @@ void group_retire(struct ls_group *group)
 	_Atomic uint64_t *left = &group_own_area(group)->left;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	for (int q = 0; q < world->size; q++) {
-		atomic_fetch_add(&world->transport.links[q].segment->departures, 1);
+		atomic_fetch_add(&world->transport.peers[q].segment->departures, 1);
 		transport_publish_world(&world->transport, q);
 	}
 	atomic_fetch_add(&group->holders, 1);
@@ -218,7 +218,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 			(struct wait_peer){.left = &transport_area_of(&group->team, q)->left,
 					   .stays = making->stays[q],
 					   .dead = &world->dead[making->members[q]]};
-	uintptr_t segment = (uintptr_t)group->team.members[0].link->segment;
+	uintptr_t segment = (uintptr_t)group->team.members[0].peer->segment;
 	const struct transport_area *head = transport_area_of(&group->team, 0);
 	membership.claim_offset = (uintptr_t)&head->claim - segment;
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
@@ -283,10 +283,10 @@ void group_leave(struct ls_group *group)
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as there: they see that I have left, or I see them. */
 	for (int q = 0; q < group->size; q++) {
-		const struct transport_link *link = group->team.members[q].link;
-		atomic_fetch_add(&link->segment->departures, 1);
+		const struct transport_peer *mapped = group->team.members[q].peer;
+		atomic_fetch_add(&mapped->segment->departures, 1);
 		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
-		    wait_is_eager(&link->segment->bell) || link->remote)
+		    wait_is_eager(&mapped->segment->bell) || mapped->remote)
 			transport_publish(&group->team, q);
 	}
 	lock_group_acquire(&world->lock);

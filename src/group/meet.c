@@ -245,7 +245,7 @@ static bool has_withdrawn(const struct table *table, const struct peer *peer)
 	if (offer->area == 0 || offer->area >= TRANSPORT_AREAS)
 		return false;
 	const struct transport_area *area = transport_area_at(
-		parent->team.members[peer->rank].link->segment, parent->world->size, offer->area);
+		parent->team.members[peer->rank].peer->segment, parent->world->size, offer->area);
 	return (uint32_t)atomic_load(&area->left) != offer->left;
 }
 

@@ -97,7 +97,7 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 	ls_status status = LS_OK;
 	for (int q = 0; q < group->size && status == LS_OK; q++)
 		if (offers[q].fresh)
-			status = memory_view_add(&group->team.members[q].link->arena,
+			status = memory_view_add(&group->team.members[q].peer->arena,
 						 group->team.members[q].world, &offers[q].name);
 	return status;
 }

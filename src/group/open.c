@@ -81,7 +81,7 @@ static int count_cores(const struct world *world)
 	int cores = 0;
 	for (int q = 0; q < world->size; q++)
 		for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
-			cpus[i] |= world->transport.links[q].segment->cpus[i];
+			cpus[i] |= world->transport.peers[q].segment->cpus[i];
 	for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
 		cores += __builtin_popcountll(cpus[i]);
 	return cores;
@@ -101,9 +101,9 @@ static void publish_facts(struct transport_segment *segment, const struct openin
  * so all find the same. */
 static ls_status compare_facts(const struct world *world)
 {
-	const struct transport_segment *first = world->transport.links[0].segment;
+	const struct transport_segment *first = world->transport.peers[0].segment;
 	for (int q = 1; q < world->size; q++) {
-		const struct transport_segment *other = world->transport.links[q].segment;
+		const struct transport_segment *other = world->transport.peers[q].segment;
 		const char *what = other->table != first->table           ? "LOCKSTEP_TABLE"
 				   : other->algorithm != first->algorithm ? "LOCKSTEP_ALGORITHM"
 									  : NULL;
@@ -165,7 +165,7 @@ static void open_views(struct world *world)
 	for (int q = 0; q < world->size; q++) {
 		bool ok = q == world->rank ? trace_check(world->trace.header, world->trace.bytes,
 							 &world->views[q], &why)
-					   : trace_map(world->transport.links[q].trace_fd,
+					   : trace_map(world->transport.peers[q].trace_fd,
 						       &world->views[q], &why);
 		if (!ok) {
 			MESSAGE_SAY(MESSAGE_GROUP_TRACE, q, why);

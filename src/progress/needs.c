@@ -41,7 +41,7 @@ enum others {
 
 static bool is_there(const struct world *world, const struct wait_edge *edge)
 {
-	const char *segment = (const char *)world->transport.links[edge->owner].segment;
+	const char *segment = (const char *)world->transport.peers[edge->owner].segment;
 	const _Atomic uint64_t *word = (const void *)(segment + edge->offset);
 	uint64_t now = atomic_load_explicit(word, memory_order_acquire);
 	return (int64_t)(now - edge->value) >= 0;

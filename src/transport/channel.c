@@ -22,11 +22,11 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
 		.edge =
 			{
 				.value = value,
-				.offset = (uintptr_t)word - (uintptr_t)member->link->segment,
+				.offset = (uintptr_t)word - (uintptr_t)member->peer->segment,
 				.owner = member->world,
 				.peer = team->members[peer].world,
-				.segment = member->link->edge_segment |
-					   team->members[peer].link->edge_segment,
+				.segment = member->peer->edge_segment |
+					   team->members[peer].peer->edge_segment,
 			},
 	};
 }
@@ -35,22 +35,22 @@ void transport_await(const struct transport_team *team, int owner, const _Atomic
  * host. */
 void transport_publish(const struct transport_team *team, int rank)
 {
-	const struct transport_link *link = team->members[rank].link;
-	if (!wait_is_awaited(&link->segment->bell))
+	const struct transport_peer *mapped = team->members[rank].peer;
+	if (!wait_is_awaited(&mapped->segment->bell))
 		return;
-	if (link->remote)
+	if (mapped->remote)
 		transport_relay(team, rank);
 	else
-		wait_ring(&link->segment->bell);
+		wait_ring(&mapped->segment->bell);
 }
 
 void transport_summon(const struct transport_team *team, int rank)
 {
-	const struct transport_link *link = team->members[rank].link;
-	if (link->remote)
+	const struct transport_peer *mapped = team->members[rank].peer;
+	if (mapped->remote)
 		transport_relay(team, rank);
 	else
-		wait_summon(&link->segment->bell);
+		wait_summon(&mapped->segment->bell);
 }
 
 void transport_publish_all(const struct transport_team *team)
@@ -61,8 +61,8 @@ void transport_publish_all(const struct transport_team *team)
 
 void transport_publish_world(const struct transport *transport, int rank)
 {
-	if (!transport->links[rank].remote)
-		wait_ring(&transport->links[rank].segment->bell);
+	if (!transport->peers[rank].remote)
+		wait_ring(&transport->peers[rank].segment->bell);
 }
 
 /* ---- the source ---- */
@@ -229,7 +229,7 @@ const void *transport_payload(struct transport_team *team, int peer,
 {
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
-	return memory_view_at(&team->members[peer].link->arena, message->window, message->bytes);
+	return memory_view_at(&team->members[peer].peer->arena, message->window, message->bytes);
 }
 
 void transport_take(struct transport_team *team, int peer, struct transport_message *message,

@@ -53,7 +53,7 @@ static uint64_t odd_number(uint64_t *seed)
 /* Writes `count` odd words anywhere in rank 0's segment, through rank 1's mapping. */
 static void scribble(struct transport_team *peer, uint64_t *seed, int count)
 {
-	_Atomic uint64_t *words = (_Atomic uint64_t *)peer->members[0].link->segment;
+	_Atomic uint64_t *words = (_Atomic uint64_t *)peer->members[0].peer->segment;
 	size_t bytes = TRANSPORT_AREAS_AT + transport_area_bytes(2); /* all that is there */
 	for (int i = 0; i < count; i++) {
 		uint64_t value = odd_number(seed);

@@ -63,7 +63,7 @@ static void must_take(struct world *world, int to, int from, int tag, uint64_t v
 static void assert_edge(const struct wait_word *word, struct world *world, int seen_by, int owner,
 			int peer)
 {
-	const struct transport_segment *segment = at(world, seen_by)->members[owner].link->segment;
+	const struct transport_segment *segment = at(world, seen_by)->members[owner].peer->segment;
 	assert_int_equal(word->edge.segment, WAIT_SEGMENT_MAPPED);
 	assert_int_equal(word->edge.owner, owner);
 	assert_int_equal(word->edge.peer, peer);

@@ -196,7 +196,7 @@ static ls_status client_table(struct client *client, const struct transport_wire
 			transport_close_fds(here, TRANSPORT_FDS);
 			continue;
 		}
-		status = transport_link_open(transport, rank, here);
+		status = transport_peer_open(transport, rank, here);
 		if (status != LS_OK)
 			client->blamed = rank;
 	}
@@ -284,7 +284,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 	if (status == LS_OK)
 		status = client_hello(&client);
 	if (status == LS_OK)
-		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
+		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);
 	while (status == LS_OK && !done)
 		status = client_step(&client, &done);
 	if (status != LS_OK && client.fd >= 0 && !client.told) {
@@ -304,7 +304,7 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 	if (!exchange->no_remote)
 		transport_remote_name(exchange->launcher);
 	if (transport->size == 1)
-		status = transport_link_open_own(transport, exchange->arena_fd, exchange->trace_fd);
+		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);
 	else if (transport->rank == ROOT)
 		status = transport_root_run(transport, exchange);
 	else

@@ -393,7 +393,7 @@ enum memory_fault { A_PIPE, NOT_SEALED, TOO_SMALL, OTHER_RANK, NOT_AN_ARENA, MEM
 static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
 {
 	struct world_rank *rank = &world->ranks[1];
-	off_t bytes = (off_t)rank->transport.links[1].segment_bytes;
+	off_t bytes = (off_t)rank->transport.peers[1].segment_bytes;
 	int pipes[2] = {-1, -1};
 	int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);

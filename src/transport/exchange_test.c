@@ -33,16 +33,16 @@ static void check_all_see_all(struct world *world)
 	}
 	for (int r = 0; r < world->size; r++) {
 		for (int q = 0; q < world->size; q++) {
-			const struct transport_link *link = &at(world, r)->links[q];
-			assert_int_equal(link->peer, q);
+			const struct transport_peer *mapped = &at(world, r)->peers[q];
+			assert_int_equal(mapped->peer, q);
 			assert_int_equal(
 				atomic_load(&transport_area_of(&world->ranks[r].team, q)->finished),
 				q + 100);
-			unsigned char *byte = memory_view_at(&link->arena, 5000, 1);
+			unsigned char *byte = memory_view_at(&mapped->arena, 5000, 1);
 			assert_non_null(byte);
 			assert_int_equal(*byte, q + 1);
-			assert_true(fcntl(link->segment_fd, F_GETFD) & FD_CLOEXEC);
-			assert_true(fcntl(link->trace_fd, F_GETFD) & FD_CLOEXEC);
+			assert_true(fcntl(mapped->segment_fd, F_GETFD) & FD_CLOEXEC);
+			assert_true(fcntl(mapped->trace_fd, F_GETFD) & FD_CLOEXEC);
 		}
 		assert_true(transport_is_valid(&world->ranks[r].team));
 	}
@@ -122,11 +122,11 @@ static void test_held(void **state)
 		transport_hold(transport);
 		transport_hold(transport); /* nothing is left to do */
 		for (int q = 0; q < SIZE; q++) {
-			const struct transport_link *link = &transport->links[q];
-			bool open = link->segment_fd >= 0;
-			assert_int_equal(open, link->trace_fd >= 0);
-			assert_int_equal(open, link->segment_fd >= 0 &&
-						       fcntl(link->segment_fd, F_GETFD) >= 0);
+			const struct transport_peer *mapped = &transport->peers[q];
+			bool open = mapped->segment_fd >= 0;
+			assert_int_equal(open, mapped->trace_fd >= 0);
+			assert_int_equal(open, mapped->segment_fd >= 0 &&
+						       fcntl(mapped->segment_fd, F_GETFD) >= 0);
 			kept += open && q != r;
 			keepers[q] += open && q != r;
 		}
@@ -146,7 +146,7 @@ static void test_arguments(void **state)
 	char address[8] = "x";
 	capture_begin(&capture);
 	assert_int_equal(transport_init(&transport, 1, 0, RANKS_HOST_MAX + 1), LS_BAD_ARGUMENT);
-	assert_null(transport.links);
+	assert_null(transport.peers);
 	assert_int_equal(transport_init(&transport, 1, 2, 2), LS_BAD_ARGUMENT);
 	transport_fini(&transport);
 	assert_int_not_equal(transport_listen(address, sizeof(address), &fd), LS_OK);
@@ -162,7 +162,7 @@ static void test_segment(void **state)
 {
 	(void)state;
 	struct world *world = world_open(2);
-	int fd = at(world, 0)->links[1].segment_fd;
+	int fd = at(world, 0)->peers[1].segment_fd;
 	struct stat stat;
 	assert_int_equal(fstat(fd, &stat), 0);
 	assert_int_equal(ftruncate(fd, 4096), -1);
@@ -181,7 +181,7 @@ static void test_segment(void **state)
 		unsigned char resident;
 		int seen = 0;
 		for (int q = 0; q < 2; q++)
-			seen += mincore(at(world, 0)->links[q].segment, 4096, &resident) == 0;
+			seen += mincore(at(world, 0)->peers[q].segment, 4096, &resident) == 0;
 		transport_fini(at(world, 0)); /* must not touch what is not there */
 		_exit(seen);
 	}

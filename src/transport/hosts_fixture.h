@@ -20,14 +20,14 @@ static inline void hosts_join(struct world *world, struct loop *loop, int r, con
 	transport_team_fini(&rank->team);
 	assert_int_equal(transport_hosts_open(transport, link), LS_OK);
 	assert_int_equal(link->ops->connect(link, &done), LS_OK);
-	assert_int_equal(transport_link_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
+	assert_int_equal(transport_peer_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
 	for (int q = 0; q < world->size; q++) {
 		const struct world_rank *peer = &world->ranks[q];
 		int fds[TRANSPORT_FDS] = {fcntl(peer->transport.segment_fd, F_DUPFD_CLOEXEC, 0),
 					  fcntl(peer->memory.fd, F_DUPFD_CLOEXEC, 0),
 					  fcntl(peer->trace_fd, F_DUPFD_CLOEXEC, 0)};
 		if (q != r && host_of[q] == host_of[r])
-			assert_int_equal(transport_link_open(transport, q, fds), LS_OK);
+			assert_int_equal(transport_peer_open(transport, q, fds), LS_OK);
 		else if (q != r)
 			assert_int_equal(transport_mirror_open(transport, q), LS_OK);
 		transport_close_fds(fds, TRANSPORT_FDS);

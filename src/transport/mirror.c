@@ -33,11 +33,11 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (own && (!atomic_load(&hosts->teams[index]) || *inside < sizeof(struct transport_area) ||
 		    *inside + bytes > transport_area_reports_at(transport->size)))
 		return NULL;
-	if (!own && (!transport->links[peer].remote ||
+	if (!own && (!transport->peers[peer].remote ||
 		     *inside + bytes > transport_area_reports_at(transport->size)))
 		return NULL;
 	unsigned char *base = own ? (unsigned char *)transport->segment
-				  : (unsigned char *)transport->links[peer].segment;
+				  : (unsigned char *)transport->peers[peer].segment;
 	return base + offset;
 }
 
@@ -180,7 +180,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 static void note_lost(void *context, int peer)
 {
 	struct transport_hosts *hosts = context;
-	struct transport_mirror *mirror = hosts->transport->links[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
 	ring(hosts);
@@ -188,7 +188,7 @@ static void note_lost(void *context, int peer)
 
 bool transport_is_lost(const struct transport *transport, int rank)
 {
-	const struct transport_mirror *mirror = transport->links[rank].remote;
+	const struct transport_mirror *mirror = transport->peers[rank].remote;
 	return mirror && atomic_load(&mirror->lost);
 }
 
@@ -215,7 +215,7 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link)
 
 ls_status transport_mirror_open(struct transport *transport, int rank)
 {
-	struct transport_link *link = &transport->links[rank];
+	struct transport_peer *mapped = &transport->peers[rank];
 	struct transport_mirror *mirror = calloc(1, sizeof *mirror);
 	size_t bytes = transport_segment_bytes(transport->size);
 	const char *step = "calloc";
@@ -229,13 +229,13 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 		free(mirror);
 		return transport_errno_status(error);
 	}
-	/* The one who sleeps there for good is the link: see transport_publish. */
+	/* The one who sleeps there for good is the mapped: see transport_publish. */
 	atomic_store(&segment->bell.sleepers, 1);
-	link->segment = segment;
-	link->segment_bytes = bytes;
-	link->segment_fd = fd;
-	link->remote = mirror;
-	link->edge_segment = WAIT_SEGMENT_MIRROR;
+	mapped->segment = segment;
+	mapped->segment_bytes = bytes;
+	mapped->segment_fd = fd;
+	mapped->remote = mirror;
+	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
 	return LS_OK;
 }
 
@@ -245,7 +245,7 @@ void transport_hosts_close(struct transport *transport)
 	if (!hosts)
 		return;
 	for (int q = 0; q < transport->size; q++)
-		if (transport->links[q].remote)
+		if (transport->peers[q].remote)
 			hosts->link->ops->cut(hosts->link, q);
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);
@@ -280,7 +280,7 @@ void transport_relays_set(struct transport_team *team)
 {
 	for (int q = 0; q < team->size; q++) {
 		const struct transport_member *member = &team->members[q];
-		if (!member->link->remote)
+		if (!member->peer->remote)
 			continue;
 		struct transport_relay *relay = &team->relays[member->world];
 		relay->team = team;

@@ -111,7 +111,7 @@ static bool send_long(const struct path *path, unsigned index)
 	struct link_note note = {
 		.words = {TRANSPORT_NOTE_LONG, its_place(path, relay->to), index, rts->generation}};
 	const void *payload =
-		memory_view_at(&transport->links[transport->rank].arena, rts->window, rts->bytes);
+		memory_view_at(&transport->peers[transport->rank].arena, rts->window, rts->bytes);
 	*carried = (struct transport_carried){.relay = relay,
 					      .generation = rts->generation,
 					      .index = (uint8_t)index,
@@ -225,7 +225,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 		     uint64_t bytes)
 {
 	const struct transport_member *member = &team->members[source];
-	if (!member->link->remote)
+	if (!member->peer->remote)
 		return false;
 	struct transport_relay *relay = &team->relays[member->world];
 	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
@@ -247,7 +247,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 			    .link = hosts->link,
 			    .peer = peer,
 			    .mine = transport->segment,
-			    .mirror = transport->links[peer].segment};
+			    .mirror = transport->peers[peer].segment};
 	const struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!relay->to) /* it is no member */
 		return true;
@@ -278,7 +278,7 @@ static void relay_all(struct transport_hosts *hosts)
 {
 	struct transport *transport = hosts->transport;
 	for (int q = 0; q < transport->size; q++) {
-		struct transport_mirror *mirror = transport->links[q].remote;
+		struct transport_mirror *mirror = transport->peers[q].remote;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
 		    atomic_exchange(&mirror->cut, 0))
 			hosts->link->ops->cut(hosts->link, q);
@@ -324,6 +324,6 @@ bool transport_advance(struct transport *transport)
 
 void transport_cut(struct transport *transport, int rank)
 {
-	atomic_store(&transport->links[rank].remote->cut, 1);
+	atomic_store(&transport->peers[rank].remote->cut, 1);
 	drive(transport->hosts, false);
 }

@@ -61,7 +61,7 @@ void transport_remote_name(int launcher)
 
 /* The bytes and then the word, in one call, which sees one process from beginning to end: as many
  * of them as could be read, from byte `done` on. */
-static ssize_t read_on(const struct transport_link *link, uint64_t address, void *to,
+static ssize_t read_on(const struct transport_peer *mapped, uint64_t address, void *to,
 		       uint64_t bytes, uint64_t done, uint64_t *word)
 {
 	uint64_t rest = done < bytes ? bytes - done : 0;
@@ -69,18 +69,18 @@ static ssize_t read_on(const struct transport_link *link, uint64_t address, void
 			       {.iov_base = word, .iov_len = sizeof(*word)}};
 	struct iovec from[] = {
 		{.iov_base = (void *)(uintptr_t)(address + done), .iov_len = rest},
-		{.iov_base = (void *)(uintptr_t)link->word_address, .iov_len = sizeof(*word)}};
-	return process_vm_readv(link->pid, into, 2, from, 2, 0);
+		{.iov_base = (void *)(uintptr_t)mapped->word_address, .iov_len = sizeof(*word)}};
+	return process_vm_readv(mapped->pid, into, 2, from, 2, 0);
 }
 
 /* 0, or the errno; ESRCH: it is not, or no longer, the peer's process. */
 static int read_all(const struct transport *transport, int peer, uint64_t address, void *to,
 		    uint64_t bytes)
 {
-	const struct transport_link *link = &transport->links[peer];
+	const struct transport_peer *mapped = &transport->peers[peer];
 	uint64_t word = 0, done = 0;
 	while (done < bytes || done - bytes < sizeof(word)) {
-		ssize_t got = read_on(link, address, to, bytes, done, &word);
+		ssize_t got = read_on(mapped, address, to, bytes, done, &word);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && errno == EFAULT && done >= bytes)
@@ -96,8 +96,8 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 			 uint64_t bytes)
 {
 	const struct transport *transport = team->transport;
-	const struct transport_link *link = team->members[member].link;
-	int peer = link->peer;
+	const struct transport_peer *mapped = team->members[member].peer;
+	int peer = mapped->peer;
 	if (bytes == 0)
 		return LS_OK;
 	int error = read_all(transport, peer, address, to, bytes);
@@ -109,7 +109,7 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 	if (error == ESRCH)
 		return LS_PEER_DIED;
 	MESSAGE_SAY(MESSAGE_LINK_READ, (unsigned long long)bytes, (unsigned long long)address, peer,
-		    link->pid, strerror(error));
+		    mapped->pid, strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -118,10 +118,10 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 /* 0, or the errno. */
 static int try_peer(struct transport *transport, int peer, bool allowed)
 {
-	struct transport_link *link = &transport->links[peer];
-	struct transport_remote *remote = &link->segment->remote;
-	link->pid = (int)atomic_load_explicit(&remote->pid, memory_order_relaxed);
-	link->word_address = atomic_load_explicit(&remote->address, memory_order_relaxed);
+	struct transport_peer *mapped = &transport->peers[peer];
+	struct transport_remote *remote = &mapped->segment->remote;
+	mapped->pid = (int)atomic_load_explicit(&remote->pid, memory_order_relaxed);
+	mapped->word_address = atomic_load_explicit(&remote->address, memory_order_relaxed);
 	if (peer == transport->rank)
 		return 0;
 	return allowed ? read_all(transport, peer, 0, NULL, 0) : EPERM;
@@ -145,7 +145,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
-	    atomic_compare_exchange_strong(&transport->links[0].segment->remote.told, &untold, 1))
+	    atomic_compare_exchange_strong(&transport->peers[0].segment->remote.told, &untold, 1))
 		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, strerror(why));
 }
 
@@ -156,7 +156,7 @@ bool transport_reads_me(struct transport_team *team)
 		return known == TRANSPORT_READS_YES;
 	known = TRANSPORT_READS_YES;
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
-		const struct transport_remote *remote = &team->members[q].link->segment->remote;
+		const struct transport_remote *remote = &team->members[q].peer->segment->remote;
 		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
 			return false;
 		uint64_t readable = atomic_load_explicit(&remote->readable, memory_order_relaxed);

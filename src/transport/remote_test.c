@@ -210,7 +210,7 @@ static void test_forked_copy(void **state)
 {
 	(void)state;
 	struct world *world = world_open(2);
-	struct transport_link *link = &world->ranks[0].transport.links[1];
+	struct transport_peer *mapped = &world->ranks[0].transport.peers[1];
 	uint64_t from = 42, to = 0;
 	pid_t copy = fork();
 	assert_true(copy >= 0);
@@ -221,7 +221,7 @@ static void test_forked_copy(void **state)
 	}
 	assert_int_equal(
 		transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
-	link->pid = copy;
+	mapped->pid = copy;
 	assert_int_equal(transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
 			 LS_PEER_DIED);
 	int status;

@@ -338,11 +338,11 @@ static ls_status deal(struct root *root)
 
 static ls_status map_and_go(struct root *root)
 {
-	ls_status status = transport_link_open_own(root->transport, root->exchange->arena_fd,
+	ls_status status = transport_peer_open_own(root->transport, root->exchange->arena_fd,
 						   root->exchange->trace_fd);
 	for (int rank = 1; status == LS_OK && rank < root->transport->size; rank++) {
 		root->blamed = rank;
-		status = transport_link_open(root->transport, rank, root->members[rank].fds);
+		status = transport_peer_open(root->transport, rank, root->members[rank].fds);
 	}
 	if (status != LS_OK)
 		return status;

@@ -94,20 +94,20 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	}
 	size_t bytes = transport_segment_bytes(size);
 	const char *step = "calloc";
-	struct transport_link *links = calloc((size_t)size, sizeof(*links));
+	struct transport_peer *peers = calloc((size_t)size, sizeof(*peers));
 	int fd = -1;
 	struct transport_segment *segment =
-		links ? transport_segment_create(job, rank, size, &fd, &step) : NULL;
+		peers ? transport_segment_create(job, rank, size, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
 		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
-		free(links);
+		free(peers);
 		return transport_errno_status(error);
 	}
 	for (int i = 0; i < size; i++) {
-		links[i].peer = i;
-		links[i].segment_fd = links[i].trace_fd = -1;
-		links[i].edge_segment = WAIT_SEGMENT_MAPPED;
+		peers[i].peer = i;
+		peers[i].segment_fd = peers[i].trace_fd = -1;
+		peers[i].edge_segment = WAIT_SEGMENT_MAPPED;
 	}
 	segment->head = (struct transport_head){
 		.magic = TRANSPORT_MAGIC,
@@ -116,9 +116,9 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		.rank = rank,
 		.size = size,
 	};
-	links[rank].segment = segment;
-	links[rank].segment_bytes = bytes;
-	links[rank].segment_fd = fd;
+	peers[rank].segment = segment;
+	peers[rank].segment_bytes = bytes;
+	peers[rank].segment_fd = fd;
 	*transport = (struct transport){
 		.rank = rank,
 		.size = size,
@@ -126,7 +126,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		.pid = getpid(),
 		.segment_fd = fd,
 		.segment = segment,
-		.links = links,
+		.peers = peers,
 	};
 	transport_remote_init(transport);
 	return LS_OK;
@@ -136,8 +136,8 @@ void transport_hold(struct transport *transport)
 {
 	for (int distance = TRANSPORT_HELD + 1; distance < transport->size; distance++) {
 		int rank = (transport->rank + transport->size - distance) % transport->size;
-		transport_close_fds(&transport->links[rank].segment_fd, 1);
-		transport_close_fds(&transport->links[rank].trace_fd, 1);
+		transport_close_fds(&transport->peers[rank].segment_fd, 1);
+		transport_close_fds(&transport->peers[rank].trace_fd, 1);
 	}
 }
 
@@ -147,18 +147,18 @@ void transport_fini(struct transport *transport)
 	bool mapped = transport->pid == getpid();
 	if (mapped)
 		transport_remote_fini(transport);
-	for (int i = 0; transport->links && i < transport->size; i++) {
-		struct transport_link *link = &transport->links[i];
-		if (mapped && link->segment)
-			munmap(link->segment, link->segment_bytes);
-		if (mapped && link->arena.base)
-			memory_view_close(&link->arena);
-		transport_close_fds(&link->segment_fd, 1);
+	for (int i = 0; transport->peers && i < transport->size; i++) {
+		struct transport_peer *peer = &transport->peers[i];
+		if (mapped && peer->segment)
+			munmap(peer->segment, peer->segment_bytes);
+		if (mapped && peer->arena.base)
+			memory_view_close(&peer->arena);
+		transport_close_fds(&peer->segment_fd, 1);
 		if (i != transport->rank)
-			transport_close_fds(&link->trace_fd, 1);
-		free(link->remote);
+			transport_close_fds(&peer->trace_fd, 1);
+		free(peer->remote);
 	}
-	free(transport->links);
+	free(transport->peers);
 	*transport = (struct transport){.segment_fd = -1};
 }
 
@@ -256,11 +256,11 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 	atomic_store(&team->reads_me,
 		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 	for (int q = 0; q < size; q++) {
-		struct transport_link *link = &transport->links[members[q]];
+		struct transport_peer *peer = &transport->peers[members[q]];
 		team->members[q] = (struct transport_member){
 			.world = members[q],
-			.link = link,
-			.area = transport_area_at(link->segment, transport->size, areas[q]),
+			.peer = peer,
+			.area = transport_area_at(peer->segment, transport->size, areas[q]),
 		};
 		clear_box(&team->boxes[q]);
 	}
@@ -333,13 +333,13 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 	return LS_OK;
 }
 
-ls_status transport_link_open(struct transport *transport, int rank, int fds[TRANSPORT_FDS])
+ls_status transport_peer_open(struct transport *transport, int rank, int fds[TRANSPORT_FDS])
 {
-	struct transport_link *link = &transport->links[rank];
+	struct transport_peer *peer = &transport->peers[rank];
 	struct transport_segment *segment;
 	ls_status status = map_peer(transport, rank, fds[TRANSPORT_FD_SEGMENT], &segment);
 	if (status == LS_OK) {
-		status = memory_view_open(&link->arena, fds[TRANSPORT_FD_ARENA], rank);
+		status = memory_view_open(&peer->arena, fds[TRANSPORT_FD_ARENA], rank);
 		if (status != LS_OK)
 			munmap(segment, transport_segment_bytes(transport->size));
 	}
@@ -347,20 +347,20 @@ ls_status transport_link_open(struct transport *transport, int rank, int fds[TRA
 		transport_close_fds(fds, TRANSPORT_FDS);
 		return status;
 	}
-	link->segment = segment;
-	link->segment_bytes = transport_segment_bytes(transport->size);
-	link->segment_fd = fds[TRANSPORT_FD_SEGMENT];
-	link->trace_fd = fds[TRANSPORT_FD_TRACE];
+	peer->segment = segment;
+	peer->segment_bytes = transport_segment_bytes(transport->size);
+	peer->segment_fd = fds[TRANSPORT_FD_SEGMENT];
+	peer->trace_fd = fds[TRANSPORT_FD_TRACE];
 	fds[TRANSPORT_FD_SEGMENT] = fds[TRANSPORT_FD_TRACE] = -1;
 	transport_close_fds(fds, TRANSPORT_FDS);
 	return LS_OK;
 }
 
-ls_status transport_link_open_own(struct transport *transport, int arena_fd, int trace_fd)
+ls_status transport_peer_open_own(struct transport *transport, int arena_fd, int trace_fd)
 {
-	struct transport_link *link = &transport->links[transport->rank];
-	link->trace_fd = trace_fd;
-	return memory_view_open(&link->arena, arena_fd, transport->rank);
+	struct transport_peer *peer = &transport->peers[transport->rank];
+	peer->trace_fd = trace_fd;
+	return memory_view_open(&peer->arena, arena_fd, transport->rank);
 }
 
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)

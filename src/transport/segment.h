@@ -17,10 +17,10 @@ void transport_close_fds(int *fds, int count);
 /* Maps the memory of `rank`, another one than mine, and takes over the descriptors (fds is all -1
  * then), also on failure. Nothing about them is believed before it was checked. Errors have a
  * message that names the rank. */
-LS_CHECKED ls_status transport_link_open(struct transport *transport, int rank,
+LS_CHECKED ls_status transport_peer_open(struct transport *transport, int rank,
 					 int fds[TRANSPORT_FDS]);
 /* The same for my own rank; nothing is taken over. */
-LS_CHECKED ls_status transport_link_open_own(struct transport *transport, int arena_fd,
+LS_CHECKED ls_status transport_peer_open_own(struct transport *transport, int arena_fd,
 					     int trace_fd);
 
 /* The channel from member `source` in the area of member `owner`. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Moves bytes between two ranks. So far there is one transport, shared memory, which also serves a
- * rank's link to itself; a vtable comes with the second one (doc/decisions/001).
+ * rank's messages to itself; a vtable comes with the second one (doc/decisions/001).
  *
  * Every rank owns a segment: a memfd that its peers map and write. It has the rank's doorbell, and
  * an area for each of its groups: the entries that it publishes when it enters collectives, its
@@ -268,7 +268,7 @@ struct transport_message {
 	const struct transport_slot *slot;
 };
 
-/* What only this process knows of a link's channels, so that a peer cannot damage it. */
+/* What only this process knows of its channels with a peer, so that a peer cannot damage it. */
 struct transport_cursor {
 	uint64_t posted;  /* by me, to the peer: the position of my newest message */
 	uint64_t taken;   /* by me, from the peer */
@@ -278,7 +278,7 @@ struct transport_cursor {
 };
 
 /* One rank as this process sees it; my own rank has one too. */
-struct transport_link {
+struct transport_peer {
 	int peer; /* world rank */
 	struct transport_segment *segment;
 	size_t segment_bytes;
@@ -300,7 +300,7 @@ struct transport {
 	int pid;        /* whose memory it is: a forked child has none of it */
 	int segment_fd; /* mine */
 	struct transport_segment *segment;
-	struct transport_link *links;  /* [size]; NULL before init */
+	struct transport_peer *peers;  /* [size]; NULL before init */
 	uint64_t *word;                /* what my segment's remote.address names; NULL: none */
 	bool no_remote;                /* nobody reads my plain memory */
 	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
@@ -316,7 +316,7 @@ struct transport_box {
 /* A member of a group. */
 struct transport_member {
 	int world; /* its rank there */
-	struct transport_link *link;
+	struct transport_peer *peer;
 	struct transport_area *area; /* of this group, in its segment */
 };
 
@@ -449,13 +449,13 @@ struct mail_box *transport_mail(const struct transport_team *team, int owner, in
 /* The arena of member `rank`, as this process sees it. */
 static inline const struct memory_view *transport_arena(const struct transport_team *team, int rank)
 {
-	return &team->members[rank].link->arena;
+	return &team->members[rank].peer->arena;
 }
 
 /* ---- messages ---- */
 
 /* All of these may be called by any thread, none blocks, and none may be called under a lock of
- * rank `link` or one that comes after it. */
+ * rank `peer` or one that comes after it. */
 
 /* Posts a message to `peer` and wakes it. False, with *blocked saying what to wait for, when the
  * channel has no free slot. bytes <= TRANSPORT_MESSAGE_INLINE are copied; longer ones must lie in

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The data of a rank while groups are open.
  *
- * struct world is everything that one rank owns for a job: its trace, arena, segment, links, watch
+ * struct world is everything that one rank owns for a job: its trace, arena, segment, peers, watch
  * thread and progress thread. Its groups are in world/ls_group.h. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
