@@ -174,7 +174,9 @@ void diagnose_add_entered(const struct diagnose_source *source, const struct tra
 	added.record.site = TRACE_NO_SITE;
 	/* The one that it would have had, so it is the newest. */
 	added.record.index = 1 + (rank->record_count ? rank->records[0].record.index : 0);
+	if (!insert(rank, &added))
+		return;
 	for (uint32_t i = 0; i < rank->group_count; i++)
-		if (rank->groups[i].id == entered->group && insert(rank, &added))
+		if (rank->groups[i].id == entered->group)
 			rank->groups[i].entered = entered->seq;
 }

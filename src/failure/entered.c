@@ -17,7 +17,8 @@ static unsigned area_of(const struct trace_view *trace, uint32_t id)
 }
 
 /* The collective after the last one on record, if its entry is there and its record is not: the
- * trace is looked at once more, as the snapshot may be older than the entry. */
+ * trace is looked at once more, as the snapshot may be older than the entry, and the area another
+ * group's by then. */
 static void add_entered(const struct diagnose_source *source, const struct diagnose_group *known,
 			struct diagnose_job *job)
 {
@@ -25,11 +26,14 @@ static void add_entered(const struct diagnose_source *source, const struct diagn
 	struct engine_signature signature;
 	uint64_t seq = known->entered + 1;
 	unsigned area = area_of(source->trace, known->id);
-	if (known->state == TRACE_GROUP_CLOSED || area == TRACE_GROUP_MAX ||
-	    !transport_read_entered(source->segment, source->segment_bytes, job->size, area, seq,
+	if (known->state == TRACE_GROUP_CLOSED || area == TRACE_GROUP_MAX)
+		return;
+	const struct trace_group *group = &source->trace->groups[area];
+	if (!transport_read_entered(source->segment, source->segment_bytes, job->size, area, seq,
 				    &entry) ||
 	    !engine_signature_read(entry.signature, (int)known->size, &signature) ||
-	    atomic_load_explicit(&source->trace->groups[area].entered, memory_order_acquire) >= seq)
+	    atomic_load_explicit(&group->entered, memory_order_acquire) >= seq ||
+	    atomic_load_explicit(&group->id, memory_order_acquire) != known->id)
 		return;
 	struct trace_record record = {
 		.group = known->id,

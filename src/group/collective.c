@@ -102,20 +102,12 @@ static ls_status submit(ls_group *group, const struct engine_call *engine,
 	return progress_lane_call(&op, options, site, &progress_no_pause);
 }
 
-/* The short path reads and writes payloads at once, which only the processor does. */
-static bool is_on_device(ls_group *group, const struct engine_call *engine)
-{
-	struct memory *memory = &group->world->memory;
-	return memory_has_devices(memory) &&
-	       memory_region_any_device(memory, &engine->send, &engine->recv);
-}
-
 static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
 		     const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
 	ls_status status;
-	if (!given && group && group_is_short(group, engine) && !is_on_device(group, engine)) {
+	if (!given && group && group_is_short(group, engine) && !group_is_on_device(group, engine)) {
 		status = group_check(call, group);
 		if (status != LS_OK)
 			return status;

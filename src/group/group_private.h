@@ -34,6 +34,13 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 /* Whether a call is right, and so short that its payloads travel in the entries; drops buffers that
  * this rank does not need. False: the full check tells. */
 bool group_is_short(const ls_group *group, struct engine_call *op);
+/* Whether a buffer is memory of a device. Short paths read and write payloads at once, which only
+ * the processor does. */
+static inline bool group_is_on_device(ls_group *group, const struct engine_call *op)
+{
+	struct memory *memory = &group->world->memory;
+	return memory_has_devices(memory) && memory_region_any_device(memory, &op->send, &op->recv);
+}
 
 /* ---- batch.c ---- */
 

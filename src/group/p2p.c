@@ -93,13 +93,6 @@ static bool is_in_turn(const ls_group *group, const struct call *call)
 	return is_serial(group, call) && !call->out_of_turn;
 }
 
-static bool is_on_device(ls_group *group, const struct call *call)
-{
-	struct memory *memory = &group->world->memory;
-	return memory_has_devices(memory) &&
-	       memory_region_any_device(memory, &call->engine.send, &call->engine.recv);
-}
-
 /* False: it has to be made an operation. asked: for a handle. */
 static bool may_be_short(ls_group *group, const struct call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
@@ -123,14 +116,14 @@ static bool may_be_short(ls_group *group, const struct call *call,
 		out->handle = sends ? &group->sent : &group->received;
 	return out->call.bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->block && !options->callback && !is_serial(group, call) &&
-	       !is_on_device(group, call);
+	       !group_is_on_device(group, &call->engine);
 }
 
 /* A send that outlives its call would have to keep its place among later ones while the device
  * fetches it, and nobody waits for that device. */
 static ls_status check_beside(ls_group *group, const struct call *call)
 {
-	if (!is_on_device(group, call))
+	if (!group_is_on_device(group, &call->engine))
 		return LS_OK;
 	const struct engine_call *engine = &call->engine;
 	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
