@@ -19,7 +19,14 @@
 
 #include "runtime.h"
 
-enum { RANKS_MAX = 64, LANES = 16, SLOT_BYTES = 4096, LINE_BYTES = 56, PAUSES = 20 };
+enum {
+	RANKS_MAX = 64,
+	LANES = 16,
+	SLOT_BYTES = 4096,
+	PAUSES = 20,
+	LINES = 16, /* a rank's lines, which take turns */
+	LINE_FLOATS = 12,
+};
 static const size_t shared_bytes = (size_t)65 << 30; /* sparse */
 static const size_t buffers_at = (size_t)1 << 20;
 /* Of buffers, a rank. No power of two: processors that guess the way of a cache from some bits of
@@ -28,9 +35,15 @@ static const size_t each_bytes = ((size_t)1 << 30) + 437 * 4096;
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 
+/* What a rank calls, and its data, where both fit into a line of the cache: one transfer. */
+struct line {
+	_Alignas(64) _Atomic uint64_t number;
+	uint32_t signature, count; /* compared, as a runtime has to */
+	float payload[LINE_FLOATS];
+};
+
 struct slot {
 	_Alignas(64) _Atomic uint64_t number;
-	unsigned char line[LINE_BYTES]; /* a payload that fits beside the number */
 	_Alignas(64) unsigned char payload[SLOT_BYTES];
 };
 
@@ -39,6 +52,7 @@ struct shared {
 		_Alignas(64) _Atomic uint64_t met; /* meetings reached: two ranks */
 		_Alignas(64) double value;
 		struct slot slots[2];
+		struct line lines[LINES];
 	} places[RANKS_MAX];
 	_Alignas(64) _Atomic uint64_t arrivals; /* more than two ranks */
 	_Alignas(64) _Atomic uint64_t meetings;
@@ -50,7 +64,7 @@ struct state {
 	struct shared *shared;
 	int rank, size;
 	bool yield, stream;
-	uint64_t met, slots;
+	uint64_t met, slots, lines;
 	size_t used;
 };
 
@@ -177,24 +191,122 @@ static void copy(float *to, const float *from, size_t count)
 	memcpy(to, from, count * sizeof *to);
 }
 
+/* ---- operations whose data fits into a line ---- */
+
+static bool from_root(enum bench_op op)
+{
+	return op == BENCH_BROADCAST || op == BENCH_SCATTER;
+}
+
+static bool to_root(enum bench_op op)
+{
+	return op == BENCH_REDUCE || op == BENCH_GATHER;
+}
+
+/* Elements that a rank has for others. */
+static size_t outgoing(const struct state *s, enum bench_op op, size_t count)
+{
+	bool parts = op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER || op == BENCH_ALLTOALL;
+	return parts ? count * (size_t)s->size : count;
+}
+
+static void publish_line(struct state *s, enum bench_op op, const float *data, size_t count)
+{
+	struct line *lines = s->shared->places[s->rank].lines, *mine = &lines[s->lines % LINES];
+	mine->signature = (uint32_t)op + 1;
+	mine->count = (uint32_t)count;
+	for (size_t i = 0; i < count; i++)
+		mine->payload[i] = data[i];
+	atomic_store_explicit(&mine->number, s->lines, memory_order_release);
+	__builtin_prefetch(&lines[(s->lines + 1) % LINES], 1);
+}
+
+/* The data of rank q, once it has called the same. */
+static const float *await_line(const struct state *s, enum bench_op op, size_t count, int q)
+{
+	const struct line *line = &s->shared->places[q].lines[s->lines % LINES];
+	await(s, &line->number, s->lines);
+	if (line->signature != (uint32_t)op + 1 || line->count != count) {
+		fprintf(stderr, "limit: rank %d calls something else\n", q);
+		abort();
+	}
+	return line->payload;
+}
+
+static inline void take(const struct state *s, enum bench_op op, int q, const float *theirs,
+			float *to, size_t count)
+{
+	size_t mine = (size_t)s->rank * count;
+	switch (op) {
+	case BENCH_ALLREDUCE:
+	case BENCH_REDUCE:
+	case BENCH_REDUCE_SCATTER:
+		theirs += op == BENCH_REDUCE_SCATTER ? mine : 0;
+		for (size_t i = 0; i < count; i++)
+			to[i] = q == 0 ? theirs[i] : to[i] + theirs[i];
+		break;
+	case BENCH_BROADCAST:
+		copy(to, theirs, count);
+		break;
+	case BENCH_SCATTER:
+		copy(to, theirs + mine, count);
+		break;
+	case BENCH_ALLGATHER:
+	case BENCH_GATHER:
+		copy(to + (size_t)q * count, theirs, count);
+		break;
+	case BENCH_ALLTOALL:
+		copy(to + (size_t)q * count, theirs + mine, count);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Everybody publishes a line and reads all others', except that with a root some publish or read
+ * nothing. All meet often enough that no line is overwritten which somebody still has to read. */
+static void exchange_lines(struct state *s, enum bench_op op, const float *send, float *recv,
+			   size_t count)
+{
+	size_t words = outgoing(s, op, count);
+	bool root = s->rank == 0, meeting = ++s->lines % (LINES / 2) == 0;
+	bool publishes = meeting || (from_root(op) ? root : to_root(op) ? !root : true);
+	bool reads = from_root(op) ? !root : to_root(op) ? root : true;
+	float sum[LINE_FLOATS];
+	bool adds = op == BENCH_ALLREDUCE || op == BENCH_REDUCE || op == BENCH_REDUCE_SCATTER;
+	if (publishes)
+		publish_line(s, op, send, words);
+	for (int q = 0; q < s->size; q++) {
+		bool has = reads && (!from_root(op) || q == 0);
+		const float *theirs = send;
+		if (q != s->rank && (has || meeting))
+			theirs = await_line(s, op, words, q);
+		if (has)
+			take(s, op, q, theirs, adds ? sum : recv, count);
+	}
+	if (reads && adds)
+		copy(recv, sum, count);
+	else if (op == BENCH_SCATTER && root)
+		copy(recv, send, count);
+}
+
 /* ---- the operations ---- */
 
 /* One synchronisation: two slots take turns, and nobody gets two operations ahead. */
 static void reduce_slots(struct state *s, float *buffer, size_t count)
 {
 	uint64_t number = ++s->slots;
-	size_t bytes = count * sizeof(float);
-	struct work work = {.targets = {buffer}};
+	struct work work;
 	struct slot *mine = &s->shared->places[s->rank].slots[number % 2];
-	memcpy(bytes <= LINE_BYTES ? mine->line : mine->payload, buffer, bytes);
+	memcpy(mine->payload, buffer, count * sizeof(float));
 	atomic_store_explicit(&mine->number, number, memory_order_release);
 	for (int q = 0; q < s->size; q++) {
 		struct slot *slot = &s->shared->places[q].slots[number % 2];
 		await(s, &slot->number, number);
-		work.sources[q] =
-			(float *)(void *)(bytes <= LINE_BYTES ? slot->line : slot->payload);
+		work.sources[q] = (float *)(void *)slot->payload;
 	}
-	sum_any(&work, s->size, 1, 0, count, false);
+	work.targets[0] = buffer;
+	sum(s, &work, 1, 0, count);
 }
 
 /* My slice of the sum to the first `targets` ranks; in place. */
@@ -259,9 +371,14 @@ static void exchange(struct state *s, enum bench_op op, float *send, float *recv
 static bool run(void *state, enum bench_op op, float *send, float *recv, size_t count)
 {
 	struct state *s = state;
+	if (outgoing(s, op, count) <= LINE_FLOATS) {
+		exchange_lines(s, op, send, recv, count);
+		return true;
+	}
 	switch (op) {
 	case BENCH_ALLREDUCE:
-		if (count * sizeof(float) <= SLOT_BYTES)
+		/* Two meetings cost little unless the ranks share processors. */
+		if (count * sizeof(float) <= (s->yield ? SLOT_BYTES : SLOT_BYTES / 16))
 			reduce_slots(s, recv, count);
 		else
 			reduce_direct(s, recv, count, s->size);
@@ -281,9 +398,7 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 	case BENCH_REDUCE_SCATTER:
 		reduce_scatter(s, send, recv, count);
 		break;
-	case BENCH_BARRIER:
 	default:
-		meet(s);
 		break;
 	}
 	return true;
