@@ -14,7 +14,7 @@
 #include "beside.h"
 #include "runtime.h"
 
-enum { POINTS_MAX = 256 };
+enum { POINTS_MAX = 512 };
 
 static const struct option options[] = {
 	{"fresh", no_argument, NULL, 'f'},  /* each rank rewrites its data before each operation */

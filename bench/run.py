@@ -23,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import curve
 import figures
 import goals
 import point
@@ -73,6 +74,7 @@ def parse():
                         help="of " + ", ".join(programs.OPS + point.OPS))
     parser.add_argument("--ranks", type=number_list, metavar="N,…", help="of collectives (2,4,8) and groups (2,64); messages have 2")
     parser.add_argument("--sizes", type=number_list, metavar="BYTES,…", help="such as 8,64K,16M; of collectives, ping-pong and bandwidth")
+    parser.add_argument("--curve", action="store_true", help="collectives in steps of less than 2, 2 to 8 ranks, hot; tells where a curve falls")
     parser.add_argument("--data", choices=["hot", "fresh"])
     parser.add_argument("--rounds", type=int, help="at most so many (3, or 5 with --full)")
     parser.add_argument("--minutes", type=float, help="nothing begins that would not end in time (12, or 300 with --full)")
@@ -87,6 +89,12 @@ def parse():
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measures nothing: what --json has kept")
     parser.add_argument("--write-doc", action="store_true", help="writes tables and plots into doc/")
     options = parser.parse_args()
+    if options.curve:
+        options.only = [op for op in options.only if op in programs.OPS and op != "barrier"]
+        options.sizes = options.sizes or curve.SIZES
+        options.ranks = options.ranks or list(curve.RANKS)
+        options.data = options.data or "hot"
+        options.no_figures = True
     options.rounds = options.rounds or (5 if options.full else 3)
     options.minutes = options.minutes or (300 if options.full else 12)
     options.effort = ["--repeats", "7" if options.full else "5", "--repeat-ms", "20" if options.full else "8",
@@ -270,7 +278,7 @@ class Session:
             figures_too["processor_time"] = figures.processor_time(rows)
         found = {"machine": machine(), "versions": programs.versions(self.options.build),
                  "date": datetime.date.today().isoformat(), "command": command(sys.argv[1:]), "rounds": rounds,
-                 "noisy_runs": quiet.disturbed, "rows": rows, "figures": figures_too}
+                 "noisy_runs": quiet.disturbed, "curve": self.options.curve, "rows": rows, "figures": figures_too}
         found["goals"] = goals.of_report(found)
         return found
 
@@ -305,6 +313,10 @@ def head(report):
             f"Versions: {versions}.\n\n"
             f"Command: `{report['command']}` on {report['date']}; {report['rounds']} rounds; "
             f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others.")
+
+
+def curves_of(report):
+    return curve.tables(collectives_of(report)) if report.get("curve") else []
 
 
 def collectives_of(report):
@@ -346,7 +358,7 @@ def main():
         failed = session.failed
     print(head(report).replace("\n\n", "\n"))
     print(table.terminal(collectives_of(report)))
-    print(figures.terminal(point.tables(report["rows"]) + figures.tables(report["figures"]) + goals.tables(report["goals"])))
+    print(figures.terminal(curves_of(report) + point.tables(report["rows"]) + figures.tables(report["figures"]) + goals.tables(report["goals"])))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.write_doc:

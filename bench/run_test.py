@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import curve
 import figures
 import goals
 import point
@@ -154,6 +155,21 @@ def test_others_are_noticed():
     seen = watch.foreign()
     other.wait()
     assert seen > quiet.FOREIGN_MAX, seen
+
+
+def test_curves():
+    assert curve.slower({8: 1.0, 12: 1.0, 16: 1.04, 24: 1.0}) == []
+    # 11 B are not 1.5 times 8; of the sizes that are faster than 12 B the fastest counts.
+    assert curve.slower({8: 1.0, 11: 0.5, 12: 3.0, 18: 2.0, 26: 1.0}) == [(12, 3.0, 26, 1.0)]
+    steps = [b / a for a, b in zip(curve.SIZES, curve.SIZES[1:])]
+    assert min(steps) > 1.1 and max(steps) <= 2 and any(size % 8 for size in curve.SIZES)
+    rows = [row(size=size, ranks=3, us={"mapped": us, "plain": 1.0}) for size, us in ((8, 1.0), (64, 2.0), (512, 1.5))]
+    ((title, heads, lines),) = curve.tables(rows)
+    assert title.endswith("no, in 1 of 2 curves") and len(lines) == 1 and len(heads) == len(lines[0])
+    assert lines[0][:6] == ["all-reduce", "3", "fresh", "mapped", "1", "64 B"] and lines[0][7] == "512 B", lines
+    ((title, _, lines),) = curve.tables(rows[::2])
+    assert title.endswith("yes, in 2 curves") and not lines
+    assert curve.tables([row()]) == []
 
 
 def test_command():
