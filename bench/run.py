@@ -82,6 +82,7 @@ def parse():
     parser.add_argument("--no-limits", action="store_true")
     parser.add_argument("--no-figures", action="store_true", help="times of collectives, messages and groups only")
     parser.add_argument("--only-figures", action="store_true", help="all but these")
+    parser.add_argument("--realtime", action="store_true", help="everything under SCHED_RR, for a machine with other users; they wait meanwhile")
     parser.add_argument("--noisy", action="store_true", help="does not repeat disturbed runs")
     parser.add_argument("--verbose", action="store_true", help="tells of every run how long it took")
     parser.add_argument("--yardsticks", type=Path, help="folder with limits.c, direct_p.c and c2c.c, for more limits")
@@ -278,7 +279,7 @@ class Session:
             figures_too["processor_time"] = figures.processor_time(rows)
         found = {"machine": machine(), "versions": programs.versions(self.options.build),
                  "date": datetime.date.today().isoformat(), "command": command(sys.argv[1:]), "rounds": rounds,
-                 "noisy_runs": quiet.disturbed, "curve": self.options.curve, "rows": rows, "figures": figures_too}
+                 "noisy_runs": quiet.disturbed, "curve": self.options.curve, "realtime": quiet.realtime, "rows": rows, "figures": figures_too}
         found["goals"] = goals.of_report(found)
         return found
 
@@ -312,7 +313,8 @@ def head(report):
             f"{host['memory_gib']} GiB, Linux {host['kernel']}.\n\n"
             f"Versions: {versions}.\n\n"
             f"Command: `{report['command']}` on {report['date']}; {report['rounds']} rounds; "
-            f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others.")
+            f"{report['noisy_runs']} runs were disturbed by others, and do not count where there are others."
+            + (" Every program, peers and limits as well, ran under SCHED_RR." if report.get("realtime") else ""))
 
 
 def curves_of(report):
@@ -353,6 +355,12 @@ def main():
     if options.kept:
         report, failed = json.loads(options.kept.read_text()), False
     else:
+        if options.realtime:
+            try:
+                quiet.become_realtime()
+            except quiet.Failed as error:
+                print(f"run.py: {error}", file=sys.stderr)
+                return 2
         session = Session(options)
         report = session.report(session.rounds())
         failed = session.failed

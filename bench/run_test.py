@@ -172,6 +172,24 @@ def test_curves():
     assert curve.tables([row()]) == []
 
 
+REALTIME = """
+import quiet
+try:
+    quiet.become_realtime()
+    print(quiet.output_of(["sh", "-c", "setsid sleep 1000 > /dev/null 2>&1 & chrt -p $$"]), quiet.children())
+except quiet.Failed as error:
+    print(error)
+"""
+
+
+def test_realtime():
+    environment = {"PYTHONPATH": str(run.HERE)}
+    text = quiet.output_of([sys.executable, "-c", REALTIME], environment)
+    # Whoever has the right to it, and whoever has not.
+    assert re.search(r"SCHED_RR[^{]* 50\n set\(\)$", text) or "needs the right to real-time" in text, text
+    assert "needs the program chrt" in quiet.output_of([sys.executable, "-c", REALTIME], {**environment, "PATH": ""})
+
+
 def test_command():
     assert run.command(["build", "--json", "kept", "--minutes", "1"]) == "bench/run.py build --minutes 1"
     assert run.command(["--json=kept", "--full"]) == "bench/run.py --full"

@@ -53,7 +53,7 @@ class Ucx:
         port = free_port()
         command = ["ucx_perftest", "-p", str(port)]
         test = ["-t", TESTS[op], "-s", size, "-n", count, "-w", max(2, count // 10), "-f", "-v"]
-        server = subprocess.Popen([*command, "-c", str(cores[0])], env={**os.environ, **self.env}, stdin=subprocess.DEVNULL,
+        server = subprocess.Popen(quiet.words_of([*command, "-c", cores[0]]), env={**os.environ, **self.env}, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             text = self.connected([*command, "127.0.0.1", "-c", cores[1 % len(cores)], *test], server)
