@@ -219,6 +219,7 @@ struct engine_p2p {
 	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
 	bool takes;    /* receive: into a block; call.recv is filled */
 	bool blocks;   /* the call blocks */
+	bool stays;    /* send: with me until it is matched, however short; so it can be taken back */
 	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
 	const struct engine_op *whole;
 

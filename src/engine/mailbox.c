@@ -158,7 +158,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 
 static bool wants_rts(const struct engine_op *op)
 {
-	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives;
+	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives || op->p2p.stays;
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)

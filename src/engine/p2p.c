@@ -28,7 +28,7 @@ static bool stage_copy(struct engine *engine, struct engine_op *op)
 static bool stage_payload(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.plain = false;
-	if (op->call.send.bytes <= MAIL_INLINE_BYTES && !op->p2p.gives)
+	if (op->call.send.bytes <= MAIL_INLINE_BYTES && !op->p2p.gives && !op->p2p.stays)
 		return true;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))

@@ -12,8 +12,8 @@
 #include "meet.h"
 
 /* Each call has a serial, a list and an offer: its card. Every note carries the card of its
- * sender's call, and is too long for a slot: it is received while that call goes on, or taken back.
- * So nothing is left behind. Each rank has at most one note under way to each other one.
+ * sender's call, and stays with its sender (group_isend): it is received while that call goes on, or
+ * taken back. So nothing is left behind. Each rank has at most one note under way to each other one.
  *
  *   I enter                         I tell my card to all of my list.
  *   A new card comes                I hold it in place of that rank's last one, and forget what I
@@ -44,9 +44,7 @@ struct note {
 	struct group_card card;
 	uint64_t confirmed; /* a hash of the set, 0: none */
 	bool refuses;       /* its sender has got LS_INCONSISTENT, and needs no refusal */
-	unsigned char rest[80];
 };
-_Static_assert(sizeof(struct note) > MAIL_INLINE_BYTES, "it can be taken back");
 
 /* One that is stopped neither receives nor withdraws; nor does one that has confirmed a set
  * together with an earlier call of mine, until the others of that set say something new. */

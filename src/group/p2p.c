@@ -22,7 +22,7 @@ struct call {
 	struct engine_call engine;
 	void **block; /* a receive into a block; NULL: into the buffer */
 	bool gives;
-	bool out_of_turn; /* the library's own */
+	bool own; /* the library's: out of turn, and can be taken back until it is matched */
 };
 
 /* ---- checks ---- */
@@ -90,7 +90,7 @@ static bool is_serial(const ls_group *group, const struct call *call)
 /* It waits for those before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
-	return is_serial(group, call) && !call->out_of_turn;
+	return is_serial(group, call) && !call->own;
 }
 
 /* False: it has to be made an operation. asked: for a handle. */
@@ -115,7 +115,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 	if (asked && !options->awaited)
 		out->handle = sends ? &group->sent : &group->received;
 	return out->call.bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
-	       !call->block && !options->callback && !is_serial(group, call) &&
+	       !call->own && !call->block && !options->callback && !is_serial(group, call) &&
 	       !group_is_on_device(group, &call->engine);
 }
 
@@ -179,6 +179,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	op->engine.p2p.detached = true;
 	op->engine.p2p.gives = call->gives;
 	op->engine.p2p.takes = call->block != NULL;
+	op->engine.p2p.stays = call->own;
 	op->in_turn = is_in_turn(group, call);
 	op->message = options->message;
 	op->block = call->block;
@@ -260,7 +261,7 @@ static void fill(struct call *call, const char *name, enum trace_kind kind, uint
 	call->name = name;
 	call->site = site;
 	call->block = NULL;
-	call->gives = call->out_of_turn = false;
+	call->gives = call->own = false;
 	engine->kind = kind;
 	engine->dtype = dtype;
 	engine->reduce = LS_SUM;
@@ -339,7 +340,7 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 {
 	struct call call;
 	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
-	call.out_of_turn = true;
+	call.own = true;
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
