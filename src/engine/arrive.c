@@ -54,15 +54,13 @@ static bool make_room(struct engine *engine, struct engine_op *op)
 	return status == LS_OK;
 }
 
-static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
-	LOCK_REQUIRES(mail)
+static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op,
+		       const void *payload) LOCK_REQUIRES(mail)
 {
 	const struct mail_message *message = &op->p2p.message;
 	int source = message->source;
 	if (op->call.recv.bytes)
-		memcpy(op->call.recv.address,
-		       transport_mail_payload(peer->from, message, op->call.recv.bytes),
-		       op->call.recv.bytes);
+		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
 	transport_mail_take(peer->from, &peer->in, message);
 	engine_mailbox_is_over(engine->mailbox, op);
 	transport_publish(engine->team, source);
@@ -162,6 +160,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
+	const void *payload = NULL;
 	op->p2p.message = *message;
 	op->p2p.unsafe = op->p2p.blocks ? engine_mailbox_crossed(engine, message) : 0;
 	op->call.peer = message->source;
@@ -172,12 +171,13 @@ static void match_message(struct engine *engine, struct engine_op *op,
 		fail(mailbox, op, LS_TRUNCATED);
 	else if (op->p2p.rts)
 		meet_long(engine, peer, op);
-	else if (op->call.recv.bytes > MAIL_INLINE_BYTES)
+	else if (!(payload = transport_mail_payload(peer->from, peer->eager, message,
+						    op->call.recv.bytes)))
 		fail(mailbox, op, LS_INTERNAL);
 	else if (!make_room(engine, op))
 		fail(mailbox, op, op->status);
 	else
-		meet_short(engine, peer, op);
+		meet_short(engine, peer, op, payload);
 }
 
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)

@@ -219,7 +219,8 @@ struct engine_p2p {
 	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
 	bool takes;    /* receive: into a block; call.recv is filled */
 	bool blocks;   /* the call blocks */
-	bool stays;    /* send: with me until it is matched, however short; so it can be taken back */
+	bool stays; /* send: with me until it is matched, however short; so it can be taken back */
+	bool eager; /* send: goes into cells, if some are free when there is room for it */
 	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
 	const struct engine_op *whole;
 
@@ -361,7 +362,7 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 
 /* ---- sends and receives: see mailbox.h ---- */
 
-/* A send or receive of at most MAIL_INLINE_BYTES, to or from one peer. */
+/* A send or receive of at most MAIL_EAGER_BYTES, to or from one peer. */
 struct engine_short {
 	int peer, tag;
 	ls_dtype dtype;

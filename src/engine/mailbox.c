@@ -54,6 +54,7 @@ void engine_mailbox_begin(struct engine *engine)
 		peer->adrift = 0;
 		peer->holds = 0;
 	}
+	engine_mailbox_cells_init(engine);
 }
 
 void engine_mailbox_fini(struct engine *engine)
@@ -156,16 +157,20 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 	}
 }
 
-static bool wants_rts(const struct engine_op *op)
+static bool wants_rts(struct engine_mailbox *mailbox, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
+	if (op->p2p.eager)
+		return !engine_mailbox_has_cells(mailbox, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives || op->p2p.stays;
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
+	LOCK_REQUIRES(mail)
 {
-	if (!transport_mail_has_room(peer->to, &peer->out, engine->mailbox->limit))
+	struct engine_mailbox *mailbox = engine->mailbox;
+	if (!transport_mail_has_room(peer->to, &peer->out, mailbox->limit))
 		return false;
-	if (!wants_rts(op))
+	if (!wants_rts(mailbox, op))
 		return true;
 	transport_mail_reclaim(peer->to, &peer->out, peer->adrift);
 	if (peer->adrift)
@@ -206,16 +211,24 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool rts = wants_rts(op);
+	bool rts = wants_rts(mailbox, op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
+	if (rts && op->p2p.eager && !engine_p2p_stage(engine, op)) {
+		engine_mailbox_is_over(mailbox, op);
+		return;
+	}
 	if (rts) {
 		take_rts(peer, op);
 		envelope.rts = (uint16_t)(op->p2p.index + 1);
 	}
 	if (op->p2p.gives)
 		envelope.flags |= MAIL_GIVEN;
-	transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
-			    op->call.send.bytes);
+	if (op->p2p.eager && !rts)
+		engine_mailbox_post_eager(mailbox, op->call.peer, &envelope, op->call.send.address,
+					  op->call.send.bytes);
+	else
+		transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
+				    op->call.send.bytes);
 	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
 	if (op->p2p.gives) {
 		peer->adrift |= UINT64_C(1) << op->p2p.index;
@@ -236,7 +249,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
-	bool summons = !posted || wants_rts(op);
+	bool summons = !posted || wants_rts(mailbox, op);
 	if (posted) {
 		post(engine, peer, op);
 	} else {

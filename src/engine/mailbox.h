@@ -19,8 +19,10 @@
 
 /* What lies between this rank and one other. */
 struct mailbox_peer {
-	struct mail_box *to;   /* in its segment, from me */
-	struct mail_box *from; /* in mine, from it */
+	struct mail_box *to;            /* in its segment, from me */
+	struct mail_box *from;          /* in mine, from it */
+	const struct mail_eager *eager; /* in its segment, of what it sends to me */
+	bool reads_cells;               /* it reads mine */
 	struct mail_out out;
 	/* Whoever waits for a message of this source awaits `in.next` as it was under the lock
 	 * under which he saw that there is none for him: so what others take in after that has
@@ -60,6 +62,19 @@ struct mailbox_crossing {
 	uint32_t count; /* receives that came to be looked at */
 };
 
+/* The message that lies in one of my cells, or did last. */
+struct mailbox_loan {
+	uint64_t position;
+	int peer;
+};
+/* My cells, the left ones of all pairs and the right ones: see eager.c. */
+struct mailbox_cells {
+	struct mail_eager *memory;
+	uint64_t free[2]; /* bit i: that of pair i; of the others nobody has looked lately */
+	unsigned side;    /* from which messages take them that need one */
+	struct mailbox_loan loans[2][MAIL_CELL_PAIRS];
+};
+
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table posted LOCK_GUARDED(mail);
@@ -78,6 +93,7 @@ struct engine_mailbox {
 	bool mixed;               /* there is more than one */
 	int turn;                 /* whose message any source takes next, if several have some */
 	struct mailbox_crossing crossing;
+	struct mailbox_cells cells;
 	struct mailbox_peer peers[];
 };
 
@@ -124,6 +140,20 @@ static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 	mailbox->mixed |= mailbox->tid != 0;
 	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
 }
+/* ---- eager.c ---- */
+
+/* The mailbox is of another group. */
+void engine_mailbox_cells_init(struct engine *engine);
+/* Whether there are free ones for so many bytes, at most MAIL_EAGER_BYTES. */
+bool engine_mailbox_has_cells(struct engine_mailbox *mailbox, uint64_t bytes) LOCK_REQUIRES(mail);
+/* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot.
+ * The envelope gets the place of the cells. */
+void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
+			       struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+	LOCK_REQUIRES(mail);
+
+/* ---- */
+
 /* What a new message to this peer says of itself while its payload is in its slot. */
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
 /* The place of the oldest message that fits among those of one source that have arrived, or -1; and
@@ -189,6 +219,8 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 
 /* ---- p2p.c ---- */
 
+/* Makes the payload of a long send accessible to its receiver; false, with op->status. */
+bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
 /* A send or receive that has its RTS slot: copies, or looks how far the other is. ENGINE_BLOCKED
  * without words: a slice has been copied, and there is more to do at once. */
 enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);

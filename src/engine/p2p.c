@@ -25,11 +25,9 @@ static bool stage_copy(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-static bool stage_payload(struct engine *engine, struct engine_op *op)
+bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.plain = false;
-	if (op->call.send.bytes <= MAIL_INLINE_BYTES && !op->p2p.gives && !op->p2p.stays)
-		return true;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))
 		return true;
@@ -45,6 +43,18 @@ static bool stage_payload(struct engine *engine, struct engine_op *op)
 	op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 	op->p2p.plain = true;
 	return true;
+}
+
+/* One that may lie in cells is staged if none are free when its turn has come. */
+static bool prepare(struct engine *engine, struct engine_op *op)
+{
+	uint64_t bytes = op->call.send.bytes;
+	bool plain = !op->p2p.gives && !op->p2p.stays;
+	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES &&
+			engine->mailbox->peers[op->call.peer].reads_cells;
+	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
+		return true;
+	return engine_p2p_stage(engine, op);
 }
 
 static void release_payload(struct engine *engine, struct engine_op *op, bool lost)
@@ -171,7 +181,7 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 {
 	bool detached = op->p2p.detached;
 	if (p2p_stage(op) == P2P_NEW) {
-		if (!stage_payload(engine, op))
+		if (!prepare(engine, op))
 			return ENGINE_FAILED;
 		engine_mailbox_send(engine, op);
 	}

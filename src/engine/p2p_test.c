@@ -3,7 +3,7 @@
  * does for operations that nobody goes on with. */
 #include "test_engine.h"
 
-enum { LONG = 1000, MANY = 64 };
+enum { LONG = MAIL_EAGER_BYTES / sizeof(int32_t) + 1, MANY = 64 };
 
 static int open_pair(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short messages that nothing stands in the way of: a send that is over as soon as it lies in its
- * slot, a receive whose message is there. They are never in a list, so they need no struct
- * engine_op; what they cannot do is done by engine_submit and engine_advance, as if they had not
- * been tried. */
+ * slot or in cells, a receive whose message is there. They are never in a list, so they need no
+ * struct engine_op; what they cannot do is done by engine_submit and engine_advance, as if they had
+ * not been tried. */
 #include <string.h>
 
 #include "engine/mailbox.h"
@@ -32,14 +32,22 @@ uint64_t engine_p2p_add(struct engine *engine, _Atomic uint64_t *word)
 	return value;
 }
 
+static bool fits_slot(const struct engine_short *call)
+{
+	return __builtin_expect(call->bytes <= MAIL_INLINE_BYTES, 1);
+}
+
 /* Not if other sends wait for room, or there is none; nor to oneself while a receive is posted,
  * which then nobody would match. */
-static bool may_go(const struct engine *engine, struct mailbox_peer *peer, int q) LOCK_REQUIRES(mail)
+static bool may_go(const struct engine *engine, struct mailbox_peer *peer,
+		   const struct engine_short *call) LOCK_REQUIRES(mail)
 {
-	const struct engine_mailbox *mailbox = engine->mailbox;
-	bool asked = mailbox->posted.count > 0 && q == engine->team->rank;
+	struct engine_mailbox *mailbox = engine->mailbox;
+	bool asked = mailbox->posted.count > 0 && call->peer == engine->team->rank;
 	return !asked && !peer->queue &&
-	       transport_mail_has_room(peer->to, &peer->out, mailbox->limit);
+	       transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
+	       (fits_slot(call) ||
+		(peer->reads_cells && engine_mailbox_has_cells(mailbox, call->bytes)));
 }
 
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
@@ -48,13 +56,18 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
-	bool goes = may_go(engine, peer, call->peer);
+	bool goes = may_go(engine, peer, call);
 	if (goes) {
 		struct mail_envelope envelope = {.count = call->count,
 						 .tag = call->tag,
 						 .record = (uint32_t)record,
 						 .dtype = (uint8_t)call->dtype};
-		transport_mail_post(peer->to, &peer->out, &envelope, call->send, call->bytes);
+		if (fits_slot(call))
+			transport_mail_post(peer->to, &peer->out, &envelope, call->send,
+					    call->bytes);
+		else
+			engine_mailbox_post_eager(mailbox, call->peer, &envelope, call->send,
+						  call->bytes);
 		*number = ++peer->sends;
 		engine_mailbox_note_thread(mailbox);
 		engine_mailbox_note_sent(engine, call->peer,
@@ -69,7 +82,8 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 static bool fits(const struct engine_short *call, const struct mail_envelope *envelope)
 {
 	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
-	       envelope->count == call->count;
+	       envelope->count == call->count &&
+	       (fits_slot(call) || transport_mail_is_eager(envelope, call->bytes));
 }
 
 /* The oldest message of the source with the tag, if it is one that fits in all else, too. */
@@ -110,9 +124,10 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 	lock_mail_acquire(&mailbox->lock);
 	bool there = find(engine, call, &out->message);
 	if (there) {
-		transport_mail_copy(call->recv,
-				    transport_mail_payload(peer->from, &out->message, call->bytes),
-				    call->bytes);
+		transport_mail_copy(
+			call->recv,
+			transport_mail_payload(peer->from, peer->eager, &out->message, call->bytes),
+			call->bytes);
 		transport_mail_take(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);

@@ -66,8 +66,8 @@ ls_status group_op_finish(ls_op **op);
 
 /* ls_isend of what the library itself sends to make a group. With P2P=serial no send waits for it,
  * and it only for those before it that have no place with the same peer yet: ranks that come
- * together take messages in an order of their own. However short, it stays with this rank until it is
- * matched, so it can be cancelled until then. */
+ * together take messages in an order of their own. However short, it stays with this rank until it
+ * is matched, so it can be cancelled until then. */
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op);
 

@@ -12,8 +12,9 @@
 #include "meet.h"
 
 /* Each call has a serial, a list and an offer: its card. Every note carries the card of its
- * sender's call, and stays with its sender (group_isend): it is received while that call goes on, or
- * taken back. So nothing is left behind. Each rank has at most one note under way to each other one.
+ * sender's call, and stays with its sender (group_isend): it is received while that call goes on,
+ * or taken back. So nothing is left behind. Each rank has at most one note under way to each other
+ * one.
  *
  *   I enter                         I tell my card to all of my list.
  *   A new card comes                I hold it in place of that rank's last one, and forget what I

@@ -114,7 +114,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .message = options->message};
 	if (asked && !options->awaited)
 		out->handle = sends ? &group->sent : &group->received;
-	return out->call.bytes <= MAIL_INLINE_BYTES && engine->peer >= 0 && !call->gives &&
+	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->own && !call->block && !options->callback && !is_serial(group, call) &&
 	       !group_is_on_device(group, &call->engine);
 }

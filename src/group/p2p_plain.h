@@ -29,7 +29,7 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 	size_t element = dtype_bytes(call->dtype);
 	call->bytes = call->count * element;
 	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element |
-	       (call->count > MAIL_INLINE_BYTES) | (call->bytes > MAIL_INLINE_BYTES) |
+	       (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
 	       (!call->send && !call->recv);
 	odd |= (uint64_t)group->world->p2p.serial | memory_has_devices(&group->world->memory) |
 	       wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire)) |

@@ -92,7 +92,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	}
 	/* As whole words: a diagnosis reads it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
-	if (!envelope->rts)
+	if (!(envelope->rts | envelope->eager))
 		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
 				    bytes);
 	atomic_store_explicit(&slot->held, out->next, memory_order_release);
@@ -127,13 +127,6 @@ bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_m
 		out->slot = index;
 		return true;
 	}
-}
-
-const void *transport_mail_payload(const struct mail_box *box, const struct mail_message *message,
-				   uint64_t bytes)
-{
-	const struct mail_slot *slot = &box->slots[message->slot];
-	return bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload;
 }
 
 void transport_mail_take(struct mail_box *box, struct mail_in *in,

@@ -4,10 +4,10 @@
  * only moves messages, lets both ranks copy the bytes of long ones, and tells both when that is
  * done.
  *
- * A short message lies in its slot, and its send is complete ("eager" in MPI and UCX). The slot of
- * a long one names an RTS slot ("ready to send", as in their rendezvous protocol): where the bytes
- * are, and which rank copies which piece of them. Models: test/model/mail.pml, rts.pml,
- * reclaim.pml. */
+ * A short message lies in its slot or in cells of the source's, and its send is complete ("eager"
+ * in MPI and UCX). The slot of a long one names an RTS slot ("ready to send", as in their
+ * rendezvous protocol): where the bytes are, and which rank copies which piece of them. Models:
+ * test/model/mail.pml, cells.pml, rts.pml, reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
 
@@ -21,6 +21,9 @@ enum {
 	MAIL_SLOTS = 64,         /* unmatched messages that a box can hold; one bit each in a set */
 	MAIL_TINY_BYTES = 24,    /* payload beside the envelope, in one cache line */
 	MAIL_INLINE_BYTES = 192, /* payload of a slot */
+	MAIL_EAGER_BYTES = 4096, /* payload of two cells */
+	MAIL_CELL_BYTES = 2112,  /* a line more, so that cells begin in all sets of a cache */
+	MAIL_CELL_PAIRS = 64,    /* of a rank in a group; one bit each in a set */
 	MAIL_PIECE_BYTES = 64 * 1024,
 	MAIL_PIECE_LEAST = 4096,
 	MAIL_CLAIMS = 0x3fffffff, /* of an RTS slot's cursor */
@@ -31,9 +34,11 @@ struct mail_envelope {
 	uint64_t count;
 	int32_t tag;
 	uint32_t record; /* of the send, in the source's trace: its lowest bits */
-	uint16_t rts;    /* 1 + its index; 0: the payload is in the slot */
+	uint16_t rts;    /* 1 + its index; 0: the send is complete */
 	uint8_t dtype;
-	uint8_t flags; /* enum mail_flag */
+	uint8_t flags;  /* enum mail_flag */
+	uint16_t eager; /* 1 + the source's cell; 0: the payload is in the slot */
+	uint16_t reserved;
 };
 enum mail_flag {
 	MAIL_GIVEN = 1, /* the window is a block that belongs to whoever receives it */
@@ -62,6 +67,14 @@ struct mail_slot {
 };
 _Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers");
 _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
+
+/* Payloads that are too long for a slot and short enough to be copied twice: in a cell each, or in
+ * both of a pair. A rank has them in its own segment, and uses them for messages to all members of
+ * a group: a pair of ranks needs none of its own. Cells belong to a message until that has left its
+ * slot, which its source learns by `freed` or `taken`; so they need no words. */
+struct mail_eager {
+	_Alignas(64) unsigned char cells[MAIL_CELL_PAIRS][2][MAIL_CELL_BYTES];
+};
 
 /* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it
  * only grows: see mail_word. Once `over` is reached the source may use the RTS slot again, though a
@@ -148,10 +161,22 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 	else if (bytes)
 		memcpy(to, from, bytes);
 }
-/* There must be room. payload: if envelope->RTS slot is 0, `bytes` of it. The last store is that of
- * `turn`, sequentially consistent. */
+/* There must be room. payload: `bytes` of it for the slot, if the envelope names neither an RTS
+ * slot nor cells. The last store is that of `turn`, sequentially consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
+
+/* Whether the message that was posted at this position has left its slot. Looks at the owner's
+ * words unless that is known. */
+static inline bool transport_mail_has_left(const struct mail_box *box, const struct mail_out *out,
+					   uint64_t position)
+{
+	if ((int64_t)(out->clear - MAIL_SLOTS - position) > 0)
+		return true;
+	uint64_t freed =
+		atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire);
+	return (int64_t)(freed - position) >= 0;
+}
 
 /* A message that lies there has been taken back: the owner is to look. Then ring. */
 void transport_mail_pass(struct mail_box *box, struct mail_out *out);
@@ -182,9 +207,26 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_b
 {
 	return &box->slots[in->next % MAIL_SLOTS].turn;
 }
-/* The payload of a message without an RTS slot, which the source can still change. */
-const void *transport_mail_payload(const struct mail_box *box, const struct mail_message *message,
-				   uint64_t bytes);
+/* Whether a payload of more than MAIL_INLINE_BYTES lies in the source's cells. */
+static inline bool transport_mail_is_eager(const struct mail_envelope *envelope, uint64_t bytes)
+{
+	unsigned cell = envelope->eager - 1u;
+	return bytes <= MAIL_EAGER_BYTES && cell < 2 * MAIL_CELL_PAIRS &&
+	       (bytes <= MAIL_CELL_BYTES || cell % 2 == 0);
+}
+/* The payload of a message without an RTS slot, which the source can still change; eager: the
+ * source's cells. NULL: what the message says of itself is nonsense. */
+static inline const void *transport_mail_payload(const struct mail_box *box,
+						 const struct mail_eager *eager,
+						 const struct mail_message *message, uint64_t bytes)
+{
+	const struct mail_slot *slot = &box->slots[message->slot];
+	unsigned cell = message->envelope.eager - 1u;
+	if (bytes <= MAIL_INLINE_BYTES)
+		return bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload;
+	return transport_mail_is_eager(&message->envelope, bytes) ? eager->cells[cell / 2][cell % 2]
+								  : NULL;
+}
 /* Frees the slot. The caller rings the source. */
 void transport_mail_take(struct mail_box *box, struct mail_in *in,
 			 const struct mail_message *message);

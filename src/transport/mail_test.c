@@ -11,6 +11,7 @@
 
 struct ends {
 	struct mail_box *box;
+	struct mail_eager *eager;
 	struct mail_out out;
 	struct mail_in in;
 };
@@ -20,6 +21,7 @@ static int open_box(void **state)
 	struct ends *ends = calloc(1, sizeof *ends);
 	ends->box = aligned_alloc(64, sizeof *ends->box);
 	memset(ends->box, 0, sizeof *ends->box);
+	ends->eager = aligned_alloc(64, sizeof *ends->eager);
 	transport_mail_out_init(&ends->out);
 	transport_mail_in_init(&ends->in);
 	*state = ends;
@@ -30,6 +32,7 @@ static int close_box(void **state)
 {
 	struct ends *ends = *state;
 	free(ends->box);
+	free(ends->eager);
 	free(ends);
 	return 0;
 }
@@ -49,7 +52,8 @@ static uint64_t value_of(const struct ends *ends, const struct mail_message *mes
 {
 	uint64_t value = 0;
 	size_t bytes = (size_t)message->envelope.tag;
-	memcpy(&value, transport_mail_payload(ends->box, message, bytes), bytes < 8 ? bytes : 8);
+	memcpy(&value, transport_mail_payload(ends->box, ends->eager, message, bytes),
+	       bytes < 8 ? bytes : 8);
 	return value;
 }
 
@@ -66,6 +70,62 @@ static void test_sizes(void **state)
 		assert_int_equal(value_of(ends, &message), value);
 		transport_mail_take(ends->box, &ends->in, &message);
 	}
+}
+
+/* Payloads that are too long for a slot lie in one cell, or in both of a pair. */
+static void test_cells(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		uint16_t eager;
+		bool there;
+	} cases[] = {
+		{MAIL_INLINE_BYTES + 1, 1, true},
+		{MAIL_INLINE_BYTES + 1, 0, false},
+		{MAIL_CELL_BYTES, 2 * MAIL_CELL_PAIRS, true},
+		{MAIL_CELL_BYTES, 2 * MAIL_CELL_PAIRS + 1, false},
+		{MAIL_CELL_BYTES + 1, 2 * MAIL_CELL_PAIRS - 1, true},
+		{MAIL_CELL_BYTES + 1, 2 * MAIL_CELL_PAIRS, false},
+		{MAIL_EAGER_BYTES, 1, true},
+		{MAIL_EAGER_BYTES + 1, 1, false},
+		{MAIL_EAGER_BYTES, UINT16_MAX, false},
+	};
+	struct ends *ends = *state;
+	const unsigned char *all = &ends->eager->cells[0][0][0];
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct mail_message message = {.envelope = {.eager = cases[i].eager}};
+		const unsigned char *payload =
+			transport_mail_payload(ends->box, ends->eager, &message, cases[i].bytes);
+		assert_ptr_equal(payload, cases[i].there ? all + (size_t)(cases[i].eager - 1) *
+									   MAIL_CELL_BYTES
+							 : NULL);
+		assert_true(!payload || payload + cases[i].bytes <= all + sizeof *ends->eager);
+	}
+}
+
+/* A source knows of each message whether it has left its slot, also long afterwards. */
+static void test_has_left(void **state)
+{
+	enum { TURNS = 1000, KEPT = 5 };
+	struct ends *ends = *state;
+	struct mail_message message, kept = {0};
+	for (uint64_t i = 1; i < TURNS; i++) {
+		assert_true(post(ends, i, 8));
+		uint64_t position = ends->out.next - 1;
+		assert_false(transport_mail_has_left(ends->box, &ends->out, position));
+		assert_true(transport_mail_look(ends->box, &ends->in, &message));
+		if (i == KEPT) {
+			kept = message;
+			continue;
+		}
+		transport_mail_take(ends->box, &ends->in, &message);
+		assert_true(transport_mail_has_left(ends->box, &ends->out, position));
+		assert_true(transport_mail_has_left(ends->box, &ends->out, 1));
+		assert_true(i < KEPT ||
+			    !transport_mail_has_left(ends->box, &ends->out, kept.position));
+	}
+	transport_mail_take(ends->box, &ends->in, &kept);
+	assert_true(transport_mail_has_left(ends->box, &ends->out, kept.position));
 }
 
 /* There is room for as many as the limit says, whatever its size, and again once some are taken. */
@@ -272,6 +332,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_sizes, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_cells, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_has_left, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_rts_slots, open_box, close_box),

@@ -140,6 +140,8 @@ struct transport_area {
 	 * pages in their first 32 collectives. */
 	struct transport_entry entries[TRANSPORT_ENTRIES];
 	_Alignas(4096) unsigned char payloads[TRANSPORT_ENTRIES][TRANSPORT_INLINE_BYTES];
+	/* Of messages that this rank sends; others read them. */
+	struct mail_eager eager;
 };
 _Static_assert(offsetof(struct transport_area, payloads) == TRANSPORT_PAGE_BYTES, "one page");
 

@@ -30,7 +30,7 @@ enum {
 	PROGRAM_GROUPS = 8, /* the first is the world */
 	PROGRAM_EVENTS = 64,
 	PROGRAM_REPEAT = 200,
-	PROGRAM_SHORT = 192, /* a longer message stays with its sender until it is received */
+	PROGRAM_SHORT = 4096, /* a longer message stays with its sender until it is received */
 	PROGRAM_TEXT = 65536,
 };
 

@@ -73,8 +73,9 @@ int draw_lane(struct draw *draw, int group)
 
 uint32_t draw_bytes(struct draw *draw)
 {
-	static const uint32_t bytes[] = {0,   8,   8,   64,   192,  193,  193,
-					 200, 200, 200, 4096, 4104, 8192, 40000};
+	enum { EDGE = PROGRAM_SHORT };
+	static const uint32_t bytes[] = {0,        8,    8,    64,       192,      193,  200,
+					 EDGE / 2, EDGE, EDGE, EDGE + 1, EDGE + 8, 8192, 40000};
 	return bytes[draw_below(draw, sizeof bytes / sizeof *bytes)];
 }
 

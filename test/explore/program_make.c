@@ -115,7 +115,7 @@ static void draw_burst(struct draw *draw)
 	event->to = (uint8_t)to;
 	event->tag = (uint8_t)draw_below(draw, 4);
 	event->repeat = (uint16_t)repeat;
-	event->bytes = draw_one_in(draw, 3) ? 8 : 200;
+	event->bytes = draw_one_in(draw, 3) ? 8 : draw_one_in(draw, 3) ? 200 : PROGRAM_SHORT + 8;
 	draw_half(draw, &event->halves[from], forms, 4);
 	draw_half(draw, &event->halves[to], forms, sizeof forms);
 	event->halves[from].lag = (uint8_t)draw_below(draw, 8);
@@ -192,7 +192,7 @@ static void draw_cancel(struct draw *draw, bool sends)
 	event->from = (uint8_t)from;
 	event->to = (uint8_t)to;
 	event->repeat = (uint16_t)repeat;
-	event->bytes = sends ? 200 + draw_below(draw, 5) * 1000 : draw_bytes(draw);
+	event->bytes = sends ? PROGRAM_SHORT + 8 + draw_below(draw, 5) * 1000 : draw_bytes(draw);
 	draw_half(draw, &event->halves[from], forms, 1);
 }
 

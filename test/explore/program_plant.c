@@ -40,7 +40,7 @@ static struct program_event *draw_half_message(struct draw *draw, int group, int
 	event->to = (uint8_t)to;
 	/* Such that a send without its receive, and a receive without its send, do not meet. */
 	event->tag = (uint8_t)(draw_below(draw, 2) + (sends ? 2 : 0));
-	event->bytes = sends ? 200 + draw_below(draw, 3) * 4000 : draw_bytes(draw);
+	event->bytes = sends ? PROGRAM_SHORT + 8 + draw_below(draw, 3) * 4000 : draw_bytes(draw);
 	draw_half(draw, &event->halves[sends ? from : to], stuck_forms, sizeof stuck_forms);
 	event->halves[sends ? to : from].otherwise = PROGRAM_ABSENT;
 	return event;

@@ -232,8 +232,8 @@ static bool simplify_events(struct shrink *shrink)
 		event->repeat = (uint16_t)(event->repeat / 2);
 		if (event->repeat > 0 || event->kind == PROGRAM_KILL)
 			any |= keeps(shrink, &smaller);
-		static const uint32_t shorter[] = {8, 200};
-		for (int i = 0; i < 2; i++) {
+		static const uint32_t shorter[] = {8, 200, PROGRAM_SHORT + 8};
+		for (int i = 0; i < 3; i++) {
 			smaller = *shrink->program;
 			if (event->bytes <= shorter[i])
 				continue;

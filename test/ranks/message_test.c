@@ -43,7 +43,7 @@ static void finish(ls_op *op)
 void messages_all_at_once(struct runner_rank *self)
 {
 	enum { EACH = 6 };
-	static const uint64_t counts[EACH] = {0, 1, SHORT, 49, 5000, LONG};
+	static const uint64_t counts[EACH] = {0, 1, SHORT, 49, 1024, LONG};
 	ls_group *group = runner_open(self);
 	for (int turn = 0; turn < 4; turn++) {
 		ls_op *sends[RUNNER_RANKS_MAX][EACH], *receives[RUNNER_RANKS_MAX][EACH];

@@ -7,7 +7,7 @@
 #include "tests.h"
 #include "values.h"
 
-enum { PLACES = 64, LONG = 1000 };
+enum { PLACES = 64, LONG = 2000 }; /* longer than a message that is over without a receive */
 
 static struct ls_op_options tagged(int tag)
 {

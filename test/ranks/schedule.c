@@ -66,8 +66,9 @@ int schedule_number(const struct schedule_program *program, int i)
 
 static void choose_bytes(struct maker *maker)
 {
-	static const uint32_t bytes[] = {0,   8,   8,    192,  192,  193,    193,
-					 193, 193, 4096, 4096, 4096, 100000, 1 << 20};
+	enum { EDGE = SCHEDULE_BUFFERED };
+	static const uint32_t bytes[] = {0,        8,        8,        192,  193,  EDGE,   EDGE,
+					 EDGE + 1, EDGE + 1, EDGE + 1, 8192, 8192, 100000, 1 << 20};
 	enum { CHOICES = sizeof bytes / sizeof *bytes };
 	maker->schedule->by_tag = below(maker, 2);
 	for (int i = 0; i < SCHEDULE_RANKS; i++) {

@@ -14,8 +14,8 @@ enum {
 	SCHEDULE_RANKS = 6,
 	SCHEDULE_ACTIONS = 64, /* of a rank: as many as a set has bits */
 	SCHEDULE_TAGS = 4,
-	SCHEDULE_ANY = -1,       /* of a receive: any source, any tag */
-	SCHEDULE_BUFFERED = 192, /* a longer message stays with its sender until it is received */
+	SCHEDULE_ANY = -1,        /* of a receive: any source, any tag */
+	SCHEDULE_BUFFERED = 4096, /* a longer message stays with its sender until it is received */
 	SCHEDULE_ENDS = 8,
 	SCHEDULE_TEXT = 960,
 };

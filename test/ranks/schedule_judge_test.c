@@ -21,8 +21,8 @@ static void begin(int ranks, int limit)
 	schedule.ranks = ranks;
 	schedule.limit = limit;
 	schedule.by_tag = true;
-	schedule.bytes[SHORT] = 192;
-	schedule.bytes[LONG] = 193;
+	schedule.bytes[SHORT] = SCHEDULE_BUFFERED;
+	schedule.bytes[LONG] = SCHEDULE_BUFFERED + 1;
 }
 
 static int call(int rank, struct schedule_action action)

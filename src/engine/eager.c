@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages that are too long for a slot and short enough to be copied twice. They lie in cells of
+ * this rank (struct mail_eager), which all its messages of a group share, a message in one cell or
+ * in two that follow each other. */
+#include <string.h>
+
+#include "base/prefetch.h"
+#include "engine/mailbox.h"
+
+enum {
+	/* So many lines of the cell that comes next are taken back from whoever has read them,
+	 * while the receiver copies this message. */
+	AHEAD = 8,
+	LINE = 64,
+};
+
+void engine_mailbox_cells_init(struct engine *engine)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	const struct transport_team *team = engine->team;
+	struct mailbox_cells *cells = &mailbox->cells;
+	cells->memory = &transport_area_of(team, team->rank)->eager;
+	cells->side = 0;
+	cells->free[0] = cells->free[1] = ~UINT64_C(0);
+	for (int q = 0; q < team->size; q++) {
+		mailbox->peers[q].eager = &transport_area_of(team, q)->eager;
+		/* What is written there is not carried to other hosts. */
+		mailbox->peers[q].reads_cells = !team->members[q].peer->remote;
+	}
+}
+
+/* Of the pairs: where the message may lie. */
+static uint64_t find(const struct mailbox_cells *cells, bool both)
+{
+	return both ? cells->free[0] & cells->free[1] : cells->free[cells->side];
+}
+
+/* Those whose messages have left their slots. */
+static void reclaim(struct engine_mailbox *mailbox, unsigned side) LOCK_REQUIRES(mail)
+{
+	struct mailbox_cells *cells = &mailbox->cells;
+	for (uint64_t used = ~cells->free[side]; used; used &= used - 1) {
+		int pair = __builtin_ctzll(used);
+		const struct mailbox_loan *loan = &cells->loans[side][pair];
+		struct mailbox_peer *peer = &mailbox->peers[loan->peer];
+		if (transport_mail_has_left(peer->to, &peer->out, loan->position))
+			cells->free[side] |= UINT64_C(1) << pair;
+	}
+}
+
+/* Looks when one side is used up. Of the other half, or more, has been received by then if all went
+ * to one rank: so there is little to look at for each message. A side of which most is free again
+ * is kept to, as it is still in a cache. */
+static bool look(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
+{
+	struct mailbox_cells *cells = &mailbox->cells;
+	reclaim(mailbox, 0);
+	reclaim(mailbox, 1);
+	cells->side = __builtin_popcountll(cells->free[1]) > __builtin_popcountll(cells->free[0]);
+	return find(cells, both) != 0;
+}
+
+bool engine_mailbox_has_cells(struct engine_mailbox *mailbox, uint64_t bytes)
+{
+	bool both = bytes > MAIL_CELL_BYTES;
+	if (__builtin_expect(find(&mailbox->cells, both) != 0, 1))
+		return true;
+	return look(mailbox, both);
+}
+
+void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
+			       struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+{
+	struct mailbox_peer *peer = &mailbox->peers[dest];
+	struct mailbox_cells *cells = &mailbox->cells;
+	bool both = bytes > MAIL_CELL_BYTES;
+	unsigned side = both ? 0 : cells->side;
+	uint64_t free = find(cells, both), others = free & (free - 1);
+	int pair = __builtin_ctzll(free);
+	memcpy(&cells->memory->cells[pair][side], payload, bytes);
+	envelope->eager = (uint16_t)(1 + 2 * pair + (int)side);
+	transport_mail_post(peer->to, &peer->out, envelope, NULL, 0);
+	for (unsigned i = side; i <= side + both; i++) {
+		cells->free[i] &= ~(UINT64_C(1) << pair);
+		cells->loans[i][pair] =
+			(struct mailbox_loan){.position = peer->out.next - 1, .peer = dest};
+	}
+	if (!others)
+		return;
+	const unsigned char *next = cells->memory->cells[__builtin_ctzll(others)][side];
+	for (uint64_t i = 0; i < AHEAD * LINE && i < bytes; i += LINE)
+		prefetch_for_store(next + i);
+}
