@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages that are too long for a slot, and whose send is over without a receive all the same: in
+ * which cases that holds, and that nothing is lost when their sender has gone. */
+#include <signal.h>
+
+#include "tests.h"
+#include "values.h"
+
+enum { EAGER = 4096, CELL = 2112, ROUNDS = 3, EACH = 20, PLACES = 64 };
+
+static struct ls_op_options with_tag(int tag)
+{
+	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+}
+
+static ls_op *start(ls_group *group, uint64_t bytes, int to, int tag)
+{
+	static _Thread_local unsigned char buffer[2 * EAGER];
+	struct ls_op_options options = with_tag(tag);
+	ls_op *op;
+	values_fill(buffer, bytes, LS_UINT8, LS_SUM, ls_group_rank(group), (unsigned)tag);
+	OK(ls_isend(group, buffer, bytes, LS_UINT8, to, &options, &op));
+	return op;
+}
+
+static void send_at_once(ls_group *group, uint64_t bytes, int to, int tag)
+{
+	ls_op *op = start(group, bytes, to, tag);
+	OK(ls_test(op));
+	ls_op_free(op);
+}
+
+static void send_not_at_once(ls_group *group, uint64_t bytes, int to, int tag)
+{
+	ls_op *op = start(group, bytes, to, tag);
+	GIVES(LS_PENDING, ls_test(op));
+	OK(ls_cancel(op));
+	ls_op_free(op);
+}
+
+static void receive(ls_group *group, uint64_t bytes, int from, int tag)
+{
+	unsigned char buffer[2 * EAGER];
+	struct ls_op_options options = with_tag(tag);
+	values_blot(buffer, bytes + 1, LS_UINT8, 0xdd);
+	OK(ls_recv(group, buffer, bytes, LS_UINT8, from, &options));
+	values_check_from(buffer, bytes, LS_UINT8, from, (unsigned)tag);
+	CHECK(buffer[bytes] == 0xdd);
+}
+
+static uint64_t size_of(int i)
+{
+	static const uint64_t sizes[] = {193, 200, 1000, CELL, CELL + 1, 3000, EAGER - 1, EAGER};
+	return sizes[i % 8];
+}
+
+/* Each sends to all before anybody receives; received in another order than sent. */
+void eager_sends_need_no_receive(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	for (int round = 0; round < ROUNDS; round++) {
+		int each = PLACES / 2 / self->size;
+		for (int to = 0; to < self->size; to++)
+			for (int i = 0; i < each; i++)
+				send_at_once(group, size_of(i + to), to, i);
+		send_not_at_once(group, EAGER + 1, (self->rank + 1) % self->size, 99);
+		runner_meet(self);
+		for (int from = self->size - 1; from >= 0; from--)
+			for (int i = each - 1; i >= 0; i--)
+				receive(group, size_of(i + self->rank), from, i);
+	}
+	ls_group_close(group);
+}
+
+/* Without free cells a send stays with its caller, whoever its message is for; and it is over at
+ * once again as soon as one has been received. */
+void eager_sends_use_up_cells(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	if (self->rank == 0) {
+		for (int i = 0; i < PLACES; i++)
+			send_at_once(group, EAGER, 1 + i % 2, i);
+		send_not_at_once(group, 200, 1, 99);
+		send_not_at_once(group, EAGER, 2, 99);
+		send_at_once(group, 192, 2, 100);
+		runner_meet(self);
+		runner_meet(self);
+		send_at_once(group, EAGER, 2, 101);
+		send_not_at_once(group, EAGER, 2, 99);
+		runner_meet(self);
+	} else {
+		runner_meet(self);
+		if (self->rank == 1)
+			receive(group, EAGER, 0, 42);
+		runner_meet(self);
+		runner_meet(self);
+		for (int i = PLACES - 1; i >= 0; i--)
+			if (i % 2 == self->rank - 1 && i != 42)
+				receive(group, EAGER, 0, i);
+		if (self->rank == 2) {
+			receive(group, 192, 0, 100);
+			receive(group, EAGER, 0, 101);
+		}
+	}
+	ls_group_close(group);
+}
+
+/* What a rank has sent lies in its own memory, which it does not use for another group before all
+ * members have left this one. */
+void eager_messages_outlast_their_sender(struct runner_rank *self)
+{
+	ls_group *world = runner_open(self), *group;
+	for (int round = 0; round < ROUNDS; round++) {
+		OK(ls_group_split(world, 0, self->rank, &group));
+		if (self->rank == 0) {
+			for (int i = 0; i < EACH; i++)
+				send_at_once(group, size_of(i), 1, 10 * round + i);
+			ls_group_close(group);
+			OK(ls_group_split(world, 0, self->rank, &group));
+			for (int i = 0; i < PLACES; i++)
+				send_at_once(group, EAGER, 0, i);
+			for (int i = 0; i < PLACES; i++)
+				receive(group, EAGER, 0, i);
+			ls_group_close(group);
+			runner_meet(self);
+		} else {
+			ls_group *other;
+			OK(ls_group_split(world, 0, self->rank, &other));
+			runner_meet(self);
+			for (int i = EACH - 1; i >= 0; i--)
+				receive(group, size_of(i), 0, 10 * round + i);
+			ls_group_close(group);
+			ls_group_close(other);
+		}
+	}
+	ls_group_close(world);
+}
+
+/* Nor does its end take them away. */
+void eager_messages_of_a_dead_rank(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	if (self->rank == 1) {
+		for (int i = 0; i < EACH; i++)
+			send_at_once(group, size_of(i), 0, i);
+		runner_meet(self);
+		raise(SIGKILL);
+	}
+	runner_meet(self);
+	for (int i = EACH - 1; i > 0; i--)
+		receive(group, size_of(i), 1, i);
+	receive(group, size_of(0), 1, 0);
+	ls_group_close(group);
+}
