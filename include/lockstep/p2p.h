@@ -7,11 +7,12 @@
  * nonblocking calls and batches follow the same rule. There is no other order: messages do not wait
  * for other tags, other peers, other groups or collectives.
  *
- * Buffering: a message of up to 192 bytes is copied to the receiver, and its send is complete
- * (eager). The send of a longer message completes when the message has been received (rendezvous);
- * that needs no processor time of the sender. Each rank may have LOCKSTEP_MESSAGES unmatched
- * messages under way to each peer in each group; one more send to that peer waits until one of them
- * has been received.
+ * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
+ * complete (eager). So is one of up to 4096 bytes while fewer than 64 of this rank are under way in
+ * the group. The send of a longer message completes when the message has been received
+ * (rendezvous); that needs no processor time of the sender. Each rank may have LOCKSTEP_MESSAGES
+ * unmatched messages under way to each peer in each group; one more send to that peer waits until
+ * one of them has been received.
  *
  * Threads and blocking: any thread; see group.h and op.h.
  *
