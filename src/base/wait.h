@@ -252,6 +252,15 @@ static inline void wait_relax(void)
 #endif
 }
 
+/* Lets a peer do some messages' work undisturbed, if it has a processor of its own. */
+static inline void wait_hold_back(const struct waiter *waiter)
+{
+	if (waiter->yield || waiter->spin_ns == 0)
+		return;
+	for (int i = 0; i < WAIT_SPIN_BATCH; i++)
+		wait_relax();
+}
+
 /* True once the call's condition holds: one sequentially consistent load for each word, nothing
  * else. With no words, "all" holds and "any" does not. */
 bool wait_satisfied(const struct wait_call *call);

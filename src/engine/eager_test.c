@@ -65,8 +65,8 @@ static bool short_call(struct unit *unit, struct message *message, bool sends, u
 				    .send = message->data,
 				    .recv = message->data};
 	struct engine_received received;
-	uint64_t number;
-	return sends ? engine_p2p_send_short(&unit->engine, &call, 1, &number)
+	struct engine_sent sent;
+	return sends ? engine_p2p_send_short(&unit->engine, &call, 1, &sent)
 		     : engine_p2p_receive_short(&unit->engine, &call, true, &received, NULL);
 }
 

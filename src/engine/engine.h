@@ -371,10 +371,15 @@ struct engine_short {
 	const void *send;
 	void *recv;
 };
-/* A send that is over at once: true, it lies with the peer. record: its index in the trace;
- * *number: as engine_p2p_number. False: nothing has been done, as there is something in the way. */
+struct engine_sent {
+	uint64_t number; /* as engine_p2p_number */
+	/* The receiver is at work and behind: the caller does well to hold back for a moment. */
+	bool crowded;
+};
+/* A send that is over at once: true, it lies with the peer. record: its index in the trace. False:
+ * nothing has been done, as there is something in the way. */
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
-			   uint64_t *number);
+			   struct engine_sent *out);
 /* A receive whose message is there, and is short. */
 struct engine_received {
 	struct mail_message message;

@@ -51,7 +51,7 @@ static bool may_go(const struct engine *engine, struct mailbox_peer *peer,
 }
 
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
-			   uint64_t *number)
+			   struct engine_sent *out)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
@@ -68,7 +68,9 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 		else
 			engine_mailbox_post_eager(mailbox, call->peer, &envelope, call->send,
 						  call->bytes);
-		*number = ++peer->sends;
+		out->number = ++peer->sends;
+		out->crowded = peer->out.crowded;
+		peer->out.crowded = false;
 		engine_mailbox_note_thread(mailbox);
 		engine_mailbox_note_sent(engine, call->peer,
 					 call->blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);

@@ -63,10 +63,13 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	uint64_t number, index = trace_reserve(&group->world->trace);
-	if (!engine_p2p_send_short(&group->engine, &message->call, index, &number))
+	struct engine_sent sent;
+	uint64_t index = trace_reserve(&group->world->trace);
+	if (!engine_p2p_send_short(&group->engine, &message->call, index, &sent))
 		return false;
-	record(message, index, TRACE_SEND, number, message->call.tag);
+	record(message, index, TRACE_SEND, sent.number, message->call.tag);
+	if (__builtin_expect(sent.crowded, 0))
+		wait_hold_back(&group->waiter);
 	return true;
 }
 

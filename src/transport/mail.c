@@ -25,7 +25,9 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 	if (out->posted - out->seen < limit)
 		return true;
 	/* One line of the owner's, looked at once for as many messages as there is room for. */
+	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
+	out->crowded = out->seen - before - 1 < limit / 4;
 	if (out->seen == out->posted)
 		out->clear = out->next + MAIL_SLOTS;
 	return out->posted - out->seen < limit;

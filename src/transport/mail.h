@@ -136,7 +136,10 @@ struct mail_out {
 	uint64_t seen;     /* of `taken` */
 	uint64_t returned; /* as it was before it was last looked for RTS slots that are over */
 	uint64_t clear;    /* positions below this lie in slots that are surely free */
-	uint64_t rts;      /* bit i: RTS slot i is in use */
+	/* The last look at `taken` found some progress of the owner's, but little; the caller's to
+	 * clear. */
+	bool crowded;
+	uint64_t rts; /* bit i: RTS slot i is in use */
 	uint32_t generations[MAIL_SLOTS];
 };
 void transport_mail_out_init(struct mail_out *out);

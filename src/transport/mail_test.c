@@ -151,6 +151,31 @@ static void test_room(void **state)
 	assert_false(transport_mail_has_room(ends->box, &ends->out, 1));
 }
 
+/* A source that finds little room learns that it looks too often, unless the owner does nothing. */
+static void test_crowded(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_message messages[MAIL_SLOTS];
+	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
+		assert_true(post(ends, i, 8));
+		assert_false(ends->out.crowded);
+		assert_true(transport_mail_look(ends->box, &ends->in, &messages[i]));
+	}
+	assert_false(post(ends, 0, 8));
+	assert_false(ends->out.crowded);
+	transport_mail_take(ends->box, &ends->in, &messages[0]);
+	assert_true(post(ends, 0, 8));
+	assert_true(ends->out.crowded);
+	ends->out.crowded = false;
+	assert_false(post(ends, 0, 8));
+	assert_false(ends->out.crowded);
+	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
+		transport_mail_take(ends->box, &ends->in, &messages[i]);
+	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
+		assert_true(post(ends, 0, 8));
+	assert_false(ends->out.crowded);
+}
+
 /* In any order out, in their order in, for many rounds, with some left lying for long. */
 static void test_any_order(void **state)
 {
@@ -334,6 +359,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sizes, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_cells, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_has_left, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_crowded, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_rts_slots, open_box, close_box),
