@@ -19,6 +19,9 @@
 enum {
 	/* How long a report waits for others, so as to name them; a death is told in 100 ms. */
 	GRACE_MS = 70,
+	/* The same after a mismatch: while members are missing it may be that neither side has a
+	 * majority, and then nobody can be blamed. */
+	MISMATCH_GRACE_MS = 400,
 	CLAIM_MS = 600, /* after this, whoever works out the cause is held to be stuck */
 };
 
@@ -130,8 +133,9 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
  * what each of them called; briefly, as some of them may never come. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
+	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;
 	struct wait_word words[RANKS_HOST_MAX];
-	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(GRACE_MS)};
+	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(grace_ms)};
 	for (int q = 0; q < group->size; q++) {
 		int world_rank = group->team.members[q].world;
 		const struct wait_peer *peer = &group->peers[world_rank];

@@ -342,6 +342,24 @@ void mismatch_kind(struct runner_rank *self)
 	mismatch_small_and_large(self, KIND_DIFFERS);
 }
 
+/* Ranks 1 and 2 differ, and rank 0 decides who of them is wrong: it comes later than a report
+ * waits for other causes. */
+void mismatch_of_a_late_rank(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int64_t value = 1;
+	OK(ls_barrier(group, NULL));
+	if (self->rank == 0)
+		nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
+	GIVES(LS_MISMATCH,
+	      self->rank == 2 ? ls_barrier(group, NULL)
+			      : ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, NULL));
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(failure.rank == 2, "rank %d is blamed: %s", failure.rank, failure.text);
+	ls_group_close(group);
+}
+
 /* The receiver wants another count or dtype: it learns it at once; so does a sender that waits for
  * its payload to be taken, and one that does not in its next call. */
 static void point_mismatch(struct runner_rank *self, uint64_t count, uint64_t wanted, ls_dtype dtype)

@@ -383,6 +383,7 @@ const struct runner_test runner_tests[] = {
 	TEST(mismatch_root, FEW),
 	TEST(mismatch_kind, FEW),
 	TEST(mismatch_of_every_kind, R(2) | R(3)),
+	TEST(mismatch_of_a_late_rank, R(3)),
 	TEST(point_mismatch_small, R(2)),
 	TEST(point_mismatch_large, R(2)),
 	TEST(a_cycle_of_receives_is_proved, FEW),

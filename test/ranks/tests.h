@@ -142,8 +142,8 @@ runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadca
 	timeout_point, a_rank_stopped_inside_is_named, abort_ends_every_wait,
 	a_rank_that_left_is_named, a_rank_may_leave_when_done, a_rank_that_died_is_named,
 	a_rank_whose_end_was_fetched_is_named, mismatch_count, mismatch_dtype, mismatch_op,
-	mismatch_root, mismatch_kind, point_mismatch_small, point_mismatch_large,
-	a_cycle_of_receives_is_proved;
+	mismatch_root, mismatch_kind, mismatch_of_a_late_rank, point_mismatch_small,
+	point_mismatch_large, a_cycle_of_receives_is_proved;
 /* ddp_test.c */
 runner_function ddp_averages, ddp_averages_in_a_group, ddp_averages_mixed_dtypes, ddp_begins_alike,
 	ddp_trains_like_one_rank, ddp_ready_from_any_thread, ddp_accumulates, ddp_empty_parameters,
