@@ -69,7 +69,7 @@ static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 		progress_op_drop(op);
 		return status;
 	}
-	struct progress_pause pause = group_op_pause(op, 0);
+	struct progress_pause pause = progress_op_pause(op, 0);
 	status = progress_lane_call(op, options, site, &pause);
 	if (status == LS_PENDING)
 		*options->op = op;

@@ -53,9 +53,6 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 
 /* ---- op.c: what the user asks of a handle ---- */
 
-/* Of a wait with a limit of the caller's own, in milliseconds; 0: a moment in which Python, say,
- * can look for signals, in groups that want it. */
-struct progress_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms);
 /* Waits for *op, of the user, as ls_wait would: LS_PENDING, or its status, and then *op has been
  * given back and is NULL. */
 ls_status group_op_await(struct ls_op **op);

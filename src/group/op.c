@@ -10,9 +10,6 @@
 #include "group_private.h"
 #include "arguments.h"
 
-/* so often a caller looks for signals that were handled before the wait began */
-enum { SIGNALS_MS = 50 };
-
 static ls_status check(const char *call, const ls_op *op)
 {
 	if (!op)
@@ -64,29 +61,6 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 	return p2p_await(ops, count, &progress_no_pause);
 }
 
-/* A wait that comes back now and then is looked at after whole look intervals since its beginning,
- * which are most often so many turns, too. A look has to see one and the same wait twice, so these
- * times are not the ends of turns, but lie soon after their beginnings. */
-static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
-{
-	uint64_t turn_ns = UINT64_C(1000000) * SIGNALS_MS;
-	return now_ns + turn_ns - (now_ns - since_ns + turn_ns / 5) % turn_ns;
-}
-
-struct progress_pause group_op_pause(struct ls_op *op, uint32_t timeout_ms)
-{
-	struct progress_pause pause = progress_no_pause;
-	if (timeout_ms) {
-		pause.since_ns = progress_op_since(op);
-		pause.at_ns = clock_deadline_ns(timeout_ms);
-	} else if (op->group->world->resumes) {
-		pause.returns = true;
-		pause.since_ns = progress_op_since(op);
-		pause.at_ns = end_of_turn(pause.since_ns, clock_now_ns());
-	}
-	return pause;
-}
-
 /* As far as one thread sends, which is all that it is asked for. */
 static void note_waited(struct ls_op *op)
 {
@@ -107,7 +81,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 		return ask(op);
 	}
 	wait_thread_enter(&op->group->waiter);
-	struct progress_pause pause = group_op_pause(op, timeout_ms);
+	struct progress_pause pause = progress_op_pause(op, timeout_ms);
 	p2p_tell_gone(op->group);
 	if (!progress_op_is_p2p(op))
 		status = progress_lane_await(op, &pause);
@@ -187,7 +161,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
-	struct progress_pause pause = group_op_pause(first, timeout_ms);
+	struct progress_pause pause = progress_op_pause(first, timeout_ms);
 	p2p_tell_gone(first->group);
 	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);

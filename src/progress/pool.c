@@ -64,14 +64,6 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 	return op;
 }
 
-uint64_t progress_op_since(struct ls_op *op)
-{
-	uint64_t since = atomic_load(&op->waited_ns), now = since ? since : clock_now_ns();
-	if (!since && !atomic_compare_exchange_strong(&op->waited_ns, &since, now))
-		return since;
-	return now;
-}
-
 void progress_op_hold(struct ls_op *op)
 {
 	atomic_fetch_add(&op->holders, 1);

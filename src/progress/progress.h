@@ -36,8 +36,6 @@ static inline bool progress_op_is_over(const struct ls_op *op)
 }
 /* The user frees the handle. */
 void progress_op_forget(struct ls_op *op);
-/* When the first of its resumed waits began: now, if there was none before. */
-uint64_t progress_op_since(struct ls_op *op);
 /* Adds a reference, and drops one. */
 void progress_op_hold(struct ls_op *op);
 void progress_op_let_go(struct ls_op *op);
@@ -58,6 +56,11 @@ struct progress_pause {
 	uint64_t since_ns; /* when a resumed wait began; 0: now */
 };
 extern const struct progress_pause progress_no_pause;
+/* Of a wait with a limit of the caller's own, in milliseconds; 0: a moment in which Python, say,
+ * can look for signals, in groups that want it. */
+struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
+/* When the first of its resumed waits began: now, if there was none before. */
+uint64_t progress_op_since(struct ls_op *op);
 
 /* Whether a thread that waits for it may stop waiting before it is complete. */
 static inline bool progress_pause_leaves(const struct progress_pause *pause, const struct ls_op *op)

@@ -13,8 +13,6 @@
 
 enum { RETREAT_MS = 250 }; /* how long a failed call waits for peers to let go of its buffers */
 
-const struct progress_pause progress_no_pause = {.at_ns = CLOCK_NEVER};
-
 static uint32_t wildcards_of(const struct engine_call *call)
 {
 	if (call->kind != TRACE_RECV && call->kind != TRACE_PROBE)

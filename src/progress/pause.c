@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * When a wait returns to its caller before the operation is complete. */
+#include "progress.h"
+
+/* so often a caller looks for signals that were handled before the wait began */
+enum { SIGNALS_MS = 50 };
+
+const struct progress_pause progress_no_pause = {.at_ns = CLOCK_NEVER};
+
+uint64_t progress_op_since(struct ls_op *op)
+{
+	uint64_t since = atomic_load(&op->waited_ns), now = since ? since : clock_now_ns();
+	if (!since && !atomic_compare_exchange_strong(&op->waited_ns, &since, now))
+		return since;
+	return now;
+}
+
+/* A wait that comes back now and then is looked at after whole look intervals since its beginning,
+ * which are most often so many turns, too. A look has to see one and the same wait twice, so these
+ * times are not the ends of turns, but lie soon after their beginnings. */
+static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
+{
+	uint64_t turn_ns = UINT64_C(1000000) * SIGNALS_MS;
+	return now_ns + turn_ns - (now_ns - since_ns + turn_ns / 5) % turn_ns;
+}
+
+struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms)
+{
+	struct progress_pause pause = progress_no_pause;
+	if (timeout_ms) {
+		pause.since_ns = progress_op_since(op);
+		pause.at_ns = clock_deadline_ns(timeout_ms);
+	} else if (op->group->world->resumes) {
+		pause.returns = true;
+		pause.since_ns = progress_op_since(op);
+		pause.at_ns = end_of_turn(pause.since_ns, clock_now_ns());
+	}
+	return pause;
+}
