@@ -102,17 +102,29 @@ static ls_status submit(ls_group *group, const struct engine_call *engine,
 	return progress_lane_call(&op, options, site, &progress_no_pause);
 }
 
+/* Options of a call that blocks, and right as they are: a label, a time limit, or a handle for
+ * what a signal interrupts. */
+static bool blocks(const struct ls_op_options *options)
+{
+	return options->size == sizeof *options && (!options->op || options->awaited == 1) &&
+	       options->awaited <= 1 && !options->callback && !options->stream && options->tag >= 0;
+}
+
 static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
 		     const struct ls_op_options *given, const void *site)
 {
+	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if (!given && group && group_is_short(group, engine) && !group_is_on_device(group, engine)) {
+	if ((!given || blocks(given)) && group && group_is_short(group, engine) &&
+	    !group_is_on_device(group, engine)) {
 		status = group_check(call, group);
+		if (given && given->op)
+			*given->op = NULL;
 		if (status != LS_OK)
 			return status;
 		wait_thread_enter(&group->waiter);
-		if (progress_slot_call(group, engine, site, &status))
+		if (progress_slot_call(group, engine, given ? given : &none, site, &status))
 			return status;
 	}
 	status = group_begin(call, group, given, &options);

@@ -71,7 +71,9 @@ static inline bool progress_pause_leaves(const struct progress_pause *pause, con
 /* Sets all fields that no other function sets. The others keep their values, because clearing them
  * would cost more than a short collective. */
 void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
-/* Sets deadline and trace record. The caller has set op->engine.seq and the fields that the call
+/* Sets its time limit. */
+void progress_op_limit(struct ls_op *op, const struct ls_op_options *options);
+/* Sets time limit and trace record. The caller has set op->engine.seq and the fields that the call
  * asks for. */
 void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* The trace record of a call. label: NULL for none. */

@@ -12,36 +12,61 @@ struct slot_state {
 	uint64_t record, history; /* once it is published */
 };
 
+/* The operation that the call becomes on the general path. One that may leave a handle comes from
+ * the pool, and needs the progress thread. Without either the call blocks to its end, as its entry
+ * cannot be taken back. */
+static struct ls_op *operation(ls_group *group, const struct engine_call *call,
+			       const struct ls_op_options *options, struct ls_op *own)
+{
+	struct ls_op *op = options->op ? progress_op_new(group, true) : NULL;
+	if (op && progress_thread_start(group->world) == LS_OK) {
+		op->engine.call = *call;
+		return op;
+	}
+	if (op)
+		progress_op_drop(op);
+	progress_op_prepare(own, group, call);
+	return own;
+}
+
 /* The door to the general path, which goes on from where the call is. */
 __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct engine_call *call,
+						 const struct ls_op_options *options,
 						 const struct slot_state *state, const void *site)
 {
-	const struct ls_op_options none = {.size = sizeof none};
-	struct ls_op op;
-	progress_op_prepare(&op, group, call);
-	op.engine.seq = state->seq;
+	struct ls_op own, *op = operation(group, call, options, &own);
+	op->engine.seq = state->seq;
 	if (!state->published) {
-		progress_op_open(&op, &none, site);
+		progress_op_open(op, options, site);
 	} else {
-		op.timeout_ms = group->timeout_ms;
-		op.engine.record = state->record;
-		engine_slot_resume(&group->engine, &op.engine, &group->lane.room, state->history);
-		atomic_store_explicit(&op.begun, true, memory_order_relaxed);
+		progress_op_limit(op, options);
+		op->engine.record = state->record;
+		engine_slot_resume(&group->engine, &op->engine, &group->lane.room, state->history);
+		atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	}
-	return progress_lane_run(&op, &progress_no_pause);
+	if (op == &own)
+		return progress_lane_run(op, &progress_no_pause);
+	struct progress_pause pause = progress_op_pause(op, 0);
+	ls_status status = progress_lane_run(op, &pause);
+	if (status == LS_PENDING)
+		*options->op = op;
+	else
+		progress_op_forget(op);
+	return status;
 }
 
 static uint64_t record(ls_group *group, const struct engine_call *call,
-		       const struct engine_slot *slot, uint64_t seq, const void *site)
+		       const struct engine_slot *slot, uint64_t seq, const char *label,
+		       const void *site)
 {
-	struct trace_begin begin = progress_record(group, call, seq, NULL, site);
+	struct trace_begin begin = progress_record(group, call, seq, label, site);
 	begin.algorithm = slot->algorithm;
 	begin.step_count = slot->step_count;
 	return trace_begin(&group->world->trace, &begin);
 }
 
-bool progress_slot_call(ls_group *group, const struct engine_call *call, const void *site,
-			ls_status *status)
+bool progress_slot_call(ls_group *group, const struct engine_call *call,
+			const struct ls_op_options *options, const void *site, ls_status *status)
 {
 	struct engine *engine = &group->engine;
 	struct slot_state state = {.published = false};
@@ -49,16 +74,16 @@ bool progress_slot_call(ls_group *group, const struct engine_call *call, const v
 		return false;
 	const struct engine_slot *slot = engine_slot_find(engine, call, state.seq);
 	if (!slot) {
-		*status = go_on(group, call, &state, site);
+		*status = go_on(group, call, options, &state, site);
 		return true;
 	}
 	state.history = engine_slot_publish(engine, slot, call->send.address, state.seq);
 	state.published = true;
-	state.record = record(group, call, slot, state.seq, site);
+	state.record = record(group, call, slot, state.seq, options->label, site);
 	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
 	engine_slot_ahead(engine, slot, state.seq);
 	if (!engine_slot_await(engine, slot, &group->waiter, state.seq, state.history)) {
-		*status = go_on(group, call, &state, site);
+		*status = go_on(group, call, options, &state, site);
 		return true;
 	}
 	engine_slot_finish(engine, slot, call->send.address, call->recv.address, state.seq);

@@ -59,10 +59,15 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->counts = NULL;
 }
 
-void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
+void progress_op_limit(struct ls_op *op, const struct ls_op_options *options)
 {
 	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
 	op->may_leave = options->timeout_ms != 0;
+}
+
+void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
+{
+	progress_op_limit(op, options);
 	struct trace_begin begin =
 		progress_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
