@@ -69,9 +69,9 @@ struct ls_op *progress_lane_first(ls_group *group);
 /* ---- slot.c: short collectives ---- */
 
 /* A blocking collective whose arguments have been checked and whose payloads fit into the entries.
- * Its options have no callback; with `op` they are `awaited`, and *op is NULL. True: it is complete,
- * with *status, or *status is LS_PENDING and *op the handle. False: nothing has been done, as others
- * are under way. */
+ * Its options have no callback; with `op` they are `awaited`, and *op is NULL. True: it is
+ * complete, with *status, or *status is LS_PENDING and *op the handle. False: nothing has been
+ * done, as others are under way. */
 bool progress_slot_call(ls_group *group, const struct engine_call *call,
 			const struct ls_op_options *options, const void *site, ls_status *status);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "caught.h"
@@ -349,14 +348,20 @@ void mismatch_of_a_late_rank(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int64_t value = 1;
 	OK(ls_barrier(group, NULL));
-	if (self->rank == 0)
-		nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
+	ls_op *op = NULL;
+	if (self->rank == 0) {
+		struct ls_op_options late = {.size = sizeof late, .op = &op};
+		OK(ls_recv(group, &value, 1, LS_INT64, 1, &late));
+		GIVES(LS_PENDING, ls_wait(op, 150));
+	}
 	GIVES(LS_MISMATCH,
 	      self->rank == 2 ? ls_barrier(group, NULL)
 			      : ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, NULL));
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK_THAT(failure.rank == 2, "rank %d is blamed: %s", failure.rank, failure.text);
+	if (op)
+		ls_op_free(op);
 	ls_group_close(group);
 }
 
