@@ -53,8 +53,8 @@ struct dlpack_exchange {
 	void *allocate;
 	void *from_object;
 	void *to_object;
-	/* Describes a tensor of Python, whose reference the caller holds. 0, or -1 with an exception
-	 * of Python. */
+	/* Describes a tensor of Python, whose reference the caller holds. 0, or -1 with an
+	 * exception of Python. */
 	int (*describe)(void *object, struct dlpack_tensor *out);
 	void *stream;
 };

@@ -31,11 +31,12 @@ static struct {
 	const struct dlpack_exchange *tensors;
 } torch;
 
-#define NAMES(X)                                                                                 \
-	X(asyncOp)                                                                               \
-	X(timeout) X(reduceOp) X(is_neg) X(_is_profiler_enabled) X(_limit) X(communicator)       \
-		X(handle) X(_group) X(inside) X(deferred) X(close_deferred) X(error) X(_goes_on) \
-			X(outlast)
+/* clang-format off */
+#define NAMES(X) \
+	X(asyncOp) X(timeout) X(reduceOp) X(is_neg) X(_is_profiler_enabled) X(_limit) \
+	X(communicator) X(handle) X(_group) X(inside) X(deferred) X(close_deferred) X(error) \
+	X(_goes_on) X(outlast)
+/* clang-format on */
 #define NAME_FIELD(name) PyObject *name;
 static struct {
 	NAMES(NAME_FIELD)
@@ -254,9 +255,9 @@ static PyObject *reduce_inside(struct call *call)
 static PyObject *allreduce(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
 	(void)module;
-	struct call call = {.self = arguments[0], .tensors = arguments[1]};
-	if (count != 3 || !PyList_Check(call.tensors) || PyList_Size(call.tensors) != 1)
+	if (count != 3 || !PyList_Check(arguments[1]) || PyList_Size(arguments[1]) != 1)
 		Py_RETURN_FALSE;
+	struct call call = {.self = arguments[0], .tensors = arguments[1]};
 	call.tensor = PyList_GetItem(call.tensors, 0);
 	Py_INCREF(call.tensor); /* another thread may change the list */
 	call.communicator = PyObject_GetAttr(call.self, names.communicator);

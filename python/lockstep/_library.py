@@ -111,6 +111,14 @@ def _load(path):
         ) from error
 
 
+def load_with_python(name):
+    """A library of this package that calls Python: with the GIL held. None where it was not built."""
+    try:
+        return ctypes.PyDLL(os.path.join(FOLDER, name))
+    except OSError:
+        return None
+
+
 _path = _find()
 FOLDER = os.path.dirname(_path)  # "" if the system has found it
 C = _load(_path)

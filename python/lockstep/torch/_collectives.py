@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
 
-from ctypes import c_int
+from ctypes import c_int, c_void_p, cast, py_object
 from datetime import timedelta
 from functools import partial
+from sysconfig import get_config_var
 from threading import get_ident
 
 import torch
@@ -21,7 +22,7 @@ from torch._C._distributed_c10d import (
 from torch.autograd import profiler
 
 from lockstep import errors
-from lockstep._library import C, OK, PENDING, Buffers, call_options
+from lockstep._library import C, OK, PENDING, Buffers, call_options, load_with_python
 from lockstep._sites import addresses, called_by_autograd, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
@@ -41,6 +42,23 @@ _SUMMED = {dtype: c_int(number) for dtype, number in DTYPES.items() if not dtype
 _SUMS = c_int(_REDUCE_OPS[ReduceOp.SUM])  # as above: what a call takes without conversion
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
+_FREE_THREADED = get_config_var("Py_GIL_DISABLED")  # a Python with another binary interface
+
+
+def _find_short():
+    """allreduce(Collectives, tensors, options) of torch_short.c: whether it was a call of the sort that it does, and is
+    done. One that does nothing, where it was not built or PyTorch does not describe its tensors to C."""
+    library = None if _FREE_THREADED else load_with_python("liblockstep_torch.so")
+    found = None
+    if library is not None:
+        library.lockstep_torch_allreduce.restype = py_object
+        library.lockstep_torch_allreduce.argtypes = [py_object]
+        parts = torch.Tensor, torch.nn.Parameter, _SUM, profiler, here, addresses, cast(C.ls_allreduce, c_void_p).value
+        found = library.lockstep_torch_allreduce((AllreduceOptions, *parts))
+    return found or (lambda *_: False)
+
+
+_allreduce_in_c = _find_short()
 _spare = []  # options of blocking calls that have returned. Taking and giving back are atomic
 
 
@@ -91,6 +109,12 @@ class Collectives(Lists):
         if shown is not None:
             shown.end()
 
+    def _goes_on(self, handle, tensors, label):
+        """The Work of a sum that was begun in C."""
+        options = call_options(awaited=1)
+        options.handle = handle
+        return Work(self.communicator, options, tensors, tensors[0], None, label)
+
     def _run_beside(self, opts, function, arguments, of_work, factor):
         shown = _profile.of_caller(3) if profiler._is_profiler_enabled else None
         options, label = call_options(), here(3)
@@ -129,6 +153,8 @@ class Collectives(Lists):
     def allreduce(self, tensors, opts=None, timeout=None, op=None):
         if opts.__class__ is not AllreduceOptions:
             opts, tensors = _short.options(AllreduceOptions, opts, timeout, op), _short.listed(tensors)
+        if _allreduce_in_c(self, tensors, opts):
+            return None
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
