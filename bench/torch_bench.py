@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.distributed over Lockstep beside gloo and a process group in Python that does nothing, interleaved.
 
-torch_bench.py [--rounds N] [--only "calls,mlp,gpt,mlp views,…"] [--backends …] [--json FILE] [--write-doc]
+torch_bench.py [--rounds N] [--only "calls,interrupt,mlp,gpt,mlp views,…"] [--backends …] [--json FILE] [--write-doc]
 
 Each round starts two fresh processes for each backend, one backend after the other; the order turns from round to
 round. A figure of a round is that of the slower rank; ratios are of one round, tables show medians over the rounds.
@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import shlex
+import signal
 import socket
 import statistics
 import subprocess
@@ -86,6 +87,30 @@ def run_ranks(backend, pairs, kinds):
     return found
 
 
+def seconds_to_end(backend):
+    """From Ctrl-C, which all processes of a terminal get, to the end of torchrun with two ranks that all-reduce."""
+    torchrun = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        + [HERE / "torch_forever.py", backend],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        if not torchrun.stdout.readline():
+            raise quiet.Failed(f"{backend}: torchrun has started no ranks")
+        begin = time.monotonic()
+        os.killpg(torchrun.pid, signal.SIGINT)
+        torchrun.communicate(timeout=LIMIT_S)
+        return time.monotonic() - begin
+    finally:
+        if torchrun.poll() is None:
+            os.killpg(torchrun.pid, signal.SIGKILL)
+            torchrun.communicate()
+
+
 def slower(ranks, *path, of_both=max):
     """What is the slower rank's, one by one, of which the lower quartile: what is far above it met somebody else."""
     for word in path:
@@ -117,7 +142,10 @@ def measure(options):
         order = options.backends[turn % len(options.backends) :] + options.backends[: turn % len(options.backends)]
         for backend in order:
             watch = quiet.Watch()
-            found = figures_of(run_ranks(backend, options.pairs, options.only))
+            kinds = [kind for kind in options.only if kind != "interrupt"]
+            found = figures_of(run_ranks(backend, options.pairs, kinds)) if kinds else {}
+            if kinds != options.only and backend != "inline":
+                found["interrupt"] = (1e3 * seconds_to_end(backend), "ms")
             others, load = watch.foreign(), os.getloadavg()[0]
             runs.append({"round": turn, "backend": backend, "foreign": others, "load": load, "figures": found})
             if options.verbose:
@@ -162,6 +190,7 @@ def shown(value, unit):
 
 TITLES = {
     "begin": "import, `init_process_group`, first barrier",
+    "interrupt": "from Ctrl-C to the end of torchrun",
 }
 for _kind, _text in TRAININGS.items():
     TITLES[f"{_kind} step"] = f"{_text}: step"
@@ -215,6 +244,8 @@ def goals(runs):
             times = ratio(runs, f"{model} {how} excess", "gloo")
             if times is not None:
                 rows.append([f"{TRAININGS[f'{model} {how}']}: excess, gloo ÷ Lockstep", "", f"{times:.1f}", ""])
+    ended = median_of(runs, "lockstep", "interrupt")
+    add("from Ctrl-C to the end of torchrun", "≤ 1.5 s", ended and ended / 1e3, "{:.2f} s", lambda v: v <= 1.5)
     add("import, init, first barrier: gloo ÷ Lockstep", "≥ 1", ratio(runs, "begin", "gloo"), "{:.2f}", lambda v: v >= 1)
     return ["figure", "goal", "here", ""], rows
 
@@ -280,7 +311,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=25, help="training steps of each kind in a round")
-    parser.add_argument("--only", type=words, default=["calls", *TRAININGS], metavar="calls,mlp,gpt,…")
+    parser.add_argument("--only", type=words, default=["calls", "interrupt", *TRAININGS], metavar="calls,interrupt,mlp,gpt,…")
     parser.add_argument("--backends", type=words, default=list(BACKENDS), metavar=",".join(BACKENDS))
     parser.add_argument("--verbose", action="store_true", help="tells every run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps everything there")
