@@ -27,7 +27,7 @@ enum {
 	SKEW_PAGES = 437, /* odd, and no part of a power of two */
 };
 
-static bool is_exhaustion(int error)
+bool memory_is_exhaustion(int error)
 {
 	return error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
 }
@@ -36,7 +36,7 @@ static ls_status say_no_arena(size_t bytes, const char *call)
 {
 	int error = errno;
 	MESSAGE_SAY(MESSAGE_MEMORY_ARENA, bytes >> 20, call, strerror(error));
-	return is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
+	return memory_is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 
 /* Address space in which arena number `place` has a start of its own. Arenas are of one size, a
@@ -52,15 +52,23 @@ static void *reserve(size_t bytes, int place, size_t page_bytes, size_t *slack)
 		    -1, 0);
 }
 
-/* NULL with errno set. A forked child does not get it: shared pages are not copied on write. */
-static void *map_shared(int fd, size_t bytes, int place)
+/* The file `fd`, or with -1 what is mapped at `from`. */
+static void *map_at(void *at, int fd, void *from, size_t bytes)
+{
+	/* Of an old size of 0 the system makes a second mapping of the same pages. */
+	if (fd < 0)
+		return mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+	return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
+		    0);
+}
+
+static void *map(int fd, void *from, size_t bytes, int place)
 {
 	size_t slack;
 	unsigned char *range = reserve(bytes, place, (size_t)sysconf(_SC_PAGESIZE), &slack);
 	if (range == MAP_FAILED)
 		return NULL;
-	void *memory = mmap(range + slack, bytes, PROT_READ | PROT_WRITE,
-			    MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+	void *memory = map_at(range + slack, fd, from, bytes);
 	if (memory == MAP_FAILED || madvise(memory, bytes, MADV_DONTFORK) != 0) {
 		int error = errno;
 		munmap(range, slack + bytes);
@@ -69,6 +77,16 @@ static void *map_shared(int fd, size_t bytes, int place)
 	}
 	munmap(range, slack); /* it has done its work; if not, it is only address space */
 	return memory;
+}
+
+void *memory_arena_map(int fd, size_t bytes, int place)
+{
+	return map(fd, NULL, bytes, place);
+}
+
+void *memory_arena_map_again(void *mapped, size_t bytes, int place)
+{
+	return map(-1, mapped, bytes, place);
 }
 
 ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base, int *fd)
@@ -96,7 +114,7 @@ ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char 
 		call = "F_ADD_SEALS";
 		if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
 			call = "mmap";
-			memory = map_shared(file, bytes, rank);
+			memory = memory_arena_map(file, bytes, rank);
 		}
 	}
 	if (!memory) {
@@ -175,43 +193,4 @@ int memory_arena_make_private(int fd, unsigned char *address, size_t bytes, size
 	}
 	copy_pages(address, bytes, page_bytes);
 	return 0;
-}
-
-ls_status memory_view_open(struct memory_view *view, int fd, int place)
-{
-	*view = (struct memory_view){0};
-	struct stat stat;
-	int seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 || stat.st_size <= 0) {
-		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, "it is no sealed memory file");
-		return LS_UNTRUSTED_PEER;
-	}
-	size_t bytes = (size_t)stat.st_size;
-	void *memory = map_shared(fd, bytes, place);
-	if (!memory) {
-		int error = errno;
-		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, strerror(error));
-		return is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
-	}
-	view->base = memory;
-	view->bytes = bytes;
-	lock_memory_init(&view->lock);
-	return LS_OK;
-}
-
-void memory_view_close(struct memory_view *view)
-{
-	memory_region_views_close(view);
-	if (view->base) {
-		munmap(view->base, view->bytes);
-		lock_memory_fini(&view->lock);
-	}
-	*view = (struct memory_view){0};
-}
-
-void *memory_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes)
-{
-	if (offset > view->bytes || bytes > view->bytes - offset)
-		return memory_region_view_at(view, offset, bytes);
-	return view->base + offset;
 }

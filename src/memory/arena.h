@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The system's side of an arena, for memory.c alone: the file, its mapping, its pages. */
+ * The system's side of an arena, for memory.c and view.c alone: the file, its mappings, its
+ * pages. */
 #ifndef MEMORY_ARENA_H
 #define MEMORY_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +14,14 @@
  * message. */
 LS_CHECKED ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base,
 				       int *fd);
+
+/* Maps the first `bytes` of the file. NULL with errno set. A forked child does not get it, as shared
+ * pages are not copied on write. */
+void *memory_arena_map(int fd, size_t bytes, int place);
+/* The same of the file whose beginning is mapped at `mapped`, which stays. */
+void *memory_arena_map_again(void *mapped, size_t bytes, int place);
+/* Whether an errno says that something has run out. */
+bool memory_is_exhaustion(int error);
 
 /* Gives the file its pages up to `wanted` at least. *committed: up to where it has them. Returns 0
  * or an errno. */

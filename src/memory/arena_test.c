@@ -39,7 +39,7 @@ static void close_both(struct memory *memory, struct memory_view *peer)
 	memory_fini(memory);
 }
 
-static unsigned char *alloc(struct memory *memory, const struct memory_view *peer, size_t bytes,
+static unsigned char *alloc(struct memory *memory, struct memory_view *peer, size_t bytes,
 			    unsigned char **seen_by_peer)
 {
 	void *block = NULL;
@@ -92,6 +92,58 @@ static void views_have_bounds(void **state)
 	assert_null(memory_view_at(&peer, UINT64_MAX, 8));
 	assert_null(memory_view_at(&peer, UINT64_MAX - 7, 8));
 	close_both(&memory, &peer);
+}
+
+/* A view grows with what is asked of it; what was handed out before stays, and is the same memory. */
+static void views_grow(void **state)
+{
+	(void)state;
+	const uint64_t gib = UINT64_C(1) << 30,
+		       places[] = {7, gib / 4 - 4, gib / 4 + 8, gib, 40 * gib};
+	enum { PLACES = sizeof places / sizeof *places };
+	struct memory memory;
+	struct memory_view peer;
+	unsigned char *seen[PLACES];
+	assert_int_equal(memory_init(&memory, 64 * gib, 1, 0), LS_OK);
+	assert_int_equal(memory_view_open(&peer, memory.fd, 1), LS_OK);
+	assert_true(atomic_load(&peer.mapped) <= gib / 4);
+	for (int i = 0; i < PLACES; i++) {
+		seen[i] = memory_view_at(&peer, places[i], 8);
+		assert_non_null(seen[i]);
+		memset(seen[i], 1 + i, 8);
+	}
+	assert_int_equal(atomic_load(&peer.mapped), 64 * gib);
+	for (int i = 0; i < PLACES; i++) {
+		assert_true(is_filled(seen[i], 8, (unsigned char)(1 + i)));
+		assert_true(is_filled(memory.base + places[i], 8, (unsigned char)(1 + i)));
+		assert_ptr_equal(memory_view_at(&peer, places[i], 8),
+				 atomic_load(&peer.base) + places[i]);
+	}
+	assert_null(memory_view_at(&peer, 64 * gib, 1));
+	memory_view_close(&peer);
+	memory_fini(&memory);
+}
+
+/* Where the system gives no more addresses the view stays as it is. */
+static void views_that_cannot_grow(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct memory_view peer;
+	struct rlimit before, limit;
+	assert_int_equal(memory_init(&memory, (size_t)1 << 40, 1, 0), LS_OK);
+	assert_int_equal(memory_view_open(&peer, memory.fd, 1), LS_OK);
+	unsigned char *first = memory_view_at(&peer, 0, 8);
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	limit = before;
+	limit.rlim_cur = (rlim_t)3 << 39;
+	assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+	assert_null(memory_view_at(&peer, ((uint64_t)1 << 40) - 8, 8));
+	assert_ptr_equal(memory_view_at(&peer, 0, 8), first);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_non_null(memory_view_at(&peer, ((uint64_t)1 << 40) - 8, 8));
+	memory_view_close(&peer);
+	memory_fini(&memory);
 }
 
 static void file_is_named_sealed_and_sparse(void **state)
@@ -327,6 +379,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peer_sees_what_is_written),
 		cmocka_unit_test(views_have_bounds),
+		cmocka_unit_test(views_grow),
+		cmocka_unit_test(views_that_cannot_grow),
 		cmocka_unit_test(file_is_named_sealed_and_sparse),
 		cmocka_unit_test(others_files_are_refused),
 		cmocka_unit_test(errors_of_the_system_come_back),

@@ -124,21 +124,32 @@ LS_CHECKED ls_status memory_detach(struct memory *memory, void *address, size_t 
 void memory_stats(struct memory *memory, struct memory_stats *out) LOCK_AVOIDS(memory);
 bool memory_is_valid(struct memory *memory) LOCK_AVOIDS(memory);
 
-/* A peer's arena as this process sees it. */
-struct memory_view {
+enum { MEMORY_MAPPINGS = 24 }; /* of one view, each twice as large as the one before at least */
+struct memory_mapping {
 	unsigned char *base;
 	size_t bytes;
-	struct lock_memory lock;  /* for adding regions */
+};
+
+/* A peer's arena as this process sees it. */
+struct memory_view {
+	_Atomic(unsigned char *) base; /* of the newest mapping, and how far that reaches */
+	_Atomic size_t mapped;
+	size_t bytes; /* of the arena */
+	int place;
+	struct lock_memory lock; /* for growing, and for adding regions */
+	struct memory_mapping mappings[MEMORY_MAPPINGS];
+	int mapping_count;
 	_Atomic int region_count; /* grows */
 	struct memory_region_view regions[MEMORY_REGIONS];
 };
-/* Maps a peer's arena (fd stays the caller's). place: the peer's rank, which determines the address
+/* Maps the beginning of a peer's arena (fd stays the caller's). place: the peer's rank, which determines the address
  * range. The size is taken from the file, not from the peer. Errors: LS_UNTRUSTED_PEER if it is not
  * an arena, or could be shrunk; LS_OUT_OF_MEMORY, LS_SYSTEM; all with a message. */
 LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd, int place);
 void memory_view_close(struct memory_view *view);
 /* NULL if [offset, offset + bytes) is not in the arena or a region: an offset from a peer is never
- * trusted. */
-void *memory_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes);
+ * trusted. NULL with a message, if the system refuses to map so much of the arena. The address is
+ * right until the view is closed; another call may give another address of the same memory. */
+void *memory_view_at(struct memory_view *view, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -449,7 +449,7 @@ static inline unsigned char *transport_entry_payload(const struct transport_team
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);
 /* The arena of member `rank`, as this process sees it. */
-static inline const struct memory_view *transport_arena(const struct transport_team *team, int rank)
+static inline struct memory_view *transport_arena(const struct transport_team *team, int rank)
 {
 	return &team->members[rank].peer->arena;
 }
