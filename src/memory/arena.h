@@ -15,8 +15,8 @@
 LS_CHECKED ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base,
 				       int *fd);
 
-/* Maps the first `bytes` of the file. NULL with errno set. A forked child does not get it, as shared
- * pages are not copied on write. */
+/* Maps the first `bytes` of the file. NULL with errno set. A forked child does not get it, as
+ * shared pages are not copied on write. */
 void *memory_arena_map(int fd, size_t bytes, int place);
 /* The same of the file whose beginning is mapped at `mapped`, which stays. */
 void *memory_arena_map_again(void *mapped, size_t bytes, int place);

@@ -94,7 +94,8 @@ static void views_have_bounds(void **state)
 	close_both(&memory, &peer);
 }
 
-/* A view grows with what is asked of it; what was handed out before stays, and is the same memory. */
+/* A view grows with what is asked of it; what was handed out before stays, and is the same
+ * memory. */
 static void views_grow(void **state)
 {
 	(void)state;
