@@ -142,14 +142,15 @@ struct memory_view {
 	_Atomic int region_count; /* grows */
 	struct memory_region_view regions[MEMORY_REGIONS];
 };
-/* Maps the beginning of a peer's arena (fd stays the caller's). place: the peer's rank, which determines the address
- * range. The size is taken from the file, not from the peer. Errors: LS_UNTRUSTED_PEER if it is not
- * an arena, or could be shrunk; LS_OUT_OF_MEMORY, LS_SYSTEM; all with a message. */
+/* Maps the beginning of a peer's arena (fd stays the caller's). place: the peer's rank, which
+ * determines the address range. The size is taken from the file, not from the peer. Errors:
+ * LS_UNTRUSTED_PEER if it is not an arena, or could be shrunk; LS_OUT_OF_MEMORY, LS_SYSTEM; all
+ * with a message. */
 LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd, int place);
 void memory_view_close(struct memory_view *view);
 /* NULL if [offset, offset + bytes) is not in the arena or a region: an offset from a peer is never
- * trusted. NULL with a message, if the system refuses to map so much of the arena. The address
- * is right until the view is closed; another call may give another address of the same memory. */
+ * trusted. NULL with a message if the system refuses to map so much of the arena. The address is
+ * right until the view is closed; a later call may give another one, of the same memory. */
 void *memory_view_at(struct memory_view *view, uint64_t offset, uint64_t bytes);
 
 #endif
