@@ -21,10 +21,11 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 	    (options && options->size != sizeof *options))
 		return false;
 	if (options) {
-		odd = (uintptr_t)options->label | (uintptr_t)options->stream |
-		      (uintptr_t)options->op | (uintptr_t)options->message |
-		      (options->callback != NULL) | options->awaited | (options->tag < 0);
+		odd = (uintptr_t)options->stream | (uintptr_t)options->op |
+		      (uintptr_t)options->message | (options->callback != NULL) | options->awaited |
+		      (options->tag < 0);
 		call->tag = options->tag;
+		message->label = options->label;
 	}
 	size_t element = dtype_bytes(call->dtype);
 	call->bytes = call->count * element;

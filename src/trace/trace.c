@@ -28,6 +28,7 @@ enum {
 	RECORDS_MIN = 16,
 	RECORDS_MAX = 1 << 20,
 	LABEL_PROBES = 16,
+	LABEL_NOWHERE = TRACE_LABEL_MAX,
 };
 _Static_assert(sizeof(struct wait_slot_body) % 8 == 0, "a wait is copied in words");
 
@@ -223,28 +224,42 @@ static uint32_t hash_text(const char *text, size_t length)
 	return hash;
 }
 
+/* Where the label stands, or the first free place for it, within its reach; LABEL_NOWHERE: neither.
+ * Labels are never taken out, and their first byte is written last: so no lock is needed. */
+static uint32_t label_place(const struct trace *trace, const char *text, size_t length,
+			    bool *is_there)
+{
+	uint32_t first = hash_text(text, length);
+	for (uint32_t i = 0; i < LABEL_PROBES; i++) {
+		uint32_t position = (first + i) % TRACE_LABEL_MAX;
+		const char *entry = trace->labels[position];
+		*is_there = __atomic_load_n(entry, __ATOMIC_ACQUIRE) != 0;
+		if (!*is_there || (strncmp(entry, text, length) == 0 && !entry[length]))
+			return position;
+	}
+	*is_there = false;
+	return LABEL_NOWHERE;
+}
+
 uint32_t trace_label(struct trace *trace, const char *text)
 {
+	bool is_there;
 	if (!text || !text[0])
 		return 0;
 	size_t length = strnlen(text, TRACE_LABEL_BYTES - 1);
-	uint32_t first = hash_text(text, length);
-	uint32_t label = 0;
+	uint32_t place = label_place(trace, text, length, &is_there);
+	if (is_there)
+		return place + 1;
 	lock_trace_acquire(&trace->lock);
-	for (uint32_t i = 0; i < LABEL_PROBES && !label; i++) {
-		uint32_t position = (first + i) % TRACE_LABEL_MAX;
-		char *entry = trace->labels[position];
-		if (!entry[0]) {
-			memcpy(entry, text, length);
-			atomic_fetch_add_explicit(&trace->header->label_count, 1,
-						  memory_order_relaxed);
-			label = position + 1;
-		} else if (strncmp(entry, text, length) == 0 && !entry[length]) {
-			label = position + 1;
-		}
+	place = label_place(trace, text, length, &is_there);
+	if (!is_there && place != LABEL_NOWHERE) {
+		char *entry = trace->labels[place];
+		memcpy(entry + 1, text + 1, length - 1);
+		__atomic_store_n(entry, text[0], __ATOMIC_RELEASE);
+		atomic_fetch_add_explicit(&trace->header->label_count, 1, memory_order_relaxed);
 	}
 	lock_trace_release(&trace->lock);
-	return label;
+	return place == LABEL_NOWHERE ? 0 : place + 1;
 }
 
 _Static_assert(offsetof(struct trace_group, members) % 8 == 0 && TRACE_MEMBER_MAX % 8 == 0,

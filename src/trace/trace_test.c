@@ -153,6 +153,58 @@ static void record_goes_from_begin_to_end(void **state)
 	close_trace(&trace, &view);
 }
 
+enum { LABELLERS = 4, LABELS = 300, ROUNDS = 300 };
+static struct labeller {
+	struct trace *trace;
+	pthread_barrier_t *start;
+	pthread_t thread;
+	uint32_t ids[LABELS];
+} labellers[LABELLERS];
+
+static void *add_labels(void *data)
+{
+	struct labeller *labeller = data;
+	char text[32];
+	pthread_barrier_wait(labeller->start);
+	for (int i = 0; i < LABELS; i++) {
+		snprintf(text, sizeof text, "train.py:%d", i);
+		labeller->ids[i] = trace_label(labeller->trace, text);
+	}
+	return NULL;
+}
+
+/* All add the same ones at once, more than there is room for. */
+static void labels_of_threads_are_kept_once(void **state)
+{
+	(void)state;
+	struct trace trace;
+	struct trace_view view;
+	pthread_barrier_t start;
+	assert_int_equal(pthread_barrier_init(&start, NULL, LABELLERS), 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		uint32_t kept = 0;
+		open_trace(&trace, 16, &view);
+		for (int t = 0; t < LABELLERS; t++) {
+			struct labeller *labeller = &labellers[t];
+			labeller->trace = &trace;
+			labeller->start = &start;
+			assert_int_equal(
+				pthread_create(&labeller->thread, NULL, add_labels, labeller), 0);
+		}
+		for (int t = 0; t < LABELLERS; t++)
+			pthread_join(labellers[t].thread, NULL);
+		for (int i = 0; i < LABELS; i++) {
+			for (int t = 1; t < LABELLERS; t++)
+				assert_int_equal(labellers[t].ids[i], labellers[0].ids[i]);
+			kept += labellers[0].ids[i] != 0;
+		}
+		assert_int_equal(kept, atomic_load(&view.header->label_count));
+		assert_true(kept > TRACE_LABEL_MAX / 2);
+		close_trace(&trace, &view);
+	}
+	pthread_barrier_destroy(&start);
+}
+
 static void labels_are_kept_once(void **state)
 {
 	(void)state;
@@ -366,6 +418,7 @@ int main(void)
 		cmocka_unit_test(header_says_who_it_is),
 		cmocka_unit_test(record_goes_from_begin_to_end),
 		cmocka_unit_test(labels_are_kept_once),
+		cmocka_unit_test(labels_of_threads_are_kept_once),
 		cmocka_unit_test(groups_take_turns),
 		cmocka_unit_test(report_is_kept_and_taken_back),
 		cmocka_unit_test(copies_are_whole_beside_writers),
