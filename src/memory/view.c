@@ -48,7 +48,7 @@ void memory_view_close(struct memory_view *view)
 		munmap(view->mappings[i].base, view->mappings[i].bytes);
 	if (view->mapping_count > 0)
 		lock_memory_fini(&view->lock);
-	*view = (struct memory_view){0};
+	*view = (struct memory_view){.place = 0};
 }
 
 /* The newest mapping reaches `wanted` bytes afterwards. Each is twice as large as the one before at
