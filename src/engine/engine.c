@@ -57,6 +57,8 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		engine_use(engine, NULL, NULL);
 	engine->cause = cause;
 	engine->history = engine->entered_by_all = 0;
+	engine->payload_next = 0;
+	memset(engine->payload_seqs, 0, sizeof engine->payload_seqs);
 	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
 	for (int q = 0; q < team->size; q++)
 		engine->peers |= UINT64_C(1) << team->members[q].world;
@@ -264,17 +266,18 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 	return true;
 }
 
-/* My slot for this collective still holds what I published K collectives ago. It is free once every
- * rank has entered a later one than that, and so has finished with it. A rank that runs ahead of
- * the others takes their lines from them with each look, so it looks, and waits, for half of its
- * slots at once. */
+/* My slot for this collective still holds what I published K collectives ago, and its pages what I
+ * published once around their ring. They are free once every rank has entered a later one than
+ * that, and so has finished with it. A rank that runs ahead of the others takes their lines from
+ * them with each look, so it looks, and waits, for half of what it is ahead at once. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
-	if (op->seq < TRANSPORT_ENTRIES)
-		return ENGINE_DONE;
-	uint64_t need = op->seq - TRANSPORT_ENTRIES + 1;
+	uint64_t payload = engine_window_payload(op);
+	uint64_t need = payload > 0 ? engine_payload_needs(engine, payload) : 0;
+	if (op->seq >= TRANSPORT_ENTRIES && op->seq - TRANSPORT_ENTRIES + 1 > need)
+		need = op->seq - TRANSPORT_ENTRIES + 1;
 	if (engine->entered_by_all >= need ||
-	    all_have_entered(engine, op, need + TRANSPORT_ENTRIES / 2))
+	    all_have_entered(engine, op, need + (op->seq - need + 1) / 2))
 		return ENGINE_DONE;
 	return ENGINE_BLOCKED;
 }
@@ -291,7 +294,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_publish_all(team);
 	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, op->seq, op->call.send.bytes);
+		engine_payload_ahead(engine, op->call.send.bytes);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }

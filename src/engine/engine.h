@@ -119,12 +119,11 @@ enum engine_slot_result {
 /* What a collective comes to whose payloads travel in the entries. */
 struct engine_slot {
 	bool usable;
-	uint16_t window,
-		peer_window; /* enum transport_window: where my payload lies, and a peer's */
-	uint16_t algorithm, step_count; /* of the plan, for the record */
-	uint64_t signature, count;      /* as the entry shows them */
-	uint32_t input_bytes;
-	int source; /* a member, or enum engine_slot_source */
+	uint16_t window;                  /* enum transport_window: where my payload lies */
+	uint16_t algorithm, step_count;   /* of the plan, for the record */
+	uint64_t signature, count;        /* as the entry shows them */
+	uint32_t input_bytes, peer_bytes; /* of my payload, and of a peer's */
+	int source;                       /* a member, or enum engine_slot_source */
 	enum engine_slot_result result;
 	uint32_t part, from; /* the bytes that I need of a payload, and where they begin */
 	uint32_t stride;     /* from the part of one source to that of the next in my output */
@@ -170,6 +169,10 @@ struct engine {
 	bool blocking;           /* a collective is over when all ranks have completed it */
 	uint64_t history; /* of the collectives entered so far, as in struct transport_entry */
 	uint64_t entered_by_all; /* every rank has entered this collective: a lower bound, grows */
+	/* The pages of my area that the last payload began with and that the next one will, if it
+	 * fits there, and the last collective that had each page; 0: none. */
+	unsigned payload_last, payload_next;
+	uint64_t payload_seqs[TRANSPORT_INLINE_PAGES];
 	enum setting_remote remote; /* whether plain buffers are shown by address */
 	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
 	struct engine_stores stores;

@@ -4,6 +4,7 @@
 #include "engine/test_engine.h"
 
 #include "base/capture.h"
+#include "transport/payload.h"
 
 static const struct settings plain_settings = {0};
 
@@ -139,7 +140,8 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof(*mine) - 8);
-	memcpy(transport_entry_payload(team, forger, 1), transport_entry_payload(team, !forger, 1),
+	memcpy(transport_entry_payload(team, forger, 1, TRANSPORT_INLINE_BYTES),
+	       transport_entry_payload(team, !forger, 1, TRANSPORT_INLINE_BYTES),
 	       TRANSPORT_INLINE_BYTES);
 	spoil(transport_area_of(team, forger));
 	atomic_store(&theirs->signal, signal);
@@ -189,7 +191,7 @@ static void input_nowhere(struct transport_area *area)
 static void huge_counts(struct transport_area *area)
 {
 	const uint64_t huge[] = {UINT64_MAX / 4, 1000};
-	memcpy(area->payloads[1], huge, sizeof(huge));
+	memcpy(area->payloads[area->entries[1].page], huge, sizeof(huge));
 }
 
 /* Whether plain buffers are copied, or shown by address. */
@@ -199,13 +201,13 @@ static const struct settings reading = {.remote = SETTING_REMOTE_ALWAYS};
 static void nonsense_is_refused(void **state)
 {
 	(void)state;
-	static int64_t from[4000], to[4000];
+	static int64_t from[6000], to[6000];
 	struct engine_op reduce = {.call = {.kind = TRACE_ALLREDUCE,
 					    .dtype = LS_INT64,
 					    .peer = -1,
 					    .send = buffer_host(from, sizeof from),
 					    .recv = buffer_host(to, sizeof to),
-					    .count = 4000}};
+					    .count = 6000}};
 	void (*const spoils[])(struct transport_area *) = {
 		input_far_away,   input_behind_the_end, output_behind_the_end, no_input,
 		input_of_no_kind, input_inline,         output_inline};

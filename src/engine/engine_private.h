@@ -3,8 +3,11 @@
 #ifndef ENGINE_PRIVATE_H
 #define ENGINE_PRIVATE_H
 
+#include <string.h>
+
 #include "base/prefetch.h"
 #include "engine.h"
+#include "transport/payload.h"
 
 /* Which part of an operation comes next. */
 enum engine_stage {
@@ -65,18 +68,52 @@ enum engine_progress engine_device_abandon(struct engine *engine, struct engine_
 /* Puts the buffers where the plan needs them; op->status is set on failure. Until then they are
  * where the caller has them. */
 void engine_window_stage(struct engine *engine, struct engine_op *op);
-/* Call once entry `seq` is published with a payload of `bytes` beside it: takes the lines of the
- * next entry's payload back from those who have read them, while this rank waits anyway. That the
- * next one is as long is a guess. */
-static inline void engine_payload_ahead(const struct engine *engine, uint64_t seq, uint64_t bytes)
+/* The pages that a payload of `bytes` will have begin with this one. */
+static inline unsigned engine_payload_page(const struct engine *engine, uint64_t bytes)
+{
+	return engine->payload_next + transport_payload_pages(bytes) <= TRANSPORT_INLINE_PAGES
+		       ? engine->payload_next
+		       : 0;
+}
+/* The collective that all ranks must have entered before I write to these pages, as they have
+ * finished the one that had them; 0: none. */
+static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_t bytes)
+{
+	unsigned page = engine_payload_page(engine, bytes);
+	uint64_t last = 0;
+	for (unsigned i = 0; i < transport_payload_pages(bytes); i++)
+		if (engine->payload_seqs[page + i] > last)
+			last = engine->payload_seqs[page + i];
+	return last ? last + 1 : 0;
+}
+/* Gives them to entry `seq`. */
+static inline void engine_payload_put(struct engine *engine, uint64_t seq, const void *payload,
+				      uint64_t bytes)
+{
+	struct transport_team *team = engine->team;
+	unsigned page = engine_payload_page(engine, bytes), pages = transport_payload_pages(bytes);
+	transport_entry(team, team->rank, seq)->page = page;
+	memcpy(transport_area_of(team, team->rank)->payloads[page], payload, bytes);
+	for (unsigned i = 0; i < pages; i++)
+		engine->payload_seqs[page + i] = seq;
+	engine->payload_last = page;
+	engine->payload_next = page + pages;
+}
+/* Call once an entry is published with a payload of `bytes` beside it: takes the lines of the next
+ * payload back from those who have read them, while this rank waits anyway. That the next one is as
+ * long is a guess. */
+static inline void engine_payload_ahead(const struct engine *engine, uint64_t bytes)
 {
 	const struct transport_team *team = engine->team;
-	const unsigned char *payload = transport_entry_payload(team, team->rank, seq + 1);
+	const unsigned char *payload =
+		transport_area_of(team, team->rank)->payloads[engine_payload_page(engine, bytes)];
 	for (uint64_t at = 0; at < bytes; at += 64)
 		prefetch_for_store(payload + at);
 }
 /* Writes into the entry where they are. */
-void engine_window_publish(const struct engine *engine, const struct engine_op *op);
+void engine_window_publish(struct engine *engine, const struct engine_op *op);
+/* Of what that will write to pages. */
+uint64_t engine_window_payload(const struct engine_op *op);
 /* Brings a staged result home. */
 void engine_window_deliver(struct engine_op *op);
 /* Gives the staging blocks back; with `lost` peers may still touch them, so they are never

@@ -28,7 +28,10 @@ static inline const struct engine_slot *engine_slot_find(const struct engine *en
 		     memo->dtype == call->dtype && memo->reduce == call->reduce &&
 		     memo->peer == call->peer && memo->has_send == (call->send.address != NULL) &&
 		     memo->has_recv == (call->recv.address != NULL);
-	bool is_free = seq < engine->entered_by_all + TRANSPORT_ENTRIES;
+	bool is_free =
+		seq < engine->entered_by_all + TRANSPORT_ENTRIES &&
+		(memo->slot.window != TRANSPORT_WINDOW_INLINE ||
+		 engine_payload_needs(engine, memo->slot.input_bytes) <= engine->entered_by_all);
 	return alike && is_free ? &memo->slot : NULL;
 }
 
@@ -48,18 +51,17 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	if (slot->window == TRANSPORT_WINDOW_HEADER)
 		memcpy(entry->tiny, send, slot->input_bytes);
 	else if (slot->window == TRANSPORT_WINDOW_INLINE)
-		memcpy(transport_entry_payload(team, team->rank, seq), send, slot->input_bytes);
+		engine_payload_put(engine, seq, send, slot->input_bytes);
 	wait_store(&entry->signal, transport_signal(seq, 0));
 	transport_publish_all(team);
 	engine->history = engine_mix(engine_mix(history, slot->signature), slot->count);
 	return history;
 }
 
-static inline void engine_slot_ahead(const struct engine *engine, const struct engine_slot *slot,
-				     uint64_t seq)
+static inline void engine_slot_ahead(const struct engine *engine, const struct engine_slot *slot)
 {
 	if (slot->window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, seq, slot->input_bytes);
+		engine_payload_ahead(engine, slot->input_bytes);
 }
 
 /* Whether member `rank` has entered the same collective, after a look of a moment. */

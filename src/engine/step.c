@@ -79,8 +79,8 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
 /* In an all-to-allv each rank publishes what it sends to whom. */
 static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
 {
-	const uint64_t *counts =
-		(const uint64_t *)(const void *)transport_entry_payload(engine->team, peer, op->seq);
+	const uint64_t *counts = (const uint64_t *)(const void *)transport_entry_payload(
+		engine->team, peer, op->seq, engine_window_payload(op));
 	return __atomic_load_n(&counts[to], __ATOMIC_RELAXED);
 }
 

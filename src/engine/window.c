@@ -201,27 +201,36 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 		op->scratch = op->scratch_block;
 }
 
-void engine_window_publish(const struct engine *engine, const struct engine_op *op)
+uint64_t engine_window_payload(const struct engine_op *op)
+{
+	if (op->call.recv_counts)
+		return op->plan->plan.size * sizeof *op->call.counts;
+	bool slot = op->plan->plan.algorithm == PLAN_SLOT;
+	return slot && op->call.send.bytes > TRANSPORT_TINY_BYTES ? op->call.send.bytes : 0;
+}
+
+void engine_window_publish(struct engine *engine, const struct engine_op *op)
 {
 	const struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
-	unsigned char *payload = transport_entry_payload(team, team->rank, op->seq);
+	uint64_t payload = engine_window_payload(op);
 	if (op->plan->plan.algorithm == PLAN_SLOT) {
 		entry->output_window = TRANSPORT_WINDOW_NONE;
-		bool tiny = op->call.send.bytes <= TRANSPORT_TINY_BYTES;
 		entry->input_window = op->call.send.bytes == 0 ? TRANSPORT_WINDOW_NONE
-				      : tiny                   ? TRANSPORT_WINDOW_HEADER
+				      : payload == 0           ? TRANSPORT_WINDOW_HEADER
 							       : TRANSPORT_WINDOW_INLINE;
-		if (op->call.send.bytes > 0)
-			memcpy(tiny ? entry->tiny : payload, op->input, op->call.send.bytes);
+		if (payload > 0)
+			engine_payload_put(engine, op->seq, op->input, payload);
+		else if (op->call.send.bytes > 0)
+			memcpy(entry->tiny, op->input, op->call.send.bytes);
 		return;
 	}
 	entry->input_window = (uint16_t)op->input_window;
 	entry->output_window = (uint16_t)op->output_window;
 	entry->input = op->input_offset;
 	entry->output = op->output_offset;
-	if (op->call.recv_counts)
-		memcpy(payload, op->call.counts, op->plan->plan.size * sizeof *op->call.counts);
+	if (payload > 0)
+		engine_payload_put(engine, op->seq, op->call.counts, payload);
 }
 
 void engine_window_deliver(struct engine_op *op)
@@ -343,7 +352,7 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 		return out->at;
 	case TRANSPORT_WINDOW_INLINE:
 		if (end <= TRANSPORT_INLINE_BYTES)
-			out->at = transport_entry_payload(team, rank, op->seq) + offset;
+			out->at = transport_entry_payload(team, rank, op->seq, end) + offset;
 		return out->at;
 	case TRANSPORT_WINDOW_ARENA:
 	case TRANSPORT_WINDOW_FRAGMENTED:

@@ -81,7 +81,7 @@ bool progress_slot_call(ls_group *group, const struct engine_call *call,
 	state.published = true;
 	state.record = record(group, call, slot, state.seq, options->label, site);
 	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
-	engine_slot_ahead(engine, slot, state.seq);
+	engine_slot_ahead(engine, slot);
 	if (!engine_slot_await(engine, slot, &group->waiter, state.seq, state.history)) {
 		*status = go_on(group, call, options, &state, site);
 		return true;

@@ -37,7 +37,8 @@ enum {
 	 * 4 ranks on two processors took twice as long (`lockstep bench broadcast -n 4 --bytes 8`),
 	 * as a root that cannot run ahead gives way to the others more often. */
 	TRANSPORT_ENTRIES = 32,
-	TRANSPORT_INLINE_BYTES = 4096,  /* payload of an entry, in a page of its own */
+	TRANSPORT_INLINE_BYTES = 16384, /* payload of an entry, in pages of the area */
+	TRANSPORT_INLINE_PAGES = 32,
 	TRANSPORT_TINY_BYTES = 24,      /* payload of an entry in its line */
 	TRANSPORT_CHANNEL_SLOTS = 32,   /* messages to a peer that are under way at once */
 	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a slot; longer ones stay with the sender */
@@ -68,7 +69,7 @@ enum transport_window {
 };
 
 /* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal
- * is stored last, so that who sees it sees the rest, and a payload that lies in the slot's page. */
+ * is stored last, so that who sees it sees the rest, and a payload that lies in pages. */
 struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
 	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
@@ -87,7 +88,7 @@ struct transport_entry {
 	};
 	uint16_t input_window; /* enum transport_window */
 	uint16_t output_window;
-	uint32_t reserved;
+	uint32_t page; /* where the payload begins that lies beside it */
 };
 _Static_assert(sizeof(struct transport_entry) == 64, "an entry is one cache line");
 
@@ -139,7 +140,9 @@ struct transport_area {
 	 * into its entries. With each entry in a page of its own, 64 ranks touched 64 * 64 * 32
 	 * pages in their first 32 collectives. */
 	struct transport_entry entries[TRANSPORT_ENTRIES];
-	_Alignas(4096) unsigned char payloads[TRANSPORT_ENTRIES][TRANSPORT_INLINE_BYTES];
+	/* Of the entries in progress, in the order of their collectives, one or some pages each: so
+	 * there is room for many short ones or a few long ones. */
+	_Alignas(4096) unsigned char payloads[TRANSPORT_INLINE_PAGES][TRANSPORT_PAGE_BYTES];
 	/* Of messages that this rank sends; others read them. */
 	struct mail_eager eager;
 };
@@ -439,12 +442,6 @@ static inline struct transport_entry *transport_entry(const struct transport_tea
 						      uint64_t seq)
 {
 	return &transport_area_of(team, rank)->entries[seq % TRANSPORT_ENTRIES];
-}
-/* The page of its payload: TRANSPORT_INLINE_BYTES. */
-static inline unsigned char *transport_entry_payload(const struct transport_team *team, int rank,
-						     uint64_t seq)
-{
-	return transport_area_of(team, rank)->payloads[seq % TRANSPORT_ENTRIES];
 }
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);

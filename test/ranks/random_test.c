@@ -48,17 +48,18 @@ static uint32_t below(uint64_t *generator, uint32_t end)
 /* Often none, few, or where the library begins to do something else. */
 static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
 {
-	static const uint32_t edges[] = {INLINE_BYTES, STORES_BYTES, CHUNK_BYTES,
-					 REMOTE_CHUNK_BYTES, FRAGMENT_BYTES};
+	static const uint32_t edges[] = {INLINE_BYTES,  2 * INLINE_BYTES, 4 * INLINE_BYTES,
+					 STORES_BYTES,  CHUNK_BYTES,      REMOTE_CHUNK_BYTES,
+					 FRAGMENT_BYTES};
 	switch (below(generator, 8)) {
 	case 0:
 		return 0;
 	case 1:
 		return 1 + below(generator, 3);
 	case 2:
-		return edges[below(generator, 3)] / element + below(generator, 3) - 1;
+		return edges[below(generator, 5)] / element + below(generator, 3) - 1;
 	case 3:
-		return edges[below(generator, 5)] / element / parts + below(generator, 3);
+		return edges[below(generator, 7)] / element / parts + below(generator, 3);
 	default:
 		return below(generator, 1u << below(generator, 18)) / element / parts;
 	}
