@@ -3,7 +3,6 @@
  * itself by `lockstep run`, whose ranks are this command again, with --rank in front. */
 #include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -127,11 +126,7 @@ static int read_option(const struct cli_command *self, int option, struct choice
 /* As many ranks as there are processors for them, but a collective needs two. */
 static uint64_t default_ranks(void)
 {
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof set, &set) != 0)
-		return 2;
-	int count = CPU_COUNT(&set);
+	int count = cli_processors();
 	return count < 2 ? 2 : count > RANKS_HOST_MAX ? RANKS_HOST_MAX : (uint64_t)count;
 }
 

@@ -55,6 +55,8 @@ int cli_option(const struct cli_command *command, int argc, char **argv, const c
 /* Whole numbers, and numbers of bytes with K, M or G (powers of 1024). False for anything else. */
 bool cli_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_bytes(const char *text, uint64_t *out);
+/* How many this process may use; 2 if nobody knows. */
+int cli_processors(void);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
 

@@ -407,12 +407,21 @@ static int print_plans(const struct choices *choices)
 	return status;
 }
 
+static void print_lines(const struct plan_table *table, int first, const char *before)
+{
+	char line[PLAN_TABLE_TEXT_BYTES];
+	for (int i = first; i < table->count; i++) {
+		plan_table_text(table, i, line);
+		printf("%s%s\n", before, line);
+	}
+}
+
 /* What it says can be written to a file and used: words that are no lines of it are comments. */
 static void print_table(const struct plan_table *table, const struct settings *settings)
 {
-	char line[PLAN_TABLE_TEXT_BYTES];
 	enum plan_algorithm wanted = of_setting(settings->algorithm);
-
+	struct plan_table whole = *table;
+	whole.count = whole.total;
 	if (settings->table) {
 		printf("# LOCKSTEP_TABLE is ");
 		print_safely(stdout, settings->table, 0);
@@ -423,14 +432,10 @@ static void print_table(const struct plan_table *table, const struct settings *s
 	if (wanted != PLAN_NONE)
 		printf("# LOCKSTEP_ALGORITHM: %s, where a collective has it\n",
 		       plan_algorithm_name(wanted));
-	plan_table_text(table, -1, line);
-	puts(line);
-	struct plan_table whole = *table;
-	whole.count = whole.total;
-	for (int i = 0; i < whole.count; i++) {
-		plan_table_text(&whole, i, line);
-		puts(line);
-	}
+	print_lines(&whole, -1, "");
+	puts("# Where there are more ranks than processors, the last lines are instead:");
+	plan_table_crowd(&whole);
+	print_lines(&whole, whole.count - PLAN_TABLE_DEFAULT_LINES, "# ");
 }
 
 static int check_table_words(const struct cli_command *self, const struct words *words)
@@ -463,6 +468,8 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 		print_table(&table, &settings);
 		return CLI_OK;
 	}
+	if (cli_processors() < choices.request.size) /* as it would be for ranks here */
+		plan_table_crowd(&table);
 	choices.table = &table;
 	choose(&choices, &settings);
 	return print_plans(&choices);

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,13 @@ bool cli_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 		return false;
 	*out = value;
 	return true;
+}
+
+int cli_processors(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 2;
 }
 
 bool cli_bytes(const char *text, uint64_t *out)

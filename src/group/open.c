@@ -119,6 +119,8 @@ static void final_waiter(struct world *world)
 {
 	const struct settings *settings = &world->settings;
 	world->cores = count_cores(world);
+	if (world->cores < world->size) /* all ranks have counted the same processors */
+		plan_table_crowd(&world->table);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,
 		.registry = world->waiter.registry,

@@ -14,11 +14,24 @@ enum { COLUMNS = 7, WORD_BYTES = 24 };
 
 static const char column_names[] = "# collective    ranks  up to     algorithm  chunk  stores  read";
 
-/* The one place where defaults stand. */
+/* The one place where defaults stand; doc/decisions/026 has the measurements. A slot costs each
+ * reader the whole payload and one synchronisation, direct access a part of it and two, and plain
+ * memory a copy more. Where ranks share processors a synchronisation is a turn of the scheduler. */
+#define LINE(collective, bytes_max, algorithm)                                                    \
+	{                                                                                         \
+		bytes_max, collective, algorithm, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0 \
+	}
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_SLOT, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0},
-	{UINT64_MAX, PLAN_TABLE_ANY, PLAN_DIRECT, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0},
+	LINE(PLAN_REDUCE, 6 << 10, PLAN_SLOT),    LINE(PLAN_BROADCAST, 6 << 10, PLAN_SLOT),
+	LINE(PLAN_GATHER, 6 << 10, PLAN_SLOT),    LINE(PLAN_SCATTER, 6 << 10, PLAN_SLOT),
+	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
+static const struct plan_table_line crowded_lines[PLAN_TABLE_DEFAULT_LINES] = {
+	LINE(PLAN_ALLREDUCE, 8 << 10, PLAN_SLOT),  LINE(PLAN_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
+	LINE(PLAN_ALLGATHER, 8 << 10, PLAN_SLOT),  LINE(PLAN_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
+	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
+};
+#undef LINE
 
 bool plan_table_line_is_valid(const struct plan_table_line *line)
 {
@@ -206,6 +219,12 @@ void plan_table_default(struct plan_table *out)
 	out->count = 0;
 	add_default_lines(out);
 	out->count = out->total;
+}
+
+void plan_table_crowd(struct plan_table *table)
+{
+	memcpy(&table->lines[table->total - PLAN_TABLE_DEFAULT_LINES], crowded_lines,
+	       sizeof crowded_lines);
 }
 
 bool plan_table_parse(const char *text, struct plan_table *out, struct plan_table_error *error)

@@ -19,7 +19,7 @@
 
 enum {
 	PLAN_TABLE_LINES_MAX = 512,
-	PLAN_TABLE_DEFAULT_LINES = 2,
+	PLAN_TABLE_DEFAULT_LINES = 6,
 	PLAN_TABLE_TEXT_BYTES = 160,       /* one line, with its end */
 	PLAN_TABLE_FILE_BYTES = 64 * 1024, /* what a file may have; more is no table */
 	PLAN_TABLE_ANY = 255,              /* as a collective */
@@ -66,8 +66,13 @@ struct plan_table_error {
 	char text[PLAN_TABLE_TEXT_BYTES]; /* what is wrong there, and what may stand there */
 };
 
-/* What holds without a table: the default lines alone, as lines of the text. */
+/* What holds without a table: the default lines alone, as lines of the text. They are for ranks of
+ * which each has a processor. */
 void plan_table_default(struct plan_table *out);
+
+/* Puts the default lines for ranks that share processors in place of the others. All ranks have to
+ * decide alike. */
+void plan_table_crowd(struct plan_table *table);
 
 /* Reads a table; `#` begins a comment, empty lines are nothing. False: *error says what is wrong,
  * and *out is the default table. */

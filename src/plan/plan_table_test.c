@@ -84,6 +84,37 @@ static void the_choice_follows_size_and_wish(void **state)
 	assert_int_equal(choice.algorithm, PLAN_DIRECT);
 }
 
+/* Where one algorithm ends and the next begins, with a processor for each rank and without. */
+static void defaults_depend_on_processors(void **state)
+{
+	(void)state;
+	static const struct {
+		enum plan_collective collective;
+		uint64_t roomy, crowded; /* the longest payloads in slots */
+	} cases[] = {
+		{PLAN_ALLREDUCE, 4 << 10, 8 << 10},       {PLAN_ALLGATHER, 4 << 10, 8 << 10},
+		{PLAN_REDUCE_SCATTER, 4 << 10, 16 << 10}, {PLAN_ALLTOALL, 4 << 10, 16 << 10},
+		{PLAN_REDUCE, 6 << 10, 16 << 10},         {PLAN_BROADCAST, 6 << 10, 16 << 10},
+		{PLAN_GATHER, 6 << 10, 16 << 10},         {PLAN_SCATTER, 6 << 10, 16 << 10},
+	};
+	for (int crowded = 0; crowded < 2; crowded++)
+		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+			for (int above = 0; above < 2; above++) {
+				struct plan_table_choice choice;
+				uint64_t most = crowded ? cases[i].crowded : cases[i].roomy;
+				read_good("barrier any max tree 64K auto copy");
+				if (crowded)
+					plan_table_crowd(&table);
+				plan_table_choose(&table, cases[i].collective, most + above,
+						  16 << 10, 4, PLAN_NONE, &choice);
+				assert_int_equal(choice.algorithm, above ? PLAN_DIRECT : PLAN_SLOT);
+				/* The lines of the text stay. */
+				plan_table_choose(&table, PLAN_BARRIER, 0, 16 << 10, 4, PLAN_NONE,
+						  &choice);
+				assert_int_equal(choice.algorithm, PLAN_TREE);
+			}
+}
+
 static void the_default_is_the_choice_without_a_table(void **state)
 {
 	(void)state;
@@ -298,6 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_choice_follows_size_and_wish),
+		cmocka_unit_test(defaults_depend_on_processors),
 		cmocka_unit_test(the_default_is_the_choice_without_a_table),
 		cmocka_unit_test(the_first_line_that_fits_is_taken),
 		cmocka_unit_test(a_wish_wins_where_it_can),

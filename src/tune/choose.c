@@ -44,14 +44,12 @@ double *tune_at(const struct tune_times *times, int candidate, enum plan_collect
 			       size];
 }
 
+/* What candidate 0 is: not the default table, whose borders are others where ranks share
+ * processors. */
 static enum plan_algorithm default_of(enum plan_collective collective, uint64_t bytes,
 				      uint64_t slot_bytes)
 {
-	struct plan_table table;
-	struct plan_table_choice choice;
-	plan_table_default(&table);
-	plan_table_choose(&table, collective, bytes, slot_bytes, 2, PLAN_NONE, &choice);
-	return choice.algorithm;
+	return bytes <= slot_bytes && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
 }
 
 bool tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)

@@ -17,7 +17,7 @@ enum {
 /* ---- choose.c: pure ---- */
 
 struct tune_candidate {
-	/* of candidate 0: PLAN_NONE, whatever the default table says */
+	/* of candidate 0: PLAN_NONE, a slot where the payload fits, else direct */
 	enum plan_algorithm algorithm;
 	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
