@@ -3,7 +3,8 @@
  *
  * Order: collectives of one group are numbered in the order of their calls. All ranks must call the
  * same collectives in the same order, with the same count, dtype, op and root. If they do not, all
- * ranks get LS_MISMATCH.
+ * ranks get LS_MISMATCH: in the call if it needs something of a rank that differs, at the latest
+ * when the group is closed.
  *
  * Shapes: counts are in elements. Where a buffer has one part for each rank, count is that of one
  * part, and the parts lie one after the other in the order of ranks. In the ...v calls counts[r] is

@@ -7,9 +7,10 @@
  * are copied. Unlike MPI_Wait, ls_wait and ls_test do not free the handle: ls_op_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
- * a blocking collective also waits for those before it. A progress thread of the rank runs the
- * nonblocking ones. Sends and receives do not wait for collectives, and wait for each other only as
- * ls_send(3) says; lockstep-p2p(7) says who makes progress on them. */
+ * a blocking collective also waits for those before it. A thread that waits for one of them runs
+ * the queue, else the rank's progress thread does; short ones may run inside their call. Sends and
+ * receives do not wait for collectives, and wait for each other only as ls_send(3) says;
+ * lockstep-p2p(7) says who makes progress on them. */
 #ifndef LOCKSTEP_OP_H
 #define LOCKSTEP_OP_H
 

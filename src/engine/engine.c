@@ -309,8 +309,8 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-/* What the headers of those that I have awaited make of the plan. Where all were awaited, all ranks
- * see the same headers; else only those whose window I look into matter. */
+/* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. Where
+ * all were awaited, all ranks see the same entries; else only those matter whose window I read. */
 static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
@@ -410,8 +410,8 @@ static enum engine_progress look_who_ends(struct engine *engine, struct engine_o
 	 * entered first and then look at the cause. So it waits for me, or I stop here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
-	/* Likewise one who closes the group: so he sees what I have entered, or I see that he
-	 * does. */
+	/* The same holds for a rank that closes the group: either it sees what this rank has
+	 * entered, or this rank sees that it is closing. */
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	return atomic_load(&mine->closing) ? engine_end_check(engine, op) : ENGINE_DONE;
 }

@@ -53,8 +53,9 @@ enum {
 	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
 	ENGINE_POINT_READ_LEAST = 16 * 1024,
 	ENGINE_POINT_READ_PIECE = 1024 * 1024,
-	/* So much of a message is copied before somebody looks what else there is to do. */
-	ENGINE_POINT_SLICE = 16,
+	/* So many bytes of a message are copied before somebody looks what else there is to do; one
+	 * piece at least. */
+	ENGINE_POINT_SLICE_BYTES = 1024 * 1024,
 };
 
 enum engine_progress {

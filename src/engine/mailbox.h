@@ -7,9 +7,9 @@
  * completes it; one that is detached is advanced by engine_p2p_progress, whoever calls that, and
  * then stands in the list of those that are over until somebody asks with engine_p2p_over.
  *
- * A send is new -> queued (no room) -> sent (long: the receiver has to take it) -> over A receive
- * is new -> posted -> matched (long: pieces are copied) -> given (the source copies some) ->
- * over */
+ *   send     new -> queued (no room) -> sent (long: the receiver has to take it) -> over
+ *   receive  new -> posted -> matched (long: pieces are copied) -> given (the source copies
+ *            some) -> over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 

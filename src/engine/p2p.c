@@ -103,7 +103,7 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 {
 	struct engine_p2p *p2p = &op->p2p;
 	uint64_t piece;
-	for (int i = 0; i < ENGINE_POINT_SLICE; i++) {
+	for (uint64_t done = 0; done < ENGINE_POINT_SLICE_BYTES; done += p2p->piece_bytes) {
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
 		bool whole = copy_piece(engine, op, all, piece);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on collectives: each names its operation, which is checked and goes into the
- * lane. The call site is the return address of the public function, so these
- * must stay functions of their own. */
+ * The public calls on collectives. Each names its operation, which is checked, and runs by the
+ * short path or goes into the lane. The call site is the return address of the public function, so
+ * these must stay functions of their own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -37,7 +37,7 @@ static ls_status check_peer(const struct call *call, const ls_group *group,
 				call->engine.peer);
 }
 
-/* A wildcard is a tag for those who receive, and for nobody else. */
+/* LS_ANY_TAG is allowed in receives and probes only. */
 static ls_status begin(const struct call *call, ls_group *group, const struct ls_op_options *given,
 		       struct ls_op_options *options)
 {

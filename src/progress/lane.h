@@ -68,10 +68,10 @@ struct ls_op *progress_lane_first(ls_group *group);
 
 /* ---- slot.c: short collectives ---- */
 
-/* A blocking collective whose arguments have been checked and whose payloads fit into the entries.
- * Its options have no callback; with `op` they are `awaited`, and *op is NULL. True: it is
- * complete, with *status, or *status is LS_PENDING and *op the handle. False: nothing has been
- * done, as others are under way. */
+/* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
+ * the entries. The options have no callback; with `op` they are `awaited`, and *op is NULL. Returns
+ * false, and has done nothing, if another collective is in progress. Otherwise *status is the
+ * result, or LS_PENDING with the handle in *op. */
 bool progress_slot_call(ls_group *group, const struct engine_call *call,
 			const struct ls_op_options *options, const void *site, ls_status *status);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A short collective from its call to its end. The entry is published first; the record is written
- * while the others' entries are on their way. Whatever is not usual leaves by one door, go_on. */
+ * while the others' entries are on their way. All other cases go on in the general path: go_on. */
 #include "engine/slot.h"
 
 #include "progress/lane.h"

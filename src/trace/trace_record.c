@@ -57,9 +57,9 @@ static inline _Atomic uint32_t *enter(struct trace *trace)
 	return inside;
 }
 
-/* Whether no running operation has this record, nor one that came after `index`: a thread that is
- * held up between taking its number and coming here may be overtaken by a whole lap of others, more
- * easily than one thinks, as 1024 short messages take less time than a thread is off its core. */
+/* Whether the slot is free: no running operation has it, and no newer one. A thread that is
+ * preempted after it took its number may be overtaken by a whole lap of others: 1024 short messages
+ * take less than a time slice. */
 static bool is_free(struct trace_slot *slot, uint64_t index)
 {
 	union state_word now = {

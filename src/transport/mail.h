@@ -77,9 +77,9 @@ struct mail_eager {
 };
 
 /* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it
- * only grows: see mail_word. Once `over` is reached the source may use the RTS slot again, though a
- * thread of its own may not have seen that yet: so nothing of the cursor is changed but in one's
- * own generation.
+ * only grows: see transport_mail_word. Once `over` is reached the source may use the RTS slot
+ * again, though a thread of its own may not have seen that yet: so nothing of the cursor is changed
+ * but in one's own generation.
  *
  * The cursor is who has the message, and what is left to copy:
  *   0             nobody has matched it; the source may still take it back     -> MAIL_CLOSED
@@ -202,9 +202,10 @@ struct mail_in {
 };
 void transport_mail_in_init(struct mail_in *in);
 
-/* The next message; false: there is none yet, and *awaited reaches in->next with it. */
+/* The next message. False: there is none yet, and the word of transport_mail_awaited reaches
+ * in->next when it comes. */
 bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_message *out);
-/* Where mail_look waits for the next one. */
+/* Where transport_mail_look waits for the next one. */
 static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
 							     const struct mail_in *in)
 {

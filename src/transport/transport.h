@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks. So far there is one transport, shared memory, which also serves a
- * rank's messages to itself; a vtable comes with the second one (doc/decisions/001).
+ * Moves bytes between two ranks of one host, through shared memory; also a rank's messages to
+ * itself (doc/decisions/001). For ranks on other hosts see hosts.h.
  *
  * Every rank owns a segment: a memfd that its peers map and write. It has the rank's doorbell, and
- * an area for each of its groups: the entries that it publishes when it enters collectives, its
- * phase words, and for each member two lanes (collective and point-to-point) into which that member
- * posts messages. All awaited words are 64-bit, written by one rank only, and only grow.
+ * an area for each of its groups: the entries that it publishes when it enters collectives, which
+ * peers read; and for each member a channel (messages within collectives) and a ring (sends) into
+ * which that member writes. All awaited words are 64-bit, written by one rank only, and only grow.
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
