@@ -45,7 +45,7 @@ bool wait_satisfied(const struct wait_call *call)
 	return !call->any;
 }
 
-/* LS_OK while the peer is there. `dead` is read first: who left and then ended has left. */
+/* LS_OK while the peer is there. `dead` is read first: a peer that left and then ended has left. */
 static ls_status peer_state(const struct waiter *waiter, const struct wait_word *word)
 {
 	int peer = word->edge.peer;
@@ -64,8 +64,8 @@ static uint64_t choice_bit(const struct wait_edge *edge)
 }
 
 /* LS_OK while the peers that are still needed are there: with `any` one is enough. A word is read
- * once more after its peer is seen to be gone: who stored it before has done its part, whoever else
- * is still awaited. */
+ * once more after its peer is seen to be gone: a peer that stored it before has done its part,
+ * whoever else is still awaited. */
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;

@@ -7,9 +7,9 @@
 #include "wait.h"
 
 enum {
-	/* Whoever spins for longer is likely to wait for a rank that has no core: another program
-	 * may have it, and get the spinner's as well. A yield with nobody else there costs a short
-	 * system call. */
+	/* A thread that spins for longer is likely to wait for a rank that has no core: another
+	 * program may have it, and get the spinner's as well. A yield with nobody else there costs
+	 * a short system call. */
 	WAIT_SPIN_ALONE_NS = 20000,
 };
 

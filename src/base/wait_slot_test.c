@@ -151,7 +151,8 @@ static void test_board_ends_first(void **state)
 	visitor_end(&visitor);
 }
 
-/* Who finds no slot waits all the same, and the wait table says that it does not show everybody. */
+/* A thread that finds no slot waits all the same, and the wait table says that it does not show
+ * everybody. */
 static void test_more_threads_than_slots(void **state)
 {
 	(void)state;

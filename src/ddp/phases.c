@@ -9,7 +9,7 @@
 /* Less than this is said of nobody: it is within what any two runs differ by. */
 #define RATIO_LEAST 1.2
 #define SHARE_LEAST 0.01
-/* Who is this far above the median, measured by who is farthest, is named with it. */
+/* A rank this far above the median, measured by the farthest one, is named with it. */
 #define EXCESS_SHARE 0.5
 
 struct ddp_phases *ddp_phases_new(int rank_count)

@@ -27,8 +27,8 @@ void ddp_reset(struct ls_ddp *ddp)
 /* ---- passes are told ---- */
 
 /* A rank that holds back in a pass in which others average would give them the gradients of a later
- * one: no call fails, but the training is wrong. Whoever has missed a pass stays behind, so it is
- * found even if few are looked at: the first ones, and then one in 256. */
+ * one: no call fails, but the training is wrong. A rank that has missed a pass stays behind, so it
+ * is found even if few are looked at: the first ones, and then one in 256. */
 static bool is_checked(uint64_t averaged)
 {
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;

@@ -55,7 +55,7 @@ static bool is_ending(const struct diagnose_job *job, const struct diagnose_sour
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 
-/* Whoever waits in a group may go on when a message of it beside him is late. */
+/* A thread that waits in a group may go on when a message of it beside the thread is late. */
 static void set_limited(struct diagnose_rank *rank, uint32_t id)
 {
 	for (uint32_t i = 0; i < rank->thread_count; i++)

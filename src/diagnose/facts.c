@@ -175,7 +175,7 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 	return peer < 0 || peer >= job->size || (thread->satisfied >> edge & 1);
 }
 
-/* Whether somebody else is about to end the thread's wait. Who is dead or stopped is not. */
+/* Whether somebody else is about to end the thread's wait. A dead or stopped rank is not. */
 static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	uint32_t explainer = thread->explainer;

@@ -153,7 +153,8 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_jo
 		ranks_add(&together, r);
 		same_site &= !strcmp(record->site, other->site);
 	}
-	/* Who is seen to wait for what is not known may wait elsewhere, for something else. */
+	/* A rank that is seen to wait for something unknown may wait elsewhere, for something
+	 * else. */
 	if ((!record && write_called(writer, job, verdict)) || !ranks_any(&together))
 		return;
 	diagnose_write(writer, " while ");

@@ -357,7 +357,7 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 	return longest;
 }
 
-/* Who closes the group, or sees that another one has, finds that there was one more collective.
+/* A rank that closes the group, or sees that another has, finds that there was one more collective.
  * Those who called it may have gone on, and wait for something else. */
 static bool is_found_by_who_closes(const struct diagnose_hint *hint)
 {

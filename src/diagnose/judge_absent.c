@@ -68,7 +68,7 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 	share_needs(job, &out->hint_record->record, out);
 }
 
-/* Who gave up may have waited for its own threads. */
+/* A rank that gave up may have waited for its own threads. */
 struct ranks diagnose_needs_of(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			       int rank)
 {

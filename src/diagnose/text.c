@@ -52,7 +52,8 @@ static const char *role_of(const struct report *report, int r, const struct diag
 	}
 	if (verdict->timed_out && r == verdict->witness)
 		return "timed out";
-	/* Who waited when it was found may have what it waited for by the time of the report. */
+	/* A rank that waited when it was found may have what it waited for by the time of the
+	 * report. */
 	bool done = part->record && part->record->record.state == TRACE_DONE;
 	if (part->since_ns || (!done && ranks_have(&verdict->waiting, r)))
 		return "waiting";

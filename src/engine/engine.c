@@ -347,8 +347,8 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
-/* That this rank has finished is stored last of all: whoever sees it may take it that the result is
- * where the caller wants it, and that nothing of the operation is left to do here. */
+/* That this rank has finished is stored last of all: a peer that sees it may take it that the
+ * result is where the caller wants it, and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;

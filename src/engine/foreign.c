@@ -44,7 +44,7 @@ enum engine_progress engine_foreign_advance(struct engine *engine, struct engine
 		enum engine_progress progress = compare_all(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		/* Who fails sets the cause and then looks whether this rank has entered. */
+		/* A rank that fails sets the cause and then looks whether this rank has entered. */
 		if (engine_has_failed(engine))
 			return engine_fail(op, LS_ABORTED, -1);
 		op->step = FOREIGN_RUNNING;

@@ -24,8 +24,8 @@ struct mailbox_peer {
 	const struct mail_eager *eager; /* in its segment, of what it sends to me */
 	bool reads_cells;               /* it reads mine */
 	struct mail_out out;
-	/* Whoever waits for a message of this source awaits `in.next` as it was under the lock
-	 * under which he saw that there is none for him: so what others take in after that has
+	/* A thread that waits for a message of this source awaits `in.next` as it was under the
+	 * lock under which it saw that there is none for it: so what others take in after that has
 	 * reached it. */
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
@@ -78,9 +78,9 @@ struct mailbox_cells {
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table posted LOCK_GUARDED(mail);
-	/* Detached, and somebody has to see how far they are. Who goes on with them takes them out
-	 * meanwhile, and looks which have been taken back when he puts them in again; others are
-	 * ended by whoever takes them back. */
+	/* Detached, and somebody has to see how far they are. The thread that goes on with them
+	 * takes them out meanwhile, and looks which have been taken back when it puts them in
+	 * again; others are ended by whoever takes them back. */
 	struct engine_op *active LOCK_GUARDED(mail);
 	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops
 	 * driving, or arms the progress thread, looks here (engine_p2p_has_work). */

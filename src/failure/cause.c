@@ -387,8 +387,8 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 	return failure_status(group);
 }
 
-/* In one order on all ranks: whoever claims the first one goes on to the others, which nobody else
- * has then, or whose own cause is found by somebody else just now. */
+/* In one order on all ranks: the rank that claims the first one goes on to the others, which nobody
+ * else has then, or whose own cause is found by somebody else just now. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const struct diagnose_hint *hint, struct diagnose_job *job)
 {
@@ -415,7 +415,7 @@ void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
 	if (is_settled(&place) || !is_first_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
 	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and
-	 * nobody may be waiting to replace him: whoever publishes first wins. */
+	 * nobody may be waiting to replace it: the first rank that publishes wins. */
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
 	look_and_publish(group, &place, hint);

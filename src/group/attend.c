@@ -28,7 +28,8 @@ static void take_called(struct world *world)
 	ls_group *group = atomic_exchange(&world->progress.called, NULL);
 	while (group) {
 		ls_group *next = group->next_called;
-		/* Before its lane is looked at: who queues something after that calls again. */
+		/* Before its lane is looked at: a thread that queues something after that calls
+		 * again. */
 		atomic_store(&group->is_called, false);
 		if (atomic_exchange(&group->is_attended, true))
 			world_release(group);

@@ -99,7 +99,7 @@ static struct ls_group *take(struct world *world, bool *full)
 	if (group)
 		world->spare = group->next;
 	else if (!*full)
-		/* also if there is no memory: who cannot go on has no use for it */
+		/* also if there is no memory: a rank that cannot go on has no use for it */
 		world->object_count++;
 	lock_group_release(&world->lock);
 	return group || *full ? group : create(world, area);

@@ -25,11 +25,11 @@
  *                                   rank my card once more, as a refusal. I withdraw my offer, and
  *                                   receive what has been told to me meanwhile.
  *
- * Who refuses waits until the other one has received the refusal. It does not wait for one that has
- * withdrawn its offer, as that one knows already. The one tells, and then looks whether the other
- * one has withdrawn; the other one withdraws, and then looks for what was told. So no refusal is
- * missed by both. What is received at the end is thrown away. It may be a card of the sender's next
- * call; that card comes again, with the confirmation.
+ * A rank that refuses waits until the other one has received the refusal. It does not wait for one
+ * that has withdrawn its offer, as that one knows already. The one tells, and then looks whether
+ * the other one has withdrawn; the other one withdraws, and then looks for what was told. So no
+ * refusal is missed by both. What is received at the end is thrown away. It may be a card of the
+ * sender's next call; that card comes again, with the confirmation.
  *
  * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is
  * enough that of those who have confirmed a set none gets LS_INCONSISTENT before a member does that

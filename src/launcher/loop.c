@@ -284,7 +284,7 @@ ls_status launcher_loop(struct launcher_job *job)
 		uint64_t now_ns = clock_now_ns();
 		if (set.fds[job->signal_poll].revents)
 			hear_signals(job, now_ns);
-		/* Before the ends: who has met is not missing. */
+		/* Before the ends: a rank that has met is not missing. */
 		launcher_watch_step(job, now_ns);
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);

@@ -412,7 +412,7 @@ static inline void contract_after_cut(void **state)
 	assert_int_equal(fetched.status, LS_PEER_DIED);
 }
 
-/* Who has armed is woken by what comes, and by nothing else. */
+/* An armed link wakes its user for what comes, and by nothing else. */
 static inline void contract_sleep(void **state)
 {
 	struct contract_end *end = contract_end(state, 1);

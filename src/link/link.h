@@ -14,8 +14,8 @@
  * Events are told inside advance and cut, by the thread that called these, and nowhere else; an
  * event may call post, store and fetch, and neither advance nor cut.
  *
- * Order: what one rank posts and stores to one other is told there in that order, each once. So
- * whoever has been told of a word has all that its writer published before it, as on one host. No
+ * Order: what one rank posts and stores to one other is told there in that order, each once. So a
+ * user that has been told of a word has all that its writer published before it, as on one host. No
  * order is promised between peers, nor of transfers, which end when they end.
  *
  * Errors: a link reports two things, that a transfer failed and that a peer is lost, and decides

@@ -447,7 +447,7 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	atomic_fetch_add(&world->p2p.resting, 1);
 	uint64_t seen = atomic_load(&mine->p2p_over);
 	ls_status status = LS_OK;
-	/* Whoever stops driving from here on sees that somebody rests. */
+	/* A thread that stops driving from here on sees that somebody rests. */
 	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
 		p2p_over_word(world, seen + 1, word);

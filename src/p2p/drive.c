@@ -131,7 +131,7 @@ static void sweep_deadlines(struct world *world)
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&p2p->lock);
-	p2p->self_only_until_ns = CLOCK_NEVER; /* who is swept after this tells */
+	p2p->self_only_until_ns = CLOCK_NEVER; /* a rank that is swept after this tells */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_op *op = p2p->first; op; op = op->next) {
 			uint64_t deadline_ns = op->deadline_ns;

@@ -30,14 +30,14 @@
  * the whole INPUT, laid out as it is. It is protected by the rule of K: a rank enters collective k
  * + K only when all ranks have left k.
  *
- * Messages. PLAN_SEND and PLAN_RECV between two ranks are a FIFO link. Without choice the whole is
- * a Kahn network: one run per size and link capacity covers every schedule. Plans need links that
- * take one message while none is outstanding (capacity 1), no more. PLAN_SEND does not wait for the
- * receiver, and the payload may stay where it is until it is taken: a plan writes to blocks that it
- * sent only after something has shown that they were taken, be it a message back or PLAN_AWAIT with
- * PLAN_UNTIL_TAKEN. A rank leaves a collective when all payloads it sent in it have been taken. The
- * two ends may name different blocks (of different layouts), but they have the same number of
- * elements. */
+ * Messages. PLAN_SEND and PLAN_RECV between two ranks are a FIFO channel. Without choice the whole
+ * is a Kahn network: one run per size and channel capacity covers every schedule. Plans need
+ * channels that take one message while none is outstanding (capacity 1), no more. PLAN_SEND does
+ * not wait for the receiver, and the payload may stay where it is until it is taken: a plan writes
+ * to blocks that it sent only after something has shown that they were taken, be it a message back
+ * or PLAN_AWAIT with PLAN_UNTIL_TAKEN. A rank leaves a collective when all payloads it sent in it
+ * have been taken. The two ends may name different blocks (of different layouts), but they have the
+ * same number of elements. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -125,7 +125,7 @@ enum plan_layout {
 		     * named; steps name the one that it is in the other buffer */
 };
 
-/* Who touches a buffer beside its owner. */
+/* Which ranks touch a buffer beside its owner. */
 enum plan_reach {
 	PLAN_PRIVATE, /* nobody */
 	PLAN_READ,    /* peers read it, by PLAN_COPY or PLAN_REDUCE_ALL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Small payloads travel inside the entry headers: who needs one reads it there. No second
+ * Small payloads travel inside the entry headers: a rank that needs one reads it there. No second
  * synchronisation, as a slot is written again only when all ranks have left the collective. */
 #include "plan_build.h"
 

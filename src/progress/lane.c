@@ -328,7 +328,7 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct prog
 	return status;
 }
 
-/* The group has failed; whoever drives sees that, and ends one operation after the other. */
+/* The group has failed; the driving thread sees that, and ends one operation after the other. */
 static ls_status await_failed(struct ls_op *op)
 {
 	ls_group *group = op->group;
@@ -344,8 +344,8 @@ static ls_status await_failed(struct ls_op *op)
 	return status;
 }
 
-/* Who waits for a call of his own has nothing else to do, and may spin. Another thread's wait runs
- * beside the caller, who may compute, as the progress thread does. */
+/* A thread that waits for its own call has nothing else to do, and may spin. Another thread's wait
+ * runs beside the caller, who may compute, as the progress thread does. */
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;

@@ -48,7 +48,7 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	WAITS, /* for sure: who rests and has nothing to show of his own is about to go on */
+	WAITS, /* for sure: a thread that rests with nothing of its own to show is about to go on */
 	WAITS_FOR_US,
 	ACTS,
 	IS_AGENT, /* no thread that waits: see p2p_show */
@@ -161,7 +161,7 @@ static bool has_callbacks(struct world *world)
 	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }
 
-/* Of one that thread `tid` waits for; 0: of one with a callback. Who is outside may call, unless
+/* Of one that thread `tid` waits for; 0: of one with a callback. A thread outside may call, unless
  * all such sleep where only each other can wake them, and those who wait: then they have slept as
  * long as it was looked at the others. */
 static enum others others_of(const struct ls_group *group, uint32_t tid)

@@ -89,7 +89,7 @@ static ls_status serve(struct rendezvous_server *server, const struct rendezvous
 	}
 	if (status == LS_OK) {
 		*out = *rendezvous_server_table(server);
-		/* Whoever stands before the door now learns that it is too late. */
+		/* A rank that connects now learns that it is too late. */
 		return rendezvous_server_step(server);
 	}
 	linger(server, rendezvous_server_place(server)->world_size, waiter, deadline_ns);

@@ -275,7 +275,7 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 	uint32_t size = membership->size < TRACE_MEMBER_MAX ? membership->size : TRACE_MEMBER_MAX;
 	uint8_t members[TRACE_MEMBER_MAX] = {0};
 	memcpy(members, membership->members, size);
-	/* Whoever reads the same id before and after has read one group's. */
+	/* A reader that finds the same id before and after has read one group's. */
 	atomic_store(&entry->id, 0);
 	PUT(entry->size, membership->size);
 	PUT(entry->rank, membership->rank);

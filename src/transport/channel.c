@@ -243,7 +243,7 @@ void transport_take(struct transport_team *team, int peer, struct transport_mess
 		uint64_t none = LS_OK;
 		atomic_compare_exchange_strong(&channel->refused, &none, refused);
 	}
-	/* Before the count: who is woken by the count must find the slot free. */
+	/* Before the count: a thread that the count wakes must find the slot free. */
 	atomic_store_explicit(&channel->slots[message->index].state, 0, memory_order_release);
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);

@@ -85,8 +85,8 @@ struct mail_eager {
  *   0             nobody has matched it; the source may still take it back     -> MAIL_CLOSED
  *   MAIL_MATCHED + i  the owner has, and piece i is the next to be copied, by whoever adds 1
  *   MAIL_CLOSED   nobody begins another piece
- * Who has closed it knows how many pieces were begun, and how many of these were its own; so it
- * waits for just the others, and then nobody touches its buffer any more. */
+ * The side that has closed it knows how many pieces were begun, and how many of these were its own;
+ * so it waits for just the others, and then nobody touches its buffer any more. */
 struct mail_rts {
 	/* The source's, written before the message is posted. */
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
@@ -113,8 +113,8 @@ struct mail_box {
 	_Atomic uint64_t told;
 	/* The source's: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
-	/* RTS slots that are over so far, raised after `over` of each: who waits for a free one
-	 * reads it before he looks at all of them. */
+	/* RTS slots that are over so far, raised after `over` of each: a rank that waits for a free
+	 * one reads it before it looks at all of them. */
 	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];

@@ -137,7 +137,7 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 {
 	struct mail_rts *rts = &relay->from->rts[index];
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
-	/* In this order: who sees that all is there sees that it is not. */
+	/* In this order: a reader that sees that all is there sees that it is not. */
 	transport_mail_close(rts, rts->generation, pieces);
 	wait_store(&rts->gave, transport_mail_word(rts->generation, pieces));
 	ring(relay->team->transport->hosts);

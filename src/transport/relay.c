@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From shared memory to the link. Who publishes marks what may be new, and drives the link if
- * nobody does; who drives compares the words of each marked pair with what it has sent, and sends
- * what is new, a word never before what it says is there. Without room the mark stays. */
+ * From shared memory to the link. A thread that publishes marks what may be new, and drives the
+ * link if nobody does; the driving thread compares the words of each marked pair with what it has
+ * sent, and sends what is new, a word never before what it says is there. Without room the mark
+ * stays. */
 #include "transport/relay.h"
 
 #include <stdlib.h>

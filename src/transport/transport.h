@@ -118,7 +118,8 @@ struct transport_area {
 	/* How many groups have had this area and were closed by the rank: so who knows how many
 	 * there were before its group need not fear that the area is used again. */
 	_Alignas(64) _Atomic uint64_t left;
-	/* Threads of the rank that sleep in this group: whoever leaves has to wake only them. */
+	/* Threads of the rank that sleep in this group: a member that leaves has to wake only
+	 * them. */
 	_Atomic uint32_t asleep;
 	/* How the rank's collectives of the group ended, stored when it closes it and before
 	 * `left`: 1 + how many there were, 0 before; stored first, the `history` that one more
@@ -175,12 +176,12 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  *   posted = n, ring          --->   (refused = status), state = 0
  *   taken > seen: look again  <---   taken += 1, ring
  *
- * Who finds nothing waits for a counter it read before it looked at the slots, so that nothing that
- * happens in between is missed; and it overlooks what came after it read the counter, so that it
- * never sees a message without the ones before. A message is over once its slot's state is no
- * longer its position, so slots are used again at once and a sender need not come back. A refusal
- * outlives the slot: `refused` is set before the state, once and for good, and closes the channel.
- * In quiet: posted == taken + slots whose state is not 0 (transport_is_valid). Model:
+ * A rank that finds nothing waits for a counter that it read before it looked at the slots, so that
+ * nothing that happens in between is missed; and it overlooks what came after it read the counter,
+ * so that it never sees a message without the ones before. A message is over once its slot's state
+ * is no longer its position, so slots are used again at once and a sender need not come back. A
+ * refusal outlives the slot: `refused` is set before the state, once and for good, and closes the
+ * channel. In quiet: posted == taken + slots whose state is not 0 (transport_is_valid). Model:
  * test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
@@ -199,7 +200,8 @@ struct transport_head {
 	int32_t rank, size;
 };
 
-/* Who reads whose plain memory (malloc, tensors): remote.c. The owner writes all but `told`. */
+/* Which rank reads whose plain memory (malloc, tensors): remote.c. The owner writes all but
+ * `told`. */
 struct transport_remote {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
 	/* Of a word in the owner's private memory that no other memory holds at this place, by
@@ -423,10 +425,10 @@ bool transport_reads_me(struct transport_team *team);
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`, all of them or an
  * error. The peer must keep them there and unchanged meanwhile. A wrong address is an error and
  * nothing worse, also where the peer is a rank of this very process. One call is one step that
- * nothing cuts short: who has to look at the group's cause cuts long buffers into pieces, and looks
- * between them. Errors: LS_PEER_DIED, without a message: the process has ended, runs another
- * program, has closed its transport, or its number is another process' by now; nothing is returned
- * as read that was not the peer's. LS_SYSTEM (such as: the peer has unmapped the buffer),
+ * nothing cuts short: a caller that has to look at the group's cause cuts long buffers into pieces,
+ * and looks between them. Errors: LS_PEER_DIED, without a message: the process has ended, runs
+ * another program, has closed its transport, or its number is another process' by now; nothing is
+ * returned as read that was not the peer's. LS_SYSTEM (such as: the peer has unmapped the buffer),
  * LS_OUT_OF_MEMORY, with a message that names the peer. What `to` holds after an error is of no
  * use. Any thread. */
 LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer, uint64_t address,
@@ -475,8 +477,8 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
 					  struct wait_word *blocked) LOCK_AVOIDS(peer);
 /* After a failure: whether `peer` has let go of all long messages I posted. The caller has set the
- * group's cause before; who matches a message looks at the cause after that and before it reads. So
- * once all that had been matched is taken, nothing of mine will be read any more. If not,
+ * group's cause before; a rank that matches a message looks at the cause after that and before it
+ * reads. So once all that had been matched is taken, nothing of mine will be read any more. If not,
  * *blocked. */
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* message->bytes of payload where this process sees it, in memory that the peer can still change;
