@@ -45,6 +45,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->engine.peer_sends = op->engine.peer_expected =
 		0; /* also asked for if it is never begun */
 	op->engine.p2p.detached = op->engine.p2p.gives = op->engine.p2p.takes = false;
+	op->engine.p2p.stays = op->engine.p2p.eager = false;
 	op->engine.p2p.blocks = true;
 	op->group = group;
 	op->next = NULL;
