@@ -14,15 +14,16 @@
 enum { BARRIERS, BROADCASTS, REDUCTIONS, LABELLED_REDUCTIONS, GATHERS, WHATS, EACH = 8, WARM = 40 };
 
 static const char *const names[WHATS] = {
-	"ls_barrier",
-	"ls_broadcast 8 B",
-	"ls_allreduce 8 B",
-	"ls_allreduce 8 B, label",
+	"ls_barrier",       "ls_broadcast 8 B", "ls_allreduce 8 B", "ls_allreduce 8 B, label",
 	"ls_allgather 8 B",
 };
 static const struct cost_limit limits[WHATS] = {
-	{COST_LIMITS(1, 1), 0}, {COST_LIMITS(1, 1), 0}, {COST_LIMITS(1, 1), 0},
-	{COST_LIMITS(1, 1), 0}, {COST_LIMITS(1, 1), 0},
+	{COST_LIMITS(765, 795), 3},   {COST_LIMITS(930, 960), 3},   {COST_LIMITS(1230, 1260), 3},
+	{COST_LIMITS(1425, 1485), 3}, {COST_LIMITS(1015, 1035), 3},
+};
+static const struct cost_limit limits_without_membarrier[WHATS] = {
+	{COST_LIMITS(765, 795), 5},   {COST_LIMITS(930, 960), 5},   {COST_LIMITS(1230, 1260), 5},
+	{COST_LIMITS(1425, 1485), 5}, {COST_LIMITS(1015, 1035), 5},
 };
 
 static void must(ls_status status)
@@ -75,5 +76,6 @@ int main(void)
 		}
 	}
 	ls_group_close(group);
-	return cost_judge(names, limits, counts, WHATS, EACH);
+	return cost_judge(names, cost_has_membarrier() ? limits : limits_without_membarrier, counts,
+			  WHATS, EACH);
 }

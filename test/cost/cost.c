@@ -2,7 +2,16 @@
  * Compares counts with their limits. */
 #include "cost.h"
 
+#include <linux/membarrier.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+bool cost_has_membarrier(void)
+{
+	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+	return commands >= 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
 
 int cost_judge(const char *const *names, const struct cost_limit *limits,
 	       const struct count *counts, int name_count, int each)

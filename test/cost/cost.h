@@ -17,6 +17,9 @@ struct cost_limit {
 	long instructions, locked;
 };
 
+/* Without it locks are never biased, and calls cost more: decision 022. */
+bool cost_has_membarrier(void);
+
 /* Prints the least of each `each` counts, and "N passed, N failed"; 0 if all are within their
  * limits. */
 int cost_judge(const char *const *names, const struct cost_limit *limits,

@@ -2,11 +2,9 @@
  * Short sends and receives of one thread to and from another process: how many instructions each
  * takes, and how many of them are locked. */
 #include <fcntl.h>
-#include <linux/membarrier.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,13 +163,6 @@ static int peer(void)
 	return 0;
 }
 
-/* Without it locks are never biased: decision 022. */
-static bool has_membarrier(void)
-{
-	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-	return commands >= 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-}
-
 int main(void)
 {
 	struct count counts[WHATS * EACH];
@@ -200,6 +191,6 @@ int main(void)
 		fprintf(stderr, "the peer ended with status 0x%x\n", (unsigned)status);
 		return 1;
 	}
-	return cost_judge(names, has_membarrier() ? limits : limits_without_membarrier, counts,
+	return cost_judge(names, cost_has_membarrier() ? limits : limits_without_membarrier, counts,
 			  WHATS, EACH);
 }
