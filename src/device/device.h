@@ -13,6 +13,8 @@
 
 enum { DEVICE_REDUCE_MAX = 64 }; /* sources and destinations of one call */
 
+struct device_kernels;
+
 struct device_reduce {
 	ls_dtype dtype;
 	ls_reduce_op op;
@@ -25,6 +27,7 @@ struct device_reduce {
 	bool stream;                /* write targets past the cache, with a fence at the end */
 	/* what this is a part of stays in the cache, so two targets are best written at once */
 	bool cached;
+	const struct device_kernels *kernels; /* NULL: the best of this processor, see below */
 };
 
 /* Whether elements of this type can be combined so; for any two numbers, also such that are no
@@ -61,15 +64,13 @@ void device_scale(void *to, const void *from, ls_dtype dtype, size_t count, doub
 void device_copy(void *to, const void *from, size_t bytes, bool stream);
 
 /* The kernels exist once for each kind of processor; all give the same bits. The calls above take
- * the best of them; tests and benches name one. */
+ * the best of them; tests and benches name one, in struct device_reduce or by device_scale_with. */
 enum device_isa { DEVICE_PORTABLE, DEVICE_AVX2, DEVICE_AVX512, DEVICE_ISAS };
-struct device_kernels;
 
 /* NULL if this processor cannot run them. DEVICE_PORTABLE is always there. */
 const struct device_kernels *device_kernels_of(enum device_isa isa);
 const struct device_kernels *device_kernels_best(void);
 
-void device_reduce_with(const struct device_kernels *kernels, const struct device_reduce *reduce);
 void device_scale_with(const struct device_kernels *kernels, void *to, const void *from,
 		       ls_dtype dtype, size_t count, double factor);
 

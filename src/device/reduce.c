@@ -62,8 +62,10 @@ struct work {
 	uint32_t divisor; /* at least 1 */
 };
 
-static struct work work_of(const struct device_kernels *kernels, const struct device_reduce *reduce)
+static struct work work_of(const struct device_reduce *reduce)
 {
+	const struct device_kernels *kernels =
+		reduce->kernels ? reduce->kernels : device_kernels_best();
 	ls_dtype number = (ls_dtype)dtypes[reduce->dtype].number;
 	struct work work = {
 		.kernels = kernels,
@@ -136,10 +138,10 @@ static void combine_halves(const struct work *work, size_t offset, void *out, si
 		work->halves(out, operands, reduce->source_count, count, work->divisor);
 }
 
-void device_reduce_with(const struct device_kernels *kernels, const struct device_reduce *reduce)
+void device_reduce(const struct device_reduce *reduce)
 {
 	_Alignas(DEVICE_LINE_BYTES) unsigned char chunk[CHUNK_BYTES];
-	struct work work = work_of(kernels, reduce);
+	struct work work = work_of(reduce);
 	size_t bytes = work.number_bytes, total = reduce->count * dtypes[reduce->dtype].numbers;
 	size_t step = (reduce->stream ? STREAM_CHUNK_BYTES : CHUNK_BYTES) / bytes;
 	/* Straight into the first target, unless a source that is needed later may lie there. */
@@ -162,7 +164,7 @@ void device_reduce_with(const struct device_kernels *kernels, const struct devic
 		for (int i = direct; i < reduce->target_count; i++) {
 			char *target = (char *)reduce->targets[i] + offset;
 			if (reduce->stream)
-				kernels->stream(target, out, count * bytes);
+				work.kernels->stream(target, out, count * bytes);
 			else
 				memcpy(target, out, count * bytes);
 		}
@@ -171,14 +173,9 @@ void device_reduce_with(const struct device_kernels *kernels, const struct devic
 		device_stream_fence();
 }
 
-void device_reduce(const struct device_reduce *reduce)
-{
-	device_reduce_with(device_kernels_best(), reduce);
-}
-
 bool device_few_find(const struct device_reduce *reduce, struct device_few *out)
 {
-	struct work work = work_of(device_kernels_best(), reduce);
+	struct work work = work_of(reduce);
 	bool fits = reduce->source_count >= 2 && reduce->source_count <= DEVICE_OPERANDS &&
 		    reduce->target_count == 1;
 	*out = (struct device_few){.combine = work.combine,

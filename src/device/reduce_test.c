@@ -136,7 +136,7 @@ static void check(const struct shape *shape, uint64_t *random)
 	}
 	for (size_t i = 0; i < bytes / number_bytes; i++)
 		reference_reduce(&reduce, i, expected + i * number_bytes);
-	device_reduce_with(kernels, &reduce);
+	reference_run(kernels, &reduce);
 	for (int i = 0; i < shape->targets; i++) {
 		compare(shape, i, targets[i]);
 		assert_true(guards_stand(targets[i], bytes));
@@ -317,7 +317,7 @@ static void quotients_are_exact(void **state)
 		const struct device_kernels *kernels =
 			device_kernels_of((enum device_isa)(i / 16 % DEVICE_ISAS));
 		if (kernels)
-			device_reduce_with(kernels, &reduce);
+			reference_run(kernels, &reduce);
 		for (size_t k = 0; kernels && k < VALUES; k++) {
 			reference_reduce(&reduce, k, &wanted);
 			assert_memory_equal((char *)out + k * bytes, &wanted, bytes);
@@ -344,7 +344,7 @@ static void nan_wins_and_order_is_kept(void **state)
 		const void *operands[] = {nan_first, other, last, nan_first, other};
 		for (int turn = 2; kernels && turn >= 0; turn--) {
 			reduce.sources = operands + turn;
-			device_reduce_with(kernels, &reduce);
+			reference_run(kernels, &reduce);
 			assert_true(isnan(out[0]) && isnan(out[1]));
 		}
 		if (!kernels)

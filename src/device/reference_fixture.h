@@ -238,6 +238,12 @@ static inline void reference_reduce(const struct device_reduce *reduce, size_t i
 	}
 }
 
+static inline void reference_run(const struct device_kernels *kernels, struct device_reduce *reduce)
+{
+	reduce->kernels = kernels;
+	device_reduce(reduce);
+}
+
 /* Equal bits; of floats also any two NaNs, if `any_nan`. */
 static inline bool reference_same(ls_dtype number, bool any_nan, const void *a, const void *b)
 {

@@ -116,7 +116,7 @@ static void every_half_survives(void **state)
 			struct device_reduce reduce = reduction(dtype, twice ? LS_MAX : LS_MIN,
 								(const void *[]){every, every},
 								twice == 2 ? 1 : 2, (void *[]){out});
-			device_reduce_with(kernels, &reduce);
+			reference_run(kernels, &reduce);
 			uint16_t quiet = dtype == LS_FLOAT16 ? 0x200 : 0x40;
 			for (uint32_t h = 0; h < ALL; h++) {
 				/* Alone it is only copied. */
@@ -150,7 +150,7 @@ static void halves_round_to_even(void **state)
 			reduce.op = LS_PRODUCT;
 		if (!kernels)
 			continue;
-		device_reduce_with(kernels, &reduce);
+		reference_run(kernels, &reduce);
 		for (uint32_t h = 0; h < ALL; h++) {
 			uint64_t wanted;
 			reference_reduce(&reduce, h, &wanted);
@@ -181,7 +181,7 @@ static void halves_are_rounded_once(void **state)
 		reduce.stream = i % 2;
 		if (!kernels)
 			continue;
-		device_reduce_with(kernels, &reduce);
+		reference_run(kernels, &reduce);
 		for (int k = 0; k < 40; k++)
 			assert_true(half_value(dtype, results[k]) == big + 62);
 		/* The sum does not fit, but the average does. */
@@ -190,7 +190,7 @@ static void halves_are_rounded_once(void **state)
 		reduce.divisor = 3;
 		for (int k = 0; k < 40; k++)
 			first[k] = one[k] = half_of(LS_FLOAT16, 60000);
-		device_reduce_with(kernels, &reduce);
+		reference_run(kernels, &reduce);
 		assert_memory_equal(results, one, sizeof(results));
 	}
 }
@@ -220,7 +220,7 @@ static void bools_are_0_or_1(void **state)
 		reduce.count = 6;
 		if (!kernels)
 			continue;
-		device_reduce_with(kernels, &reduce);
+		reference_run(kernels, &reduce);
 		assert_memory_equal(got, cases[k].results, 6);
 	}
 }
