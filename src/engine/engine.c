@@ -334,7 +334,7 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 	do {
 		while (op->step < op->plan->plan.step_count) {
 			const struct plan_step *step = &op->plan->plan.steps[op->step];
-			enum engine_progress progress = engine_step_run(engine, op, step);
+			enum engine_progress progress = engine_steps[step->kind](engine, op, step);
 			if (progress != ENGINE_DONE)
 				return progress;
 			op->step++;

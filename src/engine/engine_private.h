@@ -211,8 +211,11 @@ void engine_stores_end(const struct engine_stores_use *use);
 
 /* ---- step.c ---- */
 
-enum engine_progress engine_step_run(struct engine *engine, struct engine_op *op,
-				     const struct plan_step *step);
+/* Either completes the step, or changes nothing and says in op->words what it waits for; then it
+ * is called again. */
+typedef enum engine_progress engine_step(struct engine *engine, struct engine_op *op,
+					 const struct plan_step *step);
+extern engine_step *const engine_steps[PLAN_KIND_COUNT]; /* by enum plan_kind */
 /* Compares peer's entry header with mine, once. ENGINE_BLOCKED: it has not entered yet. */
 enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer);
 /* All-to-allv: whether peer sends as many elements as I expect of it; else it is a mismatch. */

@@ -259,30 +259,20 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	return ENGINE_DONE;
 }
 
-static bool reduce_chunk(struct engine *engine, struct engine_op *op, struct reduction *reduction,
-			 uint64_t offset, uint64_t bytes)
+/* Where the next bytes of all ranks are, or a copy of them. False: the operation has failed. */
+static bool sources_of(struct engine *engine, struct engine_op *op, struct reduction *reduction,
+		       uint64_t offset, uint64_t bytes, const void **sources)
 {
-	const void *sources[RANKS_HOST_MAX];
-	void *targets[RANKS_HOST_MAX];
-	struct device_reduce *reduce = &reduction->reduce;
 	if (engine_cause_is_set(engine)) {
 		engine_fail(op, LS_ABORTED, -1);
 		return false;
 	}
-	for (int i = 0; i < reduce->source_count; i++) {
+	for (int i = 0; i < engine->team->size; i++) {
 		sources[i] = engine_view_bytes(engine, op, &reduction->from[i], offset, bytes,
 					       engine->bounce + (size_t)i * reduction->chunk);
 		if (!sources[i])
 			return false;
 	}
-	for (int i = 0; i < reduce->target_count; i++)
-		targets[i] = reduction->to[i] + offset;
-	reduce->sources = sources;
-	reduce->targets = targets;
-	reduce->count = bytes / op->element;
-	device_reduce(reduce);
-	reduce->sources = NULL;
-	reduce->targets = NULL;
 	return true;
 }
 
@@ -291,20 +281,29 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 					    const struct plan_step *step)
 {
 	struct reduction reduction;
+	const void *sources[RANKS_HOST_MAX];
+	void *targets[RANKS_HOST_MAX];
 	uint64_t bytes = own_range(op, PLAN_INPUT, step).bytes;
 	if (bytes == 0)
 		return ENGINE_DONE;
 	if (open_reduction(engine, op, step, &reduction) == ENGINE_FAILED)
 		return ENGINE_FAILED;
+	struct device_reduce *reduce = &reduction.reduce;
+	reduce->sources = sources;
+	reduce->targets = targets;
 	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
 		uint64_t left = bytes - done;
 		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
 		struct engine_stores_use use;
-		reduction.reduce.stream =
+		reduce->stream =
 			engine_stores_begin(&engine->stores, ENGINE_REDUCE, reduction.stores,
 					    op->call.send.bytes, chunk, &use);
-		if (!reduce_chunk(engine, op, &reduction, done, chunk))
+		if (!sources_of(engine, op, &reduction, done, chunk, sources))
 			return ENGINE_FAILED;
+		for (int i = 0; i < reduce->target_count; i++)
+			targets[i] = reduction.to[i] + done;
+		reduce->count = chunk / op->element;
+		device_reduce(reduce);
 		engine_stores_end(&use);
 	}
 	return ENGINE_DONE;
@@ -386,14 +385,14 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
-static void combine(struct engine *engine, struct engine_op *op, const struct plan_step *step)
+/* PLAN_COMBINE, and PLAN_SCALE, which divides the sum of an average. */
+static enum engine_progress step_combine(struct engine *engine, struct engine_op *op,
+					 const struct plan_step *step)
 {
 	struct range range = own_range(op, PLAN_OUTPUT, step);
-	if (range.bytes == 0)
-		return;
 	bool scale = step->kind == PLAN_SCALE;
-	if (scale && op->call.reduce != LS_AVERAGE)
-		return;
+	if (range.bytes == 0 || (scale && op->call.reduce != LS_AVERAGE))
+		return ENGINE_DONE;
 	const void *output = op->output + range.offset;
 	/* SCRATCH is laid out as OUTPUT is. */
 	const void *scratch = scale ? NULL : op->scratch + range.offset;
@@ -411,29 +410,16 @@ static void combine(struct engine *engine, struct engine_op *op, const struct pl
 		.divisor = scale ? (uint32_t)engine->team->size : 0,
 	};
 	device_reduce(&reduce);
+	return ENGINE_DONE;
 }
 
-enum engine_progress engine_step_run(struct engine *engine, struct engine_op *op,
-				     const struct plan_step *step)
-{
-	switch ((enum plan_kind)step->kind) {
-	case PLAN_SIGNAL:
-		return step_signal(engine, op, step);
-	case PLAN_AWAIT:
-		return step_await(engine, op, step);
-	case PLAN_REDUCE_ALL:
-		return step_reduce_all(engine, op, step);
-	case PLAN_COPY:
-		return step_copy(engine, op, step);
-	case PLAN_SEND:
-		return step_send(engine, op, step);
-	case PLAN_RECV:
-		return step_recv(engine, op, step);
-	case PLAN_COMBINE:
-	case PLAN_SCALE:
-		combine(engine, op, step);
-		return ENGINE_DONE;
-	default:
-		return engine_fail(op, LS_INTERNAL, -1);
-	}
-}
+engine_step *const engine_steps[PLAN_KIND_COUNT] = {
+	[PLAN_SIGNAL] = step_signal,
+	[PLAN_AWAIT] = step_await,
+	[PLAN_REDUCE_ALL] = step_reduce_all,
+	[PLAN_COPY] = step_copy,
+	[PLAN_SEND] = step_send,
+	[PLAN_RECV] = step_recv,
+	[PLAN_COMBINE] = step_combine,
+	[PLAN_SCALE] = step_combine,
+};
