@@ -397,33 +397,47 @@ static ls_status await_in_time(struct ls_op *op)
 	return await_failed(op);
 }
 
+/* Its caller, which has the lane, has run it: until it was over, or until the pause. */
+static ls_status leave_lane(struct ls_op *op, bool over, ls_status status)
+{
+	if (!over) {
+		hand_over(op);
+		return LS_PENDING;
+	}
+	progress_lane_leave(op->group);
+	if (op->pooled)
+		progress_op_let_go(op);
+	return status;
+}
+
 ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
-	if (!progress_op_run(op, &group->lane.room, &group->waiter, pause, &status)) {
-		hand_over(op);
-		return LS_PENDING;
-	}
-	progress_lane_leave(group);
-	if (op->pooled)
-		progress_op_let_go(op);
-	return status;
+	bool over = progress_op_run(op, &group->lane.room, &group->waiter, pause, &status);
+	return leave_lane(op, over, status);
+}
+
+static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *options,
+				 const void *site, const struct progress_pause *pause)
+{
+	ls_status status = progress_thread_start(op->group->world);
+	if (status != LS_OK)
+		return status;
+	enqueue(op, options, site);
+	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
 }
 
 ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			     const void *site, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
-	if (progress_lane_take(&group->lane, &op->engine.seq)) {
-		progress_op_open(op, options, site);
-		return progress_lane_run(op, pause);
-	}
-	ls_status status = progress_thread_start(group->world);
-	if (status != LS_OK)
-		return status;
-	enqueue(op, options, site);
-	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
+	ls_status status;
+	if (!progress_lane_take(&group->lane, &op->engine.seq))
+		return queue_and_await(op, options, site, pause);
+	progress_op_open(op, options, site);
+	bool over = progress_op_run(op, &group->lane.room, &group->waiter, pause, &status);
+	return leave_lane(op, over, status);
 }
 
 ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
