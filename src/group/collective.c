@@ -78,28 +78,24 @@ static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 	return status;
 }
 
-static ls_status submit(ls_group *group, const struct engine_call *engine,
-			const struct ls_op_options *options, const void *site)
+/* A call with a handle or a callback. */
+static ls_status call_nonblocking(ls_group *group, const struct engine_call *engine,
+				  const struct ls_op_options *options, const void *site)
 {
 	if (options->op && options->awaited)
 		return call_awaited(group, engine, options, site);
-	if (options->op || options->callback) {
-		if (!group->world->settings.blocking)
-			return queue(group, engine, options, site, true);
-		ls_op *op;
-		struct ls_op_options all = *options;
-		all.op = options->op ? options->op : &op;
-		ls_status status = queue(group, engine, &all, site, true);
-		if (status != LS_OK)
-			return status;
-		status = progress_lane_await(*all.op, &progress_no_pause);
-		if (!options->op)
-			ls_op_free(op);
-		return LS_OK; /* the handle, or the callback, tells */
-	}
-	struct ls_op op;
-	progress_op_prepare(&op, group, engine);
-	return progress_lane_call(&op, options, site, &progress_no_pause);
+	if (!group->world->settings.blocking)
+		return queue(group, engine, options, site, true);
+	ls_op *op;
+	struct ls_op_options all = *options;
+	all.op = options->op ? options->op : &op;
+	ls_status status = queue(group, engine, &all, site, true);
+	if (status != LS_OK)
+		return status;
+	status = progress_lane_await(*all.op, &progress_no_pause);
+	if (!options->op)
+		ls_op_free(op);
+	return LS_OK; /* the handle, or the callback, tells */
 }
 
 /* Options of a call that blocks, and right as they are: a label, a time limit, or a handle for
@@ -134,7 +130,11 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 		return status;
 	wait_thread_enter(&group->waiter);
 	engine->factor = options.factor;
-	return submit(group, engine, &options, site);
+	if (options.op || options.callback)
+		return call_nonblocking(group, engine, &options, site);
+	struct ls_op op;
+	progress_op_prepare(&op, group, engine);
+	return progress_lane_call(&op, &options, site, &progress_no_pause);
 }
 
 /* Of several buffers in one call, the operation on the i-th. */
@@ -171,6 +171,7 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 {
 	bool blocks = !options->op && !options->callback;
 	struct ls_op_options silent = *options;
+	struct ls_op own;
 	ls_status status = LS_OK;
 	silent.op = NULL;
 	silent.callback = NULL;
@@ -179,9 +180,14 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
 		status = group_check_collective(call, group,
 						&engine); /* drops what is not used here */
-		if (status == LS_OK)
-			status = last ? submit(group, &engine, options, site)
-				      : queue(group, &engine, &silent, site, false);
+		if (status == LS_OK && !last) {
+			status = queue(group, &engine, &silent, site, false);
+		} else if (status == LS_OK && blocks) {
+			progress_op_prepare(&own, group, &engine);
+			status = progress_lane_call(&own, options, site, &progress_no_pause);
+		} else if (status == LS_OK) {
+			status = call_nonblocking(group, &engine, options, site);
+		}
 		if (status == LS_OUT_OF_MEMORY && i > 0) {
 			/* Peers would wait for the rest, and nobody could tell them apart from the
 			 * next call's. */
@@ -217,24 +223,31 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 	return status;
 }
 
+static struct engine_call allreduce(const void *send, void *recv, uint64_t count, ls_dtype dtype,
+				    ls_reduce_op op)
+{
+	return (struct engine_call){.kind = TRACE_ALLREDUCE,
+				    .dtype = dtype,
+				    .reduce = op,
+				    .peer = -1,
+				    .send = buffer_at(send),
+				    .recv = buffer_at(recv),
+				    .count = count};
+}
+
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct engine_call engine = {.kind = TRACE_ALLREDUCE,
-				     .dtype = dtype,
-				     .reduce = op,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
+	struct engine_call engine = allreduce(send, recv, count, dtype, op);
 	return run("ls_allreduce", group, &engine, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	return group_allreduce(group, send, recv, count, dtype, op, options, HERE);
+	struct engine_call engine = allreduce(send, recv, count, dtype, op);
+	return run("ls_allreduce", group, &engine, options, HERE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
@@ -262,22 +275,28 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 	return run("ls_broadcast", group, &engine, options, HERE);
 }
 
+static struct engine_call allgather(const void *send, void *recv, uint64_t count, ls_dtype dtype)
+{
+	return (struct engine_call){.kind = TRACE_ALLGATHER,
+				    .dtype = dtype,
+				    .peer = -1,
+				    .send = buffer_at(send),
+				    .recv = buffer_at(recv),
+				    .count = count};
+}
+
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
-	struct engine_call engine = {.kind = TRACE_ALLGATHER,
-				     .dtype = dtype,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
+	struct engine_call engine = allgather(send, recv, count, dtype);
 	return run("ls_allgather", group, &engine, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
-	return group_allgather(group, send, recv, count, dtype, options, HERE);
+	struct engine_call engine = allgather(send, recv, count, dtype);
+	return run("ls_allgather", group, &engine, options, HERE);
 }
 
 ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, void *all,
