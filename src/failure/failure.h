@@ -15,7 +15,12 @@ struct failure_place {
 	struct transport_area *head;
 };
 
-/* The published cause, LS_OK if there is none. One load while the group has not failed. */
+/* Whether a cause has been published. One load. */
+static inline bool failure_is_set(const struct ls_group *group)
+{
+	return wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire));
+}
+/* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless another rank or thread does. Returns the cause
  * that counts. Blocks for at most about a second. `collective`: hint->seq numbers a collective, so

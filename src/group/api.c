@@ -2,9 +2,9 @@
  * How every call on a group begins, and how a group is ended and asked why. */
 #include <string.h>
 
-#include "base/fork.h"
 #include "failure/failure.h"
 #include "p2p/p2p.h"
+#include "world/registry.h"
 #include "group_private.h"
 #include "arguments.h"
 
@@ -12,13 +12,13 @@ ls_status group_check(const char *call, ls_group *group)
 {
 	if (!group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	p2p_tell_gone(group);
-	ls_status status = failure_status(group);
-	if (status != LS_OK)
-		failure_note(group);
-	return status;
+	if (__builtin_expect(!failure_is_set(group), 1))
+		return LS_OK;
+	failure_note(group);
+	return failure_status(group);
 }
 
 ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
@@ -32,7 +32,7 @@ ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
 		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	failure_end(group, reason, false);
 	return LS_OK;
@@ -44,7 +44,7 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 	if (!group || !out || out->size < 8 || out->size > sizeof failure)
 		return group_bad("ls_group_failure", group ? "out->size" : "group",
 				 out ? out->size : 0, "sizeof(struct ls_failure)");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	failure.size = out->size;
 	failure_read(group, &failure);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Batches: sends and receives of one thread that begin at their calls and are waited for
  * together. */
-#include "base/fork.h"
 #include "progress/progress.h"
+#include "world/registry.h"
 #include "group_private.h"
 #include "arguments.h"
 
@@ -77,7 +77,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 		*op = NULL;
 	if (!group)
 		return group_bad("ls_batch_end", "group", 0, "a group from ls_group_open");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	struct ls_op *batch = group_batch_find(group);
 	if (!batch)

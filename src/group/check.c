@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Checks the arguments of a collective: counts, root, types, and buffers that do not overlap. Drops
  * arguments that this rank does not need. */
+#include "base/dtype.h"
 #include "base/messages.h"
 #include "device/device.h"
 #include "group_private.h"
@@ -149,7 +150,7 @@ bool group_is_short(const ls_group *group, struct engine_call *op)
 	const struct coll *coll = &coll_table[kind->collective];
 	if (op->kind == TRACE_BARRIER)
 		return true;
-	size_t element = ls_dtype_bytes(op->dtype);
+	size_t element = dtype_bytes(op->dtype);
 	bool rooted = coll->root != COLL_NO_ROOT, root = op->peer == group->rank;
 	if (kind->counts != COLL_ALIKE || op->count > TRANSPORT_INLINE_BYTES || !element ||
 	    (rooted && (unsigned)op->peer >= (unsigned)group->size) ||

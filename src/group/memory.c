@@ -4,9 +4,9 @@
  * everybody could. Only after that a rank treats a buffer as registered. */
 #include <string.h>
 
-#include "base/fork.h"
 #include "base/messages.h"
 #include "base/ranks.h"
+#include "world/registry.h"
 #include "group_private.h"
 #include "arguments.h"
 #include "group.h"
@@ -17,7 +17,7 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 		*out = NULL;
 	if (!group || !out)
 		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	return memory_alloc_for_user(&group->world->memory, bytes, out);
 }
@@ -28,7 +28,7 @@ ls_status ls_free(ls_group *group, void *block)
 		return LS_OK;
 	if (!group)
 		return memory_free_kept(block, trace_called);
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_OK;
 	/* A block of another rank's arena was handed over by it. */
 	struct memory *memory = &group->world->memory;
@@ -136,7 +136,7 @@ ls_status ls_deregister(ls_group *group, const void *address)
 {
 	if (!group || !address)
 		return group_bad("ls_deregister", group ? "address" : "group", 0, "not NULL");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_OK;
 	if (memory_region_remove(&group->world->memory, address))
 		return LS_OK;
@@ -151,7 +151,7 @@ ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out)
 	if (!group || !out || out->size < 8 || out->size > sizeof all)
 		return group_bad("ls_memory_stats", group ? "out->size" : "group",
 				 out ? out->size : 0, "sizeof(struct ls_memory_stats)");
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	memory_stats(&group->world->memory, &stats);
 	all.size = out->size;

@@ -3,7 +3,6 @@
  * these must stay functions of their own. */
 #include <string.h>
 
-#include "base/fork.h"
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
@@ -463,7 +462,7 @@ ls_status ls_cancel(ls_op *op)
 	if (!op)
 		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
 	ls_group *group = op->group;
-	if (group->world->fork_generation != fork_generation())
+	if (world_is_forked(group))
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");

@@ -5,7 +5,7 @@
 #define GROUP_P2P_PLAIN_H
 
 #include "base/dtype.h"
-#include "base/fork.h"
+#include "failure/failure.h"
 #include "p2p/p2p.h"
 #include "world/registry.h"
 
@@ -17,8 +17,7 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 	struct engine_short *call = &message->call;
 	uint64_t odd = 0;
 	/* A forked child has none of the memory that is looked at below. */
-	if (!group || !fork_is_in(group->world->fork_generation) ||
-	    (options && options->size != sizeof *options))
+	if (!group || world_is_forked(group) || (options && options->size != sizeof *options))
 		return false;
 	if (options) {
 		odd = (uintptr_t)options->stream | (uintptr_t)options->op |
@@ -33,7 +32,7 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 	       (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
 	       (!call->send && !call->recv);
 	odd |= (uint64_t)group->world->p2p.serial | memory_has_devices(&group->world->memory) |
-	       wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire)) |
+	       failure_is_set(group) |
 	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
 	if (__builtin_expect(odd != 0, 0))
 		return false;

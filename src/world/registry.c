@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The open groups of a rank, and who is in them. */
-#include "base/fork.h"
 #include "registry.h"
-
-bool world_is_forked(const ls_group *group)
-{
-	return group->world->fork_generation != fork_generation();
-}
 
 struct ls_group *world_hold(struct world *world, uint32_t id)
 {

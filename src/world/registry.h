@@ -3,10 +3,15 @@
 #ifndef WORLD_REGISTRY_H
 #define WORLD_REGISTRY_H
 
+#include "base/fork.h"
 #include "ls_group.h"
 
 /* Whether this process was forked from the one that opened the group. */
-bool world_is_forked(const ls_group *group);
+static inline bool world_is_forked(const ls_group *group)
+{
+	return !fork_is_in(group->world->fork_generation);
+}
+
 /* The open group with this id, held until world_release; NULL: none. */
 struct ls_group *world_hold(struct world *world, uint32_t id);
 /* Holds all open groups, up to TRANSPORT_AREAS; returns their number. */
