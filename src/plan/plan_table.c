@@ -212,6 +212,7 @@ static void add_default_lines(struct plan_table *table)
 {
 	memcpy(&table->lines[table->count], default_lines, sizeof default_lines);
 	table->total = table->count + PLAN_TABLE_DEFAULT_LINES;
+	table->crowded = false;
 }
 
 void plan_table_default(struct plan_table *out)
@@ -225,6 +226,7 @@ void plan_table_crowd(struct plan_table *table)
 {
 	memcpy(&table->lines[table->total - PLAN_TABLE_DEFAULT_LINES], crowded_lines,
 	       sizeof crowded_lines);
+	table->crowded = true;
 }
 
 bool plan_table_parse(const char *text, struct plan_table *out, struct plan_table_error *error)

@@ -52,6 +52,7 @@ struct plan_table_line {
  * something always fits. */
 struct plan_table {
 	int count, total;
+	bool crowded; /* plan_table_crowd was called */
 	struct plan_table_line lines[PLAN_TABLE_LINES_MAX + PLAN_TABLE_DEFAULT_LINES];
 };
 
