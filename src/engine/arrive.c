@@ -202,6 +202,10 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	struct mail_message message;
+	if (!peer->from_open &&
+	    !transport_inbox_is_open(transport_area_of(engine->team, engine->team->rank), q))
+		return; /* it has never sent anything */
+	peer->from_open = true;
 	while (transport_mail_look(peer->from, &peer->in, &message)) {
 		message.source = q;
 		struct match_entry *entry =
@@ -245,6 +249,15 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 }
 
 /* ---- receives ---- */
+
+/* The memory of what this source sends, or any. */
+static bool open_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
+{
+	for (int q = 0; source == MATCH_ANY && q < engine->team->size; q++)
+		if (!engine_mailbox_open_from(engine, q))
+			return false;
+	return source == MATCH_ANY || engine_mailbox_open_from(engine, source);
+}
 
 int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag)
 {
@@ -305,6 +318,12 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
+	if (!open_from(engine, entry->source)) {
+		op->status = LS_OUT_OF_MEMORY;
+		engine_mailbox_is_over(mailbox, op);
+		lock_mail_release(&mailbox->lock);
+		return;
+	}
 	/* What has arrived already belongs to those who have asked before. */
 	arrive_from(engine, entry->source);
 	if (!meet_unexpected(engine, op)) {
@@ -335,7 +354,8 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 			break;
 		engine_mailbox_take_unexpected(peer, place, out);
 	}
-	*count = q < 0 ? engine_mailbox_source_words(engine, source, words) : 0;
+	bool waits = q < 0 && open_from(engine, source);
+	*count = waits ? engine_mailbox_source_words(engine, source, words) : 0;
 	lock_mail_release(&mailbox->lock);
 	return q >= 0;
 }

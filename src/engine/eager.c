@@ -20,6 +20,7 @@ void engine_mailbox_cells_init(struct engine *engine)
 	const struct transport_team *team = engine->team;
 	struct mailbox_cells *cells = &mailbox->cells;
 	cells->memory = &transport_area_of(team, team->rank)->eager;
+	cells->open = false;
 	cells->side = 0;
 	cells->free[0] = cells->free[1] = ~UINT64_C(0);
 	for (int q = 0; q < team->size; q++) {
@@ -60,10 +61,15 @@ static bool look(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 	return find(cells, both) != 0;
 }
 
-bool engine_mailbox_has_cells(struct engine_mailbox *mailbox, uint64_t bytes)
+bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes)
 {
+	struct engine_mailbox *mailbox = engine->mailbox;
+	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;
-	if (__builtin_expect(find(&mailbox->cells, both) != 0, 1))
+	/* Without memory for cells, messages go the way of long ones. */
+	if (__builtin_expect(!cells->open, 0) && !(cells->open = transport_cells_open(engine->team)))
+		return false;
+	if (__builtin_expect(find(cells, both) != 0, 1))
 		return true;
 	return look(mailbox, both);
 }

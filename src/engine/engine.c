@@ -269,19 +269,17 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 /* My slot for this collective still holds what I published K collectives ago, and its pages what I
  * published once around their ring. They are free once every rank has entered a later one than
  * that, and so has finished with it. A rank that runs ahead of the others takes their lines from
- * them with each look, so it looks, and waits, for half of what it is ahead at once. Where ranks
- * share processors it waits for all of that: a rank that goes on after half would take the others'
- * turn on the processor, only to wait again. */
+ * them with each look, so it looks, and waits, for half of what it is ahead at once; where ranks
+ * share processors for all of it, as it would take the others' turn, only to wait again. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
-	uint64_t payload = engine_window_payload(op);
-	uint64_t need = payload > 0 ? engine_payload_needs(engine, payload) : 0;
+	uint64_t bytes = engine_window_payload(op);
+	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
 	if (op->seq >= TRANSPORT_ENTRIES && op->seq - TRANSPORT_ENTRIES + 1 > need)
 		need = op->seq - TRANSPORT_ENTRIES + 1;
-	if (engine->entered_by_all >= need)
-		return ENGINE_DONE;
 	uint64_t last = engine->table.crowded ? op->seq - 1 : need + (op->seq - need + 1) / 2;
-	return all_have_entered(engine, op, last) ? ENGINE_DONE : ENGINE_BLOCKED;
+	bool is_free = engine->entered_by_all >= need || all_have_entered(engine, op, last);
+	return is_free ? ENGINE_DONE : ENGINE_BLOCKED;
 }
 
 static void publish_entry(struct engine *engine, struct engine_op *op)

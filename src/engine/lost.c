@@ -16,7 +16,14 @@ int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[source];
+	struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	lock_mail_acquire(&mailbox->lock);
+	/* Before the look at the inbox: a source that opens it later sees this before it closes. */
+	atomic_store(&mine->mail_ended, 1);
+	if (!transport_inbox_is_open(mine, source)) {
+		lock_mail_release(&mailbox->lock);
+		return 0;
+	}
 	transport_mail_end(peer->from);
 	look_last(engine, source);
 	int count =
@@ -31,7 +38,8 @@ int engine_p2p_lost_to(struct engine *engine, int dest, struct mail_envelope *fi
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	int count = 0;
 	lock_mail_acquire(&mailbox->lock);
-	if (peer->out.posted > 0 && transport_mail_has_ended(peer->to) &&
+	bool ended = atomic_load(&transport_area_of(engine->team, dest)->mail_ended);
+	if (peer->out.posted > 0 && (ended || transport_mail_has_ended(peer->to)) &&
 	    atomic_load_explicit(&peer->to->taken, memory_order_acquire) != peer->out.posted)
 		count = transport_mail_lost(peer->to, peer->out.next, first);
 	lock_mail_release(&mailbox->lock);

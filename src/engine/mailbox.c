@@ -13,8 +13,9 @@
 ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
 {
 	int world_size = engine->team->transport->size;
-	size_t bytes =
+	size_t peers =
 		sizeof(struct engine_mailbox) + (size_t)world_size * sizeof(struct mailbox_peer);
+	size_t bytes = peers + (size_t)world_size * sizeof(struct mailbox_store);
 	struct engine_mailbox *mailbox = engine->mailbox = calloc(1, bytes);
 	if (!mailbox) {
 		MESSAGE_SAY(MESSAGE_ENGINE_MAILBOX, bytes);
@@ -25,6 +26,12 @@ ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
 	engine_match_init(&mailbox->posted);
 	lock_mail_release(&mailbox->lock);
 	mailbox->limit = limit;
+	struct mailbox_store *stores = (void *)((unsigned char *)mailbox + peers);
+	for (int q = 0; q < world_size; q++) {
+		mailbox->peers[q].blocks = stores[q].blocks;
+		mailbox->peers[q].held = stores[q].held;
+		mailbox->peers[q].unexpected = stores[q].unexpected;
+	}
 	return LS_OK;
 }
 
@@ -42,15 +49,16 @@ void engine_mailbox_begin(struct engine *engine)
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		peer->to = transport_mail(team, q, team->rank);
 		peer->from = transport_mail(team, team->rank, q);
+		peer->to_open = peer->from_open = false;
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
 		peer->asking = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
 		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
-			memset(peer->blocks, 0, sizeof peer->blocks);
+			memset(peer->blocks, 0, MAIL_SLOTS * sizeof *peer->blocks);
 		if (peer->holds)
-			memset(peer->held, 0, sizeof peer->held);
+			memset(peer->held, 0, MAIL_SLOTS * sizeof *peer->held);
 		peer->adrift = 0;
 		peer->holds = 0;
 	}
@@ -138,6 +146,24 @@ void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
 	engine_mailbox_note_thread(mailbox);
 }
 
+bool engine_mailbox_open_to(struct engine *engine, int q)
+{
+	const struct transport_team *team = engine->team;
+	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	if (!peer->to_open)
+		peer->to_open = transport_inbox_open(team, q, team->rank);
+	return peer->to_open;
+}
+
+bool engine_mailbox_open_from(struct engine *engine, int q)
+{
+	const struct transport_team *team = engine->team;
+	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	if (!peer->from_open)
+		peer->from_open = transport_inbox_open(team, team->rank, q);
+	return peer->from_open;
+}
+
 /* ---- sends ---- */
 
 /* RTS slots that nobody waits for, and whose blocks the receiver has given back. */
@@ -157,10 +183,10 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 	}
 }
 
-static bool wants_rts(struct engine_mailbox *mailbox, const struct engine_op *op) LOCK_REQUIRES(mail)
+static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.eager)
-		return !engine_mailbox_has_cells(mailbox, op->call.send.bytes);
+		return !engine_mailbox_has_cells(engine, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives || op->p2p.stays;
 }
 
@@ -170,7 +196,7 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 	struct engine_mailbox *mailbox = engine->mailbox;
 	if (!transport_mail_has_room(peer->to, &peer->out, mailbox->limit))
 		return false;
-	if (!wants_rts(mailbox, op))
+	if (!wants_rts(engine, op))
 		return true;
 	transport_mail_reclaim(peer->to, &peer->out, peer->adrift);
 	if (peer->adrift)
@@ -211,7 +237,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool rts = wants_rts(mailbox, op);
+	bool rts = wants_rts(engine, op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
 	if (rts && op->p2p.eager && !engine_p2p_stage(engine, op)) {
 		engine_mailbox_is_over(mailbox, op);
@@ -249,7 +275,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
-	bool summons = !posted || wants_rts(mailbox, op);
+	bool summons = !posted || wants_rts(engine, op);
 	if (posted) {
 		post(engine, peer, op);
 	} else {

@@ -23,6 +23,7 @@ struct mailbox_peer {
 	struct mail_box *from;          /* in mine, from it */
 	const struct mail_eager *eager; /* in its segment, of what it sends to me */
 	bool reads_cells;               /* it reads mine */
+	bool to_open, from_open;        /* the memory of both boxes is there */
 	struct mail_out out;
 	/* A thread that waits for a message of this source awaits `in.next` as it was under the
 	 * lock under which it saw that there is none for it: so what others take in after that has
@@ -34,17 +35,22 @@ struct mailbox_peer {
 	 * Of the others somebody may find that they are free before their own operations do: so
 	 * none is left in use because nobody drives. */
 	uint64_t adrift;
-	void *blocks[MAIL_SLOTS]; /* NULL: none */
-	/* Of the peer's RTS slots, blocks that were handed over to me and that I have not given
-	 * back. */
-	void *held[MAIL_SLOTS];
+	void **blocks; /* [MAIL_SLOTS]; NULL: none */
+	/* [MAIL_SLOTS] Of the peer's RTS slots, blocks that were handed over to me and that I have
+	 * not given back. */
+	void **held;
 	uint64_t sends, receives; /* how many were begun */
 	/* all messages to it from this position on were waited for; 0: not the last one */
 	uint64_t waited_from;
 	uint32_t holds;  /* how many these are */
 	uint32_t asking; /* receives that wait for this source and no other */
 	uint32_t unexpected_count;
-	/* arrived, wanted by nobody yet; in their order */
+	/* [MAIL_SLOTS] arrived, wanted by nobody yet; in their order */
+	struct mail_message *unexpected;
+};
+/* What is seldom touched of a peer lies apart, so that a new group touches few pages. */
+struct mailbox_store {
+	void *blocks[MAIL_SLOTS], *held[MAIL_SLOTS];
 	struct mail_message unexpected[MAIL_SLOTS];
 };
 
@@ -70,6 +76,7 @@ struct mailbox_loan {
 /* My cells, the left ones of all pairs and the right ones: see eager.c. */
 struct mailbox_cells {
 	struct mail_eager *memory;
+	bool open;        /* the memory is there */
 	uint64_t free[2]; /* bit i: that of pair i; of the others nobody has looked lately */
 	unsigned side;    /* from which messages take them that need one */
 	struct mailbox_loan loans[2][MAIL_CELL_PAIRS];
@@ -140,12 +147,17 @@ static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 	mailbox->mixed |= mailbox->tid != 0;
 	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
 }
+/* Makes memory for what this rank sends to a peer, or receives from it, if there is none yet;
+ * before the first send or receive. False, after a message: the system has none left. */
+bool engine_mailbox_open_to(struct engine *engine, int peer) LOCK_REQUIRES(mail);
+bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mail);
+
 /* ---- eager.c ---- */
 
 /* The mailbox is of another group. */
 void engine_mailbox_cells_init(struct engine *engine);
 /* Whether there are free ones for so many bytes, at most MAIL_EAGER_BYTES. */
-bool engine_mailbox_has_cells(struct engine_mailbox *mailbox, uint64_t bytes) LOCK_REQUIRES(mail);
+bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
 /* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot.
  * The envelope gets the place of the cells. */
 void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
@@ -213,7 +225,8 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
 /* A send is over, as its RTS slot is, or as it was taken back: op->status tells. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
-/* The oldest message that fits; false if there is none, and words[*count] are what to wait for. */
+/* The oldest message that fits; false if there is none, and words[*count] are what to wait for:
+ * none if the system has no memory for an inbox, and a message has said so. */
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);
 

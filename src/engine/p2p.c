@@ -50,6 +50,13 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
 	bool plain = !op->p2p.gives && !op->p2p.stays;
+	lock_mail_acquire(&engine->mailbox->lock);
+	bool open = engine_mailbox_open_to(engine, op->call.peer);
+	lock_mail_release(&engine->mailbox->lock);
+	if (!open) {
+		op->status = LS_OUT_OF_MEMORY;
+		return false;
+	}
 	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES &&
 			engine->mailbox->peers[op->call.peer].reads_cells;
 	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
@@ -288,8 +295,11 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 static enum engine_progress probe(struct engine *engine, struct engine_op *op)
 {
 	op->any = true;
-	return engine_p2p_probe(engine, op->call.peer, op->call.tag, &op->p2p.message, op->words,
-				&op->word_count);
+	enum engine_progress progress = engine_p2p_probe(
+		engine, op->call.peer, op->call.tag, &op->p2p.message, op->words, &op->word_count);
+	return progress == ENGINE_BLOCKED && op->word_count == 0
+		       ? engine_fail(op, LS_OUT_OF_MEMORY, -1)
+		       : progress;
 }
 
 enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op)

@@ -39,15 +39,17 @@ static bool fits_slot(const struct engine_short *call)
 
 /* Not if other sends wait for room, or there is none; nor to oneself while a receive is posted,
  * which then nobody would match. */
-static bool may_go(const struct engine *engine, struct mailbox_peer *peer,
+static bool may_go(struct engine *engine, struct mailbox_peer *peer,
 		   const struct engine_short *call) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool asked = mailbox->posted.count > 0 && call->peer == engine->team->rank;
+	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(engine, call->peer))
+		return false;
 	return !asked && !peer->queue &&
 	       transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
 	       (fits_slot(call) ||
-		(peer->reads_cells && engine_mailbox_has_cells(mailbox, call->bytes)));
+		(peer->reads_cells && engine_mailbox_has_cells(engine, call->bytes)));
 }
 
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
@@ -124,7 +126,9 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
-	bool there = find(engine, call, &out->message);
+	bool opened = __builtin_expect(peer->from_open, 1) ||
+		      engine_mailbox_open_from(engine, call->peer);
+	bool there = opened && find(engine, call, &out->message);
 	if (there) {
 		transport_mail_copy(
 			call->recv,
@@ -134,8 +138,13 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
 		out->unsafe = call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
-	} else if (word) {
+	} else if (word && opened) {
 		engine_mailbox_source_word(engine, call->peer, word);
+	} else if (word) { /* which never comes; the general path tells why */
+		const struct transport_area *mine =
+			transport_area_of(engine->team, engine->team->rank);
+		transport_await(engine->team, engine->team->rank, &mine->inboxes, UINT64_MAX,
+				call->peer, word);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (there)

@@ -333,6 +333,8 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 {
 	struct range range = own_range(op, step->from, step);
 	op->word_count = 0;
+	if (!transport_inbox_open(engine->team, step->peer, engine->team->rank))
+		return engine_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_envelope envelope = {
 		.seq = op->seq, .count = range.elements, .bytes = range.bytes};
 	const unsigned char *payload = range.bytes ? own(op, step->from) + range.offset : NULL;
@@ -363,6 +365,8 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	enum engine_progress progress = engine_step_check(engine, op, step->peer);
 	if (progress != ENGINE_DONE)
 		return progress;
+	if (!transport_inbox_open(engine->team, engine->team->rank, step->peer))
+		return engine_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_message *message =
 		transport_match(engine->team, step->peer, op->seq, &op->words[0]);
 	if (!message) {

@@ -14,6 +14,14 @@
 
 /* ---- places ---- */
 
+/* A peer writes there. */
+static void note_inbox(struct transport_area *area, uint64_t inside)
+{
+	uint64_t source = (inside - sizeof *area) / sizeof(struct transport_inbox);
+	if (!transport_inbox_is_open(area, (int)source))
+		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
+}
+
 /* Where `bytes` at a place lie in this process; NULL: a peer has nothing to write there. *inside:
  * the offset in its area. */
 static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
@@ -33,6 +41,8 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (own && (!atomic_load(&hosts->teams[index]) || *inside < sizeof(struct transport_area) ||
 		    *inside + bytes > transport_area_reports_at(transport->size)))
 		return NULL;
+	if (own)
+		note_inbox(transport_area_at(transport->segment, transport->size, *area), *inside);
 	if (!own && (!transport->peers[peer].remote ||
 		     *inside + bytes > transport_area_reports_at(transport->size)))
 		return NULL;
@@ -47,9 +57,9 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 {
 	if (inside < sizeof(struct transport_area))
 		return -1;
-	uint64_t at = (inside - sizeof(struct transport_area)) % sizeof(struct transport_lanes);
-	uint64_t first = offsetof(struct transport_lanes, mail) + offsetof(struct mail_box, rts);
-	*box_at = inside - at + offsetof(struct transport_lanes, mail);
+	uint64_t at = (inside - sizeof(struct transport_area)) % sizeof(struct transport_inbox);
+	uint64_t first = offsetof(struct transport_inbox, mail) + offsetof(struct mail_box, rts);
+	*box_at = inside - at + offsetof(struct transport_inbox, mail);
 	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, over))
 		return -1;
 	return (int)((at - first) / sizeof(struct mail_rts));
@@ -221,7 +231,8 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	const char *step = "calloc";
 	int fd = -1;
 	struct transport_segment *segment =
-		mirror ? transport_segment_create(transport->job, rank, transport->size, &fd, &step)
+		mirror ? transport_segment_create(transport->job, rank, transport->size, false, &fd,
+						  &step)
 		       : NULL;
 	if (!segment) {
 		int error = errno;

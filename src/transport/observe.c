@@ -70,9 +70,10 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 	int count = 0;
 	*total = 0;
 	const struct transport_area *at = find_area(segment, bytes, world_size, area);
-	if (!at || source < 0 || source >= world_size || max < 1)
+	if (!at || source < 0 || source >= world_size || max < 1 ||
+	    !transport_inbox_is_open(at, source))
 		return 0;
-	const struct mail_box *box = &((const struct transport_lanes *)(at + 1))[source].mail;
+	const struct mail_box *box = &((const struct transport_inbox *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
 		struct transport_unexpected one;
 		if (!read_slot(box, i, &one))

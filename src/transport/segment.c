@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The memory of a rank that its peers write: made here, sealed so that nobody can shrink it under
- * those who map it, and with all pages there from the beginning, so that no access can end in
- * SIGBUS. */
+ * The memory of a rank that its peers write: made here, and sealed so that nobody can shrink it
+ * under those who map it. Its pages are there before anybody touches them, so that no access can
+ * end in SIGBUS: most from the beginning, those of inboxes and cells once they are opened. */
 #include "segment.h"
 
 #include <fcntl.h>
@@ -51,8 +51,25 @@ static int allocate(int fd, size_t at, size_t bytes)
 	return rc;
 }
 
-struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, int *fd,
-						   const char **step)
+/* Of area `index`, for a group of `members`. */
+static int allocate_area(int fd, int size, unsigned index, int members, bool reports, bool populates)
+{
+	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
+	size_t at = TRANSPORT_AREAS_AT + index * area;
+	size_t bytes = populates ? offsetof(struct transport_area, eager)
+				 : transport_area_reports_at(members);
+	int rc = allocate(fd, at, bytes);
+	return rc != 0 || !reports ? rc : allocate(fd, at + told, area - told);
+}
+
+/* Without MADV_POPULATE_WRITE all inboxes have their memory from the beginning. */
+static void open_all(struct transport_segment *segment, int size, unsigned index)
+{
+	atomic_store(&transport_area_at(segment, size, index)->inboxes, UINT64_MAX);
+}
+
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool populates,
+						   int *fd, const char **step)
 {
 	size_t bytes = transport_segment_bytes(size);
 	char name[64];
@@ -66,9 +83,9 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 	int rc = ftruncate(*fd, (off_t)bytes);
 	if (rc == 0) {
 		*step = "fallocate";
-		rc = allocate(*fd, 0,
-			      TRANSPORT_AREAS_AT + (rank == 0 ? transport_area_bytes(size)
-							      : transport_area_reports_at(size)));
+		rc = allocate(*fd, 0, TRANSPORT_AREAS_AT);
+		if (rc == 0)
+			rc = allocate_area(*fd, size, 0, size, rank == 0, populates);
 	}
 	if (rc == 0) {
 		*step = "fcntl(F_ADD_SEALS)";
@@ -81,8 +98,30 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 		int error = errno;
 		transport_close_fds(fd, 1);
 		errno = error;
+	} else if (!populates) {
+		open_all(segment, size, 0);
 	}
 	return segment;
+}
+
+/* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
+static int populate(void *from, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = (uintptr_t)from / page * page;
+	uintptr_t end = ((uintptr_t)from + bytes + page - 1) / page * page;
+	return madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+}
+
+static bool can_populate(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return false;
+	bool can = populate(memory, page) == 0;
+	munmap(memory, page);
+	return can;
 }
 
 ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
@@ -96,8 +135,9 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 	const char *step = "calloc";
 	struct transport_peer *peers = calloc((size_t)size, sizeof(*peers));
 	int fd = -1;
+	bool populates = can_populate();
 	struct transport_segment *segment =
-		peers ? transport_segment_create(job, rank, size, &fd, &step) : NULL;
+		peers ? transport_segment_create(job, rank, size, populates, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
 		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
@@ -127,6 +167,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		.segment_fd = fd,
 		.segment = segment,
 		.peers = peers,
+		.populates = populates,
 	};
 	transport_remote_init(transport);
 	return LS_OK;
@@ -166,14 +207,37 @@ void transport_fini(struct transport *transport)
 
 ls_status transport_area_grow(struct transport *transport, unsigned index, int members, bool reports)
 {
-	int size = transport->size, fd = transport->segment_fd;
-	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
-	size_t at = TRANSPORT_AREAS_AT + index * area, bytes = transport_area_reports_at(members);
-	if (allocate(fd, at, bytes) == 0 && (!reports || allocate(fd, at + told, area - told) == 0))
+	if (allocate_area(transport->segment_fd, transport->size, index, members, reports,
+			  transport->populates) == 0) {
+		if (!transport->populates)
+			open_all(transport->segment, transport->size, index);
 		return LS_OK;
+	}
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, bytes, "fallocate", strerror(error));
+	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, transport_area_reports_at(members),
+		    "fallocate", strerror(error));
 	return transport_errno_status(error);
+}
+
+bool transport_inbox_open(const struct transport_team *team, int owner, int source)
+{
+	struct transport_area *area = transport_area_of(team, owner);
+	struct transport_inbox *inbox = transport_inbox(area, source);
+	if (transport_inbox_is_open(area, source))
+		return true;
+	if (populate(inbox, sizeof *inbox) != 0) {
+		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, team->members[owner].world, sizeof *inbox,
+			    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
+		return false;
+	}
+	atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
+	return true;
+}
+
+bool transport_cells_open(const struct transport_team *team)
+{
+	struct mail_eager *cells = &transport_area_of(team, team->rank)->eager;
+	return !team->transport->populates || populate(cells, sizeof *cells) == 0;
 }
 
 static void reset_channel(struct transport_channel *channel)
@@ -193,9 +257,9 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 			  uint64_t collectives)
 {
 	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
-	struct transport_lanes *lanes = (struct transport_lanes *)(area + 1);
-	_Atomic uint64_t *words[] = {&area->finished, &area->over,   &area->ended, &area->history,
-				     &area->closing,  &area->claim,  &area->cause, &area->looked_ns,
+	_Atomic uint64_t *words[] = {&area->finished, &area->over,    &area->ended,
+				     &area->history,  &area->closing, &area->mail_ended,
+				     &area->claim,    &area->cause,   &area->looked_ns,
 				     &area->reported, &area->stopped};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
@@ -203,9 +267,13 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 		atomic_store_explicit(&area->entries[seq % TRANSPORT_ENTRIES].signal, 0,
 				      memory_order_relaxed);
 	for (int q = 0; q < members; q++) {
-		reset_channel(&lanes[q].channel);
-		transport_mail_reset(&lanes[q].mail);
+		if (!transport_inbox_is_open(area, q))
+			continue;
+		reset_channel(&transport_inbox(area, q)->channel);
+		transport_mail_reset(&transport_inbox(area, q)->mail);
 	}
+	if (transport->populates)
+		atomic_store_explicit(&area->inboxes, 0, memory_order_relaxed);
 }
 
 /* ---- teams ---- */
@@ -365,7 +433,5 @@ ls_status transport_peer_open_own(struct transport *transport, int arena_fd, int
 
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)
 {
-	struct transport_lanes *lanes =
-		(struct transport_lanes *)(transport_area_of(team, owner) + 1);
-	return &lanes[source].mail;
+	return &transport_inbox(transport_area_of(team, owner), source)->mail;
 }

@@ -27,15 +27,14 @@ LS_CHECKED ls_status transport_peer_open_own(struct transport *transport, int ar
 static inline struct transport_channel *transport_channel(const struct transport_team *team,
 							  int owner, int source)
 {
-	struct transport_lanes *lanes =
-		(struct transport_lanes *)(transport_area_of(team, owner) + 1);
-	return &lanes[source].channel;
+	return &transport_inbox(transport_area_of(team, owner), source)->channel;
 }
 
-/* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. NULL on
- * failure, with errno, and *step names the call. */
-struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, int *fd,
-						   const char **step);
+/* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. `populates`:
+ * inboxes get theirs when they are opened. NULL on failure, with errno, and *step names the
+ * call. */
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool populates,
+						   int *fd, const char **step);
 
 /* ---- relay.c ---- */
 

@@ -129,14 +129,15 @@ static void use_box(struct mail_box *box, unsigned count)
 
 static bool is_new(struct transport_area *area, int size)
 {
-	const struct transport_lanes *lanes = (const struct transport_lanes *)(area + 1);
 	bool fresh = is_zero(area, offsetof(struct transport_area, left)) &&
+		     atomic_load(&area->inboxes) == 0 && atomic_load(&area->mail_ended) == 0 &&
 		     is_zero(&area->claim, offsetof(struct transport_area, entries) -
 						   offsetof(struct transport_area, claim));
 	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
 		fresh = fresh && atomic_load(&area->entries[i].signal) == 0;
 	for (int q = 0; q < size; q++)
-		fresh = fresh && is_new_channel(&lanes[q].channel) && is_new_box(&lanes[q].mail);
+		fresh = fresh && is_new_channel(&transport_inbox(area, q)->channel) &&
+			is_new_box(&transport_inbox(area, q)->mail);
 	return fresh;
 }
 
@@ -152,6 +153,7 @@ static void test_again(void **state)
 		struct wait_word blocked;
 		int64_t sent = 0;
 		assert_true(is_new(area, 2));
+		assert_true(transport_inbox_open(team[0], 0, 1));
 		use_box(transport_mail(team[0], 0, 1), round == 1 ? 3 : 1000);
 		while (post(team[1], 0, sent, &blocked)) /* nobody takes them */
 			sent++;
@@ -159,7 +161,7 @@ static void test_again(void **state)
 		must_receive(team[0], 1, 0);
 		_Atomic uint64_t *words[] = {&area->finished, &area->over,      &area->claim,
 					     &area->cause,    &area->looked_ns, &area->reported,
-					     &area->stopped};
+					     &area->stopped,  &area->mail_ended};
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			atomic_store(words[i], UINT64_MAX);
 		for (uint64_t s = 1; s <= seq; s++)
@@ -193,12 +195,38 @@ static void test_memory(void **state)
 	int64_t before = there(world, 1), page = TRANSPORT_PAGE_BYTES;
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
 	int64_t two = there(world, 1) - before;
-	int64_t needed = (int64_t)transport_area_reports_at(2);
+	int64_t needed = (int64_t)offsetof(struct transport_area, eager);
 	assert_true(two >= needed && two <= needed + 2 * page);
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
 	assert_int_equal(there(world, 1) - before, two);
 	assert_int_equal(transport_area_grow(transport, 3, SIZE, true), LS_OK);
-	assert_int_equal(there(world, 1) - before, transport_area_bytes(SIZE));
+	int64_t reports = SIZE * (int64_t)sizeof(struct transport_report);
+	assert_in_range(there(world, 1) - before - two, reports, reports + 2 * page);
+	world_close(world);
+}
+
+/* Inboxes and cells get theirs when they are opened, whoever does. */
+static void test_memory_of_inboxes(void **state)
+{
+	(void)state;
+	struct world *world = world_open(SIZE);
+	struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
+	int owner = members[0];
+	struct transport_area *area = transport_area_of(team[0], 0);
+	int64_t inbox = sizeof(struct transport_inbox), page = TRANSPORT_PAGE_BYTES;
+	int64_t before = there(world, owner);
+	assert_false(transport_inbox_is_open(area, 1));
+	assert_true(transport_inbox_open(team[1], 0, 1));
+	assert_true(transport_inbox_is_open(area, 1) && !transport_inbox_is_open(area, 0));
+	int64_t opened = there(world, owner);
+	assert_in_range(opened - before, inbox, inbox + 2 * page);
+	assert_true(transport_inbox_open(team[0], 0, 1));
+	assert_int_equal(there(world, owner), opened);
+	assert_true(transport_cells_open(team[0]));
+	assert_in_range(there(world, owner) - opened, sizeof(struct mail_eager) - 2 * page,
+			sizeof(struct mail_eager) + 2 * page);
+	for (int i = 0; i < 2; i++)
+		close_team(team[i]);
 	world_close(world);
 }
 
@@ -208,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_apart),
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_memory_of_inboxes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
