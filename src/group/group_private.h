@@ -81,7 +81,7 @@ struct group_making {
 	int rank, size;
 	uint8_t members[RANKS_HOST_MAX]; /* world ranks */
 	uint16_t areas[RANKS_HOST_MAX];  /* that each has taken for it */
-	uint32_t stays[RANKS_HOST_MAX];  /* `left` of each before that */
+	uint64_t stays[RANKS_HOST_MAX];  /* `left` of each before that */
 };
 
 /* An object with an area that nobody uses; NULL, after a message, if there are too many, or no

@@ -12,8 +12,8 @@
 struct group_offer {
 	/* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
 	uint64_t what;
+	uint64_t left;   /* as `stays` in struct group_making */
 	uint32_t id;     /* of the group, should this rank be its first member */
-	uint32_t left;   /* as in struct group_making */
 	uint16_t area;   /* 0: none */
 	uint8_t members; /* for how many its memory is enough */
 	bool reports;    /* whether it has memory for reports */

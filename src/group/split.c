@@ -81,7 +81,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 		mine.area = group->area;
 		mine.members = group->memory_members;
 		mine.reports = group->memory_reports;
-		mine.left = (uint32_t)atomic_load(&group_own_area(group)->left);
+		mine.left = atomic_load(&group_own_area(group)->left);
 		mine.id = next_id(world);
 	}
 	return mine;

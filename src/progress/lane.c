@@ -45,6 +45,7 @@ void progress_lane_begin(ls_group *group)
 	lane->driven = false;
 	lock_group_release(&lane->lock);
 	atomic_store(&lane->state, 0);
+	atomic_store(&lane->near, 0);
 	lane->beside = group->waiter;
 	lane->beside.spin_ns = spin_beside(group);
 	lane->idle = group->waiter;
@@ -117,7 +118,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	struct world_lane *lane = &op->group->lane;
 	lock_group_acquire(&lane->lock);
 	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << WORLD_LANE_SHIFT) + 1);
-	op->engine.seq = (state >> WORLD_LANE_SHIFT) + 1;
+	op->engine.seq = progress_lane_number(lane, state);
 	op->next = NULL;
 	/* Complete before anybody can find it. */
 	progress_op_open(op, options, site);

@@ -15,6 +15,16 @@ void progress_lane_begin(ls_group *group);
 /* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
  * when no thread drives. */
 void progress_lane_close(ls_group *group);
+/* The number that follows in `state`, in full. Another thread may have got later ones since. */
+static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t state)
+{
+	uint64_t near = atomic_load_explicit(&lane->near, memory_order_relaxed);
+	uint64_t low = (state >> WORLD_LANE_SHIFT) + 1;
+	int64_t apart = (int64_t)((low - near) << WORLD_LANE_SHIFT) >> WORLD_LANE_SHIFT;
+	uint64_t seq = near + (uint64_t)apart;
+	atomic_store_explicit(&lane->near, seq, memory_order_relaxed);
+	return seq;
+}
 /* For a blocking call: takes the next number and the lane in one exchange if nothing is under way.
  * False: nothing has changed. Until progress_lane_leave, or progress_lane_run, which leaves, no
  * other thread uses the group's engine for collectives. */
@@ -24,10 +34,10 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 	do {
 		if (state & WORLD_LANE_PENDING)
 			return false;
-		*seq = (state >> WORLD_LANE_SHIFT) + 1;
-		next = *seq << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
+		next = ((state >> WORLD_LANE_SHIFT) + 1) << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
+	*seq = progress_lane_number(lane, state);
 	return true;
 }
 /* Others have queued meanwhile: wakes a thread that waits for them, or the progress thread. */

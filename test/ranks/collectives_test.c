@@ -215,24 +215,33 @@ void barrier_waits_for_all(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+enum { AHEAD_MOST = 700 };
+
 /* The root of a short broadcast needs nobody: it is done with some before anybody else comes, and
  * is held back before it overwrites what is still to be read. */
-void root_runs_ahead(struct runner_rank *self)
+static void run_ahead(struct runner_rank *self, ls_group *group, int count)
 {
-	enum { ROUNDS = 200, ALONE = 4, COUNT = 5 };
-	ls_group *group = runner_open(self);
+	enum { ROUNDS = 200, ALONE = 4 };
+	static _Thread_local int64_t value[AHEAD_MOST];
 	if (self->rank != 0)
 		runner_meet(self);
 	for (int i = 0; i < ROUNDS; i++) {
-		int64_t value[COUNT] = {0};
-		for (int j = 0; j < COUNT && self->rank == 0; j++)
-			value[j] = i * 10 + j;
-		OK(ls_broadcast(group, value, value, COUNT, LS_INT64, 0, NULL));
-		for (int j = 0; j < COUNT; j++)
+		for (int j = 0; j < count; j++)
+			value[j] = self->rank == 0 ? i * 10 + j : -1;
+		OK(ls_broadcast(group, value, value, (uint64_t)count, LS_INT64, 0, NULL));
+		for (int j = 0; j < count; j++)
 			CHECK(value[j] == i * 10 + j);
 		if (self->rank == 0 && i == ALONE - 1)
 			runner_meet(self);
 	}
 	OK(ls_barrier(group, NULL));
+}
+
+void root_runs_ahead(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	run_ahead(self, group, 1);          /* in the entries */
+	run_ahead(self, group, 5);          /* in a page each */
+	run_ahead(self, group, AHEAD_MOST); /* in two pages each, beside the entries */
 	ls_group_close(group);
 }

@@ -6,7 +6,7 @@
 #include "tests.h"
 #include "values.h"
 
-enum { EAGER = 4096, CELL = 2112, ROUNDS = 3, EACH = 20, PLACES = 64 };
+enum { EAGER = 4096, CELL = 2112, ROUNDS = 3, EACH = 20, PLACES = 64, AGAIN = 256, WINDOW = 8 };
 
 static struct ls_op_options with_tag(int tag)
 {
@@ -102,6 +102,82 @@ void eager_sends_use_up_cells(struct runner_rank *self)
 			receive(group, EAGER, 0, 101);
 		}
 	}
+	ls_group_close(group);
+}
+
+static unsigned char passing[AGAIN][EAGER];
+
+static void pass_all(ls_group *group)
+{
+	ls_op *ops[AGAIN];
+	for (int i = 0; i < AGAIN; i++) {
+		struct ls_op_options options = with_tag(i);
+		values_fill(passing[i], size_of(i), LS_UINT8, LS_SUM, 0, (unsigned)i);
+		OK(ls_isend(group, passing[i], size_of(i), LS_UINT8, 1 + i % 2, &options, &ops[i]));
+	}
+	for (int i = 0; i < AGAIN; i++) {
+		OK(ls_wait(ops[i], 0));
+		ls_op_free(ops[i]);
+	}
+}
+
+static void take_window(ls_group *group, int first, bool before)
+{
+	static _Thread_local unsigned char into[WINDOW][EAGER];
+	ls_op *ops[WINDOW];
+	for (int i = WINDOW - 1; i >= 0; i--) {
+		int tag = first + 2 * i;
+		struct ls_op_options options = with_tag(tag);
+		if (!before)
+			receive(group, size_of(tag), 0, tag);
+		else
+			OK(ls_irecv(group, into[i], size_of(tag), LS_UINT8, 0, &options, &ops[i]));
+	}
+	for (int i = 0; i < WINDOW && before; i++) {
+		int tag = first + 2 * i;
+		OK(ls_wait(ops[i], 0));
+		ls_op_free(ops[i]);
+		values_check_from(into[i], size_of(tag), LS_UINT8, 0, (unsigned)tag);
+	}
+}
+
+/* More messages than there are cells: those that have been received are filled again while others
+ * are still read, in another order than they were filled in. */
+void eager_cells_are_filled_again(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	if (self->rank == 0)
+		pass_all(group);
+	for (int first = 0; first < AGAIN && self->rank > 0; first += 2 * WINDOW)
+		take_window(group, first + self->rank - 1, first / WINDOW % 4 != 0);
+	ls_group_close(group);
+}
+
+/* A message that found no cell is copied by its receiver's progress thread, although no thread of
+ * the receiver is in a call. */
+void eager_sends_without_a_cell_call_the_receiver(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	unsigned char buffer[EAGER];
+	struct ls_op_options options = with_tag(99);
+	ls_op *op = NULL;
+	if (self->rank == 1)
+		OK(ls_irecv(group, buffer, 200, LS_UINT8, 0, &options, &op));
+	runner_meet(self);
+	if (self->rank == 0) {
+		for (int i = 0; i < PLACES; i++)
+			send_at_once(group, EAGER, 2, i);
+		values_fill(buffer, 200, LS_UINT8, LS_SUM, 0, 99);
+		OK(ls_send(group, buffer, 200, LS_UINT8, 1, &options));
+	}
+	runner_meet(self);
+	if (self->rank == 1) {
+		OK(ls_wait(op, 0)); /* its sender may see a moment earlier that it is over */
+		ls_op_free(op);
+		values_check_from(buffer, 200, LS_UINT8, 0, 99);
+	}
+	for (int i = 0; i < PLACES && self->rank == 2; i++)
+		receive(group, EAGER, 0, i);
 	ls_group_close(group);
 }
 

@@ -37,9 +37,7 @@ const struct runner_test runner_tests[] = {
 	TEST(runner_one_rank_crashes, R(3), .ends = RUNNER_CRASH),
 	TEST(runner_one_rank_hangs, R(3), .ends = RUNNER_HANG, .limit_ms = 200),
 	TEST(runner_nobody_dies, R(2), .ends = RUNNER_FAIL, .killed = 2, PROCESSES),
-
 	TEST(timelines_show_all_ranks, R(3)),
-
 	TEST(open_and_close, ALL),
 	TEST(open_and_close_leaves_nothing, R(1) | R(3), PROCESSES),
 	TEST(alloc_and_free, R(1) | R(2)),
@@ -48,7 +46,6 @@ const struct runner_test runner_tests[] = {
 	TEST(shorter_options, R(2)),
 	TEST(a_forked_child_is_told, R(1) | R(3), PROCESSES),
 	TEST(different_settings_are_refused, FEW, PROCESSES),
-
 	TEST(allreduce_shapes, ALL),
 	ALGORITHM(allreduce_shapes, "direct", FEW | R(8)),
 	ALGORITHM(allreduce_shapes, "pull", FEW | R(8)),
@@ -95,7 +92,6 @@ const struct runner_test runner_tests[] = {
 	ALGORITHM(barrier_waits_for_all, "doubling", FEW),
 	ALGORITHM(barrier_waits_for_all, "tree", FEW),
 	TEST(root_runs_ahead, FEW),
-
 	SETTING(register_shared_memory, "never_remote", "REMOTE=off", FEW),
 	TEST(registered_memory_to_oneself, R(1) | FEW),
 	SETTING(registered_memory_to_oneself, "never_remote", "REMOTE=off", R(1) | FEW),
@@ -179,6 +175,8 @@ const struct runner_test runner_tests[] = {
 	TEST(short_blocks_change_hands, R(2)),
 	TEST(eager_sends_need_no_receive, R(1) | R(2) | R(4)),
 	TEST(eager_sends_use_up_cells, R(3)),
+	TEST(eager_cells_are_filled_again, R(3)),
+	TEST(eager_sends_without_a_cell_call_the_receiver, R(3)),
 	TEST(eager_messages_outlast_their_sender, R(2)),
 	TEST(eager_messages_of_a_dead_rank, R(2), .killed = 2, PROCESSES),
 	TEST(short_ones_wake, R(2),
@@ -277,6 +275,8 @@ const struct runner_test runner_tests[] = {
 	TEST(the_same_members_twice, R(1) | R(2) | R(3) | R(4)),
 	TEST(a_late_member_finds_all, R(3)),
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
+	TEST(more_collectives_than_bits, R(1) | R(2) | R(3)),
+	TEST(more_groups_than_bits, R(1) | R(2) | R(3)),
 	TEST(register_with_some, R(2) | R(3) | R(4), .setting = "LOCKSTEP_REMOTE=off"),
 	TEST(hundreds_of_groups_leave_nothing, R(1) | R(2) | R(4), PROCESSES),
 	TEST(a_rank_has_one_progress_thread, R(1) | R(2) | R(4), PROCESSES),

@@ -50,8 +50,9 @@ runner_function messages_all_at_once, messages_beyond_the_limit, messages_of_any
 	blocks_change_hands, messages_go_on_by_themselves, messages_call_back,
 	messages_any_of_several;
 /* eager_test.c */
-runner_function eager_sends_need_no_receive, eager_sends_use_up_cells,
-	eager_messages_outlast_their_sender, eager_messages_of_a_dead_rank;
+runner_function eager_sends_need_no_receive, eager_sends_use_up_cells, eager_cells_are_filled_again,
+	eager_sends_without_a_cell_call_the_receiver, eager_messages_outlast_their_sender,
+	eager_messages_of_a_dead_rank;
 /* beside_test.c */
 runner_function beside_a_collective, beside_a_cancel, beside_a_cancel_of_another, beside_a_close,
 	beside_a_limit, beside_a_limit_callback, beside_a_death, beside_a_death_callback,
@@ -128,6 +129,8 @@ runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_t
 	groups_of_groups, the_same_members_twice, a_late_member_finds_all,
 	a_warm_group_takes_one_round, register_with_some, hundreds_of_groups_leave_nothing,
 	as_many_groups_as_there_can_be, wrong_groups;
+/* edge_test.c */
+runner_function more_collectives_than_bits, more_groups_than_bits;
 /* ending_test.c */
 runner_function last_collectives_differ, last_collectives_of_all_differ,
 	blocking_finds_what_differs, a_rank_leaves_a_call_out, who_waits_learns_what_differs,
