@@ -225,6 +225,7 @@ struct engine_p2p {
 	bool blocks;   /* the call blocks */
 	bool stays; /* send: with me until it is matched, however short; so it can be taken back */
 	bool eager; /* send: goes into cells, if some are free when there is room for it */
+	bool late;  /* send: posted before its payload is staged, by a call that then does that */
 	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
 	const struct engine_op *whole;
 
