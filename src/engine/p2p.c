@@ -42,6 +42,19 @@ static bool may_be_late(const struct engine *engine, const struct engine_op *op)
 	       engine->mailbox->peers[op->call.peer].reads_cells;
 }
 
+/* Whether the receiver reads plain memory where it is. */
+static bool is_read(struct engine *engine, const struct engine_op *op)
+{
+	uint64_t bytes = op->call.send.bytes, from = ENGINE_POINT_READ_BYTES;
+	if (engine->remote == SETTING_REMOTE_OFF)
+		return false;
+	if (engine->remote == SETTING_REMOTE_ALWAYS)
+		from = ENGINE_POINT_READ_LEAST;
+	else if (op->p2p.late && bytes <= engine->memory->bytes / ENGINE_POINT_ARENA_SHARE)
+		from = ENGINE_POINT_READ_BLOCKING;
+	return bytes >= from && transport_reads_me(engine->team);
+}
+
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.plain = op->p2p.late = false;
@@ -52,19 +65,17 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	uint64_t read_from = engine->remote == SETTING_REMOTE_ALWAYS ? ENGINE_POINT_READ_LEAST
-								     : ENGINE_POINT_READ_BYTES;
-	if (op->call.send.bytes < read_from || engine->remote == SETTING_REMOTE_OFF ||
-	    !transport_reads_me(engine->team)) {
-		if (!take_block(engine, op))
-			return false;
-		op->p2p.late = may_be_late(engine, op);
-		if (!op->p2p.late)
-			copy_all(op);
+	op->p2p.late = may_be_late(engine, op);
+	op->p2p.plain = is_read(engine, op);
+	if (op->p2p.plain) {
+		op->p2p.late = false;
+		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
-	op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
-	op->p2p.plain = true;
+	if (!take_block(engine, op))
+		return false;
+	if (!op->p2p.late)
+		copy_all(op);
 	return true;
 }
 
@@ -159,7 +170,9 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 /* ---- sends ---- */
 
-/* Of a send that has just been posted; false: the group has failed meanwhile. */
+/* Of a send that has just been posted; false: the group has failed meanwhile. Past the cache: the
+ * receiver still has the lines of an earlier message, and to take a line back from it costs more
+ * than to write the line to memory, most of all if the two have no cache in common. */
 static bool stage_pieces(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -167,8 +180,8 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
 		if (bytes > p2p->piece_bytes)
 			bytes = p2p->piece_bytes;
-		memcpy((unsigned char *)op->input_block + first,
-		       (const unsigned char *)op->call.send.address + first, bytes);
+		device_copy((unsigned char *)op->input_block + first,
+			    (const unsigned char *)op->call.send.address + first, bytes, true);
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
 		transport_summon(engine->team, op->call.peer);
 		if (engine_cause_is_set(engine)) {

@@ -92,8 +92,8 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint32_t plain;                       /* 1: window is an address */
-	_Atomic uint64_t gave;                /* pieces that the source has copied to `target` */
+	uint32_t plain;        /* 1: window is an address */
+	_Atomic uint64_t gave; /* pieces that the source has copied to `target` */
 	/* pieces that lie at `window`, from the first on: only these are begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
 	_Alignas(64) _Atomic uint64_t cursor; /* both */
