@@ -52,7 +52,8 @@ enum {
 	 * have many. With REMOTE=always there is a lower bound. */
 	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
 	ENGINE_POINT_READ_BLOCKING = 64 * 1024 * 1024 + 1,
-	ENGINE_POINT_ARENA_SHARE = 64, /* of the arena, for one message that could be read as well */
+	/* Of the arena, for a message that could be read as well. */
+	ENGINE_POINT_ARENA_SHARE = 64,
 	ENGINE_POINT_READ_LEAST = 16 * 1024,
 	ENGINE_POINT_READ_PIECE = 1024 * 1024,
 	/* So many bytes of a message are copied before somebody looks what else there is to do; one

@@ -226,7 +226,8 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
 /* A send or receive that has its RTS slot: copies, or looks how far the other is. ENGINE_BLOCKED
  * without words: a slice has been copied, and there is more to do at once. */
 enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);
-/* What has to be stored in `staged` before a receive can go on that has its RTS slot; 0: nothing. */
+/* What has to be stored in `staged` before a receive that has its RTS slot can go on; 0:
+ * nothing. */
 uint64_t engine_p2p_unstaged(const struct engine_op *op);
 /* What such a one waits for last of all, or now if its payload is not staged yet. */
 void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);

@@ -131,8 +131,8 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 }
 
 /* Copies what is staged and nobody else copies, up to a slice. True if nothing is left to claim;
- * false with op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when I am
- * out. */
+ * false with op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when
+ * I am out. */
 static bool copy_pieces(struct engine *engine, struct engine_op *op, const struct pieces *all,
 			_Atomic uint64_t *word)
 {
