@@ -46,11 +46,14 @@ enum {
 	 * for all. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_SLOTS = 2,
-	/* Plain payloads of messages are copied into the arena below this, and read where they are
-	 * above: two copies from cache to cache take less time than the system needs to find the
-	 * pages, up to a size that is too much to have twice. With REMOTE=always there is a lower
-	 * bound. */
+	/* Plain payloads of messages are copied into the arena up to this, and read where they are
+	 * above: two copies take less time than the system needs to find the pages, up to a size
+	 * that is too much to have twice. A blocking call has one message under way, others may
+	 * have many. With REMOTE=always there is a lower bound. */
 	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
+	ENGINE_POINT_READ_BLOCKING = 64 * 1024 * 1024 + 1,
+	/* Of the arena, for a message that could be read as well. */
+	ENGINE_POINT_ARENA_SHARE = 64,
 	ENGINE_POINT_READ_LEAST = 16 * 1024,
 	ENGINE_POINT_READ_PIECE = 1024 * 1024,
 	/* So many bytes of a message are copied before somebody looks what else there is to do; one
@@ -225,6 +228,7 @@ struct engine_p2p {
 	bool blocks;   /* the call blocks */
 	bool stays; /* send: with me until it is matched, however short; so it can be taken back */
 	bool eager; /* send: goes into cells, if some are free when there is room for it */
+	bool late;  /* send: posted before its payload is staged, by a call that then does that */
 	/* What it is a part of, such as a batch; NULL: of nothing. Only compared. */
 	const struct engine_op *whole;
 

@@ -214,6 +214,8 @@ static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
 	p2p->mine = 0;
+	if (!p2p->late)
+		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));
 }
 
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record)
@@ -267,14 +269,18 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 		engine_mailbox_is_over(mailbox, op);
 }
 
-void engine_mailbox_send(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	int q = op->call.peer;
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	lock_mail_acquire(&mailbox->lock);
-	engine_mailbox_count(mailbox, op);
 	bool posted = !peer->queue && has_room(engine, peer, op);
+	if (op->p2p.late && !posted) {
+		lock_mail_release(&mailbox->lock);
+		return false;
+	}
+	engine_mailbox_count(mailbox, op);
 	bool summons = !posted || wants_rts(engine, op);
 	if (posted) {
 		post(engine, peer, op);
@@ -297,6 +303,7 @@ void engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		transport_summon(engine->team, q);
 	else
 		transport_publish(engine->team, q);
+	return true;
 }
 
 bool engine_mailbox_flush_peer(struct engine *engine, int q)

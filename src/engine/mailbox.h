@@ -209,8 +209,9 @@ void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word 
 
 /* ---- these take the lock, and wake whom they have to ---- */
 
-/* Gives a new send its place: posted, or queued behind others. */
-void engine_mailbox_send(struct engine *engine, struct engine_op *op);
+/* Gives a new send its place: posted, or queued behind others. False: it is late, and there is no
+ * room, so nothing has been done. */
+bool engine_mailbox_send(struct engine *engine, struct engine_op *op);
 /* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the
  * send itself still waits. */
 bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
@@ -232,12 +233,16 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 
 /* ---- p2p.c ---- */
 
-/* Makes the payload of a long send accessible to its receiver; false, with op->status. */
+/* Makes the payload of a long send accessible to its receiver, unless it is late; false, with
+ * op->status. */
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
 /* A send or receive that has its RTS slot: copies, or looks how far the other is. ENGINE_BLOCKED
  * without words: a slice has been copied, and there is more to do at once. */
 enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);
-/* What such a one waits for last of all. */
+/* What has to be stored in `staged` before a receive that has its RTS slot can go on; 0:
+ * nothing. */
+uint64_t engine_p2p_unstaged(const struct engine_op *op);
+/* What such a one waits for last of all, or now if its payload is not staged yet. */
 void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
 
 #endif

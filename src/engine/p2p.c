@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The life of one send or receive. A long message is copied in pieces: by the receiver, and also by
- * the sender if both can access each other's buffer and the sender has nothing else to do. */
+ * the sender if both can access each other's buffer and the sender has nothing else to do. One of
+ * plain memory is first copied into a block of the sender's: its blocking send is posted before
+ * that, so that the receiver copies the pieces that are there while the sender copies more. */
 #include "engine/mailbox.h"
 
 #include <string.h>
@@ -10,7 +12,7 @@
 
 /* ---- a new send: where its payload lies for the receiver ---- */
 
-static bool stage_copy(struct engine *engine, struct engine_op *op)
+static bool take_block(struct engine *engine, struct engine_op *op)
 {
 	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
 	if (status != LS_OK) {
@@ -21,13 +23,41 @@ static bool stage_copy(struct engine *engine, struct engine_op *op)
 		op->status = LS_INTERNAL;
 		return false;
 	}
-	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
 	return true;
+}
+
+static void copy_all(struct engine_op *op)
+{
+	op->p2p.late = false;
+	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
+}
+
+/* Nobody but the caller goes on with this send, nor takes it back: so nothing becomes of the block
+ * while it is being filled. What is carried to another host has to be complete. */
+static bool may_be_late(const struct engine *engine, const struct engine_op *op)
+{
+	const struct engine_p2p *p2p = &op->p2p;
+	return p2p->blocks && !p2p->detached && !p2p->stays && !p2p->eager &&
+	       op->call.peer != engine->team->rank &&
+	       engine->mailbox->peers[op->call.peer].reads_cells;
+}
+
+/* Whether the receiver reads plain memory where it is. */
+static bool is_read(struct engine *engine, const struct engine_op *op)
+{
+	uint64_t bytes = op->call.send.bytes, from = ENGINE_POINT_READ_BYTES;
+	if (engine->remote == SETTING_REMOTE_OFF)
+		return false;
+	if (engine->remote == SETTING_REMOTE_ALWAYS)
+		from = ENGINE_POINT_READ_LEAST;
+	else if (op->p2p.late && bytes <= engine->memory->bytes / ENGINE_POINT_ARENA_SHARE)
+		from = ENGINE_POINT_READ_BLOCKING;
+	return bytes >= from && transport_reads_me(engine->team);
 }
 
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 {
-	op->p2p.plain = false;
+	op->p2p.plain = op->p2p.late = false;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))
 		return true;
@@ -35,13 +65,17 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	uint64_t read_from = engine->remote == SETTING_REMOTE_ALWAYS ? ENGINE_POINT_READ_LEAST
-								     : ENGINE_POINT_READ_BYTES;
-	if (op->call.send.bytes < read_from || engine->remote == SETTING_REMOTE_OFF ||
-	    !transport_reads_me(engine->team))
-		return stage_copy(engine, op);
-	op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
-	op->p2p.plain = true;
+	op->p2p.late = may_be_late(engine, op);
+	op->p2p.plain = is_read(engine, op);
+	if (op->p2p.plain) {
+		op->p2p.late = false;
+		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
+		return true;
+	}
+	if (!take_block(engine, op))
+		return false;
+	if (!op->p2p.late)
+		copy_all(op);
 	return true;
 }
 
@@ -57,6 +91,7 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 		op->status = LS_OUT_OF_MEMORY;
 		return false;
 	}
+	op->p2p.late = false;
 	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES &&
 			engine->mailbox->peers[op->call.peer].reads_cells;
 	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
@@ -102,15 +137,17 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 	return status == LS_OK;
 }
 
-/* Copies what nobody else does, up to a slice. True if nothing is left to claim; false with
- * op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when I am
- * out. */
+/* Copies what is staged and nobody else copies, up to a slice. True if nothing is left to claim;
+ * false with op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when
+ * I am out. */
 static bool copy_pieces(struct engine *engine, struct engine_op *op, const struct pieces *all,
 			_Atomic uint64_t *word)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	uint64_t piece;
 	for (uint64_t done = 0; done < ENGINE_POINT_SLICE_BYTES; done += p2p->piece_bytes) {
+		if (transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces))
+			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
 		bool whole = copy_piece(engine, op, all, piece);
@@ -139,6 +176,28 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 }
 
 /* ---- sends ---- */
+
+/* Of a send that has just been posted; false: the group has failed meanwhile. Past the cache: the
+ * receiver still has the lines of an earlier message, and to take a line back from it costs more
+ * than to write the line to memory, most of all if the two have no cache in common. */
+static bool stage_pieces(struct engine *engine, struct engine_op *op)
+{
+	struct engine_p2p *p2p = &op->p2p;
+	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
+		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
+		if (bytes > p2p->piece_bytes)
+			bytes = p2p->piece_bytes;
+		device_copy((unsigned char *)op->input_block + first,
+			    (const unsigned char *)op->call.send.address + first, bytes, true);
+		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
+		transport_summon(engine->team, op->call.peer);
+		if (engine_cause_is_set(engine)) {
+			op->status = LS_ABORTED;
+			return false;
+		}
+	}
+	return true;
+}
 
 static enum engine_progress help(struct engine *engine, struct engine_op *op)
 {
@@ -190,10 +249,18 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 	if (p2p_stage(op) == P2P_NEW) {
 		if (!prepare(engine, op))
 			return ENGINE_FAILED;
-		engine_mailbox_send(engine, op);
+		if (!engine_mailbox_send(engine, op)) {
+			copy_all(op);
+			(void)engine_mailbox_send(engine, op);
+		}
 	}
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
+	if (op->p2p.late) {
+		op->p2p.late = false;
+		if (!stage_pieces(engine, op))
+			return ENGINE_FAILED;
+	}
 	op->any = true;
 	op->word_count = 1;
 	if (p2p_stage(op) == P2P_QUEUED && !engine_mailbox_flush(engine, op, &op->words[0]))
@@ -217,14 +284,19 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 					  all.bytes);
 	if ((!all.from && !rts->plain) || rts->bytes != all.bytes)
 		return engine_fail(op, LS_INTERNAL, source);
-	bool all_claimed;
-	do
-		all_claimed = copy_pieces(engine, op, &all, &rts->got);
-	while (!all_claimed && op->status == LS_OK && !p2p->detached);
+	op->word_count = 0;
+	while (!copy_pieces(engine, op, &all, &rts->got)) {
+		if (op->status != LS_OK)
+			return ENGINE_FAILED;
+		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
+		if (unstaged)
+			await(engine, op, engine->team->rank, &rts->staged, unstaged);
+		/* Without words: more to do at once. */
+		if (unstaged || p2p->detached)
+			return ENGINE_BLOCKED;
+	}
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
-	if (!all_claimed)
-		return ENGINE_BLOCKED; /* no words: more to do at once */
 	point_set(op, P2P_GIVEN);
 	return ENGINE_DONE;
 }
@@ -257,7 +329,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
-	if (is_new ? p2p_stage(op) == P2P_POSTED : engine_mailbox_asks(engine, op))
+	if (p2p_stage(op) == P2P_POSTED && (is_new || engine_mailbox_asks(engine, op)))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
@@ -279,13 +351,25 @@ enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *o
 	return progress == ENGINE_DONE ? given(engine, op) : progress;
 }
 
+uint64_t engine_p2p_unstaged(const struct engine_op *op)
+{
+	const struct engine_p2p *p2p = &op->p2p;
+	return p2p_stage(op) == P2P_MATCHED
+		       ? transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces)
+		       : 0;
+}
+
 void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	int rank = engine->team->rank;
+	uint64_t unstaged = engine_p2p_unstaged(op);
 	if (op->call.kind == TRACE_SEND)
 		transport_await(engine->team, op->call.peer, &p2p->rts->over,
 				transport_mail_word(p2p->generation, 0), op->call.peer, word);
+	else if (unstaged)
+		transport_await(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
+				word);
 	else
 		transport_await(engine->team, rank, &p2p->rts->gave,
 				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),

@@ -191,6 +191,86 @@ static void test_taken_back(void **state)
 	free(receive);
 }
 
+/* A blocking send whose second piece is not staged yet: as if its thread were still at it. */
+static struct message *half_staged(struct unit *source)
+{
+	struct message *send = begin(source, TRACE_SEND, LONG, 1, false);
+	struct mail_rts *rts;
+	send->op.p2p.blocks = true;
+	for (int i = 0; i < LONG; i++)
+		send->data[i] = i + 1;
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_BLOCKED);
+	rts = send->op.p2p.rts;
+	assert_int_equal(send->op.p2p.pieces, 2);
+	assert_true(rts->staged == transport_mail_word(rts->generation, 2));
+	rts->staged = transport_mail_word(rts->generation, 1);
+	return send;
+}
+
+static void stage_rest(struct message *send)
+{
+	struct mail_rts *rts = send->op.p2p.rts;
+	rts->staged = transport_mail_word(rts->generation, 2);
+}
+
+/* Then its receiver copies the first piece, and waits for the second, or for a source that is gone;
+ * and there is no work meanwhile. */
+static void test_staged_in_pieces(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	struct message *send = half_staged(source);
+	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
+	struct wait_word words[WAIT_EDGE_MAX];
+	int peer;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+		assert_int_equal(receive->op.word_count, 1);
+		assert_false(is_there(receive->op.words, 1));
+	}
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(receive->data[0], 1);
+	assert_int_equal(receive->data[LONG - 1], 0);
+	stage_rest(send);
+	assert_true(is_there(receive->op.words, 1));
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+			 ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	assert_memory_equal(receive->data, send->data, sizeof send->data);
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	free(receive);
+	free(send);
+
+	send = half_staged(source);
+	receive = beside(owner, TRACE_RECV, LONG, 1);
+	assert_int_equal(sweep(owner, words), 1);
+	assert_false(is_there(words, 1));
+	assert_false(engine_p2p_has_work(&owner->engine));
+	assert_false(engine_p2p_is_ready(&owner->engine));
+	stage_rest(send);
+	assert_true(is_there(words, 1));
+	assert_true(engine_p2p_has_work(&owner->engine));
+	sweep(owner, words);
+	assert_memory_equal(receive->data, send->data, sizeof send->data);
+	hand_out(owner, receive, LS_OK);
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	free(send);
+}
+
+/* The receiver of one gives up, or its source does: neither waits for what is not staged. */
+static void test_abandoned_in_pieces(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	struct message *send = half_staged(source);
+	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(engine_abandon(&source->engine, &send->op, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&owner->engine, &receive->op, 0, false), ENGINE_DONE);
+	free(receive);
+	free(send);
+}
+
 static bool has_word(const struct wait_word *words, int count, uint32_t record, uint32_t choice)
 {
 	for (int i = 0; i < count; i++)
@@ -250,6 +330,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_probe_of_who_is_gone, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_staged_in_pieces, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_abandoned_in_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_shared_words, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,12 +187,15 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		transport_await(engine->team, op->call.peer, &rts->over,
 				transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
+	case P2P_MATCHED:
+		/* Else there is something to copy. */
+		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case P2P_GIVEN:
 		transport_await(engine->team, engine->team->rank, &rts->gave,
 				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, &word);
 		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
-	default: /* it has not begun, is over, or there is something to copy */
+	default: /* it has not begun, or is over */
 		return true;
 	}
 }
@@ -227,7 +230,7 @@ bool engine_p2p_has_work(struct engine *engine)
 	lock_mail_acquire(&mailbox->lock);
 	bool work = mailbox->over != NULL;
 	for (struct engine_op *op = mailbox->active; op && !work; op = op->p2p.next)
-		work = p2p_stage(op) == P2P_MATCHED;
+		work = p2p_stage(op) == P2P_MATCHED && !engine_p2p_unstaged(op);
 	lock_mail_release(&mailbox->lock);
 	return work;
 }

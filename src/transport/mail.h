@@ -92,8 +92,10 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint32_t plain;                       /* 1: window is an address */
-	_Atomic uint64_t gave;                /* pieces that the source has copied to `target` */
+	uint32_t plain;        /* 1: window is an address */
+	_Atomic uint64_t gave; /* pieces that the source has copied to `target` */
+	/* pieces that lie at `window`, from the first on: only these are begun; MAIL_CLAIMS: all */
+	_Atomic uint64_t staged;
 	_Alignas(64) _Atomic uint64_t cursor; /* both */
 	/* The owner's. */
 	uint64_t target; /* 1 + offset in its arena where the source may copy to; 0: it may not */
@@ -147,7 +149,8 @@ void transport_mail_out_init(struct mail_out *out);
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) lie there unmatched. If not,
  * `taken` will change from out->seen. */
 bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
-/* Takes a free RTS slot, which there is if there is room; fills it, and its generation. */
+/* Takes a free RTS slot, which there is if there is room; fills it, and its generation. Nothing is
+ * staged yet. */
 unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uint64_t window,
 				 bool plain, uint64_t bytes);
 /* The caller has learned that its use `generation` is over, or has never posted it. If somebody has
@@ -264,6 +267,17 @@ static inline uint64_t transport_mail_pieces(uint64_t bytes)
 	return (bytes + piece - 1) / piece;
 }
 
+/* What has to be stored in `staged` before another piece can be begun; 0: nothing. */
+static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint32_t generation,
+					       uint64_t pieces)
+{
+	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
+	uint64_t staged = atomic_load_explicit(&rts->staged, memory_order_acquire);
+	uint64_t claims = cursor & MAIL_CLAIMS;
+	uint64_t next = transport_mail_word(generation, claims + 1);
+	bool waits = !(cursor & MAIL_CLOSED) && claims < pieces && (int64_t)(staged - next) < 0;
+	return waits ? next : 0;
+}
 /* The owner will never touch the source's buffer again. Any thread of the owner, for each use once.
  * The caller rings the source. */
 void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation);
@@ -271,7 +285,8 @@ void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t gene
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source takes it back; false: too late. */
 bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation);
-/* Claims a piece, false: none is left. */
+/* Claims a piece, false: none is left. The caller has looked at `staged`; the source claims none
+ * before all are. */
 bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece);
 /* The source has taken it back; or one of both has closed it. */

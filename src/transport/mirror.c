@@ -120,6 +120,8 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 	rts->bytes = message->bytes;
 	rts->plain = 1;
 	rts->generation = (uint32_t)words[3];
+	atomic_store_explicit(&rts->staged, transport_mail_word(rts->generation, MAIL_CLAIMS),
+			      memory_order_relaxed);
 	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
 			      memory_order_relaxed);
 }

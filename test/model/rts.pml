@@ -7,11 +7,14 @@
  * a message gets into a slot and meets a receive is mail.pml's business; here `posted` is all there is of
  * it.
  *
- * Shown: a message is either received, whole, each piece copied once, or it was taken back, and source and
+ * The bytes of a send lie in a block when it is posted; or it is posted late, which only the thread does
+ * whose send it is, and that thread stages the pieces one after the other.
+ *
+ * Shown: a message is either received, whole, each piece copied once and not before it lies in the block, or it was taken back, and source and
  * owner agree on which; nobody touches a buffer after its user has it back; the RTS slot is not used again
  * while somebody may touch it; nobody waits forever. An atomic block touches at most one word that both
  * ranks see, apart from those whose reader is ordered behind. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -29,7 +32,7 @@
 
 /* In memory that both ranks see. */
 byte posted;
-byte cursor, generation, gave, met, got, over;
+byte cursor, generation, staged, gave, met, got, over;
 bit cause;
 
 /* Private to the source: mailbox->lock, and what it guards. */
@@ -39,6 +42,7 @@ mtype sending = NEW; /* stage of the send */
 byte sends;          /* which one: its generation */
 bit in_use, adrift;  /* the RTS slot */
 bit back;            /* the send was taken back */
+bit late;            /* it was posted before its pieces were staged */
 
 /* Private to the owner, likewise. */
 bit owner_lock;
@@ -49,7 +53,7 @@ byte message, use;   /* the receive's message; its RTS slot's generation */
 /* For the assertions only. */
 bit source_back[USES + 1], target_back[USES + 1]; /* the buffer belongs to its user again */
 bit was_met[USES + 1], taken_back[USES + 1];
-byte copied[USES + 1]; /* one bit each piece */
+byte copied[USES + 1], written[USES + 1]; /* one bit each piece */
 
 #define LOCK(l) atomic { !l; l = 1 }
 #define UNLOCK(l) l = 0
@@ -62,6 +66,7 @@ inline copy(g, p)
 	atomic {
 		assert(was_met[g] && !source_back[g] && !target_back[g]);
 		assert(!(copied[g] & (1 << p)));
+		assert(written[g] & (1 << p));
 		copied[g] = copied[g] | (1 << p)
 	}
 	assert(!source_back[g] && !target_back[g])
@@ -83,15 +88,20 @@ inline claim(p)
 	}
 }
 
-/* Copies what nobody else does; each piece is counted once it is there. stop: the group has failed. */
+/* Copies what is staged and nobody else copies; each piece is counted once it is there. stop: the group has failed. */
 inline copy_pieces(g, word, mine, p, stop)
 {
 	do
-	:: claim(p);
+	::
+#if MUTANT != 15 /* else it does not look whether the piece is staged */
+	   p = BEGUN(cursor);
 	   if
-	   :: p == PIECES -> break
-	   :: else
+	   :: p >= PIECES || staged >= WORD(g, p + 1)
+	   :: cause -> stop = 1; break
 	   fi;
+#endif
+	   claim(p);
+	   if :: p == PIECES -> break :: else fi;
 #if MUTANT == 4 /* counted before it is copied */
 	   atomic { mine++; word = WORD(g, mine) }
 	   copy(g, p);
@@ -99,10 +109,7 @@ inline copy_pieces(g, word, mine, p, stop)
 	   copy(g, p);
 	   atomic { mine++; word = WORD(g, mine) }
 #endif
-	   if
-	   :: cause -> stop = 1; break
-	   :: else
-	   fi
+	   if :: cause -> stop = 1; break :: else fi
 	od;
 	p = 0
 }
@@ -124,8 +131,9 @@ inline close(mine, theirs)
 
 /* ---- the source ---- */
 
-/* Under the lock: the RTS slot is free once the owner has seen what was taken back (sweep); then it is used. */
-inline flush()
+/* Under the lock: the RTS slot is free once the owner has seen what was taken back (sweep); then it is used.
+ * mine: by the thread whose send it is, when that is new. */
+inline flush(mine_now)
 {
 	if
 	:: atomic { adrift && over >= WORD(sends - 1, 0) -> adrift = 0; in_use = 0 }
@@ -137,6 +145,10 @@ inline flush()
 		in_use = 1;
 		generation = sends;
 		cursor = CURSOR(sends);
+		if
+		:: mine_now -> late = 1
+		:: atomic { written[sends] = 3; staged = WORD(sends, 3) }
+		fi;
 		atomic { posted = sends; sending = SENT }
 	fi
 }
@@ -180,6 +192,25 @@ inline send_is_over()
 	}
 }
 
+/* stage_pieces */
+inline stage_pieces()
+{
+	do
+	:: late && piece < PIECES ->
+#if MUTANT == 16 /* it says so before the piece is there */
+		staged = WORD(sends, piece + 1);
+		written[sends] = written[sends] | (1 << piece);
+#else
+		written[sends] = written[sends] | (1 << piece);
+		staged = WORD(sends, piece + 1);
+#endif
+		piece++;
+		if :: cause -> stop = 1; break :: else fi
+	:: else -> break
+	od;
+	atomic { piece = 0; late = 0 }
+}
+
 /* sent */
 inline see_to_send()
 {
@@ -201,10 +232,7 @@ inline see_to_send()
 		:: over >= WORD(sends, 0) || back
 		:: cause -> stop = 1
 		fi;
-		if
-		:: stop -> break
-		:: else
-		fi
+		if :: stop -> break :: else fi
 	od
 }
 
@@ -255,23 +283,21 @@ proctype source()
 	:: sends < USES ->
 		LOCK(source_lock);
 		atomic { sends++; sending = QUEUED };
-		flush();
+		flush(true);
 		UNLOCK(source_lock);
 		do
 		:: sending != QUEUED -> break
 		:: sending == QUEUED && over >= WORD(sends - 1, 0) ->
 			LOCK(source_lock);
 			if
-			:: sending == QUEUED -> flush()
+			:: sending == QUEUED -> flush(false)
 			:: else
 			fi;
 			UNLOCK(source_lock)
 		:: sending == QUEUED && cause -> stop = 1; break
 		od;
-		if
-		:: !stop -> see_to_send()
-		:: else
-		fi;
+		if :: !stop -> stage_pieces() :: else fi;
+		if :: !stop -> see_to_send() :: else fi;
 		if
 		:: stop -> break
 		:: else -> atomic { mine = 0; helped = 0; seen = 0; withdrawn = 0 }
@@ -293,7 +319,7 @@ proctype thread_of_source()
 		!source_lock && sending == QUEUED && over >= WORD(sends - 1, 0) ->
 		source_lock = 1
 	   };
-	   flush();
+	   flush(false);
 	   UNLOCK(source_lock)
 	:: atomic { !source_lock && sending == SENT && tries < 2 -> source_lock = 1; tries++ };
 	   withdraw();
