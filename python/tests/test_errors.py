@@ -61,15 +61,15 @@ def call(name):
         dist.all_gather_into_tensor(freed(4), torch.ones(2))  # at: all_gather
     elif name == "reduce_scatter":
         dist.reduce_scatter_tensor(freed(2), torch.ones(4))  # at: reduce_scatter
-    elif name == "send":
-        dist.send(freed(), 1 - dist.get_rank())  # at: send
+    elif name == "refused send":
+        dist.send(freed(), 1 - dist.get_rank())  # at: refused send
     elif name == "coalesced":
         coalesced()
     else:
         in_an_executor()
 
 
-LINES = ["all_reduce", "all_reduce beside", "all_gather", "reduce_scatter", "send", "coalesced"]
+LINES = ["all_reduce", "all_reduce beside", "all_gather", "reduce_scatter", "refused send", "coalesced"]
 
 
 def refused(name):
