@@ -17,8 +17,11 @@ _LABEL_BYTES = 95  # what the library keeps of one
 
 _TYPED = ("<string>", "<stdin>", "<ipython-input")  # what users type has no file; else "<" means made by a program
 _OURS = os.path.dirname(__file__) + os.sep
-# Also the entry point, which stands beside the package, and what begins each thread.
-_skipped = [_OURS, os.path.dirname(__file__) + "_autoload.py", threading.__file__]
+# Also the entry point, which stands beside the package, and Python's own library, whose threads, executors and context
+# managers call what the user has handed them.
+_skipped = [_OURS, os.path.dirname(__file__) + "_autoload.py"]
+_LIBRARY = os.path.dirname(threading.__file__) + os.sep
+_PACKAGES = _LIBRARY + "site-packages" + os.sep  # of others, within it
 # id of a code object → (the object, so that its id stays its own; {position: text}, None: skipped; reason)
 _codes = {}
 _reasons = {}  # (end of a file's name, function) → reason
@@ -34,9 +37,9 @@ class _Addresses(dict):
 addresses = _Addresses({None: None})  # a text, such as here() gives → where it lies, for ever: for the library
 
 
-def skip_folder(path):
-    """Code below this folder is not where a user calls."""
-    _skipped.append(path.rstrip(os.sep) + os.sep)
+def skip(path):
+    """Code of this file, or below this folder, is not where a user calls."""
+    _skipped.append(path if os.path.isfile(path) else path.rstrip(os.sep) + os.sep)
     _codes.clear()
 
 
@@ -54,9 +57,13 @@ def explain(report):
     return "\n".join([report, *(text for reason, text in _explanations.items() if reason in report)])
 
 
+def _is_library(name):
+    return name.startswith(_LIBRARY) and not name.startswith(_PACKAGES)
+
+
 def _learn(code):
     name = code.co_filename
-    skipped = name.startswith(("<", *_skipped)) and not name.startswith(_TYPED)
+    skipped = name.startswith(("<", *_skipped)) and not name.startswith(_TYPED) or _is_library(name)
     found = (why for (file, function), why in _reasons.items() if function == code.co_name and name.endswith(file))
     entry = _codes[id(code)] = (code, None if skipped else {}, next(found, None) if skipped else None)
     return entry
@@ -90,7 +97,7 @@ def _of_nobody():
     frame, found = sys._getframe(2), None
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith((_OURS, "<")) or name == threading.__file__:
+        if name.startswith((_OURS, "<")) or _is_library(name):
             if found is not None:
                 break
         elif not name.endswith("c10d_logger.py"):  # it wraps what users call
@@ -100,8 +107,8 @@ def _of_nobody():
 
 
 def here(above=1):
-    """The innermost place outside of PyTorch and this package; if there is none, that in PyTorch. above: so many frames are
-    of this package for sure, the caller's among them."""
+    """The innermost place outside of PyTorch, Python's library and this package; if there is none, that in PyTorch. above:
+    so many frames are of this package for sure, the caller's among them."""
     frame = sys._getframe(above + 1)
     reason = None
     while frame is not None:

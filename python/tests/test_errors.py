@@ -4,6 +4,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import lockstep
 import pytest
@@ -28,6 +29,68 @@ def expect(outcome, kind, *texts):
     assert isinstance(outcome.error, lockstep.Error) and isinstance(outcome.error, dist.DistBackendError)
     for text in texts:
         assert text in str(outcome.error), f"{text!r} is not in:\n{outcome.error}"
+
+
+# ---- which line is named ----
+
+
+def freed(count=2):
+    """Refused at once, on this rank alone."""
+    tensor = torch.ones(count)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def coalesced():
+    with dist._coalescing_manager():  # at: coalesced
+        dist.all_reduce(freed())
+        dist.all_reduce(freed())
+
+
+def in_an_executor():
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(dist.all_reduce, freed()).result()
+
+
+def call(name):
+    if name == "all_reduce":
+        dist.all_reduce(freed())  # at: all_reduce
+    elif name == "all_reduce beside":
+        dist.all_reduce(freed(), async_op=True)  # at: all_reduce beside
+    elif name == "all_gather":
+        dist.all_gather_into_tensor(freed(4), torch.ones(2))  # at: all_gather
+    elif name == "reduce_scatter":
+        dist.reduce_scatter_tensor(freed(2), torch.ones(4))  # at: reduce_scatter
+    elif name == "refused send":
+        dist.send(freed(), 1 - dist.get_rank())  # at: refused send
+    elif name == "coalesced":
+        coalesced()
+    else:
+        in_an_executor()
+
+
+LINES = ["all_reduce", "all_reduce beside", "all_gather", "reduce_scatter", "refused send", "coalesced"]
+
+
+def refused(name):
+    dist.all_reduce(torch.ones(1))  # so that a second one takes the shortest way
+    try:
+        call(name)
+    except lockstep.BadArgument as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_is_that_of_the_program(ranks, name):
+    """Not of a wrapper of PyTorch's functions, of Python's library, or of what calls the library in C."""
+    for text in ranks(2, refused, name):
+        assert text.startswith(f"{line_of(name)} (") and "called from" not in text, text
+
+
+def test_where_no_line_of_the_program_is_that_of_pytorch_is_named(ranks):
+    for text in ranks(2, refused, "executor"):
+        assert text.startswith("distributed_c10d.py:") and "(all_reduce): " in text, text
 
 
 # ---- mismatches ----

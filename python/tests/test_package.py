@@ -139,12 +139,14 @@ def _check_wheel(path):
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         metadata = archive.read("lockstep-0.1.0.dist-info/METADATA").decode()
-        (library,) = (name for name in names if "liblockstep" in name)
-        archive.extract(library, path.parent)
+        libraries = [name for name in names if "liblockstep" in name]
+        archive.extractall(path.parent, libraries)
     assert "License-Expression: BSD-3-Clause\n" in metadata and "Classifier: Typing :: Typed\n" in metadata
     assert not [name for name in names if ".libs/" in name]
     assert {"lockstep/py.typed", "lockstep/errors.pyi", "lockstep/torch/__init__.pyi"} < set(names)
-    assert ".debug" not in run("readelf", "-S", "-W", str(path.parent / library))
+    assert [os.path.basename(name).partition(".")[0] for name in sorted(libraries)] == ["liblockstep", "liblockstep_torch"]
+    for library in libraries:
+        assert ".debug" not in run("readelf", "-S", "-W", str(path.parent / library))
 
 
 HELLO = """

@@ -64,28 +64,35 @@ def interrupted(name, round_):
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = when_waiting(interrupt)
-    try:
-        WAITS[name](tensor)
-        seconds = None
-    except KeyboardInterrupt:
-        seconds = time.monotonic() - sent[0]
-    thread.join()
+    def seconds(wait, thread):
+        try:
+            wait()
+            took = None
+        except KeyboardInterrupt:
+            took = time.monotonic() - sent.pop()
+        thread.join()
+        return took
+
+    took = seconds(lambda: WAITS[name](tensor), when_waiting(interrupt))
     store().set(f"interrupted {round_}", "1")
     dist.barrier()
     dist.group.WORLD._wait_for_pending_works()
-    return seconds, tensor[0].item()
+    alone = threading.Timer(0.05, interrupt)
+    alone.start()
+    return took, seconds(lambda: time.sleep(60), alone), tensor[0].item()
 
 
 @pytest.mark.parametrize("name", list(WAITS))
 def test_control_c(ranks, name):
-    took = []
+    took, pythons = [], []
     for round_ in range(ROUNDS):
-        (seconds, value), _ = ranks(2, interrupted, name, f"{name} {round_}")
+        (seconds, sleep, value), _ = ranks(2, interrupted, name, f"{name} {round_}")
         assert seconds is not None, "no KeyboardInterrupt"
         assert value == (1.0 if name == "barrier" else 2.0), "what was interrupted goes on"
         took.append(seconds)
-    assert statistics.median(took) < 0.1, took
+        pythons.append(sleep)
+    # On a busy machine a thread of Python that sleeps is late, too.
+    assert statistics.median(took) < 0.1 + 4 * statistics.median(pythons), (took, pythons)
 
 
 def handled(number):

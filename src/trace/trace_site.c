@@ -24,7 +24,7 @@ static const char *base_name(const char *path)
  * names the line. */
 static bool is_bridge(const struct trace_module *module)
 {
-	static const char *const bridges[] = {"libffi", "_ctypes"};
+	static const char *const bridges[] = {"libffi", "_ctypes", "liblockstep_torch"};
 	const char *name = base_name(module->path);
 	for (size_t i = 0; i < sizeof bridges / sizeof bridges[0]; i++)
 		if (strncmp(name, bridges[i], strlen(bridges[i])) == 0)

@@ -11,6 +11,7 @@ import os
 
 import lockstep_autoload
 import torch
+import typing_extensions
 
 from lockstep import _sites
 from lockstep.torch import _versions  # first, as it refuses what the others cannot be loaded with
@@ -40,7 +41,8 @@ __all__ = [
 ProcessGroup = _group.ProcessGroup
 process_group = _group.process_group
 
-_sites.skip_folder(os.path.dirname(torch.__file__))
+_sites.skip(os.path.dirname(torch.__file__))
+_sites.skip(typing_extensions.__file__)  # it wraps what PyTorch calls deprecated, such as all_gather_into_tensor
 _DDP = "nn/parallel/distributed.py"
 _sites.give_reason(_DDP, "_pre_forward", "for DDP's buckets")
 _sites.give_reason(
