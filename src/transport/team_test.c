@@ -230,6 +230,30 @@ static void test_memory_of_inboxes(void **state)
 	world_close(world);
 }
 
+/* Before Linux 5.14 all inboxes have their memory from the beginning, and again after a reset. */
+static void test_memory_without_populate(void **state)
+{
+	(void)state;
+	struct world *world = world_open(SIZE);
+	struct transport *transport = &world->ranks[members[0]].transport;
+	int64_t before = there(world, members[0]), page = TRANSPORT_PAGE_BYTES;
+	transport->populates = false;
+	struct transport_team *team = open_team(world, 0);
+	struct transport_area *area = transport_area_of(team, 0);
+	int64_t needed = (int64_t)transport_area_reports_at(2) +
+			 SIZE * (int64_t)sizeof(struct transport_report);
+	assert_in_range(there(world, members[0]) - before, needed, needed + 4 * page);
+	for (int round = 0; round < 2; round++) {
+		for (int q = 0; q < 2; q++)
+			assert_true(transport_inbox_is_open(area, q) &&
+				    transport_inbox_open(team, 0, q));
+		assert_true(transport_cells_open(team));
+		transport_area_reset(transport, areas[0], 2, 0);
+	}
+	close_team(team);
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +261,7 @@ int main(void)
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_memory_of_inboxes),
+		cmocka_unit_test(test_memory_without_populate),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
