@@ -314,7 +314,7 @@ void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(
  * runs and ends nothing, nor does any if waiter->resumes; of more than WAIT_FDS_MAX descriptors,
  * and where no descriptor is left, any other one ends it. Without one (a watch, a launcher) nothing
  * is published, and any handler ends it; a caller that wants to go on calls again. With count 0 it
- * sleeps. `peer`: whom this waits for, -1 for nobody. Looks neither at cause nor at peers: give it
+ * sleeps. `peer`: the rank it waits for, -1: none. Looks neither at cause nor at peers: give it
  * a descriptor for those. LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;

@@ -100,8 +100,8 @@ static void write_body(struct wait_table *wait_table, struct wait_slot *slot,
 		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof(body->edges[0]);
 	uint64_t had = slot->body.pages; /* nobody else writes it */
 	seqlock_begin(&slot->epoch);
-	/* Whoever takes one of these has seen that the epoch is odd, and so has whoever reads what
-	 * he writes. */
+	/* A thread that takes one of these pages has seen that the epoch is odd, and so has a
+	 * reader of what that thread writes. */
 	if (had)
 		atomic_fetch_and(&wait_table->pages_taken, ~had);
 	body->pages = take_pages(wait_table, body->further);

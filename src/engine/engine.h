@@ -340,7 +340,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 /* Goes on as far as it can without blocking. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
 
-/* The operation has failed here or elsewhere (*cause is set, or will be by whoever called): after
+/* The operation has failed here or elsewhere (*cause is set, or the caller will set it): after
  * this call this rank touches no peer's memory for it. Returns ENGINE_BLOCKED as long as a peer may
  * still touch this rank's buffers (op->words: until it says that it does not); call again after
  * waiting. With `force`, or when no peer is left, buffers are taken away from peers where needed,
@@ -442,7 +442,7 @@ uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: takes any detached one that is not over out of its list, for
  * engine_abandon; NULL: there is none. */
 struct engine_op *engine_p2p_leave(struct engine *engine);
-/* Whether some of a detached one is to be copied now; or one is over, whoever took in what ended
+/* Whether some of a detached operation is to be copied now; or one is over, whichever thread ended
  * it, and has not been handed out. */
 bool engine_p2p_has_work(struct engine *engine);
 /* Whether a send waits for room. */

@@ -80,7 +80,7 @@ void engine_mailbox_fini(struct engine *engine)
 
 /* ---- lists ---- */
 
-/* A detached operation that is over waits for whoever asks. */
+/* A detached operation that is over waits until a thread asks for it. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {

@@ -87,7 +87,7 @@ struct engine_mailbox {
 	struct match_table posted LOCK_GUARDED(mail);
 	/* Detached, and somebody has to see how far they are. The thread that goes on with them
 	 * takes them out meanwhile, and looks which have been taken back when it puts them in
-	 * again; others are ended by whoever takes them back. */
+	 * again; others are ended by the thread that takes them back. */
 	struct engine_op *active LOCK_GUARDED(mail);
 	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops
 	 * driving, or arms the progress thread, looks here (engine_p2p_has_work). */
@@ -207,7 +207,7 @@ int engine_mailbox_source_words(struct engine *engine, int source, struct wait_w
 void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word *word)
 	LOCK_REQUIRES(mail);
 
-/* ---- these take the lock, and wake whom they have to ---- */
+/* ---- these take the lock, and wake the ranks that they have to ---- */
 
 /* Gives a new send its place: posted, or queued behind others. False: it is late, and there is no
  * room, so nothing has been done. */

@@ -76,7 +76,7 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
 	return false;
 }
 
-/* In an all-to-allv each rank publishes what it sends to whom. */
+/* In an all-to-allv each rank publishes how much it sends to each. */
 static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
 {
 	const uint64_t *counts = (const uint64_t *)(const void *)transport_entry_payload(

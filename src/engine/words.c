@@ -49,8 +49,8 @@ static void put(struct engine_words *list, const struct wait_word *word, uint32_
 	list->count++;
 }
 
-/* Whose need a word is: of these all, and of `any` of whom each has several words, one of which
- * suffices. */
+/* The operations that need a word: `owners` need it; each of `any` has several words, and one of
+ * them suffices. */
 struct need {
 	uint64_t owners, any;
 	uint64_t record; /* of one of their operations */

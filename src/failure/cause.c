@@ -22,7 +22,7 @@ enum {
 	/* The same after a mismatch: while members are missing it may be that neither side has a
 	 * majority, and then nobody can be blamed. */
 	MISMATCH_GRACE_MS = 400,
-	CLAIM_MS = 600, /* after this, whoever works out the cause is held to be stuck */
+	CLAIM_MS = 600, /* after this, the rank that works out the cause is held to be stuck */
 };
 
 /* ---- the words ---- */
@@ -303,8 +303,8 @@ static bool claim(struct ls_group *group, const struct failure_place *place, str
 {
 	struct world *world = group->world;
 	uint64_t mine = nobody(place->id) + (uint64_t)world->rank + 1, holder = nobody(place->id);
-	/* If the wait is in vain, `holder` still names whom it was for, so the exchange takes his
-	 * place unless yet another rank was faster. */
+	/* If the wait is in vain, `holder` still names the rank that it was for, so the exchange
+	 * takes the claim from that rank unless yet another one was faster. */
 	while (!atomic_compare_exchange_strong(&place->head->claim, &holder, mine)) {
 		if (holder >> 32 != place->id || await_cause(group, place, holder_of(holder, world),
 							     clock_deadline_ns(CLAIM_MS)))
@@ -414,7 +414,7 @@ void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
 	open_words(&place);
 	if (is_settled(&place) || !is_first_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
-	/* So that others wait for my report. If somebody else has the claim, he may be stopped, and
+	/* So that others wait for my report. If another rank has the claim, it may be stopped, and
 	 * nobody may be waiting to replace it: the first rank that publishes wins. */
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);

@@ -137,7 +137,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 		if (waited_ms >= world->settings.patience_ms)
 			report_once(group, job, verdict);
 		return;
-	case DIAGNOSE_IS_STOPPED: /* whoever goes on within half a second is not worth a line */
+	case DIAGNOSE_IS_STOPPED: /* a rank that goes on within half a second is not worth a line */
 		if (still_stopped && waited_ms >= STOPPED_MS)
 			report_once(group, job, verdict);
 		return;

@@ -94,7 +94,7 @@ void group_attend(struct world *world)
 			p2p_attend(world);
 		if (!progress_thread_is_me(world))
 			return;
-		/* Only whoever sleeps until then may say so. */
+		/* Only a thread that sleeps until then may say so. */
 		if (looks)
 			until_ns = p2p_sleep_until(&world->p2p);
 		last = seen;

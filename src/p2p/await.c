@@ -256,8 +256,8 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 
 /* ---- driving ---- */
 
-/* What he waits for, or news: something has begun meanwhile, or is over, that he does not know
- * of. */
+/* Waits for the words of its operations, or for news: an operation has begun meanwhile, or is over,
+ * that this thread does not know of. */
 static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 			      const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
@@ -271,7 +271,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	atomic_fetch_add(&p2p->resting, 1);
 	struct wait_word *word = &drive->words[drive->word_count];
 	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, word);
-	/* Somebody who does not show what he waits for himself is not blocked for sure. */
+	/* A thread that does not show what it waits for is not blocked for sure. */
 	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = drive->word_count + 1;
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);

@@ -60,8 +60,9 @@ int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct e
 	return count;
 }
 
-/* One that nobody waits for, but whose callback somebody waits for, needs a peer that is gone.
- * Others are found to by whoever waits for them; until then they may be taken back. */
+/* An operation that no thread waits for, but whose callback one may wait for, needs a peer that is
+ * gone. A thread that waits for an operation finds that out by itself; until then the operation may
+ * be taken back. */
 struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of a group's collectives: numbers in the order of calls, and whoever drives runs them in
- * that order. A blocking call that finds nothing under way has no queue to pass, and takes no
- * lock. */
+ * The lane of a group's collectives: numbers in the order of calls; the thread that drives runs
+ * them in that order. A blocking call that finds nothing under way has no queue to pass, and takes
+ * no lock. */
 #include <string.h>
 
 #include "lane.h"
@@ -96,7 +96,7 @@ void progress_lane_leave_to_others(ls_group *group)
 
 /* ---- alone in the lane: see lane.h ---- */
 
-/* Its caller leaves it to whoever drives, ahead of those that have queued up meanwhile. */
+/* Its caller leaves it to the thread that drives, ahead of those that were queued meanwhile. */
 static void hand_over(struct ls_op *op)
 {
 	struct world_lane *lane = &op->group->lane;
@@ -140,9 +140,9 @@ static bool is_over(const struct ls_op *op, ls_status *status)
 	return over != 0;
 }
 
-/* `only`: just if that is the one to be run next; NULL: whatever is. `until`: not if that is over,
- * or the caller would run what comes after the operation that he waits for, and wait for that.
- * While nobody drives, whatever is not over is in the queue. */
+/* `only`: just if that operation is the next to be run; NULL: whichever is. `until`: not if that
+ * one is over, or the calling thread would run, and wait for, what comes after the operation that
+ * it waits for. While no thread drives, each operation that is not over is in the queue. */
 static bool take_drive(struct world_lane *lane, const struct ls_op *only, const struct ls_op *until)
 {
 	ls_status status;

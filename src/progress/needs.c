@@ -8,7 +8,7 @@
 #include "progress.h"
 
 /* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has
- * begun, whoever is gone. */
+ * begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
@@ -35,7 +35,7 @@ enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *pe
 enum others {
 	NOBODY,
 	BLOCKED,       /* each waits in this group, whose other members are gone */
-	BLOCKED_ON_US, /* …and some for this rank, whom the asking thread may serve just now */
+	BLOCKED_ON_US, /* …and some for this rank, whose asking thread may serve them just now */
 	FREE,          /* some thread may still call */
 };
 
@@ -150,8 +150,8 @@ static enum others look_around(const struct ls_group *group, uint32_t tid, bool 
 	return sum_epochs(world->trace.wait_table) == before ? others : FREE;
 }
 
-/* Whether somebody may be called back, by whoever drives or by a thread that is in no wait table,
- * and wake who sleeps outside. */
+/* Whether a callback may come, from a thread that drives or from one that is in no wait table, and
+ * wake a thread that sleeps outside. */
 static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;

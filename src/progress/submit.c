@@ -102,8 +102,8 @@ static bool retreat(struct ls_op *op)
 	}
 }
 
-/* World ranks of those without whom the operation could not go on. Nobody else will see that: its
- * wait is over, and its words are out of the wait table. */
+/* World ranks that the operation could not go on without. Nobody else will see that: its wait is
+ * over, and its words are out of the wait table. */
 static uint64_t awaited_peers(const struct engine_op *op)
 {
 	uint64_t peers = 0;

@@ -90,7 +90,7 @@ struct client {
 	int fd;     /* to the root */
 	int pidfd;  /* ready once the root's process has ended, -1: not watched */
 	int mapped; /* ranks [0, mapped) are */
-	int blamed; /* whom to name to the others if this rank fails */
+	int blamed; /* the rank to name to the others if this one fails */
 	bool told;  /* the root knows already */
 };
 

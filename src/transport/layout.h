@@ -121,8 +121,8 @@ struct transport_area {
 	/* Members that have stored theirs: raised by each of them, before it looks how far this
 	 * rank has come. */
 	_Atomic uint64_t closing;
-	/* Bit q: the inbox of member q is in use. Set by the owner or by member q, whoever needs it
-	 * first, before it touches the inbox (transport_inbox_open). */
+	/* Bit q: the inbox of member q is in use. Set by the owner or by member q, whichever needs
+	 * it first, before it touches the inbox (transport_inbox_open). */
 	_Alignas(64) _Atomic uint64_t inboxes;
 	/* 1: the owner takes no message out any more, also of inboxes that are not in use yet. */
 	_Atomic uint64_t mail_ended;

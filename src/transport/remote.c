@@ -113,7 +113,7 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 	return transport_errno_status(error);
 }
 
-/* ---- who can read whom ---- */
+/* ---- which rank can read which ---- */
 
 /* 0, or the errno. */
 static int try_peer(struct transport *transport, int peer, bool allowed)

@@ -42,7 +42,7 @@ struct root {
 	int chunks;    /* in the whole table */
 	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
-	int blamed;    /* whom to name when it fails */
+	int blamed;    /* the rank to name when it fails */
 	bool warned;   /* of strangers */
 	bool failed;   /* the reason was said */
 	int connection_count;
@@ -161,7 +161,7 @@ static bool is_due(const struct root *root, const struct transport_wire *wire, i
 	       !root->members[wire->rank].told && fd_count == TRANSPORT_FDS;
 }
 
-/* Seats the connection or turns him away. */
+/* Gives the connection its place, or turns it away. */
 static ls_status hear_connection(struct root *root, int index)
 {
 	struct transport_wire wire;
