@@ -302,6 +302,8 @@ static ls_status divide(int round)
 static ls_status exchange(int round)
 {
 	uint64_t count = draw(2) ? LONG : SMALL;
+	if (size == 1)
+		return LS_OK;
 	int first = (int)draw((unsigned)size);
 	int second = (first + 1 + (int)draw((unsigned)size - 1)) % size;
 	float *buffer = draw_memory();
