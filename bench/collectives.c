@@ -24,8 +24,9 @@ static const struct option options[] = {
 	{"repeats", required_argument, NULL, 'r'},
 	{"repeat-ms", required_argument, NULL, 'm'},
 	{"limit-ms", required_argument, NULL, 'l'},
-	{"check", no_argument, NULL, 'c'},  /* runs and compares each once, times nothing */
-	{"open", no_argument, NULL, 'o'},   /* "open 0 MICROSECONDS TRACE_BYTES" */
+	{"check", no_argument, NULL, 'c'}, /* runs and compares each once, times nothing */
+	/* "open 0 MICROSECONDS TRACE_BYTES GROUP": to join, and to open and close a first group */
+	{"open", no_argument, NULL, 'o'},
 	{"beside", no_argument, NULL, 'b'}, /* "beside BYTES COMPUTE ALL-REDUCE STEP SLOWED" */
 	{NULL, 0, NULL, 0},
 };
@@ -167,14 +168,34 @@ static bool time_points(struct bench_runtime *runtime, const struct choices *cho
 	return good;
 }
 
-/* From the last entry to the last return. */
+/* A group of all ranks that none has had before: whatever it needs is made anew. Seconds of the
+ * slowest rank; 0 if the runtime has no groups. */
+static bool time_first_group(struct bench_runtime *runtime, double *out)
+{
+	double nothing = 0;
+	*out = 0;
+	if (!runtime->messages || !runtime->messages->regroup)
+		return true;
+	if (!runtime->combine(runtime->state, BENCH_MAX, &nothing)) /* all are there */
+		return false;
+	double begin = now();
+	if (!runtime->messages->regroup(runtime->state))
+		return false;
+	*out = now() - begin;
+	return runtime->combine(runtime->state, BENCH_MAX, out);
+}
+
+/* To join: from the last entry to the last return. */
 static bool tell_open(struct bench_runtime *runtime, double entered, double returned)
 {
+	double group;
 	if (!runtime->combine(runtime->state, BENCH_MAX, &entered) ||
-	    !runtime->combine(runtime->state, BENCH_MAX, &returned))
+	    !runtime->combine(runtime->state, BENCH_MAX, &returned) ||
+	    !time_first_group(runtime, &group))
 		return false;
 	if (runtime->rank == 0)
-		printf("open 0 %.3f %zu\n", (returned - entered) * 1e6, bench_trace_bytes());
+		printf("open 0 %.3f %zu %.3f\n", (returned - entered) * 1e6, bench_trace_bytes(),
+		       group * 1e6);
 	return true;
 }
 

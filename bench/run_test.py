@@ -229,9 +229,11 @@ def test_figures(build):
     small = figures.small_operations(programs.lockstep_programs(build)[0], lambda: 0.5, effort, 2)
     assert [f["operation"] for f in small] == ["all-reduce", "barrier", "ping-pong"], small
     assert all(f["one_way_us"] == 0.5 and f["times"] == f["us"] / 0.5 > 0 for f in small), small
+    lines, trace = figures.opening(programs.lockstep_programs(build)[:1], lambda program: (2,), 1)
+    assert [line["ranks"] for line in lines] == [2] and lines[0]["ms"] > 0 and lines[0]["group_ms"] > 0 and trace > 0, lines
     found = figures.verdicts(build, (3,), 1)
     assert [f["cause"] for f in found] == list(figures.VERDICTS) and all(f["ms"] > 0 for f in found), found
-    assert figures.terminal(figures.tables({"verdict": found, "idle_us": 1.0})).count("\n") > 5
+    assert figures.terminal(figures.tables({"verdict": found, "open": lines, "idle_us": 1.0})).count("\n") > 5
 
 
 def main():
