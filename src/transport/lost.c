@@ -6,7 +6,8 @@
  *   owner: told |= 1, looks, claims        source: posts its last, told & 1? looks, claims
  *
  * all sequentially consistent, so if the owner does not see a message its source sees that the
- * owner has ended. */
+ * owner has ended. The same holds for an inbox that nobody has opened: the owner stores mail_ended
+ * before it looks whether the inbox is open, and the source opens it before it posts. */
 #include "base/seqlock.h"
 #include "transport/mail.h"
 
