@@ -25,12 +25,14 @@
 
 enum {
 	BIAS_OWNERS = 8, /* one after the other; then it is nobody's for good */
-	BIAS_TAKEN = 1,  /* no thread's bias_me + index */
+	/* No thread's bias_me + index. */
+	BIAS_TAKEN = 1,
+	BIAS_OFFERED = 2,
 };
 
 struct bias {
 	/* bias_me of the owner + the index of its word. 0: it is nobody's. BIAS_TAKEN: a thread is
-	 * revoking it, and its owner may still be inside. */
+	 * revoking it, and its owner may still be inside. BIAS_OFFERED: nobody has entered yet. */
 	_Atomic uintptr_t owner;
 	/* For each owner: 1 while it is inside, or about to look whether it may be. */
 	_Atomic uint32_t inside[BIAS_OWNERS];
@@ -42,6 +44,13 @@ void bias_init(struct bias *bias);
 /* Gives it to the calling thread, unless it has had BIAS_OWNERS owners. It must be nobody's, and no
  * other thread may call this or bias_revoke meanwhile. */
 void bias_give(struct bias *bias);
+/* After bias_init: the first thread that wants to enter is to get it, by bias_give. Until then
+ * bias_has_owner is true, so that a thread which cannot enter has to look no further. */
+void bias_offer(struct bias *bias);
+static inline bool bias_is_offered(const struct bias *bias)
+{
+	return atomic_load_explicit(&bias->owner, memory_order_relaxed) == BIAS_OFFERED;
+}
 /* Takes it from its owner, and returns when that thread has left. That is soon, because an owner
  * waits for nothing inside; but it may be off its processor. What it did inside is seen then. */
 void bias_revoke(struct bias *bias);

@@ -146,7 +146,7 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 		.fd = -1, .bytes = layout.total_bytes, .fork_generation = fork_generation()};
 	lock_trace_init(&trace->lock);
 	bias_init(&trace->writer);
-	bias_give(&trace->writer);
+	bias_offer(&trace->writer);
 
 	ls_status status = make_file(trace, options);
 	if (status == LS_OK) {

@@ -43,17 +43,25 @@ static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
 	return (_Atomic uint64_t *)&slot->record + word;
 }
 
+/* The first thread that comes is the owner: one that only opens the group begins no record. */
+__attribute__((noinline, cold)) static _Atomic uint32_t *enter_slowly(struct trace *trace)
+{
+	lock_trace_acquire(&trace->lock);
+	if (bias_is_offered(&trace->writer))
+		bias_give(&trace->writer);
+	else if (bias_has_owner(&trace->writer))
+		bias_revoke(&trace->writer);
+	lock_trace_release(&trace->lock);
+	return bias_enter(&trace->writer);
+}
+
 /* Not NULL: the caller is the only thread that begins records, until bias_leave. NULL: there is no
  * such thread from now on. A thread that comes during a revocation waits for its end. */
 static inline _Atomic uint32_t *enter(struct trace *trace)
 {
 	_Atomic uint32_t *inside = bias_enter(&trace->writer);
-	if (__builtin_expect(!inside && bias_has_owner(&trace->writer), 0)) {
-		lock_trace_acquire(&trace->lock);
-		if (bias_has_owner(&trace->writer))
-			bias_revoke(&trace->writer);
-		lock_trace_release(&trace->lock);
-	}
+	if (__builtin_expect(!inside && bias_has_owner(&trace->writer), 0))
+		inside = enter_slowly(trace);
 	return inside;
 }
 

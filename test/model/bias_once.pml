@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exclusion that belongs to one thread from the beginning, and to nobody for good once another thread has come
+ * Exclusion that belongs to the first thread that comes, and to nobody for good once another thread has come
  * (src/base/bias.h, src/trace/trace_record.c): its owner goes in and out without a locked instruction; whoever finds that
  * it belongs to another takes it away, under a mutex; whoever finds that it is nobody's goes in beside others, without the
  * mutex. Stores of `inside` wait in the owner's store buffer, as in bias.pml.
@@ -12,8 +12,8 @@
 
 #define TURNS 2
 
-mtype = { OWNED, TAKEN, NOBODY };
-mtype owner = OWNED;
+mtype = { OFFERED, OWNED, TAKEN, NOBODY };
+mtype owner = OFFERED;
 bit inside, mutex;
 bit has_buffered, buffered; /* the owner's newest store that others do not see yet */
 byte owners_in, others_in;  /* threads, for the assertion */
@@ -51,6 +51,8 @@ inline revoke()
 
 inline go_beside()
 {
+	/* By symmetry `owns` is the name of the thread that gets it: nobody else goes on before that. */
+	owner != OFFERED;
 	if
 	:: owner != NOBODY ->
 		atomic { !mutex -> mutex = 1 };
@@ -69,6 +71,9 @@ active proctype owns()
 {
 	byte turns;
 	bit mine;
+	atomic { !mutex -> mutex = 1 };
+	owner = OWNED;
+	mutex = 0;
 	do
 	:: turns < TURNS ->
 		turns++;
