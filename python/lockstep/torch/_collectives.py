@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of tensors, by the names and shapes that ProcessGroup gives them."""
 
+import sys
 from ctypes import c_int, c_void_p, cast, py_object
 from datetime import timedelta
 from functools import partial
-from sysconfig import get_config_var
 from threading import get_ident
 
 import torch
@@ -42,7 +42,7 @@ _SUMMED = {dtype: c_int(number) for dtype, number in DTYPES.items() if not dtype
 _SUMS = c_int(_REDUCE_OPS[ReduceOp.SUM])  # as above: what a call takes without conversion
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
-_FREE_THREADED = get_config_var("Py_GIL_DISABLED")  # a Python with another binary interface
+_FREE_THREADED = "t" in sys.abiflags  # a Python with another binary interface
 
 
 def _find_short():
