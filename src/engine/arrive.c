@@ -8,9 +8,11 @@
 
 /* ---- what arrives ---- */
 
-static bool has_rts(const struct mail_message *message)
+/* One on another host keeps no blocks: see is_kept in mailbox.c. */
+static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *message)
 {
-	return message->envelope.rts > 0 && message->envelope.rts <= MAIL_SLOTS;
+	unsigned count = peer->reads_cells ? MAIL_RTS : MAIL_SLOTS;
+	return message->envelope.rts > 0 && message->envelope.rts <= count;
 }
 
 /* The source has taken it back before it matched anything. */
@@ -27,7 +29,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
-	if (!has_rts(message) ||
+	if (!has_rts(peer, message) ||
 	    !transport_mail_is_withdrawn(&peer->from->rts[message->envelope.rts - 1]))
 		return false;
 	discard(engine, peer, message);
@@ -72,10 +74,10 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 	struct engine_p2p *p2p = &op->p2p;
 	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
 				     p2p->rts->window, op->call.recv.bytes);
-	if (!block)
+	if (!block || p2p->index < MAIL_SLOTS)
 		return false;
 	op->call.recv.address = block;
-	peer->held[p2p->index] = block;
+	peer->held[p2p->index - MAIL_SLOTS] = block;
 	peer->holds++;
 	p2p->rts = NULL;
 	engine_mailbox_is_over(engine->mailbox, op);
@@ -139,7 +141,7 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
 	struct engine_p2p *p2p = &op->p2p;
 	p2p->rts = NULL;
-	if (!has_rts(message))
+	if (!has_rts(peer, message))
 		return true;
 	struct mail_rts *rts = &peer->from->rts[message->envelope.rts - 1];
 	uint32_t generation = rts->generation;
@@ -368,12 +370,13 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 	for (int q = 0; q < engine->team->size && !found; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		for (unsigned i = 0; i < MAIL_SLOTS && peer->holds && !found; i++) {
-			struct mail_rts *rts = &peer->from->rts[i];
+			unsigned index = MAIL_SLOTS + i;
 			if (peer->held[i] != block)
 				continue;
 			peer->held[i] = NULL;
 			peer->holds--;
-			transport_mail_rts_over(peer->from, i, rts->generation);
+			transport_mail_rts_over(peer->from, index,
+						peer->from->rts[index].generation);
 			transport_publish(engine->team, q);
 			found = true;
 		}

@@ -55,11 +55,11 @@ void engine_mailbox_begin(struct engine *engine)
 		peer->queue = peer->queue_last = NULL;
 		peer->asking = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
-		if (peer->adrift) /* blocks that the receiver had not given back: they are lost */
-			memset(peer->blocks, 0, MAIL_SLOTS * sizeof *peer->blocks);
+		if (peer->adrift[0] | peer->adrift[1]) /* the receiver has kept them */
+			memset(peer->blocks, 0, MAIL_RTS * sizeof *peer->blocks);
 		if (peer->holds)
 			memset(peer->held, 0, MAIL_SLOTS * sizeof *peer->held);
-		peer->adrift = 0;
+		peer->adrift[0] = peer->adrift[1] = 0;
 		peer->holds = 0;
 	}
 	engine_mailbox_cells_init(engine);
@@ -167,10 +167,10 @@ bool engine_mailbox_open_from(struct engine *engine, int q)
 /* ---- sends ---- */
 
 /* RTS slots that nobody waits for, and whose blocks the receiver has given back. */
-static void sweep(struct engine *engine, struct mailbox_peer *peer)
+static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned half)
 {
-	for (uint64_t left = peer->adrift; left; left &= left - 1) {
-		unsigned i = (unsigned)__builtin_ctzll(left);
+	for (uint64_t left = peer->adrift[half]; left; left &= left - 1) {
+		unsigned i = half * MAIL_SLOTS + (unsigned)__builtin_ctzll(left);
 		uint64_t over = atomic_load_explicit(&peer->to->rts[i].over, memory_order_acquire);
 		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
@@ -178,9 +178,16 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer)
 		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
 		(void)status;
 		peer->blocks[i] = NULL;
-		peer->adrift &= ~(UINT64_C(1) << i);
+		peer->adrift[half] &= ~(left & -left);
 		transport_mail_rts_free(&peer->out, i, peer->out.generations[i]);
 	}
+}
+
+/* Whether the receiver itself gets the block, to give it back when it likes. One on another host
+ * gets a copy. */
+static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
+{
+	return op->p2p.gives && peer->reads_cells;
 }
 
 static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
@@ -198,17 +205,18 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 		return false;
 	if (!wants_rts(engine, op))
 		return true;
-	transport_mail_reclaim(peer->to, &peer->out, peer->adrift);
-	if (peer->adrift)
-		sweep(engine, peer);
-	return ~peer->out.rts != 0;
+	bool block = is_kept(peer, op);
+	transport_mail_reclaim(peer->to, &peer->out, block, peer->adrift);
+	if (peer->adrift[block])
+		sweep(engine, peer, block);
+	return transport_mail_has_rts(&peer->out, block);
 }
 
 static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	p2p->index = transport_mail_rts_take(peer->to, &peer->out, op->input_offset, p2p->plain,
-					     op->call.send.bytes);
+	p2p->index = transport_mail_rts_take(peer->to, &peer->out, is_kept(peer, op),
+					     op->input_offset, p2p->plain, op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
@@ -235,6 +243,12 @@ static bool waits(const struct engine_op *op)
 	return op->p2p.blocks && !op->p2p.gives;
 }
 
+static void set_adrift(struct mailbox_peer *peer, unsigned index, void *block)
+{
+	peer->adrift[index / MAIL_SLOTS] |= UINT64_C(1) << index % MAIL_SLOTS;
+	peer->blocks[index] = block;
+}
+
 static void post(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
@@ -259,8 +273,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 				    op->call.send.bytes);
 	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
 	if (op->p2p.gives) {
-		peer->adrift |= UINT64_C(1) << op->p2p.index;
-		peer->blocks[op->p2p.index] = op->call.send.address;
+		set_adrift(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}
 	if (rts && !op->p2p.gives)
@@ -380,8 +393,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	if (!p2p->rts || !transport_mail_withdraw(p2p->rts, p2p->generation))
 		return false;
 	p2p->back = true;
-	peer->adrift |= UINT64_C(1) << p2p->index;
-	peer->blocks[p2p->index] = op->input_block;
+	set_adrift(peer, p2p->index, op->input_block);
 	op->input_block = NULL;
 	transport_mail_pass(peer->to, &peer->out);
 	if (op->call.peer == engine->team->rank)

@@ -34,10 +34,10 @@ struct mailbox_peer {
 	 * were taken back. They are free once the receiver is done with them; then so is the block.
 	 * Of the others somebody may find that they are free before their own operations do: so
 	 * none is left in use because nobody drives. */
-	uint64_t adrift;
-	void **blocks; /* [MAIL_SLOTS]; NULL: none */
-	/* [MAIL_SLOTS] Of the peer's RTS slots, blocks that were handed over to me and that I have
-	 * not given back. */
+	uint64_t adrift[2]; /* as mail_out.rts */
+	void **blocks;      /* [MAIL_RTS]; NULL: none */
+	/* [MAIL_SLOTS] Blocks that were handed over to me and that I have not given back: of the
+	 * second half of the peer's RTS slots. */
 	void **held;
 	uint64_t sends, receives; /* how many were begun */
 	/* all messages to it from this position on were waited for; 0: not the last one */
@@ -50,7 +50,7 @@ struct mailbox_peer {
 };
 /* What is seldom touched of a peer lies apart, so that a new group touches few pages. */
 struct mailbox_store {
-	void *blocks[MAIL_SLOTS], *held[MAIL_SLOTS];
+	void *blocks[MAIL_RTS], *held[MAIL_SLOTS];
 	struct mail_message unexpected[MAIL_SLOTS];
 };
 

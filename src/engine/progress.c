@@ -174,7 +174,7 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	const struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
-	const struct mail_rts *rts = &peer->from->rts[p2p->index % MAIL_SLOTS];
+	const struct mail_rts *rts = &peer->from->rts[p2p->index % MAIL_RTS];
 	struct wait_word word;
 	switch (stage) {
 	case P2P_QUEUED:

@@ -96,7 +96,7 @@ struct transport_report {
 /* What a rank's segment holds for one group that the rank is a member of; words each on the line of
  * who writes them. Behind it lie [world size] inboxes, by group rank of the source, and then [world
  * size] reports, by world rank: transport_inbox and transport_report. Memory is there as far as the
- * group needs it; that of an inbox, 33 KiB, once its source sends or its owner receives. */
+ * group needs it; that of an inbox, 41 KiB, once its source sends or its owner receives. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
 	/* Messages beside the caller that are over here, of all groups; in the area of the group of

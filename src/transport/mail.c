@@ -33,13 +33,14 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 	return out->posted - out->seen < limit;
 }
 
-unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uint64_t window,
-				 bool plain, uint64_t bytes)
+unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, bool block,
+				 uint64_t window, bool plain, uint64_t bytes)
 {
-	unsigned index = (unsigned)__builtin_ctzll(~out->rts);
+	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
+	unsigned index = block * MAIL_SLOTS + bit;
 	struct mail_rts *rts = &box->rts[index];
 	uint32_t generation = ++out->generations[index];
-	out->rts |= UINT64_C(1) << index;
+	out->rts[block] |= UINT64_C(1) << bit;
 	rts->window = window;
 	rts->bytes = bytes;
 	rts->plain = plain;
@@ -52,19 +53,22 @@ unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uin
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation)
 {
 	if (out->generations[index] == generation)
-		out->rts &= ~(UINT64_C(1) << index);
+		out->rts[index / MAIL_SLOTS] &= ~(UINT64_C(1) << index % MAIL_SLOTS);
 }
 
-void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept)
+void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bool block,
+			    const uint64_t *kept)
 {
-	if (~out->rts)
+	if (transport_mail_has_rts(out, block))
 		return;
+	/* Both halves count in it. */
 	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
-	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
+	for (unsigned i = 0; i < MAIL_RTS; i++) {
 		uint64_t over = atomic_load_explicit(&box->rts[i].over, memory_order_acquire);
 		uint64_t mine = transport_mail_word(out->generations[i], 0);
-		if (!(kept >> i & 1) && (int64_t)(over - mine) >= 0)
-			out->rts &= ~(UINT64_C(1) << i);
+		bool is_kept = kept[i / MAIL_SLOTS] >> i % MAIL_SLOTS & 1;
+		if (!is_kept && (int64_t)(over - mine) >= 0)
+			transport_mail_rts_free(out, i, out->generations[i]);
 	}
 }
 
@@ -150,8 +154,9 @@ void transport_mail_reset(struct mail_box *box)
 		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
 		atomic_store_explicit(&box->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
 	}
-	for (int i = 0; i < MAIL_SLOTS && box->rts[i].generation != 0; i++)
-		memset(&box->rts[i], 0, sizeof box->rts[i]);
+	for (int half = 0; half < MAIL_RTS; half += MAIL_SLOTS)
+		for (int i = half; i < half + MAIL_SLOTS && box->rts[i].generation != 0; i++)
+			memset(&box->rts[i], 0, sizeof box->rts[i]);
 	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->told, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);

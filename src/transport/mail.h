@@ -18,7 +18,11 @@
 #include <string.h>
 
 enum {
-	MAIL_SLOTS = 64,         /* unmatched messages that a box can hold; one bit each in a set */
+	MAIL_SLOTS = 64, /* unmatched messages that a box can hold; one bit each in a set */
+	/* The first half is for messages that are copied, so each is over soon after its match.
+	 * The second is for blocks that are handed over, which their owner keeps as long as it
+	 * likes: no other message has to wait until it gives one back. */
+	MAIL_RTS = 2 * MAIL_SLOTS,
 	MAIL_TINY_BYTES = 24,    /* payload beside the envelope, in one cache line */
 	MAIL_INLINE_BYTES = 192, /* payload of a slot */
 	MAIL_EAGER_BYTES = 4096, /* payload of two cells */
@@ -120,7 +124,7 @@ struct mail_box {
 	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
 	struct mail_slot slots[MAIL_SLOTS];
-	struct mail_rts rts[MAIL_SLOTS];
+	struct mail_rts rts[MAIL_RTS];
 };
 
 /* The value of an RTS slot's word in its g-th use. */
@@ -141,24 +145,31 @@ struct mail_out {
 	/* The last look at `taken` found some progress of the owner's, but little; the caller's to
 	 * clear. */
 	bool crowded;
-	uint64_t rts; /* bit i: RTS slot i is in use */
-	uint32_t generations[MAIL_SLOTS];
+	/* Bit i of rts[h]: RTS slot i of half h is in use. */
+	uint64_t rts[2];
+	uint32_t generations[MAIL_RTS];
 };
 void transport_mail_out_init(struct mail_out *out);
 
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) lie there unmatched. If not,
  * `taken` will change from out->seen. */
 bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
-/* Takes a free RTS slot, which there is if there is room; fills it, and its generation. Nothing is
- * staged yet. */
-unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, uint64_t window,
-				 bool plain, uint64_t bytes);
+/* Whether an RTS slot is free, as far as is known; block: of those for blocks. */
+static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
+{
+	return ~out->rts[block] != 0;
+}
+/* Takes a free RTS slot, which there is; fills it, and its generation. Nothing is staged yet. */
+unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, bool block,
+				 uint64_t window, bool plain, uint64_t bytes);
 /* The caller has learned that its use `generation` is over, or has never posted it. If somebody has
  * learned it before, nothing happens, also if it is used again. */
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
-/* If none is free: frees those whose uses are over, but for those in `kept`, at which the caller
- * looks afterwards. If still none is free, box->returned will change from out->returned. */
-void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, uint64_t kept);
+/* If none is free of those that are asked for: frees all whose uses are over, but for those in
+ * kept[2], at which the caller looks afterwards. If still none is free, box->returned will change
+ * from out->returned. */
+void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bool block,
+			    const uint64_t *kept);
 /* Copies the payload of a slot: most often one element. */
 static inline void transport_mail_copy(void *to, const void *from, uint64_t bytes)
 {

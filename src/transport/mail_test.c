@@ -208,7 +208,7 @@ static void test_rts_slots(void **state)
 	struct ends *ends = *state;
 	struct mail_box *box = ends->box;
 	for (uint32_t use = 1; use <= 3; use++) {
-		unsigned index = transport_mail_rts_take(box, &ends->out, 4096, false,
+		unsigned index = transport_mail_rts_take(box, &ends->out, false, 4096, false,
 							 10 * MAIL_PIECE_BYTES);
 		struct mail_rts *rts = &box->rts[index];
 		uint64_t piece, pieces = transport_mail_pieces(rts->bytes);
@@ -239,38 +239,50 @@ static void test_rts_slots(void **state)
 		assert_false(transport_mail_claim(rts, use - 1, pieces, &piece));
 		assert_int_equal(transport_mail_close(rts, use - 1, pieces), 0);
 		transport_mail_rts_free(&ends->out, index, use - 1);
-		assert_int_equal(ends->out.rts, 1);
+		assert_int_equal(ends->out.rts[0], 1);
 		transport_mail_rts_free(&ends->out, index, use);
 	}
-	unsigned index = transport_mail_rts_take(box, &ends->out, 4096, true, 1);
+	unsigned index = transport_mail_rts_take(box, &ends->out, false, 4096, true, 1);
 	assert_true(transport_mail_withdraw(&box->rts[index], 4));
 	assert_true(transport_mail_is_withdrawn(&box->rts[index]));
 	assert_false(transport_mail_match(&box->rts[index], 4));
 	/* One that is in use is not taken again. */
-	assert_int_equal(transport_mail_rts_take(box, &ends->out, 0, false, 1), 1);
+	assert_int_equal(transport_mail_rts_take(box, &ends->out, false, 0, false, 1), 1);
 }
 
-/* All are in use: any of them may be over first. */
+/* All are in use: any of them may be over first. Nor does a half wait for the other one. */
 static void test_rts_slots_reclaimed(void **state)
 {
 	struct ends *ends = *state;
 	struct mail_box *box = ends->box;
-	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
-		transport_mail_reclaim(box, &ends->out, 0);
-		assert_int_equal(transport_mail_rts_take(box, &ends->out, 4096, false, 1), i);
-	}
-	for (uint32_t use = 1; use <= 3; use++)
-		for (unsigned i = MAIL_SLOTS; i-- > 0;) {
-			transport_mail_reclaim(box, &ends->out, 0);
-			assert_int_equal(ends->out.rts, UINT64_MAX);
-			assert_int_equal(ends->out.returned, box->returned);
+	struct mail_out *out = &ends->out;
+	static const uint64_t none[2];
+	for (unsigned half = 0; half < 2; half++)
+		for (unsigned i = 0; i < MAIL_SLOTS; i++) {
+			transport_mail_reclaim(box, out, half, none);
+			assert_true(transport_mail_has_rts(out, half));
+			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1),
+					 half * MAIL_SLOTS + i);
+		}
+	for (uint32_t use = 1; use <= 5; use += 2)
+		for (unsigned i = MAIL_RTS; i-- > 0;) {
+			unsigned half = i / MAIL_SLOTS;
+			uint64_t kept[2] = {0};
+			transport_mail_reclaim(box, out, half, none);
+			assert_false(transport_mail_has_rts(out, half));
+			assert_int_equal(out->returned, box->returned);
 			transport_mail_rts_over(box, i, use);
-			assert_int_equal(box->returned, ends->out.returned + 1);
-			transport_mail_reclaim(box, &ends->out, UINT64_C(1) << i);
-			assert_int_equal(ends->out.rts, UINT64_MAX);
-			transport_mail_reclaim(box, &ends->out, 0);
-			assert_int_equal(transport_mail_rts_take(box, &ends->out, 4096, false, 1),
-					 i);
+			assert_int_equal(box->returned, out->returned + 1);
+			transport_mail_reclaim(box, out, !half, kept);
+			assert_false(transport_mail_has_rts(out, !half));
+			assert_true(transport_mail_has_rts(out, half));
+			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1), i);
+			transport_mail_rts_over(box, i, use + 1);
+			kept[half] = UINT64_C(1) << i % MAIL_SLOTS;
+			transport_mail_reclaim(box, out, half, kept);
+			assert_false(transport_mail_has_rts(out, half));
+			transport_mail_reclaim(box, out, half, none);
+			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1), i);
 		}
 }
 

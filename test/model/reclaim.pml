@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The RTS slots of a box (src/transport/mail.h: reclaim, rts_over; src/engine/mailbox.c: has_room, room_word, sent,
  * take_back), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
- * may be taken back; 1 by a block that was handed over, for which nobody waits. Two more threads of the source want
- * one each. The owner ends the uses in any order. A wait is a guard on the awaited word: see doorbell.pml; what is
- * done under the mailbox' lock is one step, unless the order of its loads and stores is what matters.
+ * may be taken back; 1 by one for which nobody waits: a send that was taken back, or a block that was handed over. Two
+ * more threads of the source want one each. The owner ends the uses in any order. A wait is a guard on the awaited
+ * word: see doorbell.pml; what is done under the mailbox' lock is one step, unless the order of its loads and stores
+ * is what matters. Blocks have RTS slots of their own (MAIL_RTS), but one count of returns serves all: what is shown
+ * holds for each half, as a return of the other half only makes a waiting thread look once more.
  *
  * Shown: who wants an RTS slot gets one once any is over, whoever sees to it, and though the thread whose it was has not
  * looked; none is used again before it is over; and who looks late touches nothing of a use that is not his. */

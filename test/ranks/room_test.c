@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All 64 places of a box, or all its parcels, are in use: one more message goes as soon as any of
+ * All 64 places of a box, or all its RTS slots, are in use: one more message goes as soon as any of
  * them is free, whoever frees it, and in which order. */
 #include <sched.h>
 
@@ -66,6 +66,41 @@ void blocks_given_back_in_any_order(struct runner_rank *self)
 		}
 		for (int i = 0; i < PLACES && self->rank == 1; i++)
 			OK(ls_free(group, blocks[i]));
+	}
+	ls_group_close(group);
+}
+
+/* Rank 1 keeps as many blocks as it can while rank 0, whose cells are all on the way to rank 2,
+ * sends it a message that would lie in cells, and a long one. */
+void kept_blocks_hold_up_nobody(struct runner_rank *self)
+{
+	enum { IN_CELLS = 1024 };
+	static int32_t buffer[LONG];
+	ls_group *group = runner_open(self);
+	void *blocks[PLACES];
+	int token = 0;
+	if (self->rank == 0) {
+		values_fill(buffer, LONG, LS_INT32, LS_SUM, 0, 1);
+		for (int i = 0; i < PLACES; i++)
+			give_block(group);
+		for (int i = 0; i < PLACES; i++)
+			OK(ls_send(group, buffer, IN_CELLS, LS_INT32, 2, NULL));
+		OK(ls_send(group, buffer, IN_CELLS, LS_INT32, 1, NULL));
+		OK(ls_send(group, buffer, LONG, LS_INT32, 1, NULL));
+	} else if (self->rank == 1) {
+		for (int i = 0; i < PLACES; i++)
+			blocks[i] = take_block(group);
+		OK(ls_recv(group, buffer, IN_CELLS, LS_INT32, 0, NULL));
+		values_check_from(buffer, IN_CELLS, LS_INT32, 0, 1);
+		OK(ls_recv(group, buffer, LONG, LS_INT32, 0, NULL));
+		values_check_from(buffer, LONG, LS_INT32, 0, 1);
+		for (int i = 0; i < PLACES; i++)
+			OK(ls_free(group, blocks[i]));
+		OK(ls_send(group, &token, 1, LS_INT32, 2, NULL));
+	} else {
+		OK(ls_recv(group, &token, 1, LS_INT32, 1, NULL));
+		for (int i = 0; i < PLACES; i++)
+			OK(ls_recv(group, buffer, IN_CELLS, LS_INT32, 0, NULL));
 	}
 	ls_group_close(group);
 }

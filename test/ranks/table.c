@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every test of several ranks. A new one: a function in one of the *_test.c, its name in tests.h, a
- * line here. */
+ * Every test of several ranks. A new one needs its function, its name in tests.h, a line here. */
 #include "tests.h"
 
 #define R RUNNER_RANKS
@@ -184,6 +183,7 @@ const struct runner_test runner_tests[] = {
 	UNLOOKED(short_ones_to_oneself, R(1) | R(2)),
 	TEST(short_handles_are_shared, R(2), PROCESSES),
 	TEST(blocks_given_back_in_any_order, R(2)),
+	TEST(kept_blocks_hold_up_nobody, R(3)),
 	TEST(sends_that_nobody_goes_on_with, R(2)),
 	TEST(what_was_taken_back_leaves_room, R(2)),
 	TEST(what_was_taken_back_leaves_room_beside, R(2)),
