@@ -112,7 +112,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	p2p->piece_bytes = p2p->rts->plain ? ENGINE_POINT_READ_PIECE
 					   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
-	p2p->mine = 0;
+	p2p->mine = p2p->ticks = 0;
 	struct mail_message message =
 		p2p->message; /* the operation may be over, and gone, after this */
 	if (given && p2p->takes) {

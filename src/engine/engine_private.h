@@ -193,22 +193,6 @@ static inline bool engine_fragment_is_own_cut(const struct engine_op *op)
 	       op->plan->plan.algorithm == PLAN_PULL;
 }
 
-/* ---- stores.c ---- */
-
-/* One use of stores, from begin to end; without an end it has not been. */
-struct engine_stores_use {
-	struct engine_stores_case *at; /* NULL: nothing is measured */
-	uint64_t start, bytes;
-	bool stream;
-};
-/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the
- * cache. */
-bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
-			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
-			 struct engine_stores_use *out);
-/* They have been. */
-void engine_stores_end(const struct engine_stores_use *use);
-
 /* ---- step.c ---- */
 
 /* Either completes the step, or changes nothing and says in op->words what it waits for; then it

@@ -5,8 +5,7 @@
  * that, so that the receiver copies the pieces that are there while the sender copies more. */
 #include "engine/mailbox.h"
 
-#include <string.h>
-
+#include "base/clock.h"
 #include "base/messages.h"
 #include "device/device.h"
 
@@ -26,10 +25,46 @@ static bool take_block(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-static void copy_all(struct engine_op *op)
+/* Shorter ones are staged with plain stores, some of them under the mailbox' lock. */
+static bool is_measured(const struct engine_op *op)
+{
+	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_LEAST;
+}
+
+/* Whether to store past the cache: the receiver may still have the lines of an earlier message, and
+ * to take a line back from it costs more than to write it to memory if the two have no cache in
+ * common. */
+static bool begin_stores(struct engine *engine, struct engine_op *op)
+{
+	struct engine_stores_use *use = &op->p2p.stores;
+	uint64_t bytes = op->call.send.bytes;
+	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].reads_cells)
+		return false;
+	lock_mail_acquire(&engine->mailbox->lock);
+	bool stream = engine_stores_begin(&engine->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
+					  bytes, use);
+	lock_mail_release(&engine->mailbox->lock);
+	return stream;
+}
+
+/* The receiver has copied it, all by itself. */
+static void end_stores(struct engine *engine, const struct engine_op *op)
+{
+	const struct engine_p2p *p2p = &op->p2p;
+	if (!p2p->stores.at || p2p->mine)
+		return;
+	lock_mail_acquire(&engine->mailbox->lock);
+	engine_stores_took(&p2p->stores, p2p->ticks + p2p->rts->ticks);
+	lock_mail_release(&engine->mailbox->lock);
+}
+
+static void copy_all(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.late = false;
-	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
+	bool stream = begin_stores(engine, op);
+	uint64_t before = clock_ticks();
+	device_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
+	op->p2p.ticks = clock_ticks() - before;
 }
 
 /* Nobody but the caller goes on with this send, nor takes it back: so nothing becomes of the block
@@ -58,6 +93,7 @@ static bool is_read(struct engine *engine, const struct engine_op *op)
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.plain = op->p2p.late = false;
+	op->p2p.stores.at = NULL;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))
 		return true;
@@ -75,7 +111,7 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 	if (!take_block(engine, op))
 		return false;
 	if (!op->p2p.late)
-		copy_all(op);
+		copy_all(engine, op);
 	return true;
 }
 
@@ -150,7 +186,9 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
+		uint64_t before = clock_ticks();
 		bool whole = copy_piece(engine, op, all, piece);
+		p2p->ticks += clock_ticks() - before;
 		p2p->mine++;
 		wait_store(word, transport_mail_word(p2p->generation, p2p->mine));
 		if (!whole)
@@ -177,18 +215,20 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 /* ---- sends ---- */
 
-/* Of a send that has just been posted; false: the group has failed meanwhile. Past the cache: the
- * receiver still has the lines of an earlier message, and to take a line back from it costs more
- * than to write the line to memory, most of all if the two have no cache in common. */
+/* Of a send that has just been posted; false: the group has failed meanwhile. */
 static bool stage_pieces(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
+	bool stream = op->call.send.bytes >= ENGINE_POINT_STREAM_BYTES || begin_stores(engine, op);
+	p2p->ticks = 0;
 	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
 		if (bytes > p2p->piece_bytes)
 			bytes = p2p->piece_bytes;
+		uint64_t before = clock_ticks();
 		device_copy((unsigned char *)op->input_block + first,
-			    (const unsigned char *)op->call.send.address + first, bytes, true);
+			    (const unsigned char *)op->call.send.address + first, bytes, stream);
+		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
 		transport_summon(engine->team, op->call.peer);
 		if (engine_cause_is_set(engine)) {
@@ -223,6 +263,8 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 	op->any = true;
 	for (;;) {
 		if (op->p2p.back || is_reached(&rts->over, over)) {
+			if (!op->p2p.back)
+				end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
 			return ENGINE_DONE;
@@ -250,7 +292,7 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 		if (!prepare(engine, op))
 			return ENGINE_FAILED;
 		if (!engine_mailbox_send(engine, op)) {
-			copy_all(op);
+			copy_all(engine, op);
 			(void)engine_mailbox_send(engine, op);
 		}
 	}
@@ -315,6 +357,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	if (transport_mail_is_closed(rts))
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
+	rts->ticks = p2p->ticks;
 	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_publish(engine->team, from);
 	p2p->rts = NULL;

@@ -5,13 +5,18 @@
  * copies. It mostly uses the kind that was faster, and tries the other one now and then: half as
  * often after each try in vain, and soon after the time of the current kind has changed.
  *
- * Only the writer's time is measured. Data that was stored past the cache also takes longer to
- * read, so streaming must be clearly faster to be chosen. */
+ * Data that was stored past the cache takes longer to read. Of collectives only the writer's time
+ * is measured, so streaming must be clearly faster to be used. Of messages the receiver's time is
+ * measured, too, so slightly faster is enough. But a plain copy among streaming ones finds nothing
+ * in a cache and takes twice as long as among plain ones: streaming is kept only while it takes
+ * less than half of that. */
+#include "engine/stores.h"
+
 #include "base/clock.h"
-#include "engine_private.h"
 
 enum { PAUSE_FIRST = 8, PAUSE_MAX = 1024 };
-static const float clearly = 0.67f, changed = 1.5f, smooth = 0.125f, outlier = 4;
+static const float clearly = 0.67f, slightly = 0.9f, half = 0.5f;
+static const float changed = 1.5f, smooth = 0.125f, outlier = 4;
 
 static struct engine_stores_case *case_of(struct engine_stores *stores, enum engine_writer writer,
 					  uint64_t bytes)
@@ -25,12 +30,14 @@ bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer
 			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
 			 struct engine_stores_use *out)
 {
-	*out = (struct engine_stores_use){.bytes = bytes,
-					  .stream = wanted == PLAN_STORES_NONTEMPORAL};
+	*out = (struct engine_stores_use){
+		.bytes = bytes, .writer = writer, .stream = wanted == PLAN_STORES_NONTEMPORAL};
 	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << ENGINE_STORES_LEAST || bytes == 0)
 		return out->stream;
 	struct engine_stores_case *here = out->at = case_of(stores, writer, size);
+	/* One at a time, also if more begin before it ends. */
 	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
+	here->count = tries ? 0 : here->count;
 	out->stream = here->stream != tries;
 	out->start = clock_ticks();
 	return out->stream;
@@ -44,9 +51,10 @@ static float average(float before, float now)
 	return before + smooth * ((now < outlier * before ? now : outlier * before) - before);
 }
 
-static void choose(struct engine_stores_case *here)
+static void choose(struct engine_stores_case *here, enum engine_writer writer)
 {
-	bool stream = here->cost[true] < clearly * here->cost[false];
+	float least = writer != ENGINE_STAGE ? clearly : here->stream ? half : slightly;
+	bool stream = here->cost[true] < least * here->cost[false];
 	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
 	here->pause = stream != here->stream ? PAUSE_FIRST : twice < PAUSE_MAX ? twice : PAUSE_MAX;
 	here->stream = stream;
@@ -54,18 +62,24 @@ static void choose(struct engine_stores_case *here)
 	here->level = here->cost[stream];
 }
 
-void engine_stores_end(const struct engine_stores_use *use)
+void engine_stores_took(const struct engine_stores_use *use, uint64_t ticks)
 {
 	struct engine_stores_case *here = use->at;
 	if (!here)
 		return;
-	float now = (float)(clock_ticks() - use->start) / (float)use->bytes;
+	float now = (float)ticks / (float)use->bytes;
 	float *cost = &here->cost[use->stream];
 	*cost = use->stream == here->stream ? average(*cost, now) : now;
 	if (use->stream != here->stream)
-		choose(here);
+		choose(here, use->writer);
 	else if (*cost > changed * here->level || *cost * changed < here->level) {
 		here->pause = PAUSE_FIRST;
 		here->level = *cost;
 	}
+}
+
+void engine_stores_end(const struct engine_stores_use *use)
+{
+	if (use->at)
+		engine_stores_took(use, clock_ticks() - use->start);
 }

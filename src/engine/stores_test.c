@@ -98,6 +98,28 @@ static void sizes_are_apart(void **state)
 	use_once(&stores, UINT64_MAX, near); /* there is a case for each */
 }
 
+/* Of messages many begin before the first one ends; what the receiver needs counts, too. */
+static void many_at_once_try_once(void **state)
+{
+	(void)state;
+	enum { WINDOW = 64 };
+	struct engine_stores stores = {0};
+	struct engine_stores_use uses[WINDOW];
+	const struct costs costs = {1000, 350};
+	int tries = 0, windows = 0;
+	do {
+		for (int i = 0; i < WINDOW; i++)
+			tries += engine_stores_begin(&stores, ENGINE_STAGE, PLAN_STORES_AUTO, SIZE,
+						     BYTES, &uses[i]);
+		for (int i = 0; i < WINDOW; i++)
+			engine_stores_took(
+				&uses[i], BYTES * (uses[i].stream ? costs.streaming : costs.plain));
+		if (windows == 0)
+			assert_in_range(tries, 1, WINDOW / 8);
+	} while (!uses[WINDOW - 2].stream && ++windows < 10);
+	assert_true(uses[WINDOW - 2].stream);
+}
+
 static void what_is_wanted_or_short_is_not_measured(void **state)
 {
 	(void)state;
@@ -124,6 +146,7 @@ int main(void)
 		cmocka_unit_test(tries_become_rare),
 		cmocka_unit_test(an_outlier_changes_nothing),
 		cmocka_unit_test(sizes_are_apart),
+		cmocka_unit_test(many_at_once_try_once),
 		cmocka_unit_test(what_is_wanted_or_short_is_not_measured),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

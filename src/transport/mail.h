@@ -103,6 +103,7 @@ struct mail_rts {
 	_Alignas(64) _Atomic uint64_t cursor; /* both */
 	/* The owner's. */
 	uint64_t target; /* 1 + offset in its arena where the source may copy to; 0: it may not */
+	uint64_t ticks;  /* time in which the owner has copied its pieces; before `over` */
 	_Atomic uint64_t matched; /* the source may help from now on */
 	_Atomic uint64_t got;     /* pieces that the owner has copied */
 	_Atomic uint64_t over;    /* the owner will never touch the source's buffer again */

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which stores a copy uses, plain or streaming ones: those that were faster lately. See stores.c. A
+ * struct engine_stores serves one thread at a time for each writer. */
+#ifndef ENGINE_STORES_H
+#define ENGINE_STORES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan/plan_table.h"
+
+enum engine_writer {
+	ENGINE_COPY_IN, /* into a slot of mine that peers read */
+	ENGINE_REDUCE,  /* into buffers of mine and of peers */
+	/* of a message, into a block that its receiver reads; under the mailbox' lock, and the
+	 * receiver's time is measured, too */
+	ENGINE_STAGE,
+	ENGINE_WRITERS,
+};
+
+enum {
+	ENGINE_STORES_LEAST = 13, /* log2 of the bytes from which on it is measured */
+	ENGINE_STORES_SIZES =
+		11, /* powers of two from there on; the last one and all above are one */
+};
+
+struct engine_stores_case {
+	float cost[2]; /* ticks a byte: plain, streaming; 0: not measured yet */
+	float level;   /* what the cost of those in use was at the last choice */
+	uint32_t count,
+		/* uses since then; the other kind is tried after so many, 0: the first time */
+		pause;
+	bool stream; /* in use */
+};
+
+struct engine_stores {
+	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
+};
+
+/* One use of stores, from begin to end; without an end it has not been. */
+struct engine_stores_use {
+	struct engine_stores_case *at; /* NULL: nothing is measured */
+	uint64_t start, bytes;
+	enum engine_writer writer;
+	bool stream;
+};
+
+/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the
+ * cache. wanted: what the table of plans says. */
+bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
+			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
+			 struct engine_stores_use *out);
+/* They have been stored: now; or all that is measured took so many ticks (base/clock.h). */
+void engine_stores_end(const struct engine_stores_use *use);
+void engine_stores_took(const struct engine_stores_use *use, uint64_t ticks);
+
+#endif
