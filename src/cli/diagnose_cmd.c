@@ -13,6 +13,7 @@
 static const struct option options[] = {
 	{"json", no_argument, NULL, 'j'},
 	{"stacks", no_argument, NULL, 's'},
+	{"python", no_argument, NULL, 'p'},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -92,10 +93,31 @@ static int show_named(struct output *output, const char *name)
 			  : show_jobs(output, named.job, named.pid, named.what);
 }
 
+/* A line for each process of which it is known: what ranks ask for their reports. */
+static int show_python(const struct cli_command *self, int count, char **words)
+{
+	char line[DIAGNOSE_PYTHON_BYTES];
+
+	if (count == 0)
+		return cli_usage(self, "--python needs the number of a process");
+	for (int i = 0; i < count; i++) {
+		char *end;
+		unsigned long pid = strtoul(words[i], &end, 10);
+		unsigned long tid = *end == ':' ? strtoul(end + 1, &end, 10) : pid;
+		if (*end || pid == 0 || pid > INT32_MAX || tid == 0 || tid > INT32_MAX)
+			return cli_usage(self, "'%s' is neither PID nor PID:TID", words[i]);
+		inspect_python_line((int)pid, (uint32_t)tid, line, sizeof line);
+		if (line[0])
+			printf("%lu %s\n", pid, line);
+	}
+	return CLI_OK;
+}
+
 static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct output output = {.json = {.out = stdout}};
 	struct settings settings;
+	bool python = false;
 	int option;
 
 	optind = 1;
@@ -106,9 +128,13 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 			output.as_json = true;
 		else if (option == 's')
 			output.stacks = true;
+		else if (option == 'p')
+			python = true;
 		else
 			return CLI_USAGE;
 	}
+	if (python)
+		return show_python(self, argc - optind, argv + optind);
 	if (argc - optind > 1)
 		return cli_usage(self, "one job, process or file at a time");
 	const char *name = optind < argc ? argv[optind] : "";
@@ -140,7 +166,7 @@ static int diagnose_main(const struct cli_command *self, int argc, char **argv)
 
 const struct cli_command cli_diagnose_command = {
 	.name = "diagnose",
-	.arguments = "[--json] [--stacks] [JOB | PID | FILE]",
+	.arguments = "[--json] [--stacks] [JOB | PID | FILE], or --python PID[:TID]...",
 	.summary = "shows for each job which ranks wait for which, and why",
 	.help = "Finds the jobs of this user on this machine. Shows for each whether it runs, what each\n"
 		"rank does, for which ranks it waits, and what keeps the job from making progress. It\n"
@@ -156,6 +182,8 @@ const struct cli_command cli_diagnose_command = {
 		"  --json      prints one JSON object: {\"jobs\": [...]}\n"
 		"  --stacks    also shows the stack of each thread of each rank, in Python and in C;\n"
 		"              for C frames a thread is stopped for about 100 microseconds\n"
+		"  --python    only prints, for each process, the line of Python at which its main\n"
+		"              thread is, or the thread TID: what ranks add to a report about a late rank\n"
 		"  -h, --help  this text\n"
 		"\n"
 		"exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line, 3 if\n"

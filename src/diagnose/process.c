@@ -171,6 +171,14 @@ bool diagnose_has_proc(uint32_t pid_space)
 	       (pid_space == 0 || pid_space == fork_pid_space());
 }
 
+bool diagnose_may_look_into(const struct diagnose_source *source, const struct diagnose_rank *rank)
+{
+	return source->trace && rank->known && rank->pid > 0 &&
+	       (source->pid <= 0 || source->pid == rank->pid) &&
+	       (rank->process == DIAGNOSE_RUNNING || rank->process == DIAGNOSE_SLEEPING) &&
+	       diagnose_has_proc(source->trace->header->pid_space);
+}
+
 void diagnose_look_process(int pid, struct diagnose_rank *rank)
 {
 	char path[64], text[STAT_BYTES];

@@ -81,6 +81,9 @@ void inspect_report_explain(struct inspect_report *report);
  * other processes, which may block for ever if they have mapped a file of a server that hangs. So
  * it is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
+/* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
+ * is in no function of Python the main thread; "" if that cannot be found out. The same holds. */
+void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);
 /* Whether the report is worth printing. A rank that computes keeps the others waiting all the time;

@@ -13,35 +13,25 @@
 
 enum { LOOK_MS = 20 }; /* so long for all ranks: of whom it is over, nothing is told */
 
-/* The process that the trace is of, as far as can be told, when its number was looked at. */
-static bool may_look(const struct diagnose_source *source, const struct diagnose_rank *rank)
-{
-	return source->trace && rank->known && rank->pid > 0 &&
-	       (source->pid <= 0 || source->pid == rank->pid) &&
-	       (rank->process == DIAGNOSE_RUNNING || rank->process == DIAGNOSE_SLEEPING) &&
-	       diagnose_has_proc(source->trace->header->pid_space);
-}
-
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	return slash ? slash + 1 : path;
 }
 
-static bool add_frame(const struct stack_memory *memory, struct diagnose_rank *rank, uint32_t tid)
+static bool write_frame(const struct stack_memory *memory, uint32_t tid, char *out, size_t bytes)
 {
 	struct stack_frame frame;
 	char thread[32] = "its main thread", function[64], file[96];
 	if (stack_python_top(memory, tid, &frame) != STACK_FOUND)
 		return false;
-	if (tid != (uint32_t)rank->pid)
+	if (tid != (uint32_t)memory->pid)
 		snprintf(thread, sizeof thread, "its thread %u", tid);
 	stack_cut_text(frame.function, false, function, sizeof function);
 	stack_cut_text(base_name(frame.file), true, file, sizeof file);
-	int used = snprintf(rank->python, sizeof rank->python, "%s is in %s at %s", thread,
-			    function, file);
-	if (frame.line > 0 && used > 0 && (size_t)used < sizeof rank->python)
-		snprintf(rank->python + used, sizeof rank->python - (size_t)used, ":%d", frame.line);
+	int used = snprintf(out, bytes, "%s is in %s at %s", thread, function, file);
+	if (frame.line > 0 && used > 0 && (size_t)used < bytes)
+		snprintf(out + used, bytes - (size_t)used, ":%d", frame.line);
 	return true;
 }
 
@@ -65,15 +55,30 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 /* The thread that made the call which the verdict is about is likely to make the next one; if it is
  * in no function of Python, as those that PyTorch runs the backward pass in, the main thread is
  * what its user knows. */
-static void look(struct diagnose_rank *rank, const struct diagnose_record *last)
+static void look(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
+{
+	uint32_t main_thread = (uint32_t)memory->pid;
+	if (!write_frame(memory, caller, out, bytes) && caller != main_thread)
+		write_frame(memory, main_thread, out, bytes);
+}
+
+static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_record *last)
 {
 	struct stack_memory memory;
-	uint32_t main_thread = (uint32_t)rank->pid;
-	uint32_t caller = last ? last->record.tid : main_thread;
 	if (!inspect_open_process(rank, &memory))
 		return;
-	if (!add_frame(&memory, rank, caller) && caller != main_thread)
-		add_frame(&memory, rank, main_thread);
+	look(&memory, last ? last->record.tid : (uint32_t)rank->pid, rank->python,
+	     sizeof rank->python);
+	stack_memory_close(&memory);
+}
+
+void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
+{
+	struct stack_memory memory;
+	out[0] = '\0';
+	stack_memory_open(pid, &memory);
+	if (stack_memory_is_there(&memory))
+		look(&memory, caller, out, bytes);
 	stack_memory_close(&memory);
 }
 
@@ -86,8 +91,9 @@ void inspect_report_add_python(struct inspect_report *report)
 		const struct diagnose_source *source = &report->sources[i];
 		int r = source->rank;
 		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < job->size &&
-		    ranks_have(&verdict->culprits, r) && may_look(source, &job->ranks[r]))
-			look(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
+		    ranks_have(&verdict->culprits, r) &&
+		    diagnose_may_look_into(source, &job->ranks[r]))
+			look_at_rank(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
 	}
 	inspect_report_judge(report);
 }
