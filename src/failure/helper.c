@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A process of its own, because it may hang in the kernel for ever, which a thread of the rank must
+ * not. Between the rank and the program stands a keeper:
+ *
+ *     rank --- clone ---> keeper --- clone ---> program
+ *              no signal         SIGCHLD
+ *
+ * The keeper shares the memory of the rank, so that nothing is copied, however large the rank is.
+ * It ends without a signal, so the rank's own waitpid(-1) and SIGCHLD do not see it. A process
+ * loses that property when it executes a program; therefore the keeper executes none, and waits for
+ * the one that does. The program keeps its ancestors, by whom Yama decides what it may read. */
+#include "failure/helper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/wait.h"
+
+enum {
+	STACK_BYTES = 16384,
+	STOP_MS = 100, /* how long a killed one may take to end */
+};
+
+struct failure_helper {
+	struct failure_command command;
+	char *words[HELPER_WORD_MAX + 1];
+	struct timespec limit;
+	pid_t rank, keeper;
+	int pidfd;                                     /* of the keeper */
+	int answer[2];                                 /* a pipe; the rank has only its first end */
+	_Alignas(16) unsigned char stack[STACK_BYTES]; /* of the keeper, and of what it starts */
+};
+
+/* ---- the keeper, and the program until it is executed ---- */
+
+/* These run beside the threads of the rank, with their memory: also with the errno of the thread
+ * that called, and its flag for pthread_cancel. So they call nothing of the C library. */
+#define ALONE \
+	__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
+/* Inlined, as both processes return from the call that makes the second one. */
+ALONE static inline __attribute__((always_inline)) long raw(long number, long a, long b, long c,
+							    long d, long e)
+{
+#if defined(__x86_64__)
+	register long fourth __asm__("r10") = d;
+	register long fifth __asm__("r8") = e;
+	long result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
+			 : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long name __asm__("x8") = number;
+	register long first __asm__("x0") = a;
+	register long second __asm__("x1") = b;
+	register long third __asm__("x2") = c;
+	register long fourth __asm__("x3") = d;
+	register long fifth __asm__("x4") = e;
+	__asm__ volatile("svc 0"
+			 : "+r"(first)
+			 : "r"(name), "r"(second), "r"(third), "r"(fourth), "r"(fifth)
+			 : "memory");
+	return first;
+#else
+	(void)number, (void)a, (void)b, (void)c, (void)d, (void)e;
+	return -ENOSYS;
+#endif
+}
+
+/* So that it ends with its parent; false if that has ended before. */
+ALONE static bool end_with(pid_t parent)
+{
+	return raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
+	       raw(SYS_getppid, 0, 0, 0, 0, 0) == parent;
+}
+
+/* The descriptors are a copy of the rank's. */
+ALONE static bool keep_pipe_only(int pipe)
+{
+	raw(SYS_fcntl, pipe, F_SETFD, 0, 0, 0);
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fd != pipe && raw(SYS_dup3, pipe, fd, 0, 0, 0) < 0)
+			return false;
+	return raw(SYS_close_range, STDERR_FILENO + 1, UINT32_MAX, 0, 0, 0) == 0;
+}
+
+/* A function of its own, so that what it writes to the stack is not what the keeper has there. */
+ALONE static __attribute__((noinline, noreturn)) void execute(struct failure_helper *helper,
+							      pid_t keeper)
+{
+	char *no_environment[] = {NULL};
+	for (int i = 0; end_with(keeper) && i < HELPER_PLACE_MAX; i++)
+		raw(SYS_execve, (long)helper->command.places[i], (long)helper->words,
+		    (long)no_environment, 0, 0);
+	for (;;)
+		raw(SYS_exit_group, 1, 0, 0, 0, 0);
+}
+
+ALONE static int keep(void *argument)
+{
+	struct failure_helper *helper = argument;
+	if (!end_with(helper->rank) || !keep_pipe_only(helper->answer[1]))
+		return 1;
+	pid_t self = (pid_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
+	long program = raw(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
+	if (program == 0)
+		execute(helper, self);
+	if (program < 0)
+		return 1;
+	struct pollfd end = {.fd = (int)raw(SYS_pidfd_open, program, 0, 0, 0, 0), .events = POLLIN};
+	raw(SYS_ppoll, (long)&end, 1, (long)&helper->limit, 0, 0);
+	raw(SYS_kill, program, SIGKILL, 0, 0, 0);
+	raw(SYS_wait4, program, 0, 0, 0, 0);
+	return 0;
+}
+
+/* ---- the rank ---- */
+
+/* With all signals blocked, for good: no handler of the rank can run in the keeper. */
+static pid_t clone_keeper(struct failure_helper *helper)
+{
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pid_t keeper = clone(keep, helper->stack + STACK_BYTES, CLONE_VM, helper);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return keeper;
+}
+
+struct failure_helper *failure_helper_start(const struct failure_command *command, uint64_t limit_ms)
+{
+	struct failure_helper *helper = malloc(sizeof *helper);
+	if (!helper)
+		return NULL;
+	helper->command = *command;
+	memset(helper->words, 0, sizeof helper->words);
+	for (int i = 0; i < HELPER_WORD_MAX && command->words[i][0]; i++)
+		helper->words[i] = helper->command.words[i];
+	helper->limit = (struct timespec){.tv_sec = (time_t)(limit_ms / 1000),
+					  .tv_nsec = (long)(limit_ms % 1000) * 1000000};
+	helper->rank = getpid();
+	if (pipe2(helper->answer, O_CLOEXEC | O_NONBLOCK) != 0) {
+		free(helper);
+		return NULL;
+	}
+	helper->keeper = clone_keeper(helper);
+	close(helper->answer[1]);
+	/* It stays a zombie until it is reaped, so its number is its own. */
+	helper->pidfd = helper->keeper > 0 ? (int)syscall(SYS_pidfd_open, helper->keeper, 0) : -1;
+	if (helper->keeper > 0)
+		return helper;
+	close(helper->answer[0]);
+	free(helper);
+	return NULL;
+}
+
+bool failure_helper_await(const struct failure_helper *helper, uint64_t deadline_ns)
+{
+	struct pollfd end = {.fd = helper->pidfd, .events = POLLIN};
+	ls_status status;
+	do
+		status = wait_fds(NULL, &end, 1, -1, deadline_ns);
+	while (status == LS_INTERRUPTED);
+	return status == LS_OK;
+}
+
+void failure_helper_read(const struct failure_helper *helper, char *out, size_t bytes)
+{
+	ssize_t length = read(helper->answer[0], out, bytes - 1);
+	out[length > 0 ? length : 0] = '\0';
+}
+
+int failure_helper_fd(const struct failure_helper *helper)
+{
+	return helper->pidfd;
+}
+
+bool failure_helper_reap(struct failure_helper *helper)
+{
+	/* A program that waits for all sorts of children (__WALL) may have been faster. */
+	if (waitpid(helper->keeper, NULL, __WALL | WNOHANG) == 0)
+		return false;
+	if (helper->pidfd >= 0)
+		close(helper->pidfd);
+	close(helper->answer[0]);
+	free(helper);
+	return true;
+}
+
+void failure_helper_stop(struct failure_helper *helper)
+{
+	bool there = syscall(SYS_pidfd_send_signal, helper->pidfd, SIGKILL, NULL, 0) == 0;
+	if (there && failure_helper_await(helper, clock_deadline_ns(STOP_MS)))
+		(void)failure_helper_reap(helper);
+}
