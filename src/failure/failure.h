@@ -72,9 +72,19 @@ struct diagnose_job *failure_collect(const struct world *world,
  * nothing was added. */
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 			    struct diagnose_job *job);
-/* Writes the report about `job`, with call sites. */
-void failure_report(const struct world *world, struct diagnose_job *job,
+/* Where the collector finds each rank of the world. */
+void failure_fill_sources(const struct world *world, struct diagnose_source *sources);
+/* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
+ * are. For those it blocks, for at most 300 ms, and as a rule for 10. */
+void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
+
+/* ---- python.c ---- */
+
+/* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are. The
+ * same time limit. */
+void failure_add_python(struct world *world, struct diagnose_job *job,
+			const struct diagnose_verdict *verdict);
 
 /* ---- look.c ---- */
 
@@ -88,6 +98,8 @@ ls_status failure_watch_start(struct world *world);
 /* Joins the thread. The progress thread may still look, and ask for a look, which then nobody
  * does. */
 void failure_watch_stop(struct world *world);
+/* Makes it look now. */
+void failure_watch_wake(struct world_watch *watch);
 void failure_watch_init(struct world_watch *watch);
 /* Closes the descriptors. The caller is the only thread of this rank. */
 void failure_watch_fini(struct world_watch *watch);

@@ -5,7 +5,7 @@
 #include "failure.h"
 #include "unexpected.h"
 
-static void fill_sources(const struct world *world, struct diagnose_source *sources)
+void failure_fill_sources(const struct world *world, struct diagnose_source *sources)
 {
 	for (int q = 0; q < world->size; q++) {
 		sources[q] = (struct diagnose_source){
@@ -31,7 +31,7 @@ struct diagnose_job *failure_collect(const struct world *world,
 	struct diagnose_job *job = diagnose_job_new(world->size);
 	if (!job)
 		return NULL;
-	fill_sources(world, sources);
+	failure_fill_sources(world, sources);
 	diagnose_collect(sources, world->size, closing, job);
 	failure_add_entered(sources, world->size, job);
 	return job;
@@ -43,15 +43,16 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 	struct diagnose_source sources[RANKS_HOST_MAX];
 	if (rank < 0 || rank >= world->size)
 		return 0;
-	fill_sources(world, sources);
+	failure_fill_sources(world, sources);
 	return diagnose_add_record(&sources[rank], low, job);
 }
 
-void failure_report(const struct world *world, struct diagnose_job *job,
+void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {
 	struct diagnose_source sources[RANKS_HOST_MAX];
-	fill_sources(world, sources);
+	failure_add_python(world, job, verdict);
+	failure_fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);
 	failure_add_unexpected(sources, world->size, job);
 	diagnose_text(job, verdict, text, bytes);

@@ -12,6 +12,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "failure.h"
+#include "helper.h"
 
 void failure_watch_init(struct world_watch *watch)
 {
@@ -53,7 +54,21 @@ static int fill(const struct world *world, struct pollfd *fds, int *ranks)
 		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
 		ranks[count++] = q;
 	}
+	struct failure_helper *helper = atomic_load(&watch->helper);
+	if (helper) {
+		fds[count] = (struct pollfd){.fd = failure_helper_fd(helper), .events = POLLIN};
+		ranks[count++] = -1;
+	}
 	return count;
+}
+
+/* The program that reads lines of Python has ended, later than its report. */
+static void reap_helper(struct world_watch *watch)
+{
+	struct failure_helper *helper = atomic_exchange(&watch->helper, NULL);
+	/* Else that descriptor is somebody else's by now, and no other program is started. */
+	if (failure_helper_reap(helper))
+		atomic_store(&watch->asks, false);
 }
 
 /* What a proof has to know of threads that are in no wait, and that only their own process can
@@ -68,8 +83,8 @@ static void *watch_main(void *argument)
 {
 	struct world *world = argument;
 	struct world_watch *watch = &world->watch;
-	struct pollfd fds[RANKS_HOST_MAX + 1];
-	int ranks[RANKS_HOST_MAX + 1];
+	struct pollfd fds[RANKS_HOST_MAX + 2];
+	int ranks[RANKS_HOST_MAX + 2];
 	message_set_rank(world->rank);
 	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
@@ -77,8 +92,10 @@ static void *watch_main(void *argument)
 		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
 			return NULL; /* its message has been printed; signals are blocked here */
 		for (int i = 1; i < count; i++)
-			if (fds[i].revents)
+			if (fds[i].revents && ranks[i] >= 0)
 				look_at_end(world, ranks[i]);
+			else if (fds[i].revents)
+				reap_helper(watch);
 		if (fds[0].revents & ~POLLIN)
 			/* the program has closed our descriptors: nothing to wait for */
 			return NULL;
@@ -126,15 +143,20 @@ ls_status failure_watch_start(struct world *world)
 	return LS_OK;
 }
 
+void failure_watch_wake(struct world_watch *watch)
+{
+	uint64_t one = 1;
+	/* An eventfd takes a write of 1 at once unless 2^64 - 2 pokes are pending. */
+	ssize_t written = write(watch->event_fd, &one, sizeof one);
+	(void)written;
+}
+
 void failure_watch_stop(struct world *world)
 {
 	struct world_watch *watch = &world->watch;
 	if (watch->running) {
-		uint64_t one = 1;
 		atomic_store(&watch->stop, true);
-		/* An eventfd takes a write of 1 at once unless 2^64 - 2 pokes are pending. */
-		ssize_t written = write(watch->event_fd, &one, sizeof one);
-		(void)written;
+		failure_watch_wake(watch);
 		wait_join(watch->thread);
 		watch->running = false;
 	}
@@ -142,6 +164,9 @@ void failure_watch_stop(struct world *world)
 
 void failure_watch_fini(struct world_watch *watch)
 {
+	struct failure_helper *helper = atomic_load(&watch->helper);
+	if (helper)
+		failure_helper_stop(helper);
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		if (watch->pid_fds[q] >= 0)
 			close(watch->pid_fds[q]);

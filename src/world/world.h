@@ -18,6 +18,7 @@
 #include "transport/transport.h"
 
 struct world;
+struct failure_helper;
 
 /* The watch: a thread that sleeps until a peer's process ends, or until it is asked to look for
  * hangs. */
@@ -31,6 +32,10 @@ struct world_watch {
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[RANKS_HOST_MAX];
+	/* A thread of this rank has a program started for a report, or one that hangs is still
+	 * there; then `helper` is that one. */
+	_Atomic bool asks;
+	struct failure_helper *_Atomic helper;
 };
 
 /* The progress thread of a rank, which makes progress on collectives, sends and receives that no

@@ -88,11 +88,10 @@ def test_elsewhere_is_told_with_its_line():
     for python in PYTHONS:
         with python_job('threads', python, LOCKSTEP_PATIENCE_MS=300) as job:
             job.text = b''
-            until_said(job, r'LS-WAITING')
-            said = lockstep('diagnose', job.pid).stdout
-            matches(r'rank 1 is elsewhere \(its last operation was barrier #2, .*; its main thread is in lade_stapel at '
-                    r'größe.py:%d; it is sleeping' % line, said)
-            matches(r'rank 1: elsewhere, last was .*; its main thread is in lade_stapel at größe.py:%d \(pid' % line, said)
+            for said in (until_said(job, r'LS-WAITING'), lockstep('diagnose', job.pid).stdout):
+                matches(r'rank 1 is elsewhere \(its last operation was barrier #2, .*; its main thread is in lade_stapel at '
+                        r'größe.py:%d; it is sleeping' % line, said)
+                matches(r'rank 1: elsewhere, last was .*; its main thread is in lade_stapel at größe.py:%d \(pid' % line, said)
             found = json.loads(lockstep('diagnose', '--json', job.pid).stdout)['jobs'][0]
             equal([rank['python'] for rank in found['ranks']],
                   [None, 'its main thread is in lade_stapel at größe.py:%d' % line, None])
@@ -111,11 +110,22 @@ def until_said(job, pattern):
 def test_the_thread_that_called():
     with python_job('caller', LOCKSTEP_PATIENCE_MS=300) as job:
         job.text = b''
-        until_said(job, r'LS-WAITING')
-        said = lockstep('diagnose', job.pid).stdout
+        reports = until_said(job, r'LS-WAITING'), lockstep('diagnose', job.pid).stdout
         found = diagnose(job.pid)
         caller = next(thread['tid'] for thread in found['ranks'][1]['threads'] if inner(thread) == 'stay')
-        matches(r'rank 1 is elsewhere .*; its thread %d is in stay at größe.py:%d' % (caller, LINES['stay']), said)
+        for said in reports:
+            matches(r'rank 1 is elsewhere .*; its thread %d is in stay at größe.py:%d' % (caller, LINES['stay']), said)
+
+
+def test_the_answer_to_ranks():
+    """One line for each process that runs Python, and none for others."""
+    with python_job('threads') as job:
+        rank = job.ranks()[1]
+        found = lockstep('diagnose', '--python', rank, job.pid, '%d:1' % rank)
+        line = '%d its main thread is in lade_stapel at größe.py:%d' % (rank, LINES['lade_stapel'])
+        equal((found.returncode, found.stdout, found.stderr), (0, '%s\n%s\n' % (line, line), ''))
+        for wrong in ('x', '1x', '0', '1:', '1:x', '-1', '99999999999'):
+            equal(lockstep('diagnose', '--python', wrong).returncode, 2, wrong)
 
 
 def test_who_runs():

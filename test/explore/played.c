@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "failure/failure.h"
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -277,4 +278,13 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *lengt
 	if (asks && result == 0 && fd < DESCRIPTORS && peer_of_fd[fd])
 		((struct ucred *)value)->pid = played_pid(peer_of_fd[fd] - 1);
 	return result;
+}
+
+/* ---- lines of Python ---- */
+
+/* No program is asked for them: it would be a process beside all threads, and of real time. */
+void __wrap_failure_add_python(struct world *world, struct diagnose_job *job,
+			       const struct diagnose_verdict *verdict)
+{
+	(void)world, (void)job, (void)verdict;
 }

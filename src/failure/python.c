@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The line of Python at which a late rank is. The program `lockstep` reads it, in a process of its
+ * own: reading the memory of another process may take for ever. Where there is no such program, or
+ * it finds nothing in time, the report is made without that line. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/ranks.h"
+#include "failure.h"
+#include "helper.h"
+
+enum {
+	LIMIT_MS = 250, /* how much later a report comes at most; it usually takes some 10 ms */
+	END_MS = 50,    /* how long it takes to end the program */
+	ASKED_MAX = HELPER_WORD_MAX - 3,
+	ANSWER_BYTES = ASKED_MAX * DIAGNOSE_PYTHON_BYTES,
+};
+
+/* Of a build folder, of the prefix of `make install`, of a Python environment: beside the file that
+ * this library was loaded from, ../bin from lib, ../../../../bin from
+ * lib/python3.11/site-packages/lockstep. No file is touched: that could take for ever, too. */
+static bool find_program(struct failure_command *command)
+{
+	static const char *const places[] = {"lockstep", "../bin/lockstep",
+					     "../../../../bin/lockstep"};
+	struct trace_module module;
+	_Static_assert(sizeof module.path + 32 < HELPER_PATH_BYTES, "each place fits");
+	if (!trace_find_module((uintptr_t)&failure_add_python, &module) || module.path[0] != '/')
+		return false;
+	*strrchr(module.path, '/') = '\0';
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+		snprintf(command->places[i], HELPER_PATH_BYTES, "%s/%s", module.path, places[i]);
+	return true;
+}
+
+/* Of each late rank the process, and the thread that made the call after which it is late. Returns
+ * how many there are. */
+static int add_ranks(const struct world *world, const struct diagnose_job *job,
+		     const struct diagnose_verdict *verdict, struct failure_command *command)
+{
+	struct diagnose_source sources[RANKS_HOST_MAX];
+	int count = 3;
+	failure_fill_sources(world, sources);
+	memcpy(command->words, (char[3][HELPER_WORD_BYTES]){"lockstep", "diagnose", "--python"},
+	       3 * HELPER_WORD_BYTES);
+	RANKS_EACH(r, &verdict->culprits)
+	{
+		if (r >= world->size || count == HELPER_WORD_MAX)
+			break;
+		const struct diagnose_rank *rank = &job->ranks[r];
+		const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
+		if (!diagnose_may_look_into(&sources[r], rank) || rank->pid == getpid())
+			continue;
+		snprintf(command->words[count++], HELPER_WORD_BYTES, "%d:%u", rank->pid,
+			 last ? last->record.tid : (uint32_t)rank->pid);
+	}
+	return count - 3;
+}
+
+/* One that hangs is left to the watch; until it has ended no other one is started. */
+static void ask(struct world *world, const struct failure_command *command, char *answer,
+		size_t bytes)
+{
+	struct world_watch *watch = &world->watch;
+	if (atomic_exchange(&watch->asks, true))
+		return;
+	struct failure_helper *helper = failure_helper_start(command, LIMIT_MS);
+	if (helper && failure_helper_await(helper, clock_deadline_ns(LIMIT_MS + END_MS)))
+		failure_helper_read(helper, answer, bytes);
+	if (!helper || failure_helper_reap(helper)) {
+		atomic_store(&watch->asks, false);
+		return;
+	}
+	atomic_store(&watch->helper, helper);
+	failure_watch_wake(watch);
+}
+
+/* What the answer has in its line about this process: "4711 its main thread is in load at
+ * data.py:88". It counts if the process still has its number, and so had it all the time. */
+static void take_line(const struct world *world, const char *answer, struct diagnose_rank *rank)
+{
+	char number[16];
+	int length = snprintf(number, sizeof number, "%d ", rank->pid);
+	for (const char *line = answer; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, number, (size_t)length) != 0)
+			continue;
+		if (syscall(SYS_pidfd_send_signal, world->watch.pid_fds[rank->rank], 0, NULL, 0) == 0)
+			snprintf(rank->python, sizeof rank->python, "%.*s",
+				 (int)strcspn(line + length, "\n"), line + length);
+		return;
+	}
+}
+
+void failure_add_python(struct world *world, struct diagnose_job *job,
+			const struct diagnose_verdict *verdict)
+{
+	struct failure_command command = {0};
+	char answer[ANSWER_BYTES] = "";
+	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command) ||
+	    add_ranks(world, job, verdict, &command) == 0)
+		return;
+	ask(world, &command, answer, sizeof answer);
+	RANKS_EACH(r, &verdict->culprits)
+	if (r < world->size)
+		take_line(world, answer, &job->ranks[r]);
+}
