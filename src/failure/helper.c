@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,19 +50,18 @@ struct failure_helper {
 #define ALONE \
 	__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-/* Inlined, as both processes return from the call that makes the second one. */
+/* A system call. Inlined, as both processes return from the one that makes the second. */
 ALONE static inline __attribute__((always_inline)) long raw(long number, long a, long b, long c,
 							    long d, long e)
 {
 #if defined(__x86_64__)
 	register long fourth __asm__("r10") = d;
 	register long fifth __asm__("r8") = e;
-	long result;
 	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
+			 : "+a"(number)
+			 : "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
 			 : "rcx", "r11", "memory");
-	return result;
+	return number;
 #elif defined(__aarch64__)
 	register long name __asm__("x8") = number;
 	register long first __asm__("x0") = a;
@@ -78,6 +76,55 @@ ALONE static inline __attribute__((always_inline)) long raw(long number, long a,
 	return first;
 #else
 	(void)number, (void)a, (void)b, (void)c, (void)d, (void)e;
+	return -ENOSYS;
+#endif
+}
+
+/* A process with the memory of this one, and a stack of its own, that calls function(argument),
+ * which does not return. Not clone(3): the thread sanitizer has its own, which takes it for a
+ * fork. */
+ALONE static long clone_here(void (*function)(struct failure_helper *),
+			     struct failure_helper *argument)
+{
+	void **stack = (void **)(argument->stack + STACK_BYTES) - 2;
+	stack[0] = (void *)function;
+	stack[1] = argument;
+#if defined(__x86_64__)
+	register long child_tid __asm__("r10") = 0;
+	register long tls __asm__("r8") = 0;
+	long result = SYS_clone;
+	__asm__ volatile("syscall\n\t"
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "pop %%rax\n\t"
+			 "pop %%rdi\n\t"
+			 "call *%%rax\n\t"
+			 "hlt\n"
+			 "1:"
+			 : "+a"(result)
+			 : "D"((long)CLONE_VM), "S"(stack), "d"(0L), "r"(child_tid), "r"(tls)
+			 : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long name __asm__("x8") = SYS_clone;
+	register long result __asm__("x0") = CLONE_VM;
+	register void **top __asm__("x1") = stack;
+	register long parent_tid __asm__("x2") = 0;
+	register long tls __asm__("x3") = 0;
+	register long child_tid __asm__("x4") = 0;
+	__asm__ volatile("svc 0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x29, xzr\n\t"
+			 "ldp x1, x0, [sp], #16\n\t"
+			 "blr x1\n\t"
+			 "brk #0\n"
+			 "1:"
+			 : "+r"(result), "+r"(top)
+			 : "r"(name), "r"(parent_tid), "r"(tls), "r"(child_tid)
+			 : "memory");
+	return result;
+#else
 	return -ENOSYS;
 #endif
 }
@@ -108,25 +155,30 @@ ALONE static __attribute__((noinline, noreturn)) void execute(struct failure_hel
 		raw(SYS_execve, (long)helper->command.places[i], (long)helper->words,
 		    (long)no_environment, 0, 0);
 	for (;;)
-		raw(SYS_exit_group, 1, 0, 0, 0, 0);
+		raw(SYS_exit, 1, 0, 0, 0, 0);
 }
 
-ALONE static int keep(void *argument)
+ALONE static void run(struct failure_helper *helper)
 {
-	struct failure_helper *helper = argument;
 	if (!end_with(helper->rank) || !keep_pipe_only(helper->answer[1]))
-		return 1;
+		return;
 	pid_t self = (pid_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
 	long program = raw(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
 	if (program == 0)
 		execute(helper, self);
 	if (program < 0)
-		return 1;
+		return;
 	struct pollfd end = {.fd = (int)raw(SYS_pidfd_open, program, 0, 0, 0, 0), .events = POLLIN};
 	raw(SYS_ppoll, (long)&end, 1, (long)&helper->limit, 0, 0);
 	raw(SYS_kill, program, SIGKILL, 0, 0, 0);
 	raw(SYS_wait4, program, 0, 0, 0, 0);
-	return 0;
+}
+
+ALONE static __attribute__((noreturn)) void keep(struct failure_helper *helper)
+{
+	run(helper);
+	for (;;)
+		raw(SYS_exit, 0, 0, 0, 0, 0);
 }
 
 /* ---- the rank ---- */
@@ -137,7 +189,7 @@ static pid_t clone_keeper(struct failure_helper *helper)
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid_t keeper = clone(keep, helper->stack + STACK_BYTES, CLONE_VM, helper);
+	pid_t keeper = (pid_t)clone_here(keep, helper);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return keeper;
 }

@@ -104,7 +104,7 @@ static int open_program(const struct failure_helper *helper)
 		failure_helper_read(helper, text, sizeof text);
 		sched_yield();
 	} while (!text[0]);
-	int fd = (int)syscall(SYS_pidfd_open, atoi(text), 0);
+	int fd = (int)syscall(SYS_pidfd_open, strtol(text, NULL, 10), 0);
 	assert_true(fd >= 0);
 	return fd;
 }
