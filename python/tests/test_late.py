@@ -12,7 +12,7 @@ import processes
 import pytest
 
 SCRIPT = """
-import datetime, os, signal, sys, threading
+import os, signal, sys, threading
 import torch, torch.distributed as dist, torch.multiprocessing as mp
 import lockstep.torch
 
@@ -45,7 +45,7 @@ def watched(call):
 
 def work(rank, size):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
-    dist.init_process_group("lockstep", timeout=datetime.timedelta(seconds=2))
+    dist.init_process_group("lockstep")
     dist.barrier()
     if rank == 1:
         load_batch()
@@ -79,7 +79,7 @@ def run(folder, launcher="lockstep", **env):
         "spawn": [sys.executable, script, "spawn"],
     }[launcher]
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": processes.free_port()} if launcher == "spawn" else {}
-    ended = processes.run(list(map(str, command)), LOCKSTEP_PATIENCE_MS=500, **rendezvous, **env)
+    ended = processes.run(list(map(str, command)), LOCKSTEP_PATIENCE_MS=500, LOCKSTEP_TIMEOUT_MS=4000, **rendezvous, **env)
     assert ended.code != 0, ended.text
     return ended.text
 
@@ -110,7 +110,7 @@ def test_reports_tell_the_line(tmp_path, launcher):
     assert NOTICED in text, text
 
 
-@pytest.mark.parametrize("program", [None, "#!/bin/sh\necho hello\n"], ids=["missing", "another"])
+@pytest.mark.parametrize("program", [None, pytest.param("#!/bin/sh\necho hello\n", marks=pytest.mark.nightly)], ids=["missing", "another"])
 def test_without_the_program(tmp_path, program):
     text = run(tmp_path, **with_program(tmp_path, program))
     for report in reports(text):

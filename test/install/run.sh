@@ -66,6 +66,11 @@ try "three ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
 	"$prefix/bin/lockstep" run -n 3 "$work/hello"
 try "three static ranks run" says 'rank 2 of 3: the sum of all ranks is 3' \
 	"$prefix/bin/lockstep" run -n 3 "$work/hello-static"
+# Unless the system lets no process look into another.
+if ! grep -q '[1-9]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
+	try "reports tell the line of Python of a late rank" sh -c "LOCKSTEP_TIMEOUT_MS=1000 '$prefix/bin/lockstep' run -n 2 \
+		python3 '$source/test/cli/stacks_job.py' '$library' threads 2>&1 | grep 'rank 1 is elsewhere .*; its main thread is in lade_stapel at stacks_job.py:'"
+fi
 # An empty file in its place: it cannot be loaded, as where it is not installed.
 mkdir "$work/without"
 : >"$work/without/libdw.so.1"
