@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc] [--again]
-[--minutes N]: breaks the
-library in one place after the other, in a copy of the tree, and tells after how many schedules `explore` finds it.
-Ends with "N passed, N failed": a mutant passes if it is found, or if a reason stands beside it in mutants.txt. What the
-unbroken library fails in is not counted, and each such schedule is a failure. What was found out of the same sources
-before is not tried again, so that a run may be stopped and goes on, but with --again. --minutes: begins no other one after
-so long; those that are left are failures."""
+[--minutes N]: breaks the library in one place after the other, in a copy of the tree, and prints after how many schedules
+`explore` finds the defect. Ends with "N passed, N failed": a mutant passes if it is found, or if mutants.txt gives a reason
+for it. A schedule in which the unbroken library fails is a failure, and finds no mutant. A result for the same sources is
+kept, so that a run can be stopped and continued; --again tries all anew. --minutes: starts no mutant after so long; those
+that are left are failures."""
 
 import argparse
 import functools
@@ -23,8 +22,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TABLE = os.path.join(HERE, "mutants.txt")
 
-# Every call of these is taken out in turn: who sleeps is not told, or what a thread does is not shown. The definitions of
-# them are other lines: those begin in the first column.
+# Each call of these functions is removed in turn: then a sleeping thread is not woken, or the wait table does not show what
+# a thread does. Definitions do not match, because they begin in the first column.
 TAKEN_OUT = {
     "wake-up": r"wait_ring|wait_summon|wait_call_thread|wait_arm|futex_wake|wait_poke|tell_resting|progress_lane_leave_to_others|transport_publish|transport_publish_all|transport_publish_world|transport_summon"
     r"|wake|wake_all|progress_thread_wake|p2p_call_driver|call_resting|p2p_arm|want_eager",
@@ -35,7 +34,7 @@ FOLDERS = ("base", "transport", "engine", "world", "failure", "progress", "p2p",
 
 
 class Mutant:
-    """Places of one file: each old text, which stands there once, becomes a new one."""
+    """Changes of one file: replaces each old text, which must occur once, by a new one."""
 
     def __init__(self, name, path, changes, fields):
         self.name, self.path, self.changes = name, path, changes
@@ -45,13 +44,13 @@ class Mutant:
     def apply(self, text):
         for old, new in self.changes:
             if text.count(old) != 1:
-                sys.exit(f"mutants: {self.name}: stands {text.count(old)} times in {self.path}, not once:\n{old}")
+                sys.exit(f"mutants: {self.name}: found {text.count(old)} times in {self.path}, not once:\n{old}")
             text = text.replace(old, new)
         return text
 
 
 class TakenOut(Mutant):
-    """A call that is taken out. Known by its file, its function and its number in it."""
+    """A call that is removed. Its name is its file, its function and its number there."""
 
     def __init__(self, name, kind, path, line, code, fields):
         super().__init__(name, path, [(code, "")], fields)
@@ -65,10 +64,10 @@ class TakenOut(Mutant):
 
 
 def read_table():
-    """mutants.txt: blocks of "name: …", "file: …", "reason: …" (a mutant that need not be found, and why), "subject: …"
-    (the sort of programs that finds it, if it is not to be all of them), "test: …" (of `ranks`: what the names of the
-    tests have in them), "past: …" (what was seen of it when it was a defect), then for each place the old lines behind "<<<", the new ones behind "===", and ">>>". A block without lines
-    is of one of the calls that are taken out."""
+    """mutants.txt: blocks of "name: …" (what the broken library does wrong), "file: …", "reason: …" (the mutant need not be
+    found, and why), "subject: …" (the sort of programs that finds it; without it all are tried), "test: …" (for `ranks`: a
+    part of the names of the tests to run), "past: …" (it was a defect once: what users saw). Then for each place the old
+    lines after "<<<", the new lines after "===", and ">>>". A block without lines belongs to a removed call."""
     mutants, of_calls = [], {}
     with open(TABLE, encoding="utf-8") as file:
         text = "\n".join(line for line in file.read().split("\n") if not line.startswith("# "))
@@ -209,13 +208,13 @@ def median(counts):
 
 
 def write_doc(rows, options):
-    """Into doc/reliability.md, between the marks: what is broken by hand by name, the calls that are taken out in sum."""
+    """Writes doc/reliability.md, between the marks: mutants of mutants.txt one by one, removed calls in sum."""
     path = os.path.join(ROOT, "doc/reliability.md")
     with open(path, encoding="utf-8") as file:
         text = file.read()
     begin, end = (f"<!-- {word}: mutants, written by make explore-mutants -->\n" for word in ("begin", "end"))
     table = f"Of at most {options.schedules:,} schedules each, from seed {options.seed}:\n\n"
-    table += "| what is broken | found after so many schedules |\n|---|---|\n"
+    table += "| what the broken library does wrong | found after so many schedules |\n|---|---|\n"
     for mutant, count, what in rows:
         if not isinstance(mutant, TakenOut) and count is not None:
             past = f" (once a defect: {mutant.past})" if mutant.past else ""
@@ -226,8 +225,8 @@ def write_doc(rows, options):
         of_kind = [row for row in rows if isinstance(row[0], TakenOut) and row[0].kind == kind]
         found = [count for _, count, _ in of_kind if count]
         missed = [mutant for mutant, count, _ in of_kind if count == 0]
-        table += f"| one of {len(of_kind)} calls taken out ({kind}) | {len(found)} are found{f', half of them after {median(found)}' if found else ''}; "
-        table += f"for {sum(bool(mutant.reason) for mutant in missed)} a reason stands in `test/explore/mutants.txt`; "
+        table += f"| one of {len(of_kind)} calls removed ({kind}) | {len(found)} are found{f', half of them after {median(found)}' if found else ''}; "
+        table += f"for {sum(bool(mutant.reason) for mutant in missed)} `test/explore/mutants.txt` gives a reason; "
         table += f"{sum(not mutant.reason for mutant in missed)} are not found, "
         table += f"{sum(count is None for _, count, _ in of_kind)} were not tried |\n"
     head, _, rest = text.partition(begin)
@@ -253,7 +252,7 @@ def main():
     if options.list:
         for mutant in mutants:
             with open(os.path.join(ROOT, mutant.path), encoding="utf-8") as file:
-                mutant.apply(file.read())  # or it is said that its place is no longer there
+                mutant.apply(file.read())  # ends with a message if the place no longer exists
             print(mutant.name + (f" (need not be found: {mutant.reason})" if mutant.reason else ""))
         return 0
     # Only if something has to be tried.
