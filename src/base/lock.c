@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranked locks: a pthread mutex each, and a thread-local mask of the ranks that the thread holds.
- * The mask is tested before the mutex is, so that a wrong order is said and not hung in. */
+ * Locks with levels: a pthread mutex each, and a thread-local mask of the levels that the thread
+ * holds. The mask is tested before the mutex is locked, so a wrong order is a message, not a hang. */
 #include "lock.h"
 
 #include <stdlib.h>
@@ -8,23 +8,23 @@
 
 #include "messages.h"
 
-struct lock_rank lock_rank_none;
-#define X(rank, before, what) struct lock_rank lock_rank_##rank;
-LOCK_RANKS(X, X)
+struct lock_level lock_level_none;
+#define X(level, before, what) struct lock_level lock_level_##level;
+LOCK_LEVELS(X, X)
 #undef X
 
 _Thread_local uint32_t lock_held;
 
-static const char *const names[LOCK_RANK_COUNT] = {
-#define X(rank, before, what) #rank,
-	LOCK_RANKS(X, X)
+static const char *const names[LOCK_LEVEL_COUNT] = {
+#define X(level, before, what) #level,
+	LOCK_LEVELS(X, X)
 #undef X
 };
-_Static_assert(LOCK_RANK_COUNT <= 32, "the mask has a bit for each rank");
+_Static_assert(LOCK_LEVEL_COUNT <= 32, "the mask has a bit for each level");
 
-const char *lock_rank_name(int index)
+const char *lock_level_name(int index)
 {
-	return index >= 0 && index < LOCK_RANK_COUNT ? names[index] : "?";
+	return index >= 0 && index < LOCK_LEVEL_COUNT ? names[index] : "?";
 }
 
 uint32_t lock_held_mask(void)
@@ -40,14 +40,14 @@ static int innermost_held(void)
 void lock_assert_none(void)
 {
 	if (__builtin_expect(lock_held != 0, 0)) {
-		MESSAGE_SAY(MESSAGE_LOCK_WAIT, lock_rank_name(innermost_held()));
+		MESSAGE_SAY(MESSAGE_LOCK_WAIT, lock_level_name(innermost_held()));
 		abort();
 	}
 }
 
 static _Noreturn void broken(int index, const char *verb, const char *why)
 {
-	MESSAGE_SAY(MESSAGE_LOCK_BROKEN, lock_rank_name(index), verb, why);
+	MESSAGE_SAY(MESSAGE_LOCK_BROKEN, lock_level_name(index), verb, why);
 	abort();
 }
 
@@ -71,8 +71,8 @@ void lock_acquire_mutex(int index, struct lock_state *lock)
 {
 	uint32_t bit = UINT32_C(1) << index;
 	if (__builtin_expect(lock_held >= bit, 0)) {
-		MESSAGE_SAY(MESSAGE_LOCK_ORDER, lock_rank_name(index),
-			    lock_rank_name(innermost_held()));
+		MESSAGE_SAY(MESSAGE_LOCK_ORDER, lock_level_name(index),
+			    lock_level_name(innermost_held()));
 		abort();
 	}
 	int error = pthread_mutex_lock(&lock->mutex);
@@ -111,32 +111,32 @@ static void fini(int index, struct lock_state *lock)
 		broken(index, "destroyed", strerror(error));
 }
 
-#define X(rank, before, what)                                               \
-	void lock_##rank##_init(struct lock_##rank *lock)                   \
-	{                                                                   \
-		init(LOCK_INDEX_##rank, &lock->state, 0);                   \
-	}                                                                   \
-	void lock_##rank##_fini(struct lock_##rank *lock)                   \
-	{                                                                   \
-		fini(LOCK_INDEX_##rank, &lock->state);                      \
-	}                                                                   \
-	LOCK_UNCHECKED void lock_##rank##_acquire(struct lock_##rank *lock) \
-	{                                                                   \
-		lock_acquire_mutex(LOCK_INDEX_##rank, &lock->state);        \
-	}                                                                   \
-	LOCK_UNCHECKED void lock_##rank##_release(struct lock_##rank *lock) \
-	{                                                                   \
-		lock_release_mutex(LOCK_INDEX_##rank, &lock->state);        \
+#define X(level, before, what)                                                \
+	void lock_##level##_init(struct lock_##level *lock)                   \
+	{                                                                     \
+		init(LOCK_INDEX_##level, &lock->state, 0);                    \
+	}                                                                     \
+	void lock_##level##_fini(struct lock_##level *lock)                   \
+	{                                                                     \
+		fini(LOCK_INDEX_##level, &lock->state);                       \
+	}                                                                     \
+	LOCK_UNCHECKED void lock_##level##_acquire(struct lock_##level *lock) \
+	{                                                                     \
+		lock_acquire_mutex(LOCK_INDEX_##level, &lock->state);         \
+	}                                                                     \
+	LOCK_UNCHECKED void lock_##level##_release(struct lock_##level *lock) \
+	{                                                                     \
+		lock_release_mutex(LOCK_INDEX_##level, &lock->state);         \
 	}
-#define Y(rank, before, what)                                          \
-	void lock_##rank##_init(struct lock_##rank *lock)              \
-	{                                                              \
-		init(LOCK_INDEX_##rank, &lock->state, LOCK_RUN_LEAST); \
-	}                                                              \
-	void lock_##rank##_fini(struct lock_##rank *lock)              \
-	{                                                              \
-		fini(LOCK_INDEX_##rank, &lock->state);                 \
+#define Y(level, before, what)                                          \
+	void lock_##level##_init(struct lock_##level *lock)             \
+	{                                                               \
+		init(LOCK_INDEX_##level, &lock->state, LOCK_RUN_LEAST); \
+	}                                                               \
+	void lock_##level##_fini(struct lock_##level *lock)             \
+	{                                                               \
+		fini(LOCK_INDEX_##level, &lock->state);                 \
 	}
-LOCK_RANKS(X, Y)
+LOCK_LEVELS(X, Y)
 #undef X
 #undef Y

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Locks with ranks. One table says in which order locks may be taken; from it come one lock type
- * per rank (so a lock cannot be ranked wrongly), a Clang capability per rank (checked when
- * compiled with clang -Wthread-safety -Wthread-safety-beta), and a thread-local mask of what is
- * held, checked at run time in every build (about 1 ns). A violation prints LS-LOCK-ORDER and
- * aborts.
+ * Locks with levels. One table says in which order locks may be taken. It generates a lock type for
+ * each level (so a lock cannot have the wrong level), a Clang capability for each level (checked
+ * when compiled with clang -Wthread-safety -Wthread-safety-beta), and a thread-local mask of the
+ * levels held, which every build checks at run time (about 1 ns). A violation prints LS-LOCK-ORDER
+ * and aborts.
  *
- * Rules: a rank may be locked only while every held rank stands before it in the table; two locks
- * of one rank are never held together; no lock is held across a wait, a callback or anything that
- * can block. base/wait calls lock_assert_none.
+ * Rules: a thread may take a lock only if the table lists all levels that it holds before the
+ * lock's level. It never holds two locks of one level, nor any lock across a wait, a callback or
+ * anything that can block; base/wait calls lock_assert_none.
  *
- * The table names ranks of upper rooms: words only, the one look upward that base allows itself. */
+ * The table names levels of upper rooms, but only as words; base uses nothing else from above. */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
@@ -19,13 +19,13 @@
 
 #include "bias.h"
 
-/* X(rank, the rank before it, "what it protects"), outermost first. Y: the same for locks that are
- * biased to a thread that nearly always takes them (bias.h). */
-#define LOCK_RANKS(X, Y)                                               \
-	X(group, none, "numbering and lanes of one group")             \
-	Y(mail, group, "messages of one group, and who asks for them") \
-	X(peer, mail, "the sending side of one connection to a peer")  \
-	X(memory, peer, "free lists and block table of one arena")     \
+/* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks
+ * that are biased to the one thread that nearly always takes them (bias.h). */
+#define LOCK_LEVELS(X, Y)                                             \
+	X(group, none, "numbering and lanes of one group")            \
+	Y(mail, group, "messages and posted receives of one group")   \
+	X(peer, mail, "the sending side of one connection to a peer") \
+	X(memory, peer, "free lists and block table of one arena")    \
 	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
 
 #if defined(__clang__)
@@ -33,34 +33,35 @@
 #else
 #define LOCK_ATTRIBUTE(x)
 #endif
-#define LOCK_CAPABILITY LOCK_ATTRIBUTE(capability("lock rank"))
-#define LOCK_GUARDED(rank) LOCK_ATTRIBUTE(guarded_by(lock_rank_##rank))
-#define LOCK_REQUIRES(rank) LOCK_ATTRIBUTE(requires_capability(lock_rank_##rank))
-#define LOCK_ACQUIRES(rank) LOCK_ATTRIBUTE(acquire_capability(lock_rank_##rank))
-#define LOCK_RELEASES(rank) LOCK_ATTRIBUTE(release_capability(lock_rank_##rank))
+#define LOCK_CAPABILITY LOCK_ATTRIBUTE(capability("lock level"))
+#define LOCK_GUARDED(level) LOCK_ATTRIBUTE(guarded_by(lock_level_##level))
+#define LOCK_REQUIRES(level) LOCK_ATTRIBUTE(requires_capability(lock_level_##level))
+#define LOCK_ACQUIRES(level) LOCK_ATTRIBUTE(acquire_capability(lock_level_##level))
+#define LOCK_RELEASES(level) LOCK_ATTRIBUTE(release_capability(lock_level_##level))
 #define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
 /* For functions that must run with no such lock held, such as everything that can wait. */
-#define LOCK_AVOIDS(rank) LOCK_ATTRIBUTE(locks_excluded(lock_rank_##rank))
+#define LOCK_AVOIDS(level) LOCK_ATTRIBUTE(locks_excluded(lock_level_##level))
 #define LOCK_AVOIDS_ALL    \
 	LOCK_AVOIDS(group) \
 	LOCK_AVOIDS(mail) LOCK_AVOIDS(peer) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
 
-/* Phantom capabilities, one per rank. The order must stand on the first declaration: clang
- * ignores it silently on a later one. */
-struct LOCK_CAPABILITY lock_rank {
+/* Phantom capabilities, one per level. The first declaration must state the order: clang
+ * silently ignores it on a later one. */
+struct LOCK_CAPABILITY lock_level {
 	int unused;
 };
-extern struct lock_rank lock_rank_none;
-#define X(rank, before, what) \
-	extern struct lock_rank lock_rank_##rank LOCK_ATTRIBUTE(acquired_after(lock_rank_##before));
-LOCK_RANKS(X, X)
+extern struct lock_level lock_level_none;
+#define X(level, before, what)                                      \
+	extern struct lock_level lock_level_##level LOCK_ATTRIBUTE( \
+		acquired_after(lock_level_##before));
+LOCK_LEVELS(X, X)
 #undef X
 
-enum lock_rank_index {
-#define X(rank, before, what) LOCK_INDEX_##rank,
-	LOCK_RANKS(X, X)
+enum lock_level_index {
+#define X(level, before, what) LOCK_INDEX_##level,
+	LOCK_LEVELS(X, X)
 #undef X
-		LOCK_RANK_COUNT
+		LOCK_LEVEL_COUNT
 };
 
 struct lock_state {
@@ -80,7 +81,7 @@ enum { LOCK_RUN_LEAST = 4, LOCK_RUN_MOST = 1 << 14 };
 		.state = {.mutex = PTHREAD_MUTEX_INITIALIZER } \
 	}
 
-/* For the functions below: bit i is set while the calling thread holds a lock of rank i. */
+/* For the functions below: bit i is set while the calling thread holds a lock of level i. */
 extern _Thread_local uint32_t lock_held;
 void lock_acquire_mutex(int index, struct lock_state *lock);
 void lock_release_mutex(int index, struct lock_state *lock);
@@ -109,43 +110,43 @@ static inline void lock_release_biased(int index, struct lock_state *lock)
 	bias_leave(inside);
 }
 
-/* struct lock_group, lock_group_init, lock_group_acquire, … Clang cannot see through the mutex, so
- * it takes the word of the declarations. */
-#define X(rank, before, what)                                                     \
-	struct lock_##rank {                                                      \
-		struct lock_state state;                                          \
-	};                                                                        \
-	void lock_##rank##_init(struct lock_##rank *lock);                        \
-	void lock_##rank##_fini(struct lock_##rank *lock);                        \
-	void lock_##rank##_acquire(struct lock_##rank *lock) LOCK_ACQUIRES(rank); \
-	void lock_##rank##_release(struct lock_##rank *lock) LOCK_RELEASES(rank);
-#define Y(rank, before, what)                                                               \
-	struct lock_##rank {                                                                \
-		struct lock_state state;                                                    \
-	};                                                                                  \
-	void lock_##rank##_init(struct lock_##rank *lock);                                  \
-	void lock_##rank##_fini(struct lock_##rank *lock);                                  \
-	static inline void lock_##rank##_acquire(struct lock_##rank *) LOCK_ACQUIRES(rank); \
-	static inline void lock_##rank##_release(struct lock_##rank *) LOCK_RELEASES(rank); \
-	LOCK_UNCHECKED static inline void lock_##rank##_acquire(struct lock_##rank *lock)   \
-	{                                                                                   \
-		lock_acquire_biased(LOCK_INDEX_##rank, &lock->state);                       \
-	}                                                                                   \
-	LOCK_UNCHECKED static inline void lock_##rank##_release(struct lock_##rank *lock)   \
-	{                                                                                   \
-		lock_release_biased(LOCK_INDEX_##rank, &lock->state);                       \
+/* struct lock_group, lock_group_init, lock_group_acquire, … Clang cannot look into the mutex,
+ * so it believes the declarations. */
+#define X(level, before, what)                                                       \
+	struct lock_##level {                                                        \
+		struct lock_state state;                                             \
+	};                                                                           \
+	void lock_##level##_init(struct lock_##level *lock);                         \
+	void lock_##level##_fini(struct lock_##level *lock);                         \
+	void lock_##level##_acquire(struct lock_##level *lock) LOCK_ACQUIRES(level); \
+	void lock_##level##_release(struct lock_##level *lock) LOCK_RELEASES(level);
+#define Y(level, before, what)                                                                 \
+	struct lock_##level {                                                                  \
+		struct lock_state state;                                                       \
+	};                                                                                     \
+	void lock_##level##_init(struct lock_##level *lock);                                   \
+	void lock_##level##_fini(struct lock_##level *lock);                                   \
+	static inline void lock_##level##_acquire(struct lock_##level *) LOCK_ACQUIRES(level); \
+	static inline void lock_##level##_release(struct lock_##level *) LOCK_RELEASES(level); \
+	LOCK_UNCHECKED static inline void lock_##level##_acquire(struct lock_##level *lock)    \
+	{                                                                                      \
+		lock_acquire_biased(LOCK_INDEX_##level, &lock->state);                         \
+	}                                                                                      \
+	LOCK_UNCHECKED static inline void lock_##level##_release(struct lock_##level *lock)    \
+	{                                                                                      \
+		lock_release_biased(LOCK_INDEX_##level, &lock->state);                         \
 	}
-LOCK_RANKS(X, Y)
+LOCK_LEVELS(X, Y)
 #undef X
 #undef Y
 
-/* Bit i is set while the calling thread holds a lock of rank i. */
+/* Bit i is set while the calling thread holds a lock of level i. */
 uint32_t lock_held_mask(void);
 
 /* Aborts with LS-LOCK-WAIT if the calling thread holds any lock. */
 void lock_assert_none(void);
 
-/* "group", for an index below LOCK_RANK_COUNT; else "?". */
-const char *lock_rank_name(int index);
+/* "group", for an index below LOCK_LEVEL_COUNT; else "?". */
+const char *lock_level_name(int index);
 
 #endif

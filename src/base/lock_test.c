@@ -37,10 +37,10 @@ static void test_mask(void **state)
 static void test_names(void **state)
 {
 	(void)state;
-	assert_string_equal(lock_rank_name(LOCK_INDEX_group), "group");
-	assert_string_equal(lock_rank_name(LOCK_INDEX_trace), "trace");
-	assert_string_equal(lock_rank_name(-1), "?");
-	assert_string_equal(lock_rank_name(LOCK_RANK_COUNT), "?");
+	assert_string_equal(lock_level_name(LOCK_INDEX_group), "group");
+	assert_string_equal(lock_level_name(LOCK_INDEX_trace), "trace");
+	assert_string_equal(lock_level_name(-1), "?");
+	assert_string_equal(lock_level_name(LOCK_LEVEL_COUNT), "?");
 }
 
 static int counter LOCK_GUARDED(group);
