@@ -222,17 +222,17 @@ static void ring(struct wait_bell *bell, uint32_t calling)
 
 void wait_ring(struct wait_bell *bell)
 {
-	ring(bell, WAIT_ARMED_EAGER);
+	ring(bell, WAIT_ARMED_URGENT);
 }
 
 void wait_summon(struct wait_bell *bell)
 {
-	ring(bell, WAIT_ARMED | WAIT_ARMED_EAGER);
+	ring(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
 }
 
-void wait_arm(struct wait_bell *bell, bool eager)
+void wait_arm(struct wait_bell *bell, bool urgent)
 {
-	atomic_fetch_or(&bell->sleepers, eager ? WAIT_ARMED | WAIT_ARMED_EAGER : WAIT_ARMED);
+	atomic_fetch_or(&bell->sleepers, urgent ? WAIT_ARMED | WAIT_ARMED_URGENT : WAIT_ARMED);
 }
 
 void wait_disarm(struct wait_bell *bell)

@@ -129,13 +129,13 @@ struct wait_table {
 /* A rank's doorbell, in memory that its peers can write. */
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t ring;
-	_Atomic uint32_t sleepers; /* the number of sleepers, and WAIT_ARMED, WAIT_ARMED_EAGER */
+	_Atomic uint32_t sleepers; /* the number of sleepers, and WAIT_ARMED, WAIT_ARMED_URGENT */
 	_Atomic uint32_t summons;  /* raised to call the rank's progress thread: see wait_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 };
 enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_SUMMONS, WAIT_LISTENS_RING };
 #define WAIT_ARMED UINT32_C(0x10000)
-#define WAIT_ARMED_EAGER UINT32_C(0x20000)
+#define WAIT_ARMED_URGENT UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
 
 /* What a waiter knows of one peer. `left` is a word that the peer changes from `stays` when it
@@ -386,15 +386,15 @@ void wait_call_thread(struct wait_bell *bell);
 
 /* Arming. A rank may have operations that need one of its threads to make progress while none of
  * them waits. Such a rank arms its bell, looks for work once more, and leaves. The next wait_summon
- * of a peer (with `eager` the next wait_ring, too) disarms the bell and wakes the progress thread.
+ * of a peer (with `urgent` the next wait_ring, too) disarms the bell and wakes the progress thread.
  * So that thread costs nothing while other threads make the progress. Model:
  * test/model/summon.pml. */
-void wait_arm(struct wait_bell *bell, bool eager);
+void wait_arm(struct wait_bell *bell, bool urgent);
 void wait_disarm(struct wait_bell *bell);
 /* Whether the next wait_ring would wake that thread. */
-static inline bool wait_is_eager(const struct wait_bell *bell)
+static inline bool wait_is_urgent(const struct wait_bell *bell)
 {
-	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_EAGER;
+	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_URGENT;
 }
 /* wait_ring for a word to which a rank should react at once, even if none of its threads waits. */
 void wait_summon(struct wait_bell *bell);

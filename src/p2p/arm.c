@@ -46,9 +46,9 @@ static void arm(struct world *world) LOCK_REQUIRES(group)
 	if (!p2p->armed)
 		atomic_fetch_add(unpublished_of(world), 1);
 	p2p->armed = true;
-	p2p->eager = p2p->eager_count > 0;
+	p2p->urgent = p2p->urgent_count > 0;
 	hide(world);
-	wait_arm(bell_of(world), p2p->eager);
+	wait_arm(bell_of(world), p2p->urgent);
 }
 
 static bool take(struct world_p2p *p2p, bool asked)
@@ -177,7 +177,7 @@ void p2p_arm(struct world *world, bool has_work)
 	lock_group_acquire(&p2p->lock);
 	/* If the doorbell is armed, or was and the progress thread has been called since, that
 	 * thread looks at everything. */
-	bool armed = p2p->armed && !has_work && p2p->eager == (p2p->eager_count > 0);
+	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
 		hide(world);
 	bool driven = p2p->driven, late = sleeps_too_long(world);

@@ -69,7 +69,8 @@ struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again
 	struct ls_op *needing = NULL;
 	bool self_only;
 	*again = false;
-	for (struct ls_op *op = p2p->eager_count ? p2p->first : NULL; op && !needing; op = op->next) {
+	for (struct ls_op *op = p2p->urgent_count ? p2p->first : NULL; op && !needing;
+	     op = op->next) {
 		if (op->group != group || !op->callback || !atomic_load(&op->begun))
 			continue;
 		if (progress_op_is_lost(op, gone, peer, &self_only))

@@ -62,7 +62,7 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	if (op->deadline_ns < p2p->next_deadline_ns)
 		p2p->next_deadline_ns = op->deadline_ns;
 	p2p->progress_count += op->wants_progress;
-	p2p->eager_count += op->wants_eager;
+	p2p->urgent_count += op->wants_urgent;
 	op->listed = true;
 	bool sends = op->engine.call.kind == TRACE_SEND;
 	bool begins = op->in_turn ? progress_first_in_turn(p2p) == op
@@ -84,7 +84,7 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 	else
 		p2p->last = op->before;
 	p2p->progress_count -= op->wants_progress;
-	p2p->eager_count -= op->wants_eager;
+	p2p->urgent_count -= op->wants_urgent;
 	op->listed = false;
 	if (!p2p->first)
 		p2p->next_deadline_ns = CLOCK_NEVER;
@@ -127,13 +127,13 @@ bool p2p_can_begin(struct world_p2p *p2p)
 
 /* One that waits for room goes on when some is made, so each ring is a call for the progress
  * thread. */
-static void want_eager(struct world_p2p *p2p, struct ls_op *op)
+static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 {
 	lock_group_acquire(&p2p->lock);
-	if (op->listed && !op->wants_eager) {
+	if (op->listed && !op->wants_urgent) {
 		p2p->progress_count += !op->wants_progress;
-		p2p->eager_count++;
-		op->wants_progress = op->wants_eager = true;
+		p2p->urgent_count++;
+		op->wants_progress = op->wants_urgent = true;
 	}
 	lock_group_release(&p2p->lock);
 }
@@ -197,7 +197,7 @@ static void finish(struct ls_op *op, ls_status status)
 	if (batch)
 		progress_batch_part_over(batch, status);
 	/* The next send may begin: the driving thread begins it, or the progress thread, for which
-	 * the doorbell is armed eagerly if a send waits. */
+	 * the doorbell is armed as urgent if a send waits. */
 	if (gives_turn)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.resting) == 0)
@@ -247,8 +247,8 @@ static ls_status begin(struct ls_op *op)
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	op->wants_eager = op->in_turn || op->callback;
-	op->wants_progress = op->wants_eager || call->kind == TRACE_RECV;
+	op->wants_urgent = op->in_turn || op->callback;
+	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 
 ls_status p2p_start(struct ls_op *op)
@@ -276,9 +276,9 @@ ls_status p2p_start(struct ls_op *op)
 		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
 		    engine_p2p_is_queued(&op->engine) &&
 		    progress_thread_start(group->world) == LS_OK)
-			want_eager(p2p, op);
+			want_urgent(p2p, op);
 	} else if (!op->in_turn) {
-		want_eager(p2p, op);
+		want_urgent(p2p, op);
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */
 	bool ends = failure_status(group) != LS_OK || (op->callback && world_gone(group) != 0);

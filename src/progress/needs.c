@@ -156,7 +156,7 @@ static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	bool has = p2p->eager_count > 0;
+	bool has = p2p->urgent_count > 0;
 	lock_group_release(&p2p->lock);
 	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }

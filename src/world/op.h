@@ -42,7 +42,7 @@ struct ls_op {
 	struct ls_message *message; /* the caller's, to be filled in; NULL: none */
 	/* where to store the address of the block; NULL: nowhere */
 	void **block;
-	bool listed, wants_progress, wants_eager; /* see p2p.h; under its lock */
+	bool listed, wants_progress, wants_urgent; /* see p2p.h; under its lock */
 	/* under that lock: a thread begins it, or has begun it */
 	bool claimed;
 	bool in_turn; /* setting P2P=serial: it waits for the sends before it */

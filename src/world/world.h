@@ -72,10 +72,10 @@ struct world_p2p {
 		*last LOCK_GUARDED(group); /* all that are not complete */
 	/* not after the earliest of their deadlines */
 	uint64_t next_deadline_ns LOCK_GUARDED(group);
-	uint32_t progress_count LOCK_GUARDED(group), eager_count
+	uint32_t progress_count LOCK_GUARDED(group), urgent_count
 		LOCK_GUARDED(group); /* how many need the progress thread */
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
-	bool eager LOCK_GUARDED(group); /* it is armed so */
+	bool urgent LOCK_GUARDED(group); /* armed so that any ring wakes the progress thread */
 	/* Threads that want to drive because they close a group. Raised before `news`, so that a
 	 * driving thread that sleeps learns of it; lowered under the lock when such a thread
 	 * drives. */

@@ -16,9 +16,9 @@
 #define MUTANT 0
 #endif
 
-/* The bell: WAIT_ARMED and WAIT_ARMED_EAGER. */
+/* The bell: WAIT_ARMED and WAIT_ARMED_URGENT. */
 #define ARMED 1
-#define EAGER 2
+#define URGENT 2
 byte bits;
 bit called; /* bell->summons is not what the progress thread has seen */
 
@@ -44,8 +44,8 @@ byte receive, send;
 #endif
 
 /* What points->lock guards. */
-bit driven, armed, eager, shown;
-byte progress_count, eager_count;
+bit driven, armed, urgent, shown;
+byte progress_count, urgent_count;
 bit send_listed, send_wants;
 
 byte resting; /* threads that wait for the one that drives, or drive and sleep */
@@ -89,7 +89,7 @@ inline begun()
 #if MUTANT == 6 /* its bell may not ring for room */
 	mine = armed && !HAS_WORK;
 #else
-	mine = armed && !HAS_WORK && eager == (eager_count > 0);
+	mine = armed && !HAS_WORK && urgent == (urgent_count > 0);
 #endif
 	if
 #if MUTANT != 20 /* what was shown is not all that the armed progress thread wakes for any more */
@@ -141,7 +141,7 @@ inline start(u)
 	:: u == 1 && send == QUEUED && needs_send ->
 		UNDER_LOCK
 			if
-			:: send_listed -> send_wants = 1; progress_count++; eager_count++
+			:: send_listed -> send_wants = 1; progress_count++; urgent_count++
 			:: else
 			fi;
 		UNLOCKED
@@ -359,11 +359,11 @@ proctype watch()
 inline post()
 {
 #if MUTANT == 4 /* it may be armed in between, and look too early */
-	RING(ARMED | EAGER);
+	RING(ARMED | URGENT);
 	posted = 1;
 #else
 	posted = 1;
-	RING(ARMED | EAGER);
+	RING(ARMED | URGENT);
 #endif
 	receive >= DONE
 }
@@ -374,7 +374,7 @@ inline make_room()
 #if MUTANT == 11 /* as of a short message, for which nobody is called */
 	skip;
 #else
-	RING(EAGER);
+	RING(URGENT);
 #endif
 	send >= DONE || !needs_send
 }

@@ -36,7 +36,7 @@ inline disarm()
 		hide();
 #endif
 		armed = 0;
-		eager = 0;
+		urgent = 0;
 		bits = 0;
 		unpublished = unpublished - COUNTED
 	:: else
@@ -49,11 +49,11 @@ inline arm()
 	:: !armed -> unpublished = unpublished + COUNTED; armed = 1
 	:: else
 	fi;
-	eager = eager_count > 0;
+	urgent = urgent_count > 0;
 #if MUTANT != 10 /* what was shown is not all that the progress thread wakes for any more */
 	hide();
 #endif
-	bits = bits | ARMED | (eager -> EAGER : 0)
+	bits = bits | ARMED | (urgent -> URGENT : 0)
 }
 
 /* p2p_take */
@@ -95,7 +95,7 @@ inline tell_resting()
 	:: resting > 0 ->
 		points[0] = (points[0] -> CHANGED : 0);
 		points[1] = (points[1] -> CHANGED : 0);
-		RING(EAGER)
+		RING(URGENT)
 	:: else
 	fi
 }
@@ -115,7 +115,7 @@ inline collect()
 			send = OVER;
 			send_listed = 0;
 			progress_count = progress_count - send_wants;
-			eager_count = eager_count - send_wants;
+			urgent_count = urgent_count - send_wants;
 			tell_resting()
 		:: else
 		fi
