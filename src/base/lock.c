@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Locks with levels: a pthread mutex each, and a thread-local mask of the levels that the thread
- * holds. The mask is tested before the mutex is locked, so a wrong order is a message, not a hang. */
+ * holds. It tests the mask before it locks the mutex, so a wrong order is a message, not a hang. */
 #include "lock.h"
 
 #include <stdlib.h>

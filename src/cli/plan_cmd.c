@@ -47,12 +47,12 @@ static struct names collective_names(void)
 {
 	struct names names = {.count = 0};
 
-	for (unsigned i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
+	for (unsigned i = 0; i < COLL_COUNT; i++)
 		names.words[names.count++] = plan_collective_name(i);
 	return names;
 }
 
-static struct names algorithm_names(enum plan_collective collective)
+static struct names algorithm_names(enum coll_id collective)
 {
 	struct names names = {.count = 0};
 
@@ -160,7 +160,7 @@ static int check_words(const struct cli_command *self, const struct words *words
 	int collective = plan_collective_from(words->collective);
 	if (collective < 0)
 		return refuse_name(self, "collective", words->collective, &names);
-	request->collective = (enum plan_collective)collective;
+	request->collective = (enum coll_id)collective;
 	if (words->ranks == 0)
 		return cli_usage(self, "for how many ranks? say -n NUMBER");
 	request->size = (int)words->ranks;
@@ -174,11 +174,11 @@ static int check_words(const struct cli_command *self, const struct words *words
 		return cli_usage(self, "of %d ranks the last is %d, so there is no root %d",
 				 request->size, request->size - 1, (int)words->root);
 	request->root = (int)words->root;
-	if (words->has_bytes && collective == PLAN_BARRIER)
+	if (words->has_bytes && collective == COLL_BARRIER)
 		return cli_usage(self, "a barrier moves no bytes");
-	if (words->in_place && (collective == PLAN_BARRIER || collective == PLAN_ALLTOALL))
+	if (words->in_place && (collective == COLL_BARRIER || collective == COLL_ALLTOALL))
 		return cli_usage(self, "%s is never in place", words->collective);
-	out->bytes = collective == PLAN_BARRIER ? 0
+	out->bytes = collective == COLL_BARRIER ? 0
 		     : words->has_bytes         ? words->bytes
 						: DEFAULT_BYTES;
 	if (!words->algorithm)
@@ -308,8 +308,8 @@ static const char *way_text(enum plan_algorithm algorithm)
 static void print_blocks(const struct choices *choices, const struct plan *plan)
 {
 	char bytes[32];
-	bool cut = plan->layout[PLAN_INPUT] == PLAN_BLOCKS;
-	bool gathers = plan->layout[PLAN_INPUT] == PLAN_PART; /* what each rank has is one part */
+	bool cut = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_BLOCKS;
+	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART; /* each rank has one part */
 	unsigned share = gathers ? 1 : plan->blocks;
 
 	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
@@ -323,13 +323,13 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 static void print_head(const struct choices *choices, const struct plan *plan)
 {
 	const struct plan_request *request = &choices->request;
-	bool gathers = plan->layout[PLAN_INPUT] == PLAN_PART;
-	bool gives = request->collective == PLAN_BROADCAST || request->collective == PLAN_SCATTER;
+	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART;
+	bool gives = request->collective == COLL_BROADCAST || request->collective == COLL_SCATTER;
 	char bytes[32];
 
 	print_bytes(choices->bytes, bytes, sizeof bytes);
 	printf("%s", plan_collective_name(request->collective));
-	if (request->collective != PLAN_BARRIER)
+	if (request->collective != COLL_BARRIER)
 		printf(" of %s", bytes);
 	printf(" %s %d rank%s", gathers ? "from each of" : "on", request->size,
 	       request->size == 1 ? "" : "s");
@@ -345,7 +345,7 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 		printf("  chosen by size: ");
 	print_ranges(choices);
 	putchar('\n');
-	if (request->collective != PLAN_BARRIER)
+	if (request->collective != COLL_BARRIER)
 		print_blocks(choices, plan);
 }
 

@@ -111,15 +111,16 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 		return NULL;
 	entry->request = *request;
 	const struct plan *plan = &entry->plan;
-	entry->needs_staging = plan->needs_scratch || plan->reach[PLAN_INPUT] != PLAN_PRIVATE ||
-			       plan->reach[PLAN_OUTPUT] != PLAN_PRIVATE;
+	entry->needs_staging = plan->needs_scratch ||
+			       plan->reach[PLAN_INPUT] != PLAN_REACH_PRIVATE ||
+			       plan->reach[PLAN_OUTPUT] != PLAN_REACH_PRIVATE;
 	entry->may_switch_to_pull =
-		plan->collective == PLAN_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
-	entry->reads_windows = plan->collective != PLAN_BARRIER &&
+		plan->collective == COLL_ALLREDUCE && plan->algorithm == PLAN_DIRECT;
+	entry->reads_windows = plan->collective != COLL_BARRIER &&
 			       (plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_PULL);
 	entry->last_await_guards = entry->reads_windows && plan->step_count > 0 &&
-				   plan->steps[plan->step_count - 1].kind == PLAN_AWAIT &&
-				   plan->reach[PLAN_OUTPUT] != PLAN_MAPPED;
+				   plan->steps[plan->step_count - 1].kind == PLAN_STEP_AWAIT &&
+				   plan->reach[PLAN_OUTPUT] != PLAN_REACH_MAPPED;
 	/* The algorithm follows from the rest unless ranks were given different settings. */
 	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
 	return entry;
@@ -338,8 +339,9 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 			if (progress != ENGINE_DONE)
 				return progress;
 			op->step++;
-			if (op->plan->reads_windows && op->round == 0 && step->kind == PLAN_AWAIT &&
-			    step->phase == 0 && !turn(engine, op, step))
+			if (op->plan->reads_windows && op->round == 0 &&
+			    step->kind == PLAN_STEP_AWAIT && step->phase == 0 &&
+			    !turn(engine, op, step))
 				return engine_fail(op, LS_INTERNAL, -1);
 			trace_step(engine->trace, op->record, op->step);
 		}

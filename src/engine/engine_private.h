@@ -199,7 +199,7 @@ static inline bool engine_fragment_is_own_cut(const struct engine_op *op)
  * is called again. */
 typedef enum engine_progress engine_step(struct engine *engine, struct engine_op *op,
 					 const struct plan_step *step);
-extern engine_step *const engine_steps[PLAN_KIND_COUNT]; /* by enum plan_kind */
+extern engine_step *const engine_steps[PLAN_STEP_KIND_COUNT]; /* by enum plan_step_kind */
 /* Compares peer's entry header with mine, once. ENGINE_BLOCKED: it has not entered yet. */
 enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer);
 /* All-to-allv: whether peer sends as many elements as I expect of it; else it is a mismatch. */

@@ -23,7 +23,7 @@ enum {
 
 static bool has_parts(const struct engine_op *op, enum plan_buffer buffer)
 {
-	return op->plan->plan.layout[buffer] == PLAN_PARTS;
+	return op->plan->plan.layout[buffer] == PLAN_LAYOUT_PARTS;
 }
 
 /* The same on all ranks: it follows from the call. */
@@ -138,18 +138,18 @@ static void copy_in(const struct engine_op *op, bool stream)
 				op->input, op->element, stream};
 	uint64_t before, after;
 	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
-	case PLAN_BLOCKS:
+	case PLAN_LAYOUT_BLOCKS:
 		around_mine(op, &before, &after);
 		copy(&copies, 0, op->first, before);
 		copy(&copies, after, op->first + after, op->elements - after);
 		break;
-	case PLAN_PARTS:
+	case PLAN_LAYOUT_PARTS:
 		for (unsigned r = 0; r < op->plan->plan.size; r++)
 			if (r != op->plan->plan.rank)
 				copy(&copies, r * op->elements, r * op->call.count + op->first,
 				     op->elements);
 		break;
-	case PLAN_PART:
+	case PLAN_LAYOUT_PART:
 		copy(&copies, 0, op->first, op->elements);
 		break;
 	}

@@ -93,7 +93,7 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 	} else if (coll->input != COLL_NOTHING) {
 		payload = measure(op, coll, size);
 	}
-	request->collective = (enum plan_collective)coll_kinds[op->call.kind].collective;
+	request->collective = (enum coll_id)coll_kinds[op->call.kind].collective;
 	request->rank = rank;
 	request->size = size;
 	request->topology = NULL; /* so far all members share this host */

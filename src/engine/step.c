@@ -19,7 +19,7 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	const uint64_t *starts = buffer == PLAN_INPUT ? op->starts : op->recv_starts;
 	uint64_t first = 0, elements = 0;
 	switch ((enum plan_layout)plan->layout[buffer]) {
-	case PLAN_BLOCKS:
+	case PLAN_LAYOUT_BLOCKS:
 		/* Blocks begin on cache lines, so that two ranks never write to the same one. */
 		if (blocks == plan->blocks)
 			elements = op->elements;
@@ -27,11 +27,11 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 			plan_block_range(op->elements, (unsigned)(64 / op->element), plan->blocks,
 					 block, blocks, &first, &elements);
 		break;
-	case PLAN_PARTS:
+	case PLAN_LAYOUT_PARTS:
 		first = starts ? starts[block] : block * (cut ? op->elements : op->call.count);
 		elements = starts ? starts[block + blocks] - first : blocks * op->elements;
 		break;
-	case PLAN_PART:
+	case PLAN_LAYOUT_PART:
 		if (blocks > 0)
 			elements = starts ? starts[owner + 1] - starts[owner] : op->elements;
 		break;
@@ -389,12 +389,12 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
-/* PLAN_COMBINE, and PLAN_SCALE, which divides the sum of an average. */
+/* PLAN_STEP_COMBINE, and PLAN_STEP_SCALE, which divides the sum of an average. */
 static enum engine_progress step_combine(struct engine *engine, struct engine_op *op,
 					 const struct plan_step *step)
 {
 	struct range range = own_range(op, PLAN_OUTPUT, step);
-	bool scale = step->kind == PLAN_SCALE;
+	bool scale = step->kind == PLAN_STEP_SCALE;
 	if (range.bytes == 0 || (scale && op->call.reduce != LS_AVERAGE))
 		return ENGINE_DONE;
 	const void *output = op->output + range.offset;
@@ -417,13 +417,9 @@ static enum engine_progress step_combine(struct engine *engine, struct engine_op
 	return ENGINE_DONE;
 }
 
-engine_step *const engine_steps[PLAN_KIND_COUNT] = {
-	[PLAN_SIGNAL] = step_signal,
-	[PLAN_AWAIT] = step_await,
-	[PLAN_REDUCE_ALL] = step_reduce_all,
-	[PLAN_COPY] = step_copy,
-	[PLAN_SEND] = step_send,
-	[PLAN_RECV] = step_recv,
-	[PLAN_COMBINE] = step_combine,
-	[PLAN_SCALE] = step_combine,
+engine_step *const engine_steps[PLAN_STEP_KIND_COUNT] = {
+	[PLAN_STEP_SIGNAL] = step_signal,     [PLAN_STEP_AWAIT] = step_await,
+	[PLAN_STEP_REDUCE] = step_reduce_all, [PLAN_STEP_COPY] = step_copy,
+	[PLAN_STEP_SEND] = step_send,         [PLAN_STEP_RECV] = step_recv,
+	[PLAN_STEP_COMBINE] = step_combine,   [PLAN_STEP_SCALE] = step_combine,
 };

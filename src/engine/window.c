@@ -34,13 +34,13 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 {
 	const struct plan *plan = &op->plan->plan;
 	switch ((enum plan_layout)plan->layout[buffer]) {
-	case PLAN_PARTS:
+	case PLAN_LAYOUT_PARTS:
 		return (op->recv_starts ? op->recv_starts[plan->size] : op->call.count * plan->size) *
 		       op->element;
-	case PLAN_PART:
+	case PLAN_LAYOUT_PART:
 		return (op->call.counts ? op->call.counts[plan->rank] : op->call.count) *
 		       op->element;
-	case PLAN_BLOCKS:
+	case PLAN_LAYOUT_BLOCKS:
 		break;
 	}
 	return op->call.count * op->element;
@@ -53,7 +53,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 {
 	const struct engine_plan *plan = op->plan;
 	bool only_read =
-		plan->plan.reach[buffer] == PLAN_READ ||
+		plan->plan.reach[buffer] == PLAN_REACH_READ ||
 		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
 	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
@@ -168,8 +168,8 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 
 static bool stage_windows(struct engine *engine, struct engine_op *op)
 {
-	bool input = op->plan->plan.reach[PLAN_INPUT] != PLAN_PRIVATE;
-	bool output = op->plan->plan.reach[PLAN_OUTPUT] != PLAN_PRIVATE;
+	bool input = op->plan->plan.reach[PLAN_INPUT] != PLAN_REACH_PRIVATE;
+	bool output = op->plan->plan.reach[PLAN_OUTPUT] != PLAN_REACH_PRIVATE;
 	if (input && output && op->plan->request.in_place)
 		return stage_both(engine, op);
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
@@ -179,7 +179,7 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
-	return op->plan->plan.reach[buffer] == PLAN_PRIVATE || bytes == 0 ||
+	return op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
 	       is_reached(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
 }
 

@@ -10,37 +10,37 @@
 
 /* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a
  * slot. */
-static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT] = {
-	[PLAN_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
+static plan_builder *const builders[COLL_COUNT][PLAN_ALGORITHM_COUNT] = {
+	[COLL_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
 			    [PLAN_DIRECT] = plan_direct_allreduce,
 			    [PLAN_PULL] = plan_pull_allreduce,
 			    [PLAN_RING] = plan_ring_allreduce,
 			    [PLAN_DOUBLING] = plan_doubling_allreduce,
 			    [PLAN_TREE] = plan_tree_allreduce,
 			    [PLAN_RAILS] = plan_rails_allreduce},
-	[PLAN_REDUCE] = {[PLAN_SLOT] = plan_slot_reduce,
+	[COLL_REDUCE] = {[PLAN_SLOT] = plan_slot_reduce,
 			 [PLAN_DIRECT] = plan_direct_reduce,
 			 [PLAN_TREE] = plan_tree_reduce},
-	[PLAN_BROADCAST] = {[PLAN_SLOT] = plan_slot_broadcast,
+	[COLL_BROADCAST] = {[PLAN_SLOT] = plan_slot_broadcast,
 			    [PLAN_DIRECT] = plan_direct_broadcast,
 			    [PLAN_RING] = plan_ring_broadcast,
 			    [PLAN_TREE] = plan_tree_broadcast},
-	[PLAN_ALLGATHER] = {[PLAN_SLOT] = plan_slot_allgather,
+	[COLL_ALLGATHER] = {[PLAN_SLOT] = plan_slot_allgather,
 			    [PLAN_DIRECT] = plan_direct_allgather,
 			    [PLAN_RING] = plan_ring_allgather},
-	[PLAN_GATHER] = {[PLAN_SLOT] = plan_slot_gather,
+	[COLL_GATHER] = {[PLAN_SLOT] = plan_slot_gather,
 			 [PLAN_DIRECT] = plan_direct_gather,
 			 [PLAN_PAIRWISE] = plan_pairwise_gather},
-	[PLAN_SCATTER] = {[PLAN_SLOT] = plan_slot_scatter,
+	[COLL_SCATTER] = {[PLAN_SLOT] = plan_slot_scatter,
 			  [PLAN_DIRECT] = plan_direct_scatter,
 			  [PLAN_PAIRWISE] = plan_pairwise_scatter},
-	[PLAN_REDUCE_SCATTER] = {[PLAN_SLOT] = plan_slot_reduce_scatter,
+	[COLL_REDUCE_SCATTER] = {[PLAN_SLOT] = plan_slot_reduce_scatter,
 				 [PLAN_DIRECT] = plan_direct_reduce_scatter,
 				 [PLAN_PAIRWISE] = plan_pairwise_reduce_scatter},
-	[PLAN_ALLTOALL] = {[PLAN_SLOT] = plan_slot_alltoall,
+	[COLL_ALLTOALL] = {[PLAN_SLOT] = plan_slot_alltoall,
 			   [PLAN_DIRECT] = plan_direct_alltoall,
 			   [PLAN_PAIRWISE] = plan_pairwise_alltoall},
-	[PLAN_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
+	[COLL_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
 			  [PLAN_DOUBLING] = plan_doubling_barrier,
 			  [PLAN_TREE] = plan_tree_barrier},
 };
@@ -48,7 +48,9 @@ static plan_builder *const builders[PLAN_COLLECTIVE_COUNT][PLAN_ALGORITHM_COUNT]
 /* How a buffer is cut, whatever the algorithm. */
 static uint8_t layout_of(uint8_t extent)
 {
-	return extent == COLL_PART ? PLAN_PART : extent == COLL_PARTS ? PLAN_PARTS : PLAN_BLOCKS;
+	return extent == COLL_PART    ? PLAN_LAYOUT_PART
+	       : extent == COLL_PARTS ? PLAN_LAYOUT_PARTS
+				      : PLAN_LAYOUT_BLOCKS;
 }
 
 /* The longest plans: ring all-reduce, 2 + 5 (size - 1) steps; doubling, 6 + 4 log2(size); a chain,
@@ -63,16 +65,15 @@ size_t plan_steps_max(const struct plan_request *request)
 	return request->size < 1 || request->size > RANKS_JOB_MAX ? 0 : steps_max(request->size);
 }
 
-bool plan_has(enum plan_collective collective, enum plan_algorithm algorithm)
+bool plan_has(enum coll_id collective, enum plan_algorithm algorithm)
 {
-	return (unsigned)collective < PLAN_COLLECTIVE_COUNT &&
-	       (unsigned)algorithm < PLAN_ALGORITHM_COUNT && builders[collective][algorithm];
+	return (unsigned)collective < COLL_COUNT && (unsigned)algorithm < PLAN_ALGORITHM_COUNT &&
+	       builders[collective][algorithm];
 }
 
-bool plan_has_root(enum plan_collective collective)
+bool plan_has_root(enum coll_id collective)
 {
-	return (unsigned)collective < PLAN_COLLECTIVE_COUNT &&
-	       coll_table[collective].root != COLL_NO_ROOT;
+	return (unsigned)collective < COLL_COUNT && coll_table[collective].root != COLL_NO_ROOT;
 }
 
 bool plan_crosses_hosts(enum plan_algorithm algorithm)
@@ -120,7 +121,7 @@ static bool request_is_valid(const struct plan_request *request)
 /* Whether this rank has both buffers and they may be one. */
 static bool works_in_place(const struct plan_request *request)
 {
-	if (request->collective == PLAN_ALLTOALL || request->collective == PLAN_BARRIER)
+	if (request->collective == COLL_ALLTOALL || request->collective == COLL_BARRIER)
 		return false;
 	if (plan_has_root(request->collective) && request->rank != request->root)
 		return false;
@@ -134,7 +135,7 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 		return false;
 	uint8_t input = layout_of(coll_table[request->collective].input);
 	uint8_t output = layout_of(coll_table[request->collective].output);
-	bool parts = input != PLAN_BLOCKS;
+	bool parts = input != PLAN_LAYOUT_BLOCKS;
 	struct plan_request sound = *request;
 	sound.in_place = works_in_place(request);
 	if (sound.algorithm == PLAN_RAILS && host_count(request) == 1)
@@ -152,7 +153,7 @@ bool plan_build(const struct plan_request *request, struct plan_step *steps, str
 	};
 	if (request->size > 1)
 		builders[sound.collective][sound.algorithm](&sound, out);
-	else if (request->collective != PLAN_BARRIER)
+	else if (request->collective != COLL_BARRIER)
 		plan_add_local_copy(out, &sound);
 	return true;
 }
@@ -183,16 +184,16 @@ void plan_add(struct plan *plan, const struct plan_step *step)
 
 void plan_add_local_copy(struct plan *plan, const struct plan_request *request)
 {
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 	if (!request->in_place)
-		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)plan->rank, .from = PLAN_INPUT,
-			 .to = PLAN_OUTPUT, .block = parts ? plan->rank : 0,
+		PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .peer = (int16_t)plan->rank,
+			 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = parts ? plan->rank : 0,
 			 .blocks = parts ? 1 : plan->blocks);
 }
 
 void plan_add_copy(struct plan *plan, int peer, int block, int flags)
 {
-	PLAN_ADD(plan, .kind = PLAN_COPY, .flags = (uint8_t)flags, .peer = (int16_t)peer,
+	PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .flags = (uint8_t)flags, .peer = (int16_t)peer,
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
 }
 
@@ -206,45 +207,45 @@ void plan_add_copies(struct plan *plan, int flags)
 
 void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks)
 {
-	plan->reach[from] = PLAN_MAPPED;
-	PLAN_ADD(plan, .kind = PLAN_SEND, .peer = (int16_t)peer, .from = (uint8_t)from,
+	plan->reach[from] = PLAN_REACH_MAPPED;
+	PLAN_ADD(plan, .kind = PLAN_STEP_SEND, .peer = (int16_t)peer, .from = (uint8_t)from,
 		 .block = (uint16_t)block, .blocks = (uint16_t)blocks);
 }
 
 void plan_add_recv(struct plan *plan, int peer, enum plan_buffer to, int block, int blocks)
 {
-	PLAN_ADD(plan, .kind = PLAN_RECV, .peer = (int16_t)peer, .to = (uint8_t)to,
+	PLAN_ADD(plan, .kind = PLAN_STEP_RECV, .peer = (int16_t)peer, .to = (uint8_t)to,
 		 .block = (uint16_t)block, .blocks = (uint16_t)blocks);
 }
 
 void plan_add_send_empty(struct plan *plan, int peer)
 {
-	PLAN_ADD(plan, .kind = PLAN_SEND, .peer = (int16_t)peer);
+	PLAN_ADD(plan, .kind = PLAN_STEP_SEND, .peer = (int16_t)peer);
 }
 
 void plan_add_recv_empty(struct plan *plan, int peer)
 {
-	PLAN_ADD(plan, .kind = PLAN_RECV, .peer = (int16_t)peer);
+	PLAN_ADD(plan, .kind = PLAN_STEP_RECV, .peer = (int16_t)peer);
 }
 
 void plan_add_combine(struct plan *plan, int block, int flags)
 {
-	PLAN_ADD(plan, .kind = PLAN_COMBINE, .flags = (uint8_t)flags, .from = PLAN_SCRATCH,
+	PLAN_ADD(plan, .kind = PLAN_STEP_COMBINE, .flags = (uint8_t)flags, .from = PLAN_SCRATCH,
 		 .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
 }
 
 void plan_add_scale(struct plan *plan, int block)
 {
-	PLAN_ADD(plan, .kind = PLAN_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
+	PLAN_ADD(plan, .kind = PLAN_STEP_SCALE, .from = PLAN_OUTPUT, .to = PLAN_OUTPUT,
 		 .block = (uint16_t)block, .blocks = 1);
 }
 
 void plan_add_await(struct plan *plan, int peer, int phase)
 {
-	PLAN_ADD(plan, .kind = PLAN_AWAIT, .peer = (int16_t)peer, .phase = (uint16_t)phase);
+	PLAN_ADD(plan, .kind = PLAN_STEP_AWAIT, .peer = (int16_t)peer, .phase = (uint16_t)phase);
 }
 
 void plan_add_signal(struct plan *plan, int phase)
 {
-	PLAN_ADD(plan, .kind = PLAN_SIGNAL, .phase = (uint16_t)phase);
+	PLAN_ADD(plan, .kind = PLAN_STEP_SIGNAL, .phase = (uint16_t)phase);
 }

@@ -9,9 +9,9 @@
 static void add_reduction(struct plan *plan, int flags, int target)
 {
 	plan->phase_end = 1;
-	plan->reach[PLAN_INPUT] = PLAN_READ;
+	plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	plan_add_await(plan, PLAN_ALL, 0);
-	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = (uint8_t)flags, .peer = (int16_t)target,
+	PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = (uint8_t)flags, .peer = (int16_t)target,
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = plan->rank, .blocks = 1);
 	plan_add_signal(plan, 1);
 	plan_add_await(plan, PLAN_ALL, 1);
@@ -21,7 +21,7 @@ void plan_direct_allreduce(const struct plan_request *request, struct plan *plan
 {
 	(void)request;
 	plan->blocks = plan->size;
-	plan->reach[PLAN_OUTPUT] = PLAN_MAPPED;
+	plan->reach[PLAN_OUTPUT] = PLAN_REACH_MAPPED;
 	add_reduction(plan, 0, PLAN_ALL);
 }
 
@@ -29,7 +29,7 @@ void plan_direct_reduce(const struct plan_request *request, struct plan *plan)
 {
 	bool root = request->rank == request->root;
 	plan->blocks = plan->size;
-	plan->reach[PLAN_OUTPUT] = root ? PLAN_MAPPED : PLAN_PRIVATE;
+	plan->reach[PLAN_OUTPUT] = root ? PLAN_REACH_MAPPED : PLAN_REACH_PRIVATE;
 	add_reduction(plan, root ? PLAN_TO_SELF : PLAN_TO_PEER, root ? PLAN_ALL : request->root);
 }
 
@@ -44,7 +44,7 @@ static void add_from_root(struct plan *plan, const struct plan_request *request,
 {
 	plan->phase_end = 1;
 	if (request->rank == request->root) {
-		plan->reach[PLAN_INPUT] = PLAN_READ;
+		plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 		plan_add_local_copy(plan, request);
 		plan_add_await(plan, PLAN_ALL, 1);
 		return;
@@ -82,20 +82,20 @@ void plan_direct_gather(const struct plan_request *request, struct plan *plan)
 		return;
 	}
 	plan->phase_end = 1;
-	plan->reach[PLAN_INPUT] = PLAN_READ;
+	plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	plan_add_await(plan, request->root, 1);
 }
 
 void plan_direct_allgather(const struct plan_request *request, struct plan *plan)
 {
-	plan->reach[PLAN_INPUT] = PLAN_READ;
+	plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	add_from_all(plan, request, 0);
 	plan_add_await(plan, PLAN_ALL, 1);
 }
 
 void plan_direct_alltoall(const struct plan_request *request, struct plan *plan)
 {
-	plan->reach[PLAN_INPUT] = PLAN_READ;
+	plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	add_from_all(plan, request, PLAN_TRANSPOSE);
 	plan_add_await(plan, PLAN_ALL, 1);
 }

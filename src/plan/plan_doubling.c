@@ -30,7 +30,7 @@ static void add_round(struct plan *plan, int partner, bool first, int block)
 	plan_add_send(plan, partner, PLAN_OUTPUT, block, 1);
 	plan_add_recv(plan, partner, PLAN_SCRATCH, block, 1);
 	/* The partner reads my OUTPUT, and I am about to change it. */
-	PLAN_ADD(plan, .kind = PLAN_AWAIT, .flags = PLAN_UNTIL_TAKEN, .peer = (int16_t)partner);
+	PLAN_ADD(plan, .kind = PLAN_STEP_AWAIT, .flags = PLAN_UNTIL_TAKEN, .peer = (int16_t)partner);
 	plan_add_combine(plan, block, first ? PLAN_SCRATCH_FIRST : 0);
 }
 

@@ -11,15 +11,15 @@ void plan_pull_allreduce(const struct plan_request *request, struct plan *plan)
 	int rank = request->rank, size = request->size;
 	plan->blocks = plan->size;
 	plan->phase_end = 2;
-	plan->reach[PLAN_INPUT] = plan->reach[PLAN_OUTPUT] = PLAN_READ;
+	plan->reach[PLAN_INPUT] = plan->reach[PLAN_OUTPUT] = PLAN_REACH_READ;
 	plan_add_await(plan, PLAN_ALL, 0);
-	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
+	PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = plan->rank, .blocks = 1);
 	plan_add_signal(plan, 1);
 	for (int distance = 1; distance < size; distance++) {
 		int peer = (rank + distance) % size; /* not all from the same one at a time */
 		plan_add_await(plan, peer, 1);
-		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)peer, .from = PLAN_OUTPUT,
+		PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .peer = (int16_t)peer, .from = PLAN_OUTPUT,
 			 .to = PLAN_OUTPUT, .block = (uint16_t)peer, .blocks = 1);
 	}
 	plan_add_signal(plan, 2);

@@ -40,7 +40,7 @@ static void add_slice(const struct plan_request *request, const struct rails *ra
 		plan_add_local_copy(plan, request);
 	if (rails->here > 1) {
 		plan_add_await(plan, PLAN_ALL, 0);
-		PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF | PLAN_PARTIAL,
+		PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = PLAN_TO_SELF | PLAN_PARTIAL,
 			 .peer = PLAN_ALL, .from = PLAN_INPUT, .to = PLAN_OUTPUT,
 			 .block = (uint16_t)rails->place, .blocks = 1);
 	}
@@ -63,7 +63,7 @@ static void add_copies(const struct plan_request *request, const struct rails *r
 		if (owners[slice] == plan->rank)
 			continue;
 		plan_add_await(plan, owners[slice], 1);
-		PLAN_ADD(plan, .kind = PLAN_COPY, .peer = (int16_t)owners[slice],
+		PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .peer = (int16_t)owners[slice],
 			 .from = PLAN_OUTPUT, .to = PLAN_OUTPUT, .block = (uint16_t)slice,
 			 .blocks = 1);
 	}
@@ -78,7 +78,7 @@ void plan_rails_allreduce(const struct plan_request *request, struct plan *plan)
 	plan->blocks = (uint16_t)rails.width;
 	plan->phase_end = 2;
 	if (copies)
-		plan->reach[PLAN_INPUT] = PLAN_READ;
+		plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	if (owns)
 		add_slice(request, &rails, plan);
 	if (copies) {

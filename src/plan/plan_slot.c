@@ -6,7 +6,7 @@
 static void add_reduction(struct plan *plan, int block)
 {
 	plan_add_await(plan, PLAN_ALL, 0);
-	PLAN_ADD(plan, .kind = PLAN_REDUCE_ALL, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
+	PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = PLAN_TO_SELF, .peer = PLAN_ALL,
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
 }
 

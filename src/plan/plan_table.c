@@ -22,13 +22,13 @@ static const char column_names[] = "# collective    ranks  up to     algorithm  
 		bytes_max, collective, algorithm, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0 \
 	}
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	LINE(PLAN_REDUCE, 6 << 10, PLAN_SLOT),    LINE(PLAN_BROADCAST, 6 << 10, PLAN_SLOT),
-	LINE(PLAN_GATHER, 6 << 10, PLAN_SLOT),    LINE(PLAN_SCATTER, 6 << 10, PLAN_SLOT),
+	LINE(COLL_REDUCE, 6 << 10, PLAN_SLOT),    LINE(COLL_BROADCAST, 6 << 10, PLAN_SLOT),
+	LINE(COLL_GATHER, 6 << 10, PLAN_SLOT),    LINE(COLL_SCATTER, 6 << 10, PLAN_SLOT),
 	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
 static const struct plan_table_line crowded_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	LINE(PLAN_ALLREDUCE, 8 << 10, PLAN_SLOT),  LINE(PLAN_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
-	LINE(PLAN_ALLGATHER, 8 << 10, PLAN_SLOT),  LINE(PLAN_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_SLOT),  LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLGATHER, 8 << 10, PLAN_SLOT),  LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
 	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
 #undef LINE
@@ -36,8 +36,7 @@ static const struct plan_table_line crowded_lines[PLAN_TABLE_DEFAULT_LINES] = {
 bool plan_table_line_is_valid(const struct plan_table_line *line)
 {
 	bool every = line->collective == PLAN_TABLE_ANY;
-	if (!every &&
-	    !plan_has((enum plan_collective)line->collective, (enum plan_algorithm)line->algorithm))
+	if (!every && !plan_has((enum coll_id)line->collective, (enum plan_algorithm)line->algorithm))
 		return false;
 	return line->stores <= PLAN_STORES_NONTEMPORAL && line->algorithm > PLAN_NONE &&
 	       line->algorithm < PLAN_ALGORITHM_COUNT && line->ranks_min >= 1 &&
@@ -131,7 +130,7 @@ static bool read_algorithm(const char *word, struct plan_table_line *out,
 	if (algorithm <= PLAN_NONE)
 		return refuse(error, "there is no algorithm '%s'", word);
 	if (out->collective != PLAN_TABLE_ANY &&
-	    !plan_has((enum plan_collective)out->collective, (enum plan_algorithm)algorithm))
+	    !plan_has((enum coll_id)out->collective, (enum plan_algorithm)algorithm))
 		return refuse(error, "%s has no algorithm '%s'",
 			      plan_collective_name(out->collective), word);
 	out->algorithm = (uint8_t)algorithm;
@@ -248,7 +247,7 @@ bool plan_table_parse(const char *text, struct plan_table *out, struct plan_tabl
 
 /* ---- choosing ---- */
 
-static bool can_be(enum plan_collective collective, enum plan_algorithm algorithm, uint64_t bytes,
+static bool can_be(enum coll_id collective, enum plan_algorithm algorithm, uint64_t bytes,
 		   uint64_t slot_bytes)
 {
 	bool fits = bytes != UINT64_MAX && bytes <= slot_bytes;
@@ -273,8 +272,8 @@ void plan_table_narrow(struct plan_table *table, int size)
 	table->total = kept;
 }
 
-void plan_table_choose(const struct plan_table *table, enum plan_collective collective,
-		       uint64_t bytes, uint64_t slot_bytes, int size, enum plan_algorithm wanted,
+void plan_table_choose(const struct plan_table *table, enum coll_id collective, uint64_t bytes,
+		       uint64_t slot_bytes, int size, enum plan_algorithm wanted,
 		       struct plan_table_choice *out)
 {
 	*out = (struct plan_table_choice){0};

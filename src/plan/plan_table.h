@@ -38,7 +38,7 @@ enum plan_stores {
 
 struct plan_table_line {
 	uint64_t bytes_max; /* payload as plan_table_choose counts it; UINT64_MAX: any */
-	uint8_t collective; /* enum plan_collective, or PLAN_TABLE_ANY */
+	uint8_t collective; /* enum coll_id, or PLAN_TABLE_ANY */
 	uint8_t algorithm;  /* enum plan_algorithm, never PLAN_NONE */
 	uint8_t stores;     /* enum plan_stores, of what peers will read */
 	uint16_t ranks_min, ranks_max;
@@ -88,8 +88,8 @@ void plan_table_narrow(struct plan_table *table, int size);
  * answer on all ranks that have the same table. `wanted` (PLAN_NONE: none) wins where the
  * collective has it and, for PLAN_SLOT, the payload fits. The default table never gives PLAN_PULL:
  * the engine takes it in place of PLAN_DIRECT where a window cannot be written. */
-void plan_table_choose(const struct plan_table *table, enum plan_collective collective,
-		       uint64_t bytes, uint64_t slot_bytes, int size, enum plan_algorithm wanted,
+void plan_table_choose(const struct plan_table *table, enum coll_id collective, uint64_t bytes,
+		       uint64_t slot_bytes, int size, enum plan_algorithm wanted,
 		       struct plan_table_choice *out);
 
 /* Line `i` as plan_table_parse reads it, and with i = -1 the comment that names the columns;

@@ -25,7 +25,7 @@ static void read_good(const char *text)
 		assert_true(plan_table_line_is_valid(&table.lines[i]));
 }
 
-static struct plan_table_choice choose(enum plan_collective collective, uint64_t bytes, int size)
+static struct plan_table_choice choose(enum coll_id collective, uint64_t bytes, int size)
 {
 	struct plan_table_choice choice;
 	plan_table_choose(&table, collective, bytes, SLOT, size, PLAN_NONE, &choice);
@@ -34,7 +34,7 @@ static struct plan_table_choice choose(enum plan_collective collective, uint64_t
 
 /* What the default table says, in words: slot where the payload fits, else direct; who wants
  * another one gets it where it can be. */
-static enum plan_algorithm expected(enum plan_collective collective, uint64_t bytes,
+static enum plan_algorithm expected(enum coll_id collective, uint64_t bytes,
 				    enum plan_algorithm wanted)
 {
 	bool fits = bytes != UINT64_MAX && bytes <= SLOT;
@@ -47,31 +47,31 @@ static void the_choice_follows_size_and_wish(void **state)
 {
 	(void)state;
 	static const struct {
-		enum plan_collective collective;
+		enum coll_id collective;
 		uint64_t bytes;
 		enum plan_algorithm wanted, chosen;
 	} cases[] = {
-		{PLAN_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4096, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLREDUCE, 4097, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
-		{PLAN_ALLREDUCE, 4097, PLAN_SLOT, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
-		{PLAN_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
-		{PLAN_REDUCE, 4, PLAN_PULL, PLAN_SLOT},
-		{PLAN_ALLTOALL, 4, PLAN_NONE, PLAN_SLOT},
-		{PLAN_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
-		{PLAN_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
-		{PLAN_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
-		{PLAN_BROADCAST, 4096, PLAN_NONE, PLAN_SLOT},
-		{PLAN_BROADCAST, 4097, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
-		{PLAN_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
-		{PLAN_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
-		{PLAN_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
-		{PLAN_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
+		{COLL_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
+		{COLL_ALLREDUCE, 4096, PLAN_NONE, PLAN_SLOT},
+		{COLL_ALLREDUCE, 4097, PLAN_NONE, PLAN_DIRECT},
+		{COLL_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
+		{COLL_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
+		{COLL_ALLREDUCE, 4097, PLAN_SLOT, PLAN_DIRECT},
+		{COLL_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
+		{COLL_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
+		{COLL_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
+		{COLL_REDUCE, 4, PLAN_PULL, PLAN_SLOT},
+		{COLL_ALLTOALL, 4, PLAN_NONE, PLAN_SLOT},
+		{COLL_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
+		{COLL_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
+		{COLL_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
+		{COLL_BROADCAST, 4096, PLAN_NONE, PLAN_SLOT},
+		{COLL_BROADCAST, 4097, PLAN_NONE, PLAN_DIRECT},
+		{COLL_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
+		{COLL_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
+		{COLL_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
+		{COLL_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
+		{COLL_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
 	};
 	struct plan_table_choice choice;
 	plan_table_default(&table);
@@ -80,7 +80,7 @@ static void the_choice_follows_size_and_wish(void **state)
 				  cases[i].wanted, &choice);
 		assert_int_equal(choice.algorithm, cases[i].chosen);
 	}
-	plan_table_choose(&table, PLAN_ALLGATHER, UINT64_MAX, UINT64_MAX, 4, PLAN_NONE, &choice);
+	plan_table_choose(&table, COLL_ALLGATHER, UINT64_MAX, UINT64_MAX, 4, PLAN_NONE, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DIRECT);
 }
 
@@ -89,13 +89,13 @@ static void defaults_depend_on_processors(void **state)
 {
 	(void)state;
 	static const struct {
-		enum plan_collective collective;
+		enum coll_id collective;
 		uint64_t roomy, crowded; /* the longest payloads in slots */
 	} cases[] = {
-		{PLAN_ALLREDUCE, 4 << 10, 8 << 10},       {PLAN_ALLGATHER, 4 << 10, 8 << 10},
-		{PLAN_REDUCE_SCATTER, 4 << 10, 16 << 10}, {PLAN_ALLTOALL, 4 << 10, 16 << 10},
-		{PLAN_REDUCE, 6 << 10, 16 << 10},         {PLAN_BROADCAST, 6 << 10, 16 << 10},
-		{PLAN_GATHER, 6 << 10, 16 << 10},         {PLAN_SCATTER, 6 << 10, 16 << 10},
+		{COLL_ALLREDUCE, 4 << 10, 8 << 10},       {COLL_ALLGATHER, 4 << 10, 8 << 10},
+		{COLL_REDUCE_SCATTER, 4 << 10, 16 << 10}, {COLL_ALLTOALL, 4 << 10, 16 << 10},
+		{COLL_REDUCE, 6 << 10, 16 << 10},         {COLL_BROADCAST, 6 << 10, 16 << 10},
+		{COLL_GATHER, 6 << 10, 16 << 10},         {COLL_SCATTER, 6 << 10, 16 << 10},
 	};
 	for (int crowded = 0; crowded < 2; crowded++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -109,7 +109,7 @@ static void defaults_depend_on_processors(void **state)
 						  16 << 10, 4, PLAN_NONE, &choice);
 				assert_int_equal(choice.algorithm, above ? PLAN_DIRECT : PLAN_SLOT);
 				/* The lines of the text stay. */
-				plan_table_choose(&table, PLAN_BARRIER, 0, 16 << 10, 4, PLAN_NONE,
+				plan_table_choose(&table, COLL_BARRIER, 0, 16 << 10, 4, PLAN_NONE,
 						  &choice);
 				assert_int_equal(choice.algorithm, PLAN_TREE);
 			}
@@ -125,14 +125,14 @@ static void the_default_is_the_choice_without_a_table(void **state)
 			read_good("");
 		else
 			plan_table_default(&table);
-		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int c = 0; c < COLL_COUNT; c++)
 			for (int a = PLAN_NONE; a < PLAN_ALGORITHM_COUNT; a++)
 				for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 					struct plan_table_choice choice;
-					plan_table_choose(&table, (enum plan_collective)c, sizes[i],
-							  SLOT, 5, (enum plan_algorithm)a, &choice);
+					plan_table_choose(&table, (enum coll_id)c, sizes[i], SLOT,
+							  5, (enum plan_algorithm)a, &choice);
 					assert_int_equal(choice.algorithm,
-							 expected((enum plan_collective)c, sizes[i],
+							 expected((enum coll_id)c, sizes[i],
 								  (enum plan_algorithm)a));
 					assert_int_equal(choice.stores, PLAN_STORES_AUTO);
 					assert_int_equal(choice.chunk_bytes, 64 << 10);
@@ -154,29 +154,29 @@ static void the_first_line_that_fits_is_taken(void **state)
 	(void)state;
 	read_good(good);
 	assert_int_equal(table.count, 5);
-	struct plan_table_choice choice = choose(PLAN_ALLREDUCE, 1000, 2);
+	struct plan_table_choice choice = choose(COLL_ALLREDUCE, 1000, 2);
 	assert_int_equal(choice.algorithm, PLAN_TREE);
 	assert_int_equal(choice.chunk_bytes, 4096);
 	assert_int_equal(choice.read_bytes, 4096);
-	choice = choose(PLAN_ALLREDUCE, 1001, 2);
+	choice = choose(COLL_ALLREDUCE, 1001, 2);
 	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
 	assert_int_equal(choice.stores, PLAN_STORES_NONTEMPORAL);
 	assert_int_equal(choice.chunk_bytes, 32 << 10);
 	assert_int_equal(choice.read_bytes, 128 << 10);
-	assert_int_equal(choose(PLAN_ALLREDUCE, 1000, 4).algorithm, PLAN_DOUBLING);
-	assert_int_equal(choose(PLAN_ALLREDUCE, 64 << 10, 4).algorithm, PLAN_DOUBLING);
-	assert_int_equal(choose(PLAN_ALLREDUCE, (64 << 10) + 1, 4).algorithm, PLAN_RING);
-	assert_int_equal(choose(PLAN_ALLREDUCE, 8, 5).algorithm, PLAN_RING);
-	assert_int_equal(choose(PLAN_BARRIER, 0, 64).algorithm, PLAN_TREE);
-	assert_int_equal(choose(PLAN_BARRIER, 0, 2).algorithm, PLAN_DIRECT);
+	assert_int_equal(choose(COLL_ALLREDUCE, 1000, 4).algorithm, PLAN_DOUBLING);
+	assert_int_equal(choose(COLL_ALLREDUCE, 64 << 10, 4).algorithm, PLAN_DOUBLING);
+	assert_int_equal(choose(COLL_ALLREDUCE, (64 << 10) + 1, 4).algorithm, PLAN_RING);
+	assert_int_equal(choose(COLL_ALLREDUCE, 8, 5).algorithm, PLAN_RING);
+	assert_int_equal(choose(COLL_BARRIER, 0, 64).algorithm, PLAN_TREE);
+	assert_int_equal(choose(COLL_BARRIER, 0, 2).algorithm, PLAN_DIRECT);
 	/* A line for any collective is not for one that lacks the algorithm. */
-	assert_int_equal(choose(PLAN_ALLTOALL, 100, 2).algorithm, PLAN_SLOT);
-	assert_int_equal(choose(PLAN_ALLTOALL, 100, 7).chunk_bytes, 8192);
-	assert_int_equal(choose(PLAN_ALLTOALL, SLOT + 1, 7).algorithm, PLAN_DIRECT);
+	assert_int_equal(choose(COLL_ALLTOALL, 100, 2).algorithm, PLAN_SLOT);
+	assert_int_equal(choose(COLL_ALLTOALL, 100, 7).chunk_bytes, 8192);
+	assert_int_equal(choose(COLL_ALLTOALL, SLOT + 1, 7).algorithm, PLAN_DIRECT);
 	/* What is not known to all ranks is more than any number. */
-	assert_int_equal(choose(PLAN_ALLREDUCE, UINT64_MAX, 2).algorithm, PLAN_DIRECT);
-	assert_int_equal(choose(PLAN_COLLECTIVE_COUNT, 8, 2).algorithm, PLAN_NONE);
-	assert_int_equal(choose(PLAN_ALLREDUCE, 8, 0).algorithm, PLAN_NONE);
+	assert_int_equal(choose(COLL_ALLREDUCE, UINT64_MAX, 2).algorithm, PLAN_DIRECT);
+	assert_int_equal(choose(COLL_COUNT, 8, 2).algorithm, PLAN_NONE);
+	assert_int_equal(choose(COLL_ALLREDUCE, 8, 0).algorithm, PLAN_NONE);
 }
 
 static void a_wish_wins_where_it_can(void **state)
@@ -184,12 +184,12 @@ static void a_wish_wins_where_it_can(void **state)
 	(void)state;
 	struct plan_table_choice choice;
 	read_good(good);
-	plan_table_choose(&table, PLAN_ALLREDUCE, 1000, SLOT, 2, PLAN_RING, &choice);
+	plan_table_choose(&table, COLL_ALLREDUCE, 1000, SLOT, 2, PLAN_RING, &choice);
 	assert_int_equal(choice.algorithm, PLAN_RING);
 	assert_int_equal(choice.chunk_bytes, 4096);
-	plan_table_choose(&table, PLAN_ALLREDUCE, 8192, SLOT, 2, PLAN_SLOT, &choice);
+	plan_table_choose(&table, COLL_ALLREDUCE, 8192, SLOT, 2, PLAN_SLOT, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
-	plan_table_choose(&table, PLAN_ALLTOALL, 8192, SLOT, 2, PLAN_RING, &choice);
+	plan_table_choose(&table, COLL_ALLTOALL, 8192, SLOT, 2, PLAN_RING, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DIRECT);
 }
 
@@ -198,14 +198,14 @@ static void narrowing_changes_no_choice(void **state)
 	(void)state;
 	static const uint64_t sizes[] = {8, 1000, 1001, 64 << 10, 1 << 20, 2 << 20};
 	for (int size = 1; size <= 8; size++)
-		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int c = 0; c < COLL_COUNT; c++)
 			for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 				read_good(good);
 				struct plan_table_choice before =
-					choose((enum plan_collective)c, sizes[i], size);
+					choose((enum coll_id)c, sizes[i], size);
 				plan_table_narrow(&table, size);
 				struct plan_table_choice after =
-					choose((enum plan_collective)c, sizes[i], size);
+					choose((enum coll_id)c, sizes[i], size);
 				assert_int_equal(before.algorithm, after.algorithm);
 				assert_int_equal(before.chunk_bytes, after.chunk_bytes);
 			}

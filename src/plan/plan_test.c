@@ -18,14 +18,14 @@ enum { STEPS_MAX = 8 * RANKS_JOB_MAX };
 static void check_bounds(int size, int rank)
 {
 	static struct plan_step steps[STEPS_MAX + 1];
-	for (int i = 0; i < PLAN_COLLECTIVE_COUNT * PLAN_ALGORITHM_COUNT * 2; i++) {
+	for (int i = 0; i < COLL_COUNT * PLAN_ALGORITHM_COUNT * 2; i++) {
 		struct plan plan;
-		struct plan_request request = {
-			.collective = (enum plan_collective)(i % PLAN_COLLECTIVE_COUNT),
-			.algorithm = (enum plan_algorithm)(i / PLAN_COLLECTIVE_COUNT / 2),
-			.rank = rank,
-			.size = size,
-			.in_place = i / PLAN_COLLECTIVE_COUNT % 2};
+		struct plan_request request = {.collective = (enum coll_id)(i % COLL_COUNT),
+					       .algorithm =
+						       (enum plan_algorithm)(i / COLL_COUNT / 2),
+					       .rank = rank,
+					       .size = size,
+					       .in_place = i / COLL_COUNT % 2};
 		bool has = plan_has(request.collective, request.algorithm);
 		size_t most = plan_steps_max(&request);
 		assert_true(most <= STEPS_MAX);
@@ -60,20 +60,20 @@ static struct plan build(const struct plan_request *request)
 static void plans_say_who_touches_what(void **state)
 {
 	(void)state;
-	static const uint8_t layouts[PLAN_COLLECTIVE_COUNT][2] = {
-		[PLAN_ALLREDUCE] = {PLAN_BLOCKS, PLAN_BLOCKS},
-		[PLAN_REDUCE] = {PLAN_BLOCKS, PLAN_BLOCKS},
-		[PLAN_BROADCAST] = {PLAN_BLOCKS, PLAN_BLOCKS},
-		[PLAN_ALLGATHER] = {PLAN_PART, PLAN_PARTS},
-		[PLAN_GATHER] = {PLAN_PART, PLAN_PARTS},
-		[PLAN_SCATTER] = {PLAN_PARTS, PLAN_PART},
-		[PLAN_REDUCE_SCATTER] = {PLAN_PARTS, PLAN_PART},
-		[PLAN_ALLTOALL] = {PLAN_PARTS, PLAN_PARTS},
-		[PLAN_BARRIER] = {PLAN_BLOCKS, PLAN_BLOCKS},
+	static const uint8_t layouts[COLL_COUNT][2] = {
+		[COLL_ALLREDUCE] = {PLAN_LAYOUT_BLOCKS, PLAN_LAYOUT_BLOCKS},
+		[COLL_REDUCE] = {PLAN_LAYOUT_BLOCKS, PLAN_LAYOUT_BLOCKS},
+		[COLL_BROADCAST] = {PLAN_LAYOUT_BLOCKS, PLAN_LAYOUT_BLOCKS},
+		[COLL_ALLGATHER] = {PLAN_LAYOUT_PART, PLAN_LAYOUT_PARTS},
+		[COLL_GATHER] = {PLAN_LAYOUT_PART, PLAN_LAYOUT_PARTS},
+		[COLL_SCATTER] = {PLAN_LAYOUT_PARTS, PLAN_LAYOUT_PART},
+		[COLL_REDUCE_SCATTER] = {PLAN_LAYOUT_PARTS, PLAN_LAYOUT_PART},
+		[COLL_ALLTOALL] = {PLAN_LAYOUT_PARTS, PLAN_LAYOUT_PARTS},
+		[COLL_BARRIER] = {PLAN_LAYOUT_BLOCKS, PLAN_LAYOUT_BLOCKS},
 	};
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
-			struct plan_request request = {.collective = (enum plan_collective)c,
+			struct plan_request request = {.collective = (enum coll_id)c,
 						       .algorithm = (enum plan_algorithm)a,
 						       .rank = 2,
 						       .size = 5};
@@ -82,11 +82,11 @@ static void plans_say_who_touches_what(void **state)
 			struct plan plan = build(&request);
 			assert_memory_equal(plan.layout, layouts[c], 2);
 			assert_int_equal(plan.layout[PLAN_SCRATCH], layouts[c][PLAN_OUTPUT]);
-			if (layouts[c][PLAN_INPUT] != PLAN_BLOCKS)
+			if (layouts[c][PLAN_INPUT] != PLAN_LAYOUT_BLOCKS)
 				assert_int_equal(plan.blocks, 5);
 			if (a == PLAN_SLOT)
 				assert_int_equal(plan.reach[PLAN_INPUT] + plan.reach[PLAN_OUTPUT],
-						 2 * PLAN_PRIVATE);
+						 2 * PLAN_REACH_PRIVATE);
 		}
 }
 
@@ -94,34 +94,35 @@ static void reach_is_what_peers_need(void **state)
 {
 	(void)state;
 	static const struct {
-		enum plan_collective collective;
+		enum coll_id collective;
 		enum plan_algorithm algorithm;
 		int rank;
 		enum plan_reach input, output;
 	} cases[] = {
-		{PLAN_ALLREDUCE, PLAN_DIRECT, 1, PLAN_READ, PLAN_MAPPED},
-		{PLAN_ALLREDUCE, PLAN_PULL, 1, PLAN_READ, PLAN_READ},
-		{PLAN_ALLREDUCE, PLAN_RING, 1, PLAN_PRIVATE, PLAN_MAPPED},
-		{PLAN_REDUCE, PLAN_DIRECT, 0, PLAN_READ, PLAN_MAPPED},
-		{PLAN_REDUCE, PLAN_DIRECT, 1, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_REDUCE, PLAN_TREE, 0, PLAN_PRIVATE, PLAN_PRIVATE},
-		{PLAN_REDUCE, PLAN_TREE, 1, PLAN_MAPPED, PLAN_PRIVATE},
-		{PLAN_REDUCE, PLAN_TREE, 2, PLAN_PRIVATE, PLAN_MAPPED}, /* it has a child */
-		{PLAN_BROADCAST, PLAN_DIRECT, 0, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_BROADCAST, PLAN_DIRECT, 1, PLAN_PRIVATE, PLAN_PRIVATE},
-		{PLAN_BROADCAST, PLAN_TREE, 0, PLAN_MAPPED, PLAN_PRIVATE},
-		{PLAN_BROADCAST, PLAN_TREE, 2, PLAN_PRIVATE, PLAN_MAPPED},
-		{PLAN_ALLGATHER, PLAN_DIRECT, 1, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_ALLGATHER, PLAN_RING, 1, PLAN_PRIVATE, PLAN_MAPPED},
-		{PLAN_GATHER, PLAN_DIRECT, 0, PLAN_PRIVATE, PLAN_PRIVATE},
-		{PLAN_GATHER, PLAN_DIRECT, 1, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_GATHER, PLAN_PAIRWISE, 1, PLAN_MAPPED, PLAN_PRIVATE},
-		{PLAN_SCATTER, PLAN_DIRECT, 0, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_SCATTER, PLAN_PAIRWISE, 1, PLAN_PRIVATE, PLAN_PRIVATE},
-		{PLAN_REDUCE_SCATTER, PLAN_DIRECT, 1, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_REDUCE_SCATTER, PLAN_PAIRWISE, 1, PLAN_MAPPED, PLAN_PRIVATE},
-		{PLAN_ALLTOALL, PLAN_DIRECT, 1, PLAN_READ, PLAN_PRIVATE},
-		{PLAN_ALLTOALL, PLAN_PAIRWISE, 1, PLAN_MAPPED, PLAN_PRIVATE},
+		{COLL_ALLREDUCE, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_MAPPED},
+		{COLL_ALLREDUCE, PLAN_PULL, 1, PLAN_REACH_READ, PLAN_REACH_READ},
+		{COLL_ALLREDUCE, PLAN_RING, 1, PLAN_REACH_PRIVATE, PLAN_REACH_MAPPED},
+		{COLL_REDUCE, PLAN_DIRECT, 0, PLAN_REACH_READ, PLAN_REACH_MAPPED},
+		{COLL_REDUCE, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_REDUCE, PLAN_TREE, 0, PLAN_REACH_PRIVATE, PLAN_REACH_PRIVATE},
+		{COLL_REDUCE, PLAN_TREE, 1, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
+		{COLL_REDUCE, PLAN_TREE, 2, PLAN_REACH_PRIVATE,
+		 PLAN_REACH_MAPPED}, /* it has a child */
+		{COLL_BROADCAST, PLAN_DIRECT, 0, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_BROADCAST, PLAN_DIRECT, 1, PLAN_REACH_PRIVATE, PLAN_REACH_PRIVATE},
+		{COLL_BROADCAST, PLAN_TREE, 0, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
+		{COLL_BROADCAST, PLAN_TREE, 2, PLAN_REACH_PRIVATE, PLAN_REACH_MAPPED},
+		{COLL_ALLGATHER, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_ALLGATHER, PLAN_RING, 1, PLAN_REACH_PRIVATE, PLAN_REACH_MAPPED},
+		{COLL_GATHER, PLAN_DIRECT, 0, PLAN_REACH_PRIVATE, PLAN_REACH_PRIVATE},
+		{COLL_GATHER, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_GATHER, PLAN_PAIRWISE, 1, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
+		{COLL_SCATTER, PLAN_DIRECT, 0, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_SCATTER, PLAN_PAIRWISE, 1, PLAN_REACH_PRIVATE, PLAN_REACH_PRIVATE},
+		{COLL_REDUCE_SCATTER, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_REDUCE_SCATTER, PLAN_PAIRWISE, 1, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
+		{COLL_ALLTOALL, PLAN_DIRECT, 1, PLAN_REACH_READ, PLAN_REACH_PRIVATE},
+		{COLL_ALLTOALL, PLAN_PAIRWISE, 1, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct plan plan = build(&(struct plan_request){.collective = cases[i].collective,
@@ -136,7 +137,7 @@ static void reach_is_what_peers_need(void **state)
 static bool has_local_copy(const struct plan *plan)
 {
 	for (uint32_t i = 0; i < plan->step_count; i++)
-		if (plan->steps[i].kind == PLAN_COPY && plan->steps[i].peer == plan->rank)
+		if (plan->steps[i].kind == PLAN_STEP_COPY && plan->steps[i].peer == plan->rank)
 			return true;
 	return false;
 }
@@ -146,20 +147,20 @@ static void in_place_is_looked_at_where_it_can_be(void **state)
 {
 	(void)state;
 	static const struct {
-		enum plan_collective collective;
+		enum coll_id collective;
 		enum plan_algorithm algorithm;
 		int rank;
 		bool copy[2]; /* out of place, in place */
 	} cases[] = {
-		{PLAN_ALLGATHER, PLAN_RING, 2, {true, false}},
-		{PLAN_REDUCE_SCATTER, PLAN_PAIRWISE, 2, {true, false}},
-		{PLAN_ALLTOALL, PLAN_DIRECT, 2, {true, true}},
-		{PLAN_REDUCE, PLAN_TREE, 0, {true, false}},
-		{PLAN_REDUCE, PLAN_TREE, 2, {true, true}}, /* in memory of the engine's */
-		{PLAN_GATHER, PLAN_PAIRWISE, 0, {true, false}},
-		{PLAN_GATHER, PLAN_PAIRWISE, 2, {false, false}},
-		{PLAN_SCATTER, PLAN_DIRECT, 0, {true, false}},
-		{PLAN_BROADCAST, PLAN_DIRECT, 0, {true, false}},
+		{COLL_ALLGATHER, PLAN_RING, 2, {true, false}},
+		{COLL_REDUCE_SCATTER, PLAN_PAIRWISE, 2, {true, false}},
+		{COLL_ALLTOALL, PLAN_DIRECT, 2, {true, true}},
+		{COLL_REDUCE, PLAN_TREE, 0, {true, false}},
+		{COLL_REDUCE, PLAN_TREE, 2, {true, true}}, /* in memory of the engine's */
+		{COLL_GATHER, PLAN_PAIRWISE, 0, {true, false}},
+		{COLL_GATHER, PLAN_PAIRWISE, 2, {false, false}},
+		{COLL_SCATTER, PLAN_DIRECT, 0, {true, false}},
+		{COLL_BROADCAST, PLAN_DIRECT, 0, {true, false}},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		for (int in_place = 0; in_place < 2; in_place++) {
@@ -171,30 +172,30 @@ static void in_place_is_looked_at_where_it_can_be(void **state)
 							     .in_place = in_place});
 			assert_int_equal(has_local_copy(&plan), cases[i].copy[in_place]);
 		}
-	assert_true(plan_has_root(PLAN_GATHER));
-	assert_false(plan_has_root(PLAN_ALLGATHER) || plan_has_root(PLAN_COLLECTIVE_COUNT));
+	assert_true(plan_has_root(COLL_GATHER));
+	assert_false(plan_has_root(COLL_ALLGATHER) || plan_has_root(COLL_COUNT));
 }
 
 static void requests_out_of_range_are_refused(void **state)
 {
 	(void)state;
 	static const struct plan_request bad[] = {
-		{.collective = PLAN_COLLECTIVE_COUNT, .algorithm = PLAN_DIRECT, .size = 2},
-		{.collective = (enum plan_collective) - 1, .algorithm = PLAN_DIRECT, .size = 2},
+		{.collective = COLL_COUNT, .algorithm = PLAN_DIRECT, .size = 2},
+		{.collective = (enum coll_id) - 1, .algorithm = PLAN_DIRECT, .size = 2},
 		{.algorithm = PLAN_NONE, .size = 2},
 		{.algorithm = PLAN_ALGORITHM_COUNT, .size = 2},
-		{.collective = PLAN_BARRIER, .algorithm = PLAN_RING, .size = 2},
+		{.collective = COLL_BARRIER, .algorithm = PLAN_RING, .size = 2},
 		{.algorithm = PLAN_DIRECT, .size = 0},
 		{.algorithm = PLAN_DIRECT, .size = RANKS_JOB_MAX + 1},
 		{.algorithm = PLAN_DIRECT, .size = 2, .rank = 2},
 		{.algorithm = PLAN_DIRECT, .size = 2, .rank = -1},
-		{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = 2},
-		{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = -1},
-		{.collective = PLAN_SCATTER, .algorithm = PLAN_SLOT, .size = 2, .root = 2},
-		{.collective = PLAN_ALLREDUCE, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
-		{.collective = PLAN_ALLGATHER, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
-		{.collective = PLAN_REDUCE, .algorithm = PLAN_PULL, .size = 2},
-		{.collective = PLAN_REDUCE, .algorithm = PLAN_RAILS, .size = 2},
+		{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = 2},
+		{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = -1},
+		{.collective = COLL_SCATTER, .algorithm = PLAN_SLOT, .size = 2, .root = 2},
+		{.collective = COLL_ALLREDUCE, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
+		{.collective = COLL_ALLGATHER, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
+		{.collective = COLL_REDUCE, .algorithm = PLAN_PULL, .size = 2},
+		{.collective = COLL_REDUCE, .algorithm = PLAN_RAILS, .size = 2},
 	};
 	const struct plan none = {0};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -208,14 +209,14 @@ static void requests_out_of_range_are_refused(void **state)
 static void one_rank_copies_for_itself(void **state)
 {
 	(void)state;
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int in_place = 0; in_place < 2; in_place++) {
 			struct plan plan =
-				build(&(struct plan_request){.collective = (enum plan_collective)c,
+				build(&(struct plan_request){.collective = (enum coll_id)c,
 							     .algorithm = PLAN_DIRECT,
 							     .size = 1,
 							     .in_place = in_place});
-			bool copy = c != PLAN_BARRIER && (!in_place || c == PLAN_ALLTOALL);
+			bool copy = c != COLL_BARRIER && (!in_place || c == COLL_ALLTOALL);
 			assert_int_equal(plan.step_count, copy);
 			assert_int_equal(has_local_copy(&plan), copy);
 			assert_int_equal(plan.blocks, 1);
@@ -262,26 +263,26 @@ static void blocks_cover_every_element_once(void **state)
 static void names_go_both_ways(void **state)
 {
 	(void)state;
-	for (unsigned i = 0; i < PLAN_COLLECTIVE_COUNT; i++)
+	for (unsigned i = 0; i < COLL_COUNT; i++)
 		assert_int_equal(plan_collective_from(plan_collective_name(i)), i);
-	assert_int_equal(plan_collective_from("all-reduce"), PLAN_ALLREDUCE);
-	assert_int_equal(plan_collective_from("reducescatter"), PLAN_REDUCE_SCATTER);
+	assert_int_equal(plan_collective_from("all-reduce"), COLL_ALLREDUCE);
+	assert_int_equal(plan_collective_from("reducescatter"), COLL_REDUCE_SCATTER);
 	assert_int_equal(plan_collective_from("all-reduc"), -1);
 	assert_int_equal(plan_collective_from("allreduces"), -1);
 	assert_int_equal(plan_collective_from(""), -1);
 	for (unsigned i = PLAN_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
 		assert_int_equal(plan_algorithm_from(plan_algorithm_name(i)), i);
-	for (unsigned i = PLAN_SIGNAL; i < PLAN_KIND_COUNT; i++)
-		assert_string_not_equal(plan_kind_name(i), "?");
+	for (unsigned i = PLAN_STEP_SIGNAL; i < PLAN_STEP_KIND_COUNT; i++)
+		assert_string_not_equal(plan_step_name(i), "?");
 	assert_string_equal(plan_algorithm_name(PLAN_NONE), "none");
 	assert_int_equal(plan_algorithm_from("none"), -1);
 	assert_int_equal(plan_algorithm_from("rings"), -1);
 	assert_int_equal(plan_collective_from(""), -1);
-	assert_int_equal(plan_collective_from("reduce-scatter"), PLAN_REDUCE_SCATTER);
-	assert_string_equal(plan_collective_name(PLAN_COLLECTIVE_COUNT), "?");
+	assert_int_equal(plan_collective_from("reduce-scatter"), COLL_REDUCE_SCATTER);
+	assert_string_equal(plan_collective_name(COLL_COUNT), "?");
 	assert_string_equal(plan_algorithm_name(PLAN_ALGORITHM_COUNT), "?");
-	assert_string_equal(plan_kind_name(0), "?");
-	assert_string_equal(plan_kind_name(PLAN_KIND_COUNT), "?");
+	assert_string_equal(plan_step_name(0), "?");
+	assert_string_equal(plan_step_name(PLAN_STEP_KIND_COUNT), "?");
 }
 
 /* All steps of one rank, a line each. */
@@ -314,7 +315,7 @@ static const struct {
 	{{.algorithm = PLAN_SLOT, .size = 2},
 	 "await all ranks, phase 0\n"
 	 "reduce all of all ranks to my output\n"},
-	{{.collective = PLAN_BROADCAST, .algorithm = PLAN_DIRECT, .rank = 0, .size = 3, .root = 2},
+	{{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .rank = 0, .size = 3, .root = 2},
 	 "await rank 2, phase 0\n"
 	 "copy all of the input of rank 2 to my output\n"
 	 "signal phase 1\n"},
@@ -358,24 +359,24 @@ static const struct {
 	 "copy block 0 of the output of rank 0 to my output\n"
 	 "signal phase 2\n"
 	 "await all ranks here, phase 2\n"},
-	{{.collective = PLAN_REDUCE, .algorithm = PLAN_DIRECT, .rank = 1, .size = 2},
+	{{.collective = COLL_REDUCE, .algorithm = PLAN_DIRECT, .rank = 1, .size = 2},
 	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to rank 0\n"
 	 "signal phase 1\n"
 	 "await all ranks, phase 1\n"},
-	{{.collective = PLAN_ALLTOALL, .algorithm = PLAN_SLOT, .rank = 2, .size = 3},
+	{{.collective = COLL_ALLTOALL, .algorithm = PLAN_SLOT, .rank = 2, .size = 3},
 	 "copy part 2 of the input of rank 2 (me) to my output\n"
 	 "await all ranks, phase 0\n"
 	 "copy part 2 of the input of rank 0 to part 0 of my output\n"
 	 "copy part 2 of the input of rank 1 to part 1 of my output\n"},
-	{{.collective = PLAN_REDUCE_SCATTER, .algorithm = PLAN_PAIRWISE, .size = 2},
+	{{.collective = COLL_REDUCE_SCATTER, .algorithm = PLAN_PAIRWISE, .size = 2},
 	 "copy part 0 of the input of rank 0 (me) to my output\n"
 	 "send part 1 of my input to rank 1\n"
 	 "receive part 0 from rank 1 into my scratch\n"
 	 "combine part 0: output = output op scratch\n"
 	 "divide part 0 of my output by 2 if the op is average\n"},
-	{{.collective = PLAN_GATHER, .algorithm = PLAN_SLOT, .rank = 1, .size = 3}, ""},
-	{{.collective = PLAN_BARRIER, .algorithm = PLAN_TREE, .rank = 1, .size = 2},
+	{{.collective = COLL_GATHER, .algorithm = PLAN_SLOT, .rank = 1, .size = 3}, ""},
+	{{.collective = COLL_BARRIER, .algorithm = PLAN_TREE, .rank = 1, .size = 2},
 	 "send an empty message to rank 0\n"
 	 "receive an empty message from rank 0\n"},
 };

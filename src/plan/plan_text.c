@@ -11,10 +11,11 @@ static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
 	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise", [PLAN_RAILS] = "rails",
 };
 
-static const char *const kind_names[PLAN_KIND_COUNT] = {
-	[PLAN_SIGNAL] = "signal",   [PLAN_AWAIT] = "await", [PLAN_REDUCE_ALL] = "reduce-all",
-	[PLAN_COPY] = "copy",       [PLAN_SEND] = "send",   [PLAN_RECV] = "receive",
-	[PLAN_COMBINE] = "combine", [PLAN_SCALE] = "scale",
+static const char *const kind_names[PLAN_STEP_KIND_COUNT] = {
+	[PLAN_STEP_SIGNAL] = "signal",     [PLAN_STEP_AWAIT] = "await",
+	[PLAN_STEP_REDUCE] = "reduce-all", [PLAN_STEP_COPY] = "copy",
+	[PLAN_STEP_SEND] = "send",         [PLAN_STEP_RECV] = "receive",
+	[PLAN_STEP_COMBINE] = "combine",   [PLAN_STEP_SCALE] = "scale",
 };
 
 static const char *name_at(const char *const *names, unsigned count, unsigned i)
@@ -32,9 +33,9 @@ const char *plan_algorithm_name(unsigned algorithm)
 	return name_at(algorithm_names, PLAN_ALGORITHM_COUNT, algorithm);
 }
 
-const char *plan_kind_name(unsigned kind)
+const char *plan_step_name(unsigned kind)
 {
-	return name_at(kind_names, PLAN_KIND_COUNT, kind);
+	return name_at(kind_names, PLAN_STEP_KIND_COUNT, kind);
 }
 
 int plan_collective_from(const char *name)
@@ -63,7 +64,7 @@ static const char *buffer_name(unsigned buffer)
 static void range_text(const struct plan *plan, const struct plan_step *step, char *out,
 		       size_t bytes)
 {
-	const char *noun = plan->layout[PLAN_INPUT] == PLAN_BLOCKS ? "block" : "part";
+	const char *noun = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_BLOCKS ? "block" : "part";
 	if (step->block == 0 && step->blocks >= plan->blocks)
 		(void)snprintf(out, bytes, plan->blocks == 1 ? "all" : "all %ss", noun);
 	else if (step->blocks == 1)
@@ -100,7 +101,7 @@ static void await_text(const struct plan_step *step, const char *peer, char *out
 static void message_text(const struct plan_step *step, const char *range, const char *peer,
 			 char *out, size_t bytes)
 {
-	bool send = step->kind == PLAN_SEND;
+	bool send = step->kind == PLAN_STEP_SEND;
 	if (step->blocks == 0)
 		(void)snprintf(out, bytes,
 			       send ? "send an empty message to %s"
@@ -141,29 +142,29 @@ void plan_step_text(const struct plan *plan, const struct plan_step *step, char 
 	range_text(plan, step, range, sizeof range);
 	peer_text(plan, step, peer, sizeof peer);
 	switch (step->kind) {
-	case PLAN_SIGNAL:
+	case PLAN_STEP_SIGNAL:
 		(void)snprintf(out, bytes, "signal phase %u", step->phase);
 		break;
-	case PLAN_AWAIT:
+	case PLAN_STEP_AWAIT:
 		await_text(step, peer, out, bytes);
 		break;
-	case PLAN_REDUCE_ALL:
+	case PLAN_STEP_REDUCE:
 		(void)snprintf(out, bytes, "reduce %s of %s to %s", range, all_text(plan),
 			       target_text(plan, step, peer));
 		break;
-	case PLAN_COPY:
+	case PLAN_STEP_COPY:
 		copy_text(plan, step, range, peer, out, bytes);
 		break;
-	case PLAN_SEND:
-	case PLAN_RECV:
+	case PLAN_STEP_SEND:
+	case PLAN_STEP_RECV:
 		message_text(step, range, peer, out, bytes);
 		break;
-	case PLAN_COMBINE:
+	case PLAN_STEP_COMBINE:
 		(void)snprintf(out, bytes, "combine %s: output = %s", range,
 			       step->flags & PLAN_SCRATCH_FIRST ? "scratch op output"
 								: "output op scratch");
 		break;
-	case PLAN_SCALE:
+	case PLAN_STEP_SCALE:
 		(void)snprintf(out, bytes, "divide %s of my output by %u if the op is average",
 			       range, plan->size);
 		break;

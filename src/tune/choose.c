@@ -37,29 +37,26 @@ int tune_candidates(void)
 	return CANDIDATES;
 }
 
-double *tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
-		int size)
+double *tune_at(const struct tune_times *times, int candidate, enum coll_id collective, int size)
 {
-	return &times->seconds[(candidate * PLAN_COLLECTIVE_COUNT + (int)collective) * TUNE_SIZES_MAX +
-			       size];
+	return &times->seconds[(candidate * COLL_COUNT + (int)collective) * TUNE_SIZES_MAX + size];
 }
 
 /* What candidate 0 is: not the default table, whose borders are others where ranks share
  * processors. */
-static enum plan_algorithm default_of(enum plan_collective collective, uint64_t bytes,
-				      uint64_t slot_bytes)
+static enum plan_algorithm default_of(enum coll_id collective, uint64_t bytes, uint64_t slot_bytes)
 {
 	return bytes <= slot_bytes && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
 }
 
-bool tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes)
+bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t slot_bytes)
 {
 	const struct tune_candidate *candidate = &candidates[i];
 	enum plan_algorithm usual = default_of(collective, bytes, slot_bytes);
 	bool varies = candidate->chunk_bytes != CHUNK || candidate->read_bytes != READ ||
 		      candidate->stores != PLAN_STORES_AUTO || candidate->plain;
 
-	if (bytes < candidate->bytes_min || (collective == PLAN_BARRIER && varies))
+	if (bytes < candidate->bytes_min || (collective == COLL_BARRIER && varies))
 		return false;
 	if (candidate->algorithm == PLAN_NONE)
 		return !candidate->plain || usual == PLAN_DIRECT;
@@ -76,7 +73,7 @@ bool tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t 
 /* One collective and size. */
 struct place {
 	const struct tune_times *times;
-	enum plan_collective collective;
+	enum coll_id collective;
 	int size;
 };
 
@@ -172,11 +169,11 @@ static uint64_t border(const struct plan_table_line *line, uint64_t below, uint6
 bool tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min, int ranks_max,
 		 struct plan_table *table)
 {
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++) {
-		int sizes = c == PLAN_BARRIER ? 1 : times->size_count;
+	for (int c = 0; c < COLL_COUNT; c++) {
+		int sizes = c == COLL_BARRIER ? 1 : times->size_count;
 		struct plan_table_line line = {0};
 		for (int i = 0; i < sizes; i++) {
-			struct place place = {times, (enum plan_collective)c, i};
+			struct place place = {times, (enum coll_id)c, i};
 			struct plan_table_line here = choose(&place, slot_bytes);
 			here.ranks_min = (uint16_t)ranks_min;
 			here.ranks_max = (uint16_t)ranks_max;

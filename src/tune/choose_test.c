@@ -26,13 +26,13 @@ static int set_up(void **state)
 	times.size_count = SIZES;
 	memcpy(times.sizes, sizes, sizeof sizes);
 	free(times.seconds);
-	times.seconds = calloc((size_t)tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX,
+	times.seconds = calloc((size_t)tune_candidates() * COLL_COUNT * TUNE_SIZES_MAX,
 			       sizeof *times.seconds);
 	for (int k = 0; k < tune_candidates(); k++)
-		for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+		for (int c = 0; c < COLL_COUNT; c++)
 			for (int i = 0; i < SIZES; i++)
-				if (tune_fits(k, (enum plan_collective)c, sizes[i], SLOT))
-					*tune_at(&times, k, (enum plan_collective)c, i) = 1;
+				if (tune_fits(k, (enum coll_id)c, sizes[i], SLOT))
+					*tune_at(&times, k, (enum coll_id)c, i) = 1;
 	table.count = 0;
 	return 0;
 }
@@ -58,15 +58,14 @@ static int find(enum plan_algorithm algorithm, enum plan_stores stores, uint32_t
 	return -1;
 }
 
-static void takes(enum plan_algorithm algorithm, enum plan_collective collective, int size,
-		  double seconds)
+static void takes(enum plan_algorithm algorithm, enum coll_id collective, int size, double seconds)
 {
 	*tune_at(&times, find(algorithm, PLAN_STORES_AUTO, 64 << 10, 0, false), collective, size) =
 		seconds;
 }
 
 /* The lines of one collective, as text. */
-static void expect(enum plan_collective collective, const char *wanted)
+static void expect(enum coll_id collective, const char *wanted)
 {
 	char text[4096] = "", line[PLAN_TABLE_TEXT_BYTES];
 	table.count = 0;
@@ -87,33 +86,33 @@ static void the_default_stays_unless_it_is_clearly_slower(void **state)
 	static const char usual[] =
 		"all-reduce      3-4    max       slot       64K    auto    copy\n"
 		"all-reduce      3-4    max       direct     64K    auto    copy\n";
-	expect(PLAN_ALLREDUCE, usual);
-	expect(PLAN_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
-	takes(PLAN_RING, PLAN_ALLREDUCE, 3, 0.96);
-	takes(PLAN_TREE, PLAN_ALLREDUCE, 0, 1.5);
-	expect(PLAN_ALLREDUCE, usual);
-	takes(PLAN_TREE, PLAN_BARRIER, 0, 0.5);
-	expect(PLAN_BARRIER, "barrier         3-4    max       tree       64K    auto    copy\n");
+	expect(COLL_ALLREDUCE, usual);
+	expect(COLL_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
+	takes(PLAN_RING, COLL_ALLREDUCE, 3, 0.96);
+	takes(PLAN_TREE, COLL_ALLREDUCE, 0, 1.5);
+	expect(COLL_ALLREDUCE, usual);
+	takes(PLAN_TREE, COLL_BARRIER, 0, 0.5);
+	expect(COLL_BARRIER, "barrier         3-4    max       tree       64K    auto    copy\n");
 }
 
 static void the_fastest_algorithm_is_chosen(void **state)
 {
 	(void)state;
-	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 0.8);
-	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
-	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 0.9);
-	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.9);
-	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	takes(PLAN_RING, COLL_ALLREDUCE, 2, 0.8);
+	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 0.7);
+	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 0.9);
+	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.9);
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
 			       "all-reduce      3-4    256K      doubling   64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     64K    auto    copy\n"
 			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
 	/* A slot that loses below its end has a border. */
-	takes(PLAN_DIRECT, PLAN_ALLREDUCE, 1, 0.5);
-	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 1);
-	takes(PLAN_RING, PLAN_ALLREDUCE, 2, 1);
-	takes(PLAN_TREE, PLAN_ALLREDUCE, 2, 1);
-	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 1);
-	expect(PLAN_ALLREDUCE, "all-reduce      3-4    512       slot       64K    auto    copy\n"
+	takes(PLAN_DIRECT, COLL_ALLREDUCE, 1, 0.5);
+	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 1);
+	takes(PLAN_RING, COLL_ALLREDUCE, 2, 1);
+	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 1);
+	takes(PLAN_RING, COLL_ALLREDUCE, 4, 1);
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    512       slot       64K    auto    copy\n"
 			       "all-reduce      3-4    max       direct     64K    auto    copy\n");
 }
 
@@ -123,26 +122,26 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	int small = find(PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, 0, false);
 	int stream = find(PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, 64 << 10, 0, false);
 	int read = find(PLAN_NONE, PLAN_STORES_AUTO, 64 << 10, 512 << 10, true);
-	*tune_at(&times, small, PLAN_ALLREDUCE, 3) = 0.9;
-	*tune_at(&times, small, PLAN_ALLREDUCE, 4) = 0.9;
-	*tune_at(&times, stream, PLAN_ALLREDUCE, 4) = 0.8;
-	*tune_at(&times, read, PLAN_ALLREDUCE, 4) = 0.5;
-	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	*tune_at(&times, small, COLL_ALLREDUCE, 3) = 0.9;
+	*tune_at(&times, small, COLL_ALLREDUCE, 4) = 0.9;
+	*tune_at(&times, stream, COLL_ALLREDUCE, 4) = 0.8;
+	*tune_at(&times, read, COLL_ALLREDUCE, 4) = 0.5;
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
 			       "all-reduce      3-4    max       direct     64K    stream  512K\n");
 	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the
 	 * default is compared with what it would be at its best only if it is the fastest as it
 	 * is. */
-	takes(PLAN_RING, PLAN_ALLREDUCE, 4, 0.7);
-	expect(PLAN_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.7);
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
 			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
 }
 
 /* Without a table: what fits into a slot goes there. */
-static enum plan_algorithm usual(enum plan_collective collective, uint64_t bytes)
+static enum plan_algorithm usual(enum coll_id collective, uint64_t bytes)
 {
 	return bytes <= SLOT && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
 }
@@ -153,8 +152,8 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 	char text[8192] = "", line[PLAN_TABLE_TEXT_BYTES];
 	struct plan_table_error error;
 	struct plan_table_choice choice;
-	takes(PLAN_DOUBLING, PLAN_ALLREDUCE, 2, 0.7);
-	takes(PLAN_PAIRWISE, PLAN_ALLTOALL, 4, 0.7);
+	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 0.7);
+	takes(PLAN_PAIRWISE, COLL_ALLTOALL, 4, 0.7);
 	assert_true(tune_choose(&times, SLOT, 1, 2, &table));
 	for (int i = 0; i < table.count; i++) {
 		size_t used = strlen(text);
@@ -162,15 +161,14 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 		snprintf(text + used, sizeof text - used, "%s\n", line);
 	}
 	assert_true(plan_table_parse(text, &table, &error));
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int i = 0; i < SIZES; i++) {
-			plan_table_choose(&table, (enum plan_collective)c, sizes[i], SLOT, 2,
-					  PLAN_NONE, &choice);
-			enum plan_algorithm wanted =
-				c == PLAN_ALLREDUCE && i == 2 ? PLAN_DOUBLING
-				: c == PLAN_ALLTOALL && i == 4
-					? PLAN_PAIRWISE
-					: usual((enum plan_collective)c, sizes[i]);
+			plan_table_choose(&table, (enum coll_id)c, sizes[i], SLOT, 2, PLAN_NONE,
+					  &choice);
+			enum plan_algorithm wanted = c == COLL_ALLREDUCE && i == 2 ? PLAN_DOUBLING
+						     : c == COLL_ALLTOALL && i == 4
+							     ? PLAN_PAIRWISE
+							     : usual((enum coll_id)c, sizes[i]);
 			assert_int_equal(choice.algorithm, wanted);
 		}
 }
@@ -178,25 +176,23 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 static void candidates_are_tried_where_they_can_win(void **state)
 {
 	(void)state;
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int i = 0; i < SIZES; i++) {
 			bool tried[PLAN_ALGORITHM_COUNT] = {false};
-			assert_true(tune_fits(0, (enum plan_collective)c, sizes[i], SLOT));
+			assert_true(tune_fits(0, (enum coll_id)c, sizes[i], SLOT));
 			for (int k = 1; k < tune_candidates(); k++) {
 				enum plan_algorithm a = tune_candidate(k)->algorithm;
-				bool fits = tune_fits(k, (enum plan_collective)c, sizes[i], SLOT);
-				assert_true(!fits || a == PLAN_NONE ||
-					    plan_has((enum plan_collective)c, a));
+				bool fits = tune_fits(k, (enum coll_id)c, sizes[i], SLOT);
+				assert_true(!fits || a == PLAN_NONE || plan_has((enum coll_id)c, a));
 				tried[a] |= fits;
 			}
-			tried[usual((enum plan_collective)c, sizes[i])] = true;
+			tried[usual((enum coll_id)c, sizes[i])] = true;
 			/* They are tried on one host, where PLAN_RAILS is PLAN_DIRECT. */
 			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
-				assert_int_equal(
-					tried[a],
-					plan_has((enum plan_collective)c, (enum plan_algorithm)a) &&
-						a != PLAN_RAILS &&
-						(a != PLAN_SLOT || sizes[i] <= SLOT));
+				assert_int_equal(tried[a],
+						 plan_has((enum coll_id)c, (enum plan_algorithm)a) &&
+							 a != PLAN_RAILS &&
+							 (a != PLAN_SLOT || sizes[i] <= SLOT));
 		}
 }
 

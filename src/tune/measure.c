@@ -108,7 +108,7 @@ static bool time_points(struct tuner *tuner, ls_group *group, int candidate, flo
 	const struct tune_request *request = tuner->request;
 
 	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++) {
-		enum plan_collective collective = (enum plan_collective)op; /* both are of coll */
+		enum coll_id collective = (enum coll_id)op; /* both are of coll */
 		for (int i = 0; i < (op == BENCH_BARRIER ? 1 : request->size_count); i++) {
 			uint64_t payload = op == BENCH_BARRIER ? 0 : request->sizes[i];
 			struct bench_case what = {
@@ -231,7 +231,7 @@ bool tune_measure(const struct tune_request *request)
 		return false;
 	unsetenv("LOCKSTEP_ALGORITHM"); /* it would win over every table */
 	bench_bind((int)tuner.launch.rank);
-	tuner.each = (size_t)tune_candidates() * PLAN_COLLECTIVE_COUNT * TUNE_SIZES_MAX;
+	tuner.each = (size_t)tune_candidates() * COLL_COUNT * TUNE_SIZES_MAX;
 	tuner.times.size_count = request->size_count;
 	memcpy(tuner.times.sizes, request->sizes, sizeof tuner.times.sizes);
 	tuner.times.seconds = calloc(tuner.each, sizeof(double));

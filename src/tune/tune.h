@@ -30,17 +30,16 @@ const struct tune_candidate *tune_candidate(int i);
 int tune_candidates(void);
 
 /* Whether candidate `i` is worth a try, for this payload. */
-bool tune_fits(int i, enum plan_collective collective, uint64_t bytes, uint64_t slot_bytes);
+bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t slot_bytes);
 
 /* Seconds for each candidate, collective and size; 0: not tried. */
 struct tune_times {
 	int size_count;
 	uint64_t sizes[TUNE_SIZES_MAX]; /* payloads, growing */
-	double *seconds; /* [candidates][PLAN_COLLECTIVE_COUNT][TUNE_SIZES_MAX], see tune_at */
+	double *seconds;                /* [candidates][COLL_COUNT][TUNE_SIZES_MAX], see tune_at */
 };
 
-double *tune_at(const struct tune_times *times, int candidate, enum plan_collective collective,
-		int size);
+double *tune_at(const struct tune_times *times, int candidate, enum coll_id collective, int size);
 
 /* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not
  * clearly faster than the default does not replace it. False: there is no room. */

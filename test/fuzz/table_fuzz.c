@@ -13,11 +13,11 @@ static void ask(const struct plan_table *table)
 {
 	static const uint64_t sizes[] = {0, 8, 4096, 1 << 20, UINT64_MAX};
 	struct plan_table_choice choice;
-	for (int collective = 0; collective < PLAN_COLLECTIVE_COUNT; collective++)
+	for (int collective = 0; collective < COLL_COUNT; collective++)
 		for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
 			for (int ranks = 1; ranks <= 64; ranks = ranks * 3 + 1) {
-				plan_table_choose(table, (enum plan_collective)collective, sizes[i],
-						  192, ranks, PLAN_NONE, &choice);
+				plan_table_choose(table, (enum coll_id)collective, sizes[i], 192,
+						  ranks, PLAN_NONE, &choice);
 				MUST(choice.algorithm > PLAN_NONE &&
 				     choice.stores <= PLAN_STORES_NONTEMPORAL);
 				MUST(choice.chunk_bytes > 0 &&

@@ -18,7 +18,7 @@ static uint32_t turn_length(const struct plan_sim_op *op, unsigned turn)
  * for `to` has turn from + 3 to; elsewhere the part of rank r has turn r. */
 static uint32_t part_start(const struct plan_sim_op *op, unsigned rank, unsigned which, unsigned n)
 {
-	bool pairs = op->collective == PLAN_ALLTOALL;
+	bool pairs = op->collective == COLL_ALLTOALL;
 	unsigned base = pairs ? (which == PLAN_INPUT ? rank : 3 * rank) : 0;
 	unsigned stride = pairs && which == PLAN_INPUT ? 3 : 1;
 	uint32_t sum = 0;
@@ -36,16 +36,16 @@ static struct place place_apart(const struct plan_sim_op *op, const struct plan 
 	struct place place = {.which = which, .cell = block};
 	uint64_t first, elements;
 	switch ((enum plan_layout)plan->layout[which]) {
-	case PLAN_BLOCKS:
+	case PLAN_LAYOUT_BLOCKS:
 		plan_block_range(op->count, 1, plan->blocks, block, blocks, &first, &elements);
 		place.first = (uint32_t)first;
 		place.count = (uint32_t)elements;
 		break;
-	case PLAN_PARTS:
+	case PLAN_LAYOUT_PARTS:
 		place.first = part_start(op, rank, which, block);
 		place.count = part_start(op, rank, which, block + blocks) - place.first;
 		break;
-	case PLAN_PART:
+	case PLAN_LAYOUT_PART:
 		place.cell = 0;
 		place.count = blocks > 0 ? turn_length(op, rank) : 0;
 		break;
@@ -60,8 +60,8 @@ struct place data_place(const struct plan_sim_op *op, const struct plan *plan,
 	struct place place = place_apart(op, plan, rank, which, block, blocks);
 	if (!owner->in_place || which == PLAN_SCRATCH)
 		return place;
-	unsigned whole = plan->layout[PLAN_INPUT] == PLAN_PART ? PLAN_OUTPUT : PLAN_INPUT;
-	if (which != whole && plan->layout[which] == PLAN_PART) {
+	unsigned whole = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART ? PLAN_OUTPUT : PLAN_INPUT;
+	if (which != whole && plan->layout[which] == PLAN_LAYOUT_PART) {
 		place.cell = rank;
 		place.first = part_start(op, rank, whole, rank);
 	}
@@ -71,8 +71,8 @@ struct place data_place(const struct plan_sim_op *op, const struct plan *plan,
 
 uint32_t data_elements_max(const struct plan_sim_op *op, int size)
 {
-	bool cut = op->collective == PLAN_ALLREDUCE || op->collective == PLAN_REDUCE ||
-		   op->collective == PLAN_BROADCAST || op->collective == PLAN_BARRIER;
+	bool cut = op->collective == COLL_ALLREDUCE || op->collective == COLL_REDUCE ||
+		   op->collective == COLL_BROADCAST || op->collective == COLL_BARRIER;
 	uint32_t most = 2 * op->count + 1; /* any part */
 	if (cut)
 		return op->count;
@@ -122,19 +122,19 @@ static bool is_root(const struct plan_sim_op *op, int rank)
 
 static bool has_input(const struct plan_sim_op *op, int rank)
 {
-	bool one = op->collective == PLAN_BROADCAST || op->collective == PLAN_SCATTER;
-	return op->collective != PLAN_BARRIER && (!one || is_root(op, rank));
+	bool one = op->collective == COLL_BROADCAST || op->collective == COLL_SCATTER;
+	return op->collective != COLL_BARRIER && (!one || is_root(op, rank));
 }
 
 static bool has_output(const struct plan_sim_op *op, int rank)
 {
-	bool one = op->collective == PLAN_REDUCE || op->collective == PLAN_GATHER;
-	return op->collective != PLAN_BARRIER && (!one || is_root(op, rank));
+	bool one = op->collective == COLL_REDUCE || op->collective == COLL_GATHER;
+	return op->collective != COLL_BARRIER && (!one || is_root(op, rank));
 }
 
 bool data_can_be_in_place(const struct plan_sim_op *op, int rank)
 {
-	return op->collective != PLAN_ALLTOALL && has_input(op, rank) && has_output(op, rank);
+	return op->collective != COLL_ALLTOALL && has_input(op, rank) && has_output(op, rank);
 }
 
 static struct place whole_place(const struct world *world, const struct rank *rank, unsigned which)
@@ -163,8 +163,8 @@ bool data_enter(struct world *world, struct rank *rank)
 	struct place input = whole_place(world, rank, PLAN_INPUT);
 	bool gives = has_input(op, rank->number), gets = has_output(op, rank->number);
 	/* Memory that is lent for what it has combined so far. */
-	bool lent = op->collective == PLAN_REDUCE && !gets &&
-		    rank->plan.reach[PLAN_OUTPUT] == PLAN_MAPPED;
+	bool lent = op->collective == COLL_REDUCE && !gets &&
+		    rank->plan.reach[PLAN_OUTPUT] == PLAN_REACH_MAPPED;
 	bool inside = rank->in_place && input.which == PLAN_INPUT; /* OUTPUT lies in INPUT */
 	for (unsigned which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)
 		rank->buffers[which].op = -1;
@@ -201,7 +201,7 @@ static bool is_reduced(struct world *world, const struct rank *rank, const struc
 	if (element->op != rank->op || element->index != index ||
 	    element->ranks != world->all_ranks || element->scaled != (world->sim->size > 1))
 		return false;
-	if (op->collective != PLAN_ALLREDUCE)
+	if (op->collective != COLL_ALLREDUCE)
 		return true;
 	uint64_t *expected = &world->results[(size_t)rank->op * world->count_max + index];
 	if (!world->known[rank->op])
@@ -216,20 +216,20 @@ static bool element_is_right(struct world *world, const struct rank *rank, unsig
 	unsigned self = (unsigned)rank->number;
 	int number = rank->op;
 	switch (op->collective) {
-	case PLAN_ALLREDUCE:
-	case PLAN_REDUCE:
+	case COLL_ALLREDUCE:
+	case COLL_REDUCE:
 		return is_reduced(world, rank, element, i);
-	case PLAN_REDUCE_SCATTER:
+	case COLL_REDUCE_SCATTER:
 		return is_reduced(world, rank, element, part_start(op, self, PLAN_INPUT, self) + i);
-	case PLAN_BROADCAST:
+	case COLL_BROADCAST:
 		return is_input(element, number, op->root, i);
-	case PLAN_SCATTER:
+	case COLL_SCATTER:
 		return is_input(element, number, op->root,
 				part_start(op, (unsigned)op->root, PLAN_INPUT, self) + i);
-	case PLAN_ALLGATHER:
-	case PLAN_GATHER:
+	case COLL_ALLGATHER:
+	case COLL_GATHER:
 		return is_input(element, number, (int)block, i);
-	case PLAN_ALLTOALL:
+	case COLL_ALLTOALL:
 		return is_input(element, number, (int)block,
 				part_start(op, block, PLAN_INPUT, self) + i);
 	default:
@@ -239,7 +239,7 @@ static bool element_is_right(struct world *world, const struct rank *rank, unsig
 
 static bool output_is_right(struct world *world, struct rank *rank)
 {
-	bool parts = rank->plan.layout[PLAN_OUTPUT] == PLAN_PARTS;
+	bool parts = rank->plan.layout[PLAN_OUTPUT] == PLAN_LAYOUT_PARTS;
 	unsigned rounds = parts ? rank->plan.blocks : 1;
 	for (unsigned block = 0; block < rounds; block++) {
 		struct span span;
@@ -276,7 +276,7 @@ static bool reach_is_used(struct world *world, const struct rank *rank)
 {
 	const struct plan_sim_op *op = world_op(world, rank);
 	const struct plan *plan = &rank->plan;
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 	if (op->uneven || op->count < (parts ? 1 : plan->blocks) || world->sim->mutate)
 		return true;
 	if (rank->used[PLAN_INPUT] == plan->reach[PLAN_INPUT] &&
@@ -302,7 +302,7 @@ static bool all_have_entered(struct world *world, const struct rank *rank)
 bool data_leave(struct world *world, struct rank *rank)
 {
 	const struct plan_sim_op *op = world_op(world, rank);
-	if (op->collective == PLAN_BARRIER)
+	if (op->collective == COLL_BARRIER)
 		return all_have_entered(world, rank);
 	if (has_output(op, rank->number) && !output_is_right(world, rank))
 		return false;

@@ -93,16 +93,16 @@ static void run(const struct plan_sim *sim)
 
 /* ---- what works ---- */
 
-static struct plan_sim_op op_of(enum plan_collective collective, enum plan_algorithm algorithm,
-				int size, int turn)
+static struct plan_sim_op op_of(enum coll_id collective, enum plan_algorithm algorithm, int size,
+				int turn)
 {
-	bool parts = collective != PLAN_ALLREDUCE && collective != PLAN_BROADCAST &&
-		     collective != PLAN_REDUCE;
+	bool parts = collective != COLL_ALLREDUCE && collective != COLL_BROADCAST &&
+		     collective != COLL_REDUCE;
 	return (struct plan_sim_op){.collective = collective,
 				    .algorithm = algorithm,
 				    .place = (enum plan_sim_place)(turn % 3),
 				    .root = plan_has_root(collective) ? turn % size : 0,
-				    .count = collective == PLAN_BARRIER ? 0
+				    .count = collective == COLL_BARRIER ? 0
 					     : parts                    ? 1
 									: (uint32_t)(2 * turn)};
 }
@@ -111,15 +111,15 @@ static struct plan_sim_op op_of(enum plan_collective collective, enum plan_algor
 static void run_all(const struct hosts *hosts, uint32_t *random)
 {
 	enum { ROW = 4 };
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
 			struct plan_sim_op ops[ROW];
-			if (!plan_has((enum plan_collective)c, (enum plan_algorithm)a) ||
+			if (!plan_has((enum coll_id)c, (enum plan_algorithm)a) ||
 			    !plan_crosses_hosts((enum plan_algorithm)a))
 				continue;
 			for (int i = 0; i < ROW; i++)
-				ops[i] = op_of((enum plan_collective)c, (enum plan_algorithm)a,
-					       hosts->size, i + (int)draw(random, 30));
+				ops[i] = op_of((enum coll_id)c, (enum plan_algorithm)a, hosts->size,
+					       i + (int)draw(random, 30));
 			struct plan_sim sim = sim_of(hosts, ops, ROW);
 			run(&sim);
 		}
@@ -148,13 +148,13 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 {
 	(void)state;
 	static const struct {
-		enum plan_collective collective;
+		enum coll_id collective;
 		enum plan_algorithm algorithm;
 	} sorts[] = {
-		{PLAN_ALLREDUCE, PLAN_RAILS}, {PLAN_ALLREDUCE, PLAN_DOUBLING},
-		{PLAN_ALLREDUCE, PLAN_TREE},  {PLAN_REDUCE, PLAN_TREE},
-		{PLAN_BROADCAST, PLAN_TREE},  {PLAN_BROADCAST, PLAN_RING},
-		{PLAN_BARRIER, PLAN_TREE},    {PLAN_BARRIER, PLAN_DOUBLING},
+		{COLL_ALLREDUCE, PLAN_RAILS}, {COLL_ALLREDUCE, PLAN_DOUBLING},
+		{COLL_ALLREDUCE, PLAN_TREE},  {COLL_REDUCE, PLAN_TREE},
+		{COLL_BROADCAST, PLAN_TREE},  {COLL_BROADCAST, PLAN_RING},
+		{COLL_BARRIER, PLAN_TREE},    {COLL_BARRIER, PLAN_DOUBLING},
 	};
 	struct hosts *hosts = malloc(sizeof *hosts);
 	assert_non_null(hosts);
@@ -165,7 +165,7 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 		run(&sim);
 	}
 	hosts_of_size(LARGEST, 5, true, hosts); /* as many hosts as can be with several ranks */
-	struct plan_sim_op op = op_of(PLAN_ALLREDUCE, PLAN_RAILS, LARGEST, 7);
+	struct plan_sim_op op = op_of(COLL_ALLREDUCE, PLAN_RAILS, LARGEST, 7);
 	struct plan_sim sim = sim_of(hosts, &op, 1);
 	run(&sim);
 	free(hosts);
@@ -241,7 +241,7 @@ static void drop_step(struct plan *plan, uint32_t at)
 static void drop_signals(struct plan *plan, int phase)
 {
 	for (uint32_t i = plan->step_count; i-- > 0;)
-		if (plan->steps[i].kind == PLAN_SIGNAL && plan->steps[i].phase == phase)
+		if (plan->steps[i].kind == PLAN_STEP_SIGNAL && plan->steps[i].phase == phase)
 			drop_step(plan, i);
 }
 
@@ -307,11 +307,11 @@ static void break_step(const struct hosts *hosts, const struct plan *plan, uint3
 {
 	const struct plan_step *step = &plan->steps[at];
 	struct mutant mutant = {.rank = plan->rank, .step = at};
-	mutant.change = step->kind == PLAN_SIGNAL ? DROP_SIGNAL : DROP;
+	mutant.change = step->kind == PLAN_STEP_SIGNAL ? DROP_SIGNAL : DROP;
 	mutant.number = step->phase;
 	must_be_refused(hosts, plan, place, &mutant);
-	bool here = step->kind == PLAN_COPY ||
-		    (step->kind == PLAN_AWAIT && !(step->flags & PLAN_UNTIL_TAKEN));
+	bool here = step->kind == PLAN_STEP_COPY ||
+		    (step->kind == PLAN_STEP_AWAIT && !(step->flags & PLAN_UNTIL_TAKEN));
 	if (here && step->peer != plan->rank) {
 		mutant.change = OTHER_HOST;
 		mutant.number = another_host(hosts, plan->rank);
@@ -320,7 +320,8 @@ static void break_step(const struct hosts *hosts, const struct plan *plan, uint3
 	int here_count = 0;
 	for (int q = 0; q < hosts->size; q++)
 		here_count += hosts->of[q] == hosts->of[plan->rank];
-	for (int q = 0; q < hosts->size && step->peer == PLAN_ALL && step->kind == PLAN_AWAIT; q++) {
+	for (int q = 0; q < hosts->size && step->peer == PLAN_ALL && step->kind == PLAN_STEP_AWAIT;
+	     q++) {
 		mutant.change = ONE_PEER;
 		mutant.number = q;
 		if (q != plan->rank && hosts->of[q] == hosts->of[plan->rank] && here_count > 2)
@@ -374,13 +375,13 @@ static void every_plan_without_windows(void **state)
 	assert_non_null(hosts);
 	assert_true(nightly_size > 1 && nightly_size <= RANKS_JOB_MAX);
 	hosts_of_size(nightly_size, RANKS_HOST_MAX, false, hosts);
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
-			if (!plan_has((enum plan_collective)c, (enum plan_algorithm)a) ||
+			if (!plan_has((enum coll_id)c, (enum plan_algorithm)a) ||
 			    !plan_crosses_hosts((enum plan_algorithm)a))
 				continue;
-			struct plan_sim_op op = op_of((enum plan_collective)c,
-						      (enum plan_algorithm)a, nightly_size, 50);
+			struct plan_sim_op op =
+				op_of((enum coll_id)c, (enum plan_algorithm)a, nightly_size, 50);
 			struct plan_sim sim = sim_of(hosts, &op, 1);
 			sim.unordered = true;
 			run(&sim);

@@ -40,15 +40,15 @@ static bool peer_is_valid(const struct world *world, const struct plan *plan,
 {
 	bool another = step->peer >= 0 && step->peer < plan->size && step->peer != plan->rank;
 	bool here = another && world_share(world, plan->rank, step->peer);
-	switch ((enum plan_kind)step->kind) {
-	case PLAN_AWAIT:
+	switch ((enum plan_step_kind)step->kind) {
+	case PLAN_STEP_AWAIT:
 		return step->flags & PLAN_UNTIL_TAKEN ? another : here || step->peer == PLAN_ALL;
-	case PLAN_REDUCE_ALL:
+	case PLAN_STEP_REDUCE:
 		return step->flags & PLAN_TO_PEER ? here : step->peer == PLAN_ALL;
-	case PLAN_COPY:
+	case PLAN_STEP_COPY:
 		return here || (step->peer == plan->rank && !(step->flags & PLAN_TRANSPOSE));
-	case PLAN_SEND:
-	case PLAN_RECV:
+	case PLAN_STEP_SEND:
+	case PLAN_STEP_RECV:
 		return another;
 	default:
 		return step->peer == 0;
@@ -58,30 +58,31 @@ static bool peer_is_valid(const struct world *world, const struct plan *plan,
 static bool step_is_valid(const struct world *world, const struct plan *plan,
 			  const struct plan_step *step)
 {
-	static const uint8_t flags[PLAN_KIND_COUNT] = {
-		[PLAN_AWAIT] = PLAN_UNTIL_TAKEN,
-		[PLAN_REDUCE_ALL] = PLAN_TO_SELF | PLAN_TO_PEER | PLAN_PARTIAL,
-		[PLAN_COPY] = PLAN_TRANSPOSE,
-		[PLAN_COMBINE] = PLAN_SCRATCH_FIRST,
+	static const uint8_t flags[PLAN_STEP_KIND_COUNT] = {
+		[PLAN_STEP_AWAIT] = PLAN_UNTIL_TAKEN,
+		[PLAN_STEP_REDUCE] = PLAN_TO_SELF | PLAN_TO_PEER | PLAN_PARTIAL,
+		[PLAN_STEP_COPY] = PLAN_TRANSPOSE,
+		[PLAN_STEP_COMBINE] = PLAN_SCRATCH_FIRST,
 	};
-	bool writes = step->kind == PLAN_COPY || (step->kind == PLAN_RECV && step->blocks > 0);
-	if (step->kind < PLAN_SIGNAL || step->kind >= PLAN_KIND_COUNT ||
+	bool writes =
+		step->kind == PLAN_STEP_COPY || (step->kind == PLAN_STEP_RECV && step->blocks > 0);
+	if (step->kind < PLAN_STEP_SIGNAL || step->kind >= PLAN_STEP_KIND_COUNT ||
 	    step->flags & ~flags[step->kind] || !peer_is_valid(world, plan, step))
 		return false;
-	if (step->flags & PLAN_TRANSPOSE &&
-	    (step->block != step->peer || step->blocks != 1 ||
-	     plan->layout[step->from] != PLAN_PARTS || plan->layout[step->to] != PLAN_PARTS))
+	if (step->flags & PLAN_TRANSPOSE && (step->block != step->peer || step->blocks != 1 ||
+					     plan->layout[step->from] != PLAN_LAYOUT_PARTS ||
+					     plan->layout[step->to] != PLAN_LAYOUT_PARTS))
 		return false;
 	return step->block + step->blocks <= plan->blocks && step->phase <= plan->phase_end &&
 	       !(writes && step->to == PLAN_INPUT) &&
-	       !(step->kind == PLAN_SEND && step->from == PLAN_SCRATCH);
+	       !(step->kind == PLAN_STEP_SEND && step->from == PLAN_SCRATCH);
 }
 
 /* What is true of every plan, apart from what its steps do. */
 static bool plan_is_valid(struct world *world, struct rank *rank)
 {
 	const struct plan *plan = &rank->plan;
-	bool parts = plan->layout[PLAN_INPUT] != PLAN_BLOCKS;
+	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 	if (plan->blocks < 1 || plan->blocks > world->cells || plan->phase_end >= WORLD_PHASES ||
 	    (parts && plan->blocks != plan->size) ||
 	    plan->layout[PLAN_SCRATCH] != plan->layout[PLAN_OUTPUT])
@@ -311,10 +312,10 @@ static enum progress step_send(struct world *world, struct rank *rank, const str
 		return WAIT;
 	if (!world_access(world, rank, rank, step->from, step->block, step->blocks, false, &payload))
 		return BAD;
-	if (payload.count > 0 && rank->plan.reach[step->from] != PLAN_MAPPED)
+	if (payload.count > 0 && rank->plan.reach[step->from] != PLAN_REACH_MAPPED)
 		return refused_unless(world_refuse(world, rank, "the plan lets peers not take it"));
 	if (payload.count > 0)
-		rank->used[step->from] = PLAN_MAPPED;
+		rank->used[step->from] = PLAN_REACH_MAPPED;
 	int tail = (link->head + link->length++) % PLAN_SIM_CAPACITY;
 	link->queue[tail] = new_message(world, rank, step, &payload);
 	link->sent++;
@@ -364,7 +365,7 @@ static enum progress step_recv(struct world *world, struct rank *rank, const str
 
 static enum progress step_own(struct world *world, struct rank *rank, const struct plan_step *step)
 {
-	bool combine = step->kind == PLAN_COMBINE, swap = step->flags & PLAN_SCRATCH_FIRST;
+	bool combine = step->kind == PLAN_STEP_COMBINE, swap = step->flags & PLAN_SCRATCH_FIRST;
 	struct span scratch, output;
 	if (combine && !world_access(world, rank, rank, PLAN_SCRATCH, step->block, step->blocks,
 				     false, &scratch))
@@ -387,20 +388,20 @@ static enum progress run_step(struct world *world, struct rank *rank)
 {
 	const struct plan_step *step = &rank->steps[rank->step];
 	switch (step->kind) {
-	case PLAN_SIGNAL:
+	case PLAN_STEP_SIGNAL:
 		return step_signal(world, rank, step);
-	case PLAN_AWAIT:
+	case PLAN_STEP_AWAIT:
 		return step_await(world, rank, step);
-	case PLAN_REDUCE_ALL:
+	case PLAN_STEP_REDUCE:
 		return step_reduce_all(world, rank, step);
-	case PLAN_COPY:
+	case PLAN_STEP_COPY:
 		return step_copy(world, rank, step);
-	case PLAN_SEND:
+	case PLAN_STEP_SEND:
 		return step_send(world, rank, step);
-	case PLAN_RECV:
+	case PLAN_STEP_RECV:
 		return step_recv(world, rank, step);
-	case PLAN_COMBINE:
-	case PLAN_SCALE:
+	case PLAN_STEP_COMBINE:
+	case PLAN_STEP_SCALE:
 		return step_own(world, rank, step);
 	default:
 		return refused_unless(world_refuse(world, rank, "unknown kind %u", step->kind));

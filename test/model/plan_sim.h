@@ -23,7 +23,7 @@ enum {
 enum plan_sim_place { PLAN_SIM_OUT_OF_PLACE, PLAN_SIM_IN_PLACE, PLAN_SIM_ODD_IN_PLACE };
 
 struct plan_sim_op {
-	enum plan_collective collective;
+	enum coll_id collective;
 	enum plan_algorithm algorithm;
 	enum plan_sim_place place;
 	int root;

@@ -26,13 +26,13 @@ enum { SLOW = 0 };
 
 /* ---- all plans ---- */
 
-static bool has_parts(enum plan_collective collective)
+static bool has_parts(enum coll_id collective)
 {
 	struct plan_request request = {.collective = collective, .algorithm = PLAN_DIRECT, .size = 1};
 	struct plan_step steps[32];
 	struct plan plan;
 	assert_true(plan_steps_max(&request) <= 32 && plan_build(&request, steps, &plan));
-	return plan.layout[PLAN_INPUT] != PLAN_BLOCKS;
+	return plan.layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 }
 
 /* Elements that do and do not fill all blocks; parts that are all alike, or none, or uneven. */
@@ -44,17 +44,17 @@ static void set_count(struct plan_sim_op *op, int which, int size)
 	bool parts = has_parts(op->collective);
 	op->count = parts ? part_counts[which] : counts[which];
 	op->uneven = parts && which >= 3;
-	if (op->collective == PLAN_BARRIER)
+	if (op->collective == COLL_BARRIER)
 		op->count = 0;
 }
 
 /* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9.
  * Larger ones are all alike (17 ranks have every shape of tree and fold), so each count gets one
  * place and root; which ones differs from `turn` to turn (one for each kind of link). */
-static int add_ops(struct plan_sim_op *ops, int used, enum plan_collective collective,
+static int add_ops(struct plan_sim_op *ops, int used, enum coll_id collective,
 		   enum plan_algorithm algorithm, int size, int turn)
 {
-	bool barrier = collective == PLAN_BARRIER, small = size <= SMALL;
+	bool barrier = collective == COLL_BARRIER, small = size <= SMALL;
 	bool windows = algorithm == PLAN_SLOT || algorithm == PLAN_DIRECT ||
 		       algorithm == PLAN_PULL; /* know no capacity */
 	int counts = barrier || (windows && !small && turn > 0) ? 1 : COUNTS;
@@ -77,15 +77,14 @@ static int add_ops(struct plan_sim_op *ops, int used, enum plan_collective colle
 }
 
 /* Calls `visit` for each algorithm of each collective. */
-typedef void pair_visitor(enum plan_collective collective, enum plan_algorithm algorithm,
-			  void *context);
+typedef void pair_visitor(enum coll_id collective, enum plan_algorithm algorithm, void *context);
 
 static void visit_pairs(pair_visitor *visit, void *context)
 {
-	for (int c = 0; c < PLAN_COLLECTIVE_COUNT; c++)
+	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++)
-			if (plan_has((enum plan_collective)c, (enum plan_algorithm)a))
-				visit((enum plan_collective)c, (enum plan_algorithm)a, context);
+			if (plan_has((enum coll_id)c, (enum plan_algorithm)a))
+				visit((enum coll_id)c, (enum plan_algorithm)a, context);
 }
 
 struct program {
@@ -93,7 +92,7 @@ struct program {
 	int count, size, turn;
 };
 
-static void add_pair(enum plan_collective collective, enum plan_algorithm algorithm, void *context)
+static void add_pair(enum coll_id collective, enum plan_algorithm algorithm, void *context)
 {
 	struct program *program = context;
 	program->count = add_ops(program->ops, program->count, collective, algorithm, program->size,
@@ -150,8 +149,7 @@ static int nightly_size;
 
 /* Three operations of one sort in a row: with more, or with other sorts, clocks would get too
  * long. */
-static void run_large_pair(enum plan_collective collective, enum plan_algorithm algorithm,
-			   void *context)
+static void run_large_pair(enum coll_id collective, enum plan_algorithm algorithm, void *context)
 {
 	int size = *(const int *)context;
 	struct plan_sim_op ops[3];
@@ -163,7 +161,7 @@ static void run_large_pair(enum plan_collective collective, enum plan_algorithm 
 					      .root = plan_has_root(collective) ? i * size / 3 : 0,
 					      .count = parts ? 1 : (uint32_t)size / 2 * (uint32_t)i,
 					      .uneven = parts && i == 2};
-		if (collective == PLAN_BARRIER)
+		if (collective == COLL_BARRIER)
 			ops[i].count = 0;
 		else if (algorithm == PLAN_SLOT && !parts)
 			ops[i].count = 3; /* each rank combines all of them of all ranks */
@@ -229,7 +227,7 @@ static void drop_step(struct plan *plan, uint32_t at)
 static void drop_signal(struct plan *plan, int phase)
 {
 	for (uint32_t i = plan->step_count; i-- > 0;)
-		if (plan->steps[i].kind == PLAN_SIGNAL && plan->steps[i].phase == phase)
+		if (plan->steps[i].kind == PLAN_STEP_SIGNAL && plan->steps[i].phase == phase)
 			drop_step(plan, i);
 }
 
@@ -269,7 +267,8 @@ static void mutate(const void *context, int op, struct plan *plan)
 		break;
 	case EVERY_RECV_FIRST:
 		for (uint32_t i = 0; i + 1 < plan->step_count; i++)
-			if (plan->steps[i].kind == PLAN_SEND && plan->steps[i + 1].kind == PLAN_RECV)
+			if (plan->steps[i].kind == PLAN_STEP_SEND &&
+			    plan->steps[i + 1].kind == PLAN_STEP_RECV)
 				swap_steps(&plan->steps[i], &plan->steps[i + 1]);
 		break;
 	}
@@ -313,7 +312,7 @@ static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 	}
 }
 
-static void visit_pair(enum plan_collective collective, enum plan_algorithm algorithm, void *context)
+static void visit_pair(enum coll_id collective, enum plan_algorithm algorithm, void *context)
 {
 	visitor *const *visit = context;
 	for (int size = 2; size <= 7; size++)
@@ -322,7 +321,7 @@ static void visit_pair(enum plan_collective collective, enum plan_algorithm algo
 						 .algorithm = algorithm,
 						 .place = (enum plan_sim_place)place};
 			op.root = plan_has_root(collective) ? size / 2 : 0;
-			op.count = collective == PLAN_BARRIER ? 0 : has_parts(collective) ? 2 : 17;
+			op.count = collective == COLL_BARRIER ? 0 : has_parts(collective) ? 2 : 17;
 			visit_ranks(&op, size, *visit);
 		}
 }
@@ -352,7 +351,8 @@ static void must_be_refused(const struct plan_sim_op *op, const struct plan *pla
 static bool is_repeated(const struct plan *plan, uint32_t at)
 {
 	for (uint32_t i = at + 1; i < plan->step_count; i++)
-		if (plan->steps[at].kind == PLAN_SIGNAL && plan->steps[i].kind == PLAN_SIGNAL)
+		if (plan->steps[at].kind == PLAN_STEP_SIGNAL &&
+		    plan->steps[i].kind == PLAN_STEP_SIGNAL)
 			return true;
 	return false;
 }
@@ -379,9 +379,9 @@ static void no_plan_works_without_any_of_its_steps(void **state)
 static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
 			   const struct plan_step *b)
 {
-	bool local = a->kind == PLAN_COPY && a->peer == plan->rank;
-	bool signals = a->kind == PLAN_SIGNAL, awaits = b->kind == PLAN_AWAIT;
-	bool copies = a->kind == PLAN_COPY && (b->kind == PLAN_COPY || awaits);
+	bool local = a->kind == PLAN_STEP_COPY && a->peer == plan->rank;
+	bool signals = a->kind == PLAN_STEP_SIGNAL, awaits = b->kind == PLAN_STEP_AWAIT;
+	bool copies = a->kind == PLAN_STEP_COPY && (b->kind == PLAN_STEP_COPY || awaits);
 	return local || copies || (signals && awaits);
 }
 
@@ -407,7 +407,7 @@ static void weaken_each(const struct plan_sim_op *op, const struct plan *plan)
 {
 	for (uint32_t i = 0; i < plan->step_count; i++) {
 		struct mutant mutant = {.rank = plan->rank, .step = i};
-		if (plan->steps[i].kind != PLAN_AWAIT)
+		if (plan->steps[i].kind != PLAN_STEP_AWAIT)
 			continue;
 		mutant.change = LOWER_PHASE;
 		if (plan->steps[i].phase > 0)
@@ -431,7 +431,8 @@ static void no_await_may_be_weaker(void **state)
 static void reach_less(const struct plan_sim_op *op, const struct plan *plan)
 {
 	for (int which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)
-		if (which == PLAN_SCRATCH ? plan->needs_scratch : plan->reach[which] > PLAN_PRIVATE)
+		if (which == PLAN_SCRATCH ? plan->needs_scratch
+					  : plan->reach[which] > PLAN_REACH_PRIVATE)
 			must_be_refused(op, plan,
 					&(struct mutant){.change = LESS_REACH,
 							 .rank = plan->rank,
@@ -449,7 +450,7 @@ static void a_deadlock_is_reported_as_such(void **state)
 {
 	(void)state;
 	char report[PLAN_SIM_TEXT_BYTES];
-	struct plan_sim_op op = {.collective = PLAN_ALLREDUCE, .algorithm = PLAN_RING, .count = 12};
+	struct plan_sim_op op = {.collective = COLL_ALLREDUCE, .algorithm = PLAN_RING, .count = 12};
 	assert_false(survives(&op, 4, &(struct mutant){.change = EVERY_RECV_FIRST}, report));
 	assert_non_null(strstr(report, "deadlock"));
 	assert_non_null(strstr(report, "rank 0, step 1 (receive block 3 from rank 3"));
@@ -463,7 +464,7 @@ static void running_ahead_too_far_is_refused(void **state)
 	struct plan_sim_op ops[3 * PLAN_SIM_SLOTS];
 	for (int i = 0; i < 3 * PLAN_SIM_SLOTS; i++)
 		ops[i] = (struct plan_sim_op){
-			.collective = PLAN_BROADCAST, .algorithm = PLAN_SLOT, .count = 3};
+			.collective = COLL_BROADCAST, .algorithm = PLAN_SLOT, .count = 3};
 	struct plan_sim sim = {.size = 3,
 			       .capacity = 1,
 			       .ahead = PLAN_SIM_SLOTS,

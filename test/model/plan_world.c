@@ -143,7 +143,7 @@ static bool may_reach(struct world *world, struct rank *actor, struct rank *owne
 		return world_refuse(world, actor, "cuts other blocks than rank %d", owner->number);
 	if (which >= WORLD_SLOT)
 		return true;
-	uint8_t need = write ? PLAN_MAPPED : PLAN_READ;
+	uint8_t need = write ? PLAN_REACH_MAPPED : PLAN_REACH_READ;
 	if (which == PLAN_SCRATCH || its->reach[which] < need)
 		return world_refuse(world, actor, "the plan of rank %d does not let peers %s its %s",
 				    owner->number, write ? "write" : "read", buffer_text(which));
@@ -251,9 +251,9 @@ static unsigned cells_of(const struct plan_sim *sim)
 	unsigned most = CELLS_LEAST;
 	for (int i = 0; i < sim->op_count; i++) {
 		enum plan_algorithm algorithm = sim->ops[i].algorithm;
-		bool cut = sim->ops[i].collective == PLAN_ALLREDUCE ||
-			   sim->ops[i].collective == PLAN_BROADCAST ||
-			   sim->ops[i].collective == PLAN_BARRIER;
+		bool cut = sim->ops[i].collective == COLL_ALLREDUCE ||
+			   sim->ops[i].collective == COLL_BROADCAST ||
+			   sim->ops[i].collective == COLL_BARRIER;
 		bool whole = cut && (algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING);
 		unsigned blocks = algorithm == PLAN_RAILS && sim->topology ? RANKS_HOST_MAX
 									   : (unsigned)sim->size;
