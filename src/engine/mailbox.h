@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All messages of one rank in one group: what waits to be sent, what has arrived and nobody wanted
- * yet, what is asked for and has not arrived. One lock guards all of it, and is held for looks and
- * short copies only; long messages are copied without it (p2p.c).
+ * All messages of one rank in one group: queued sends, unexpected messages (arrived and not
+ * matched), and posted receives (not matched yet). One lock guards all of them. It is held for
+ * look-ups and short copies only; long messages are copied without it (p2p.c).
  *
- * Two sorts of operations: one that blocks its caller is advanced by that thread alone, whoever
- * completes it; one that is detached is advanced by engine_p2p_progress, whoever calls that, and
- * then stands in the list of those that are over until somebody asks with engine_p2p_over.
+ * There are two sorts of operations. A blocking one is advanced by the calling thread alone,
+ * although another thread may complete it. A detached one is advanced by any thread that calls
+ * engine_p2p_progress; when it is complete it stays in the list `over` until engine_p2p_over
+ * returns it.
  *
- *   send     new -> queued (no room) -> sent (long: the receiver has to take it) -> over
- *   receive  new -> posted -> matched (long: pieces are copied) -> given (the source copies
+ *   send     new -> queued (no free slot) -> sent (long: until the receiver has taken it) -> over
+ *   receive  new -> posted -> matched (long: pieces are copied) -> given (the source still copies
  *            some) -> over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
@@ -17,17 +18,17 @@
 #include "engine/match.h"
 #include "transport/mail.h"
 
-/* What lies between this rank and one other. */
+/* The messages between this rank and one peer. */
 struct mailbox_peer {
-	struct mail_box *to;            /* in its segment, from me */
-	struct mail_box *from;          /* in mine, from it */
-	const struct mail_eager *eager; /* in its segment, of what it sends to me */
-	bool reads_cells;               /* it reads mine */
-	bool to_open, from_open;        /* the memory of both boxes is there */
+	struct mail_box *to;            /* in its segment: messages from me */
+	struct mail_box *from;          /* in my segment: messages from it */
+	const struct mail_eager *eager; /* in its segment: cells of its messages */
+	bool reads_cells;               /* it can read my cells */
+	bool to_open, from_open;        /* the boxes have memory */
 	struct mail_out out;
-	/* A thread that waits for a message of this source awaits `in.next` as it was under the
-	 * lock under which it saw that there is none for it: so what others take in after that has
-	 * reached it. */
+	/* A thread that waits for a message of this source awaits `in.next`, read in the same
+	 * section of the lock in which it found no message. So the awaited word changes for each
+	 * message that another thread looks at afterwards. */
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
 	/* RTS slots that no operation waits for: of blocks that were handed over, and of sends that
@@ -40,35 +41,37 @@ struct mailbox_peer {
 	 * second half of the peer's RTS slots. */
 	void **held;
 	uint64_t sends, receives; /* how many were begun */
-	/* all messages to it from this position on were waited for; 0: not the last one */
+	/* For crossed.c: calls waited for all messages to it from this position on; 0: not for the
+	 * last one. */
 	uint64_t waited_from;
-	uint32_t holds;  /* how many these are */
-	uint32_t asking; /* receives that wait for this source and no other */
+	uint32_t holds;  /* the number of blocks in `held` */
+	uint32_t asking; /* posted receives from this source alone */
 	uint32_t unexpected_count;
-	/* [MAIL_SLOTS] arrived, wanted by nobody yet; in their order */
+	/* [MAIL_SLOTS] arrived and not matched; in the order of arrival */
 	struct mail_message *unexpected;
 };
-/* What is seldom touched of a peer lies apart, so that a new group touches few pages. */
+/* The seldom used arrays of a peer are apart, so that a new group touches few pages. */
 struct mailbox_store {
 	void *blocks[MAIL_RTS], *held[MAIL_SLOTS];
 	struct mail_message unexpected[MAIL_SLOTS];
 };
 
-/* Of the one thread: see crossed.c. */
+/* For a rank of which one thread sends and receives: see crossed.c. */
 struct mailbox_crossing {
-	/* The last send that it has waited for since its last receive that blocked; -1: none. */
+	/* The last send that the thread has waited for since its last blocking receive: to which
+	 * rank, -1: none. */
 	int to;
-	uint32_t run; /* so many up to it, of those to the same rank, were waited for */
-	bool unsure;  /* how many of those begun beside the caller were waited for */
+	uint32_t run; /* it has waited for so many sends to that rank, up to this one */
+	bool unsure;  /* it is not known how many nonblocking ones it has waited for */
 	uint64_t position;
-	/* Short sends begun beside the caller: how many, how many when all had been waited for, and
-	 * the last one. */
+	/* Short nonblocking sends: how many, how many when it had last waited for all, and the last
+	 * one. */
 	uint64_t begun, seen, begun_position;
 	int begun_to;
-	uint32_t count; /* receives that came to be looked at */
+	uint32_t count; /* how many receives were checked */
 };
 
-/* The message that lies in one of my cells, or did last. */
+/* The message that is in one of my cells, or was there last. */
 struct mailbox_loan {
 	uint64_t position;
 	int peer;
@@ -76,29 +79,30 @@ struct mailbox_loan {
 /* My cells, the left ones of all pairs and the right ones: see eager.c. */
 struct mailbox_cells {
 	struct mail_eager *memory;
-	bool open;        /* the memory is there */
-	uint64_t free[2]; /* bit i: that of pair i; of the others nobody has looked lately */
-	unsigned side;    /* from which messages take them that need one */
+	bool open;        /* they have memory */
+	uint64_t free[2]; /* bit i: the cell of pair i is free; 0: in use when last checked */
+	unsigned side;    /* which cell of a pair a message takes that needs one */
 	struct mailbox_loan loans[2][MAIL_CELL_PAIRS];
 };
 
 struct engine_mailbox {
 	struct lock_mail lock;
 	struct match_table posted LOCK_GUARDED(mail);
-	/* Detached, and somebody has to see how far they are. The thread that goes on with them
-	 * takes them out meanwhile, and looks which have been taken back when it puts them in
-	 * again; others are ended by the thread that takes them back. */
+	/* Detached operations that need to be advanced. The thread that advances them takes them
+	 * out of the list meanwhile. When it puts them back it ends those that were cancelled; a
+	 * cancelled operation that is in the list is ended by the cancelling thread. */
 	struct engine_op *active LOCK_GUARDED(mail);
-	/* Detached ones that are over: who has put one there may go back to sleep, so whoever stops
-	 * driving, or arms the progress thread, looks here (engine_p2p_has_work). */
+	/* Detached operations that are complete. The thread that has added one may go back to
+	 * sleep; so a thread that stops driving, or arms the bell, checks this list
+	 * (engine_p2p_has_work). */
 	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
 	_Atomic uint32_t over_count;
-	_Atomic uint32_t pending; /* detached operations that are not over */
-	uint64_t any_receives;    /* how many of any source were begun */
+	_Atomic uint32_t pending; /* detached operations that are not complete */
+	uint64_t any_receives;    /* how many receives from any source were begun */
 	unsigned limit;           /* setting MESSAGES */
-	uint32_t tid;             /* the one thread that has sent and received so far */
-	bool mixed;               /* there is more than one */
-	int turn;                 /* whose message any source takes next, if several have some */
+	uint32_t tid;             /* the first thread that has sent or received */
+	bool mixed;               /* other threads have, too */
+	int turn;                 /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
 	struct mailbox_peer peers[];
@@ -124,19 +128,20 @@ static inline void point_set(struct engine_op *op, enum engine_p2p_stage stage)
 
 /* ---- under the lock ---- */
 
-/* Nobody has to see to it any more. A detached one may be gone as soon as the lock is; one that
- * blocks its caller, who looks at its stage without the lock, at once. */
+/* The operation is complete. Its memory may be gone afterwards: that of a detached one once the
+ * lock is released; that of a blocking one at once, because its caller reads the stage without the
+ * lock. */
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* A detached one has failed, and its peer may still touch its buffer: its stage tells
- * engine_p2p_abandon. */
+/* A detached operation has failed, and its peer may still touch its buffer: moves it to the list of
+ * complete ones; its stage says so to engine_p2p_abandon. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* From now on its RTS slot tells how far it is. One that blocks its caller may be gone at once,
+/* From now on its RTS slot shows its progress. The memory of a blocking one may be gone at once,
  * too. */
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
-/* A new operation, and the thread that made it. */
+/* Counts a new operation, and notes the thread that made it. */
 void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
 static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
@@ -147,87 +152,89 @@ static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 	mailbox->mixed |= mailbox->tid != 0;
 	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
 }
-/* Makes memory for what this rank sends to a peer, or receives from it, if there is none yet;
- * before the first send or receive. False, after a message: the system has none left. */
+/* Allocates the inbox for messages that this rank sends to a peer, or receives from it, if it has
+ * no memory yet; call before the first send or receive. False, after a message: the system has no
+ * memory left. */
 bool engine_mailbox_open_to(struct engine *engine, int peer) LOCK_REQUIRES(mail);
 bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mail);
 
 /* ---- eager.c ---- */
 
-/* The mailbox is of another group. */
+/* Call for a new group. */
 void engine_mailbox_cells_init(struct engine *engine);
-/* Whether there are free ones for so many bytes, at most MAIL_EAGER_BYTES. */
+/* Whether there are free cells for so many bytes, at most MAIL_EAGER_BYTES. */
 bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
-/* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot.
- * The envelope gets the place of the cells. */
+/* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot;
+ * writes the place of the cells into the envelope. */
 void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
 			       struct mail_envelope *envelope, const void *payload, uint64_t bytes)
 	LOCK_REQUIRES(mail);
 
-/* ---- */
+/* ---- matching, and queued sends ---- */
 
-/* What a new message to this peer says of itself while its payload is in its slot. */
+/* The envelope of a new message, as if its payload were in the slot. */
 struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
-/* The place of the oldest message that fits among those of one source that have arrived, or -1; and
- * takes it out. */
+/* Finds the oldest unexpected message of one source that has this tag: its place in the list, or
+ * -1. The second function removes it. */
 int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
-/* How a message has been sent that has just been posted. */
+/* By what call a message was sent that has just been posted. */
 enum mailbox_sent {
-	/* by a call that would have waited for the receiver, however long the message */
-	MAILBOX_WAITED,
-	MAILBOX_BEGUN, /* a short one, by a call that gives a handle */
-	MAILBOX_BESIDE,
+	MAILBOX_WAITED, /* a blocking one, which had waited for the receiver of a long message */
+	MAILBOX_BEGUN,  /* a nonblocking one with a handle; a short message */
+	MAILBOX_BESIDE, /* another nonblocking one */
 };
 void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 	LOCK_REQUIRES(mail);
-/* The ranks that would all have waited for each other, had their messages been long; 0: there are
- * none. For each message that a call which blocks has received. */
+/* Call for each message that a blocking call has received. Returns the ranks that would all have
+ * waited for each other if their messages had been long; 0: none. */
 uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
-/* A receive asks no longer. */
+/* Removes a receive from the posted ones. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
-/* It has been taken back, and nobody goes on with it: it is over. */
+/* Completes a cancelled operation that no thread advances. */
 void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* A send waits for room no longer. */
+/* Removes a send from the queue. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
-/* Takes in what has come from one source. */
+/* Takes all new messages of one source out of its ring: matches them, or adds them to the
+ * unexpected ones. */
 void engine_mailbox_arrive(struct engine *engine, int source) LOCK_REQUIRES(mail);
-/* Posts what waits for room to this peer, as far as there is some; true: it is to be woken. */
+/* Posts queued sends to this peer as far as there are free slots; true: the caller wakes the
+ * peer. */
 bool engine_mailbox_flush_peer(struct engine *engine, int peer) LOCK_REQUIRES(mail);
-/* What to wait for until a message of this source may be there. */
+/* The word that changes when a message of this source arrives. */
 void engine_mailbox_source_word(struct engine *engine, int source, struct wait_word *word)
 	LOCK_REQUIRES(mail);
-/* The same of this source or any; returns how many words. */
+/* The same for a source or LS_ANY_SOURCE; returns how many words. */
 int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
 	LOCK_REQUIRES(mail);
-/* What to wait for until there may be room for those that are queued. */
+/* The word that changes when a slot for a queued send may be free. */
 void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word *word)
 	LOCK_REQUIRES(mail);
 
-/* ---- these take the lock, and wake the ranks that they have to ---- */
+/* ---- these take the lock, and wake peers where needed ---- */
 
-/* Gives a new send its place: posted, or queued behind others. False: it is late, and there is no
- * room, so nothing has been done. */
+/* Posts a new send, or queues it behind others. False: it is late (engine_p2p.late), and there is
+ * no free slot; nothing was done. */
 bool engine_mailbox_send(struct engine *engine, struct engine_op *op);
-/* Posts what waits for room to this send's peer, as far as there is some. False, with *word, if the
- * send itself still waits. */
+/* Posts queued sends to this send's peer as far as there are free slots. False, with *word, if the
+ * send itself is still queued. */
 bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-/* Gives a new receive its place: it matches a message that is there, or is asked for; then
- * op->words are what to wait for, unless it is detached, and may be over, and gone. */
+/* Matches a new receive with an unexpected message, or posts it. A blocking one that is posted then
+ * has its words in op->words. A detached one may be complete, and its memory gone. */
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Takes in what has arrived from where this receive could get it. True, with op->words: it has
- * matched nothing. */
+/* Takes arrived messages of all sources that this receive may match. True, with op->words: it has
+ * matched none. */
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
-/* Whether an operation that is unmatched is now out of all lists, or will be as soon as who goes
- * on with it has seen that. */
+/* Cancels an operation. True: it was unmatched, and is now in no list, or will be in none once the
+ * thread that advances it has seen that. */
 bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
-/* A send is over, as its RTS slot is, or as it was taken back: op->status tells. */
+/* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
-/* The oldest message that fits; false if there is none, and words[*count] are what to wait for:
- * none if the system has no memory for an inbox, and a message has said so. */
+/* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0
+ * if the system has no memory for an inbox, which a message has said. */
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);
 
@@ -236,13 +243,14 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 /* Makes the payload of a long send accessible to its receiver, unless it is late; false, with
  * op->status. */
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
-/* A send or receive that has its RTS slot: copies, or looks how far the other is. ENGINE_BLOCKED
- * without words: a slice has been copied, and there is more to do at once. */
+/* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
+ * copied. ENGINE_BLOCKED without words: a slice was copied, and there is more to do at once. */
 enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *op);
-/* What has to be stored in `staged` before a receive that has its RTS slot can go on; 0:
- * nothing. */
+/* The value that `staged` must reach before a receive that has its RTS slot can copy the next
+ * piece; 0: it need not wait. */
 uint64_t engine_p2p_unstaged(const struct engine_op *op);
-/* What such a one waits for last of all, or now if its payload is not staged yet. */
+/* The word that such an operation waits for: until its payload is staged, then until the peer is
+ * done. */
 void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
 
 #endif
