@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The last collectives of a group. A rank that reads a peer's header finds a difference. But a rank
- * that only contributes data reads no header, and after the last collective no rank reads any. So a
+ * The last collectives of a group. A rank that reads a peer's entry finds a difference. But a rank
+ * that only contributes data reads no entry, and after the last collective no rank reads any. So a
  * rank that closes a group publishes how many collectives it ran, with a hash of them, and reads
  * how far the others are. A rank that later enters a collective, or closes the group in its turn,
  * reads what those ranks have published.

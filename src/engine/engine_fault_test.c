@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Collectives that cannot work: counts that do not fit together, headers that are nonsense, no
+ * Collectives that cannot work: counts that do not fit together, entries that are nonsense, no
  * memory; and what a rank that has finished owes the others. */
 #include "engine/test_engine.h"
 
@@ -122,7 +122,7 @@ static void lists_are_compared(void **state)
 	assert_true(engine_shape(c + 3, 1) != 0);
 }
 
-/* ---- headers that are nonsense ---- */
+/* ---- entries that are nonsense ---- */
 
 /* Rank 1 is played by hand: its entry is rank 0's own but for what `spoil` does to it, in
  * slot 1. */

@@ -9,7 +9,7 @@
  * in turn. So the plan's last step, which only protects this rank's buffers, may lag by one round:
  * a root copies the next fragment while the others still read this one.
  *
- * The headers of the peers tell whether they use fragments; a rank that uses none itself then
+ * The entries of the peers show whether they use fragments; a rank that uses none itself then
  * continues with the first one. */
 #include <string.h>
 

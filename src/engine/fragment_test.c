@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What engine_test does not see of fragments: their limits, payloads that are longer than the
- * arena, and headers that lie. */
+ * arena, and entries that lie. */
 #include "engine/test_engine.h"
 
 #include "engine/engine_private.h"
@@ -88,7 +88,7 @@ static void longer_than_the_arena(void **state)
 	fixture_close(fixture);
 }
 
-/* Rank 1 is played by hand: its header is rank 0's own, but for windows that are in fragments,
+/* Rank 1 is played by hand: its entry is rank 0's own, but for windows that are in fragments,
  * which there are none of in a call with lists. What rank 0 makes of it stays within its
  * buffers. */
 static void fragments_where_there_are_none(void **state)

@@ -7,7 +7,7 @@
 static uint16_t window_of(uint64_t bytes)
 {
 	return bytes == 0                      ? TRANSPORT_WINDOW_NONE
-	       : bytes <= TRANSPORT_TINY_BYTES ? TRANSPORT_WINDOW_HEADER
+	       : bytes <= TRANSPORT_TINY_BYTES ? TRANSPORT_WINDOW_ENTRY
 					       : TRANSPORT_WINDOW_INLINE;
 }
 

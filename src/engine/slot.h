@@ -48,7 +48,7 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	entry->history = history;
 	entry->input_window = slot->window;
 	entry->output_window = TRANSPORT_WINDOW_NONE;
-	if (slot->window == TRANSPORT_WINDOW_HEADER)
+	if (slot->window == TRANSPORT_WINDOW_ENTRY)
 		memcpy(entry->tiny, send, slot->input_bytes);
 	else if (slot->window == TRANSPORT_WINDOW_INLINE)
 		engine_payload_put(engine, seq, send, slot->input_bytes);

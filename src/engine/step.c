@@ -152,7 +152,7 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 		op->sent &= ~(UINT64_C(1) << peer);
 		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
 	}
-	/* Its header before its channel: a peer in another operation will never take anything. */
+	/* Its entry before its channel: a peer in another operation will never take anything. */
 	enum engine_progress progress = engine_step_check(engine, op, peer);
 	if (progress == ENGINE_DONE)
 		op->words[op->word_count++] = blocked;
@@ -361,7 +361,7 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 {
 	struct range range = own_range(op, step->to, step);
 	op->word_count = 0;
-	/* Its header first: a peer that is in another operation will never send. */
+	/* Its entry first: a peer that is in another operation will never send. */
 	enum engine_progress progress = engine_step_check(engine, op, step->peer);
 	if (progress != ENGINE_DONE)
 		return progress;

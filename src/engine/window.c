@@ -46,7 +46,7 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 	return op->call.count * op->element;
 }
 
-/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its header says
+/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its entry says
  * what it did. A plan that turns does not write to a window that its owner shows by address. */
 static bool is_readable(const struct engine *engine, const struct engine_op *op,
 			enum plan_buffer buffer, uint64_t bytes)
@@ -217,7 +217,7 @@ void engine_window_publish(struct engine *engine, const struct engine_op *op)
 	if (op->plan->plan.algorithm == PLAN_SLOT) {
 		entry->output_window = TRANSPORT_WINDOW_NONE;
 		entry->input_window = op->call.send.bytes == 0 ? TRANSPORT_WINDOW_NONE
-				      : payload == 0           ? TRANSPORT_WINDOW_HEADER
+				      : payload == 0           ? TRANSPORT_WINDOW_ENTRY
 							       : TRANSPORT_WINDOW_INLINE;
 		if (payload > 0)
 			engine_payload_put(engine, op->seq, op->input, payload);
@@ -346,7 +346,7 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 	if (__builtin_add_overflow(offset, bytes, &end))
 		return false;
 	switch (window_of(engine, op, rank, buffer)) {
-	case TRANSPORT_WINDOW_HEADER:
+	case TRANSPORT_WINDOW_ENTRY:
 		if (end <= TRANSPORT_TINY_BYTES)
 			out->at = entry->tiny + offset;
 		return out->at;

@@ -264,7 +264,7 @@ static void it_runs_collectives(void **state)
 	run(&all, add_up);
 }
 
-/* Headers are compared before anything is enqueued. */
+/* Entries are compared before anything is enqueued. */
 static void differ(struct device *device, ls_group *group)
 {
 	int64_t values[COUNT] = {0};

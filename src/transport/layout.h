@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What lies in the memory of a rank that its peers map and write.
+ * The layout of the memory of a rank that its peers map and write.
  *
  * Every rank owns a segment: a memfd. It has the rank's doorbell, and an area for each of its
- * groups: the entries that it publishes when it enters collectives, which peers read; and for each
- * member an inbox, into which that member writes messages: a channel within collectives, a ring for
- * sends. All awaited words are 64-bit, written by one rank only, and only grow.
+ * groups. The area has the entries that the rank publishes when it enters collectives; and for each
+ * member an inbox, into which that member writes messages: a channel for messages within
+ * collectives, a ring for sends. All awaited words are 64-bit, written by one rank only, and only
+ * grow.
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
- *   | head    | per group: member  | entry slot 0 … K-1    | inboxes [source rank]: a channel   |
- *   | bell    | finished, left,    | header 64 B + payload | posted (source) | taken (owner)    |
- *   |         | cause, look, claim |                       | slots: envelope + small payload    |
+ *   | head    | for each group:    | entries 0 … K-1       | inboxes [source rank]: a channel   |
+ *   | bell    | finished, left,    | 64 B each; pages for  | posted (source) | taken (owner)    |
+ *   |         | cause, look, claim | payloads beside them  | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
  *
  * What is read from a peer's memory is bounds-checked; a dead owner's segment stays mapped. */
@@ -26,13 +27,13 @@
 #include "transport/mail.h"
 
 enum {
-	/* K: how many collectives a rank may be ahead of the slowest. With 8 a broadcast of 8 B to
+	/* K: how many collectives a rank may be ahead of the slowest. With 8, a broadcast of 8 B to
 	 * 4 ranks on two processors took twice as long (`lockstep bench broadcast -n 4 --bytes 8`),
-	 * as a root that cannot run ahead gives way to the others more often. */
+	 * because a root that cannot run ahead yields its processor more often. */
 	TRANSPORT_ENTRIES = 32,
 	TRANSPORT_INLINE_BYTES = 16384, /* payload of an entry, in pages of the area */
 	TRANSPORT_INLINE_PAGES = 32,
-	TRANSPORT_TINY_BYTES = 24,      /* payload of an entry in its line */
+	TRANSPORT_TINY_BYTES = 24,      /* payload of an entry, in the entry itself */
 	TRANSPORT_CHANNEL_SLOTS = 32,   /* messages to a peer that are under way at once */
 	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a slot; longer ones stay with the sender */
 	TRANSPORT_TEXT_BYTES = 2048,
@@ -45,7 +46,7 @@ enum {
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
-/* The signal word of an entry slot: collective number (from 1) and phase in one growing value. */
+/* The signal word of an entry: collective number (from 1) and phase in one growing value. */
 static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 {
 	return seq << TRANSPORT_PHASE_BITS | phase;
@@ -53,39 +54,39 @@ static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 
 enum transport_window {
 	TRANSPORT_WINDOW_NONE,
-	TRANSPORT_WINDOW_HEADER,  /* in the entry's own line, in place of the two words below */
-	TRANSPORT_WINDOW_INLINE,  /* in the entry's payload */
+	TRANSPORT_WINDOW_ENTRY,   /* in the entry itself, in place of the two window words */
+	TRANSPORT_WINDOW_INLINE,  /* in the payload pages beside the entries */
 	TRANSPORT_WINDOW_ARENA,   /* at an offset of the rank's arena */
 	TRANSPORT_WINDOW_ADDRESS, /* at an address of the rank's process, for transport_read */
 	/* copied by fragments into slots at an offset of the rank's arena */
 	TRANSPORT_WINDOW_FRAGMENTED,
 };
 
-/* What a rank published when it entered collective number `seq`; lies in slot seq mod K. The signal
- * is stored last, so that who sees it sees the rest, and a payload that lies in pages. */
+/* What a rank publishes when it enters collective number `seq`; entry seq mod K of the ring. The
+ * signal is stored last, so a rank that sees it sees the rest, and a payload in pages, too. */
 struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
 	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
 	uint64_t count;
-	/* of all signatures and counts before this one, so that a difference which no edge of its
-	 * own plan showed is found by the next collective */
+	/* A hash of all signatures and counts before this one. So the next collective finds a
+	 * difference that the plan of its own collective did not show. */
 	uint64_t history;
 	union {
 		struct {
 			uint64_t input;  /* arena offset or address of the input window */
 			uint64_t output; /* the same of the output window */
 		};
-		/* A payload so short that a second cache line would take longer than all the
+		/* A short payload: to fetch a second cache line would take longer than all the
 		 * rest. */
 		unsigned char tiny[TRANSPORT_TINY_BYTES];
 	};
 	uint16_t input_window; /* enum transport_window */
 	uint16_t output_window;
-	uint32_t page; /* where the payload begins that lies beside it */
+	uint32_t page; /* the first page of a payload in pages */
 };
 _Static_assert(sizeof(struct transport_entry) == 64, "an entry is one cache line");
 
-/* A rank's word on why a group is closed; valid once the group's cause names that rank. */
+/* A rank's report on why a group is closed; valid once the group's cause names that rank. */
 struct transport_report {
 	_Alignas(64) uint32_t status;
 	int32_t blamed; /* world rank, -1: none */
@@ -99,68 +100,67 @@ struct transport_report {
  * group needs it; that of an inbox, 41 KiB, once its source sends or its owner receives. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
-	/* Messages beside the caller that are over here, of all groups; in the area of the group of
-	 * all ranks. */
+	/* How many nonblocking sends and receives are complete, of all groups; only in the area of
+	 * the group of all ranks. */
 	_Atomic uint64_t p2p_over;
-	/* Queued collectives that are over here, for threads of this rank that wait for another of
-	 * its threads; in the segment, so that a diagnosis can follow them. */
+	/* How many queued collectives are complete, for threads of this rank that wait for another
+	 * of its threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t over;
-	/* How often a thread of this rank has left off driving queued collectives while others of
-	 * it wait for them. */
+	/* How often a thread of this rank has stopped driving queued collectives while others of
+	 * its threads wait for them. */
 	_Atomic uint64_t released;
-	/* How many groups have had this area and were closed by the rank: so who knows how many
-	 * there were before its group need not fear that the area is used again. */
+	/* How many groups have had this area and were closed by the rank. A member that knows the
+	 * number before its group was made sees by it that the rank has left. */
 	_Alignas(64) _Atomic uint64_t left;
 	/* Threads of the rank that sleep in this group: a member that leaves has to wake only
 	 * them. */
 	_Atomic uint32_t asleep;
-	/* How the rank's collectives of the group ended, stored when it closes it and before
-	 * `left`: 1 + how many there were, 0 before; stored first, the `history` that one more
-	 * would have had. */
+	/* The end of the rank's collectives, stored when it closes the group, before `left`. ended:
+	 * 1 + how many there were; 0: not closed. history, stored before `ended`: the hash that
+	 * the next entry would have had. */
 	_Atomic uint64_t ended, history;
-	/* Members that have stored theirs: raised by each of them, before it looks how far this
-	 * rank has come. */
+	/* How many members have stored their end: each raises it before it reads how far this rank
+	 * has come. */
 	_Atomic uint64_t closing;
 	/* Bit q: the inbox of member q is in use. Set by the owner or by member q, whichever needs
 	 * it first, before it touches the inbox (transport_inbox_open). */
 	_Alignas(64) _Atomic uint64_t inboxes;
-	/* 1: the owner takes no message out any more, also of inboxes that are not in use yet. */
+	/* 1: the owner takes no message out any more, from no inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
-	/* Used in member 0's area only, written by anybody: who works out the first cause (world
-	 * rank + 1), whose report holds (world rank + 1), when somebody last looked, which reports
-	 * have been printed (see group), and the world ranks, bit by bit, that the last look saw
-	 * stopped and to blame. */
+	/* Only in member 0's area, written by all members. claim: the rank that works out the first
+	 * cause (world rank + 1). cause: the rank whose report counts (world rank + 1). looked_ns:
+	 * the time of the last look. reported: the reports that have been printed (see group).
+	 * stopped: the set of world ranks that the last look found stopped and to blame. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
 	_Alignas(64) _Atomic uint64_t reported;
 	_Atomic uint64_t stopped;
-	/* In one page with the words above, and all that peers touch of a rank whose payloads fit
-	 * into its entries. With each entry in a page of its own, 64 ranks touched 64 * 64 * 32
+	/* In one page with the words above, so that peers of a rank whose payloads fit into its
+	 * entries touch only this page. With a page for each entry, 64 ranks touched 64 * 64 * 32
 	 * pages in their first 32 collectives. */
 	struct transport_entry entries[TRANSPORT_ENTRIES];
-	/* Of the entries in progress, in the order of their collectives, one or some pages each: so
-	 * there is room for many short ones or a few long ones. */
+	/* Payloads of the entries in progress, in the order of their collectives, one or more pages
+	 * each: many short ones or a few long ones. */
 	_Alignas(4096) unsigned char payloads[TRANSPORT_INLINE_PAGES][TRANSPORT_PAGE_BYTES];
-	/* Of messages that this rank sends; others read them. Its memory is there once
-	 * transport_cells_open has made it. */
+	/* For messages that this rank sends; others read them. It has memory after
+	 * transport_cells_open. */
 	struct mail_eager eager;
 };
 _Static_assert(offsetof(struct transport_area, payloads) == TRANSPORT_PAGE_BYTES, "one page");
 
-/* What a message says of itself. */
 struct transport_envelope {
 	uint64_t seq; /* the collective's number */
 	uint64_t count, bytes;
 };
 
-/* A slot of a channel. The source fills a free one and stores state last; the owner copies what it
- * needs and stores state 0. Positions are 1, 2, … in the order of posting, and no state returns. */
+/* A slot of a channel. The source fills a free slot and stores `state` last. The owner copies what
+ * it needs and stores state 0. Positions are 1, 2, … in the order of posting, and never repeat. */
 struct transport_slot {
 	_Alignas(64) _Atomic uint64_t state; /* 0: free; else the message's position */
 	struct transport_packed {
 		uint64_t seq, count, bytes;
-		uint64_t window; /* arena offset in the source's arena, for what is not inline */
+		uint64_t window; /* offset in the source's arena, of a payload that is not inline */
 	} packed;
 	uint64_t reserved[3];
 	unsigned char payload[TRANSPORT_MESSAGE_INLINE];
@@ -171,17 +171,17 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  * collectives.
  *
  *            source                             owner
- *   state == 0: fill, state = n      lowest state <= posted of this number: claim, copy
+ *   state == 0: fill, state = n      lowest state <= posted with this seq: claim, copy
  *   posted = n, ring          --->   (refused = status), state = 0
  *   taken > seen: look again  <---   taken += 1, ring
  *
- * A rank that finds nothing waits for a counter that it read before it looked at the slots, so that
- * nothing that happens in between is missed; and it overlooks what came after it read the counter,
- * so that it never sees a message without the ones before. A message is over once its slot's state
- * is no longer its position, so slots are used again at once and a sender need not come back. A
+ * A rank reads a counter, then looks at the slots, and if it finds nothing it waits until that
+ * counter changes; so it misses nothing. It ignores messages that came after it read the counter,
+ * so it never sees a message without the earlier ones. A message is done once the state of its slot
+ * is no longer its position. So slots are reused at once, and a sender need not come back. A
  * refusal outlives the slot: `refused` is set before the state, once and for good, and closes the
- * channel. In quiet: posted == taken + slots whose state is not 0 (transport_is_valid). Model:
- * test/model/channel.pml. */
+ * channel. While nothing is in progress: posted == taken + slots whose state is not 0
+ * (transport_is_valid). Model: test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
 	/* messages taken out so far, by the owner, in any order */
@@ -191,7 +191,7 @@ struct transport_channel {
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
 
-/* Says whose segment this is; checked before anything else in it is looked at. */
+/* Identifies the segment; checked before anything else in it is read. */
 struct transport_head {
 	uint64_t magic;
 	uint64_t bytes; /* of the whole segment */
@@ -199,38 +199,38 @@ struct transport_head {
 	int32_t rank, size;
 };
 
-/* Which rank reads whose plain memory (malloc, tensors): remote.c. The owner writes all but
- * `told`. */
+/* Which ranks can read each other's plain memory (malloc, tensors): remote.c. The owner writes all
+ * but `told`. */
 struct transport_remote {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
-	/* Of a word in the owner's private memory that no other memory holds at this place, by
-	 * which readers know that it is still this process; 0: there is none. */
+	/* The address of a word in the owner's private memory. No other process has its value
+	 * there, so readers see by it that this is still the owner; 0: none. */
 	_Atomic uint64_t address;
 	_Atomic uint64_t readable; /* bit q: the owner can read rank q; valid once `probed` is 1 */
 	_Atomic uint64_t probed;
-	/* Used in rank 0's segment only, written by anybody: 1 once somebody has said that the
-	 * system refuses. */
+	/* Only in rank 0's segment, written by all: 1 once a rank has warned that the system
+	 * refuses such reads. */
 	_Atomic uint64_t told;
 };
 
 struct transport_segment {
 	struct transport_head head;
-	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* on which the owner may run, as cpu_set_t has it */
-	/* What all ranks must have alike, written before others map this: a hash of the owner's
-	 * table of choices, and setting ALGORITHM. */
+	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* processors on which the owner may run (cpu_set_t) */
+	/* What must be the same on all ranks, written before others map this: a hash of the owner's
+	 * table of algorithms, and the setting ALGORITHM. */
 	uint64_t table, algorithm;
 	struct wait_bell bell;
 	struct transport_remote remote;
-	/* Raised by whoever leaves a group that this rank may be in, once it has, and by this rank
-	 * itself when a peer has died: so that who asks again and again need not look at all of
-	 * them each time. Nobody waits for it. */
+	/* Raised by each rank that has left a group that this rank may be in, and by this rank
+	 * itself when a peer has died. So repeated checks need not look at all peers each time. No
+	 * thread waits for it. */
 	_Alignas(64) _Atomic uint64_t departures;
-	/* Behind it, from TRANSPORT_AREAS_AT on, lie TRANSPORT_AREAS areas. The first one is of the
-	 * group of all ranks. Memory is there for that one, and for others once they are used. */
+	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
+	 * group of all ranks. It has memory; the others get memory when they are used. */
 };
-_Static_assert(sizeof(struct transport_segment) <= TRANSPORT_AREAS_AT, "areas lie behind it");
+_Static_assert(sizeof(struct transport_segment) <= TRANSPORT_AREAS_AT, "areas follow it");
 
-/* What one member sends to another. */
+/* For what one member sends to another. */
 struct transport_inbox {
 	struct transport_channel channel; /* for the plans of collectives that send messages */
 	struct mail_box mail;             /* for sends and receives */
@@ -240,13 +240,13 @@ static inline struct transport_inbox *transport_inbox(struct transport_area *are
 {
 	return (struct transport_inbox *)(area + 1) + source;
 }
-/* Whether the inbox of member `source` is in use. If not, it is as new. Sequentially consistent:
- * see transport/lost.c. */
+/* Whether the inbox of member `source` is in use. If not, it has no memory. Sequentially
+ * consistent: see transport/lost.c. */
 static inline bool transport_inbox_is_open(const struct transport_area *area, int source)
 {
 	return atomic_load(&area->inboxes) >> source & 1;
 }
-/* Where the reports begin in an area; and its bytes, which end with a page. */
+/* The offset of the reports in an area; and the size of the area, which is whole pages. */
 static inline size_t transport_area_reports_at(int world_size)
 {
 	return sizeof(struct transport_area) + (size_t)world_size * sizeof(struct transport_inbox);
@@ -268,7 +268,7 @@ static inline struct transport_area *transport_area_at(const struct transport_se
 	return (struct transport_area *)((uintptr_t)segment + TRANSPORT_AREAS_AT +
 					 index * transport_area_bytes(world_size));
 }
-/* What rank `teller` of the world has to say of a group; `head`: the area of its member 0. */
+/* The report of world rank `teller` on a group; `head`: the area of the group's member 0. */
 static inline struct transport_report *transport_report(const struct transport_area *head,
 							int world_size, int teller)
 {

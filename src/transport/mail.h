@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages of one rank (the source) to another (the owner), in a ring in the owner's memory that
  * both have mapped: struct mail_box. The receiver alone decides what a message matches. This file
- * only moves messages, lets both ranks copy the bytes of long ones, and tells both when that is
+ * only moves messages, lets both ranks copy the bytes of long ones, and shows both when that is
  * done.
  *
- * A short message lies in its slot or in cells of the source's, and its send is complete ("eager"
- * in MPI and UCX). The slot of a long one names an RTS slot ("ready to send", as in their
- * rendezvous protocol): where the bytes are, and which rank copies which piece of them. Models:
+ * A short message is in its slot, or in cells of the source, and its send is complete ("eager" in
+ * MPI and UCX). The slot of a long one names an RTS slot ("ready to send", as in their rendezvous
+ * protocol), which says where the bytes are, and which rank copies which piece of them. Models:
  * test/model/mail.pml, cells.pml, rts.pml, reclaim.pml. */
 #ifndef TRANSPORT_MAIL_H
 #define TRANSPORT_MAIL_H
@@ -26,18 +26,17 @@ enum {
 	MAIL_TINY_BYTES = 24,    /* payload beside the envelope, in one cache line */
 	MAIL_INLINE_BYTES = 192, /* payload of a slot */
 	MAIL_EAGER_BYTES = 4096, /* payload of two cells */
-	MAIL_CELL_BYTES = 2112,  /* a line more, so that cells begin in all sets of a cache */
+	MAIL_CELL_BYTES = 2112,  /* 2 KiB and a line, so that cells begin in all sets of a cache */
 	MAIL_CELL_PAIRS = 64,    /* of a rank in a group; one bit each in a set */
 	MAIL_PIECE_BYTES = 64 * 1024,
 	MAIL_PIECE_LEAST = 4096,
-	MAIL_CLAIMS = 0x3fffffff, /* of an RTS slot's cursor */
+	MAIL_CLAIMS = 0x3fffffff, /* the bits of a cursor that count pieces */
 };
 
-/* What a message says of itself. */
 struct mail_envelope {
 	uint64_t count;
 	int32_t tag;
-	uint32_t record; /* of the send, in the source's trace: its lowest bits */
+	uint32_t record; /* the lowest bits of the send's record in the source's trace */
 	uint16_t rts;    /* 1 + its index; 0: the send is complete */
 	uint8_t dtype;
 	uint8_t flags;  /* enum mail_flag */
@@ -45,25 +44,24 @@ struct mail_envelope {
 	uint16_t reserved;
 };
 enum mail_flag {
-	MAIL_GIVEN = 1, /* the window is a block that belongs to whoever receives it */
+	MAIL_GIVEN = 1, /* the window is a block, which will belong to the receiver */
 };
 
-/* Positions are 1, 2, … and grow; position p lies in slot p mod MAIL_SLOTS, or, if an older message
- * still lies there, is passed over. So messages are taken out in any order, and are matched in the
- * order of their positions.
+/* Positions are 1, 2, … and grow. Position p uses slot p mod MAIL_SLOTS; if an older message is
+ * still there, position p is skipped. So messages can be taken out in any order, and are matched in
+ * the order of their positions.
  *
  *   source, at position p                    owner, at position p
- *   freed != held: turn = p, go to p + 1     turn < p: nothing more; turn is what it awaits
- *   else fill, held = p, turn = p, ring      held == p: this is a message, else it was passed over
+ *   freed != held: turn = p, go to p + 1     turn < p: nothing more; await turn
+ *   else fill, held = p, turn = p, ring      held == p: a message, otherwise p was skipped
  *                                            when it is taken: freed = p, taken += 1, ring
  *
- * A source that has taken a message back passes over one more position, so that the owner looks,
- * and throws away what was taken back. The first line is all that a short message needs, and the
- * one that the owner looks at. */
+ * A source that cancels a message skips one more position, so that the owner looks, and discards
+ * the message. The first cache line is all that a short message needs, and what the owner polls. */
 struct mail_slot {
-	/* the source's: the newest position that came by here */
+	/* written by the source: the newest position that has used or skipped this slot */
 	_Alignas(64) _Atomic uint64_t turn;
-	/* the source's: position of the message that lies here, or did last */
+	/* written by the source: the position of the message that is here, or was here last */
 	_Atomic uint64_t held;
 	struct mail_envelope envelope;
 	unsigned char tiny[MAIL_TINY_BYTES];
@@ -72,25 +70,26 @@ struct mail_slot {
 _Static_assert(sizeof(struct mail_envelope) == 24, "the same for all compilers");
 _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
 
-/* Payloads that are too long for a slot and short enough to be copied twice: in a cell each, or in
- * both of a pair. A rank has them in its own segment, and uses them for messages to all members of
- * a group: a pair of ranks needs none of its own. Cells belong to a message until that has left its
- * slot, which its source learns by `freed` or `taken`; so they need no words. */
+/* Cells for payloads that are too long for a slot and short enough to be copied twice. A payload
+ * uses one cell, or both of a pair. A rank has its cells in its own segment and uses them for
+ * messages to all members of a group, so no pair of ranks needs its own. A cell belongs to a
+ * message until that has left its slot, which the source sees in `freed` or `taken`; so cells need
+ * no words. */
 struct mail_eager {
 	_Alignas(64) unsigned char cells[MAIL_CELL_PAIRS][2][MAIL_CELL_BYTES];
 };
 
-/* The bytes of one long message. Each word counts on from use to use, by `generation`, so that it
- * only grows: see transport_mail_word. Once `over` is reached the source may use the RTS slot
- * again, though a thread of its own may not have seen that yet: so nothing of the cursor is changed
- * but in one's own generation.
+/* One long message. Its words contain `generation`, the number of the use, so that they only grow:
+ * see transport_mail_word. Once `over` has its value the source may reuse the RTS slot, even if
+ * another thread of the source has not seen that yet. So each thread changes the cursor only if
+ * that still has the thread's own generation.
  *
- * The cursor is who has the message, and what is left to copy:
- *   0             nobody has matched it; the source may still take it back     -> MAIL_CLOSED
- *   MAIL_MATCHED + i  the owner has, and piece i is the next to be copied, by whoever adds 1
- *   MAIL_CLOSED   nobody begins another piece
- * The side that has closed it knows how many pieces were begun, and how many of these were its own;
- * so it waits for just the others, and then nobody touches its buffer any more. */
+ * The cursor says which rank has the message, and what remains to be copied:
+ *   0                 it is unmatched; the source may still cancel it (-> MAIL_CLOSED)
+ *   MAIL_MATCHED + i  the owner has matched it; the rank that adds 1 copies piece i
+ *   MAIL_CLOSED       no rank begins another piece
+ * The side that has closed the cursor knows how many pieces were begun, and how many of these are
+ * its own. So it waits for exactly the others; then nobody touches its buffer any more. */
 struct mail_rts {
 	/* The source's, written before the message is posted. */
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
@@ -98,7 +97,7 @@ struct mail_rts {
 	uint32_t generation;
 	uint32_t plain;        /* 1: window is an address */
 	_Atomic uint64_t gave; /* pieces that the source has copied to `target` */
-	/* pieces that lie at `window`, from the first on: only these are begun; MAIL_CLAIMS: all */
+	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
 	_Alignas(64) _Atomic uint64_t cursor; /* both */
 	/* The owner's. */
@@ -113,17 +112,17 @@ struct mail_rts {
 _Static_assert(sizeof(struct mail_rts) == 128, "two cache lines");
 
 struct mail_box {
-	/* The owner's. */
+	/* Written by the owner, unless said otherwise. */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far */
-	/* Both's, and only at the end: 2 * the position below which somebody has told of all that
-	 * is lost, + 1 once the owner takes nothing out any more. Only grows. */
+	/* Written by both, when the group is closed: 2 * the position below which all lost messages
+	 * have been reported, + 1 once the owner takes no message out any more. Only grows. */
 	_Atomic uint64_t told;
-	/* The source's: see engine/crossed.c. */
+	/* Written by the source: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
-	/* RTS slots that are over so far, raised after `over` of each: a rank that waits for a free
-	 * one reads it before it looks at all of them. */
+	/* How many uses of RTS slots have ended; raised after `over` of each. A rank that waits for
+	 * a free RTS slot reads it before it checks all slots. */
 	_Atomic uint64_t returned;
-	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last one taken out of each slot */
+	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last message taken out of it */
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_rts rts[MAIL_RTS];
 };
@@ -136,15 +135,15 @@ static inline uint64_t transport_mail_word(uint32_t generation, uint64_t pieces)
 
 /* ---- the source ---- */
 
-/* What only the source knows, so that the owner cannot damage it. */
+/* What the source keeps in private memory, so that the owner cannot damage it. */
 struct mail_out {
-	uint64_t next;     /* position to be used next */
-	uint64_t posted;   /* messages */
-	uint64_t seen;     /* of `taken` */
-	uint64_t returned; /* as it was before it was last looked for RTS slots that are over */
-	uint64_t clear;    /* positions below this lie in slots that are surely free */
-	/* The last look at `taken` found some progress of the owner's, but little; the caller's to
-	 * clear. */
+	uint64_t next;     /* the next position */
+	uint64_t posted;   /* how many messages were posted */
+	uint64_t seen;     /* `taken`, when last read */
+	uint64_t returned; /* `returned`, before RTS slots were last checked */
+	uint64_t clear;    /* the slots of positions below this are certainly free */
+	/* When `taken` was last read, the owner had made progress, but little. The caller clears
+	 * it. */
 	bool crowded;
 	/* Bit i of rts[h]: RTS slot i of half h is in use. */
 	uint64_t rts[2];
@@ -152,8 +151,8 @@ struct mail_out {
 };
 void transport_mail_out_init(struct mail_out *out);
 
-/* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) lie there unmatched. If not,
- * `taken` will change from out->seen. */
+/* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. If not,
+ * wait until `taken` differs from out->seen. */
 bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
 /* Whether an RTS slot is free, as far as is known; block: of those for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
@@ -179,13 +178,14 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 	else if (bytes)
 		memcpy(to, from, bytes);
 }
-/* There must be room. payload: `bytes` of it for the slot, if the envelope names neither an RTS
- * slot nor cells. The last store is that of `turn`, sequentially consistent. */
+/* Posts a message; transport_mail_has_room was true. payload: `bytes` for the slot, if the envelope
+ * names neither an RTS slot nor cells. The last store is that of `turn`, sequentially
+ * consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
 
-/* Whether the message that was posted at this position has left its slot. Looks at the owner's
- * words unless that is known. */
+/* Whether the message that was posted at this position has left its slot. Reads the owner's words
+ * only if the source does not know yet. */
 static inline bool transport_mail_has_left(const struct mail_box *box, const struct mail_out *out,
 					   uint64_t position)
 {
@@ -196,12 +196,12 @@ static inline bool transport_mail_has_left(const struct mail_box *box, const str
 	return (int64_t)(freed - position) >= 0;
 }
 
-/* A message that lies there has been taken back: the owner is to look. Then ring. */
+/* Call when a posted message was cancelled, so that the owner looks for it; then ring. */
 void transport_mail_pass(struct mail_box *box, struct mail_out *out);
 
 /* ---- the owner ---- */
 
-/* A message, copied out of reach of the source. */
+/* A message, copied to memory that the source cannot change. */
 struct mail_message {
 	struct mail_envelope envelope;
 	uint64_t position;
@@ -210,9 +210,9 @@ struct mail_message {
 };
 
 struct mail_in {
-	uint64_t next; /* position to be looked at next */
+	uint64_t next; /* the next position to look at */
 	uint64_t taken;
-	/* one was passed over: what lies there may have been taken back; the caller's to clear */
+	/* a position was skipped, so a message may have been cancelled; the caller clears it */
 	bool passed;
 };
 void transport_mail_in_init(struct mail_in *in);
@@ -226,15 +226,15 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_b
 {
 	return &box->slots[in->next % MAIL_SLOTS].turn;
 }
-/* Whether a payload of more than MAIL_INLINE_BYTES lies in the source's cells. */
+/* Whether a payload of more than MAIL_INLINE_BYTES is in the source's cells. */
 static inline bool transport_mail_is_eager(const struct mail_envelope *envelope, uint64_t bytes)
 {
 	unsigned cell = envelope->eager - 1u;
 	return bytes <= MAIL_EAGER_BYTES && cell < 2 * MAIL_CELL_PAIRS &&
 	       (bytes <= MAIL_CELL_BYTES || cell % 2 == 0);
 }
-/* The payload of a message without an RTS slot, which the source can still change; eager: the
- * source's cells. NULL: what the message says of itself is nonsense. */
+/* The payload of a message without an RTS slot; the source can still change it. eager: the source's
+ * cells. NULL: the envelope is nonsense. */
 static inline const void *transport_mail_payload(const struct mail_box *box,
 						 const struct mail_eager *eager,
 						 const struct mail_message *message, uint64_t bytes)
@@ -252,20 +252,20 @@ void transport_mail_take(struct mail_box *box, struct mail_in *in,
 
 /* ---- messages that nobody will receive: lost.c ---- */
 
-/* The owner takes no message out any more. It looks into the box once more after this. */
+/* Says that the owner takes no message out any more. It checks the box once more after this. */
 void transport_mail_end(struct mail_box *box);
 bool transport_mail_has_ended(const struct mail_box *box);
-/* Short messages and blocks that lie there for good, at positions below `next`, and of which nobody
- * has been told by this call before: how many, and what the oldest says of itself. The owner has
- * ended; the caller is it, or the source, which posts nothing any more. */
+/* How many short messages and blocks at positions below `next` nobody will receive, and the
+ * envelope of the oldest; each counts only once. Call after transport_mail_end, as the owner, or as
+ * the source, which posts nothing any more. */
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
 
-/* Makes a box that nobody uses any more as new. */
+/* Resets a box that nobody uses any more. */
 void transport_mail_reset(struct mail_box *box);
 
 /* ---- RTS slots: both ---- */
 
-/* The size of a piece; the same for both. */
+/* The size of a piece; both ranks compute the same. */
 static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)
 {
 	uint64_t piece = MAIL_PIECE_BYTES;
@@ -279,7 +279,7 @@ static inline uint64_t transport_mail_pieces(uint64_t bytes)
 	return (bytes + piece - 1) / piece;
 }
 
-/* What has to be stored in `staged` before another piece can be begun; 0: nothing. */
+/* The value that `staged` must reach before another piece can be begun; 0: no need to wait. */
 static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint32_t generation,
 					       uint64_t pieces)
 {
@@ -290,18 +290,18 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 	bool waits = !(cursor & MAIL_CLOSED) && claims < pieces && (int64_t)(staged - next) < 0;
 	return waits ? next : 0;
 }
-/* The owner will never touch the source's buffer again. Any thread of the owner, for each use once.
- * The caller rings the source. */
+/* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for
+ * each use. The caller rings the source. */
 void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation);
-/* The owner matches it; false: the source has taken it back. */
+/* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
-/* The source takes it back; false: too late. */
+/* The source cancels the message; false: too late. */
 bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation);
-/* Claims a piece, false: none is left. The caller has looked at `staged`; the source claims none
- * before all are. */
+/* Claims a piece; false: none is left. The caller has checked `staged`; the source claims none
+ * before all are staged. */
 bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece);
-/* The source has taken it back; or one of both has closed it. */
+/* Whether the source has cancelled the message; whether one of the two has closed the cursor. */
 static inline bool transport_mail_is_withdrawn(const struct mail_rts *rts)
 {
 	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
@@ -311,7 +311,7 @@ static inline bool transport_mail_is_closed(const struct mail_rts *rts)
 {
 	return atomic_load_explicit(&rts->cursor, memory_order_acquire) & MAIL_CLOSED;
 }
-/* No piece is begun any more; returns how many have been. */
+/* Closes the cursor, so that no piece is begun any more; returns how many were begun. */
 uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_t pieces);
 
 #endif

@@ -413,7 +413,7 @@ void a_rank_stopped_inside_is_named(struct runner_rank *self)
 {
 	enum {
 		COUNT = 2000
-	}; /* too long for a header, and short enough to be begun by the caller */
+	}; /* too long for an entry, and short enough to be begun by the caller */
 	ls_group *group = runner_open(self);
 	int64_t *buffer = values_alloc(group, COUNT * sizeof *buffer, false);
 	memset(buffer, 0, COUNT * sizeof *buffer);

@@ -230,7 +230,7 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 {
 	enum {
 		COUNT = 2000
-	}; /* too long for a header, and short enough to be begun by the caller */
+	}; /* too long for an entry, and short enough to be begun by the caller */
 	static int64_t values[FAILING][COUNT];
 	ls_group *world = runner_open(self), *groups[FAILING];
 	ls_op *ops[FAILING];
