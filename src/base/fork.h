@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Tells a forked child from the process that opened a group, and one PID namespace from another.
- * Shared memory is not copied on write, so a child has no arena and no links; whoever keeps a
- * handle keeps the generation it was made in, and compares. One load; getpid would be a system
- * call. */
+ * Shared memory is not copied on write, so a child has no arena and no connections. A handle has
+ * the generation in which it was made, and each use compares it. That is one load; getpid would be
+ * a system call. */
 #ifndef BASE_FORK_H
 #define BASE_FORK_H
 
@@ -14,7 +14,7 @@
  * it: another number in a child than in its parent. */
 uint32_t fork_generation(void);
 
-/* Whether this process is still that of a generation that fork_generation has told. */
+/* Whether this process is the one in which fork_generation returned this number. */
 extern _Atomic uint32_t fork_count;
 static inline bool fork_is_in(uint32_t generation)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * elfutils' libdw, which reads debug information: there where it is installed, and nothing but
- * lines of source is missing where it is not. So neither the library nor the package of Python
- * needs it, or what it needs in its turn. */
+ * elfutils' libdw, which reads debug information, if it is installed. Without it only line numbers
+ * are missing. So neither the library nor the Python package depends on it. */
 #ifndef BASE_LIBDW_H
 #define BASE_LIBDW_H
 
@@ -9,7 +8,7 @@
 #include <elfutils/libdwfl.h>
 #include <gelf.h>
 
-/* What is called of it and of libelf, which comes with it. */
+/* The functions that are used of it, and of libelf, which comes with it. */
 #define LIBDW_CALLS(CALL)                   \
 	CALL(dwarf_getsrc_die)              \
 	CALL(dwarf_haspc)                   \
@@ -48,14 +47,14 @@ struct libdw {
 #undef LIBDW_FIELD
 };
 
-/* NULL where it is not installed, or too old for one of these; the first who is told so says why,
- * for all. It was loaded together with this code, as a library that is linked: a watch must not
- * wait for a lock of the loader, which may be held by the very thread that it is to report. Any
- * thread; does not block. */
+/* NULL if it is not installed, or too old for one of these functions; the first call prints a
+ * message. It is loaded when this code is loaded, as a linked library is: a watch must not wait for
+ * a lock of the loader, because the thread that it is to report may hold that lock. Any thread;
+ * does not block. */
 const struct libdw *libdw_get(void);
 
-/* Finds no separate file, in place of libdw's own, which would ask servers for it when the user has
- * set any. */
+/* Finds no separate debug file. Replaces libdw's own function, which might ask servers that the
+ * user has set. */
 int libdw_find_no_debuginfo(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
 			    const char *file, const char *link, GElf_Word crc, char **debug_file);
 

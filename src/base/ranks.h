@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How many ranks there may be, and sets of them. A set holds ranks of a whole job (or of a group,
- * by their number in it): 512 bytes, without memory of its own, so it is passed by address and
- * never lies in a table by the rank unless it is the table's purpose. What can only hold ranks of
- * this host, as what their shared memory says of each other, is one word: ranks_here. */
+ * The largest number of ranks, and sets of ranks. A set has ranks of a whole job, or of a group by
+ * group rank. It takes 512 bytes and no heap, so it is passed by address, and tables with a set for
+ * each rank are avoided. A set of ranks of this host alone, such as those in shared memory, is one
+ * word: ranks_here. */
 #ifndef BASE_RANKS_H
 #define BASE_RANKS_H
 
@@ -25,8 +25,8 @@ struct ranks {
 	uint64_t words[RANKS_WORDS];
 };
 
-/* Whether there can be such a rank. The functions below overlook numbers that are none, which may
- * come from a peer: they are in no set, and adding them changes nothing. */
+/* Whether this is a possible rank. The functions below ignore other numbers, which may come from a
+ * peer: they are in no set, and adding them changes nothing. */
 static inline bool ranks_is_one(int rank)
 {
 	return rank >= 0 && rank < RANKS_JOB_MAX;
@@ -68,33 +68,33 @@ static inline struct ranks ranks_below(int count)
 	return set;
 }
 
-/* Of the lowest 64 ranks those whose bit is set. */
+/* The ranks below 64 whose bit is set. */
 static inline struct ranks ranks_of_bits(uint64_t bits)
 {
 	return (struct ranks){{bits}};
 }
 
-/* The lowest ranks of the set, as many as fit: all of it where all ranks share this host. */
+/* The ranks of the set below 64: all of them if all ranks share this host. */
 static inline ranks_here ranks_low(const struct ranks *set)
 {
 	return set->words[0];
 }
 
-/* set = union of both. */
+/* set = union of both */
 static inline void ranks_join(struct ranks *set, const struct ranks *other)
 {
 	for (int i = 0; i < RANKS_WORDS; i++)
 		set->words[i] |= other->words[i];
 }
 
-/* set = what both have. */
+/* set = intersection of both */
 static inline void ranks_keep(struct ranks *set, const struct ranks *other)
 {
 	for (int i = 0; i < RANKS_WORDS; i++)
 		set->words[i] &= other->words[i];
 }
 
-/* set = what only it has. */
+/* set = set without the ranks of `other` */
 static inline void ranks_drop(struct ranks *set, const struct ranks *other)
 {
 	for (int i = 0; i < RANKS_WORDS; i++)
@@ -159,7 +159,7 @@ static inline int ranks_first(const struct ranks *set)
 	return ranks_from(set, 0);
 }
 
-/* For each rank of the set, in order. The loop may remove ranks that it has come to. */
+/* For each rank of the set, in order. The loop may remove ranks that it has visited. */
 #define RANKS_EACH(rank, set) \
 	for (int rank = ranks_first(set); rank >= 0; rank = ranks_from(set, rank + 1))
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What may be shown. Labels, names and reports come out of other processes' memory and may hold
- * anything; terminals, viewers and logs do what they are told. All that shows them asks here. */
+ * Makes text safe to show. Labels, names and reports come from other processes' memory and may hold
+ * anything, also control sequences that terminals obey. All code that shows them uses this. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -14,9 +14,9 @@ int text_utf8_bytes(const char *at);
 /* The code point of a well-formed character. */
 uint32_t text_decode(const char *at, int bytes);
 
-/* Whether the character at `at` does nothing but show itself: well-formed, no control character
- * (C0, DEL, C1) but a newline or a tab, none that turns the direction of what follows, breaks
- * lines, or is not to be seen. *bytes: to the next one, at least 1. Not at the NUL. */
+/* Whether the character at `at` only shows itself: it is well-formed; no control character (C0,
+ * DEL, C1) except newline and tab; and none that changes the direction of text, breaks lines, or is
+ * invisible. *bytes: to the next character, at least 1. Not for the NUL. */
 bool text_is_shown(const char *at, int *bytes);
 
 /* Replaces, in place, each character that may not be shown by one '?'; without `lines` newlines and

@@ -13,7 +13,7 @@
 
 enum { MATCH_ANY = -1, MATCH_BUCKETS_LEAST = 16 };
 
-/* A part of the operation that waits. */
+/* A part of the operation. */
 struct match_entry {
 	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
 	uint64_t order;           /* of the calls */
@@ -26,27 +26,27 @@ struct match_table {
 	struct match_entry **buckets; /* [1 << bits] */
 	unsigned bits;
 	uint64_t count, order;
-	uint64_t any_source, any_tag;                 /* how many ask for these */
+	uint64_t any_source, any_tag;                 /* how many receives with these wildcards */
 	struct match_entry *few[MATCH_BUCKETS_LEAST]; /* the buckets, at first */
 };
 
 void engine_match_init(struct match_table *table);
 void engine_match_fini(struct match_table *table);
 
-/* Appends it to the queue of those that ask for the same. Never fails: without memory for a larger
- * table it is only slower. */
+/* Appends a receive to its queue. Never fails: without memory for a larger table, look-ups only
+ * take longer. */
 void engine_match_add(struct match_table *table, struct match_entry *entry);
-/* The one that takes a message of this source and tag, NULL: nobody does. It stays where it is. */
+/* The receive that matches a message of this source and tag; NULL: none. It stays in the table. */
 struct match_entry *engine_match_find(const struct match_table *table, int32_t source, int32_t tag);
-/* Any one for which the question is answered with yes; NULL. Looks at all. */
+/* Any receive for which `question` is true; NULL: none. Looks at all of them. */
 struct match_entry *engine_match_first(const struct match_table *table,
 				       bool (*question)(const struct match_entry *));
 void engine_match_each(const struct match_table *table,
 		       void (*visit)(const struct match_entry *, void *context), void *context);
-/* Takes out one that is there. The first of a queue is taken out in constant time. */
+/* Removes a receive; the first of a queue in constant time. */
 void engine_match_remove(struct match_table *table, struct match_entry *entry);
 
-/* Whether a message fits what is asked for. */
+/* Whether a receive with the wanted source and tag matches a message. */
 static inline bool engine_match_fits(int32_t wanted_source, int32_t wanted_tag, int32_t source,
 				     int32_t tag)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What callers pass, and what is said of it. */
+ * Checks of arguments and options, and the messages about wrong ones. */
 #ifndef GROUP_ARGUMENTS_H
 #define GROUP_ARGUMENTS_H
 
@@ -7,19 +7,19 @@
 #include <lockstep/op.h>
 #include <lockstep/types.h>
 
-/* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
+/* Prints which argument of which call is wrong, and what would be right. Returns
+ * LS_BAD_ARGUMENT. */
 ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
-/* The caller's options over the defaults. A struct of another size is from an older or newer
- * header: what it lacks has its default, and what this library does not know must not be asked
- * for. */
+/* Fills *out with the defaults, replaced by the caller's options. A struct of another size is from
+ * an older or newer header: fields that it lacks have their defaults, and fields that this library
+ * does not know must be 0. */
 ls_status group_read_options(const char *call, const struct ls_op_options *options,
 			     struct ls_op_options *out);
-/* What messages about the arguments of a call begin with: its label, if it has one, as that stands
- * for its place in programs of other languages, whose users know neither the function nor who
- * called it in C. */
+/* How messages about the arguments of a call begin: with its label, if it has one, because users of
+ * other languages know neither the C function nor its caller; otherwise with `call`. */
 const char *group_caller(const char *call, const struct ls_op_options *options);
 ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
-/* count elements fit into memory. */
+/* Checks that count elements fit into memory. */
 ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);
 
 #endif

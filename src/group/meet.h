@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Members of a group to be made come together by themselves: see meet.c. */
+ * ls_group_from_members: the members of the new group find each other by messages. See meet.c. */
 #ifndef GROUP_MEET_H
 #define GROUP_MEET_H
 
@@ -8,15 +8,15 @@
 
 /* ---- meet.c ---- */
 
-/* What a rank tells of a group to be made. */
+/* What a rank offers for a group to be made. */
 struct group_offer {
-	/* of a split: colour << 32 | key, in the order of keys; else the hash of the list */
+	/* of a split: colour << 32 | key, in the order of keys; otherwise the hash of the list */
 	uint64_t what;
 	uint64_t left;   /* as `stays` in struct group_making */
-	uint32_t id;     /* of the group, should this rank be its first member */
+	uint32_t id;     /* the group's id, if this rank becomes its first member */
 	uint16_t area;   /* 0: none */
-	uint8_t members; /* for how many its memory is enough */
-	bool reports;    /* whether it has memory for reports */
+	uint8_t members; /* the area has memory for so many members */
+	bool reports;    /* the area has memory for reports */
 };
 struct group_list {
 	uint64_t site;
@@ -24,11 +24,11 @@ struct group_list {
 	int32_t count;
 	uint8_t ranks[RANKS_HOST_MAX];
 };
-/* What each member tells the others. */
+/* The message that each member sends to the others. */
 struct group_card {
 	struct group_offer offer;
 	struct group_list list;
-	uint32_t serial; /* of the call; no other call of any rank has it. Never 0 */
+	uint32_t serial; /* identifies the call among all calls of all ranks; never 0 */
 };
 
 struct group_meeting {
@@ -36,19 +36,20 @@ struct group_meeting {
 	const struct ls_op_options *options; /* of the messages */
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer, NULL: none */
-	/* Of LS_OK: of each member, at the place of its rank of the parent. */
+	/* With LS_OK: the offer of each member, by its rank in the parent. */
 	struct group_offer offers[RANKS_HOST_MAX];
-	/* Of LS_INCONSISTENT. */
+	/* With LS_INCONSISTENT: the rank whose list differs, and its message. */
 	int differs;
 	struct group_card other;
 };
 
-/* Blocking. LS_OK: all of my list have given the same one, and all get LS_OK with the same offers.
- * LS_INCONSISTENT: one of them has given another; nobody will get LS_OK with this offer of mine,
- * and it is withdrawn. Else what messages end with: then others may have LS_OK with it. */
+/* Blocking. LS_OK: all ranks of my list have passed the same list, and all get LS_OK with the same
+ * offers. LS_INCONSISTENT: one of them has passed another list; no rank will get LS_OK with this
+ * offer, which is withdrawn. Otherwise the error of a message: then other ranks may have got LS_OK
+ * with this offer. */
 ls_status group_meet(struct group_meeting *meeting);
 
-/* ---- member_allgather.c: once they have ---- */
+/* ---- member_allgather.c: after the meeting ---- */
 
 struct group_participants {
 	const uint8_t *ranks; /* of the parent, with my own */
@@ -56,8 +57,8 @@ struct group_participants {
 	const struct ls_op_options *options; /* of the messages */
 };
 
-/* Each tells `bytes` to all; those of rank q go to place q of `all`. Blocking. Errors: what
- * messages end with. */
+/* An all-gather of `bytes` among the participants; those of rank q go to place q of `all`.
+ * Blocking. Errors: those of messages. */
 ls_status group_member_allgather(ls_group *parent, const struct group_participants *participants,
 				 const void *mine, void *all, size_t bytes);
 

@@ -15,16 +15,16 @@
 LS_CHECKED ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base,
 				       int *fd);
 
-/* Maps the first `bytes` of the file. NULL with errno set. A forked child does not get it, as
- * shared pages are not copied on write. */
+/* Maps the first `bytes` of the file. NULL, with errno, on failure. A forked child does not get the
+ * mapping, because shared pages are not copied on write. */
 void *memory_arena_map(int fd, size_t bytes, int place);
-/* The same of the file whose beginning is mapped at `mapped`, which stays. */
+/* Maps once more the file whose beginning is mapped at `mapped`; the old mapping stays. */
 void *memory_arena_map_again(void *mapped, size_t bytes, int place);
-/* Whether an errno says that something has run out. */
+/* Whether an errno says that memory, descriptors or mappings have run out. */
 bool memory_is_exhaustion(int error);
 
-/* Gives the file its pages up to `wanted` at least. *committed: up to where it has them. Returns 0
- * or an errno. */
+/* Allocates the file's pages up to `wanted` at least. *committed: up to where it has pages. Returns
+ * 0 or an errno. */
 int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed);
 
 /* Replaces the shared pages at `address`, which lie at `offset` in the file, with private copies.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a payload lies in, below the public calls: they take an address, the rooms beneath them a
- * buffer. It says whether the processor may touch the bytes at all. Passed by value; of host memory
- * nothing but the address and the length is ever looked at. */
+ * The memory of a payload. Public calls take an address; the rooms below them take a buffer, which
+ * says whether the processor may touch the bytes. Passed by value; for host memory only address and
+ * length are used. */
 #ifndef MEMORY_BUFFER_H
 #define MEMORY_BUFFER_H
 
@@ -11,10 +11,10 @@
 struct memory_region;
 
 struct buffer {
-	void *address; /* NULL: there is none; of a send nobody writes to it */
+	void *address; /* NULL: there is none; the buffer of a send is not written to */
 	uint64_t bytes;
-	/* NULL: host memory of this process, whoever else has it mapped. Else a device's, which is
-	 * for its driver alone to read and write; it outlives the operation. */
+	/* NULL: host memory of this process, shared or not. Otherwise memory of a device, which
+	 * only its driver reads and writes; the region outlives the operation. */
 	struct memory_region *region;
 };
 
@@ -24,7 +24,7 @@ static inline struct buffer buffer_host(const void *address, uint64_t bytes)
 	return (struct buffer){.address = (void *)(uintptr_t)address, .bytes = bytes};
 }
 
-/* The same of a length that is found out later. */
+/* The same; the length is set later. */
 static inline struct buffer buffer_at(const void *address)
 {
 	return buffer_host(address, 0);

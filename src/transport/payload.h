@@ -10,7 +10,7 @@ static inline unsigned transport_payload_pages(uint64_t bytes)
 {
 	return (unsigned)((bytes + TRANSPORT_PAGE_BYTES - 1) / TRANSPORT_PAGE_BYTES);
 }
-/* Its payload of `bytes`; where the entry names pages that there are not, some others. */
+/* The payload of an entry, of `bytes`; if the entry names pages that do not exist, other pages. */
 static inline unsigned char *transport_entry_payload(const struct transport_team *team, int rank,
 						     uint64_t seq, uint64_t bytes)
 {

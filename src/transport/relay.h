@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the two halves of the traffic between hosts share: relay.c finds what is to be sent,
- * mirror.c writes what has come. Within the transport only. */
+ * Shared by the two halves of the traffic between hosts: relay.c finds what is to be sent, mirror.c
+ * writes what has arrived. For files of the transport only. */
 #ifndef TRANSPORT_RELAY_H
 #define TRANSPORT_RELAY_H
 
@@ -10,31 +10,31 @@
 enum { TRANSPORT_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
 
 struct transport_mirror {
-	_Atomic uint32_t lost, cut; /* cut: asked for */
+	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
 };
 
-/* The bytes of one long message, out or in. */
+/* The payload of one long message, sent or received. */
 struct transport_carried {
-	struct link_transfer transfer; /* first: events name it */
+	struct link_transfer transfer; /* the first member, because events name it */
 	struct transport_relay *relay;
 	uint32_t generation;
 	uint8_t index; /* of the RTS slot */
-	bool is_sent;  /* else it is received */
+	bool is_sent;  /* false: received */
 };
 
-/* What has gone from this rank to one on another host, in one team; and long messages. Of whoever
- * drives, but for `wanted` and `to`. */
+/* What was sent from this rank to one on another host, in one team; and long messages. Used by the
+ * thread that drives the link, except `wanted` and `to`. */
 struct transport_relay {
 	struct transport_team *team;
 	struct mail_box *to, *from;      /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, left; /* values sent */
-	uint64_t next;                   /* position of the box there that is to be sent next */
-	uint64_t announced;              /* the last one whose long payload has been offered */
+	uint64_t next;                   /* the next position of `to` to be sent */
+	uint64_t announced;              /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], over[MAIL_SLOTS];
 	struct transport_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
 	struct link_message offered[MAIL_SLOTS]; /* handle NULL: none */
-	/* Bit i: the bytes of message i are wanted, at target[i]. */
+	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
 	void *target[MAIL_SLOTS];
 };
@@ -42,14 +42,14 @@ struct transport_relay {
 struct transport_hosts {
 	struct transport *transport;
 	struct link *link;
-	/* HELD: a thread drives the link; AGAIN: and looks once more before it leaves. */
+	/* HELD: a thread drives the link; AGAIN: it has to check once more before it stops. */
 	_Atomic uint32_t driver;
-	_Atomic uint64_t unsent[TRANSPORT_AREAS];     /* bit q: to world rank q, of that team */
-	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS]; /* bit i: unsent[i] is not 0 */
+	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */
+	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS];          /* bit i: unsent[i] is not 0 */
 	struct transport_team *_Atomic teams[TRANSPORT_AREAS]; /* by area of my segment */
 };
 
-/* The notes of a link. words[0]: enum; a place is offset << 1 | whose segment. */
+/* The notes of a link. words[0]: this enum; a place is offset << 1 | TRANSPORT_OF_… */
 enum transport_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	TRANSPORT_NOTE_WRITE,
@@ -58,7 +58,7 @@ enum transport_note {
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
-/* A receive whose bytes never come fails. */
+/* Fails a receive whose payload will never arrive. */
 void transport_mirror_fail(struct transport_relay *relay, unsigned index);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of the transport share among themselves. */
+ * Declarations that the files of the transport share. */
 #ifndef TRANSPORT_SEGMENT_H
 #define TRANSPORT_SEGMENT_H
 
@@ -8,18 +8,18 @@
 
 #include "transport/transport.h"
 
-/* The descriptors a rank hands to each other rank, in this order. */
+/* The descriptors that a rank passes to each other rank, in this order. */
 enum { TRANSPORT_FD_SEGMENT, TRANSPORT_FD_ARENA, TRANSPORT_FD_TRACE, TRANSPORT_FDS };
 
 /* Closes those that are >= 0, and sets them to -1. */
 void transport_close_fds(int *fds, int count);
 
-/* Maps the memory of `rank`, another one than mine, and takes over the descriptors (fds is all -1
- * then), also on failure. Nothing about them is believed before it was checked. Errors have a
- * message that names the rank. */
+/* Maps the memory of another rank `rank`, and takes ownership of the descriptors (fds is all -1
+ * then), also on failure. Checks everything before it uses it. Errors have a message that names the
+ * rank. */
 LS_CHECKED ls_status transport_peer_open(struct transport *transport, int rank,
 					 int fds[TRANSPORT_FDS]);
-/* The same for my own rank; nothing is taken over. */
+/* The same for my own rank; the caller keeps the descriptors. */
 LS_CHECKED ls_status transport_peer_open_own(struct transport *transport, int arena_fd,
 					     int trace_fd);
 
@@ -38,13 +38,14 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 
 /* ---- relay.c ---- */
 
-/* Sends a member on another host what is new for it, or leaves that to whoever drives. */
+/* Sends to a member on another host what was not sent yet; or leaves that to the thread that drives
+ * the link. */
 void transport_relay(const struct transport_team *team, int rank);
 /* ---- mirror.c ---- */
 
-/* The team has other members. */
+/* Call when the members of the team have changed. */
 void transport_relays_set(struct transport_team *team);
-/* Nothing is taken in for it any more. */
+/* After this call nothing that arrives is written for the team. */
 void transport_team_ignore(struct transport_team *team);
 
 /* ---- root.c ---- */
@@ -55,15 +56,15 @@ LS_CHECKED ls_status transport_root_run(struct transport *transport,
 
 /* ---- remote.c ---- */
 
-/* Publishes where peers find my word; before any peer sees the segment. Cannot fail: without a word
- * nobody can read this rank's memory. */
+/* Publishes the address of my word; call it before any peer sees the segment. Cannot fail: without
+ * a word no peer can read this rank's memory. */
 void transport_remote_init(struct transport *transport);
-/* The word and its page; not in a forked child, which does not have it. */
+/* Unmaps the word; not in a forked child, which does not have it. */
 void transport_remote_fini(struct transport *transport);
-/* Before any peer probes: lets the descendants of `launcher` (0: nobody) read this process. */
+/* Before any peer probes: permits the descendants of `launcher` (0: none) to read this process. */
 void transport_remote_name(int launcher);
-/* Tries each peer whose segment is mapped, and publishes which can be read: none if not `allowed`.
- * Where the system refuses, one rank of the job says so. Blocks on nobody. */
+/* Tries to read each peer whose segment is mapped, and publishes which can be read: none if not
+ * `allowed`. If the system refuses, one rank of the job prints a warning. Does not block. */
 void transport_probe(struct transport *transport, bool allowed);
 
 /* ---- shared small things ---- */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks say to each other while they connect: one fixed-size struct, with descriptors beside
- * it, over a SOCK_SEQPACKET socket, so that a message comes whole or not at all. Client r (every
- * rank but 0) and the root (rank 0):
+ * The messages of ranks while they connect: one struct of fixed size, with descriptors, over a
+ * SOCK_SEQPACKET socket, so that a message arrives whole or not at all. Client r (every rank but 0)
+ * and the root (rank 0):
  *
  *   client                          root
  *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each client
  *                          <---   TABLE first, count, 3 * count fds
  *   MAPPED first           --->   after all of them from all clients:
  *                          <---   GO
- *   FAIL rank, status     <--->   in place of any of these; the root passes it on to everybody */
+ *   FAIL rank, status     <--->   in place of any of these; the root passes it on to all ranks */
 #ifndef TRANSPORT_WIRE_H
 #define TRANSPORT_WIRE_H
 
@@ -34,7 +34,7 @@ struct transport_wire {
 	uint32_t version;
 	uint32_t kind; /* enum transport_wire_kind */
 	uint64_t job;
-	int32_t rank, size;   /* HELLO: the sender's; FAIL: rank is who is to blame */
+	int32_t rank, size;   /* HELLO: the sender's; FAIL: rank is the rank at fault */
 	int32_t pid;          /* HELLO: the sender's */
 	uint32_t status;      /* FAIL */
 	int32_t first, count; /* TABLE, MAPPED: ranks [first, first + count) */
@@ -44,8 +44,8 @@ _Static_assert(sizeof(struct transport_wire) == 48, "the same for all compilers"
 struct transport_wire transport_wire_of(const struct transport *transport,
 					enum transport_wire_kind kind);
 
-/* Sends as soon as the system takes it, or fails with LS_TIMED_OUT, LS_INTERRUPTED, or without a
- * message LS_PEER_DIED: the other end is closed (what it said before can still be received). */
+/* Sends as soon as the system accepts it. Errors: LS_TIMED_OUT, LS_INTERRUPTED; LS_PEER_DIED,
+ * without a message: the other end is closed (what it has sent can still be received). */
 LS_CHECKED ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds,
 					 int fd_count, int peer,
 					 const struct transport_exchange *exchange,
@@ -58,11 +58,11 @@ enum transport_wire_result {
 	WIRE_AGAIN, /* nothing there yet */
 	WIRE_END,
 	WIRE_NONSENSE,  /* not a message of this version and job */
-	WIRE_EXHAUSTED, /* this process has no room for the descriptors */
+	WIRE_EXHAUSTED, /* this process cannot have so many open descriptors */
 };
 
-/* Receives what is there, without waiting: a message and its at most `max` descriptors (max <=
- * WIRE_FDS_MAX), which are the caller's from then on. With any other result there are none. */
+/* Receives without waiting: a message and its at most `max` descriptors (max <= WIRE_FDS_MAX),
+ * which the caller then owns. With any other result there are no descriptors. */
 enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct transport_wire *wire,
 						  int *fds, int max, int *fd_count);
 
