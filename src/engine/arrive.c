@@ -269,7 +269,8 @@ int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag)
 	return -1;
 }
 
-/* The same of a source, or of any: each has its turn. */
+/* Finds the oldest unexpected message of a source, or of any source in turn. Returns the source;
+ * -1: none. */
 static int find_source(struct engine_mailbox *mailbox, int size, int source, int tag, int *place)
 	LOCK_REQUIRES(mail)
 {
@@ -326,7 +327,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 		lock_mail_release(&mailbox->lock);
 		return;
 	}
-	/* What has arrived already belongs to those who have asked before. */
+	/* Receives that were posted before come first for messages that have arrived already. */
 	arrive_from(engine, entry->source);
 	if (!meet_unexpected(engine, op)) {
 		engine_match_add(&mailbox->posted, entry);
@@ -340,7 +341,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	lock_mail_release(&mailbox->lock);
 }
 
-/* One that its source has taken back is thrown away on the way. */
+/* Discards cancelled messages that it comes across. */
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count)
 {

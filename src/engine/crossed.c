@@ -17,7 +17,7 @@ enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 10
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
 _Static_assert(1 << RANK_BITS >= RANKS_HOST_MAX, "a number for each member");
 
-/* What `crossed` says; run is 0 where nothing has been told. */
+/* The content of the word `crossed`; run is 0 if nothing was published. */
 struct crossed {
 	uint64_t position, run, taken;
 	int from;
@@ -72,8 +72,8 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	}
 }
 
-/* Handles of short sends are one, so it cannot be told which was waited for; but it can when all
- * were. */
+/* All short sends share one handle, so it is not known which of them the thread has waited for; but
+ * it is known when it has waited for all. */
 static void note_waited(struct engine *engine)
 {
 	struct mailbox_crossing *crossing = &engine->mailbox->crossing;
@@ -86,8 +86,8 @@ static void note_waited(struct engine *engine)
 	crossing->run = 1;
 }
 
-/* A look costs a cache line of each rank: at first always, and then now and then; each rank of a
- * ring at the same. */
+/* A check reads a cache line of each rank. So only the first receives are checked, and later one in
+ * RARELY; the ranks of a ring check the same ones. */
 static bool has_turn(struct mailbox_crossing *crossing)
 {
 	uint32_t count = crossing->count++;

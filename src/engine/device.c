@@ -27,7 +27,7 @@ static ls_status store(struct engine_device *device)
 	return status;
 }
 
-/* Until the device has done what it was given, or has broken. */
+/* Waits until the device has completed what was issued, or has failed. */
 static enum engine_progress await_device(struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
@@ -39,7 +39,7 @@ static enum engine_progress await_device(struct engine_op *op)
 	if (broken)
 		return engine_fail(op, (ls_status)broken, -1);
 	ls_status status = store(device);
-	(void)status; /* of the first store it has been told; this one is looked at again */
+	(void)status; /* an error of the first store was reported; this store is tried again */
 	engine_await_foreign(op, device->done, device->issued);
 	engine_await_foreign(op, &device->driver->broken, 1);
 	return ENGINE_BLOCKED;
@@ -133,7 +133,7 @@ static bool find_regions(struct engine *engine, struct engine_call *call)
 	return found;
 }
 
-/* As of one that has entered nothing. */
+/* Initialises the operation as one that has not entered a collective. */
 static void begin(struct engine *engine, struct engine_op *op, struct engine_room *room)
 {
 	struct engine_device *device = &op->device;

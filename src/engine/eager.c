@@ -8,8 +8,8 @@
 #include "engine/mailbox.h"
 
 enum {
-	/* So many lines of the cell that comes next are taken back from whoever has read them,
-	 * while the receiver copies this message. */
+	/* While the receiver copies this message, so many cache lines of the next cell are fetched
+	 * back from the rank that has read them. */
 	AHEAD = 8,
 	LINE = 64,
 };

@@ -93,7 +93,7 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 			!(gone >> q & 1) || atomic_load(&transport_area_of(engine->team, q)->ended);
 		if (q == engine->team->rank || !asked || !differs(engine, seq, q, &other))
 			continue;
-		/* Of several what was called differently: who is missing may follow from it. */
+		/* A different call is reported before a missing one, which may follow from it. */
 		if (!found || (out->status == LS_PEER_LEFT && other.status == LS_MISMATCH))
 			*out = other;
 		found = true;

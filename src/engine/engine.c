@@ -132,8 +132,8 @@ static void record_plan(struct engine *engine, const struct engine_op *op)
 		   (uint16_t)op->plan->plan.step_count);
 }
 
-/* What must be the same on all ranks, but for the count. Lists of an all-to-allv are compared pair
- * by pair. */
+/* A hash of the arguments that must be the same on all ranks, except the count. Lists of an
+ * all-to-allv are compared pair by pair. */
 static uint64_t signature_of(const struct engine_op *op)
 {
 	uint64_t signature = op->plan->signature | (uint64_t)op->call.kind |
@@ -379,7 +379,7 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	for (int q = 0; q < team->size; q++)
 		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
 			return ENGINE_FAILED;
-	/* One who has given up before it entered never will. */
+	/* A rank that failed before it entered never will. */
 	if (op->word_count > 0)
 		return engine_has_failed(engine) ? engine_fail(op, LS_ABORTED, -1) : ENGINE_BLOCKED;
 	for (int q = 0; q < team->size; q++) {
@@ -408,8 +408,8 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 static enum engine_progress look_who_ends(struct engine *engine, struct engine_op *op)
 {
 	op->stage = ENGINE_STEPS;
-	/* A rank that has failed first sets the cause and then looks who has entered; I have
-	 * entered first and then look at the cause. So it waits for me, or I stop here. */
+	/* A failing rank sets the cause, then reads who has entered; this rank has entered, then
+	 * reads the cause. So the failing rank waits for this one, or this one stops here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
 	/* The same holds for a rank that closes the group: either it sees what this rank has

@@ -310,8 +310,8 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	if (q == engine->team->rank)
 		engine_mailbox_arrive(engine, q);
 	lock_mail_release(&mailbox->lock);
-	/* From here on a detached one may be over, and gone. One that waits for room needs the peer
-	 * to take in what it has asked for. */
+	/* From here on a detached operation may be complete, and its memory gone. A queued one
+	 * needs the peer to take earlier messages out of the ring. */
 	if (summons)
 		transport_summon(engine->team, q);
 	else

@@ -132,7 +132,7 @@ bool engine_p2p_is_ready(struct engine *engine)
 	return list.found || engine_p2p_has_work(engine);
 }
 
-/* What a probe asks for may have been taken in by somebody else since it has looked. */
+/* Since the probe has looked, another thread may have moved its message to the unexpected ones. */
 static bool is_unexpected(const struct engine *engine, int source, int tag) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; q < engine->team->size; q++)
@@ -247,7 +247,7 @@ static bool is_detached(const struct match_entry *entry)
 	return engine_mailbox_const_op_of(entry)->p2p.detached;
 }
 
-/* Any detached one that is not over, out of its list. */
+/* Any detached operation that is not complete, removed from its list. */
 static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -275,7 +275,7 @@ struct engine_op *engine_p2p_leave(struct engine *engine)
 	struct engine_op *op = find_left(engine);
 	if (op) {
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
-		/* Of those that have no RTS slot nothing is known to any peer. */
+		/* No peer knows of an operation without an RTS slot. */
 		if (!op->p2p.rts)
 			point_set(op, P2P_OVER);
 	}

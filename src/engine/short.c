@@ -90,7 +90,7 @@ static bool fits(const struct engine_short *call, const struct mail_envelope *en
 	       (fits_slot(call) || transport_mail_is_eager(envelope, call->bytes));
 }
 
-/* The oldest message of the source with the tag, if it is one that fits in all else, too. */
+/* The oldest message of the source with the tag, if its other fields match as well. */
 static bool find(struct engine *engine, const struct engine_short *call, struct mail_message *out)
 	LOCK_REQUIRES(mail)
 {

@@ -373,8 +373,8 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 		op->word_count = 1;
 		return ENGINE_BLOCKED;
 	}
-	/* The sender withdraws only after the cause is set; it then waits for whoever has
-	 * matched. */
+	/* The sender withdraws only after the cause is set; then it waits for a receiver that has
+	 * matched the message. */
 	bool whole = !engine_has_failed(engine);
 	const void *payload =
 		range.bytes ? transport_payload(engine->team, step->peer, message) : "";

@@ -11,8 +11,8 @@
 
 #include "base/messages.h"
 
-/* The whole file, ended by NUL; NULL and errno if it cannot be had. Never waits for anybody: a pipe
- * is no regular file. */
+/* Reads the whole file, and appends a NUL; NULL, with errno, on failure. Never blocks, because it
+ * reads only regular files. */
 static char *read_file(int fd)
 {
 	struct stat stat;

@@ -380,8 +380,8 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 	return true;
 }
 
-/* What was read before the cause was set is what the peer meant: only after that it may give the
- * buffer back to its caller, who may do anything with it. */
+/* Bytes read before the cause was set are right: only afterwards may the peer return, and its
+ * caller change the buffer. */
 static bool read_peer(const struct engine *engine, struct engine_op *op,
 		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
 {

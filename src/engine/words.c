@@ -95,7 +95,7 @@ struct posted {
 	const struct engine_words *list;
 	uint64_t sources[RANKS_HOST_MAX], any;
 	uint64_t records[RANKS_HOST_MAX], any_record; /* of one of them */
-	uint64_t others; /* bit q: source q is asked by somebody else, too */
+	uint64_t others; /* bit q: another operation has posted a receive from source q, too */
 };
 
 static void note_posted(const struct match_entry *entry, void *context)
@@ -149,8 +149,8 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 	return need;
 }
 
-/* What any source is asked for is no need of this rank itself as long as there are others: see
- * engine_mailbox_source_words. Nor of who needs other words in any case: those tell as much. */
+/* A receive from any source does not need this rank itself if the group has other members: see
+ * engine_mailbox_source_words. Nor do operations in `chosen`, whose other words show as much. */
 static struct need need_of_source(const struct engine *engine, const struct engine_words *list,
 				  const struct posted *posted, int q)
 {

@@ -35,7 +35,7 @@ static bool keep_counts(struct ls_op *op)
 	return true;
 }
 
-/* One that runs beside the caller; *out, if wanted, is its handle. */
+/* A nonblocking collective; out: NULL, or where to store its handle. */
 static ls_status queue(ls_group *group, const struct engine_call *engine,
 		       const struct ls_op_options *options, const void *site, bool wake)
 {
@@ -137,7 +137,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 	return progress_lane_call(&op, &options, site, &progress_no_pause);
 }
 
-/* Of several buffers in one call, the operation on the i-th. */
+/* The operation on one buffer of a call with several buffers. */
 static struct engine_call one_of(const struct engine_call *common, const struct ls_buffers *buffer)
 {
 	struct engine_call engine = *common;
@@ -162,9 +162,9 @@ static ls_status check_many(const char *call, const ls_group *group,
 	return status;
 }
 
-/* All but the last run beside the caller without a handle; the last one stands for all, as they run
- * in order and none succeeds after one has failed. A call that blocks does so now and then, so that
- * it never has many under way. */
+/* All collectives but the last are nonblocking and have no handle. The last one represents all,
+ * because they run in order and none succeeds after one has failed. A blocking call waits now and
+ * then, so that it never has many under way. */
 static ls_status run_each(const char *call, ls_group *group, const struct engine_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *options, const void *site)

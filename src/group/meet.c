@@ -11,44 +11,42 @@
 #include "group_private.h"
 #include "meet.h"
 
-/* Each call has a serial, a list and an offer: its card. Every note carries the card of its
- * sender's call, and stays with its sender (group_isend): it is received while that call goes on,
- * or taken back. So nothing is left behind. Each rank has at most one note under way to each other
- * one.
+/* Each call has a card: a serial, a list and an offer. Every note contains the card of its sender's
+ * call, and stays with the sender (group_isend): it is received while that call is in progress, or
+ * cancelled. So no message is left behind. Each rank has at most one note under way to each other
+ * rank.
  *
- *   I enter                         I tell my card to all of my list.
- *   A new card comes                I hold it in place of that rank's last one, and forget what I
- *                                   have confirmed.
- *   I hold a card of everybody      I confirm, to all, the set of serials that I hold.
+ *   I enter                         I send my card to all ranks of my list.
+ *   A new card arrives              It replaces that rank's last card, and what I have confirmed is
+ *                                   void.
+ *   I have a card of each rank      I send a confirmation of the set of these serials to all.
  *   All have confirmed my set       LS_OK
- *   A card with another list comes  LS_INCONSISTENT. I take back what I have told, and tell that
- *                                   rank my card once more, as a refusal. I withdraw my offer, and
- *                                   receive what has been told to me meanwhile.
+ *   A card with another list comes  LS_INCONSISTENT. I cancel my notes, and send my card to that
+ *                                   rank once more, as a refusal. I withdraw my offer, and receive
+ *                                   what was sent to me meanwhile.
  *
- * A rank that refuses waits until the other one has received the refusal. It does not wait for one
- * that has withdrawn its offer, as that one knows already. The one tells, and then looks whether
- * the other one has withdrawn; the other one withdraws, and then looks for what was told. So no
- * refusal is missed by both. What is received at the end is thrown away. It may be a card of the
- * sender's next call; that card comes again, with the confirmation.
+ * A rank that refuses waits until the other rank has received the refusal, unless that rank has
+ * withdrawn its offer, because then it knows already. The refusing rank sends, then checks whether
+ * the other has withdrawn; the other rank withdraws, then checks for messages. So at least one of
+ * them notices. Messages that are received at the end are discarded. One of them may be a card of
+ * the sender's next call; the sender sends that card again with its confirmation.
  *
- * Invariant: once all members have confirmed a set, all of them get LS_OK with it. For this it is
- * enough that of those who have confirmed a set none gets LS_INCONSISTENT before a member does that
- * has not confirmed it. Suppose that X is the first to do so. X holds a card of each member, with
- * X's own list. The other list has come from a member Y, in a later call than that in the set. So
- * that earlier call of Y has ended.
- *   - With LS_INCONSISTENT: Y was before X, so Y had not confirmed the set.
- *   - With LS_OK: Y had confirmed the set, and X does not listen to Y any more once it has heard
- *     that.
- * This leaves out that one set may follow another with some of the same cards; the model goes
- * through all of it. */
+ * Invariant: once all members have confirmed a set, all of them get LS_OK with it. It suffices to
+ * show that no member that has confirmed the set is the first to get LS_INCONSISTENT. Suppose that
+ * X is such a member. X has a card of each member, with X's own list. The other list has come from
+ * a member Y, in a later call than that in the set. So that earlier call of Y has ended.
+ *   - With LS_INCONSISTENT: Y was before X, so X was not the first.
+ *   - With LS_OK: Y had confirmed the set, and X ignores Y after it has received that.
+ * This omits that a set may follow another one with some of the same cards; the model checks all
+ * cases. */
 struct note {
 	struct group_card card;
 	uint64_t confirmed; /* a hash of the set, 0: none */
 	bool refuses;       /* its sender has got LS_INCONSISTENT, and needs no refusal */
 };
 
-/* One that is stopped neither receives nor withdraws; nor does one that has confirmed a set
- * together with an earlier call of mine, until the others of that set say something new. */
+/* A stopped rank neither receives nor withdraws. Nor does a rank that has confirmed a set with an
+ * earlier call of mine, until other members of that set send something new. */
 enum { REFUSE_AT_MOST_MS = 1000 };
 
 /* Another rank of the list. */
@@ -120,8 +118,8 @@ static ls_status take_in(struct table *table, struct peer *peer)
 
 /* ---- all of them ---- */
 
-/* Takes in all that has come. Listens to all but those who have confirmed what I have: they may get
- * LS_OK, and what they say next is not for this call. */
+/* Receives all notes that have arrived, except those of ranks that have confirmed my set: they may
+ * get LS_OK, and what they send next is not for this call. */
 static ls_status hear(struct table *table)
 {
 	ls_status status = LS_OK;
@@ -155,8 +153,8 @@ static uint64_t hash_of(const struct table *table)
 	return engine_shape(serials, list->count) | 1;
 }
 
-/* To those who have confirmed the set, before they can have my confirmation. LS_PENDING: one has
- * said something else just now. */
+/* Stops listening to ranks that have confirmed the set, before they can have my confirmation.
+ * LS_PENDING: one of them has just sent something else. */
 static ls_status stop_listening(struct table *table, uint64_t set)
 {
 	for (int i = 0; i < table->count; i++) {
@@ -190,8 +188,8 @@ static bool is_agreed(const struct table *table)
 	return table->confirmed != 0;
 }
 
-/* Until one of those that are behind says something, as it is they who are waited for. If one of
- * them can say nothing any more, then for that one alone: so the wait fails. */
+/* Waits until a rank that is behind sends something. If one of them cannot send any more, it waits
+ * for that rank alone, so the wait fails. */
 static ls_status wait_for_some(struct table *table)
 {
 	uint64_t gone = world_gone(table->meeting->parent);
@@ -272,7 +270,7 @@ static ls_status wait_until_refused(struct peer *peer)
 	return status == LS_PENDING ? LS_OK : status;
 }
 
-/* Those who have told it may wait for that. */
+/* Receives what was sent meanwhile, because its senders may wait for that. */
 static void receive_what_is_there(struct table *table)
 {
 	for (int i = 0; i < table->count; i++) {

@@ -138,7 +138,7 @@ static void await_any(ls_op *const *ops, int count, const struct progress_pause 
 	ls_status status = has_p2p(ops, count)
 				   ? await_p2p(ops, count, pause)
 				   : progress_lane_await(find_earliest(ops, count), pause);
-	(void)status; /* whoever asks each of them learns it */
+	(void)status; /* ls_test and ls_wait of each operation return it */
 }
 
 ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *index)
@@ -168,8 +168,8 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	return status;
 }
 
-/* Nobody knows whose it was; but if it was freed more often than somebody asked, one was not asked
- * for. */
+/* It is not known which operation this was. But if the handle was freed more often than a status
+ * was read, one status was not read. */
 static void free_shared(struct ls_op *op, const void *site)
 {
 	struct engine *engine = &op->group->engine;
@@ -189,7 +189,8 @@ void ls_op_free(ls_op *op)
 		free_shared(op, site);
 		return;
 	}
-	/* Nobody may ask any more. A callback, which may be the caller, is told in any case. */
+	/* The status cannot be read any more. A callback, which may be the caller, still gets
+	 * it. */
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_over(op))
 		p2p_tell_gone(op->group);

@@ -386,9 +386,10 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 	return finish(&request, out);
 }
 
-/* ---- a list of ranks who come together by themselves ---- */
+/* ---- ls_group_from_members ---- */
 
-/* All of the list have told their offers, or this rank has heard of another list. */
+/* Returns when all ranks of the list have sent their offers, or this rank has received another
+ * list. */
 static ls_status meet(struct request *request, const struct group_list *list,
 		      const struct ls_op_options *options)
 {

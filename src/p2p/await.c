@@ -50,8 +50,8 @@ void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
-/* Of collectives among the operations the one that ends first, which the progress thread runs:
- * words[0] waits for it. Returns how many words there are. */
+/* If there are collectives among the operations, words[0] waits for the one that ends first, which
+ * the progress thread runs. Returns the number of words. */
 static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 {
 	const struct ls_op *earliest = NULL;
@@ -164,7 +164,7 @@ static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_wor
 			edge->record = WAIT_RECORD_OTHERS;
 		}
 	}
-	/* A choice is of one group, but for the head that it waits for. */
+	/* All words of a choice belong to one group, except those of the head. */
 	for (int i = 0; i < count; i++)
 		if (words[i].edge.choice && ruled_out >> (words[i].edge.choice - 1) & 1)
 			words[i].edge.record = WAIT_RECORD_OTHERS;
@@ -175,7 +175,8 @@ static bool is_gone(ls_status status)
 	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
 }
 
-/* Without those that are gone from its own group, which may be another than that of others. */
+/* What it needs of the members that are gone from its own group; other operations may belong to
+ * another group. */
 static enum engine_need need_alone(const struct ls_op *op, int *peer)
 {
 	uint64_t gone = progress_op_is_p2p(op) ? world_gone(op->group) : 0;
@@ -207,7 +208,7 @@ static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op *
 	return most;
 }
 
-/* What the first of them to be over needs, and which one that is. */
+/* The least that one of the operations needs to complete, and which operation that is. */
 static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
 				const struct ls_op **which, int *peer)
 {
@@ -220,7 +221,7 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 		const struct ls_op *one;
 		int whom;
 		enum engine_need need = need_of_one(ops[i], &one, &whom);
-		/* One that waits for its turn needs what the head needs, too. */
+		/* An operation that waits for its turn also needs what the head needs. */
 		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_turn(ops[i])) {
 			one = head;
 			need = need_alone(head, &whom);
@@ -321,7 +322,7 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of them is over, or somebody else wants to drive. */
+/* LS_OK when one of them is complete, or a thread that closes a group wants to drive. */
 static ls_status drive(struct world *world, ls_op *const *ops, int count,
 		       const struct progress_pause *pause, struct progress_self_only *self_only,
 		       bool *more)
@@ -350,9 +351,9 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 	}
 }
 
-/* ---- who rests ---- */
+/* ---- threads that wait for the driving thread: they rest ---- */
 
-/* The words of the `own` operations, so that a diagnosis sees them. None if one of them is there
+/* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the driving thread is about to continue. */
 static int own_words(ls_group *group, const struct engine_own *own, int own_count,
 		     struct wait_word *words)
@@ -366,8 +367,9 @@ static int own_words(ls_group *group, const struct engine_own *own, int own_coun
 	return call.count;
 }
 
-/* Of several groups: the head's may be another than that of the operations. It is there as long as
- * the head is in the list, and then as long as it is held. False: there is no head. */
+/* Shows the words of the head, whose group may be another than that of the operations. That group
+ * stays valid while the head is in the list, and then because it is held. False: there is no
+ * head. */
 static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 			 const struct progress_pause *pause, struct shown *shown)
 {
@@ -385,7 +387,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 	return begun;
 }
 
-/* The same of the operations themselves, none of which, or not the first, waits for its turn. */
+/* Shows the words of the operations themselves, of which the first does not wait for its turn. */
 static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
@@ -393,7 +395,7 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 	struct p2p_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);
-	/* What others of them wait for is not among these. */
+	/* Words of operations that wait for their turn are missing. */
 	for (int i = 0; i < count; i++)
 		shown->partial |= ops[i] && progress_waits_turn(progress_representative(ops[i]));
 	leave_out(group, gone, self_only->slice_ns != 0, shown->words, shown->count);
@@ -409,8 +411,8 @@ static void judge_resting(ls_op *const *ops, int count, struct progress_self_onl
 	(void)failed; /* the next wait returns it, and then the driving thread is called */
 }
 
-/* Their group has failed, so no wait of it lasts any more: until somebody has ended one of them,
- * which another thread may be about, or nobody drives. */
+/* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
+ * so, has ended one of the operations, or no thread drives. */
 static void await_end(struct world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
@@ -421,12 +423,12 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
-		(void)status; /* it is looked at again, whatever it was */
+		(void)status; /* the caller checks again in any case */
 	}
 	atomic_fetch_sub(&world->p2p.resting, 1);
 }
 
-/* Somebody else drives. */
+/* Waits while another thread drives. */
 static ls_status rest(struct world *world, ls_op *const *ops, int count,
 		      const struct progress_pause *pause, struct progress_self_only *self_only)
 {
@@ -441,7 +443,7 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	bool has_head = waits_turn && look_at_head(&world->p2p, first, pause, &shown);
 	if (!waits_turn)
 		look_at_own(ops, count, gone, self_only, &shown);
-	/* With nothing to show it is about to go on, and then there is something else to show. */
+	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.resting, 1);

@@ -147,7 +147,7 @@ static void sweep_deadlines(struct world *world)
 		p2p->next_deadline_ns = next;
 	}
 	if (late)
-		progress_op_hold(late); /* somebody may end it meanwhile */
+		progress_op_hold(late); /* another thread may end it meanwhile */
 	lock_group_release(&p2p->lock);
 	if (!late)
 		return;

@@ -33,9 +33,9 @@ static void count_out(struct trace_group *entry, bool calls, bool limited)
 		atomic_fetch_sub(&entry->limits, 1);
 }
 
-/* Setting P2P=serial: whether a send before it to the same peer has no place there yet. One that
- * waits for no other send does not take that place either: it may be the only one, and the peer may
- * receive the other one first. */
+/* Setting P2P=serial: whether an earlier send to the same peer has no slot yet. Then a send that
+ * waits for no other must not take a slot either: it may be the only one, and the peer may receive
+ * the earlier send first. */
 static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 {
 	const struct ls_op *other = op->before;
@@ -91,8 +91,8 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* Setting P2P=serial: the send whose turn it is, or one that waits for no turn; NULL: all that may
- * begin has. */
+/* Setting P2P=serial: the send whose turn it is, or a send that waits for no turn; NULL: all sends
+ * that may begin have begun. */
 static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	struct ls_op *op = progress_first_in_turn(p2p);
@@ -104,8 +104,8 @@ static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 	return op;
 }
 
-/* The first one of the group that nobody has begun, NULL: the next one to begin. From now on it is
- * the caller's to begin, or to end; held. */
+/* Returns the group's first operation that no thread has claimed, or with NULL the next one to
+ * begin, with a reference. The caller has claimed it, and begins or ends it. */
 static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
 {
 	lock_group_acquire(&p2p->lock);
@@ -125,8 +125,8 @@ bool p2p_can_begin(struct world_p2p *p2p)
 	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
-/* One that waits for room goes on when some is made, so each ring is a call for the progress
- * thread. */
+/* A queued send can continue when a slot is freed, which any ring may announce; so each ring has to
+ * wake the progress thread. */
 static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 {
 	lock_group_acquire(&p2p->lock);
@@ -243,7 +243,8 @@ static ls_status begin(struct ls_op *op)
 	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
 }
 
-/* Whether it would hold up a peer, or somebody wants to be told, while nobody waits for it. */
+/* Whether it needs progress even if no thread waits for it: because it would hold up a peer, or has
+ * a callback. */
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
@@ -319,9 +320,9 @@ bool p2p_take_back(struct ls_op *op)
 
 /* ---- a group is closed ---- */
 
-/* Until something is over on this rank, which may be what the caller wants; unless `op` is over
- * already, or, with NULL, nobody drives. He shows nothing, as other threads of this rank are busy
- * with it and wait for nobody. */
+/* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
+ * NULL, if no thread drives. Publishes no wait, because other threads of this rank are completing
+ * the operation and wait for nobody. */
 static void await_told(struct world *world, struct waiter *quiet, const struct ls_op *op)
 {
 	struct wait_word word;
@@ -333,7 +334,7 @@ static void await_told(struct world *world, struct waiter *quiet, const struct l
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(quiet, &call, &peer);
-		(void)status; /* it is tried again, whatever it was */
+		(void)status; /* the caller tries again in any case */
 	}
 	atomic_fetch_sub(&world->p2p.resting, 1);
 }
@@ -363,8 +364,8 @@ void p2p_await_begun(const struct ls_op *op)
 		await_told(op->group->world, &op->group->quiet, op);
 }
 
-/* Whoever drives is inside a call on another group, or is the progress thread; and may wait there
- * for what only the caller does next. */
+/* The driving thread is inside a call on another group, or is the progress thread. It may be
+ * waiting for something that only the caller does later. */
 static void take_over(struct world *world, struct waiter *quiet)
 {
 	struct world_p2p *p2p = &world->p2p;

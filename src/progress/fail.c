@@ -44,7 +44,7 @@ ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)
 	ls_status reason = LS_PEER_LEFT;
 	int whom = peer;
 	gone = peer >= 0 ? UINT64_C(1) << peer : gone;
-	/* Of several that are gone one that died is the worse. */
+	/* If several are gone, one that died is blamed before one that left. */
 	for (; gone; gone &= gone - 1) {
 		int q = __builtin_ctzll(gone);
 		bool died = !wait_peer_has_left(&group->peers[world_rank_of(group, q)]);

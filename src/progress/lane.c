@@ -175,8 +175,9 @@ static void drop_first(struct world_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* After one operation. The drive ends together with the count of what is under way: with nothing
- * under way the lane is open to the next blocking call, and nobody may drive beside it. */
+/* After one operation. The drive ends in the same section in which the count of operations under
+ * way falls: with count 0 the next blocking call may take the lane, and no thread may drive beside
+ * it. */
 static bool go_on(struct world_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
@@ -195,7 +196,8 @@ static void pause_drive(struct world_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* The same of the progress thread, which then waits in place of somebody who drives. */
+/* The same for the progress thread, which then publishes a wait for the lane while no thread
+ * drives. */
 static void stand_in(struct world_lane *lane, struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;
@@ -216,8 +218,8 @@ static void stand_in(struct world_lane *lane, struct ls_op *op)
 	lock_group_release(&lane->lock);
 }
 
-/* Runs what is queued, until `until` is over, or the pause. The caller has taken the drive, which
- * is given back. True: there is more to do. Model: test/model/lane.pml. */
+/* Runs queued operations until `until` is complete, or until the pause. The caller has taken the
+ * drive, which this function gives up. True: there is more to do. Model: test/model/lane.pml. */
 static bool drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 		  const struct progress_pause *pause)
 {
@@ -235,7 +237,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		}
 		bool was_last = op == until;
 		drop_first(lane);
-		/* While I drive: the word that tells how far the lane is must only grow. */
+		/* While this thread drives, so that the word `over` of the lane only grows. */
 		progress_op_over(op, status);
 		drives = go_on(lane, !was_last, &more);
 	}
@@ -243,7 +245,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 	return more;
 }
 
-/* The same of a caller: what is left is for the progress thread. */
+/* The same for a calling thread: the progress thread does what is left. */
 static void drive_for(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 		      const struct progress_pause *pause)
 {
@@ -345,8 +347,8 @@ static ls_status await_failed(struct ls_op *op)
 	return status;
 }
 
-/* A thread that waits for its own call has nothing else to do, and may spin. Another thread's wait
- * runs beside the caller, who may compute, as the progress thread does. */
+/* A thread that waits for its own call has nothing else to do, and may spin. Any other waiting
+ * thread must not, as the progress thread must not: the calling thread may be computing. */
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;

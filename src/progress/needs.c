@@ -93,7 +93,8 @@ static bool main_thread_may_call(const struct world *world)
 	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
 }
 
-/* Of those but thread `tid`, 0: of all. asleep: those are who are outside. */
+/* What the threads of this rank do, except thread `tid` (0: all threads). asleep: threads outside
+ * Lockstep are known to be asleep. */
 static enum others look_for_others(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
@@ -122,14 +123,15 @@ static enum others look_for_others(const struct ls_group *group, uint32_t tid, b
 		if (others != BLOCKED_ON_US)
 			others = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
-	/* Also once others' slots are free. One that takes a slot meanwhile changes the sum of the
-	 * epochs. */
+	/* Also if other slots have become free. A thread that takes a slot meanwhile changes the
+	 * sum of the epochs. */
 	if (atomic_load(&wait_table->slotless))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : others;
 }
 
-/* Raised whenever a thread of this rank begins to wait, no longer does, comes or ends. */
+/* Grows whenever a thread of this rank begins or ends a wait, enters Lockstep for the first time,
+ * or ends. */
 static uint64_t sum_epochs(const struct wait_table *wait_table)
 {
 	uint64_t sum = 0;
@@ -138,8 +140,8 @@ static uint64_t sum_epochs(const struct wait_table *wait_table)
 	return sum;
 }
 
-/* One that was seen to wait may have been woken by one that then ended, and one that runs may make
- * its first call: what was seen holds if nothing has changed. */
+/* Meanwhile a waiting thread may be woken by a thread that then ends, and a running thread may make
+ * its first call. So the result counts only if nothing has changed. */
 static enum others look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
@@ -161,9 +163,9 @@ static bool has_callbacks(struct world *world)
 	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }
 
-/* Of one that thread `tid` waits for; 0: of one with a callback. A thread outside may call, unless
- * all such sleep where only each other can wake them, and those who wait: then they have slept as
- * long as it was looked at the others. */
+/* For an operation that thread `tid` waits for; 0: for one with a callback. A thread outside may
+ * call, unless all threads outside sleep where only they and waiting threads can wake them, and
+ * have slept so while the waiting threads were examined. */
 static enum others others_of(const struct ls_group *group, uint32_t tid)
 {
 	struct world *world = group->world;

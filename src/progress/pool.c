@@ -107,8 +107,8 @@ void progress_op_tell(struct ls_op *op, ls_status status)
 		atomic_store(&op->told, true);
 		op->callback(op->callback_data, status);
 	}
-	/* One that is not of the pool lies on the stack of a thread that returns as soon as it sees
-	 * this. */
+	/* An operation that is not from the pool is on the stack of a thread that returns as soon
+	 * as it sees this. */
 	atomic_store_explicit(&op->over, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
 		progress_op_let_go(op);

@@ -12,9 +12,9 @@ struct slot_state {
 	uint64_t record, history; /* once it is published */
 };
 
-/* The operation that the call becomes on the general path. One that may leave a handle comes from
- * the pool, and needs the progress thread. Without either the call blocks to its end, as its entry
- * cannot be taken back. */
+/* The operation that the call becomes on the general path. An operation that may outlive the call
+ * comes from the pool, and needs the progress thread. Without either the call blocks until the
+ * operation is complete, because its entry cannot be revoked. */
 static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 			       const struct ls_op_options *options, struct ls_op *own)
 {

@@ -140,7 +140,7 @@ static ls_status succeed(struct ls_op *op)
 	return LS_OK;
 }
 
-/* A receive learns whom it has matched only then. */
+/* Only now is the source of a receive with a wildcard known. */
 static void record_matched(struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;

@@ -148,7 +148,7 @@ void progress_thread_wake(ls_group *group)
 
 /* ---- handing over ---- */
 
-/* One that has ended, or any; out of the list. NULL: there is none. */
+/* Removes a thread from the list: one that has ended, or with `any` any of them. NULL: none. */
 static struct progress_thread *take_thread(struct world *world, bool any)
 {
 	lock_group_acquire(&world->lock);
