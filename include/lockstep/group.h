@@ -126,18 +126,18 @@ struct ls_op_options; /* op.h */
  * meanwhile. Of the options, `tag` and `label` are used, and `timeout_ms`, which becomes the time
  * limit of operations on the new group (0: that of `parent`). LS_BAD_ARGUMENT: this rank is not in
  * its own list. LS_INCONSISTENT: this rank has received a different list from another member; this
- * call makes no group. That member is told as well if it receives within a second, otherwise when
- * this rank calls again. Both errors leave `parent` open and leave no message behind. After
- * LS_INCONSISTENT a rank may call again at once, with the same tag: once all ranks of a list pass
- * that list, all of them get the group, including those that have been waiting meanwhile. */
+ * call makes no group. That member also gets LS_INCONSISTENT: within a second if it is in its call,
+ * otherwise when this rank calls again. Both errors leave `parent` open and no message behind.
+ * After LS_INCONSISTENT a rank may call again at once, with the same tag: once all ranks of a list
+ * pass that list, all of them get the group, including those that have been waiting meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,
 						     ls_group **out);
 
 /* Finds the open group that this rank has made from `parent` (by ls_group_split,
  * ls_group_from_ranks or ls_group_from_members) and whose members are exactly these ranks, in this
- * order. Of several it returns the newest; NULL if there is none. Local; any thread; it never makes
- * a group. */
+ * order. If there are several, it returns the newest; NULL if there is none. Local; any thread; it
+ * never makes a group. */
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 
 /* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`, or

@@ -17,7 +17,7 @@ static void in_child(void)
 
 static void register_handler(void)
 {
-	/* Without memory for the handler a child is not told apart; everything else works. */
+	/* Without memory for the handler a child is not recognised; everything else works. */
 	int error = pthread_atfork(NULL, NULL, in_child);
 	(void)error;
 }

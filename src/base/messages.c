@@ -29,7 +29,7 @@ enum {
 	ROOM_MS = 300, /* a report is seen within a second all the same */
 };
 
-/* Messages that nobody has read since the last one that got through. */
+/* How many messages were lost since the last one that was written. */
 static _Atomic uint32_t lost;
 static _Atomic int least = SETTING_LOG_WARN;
 static _Thread_local int rank_of_thread = -1;
@@ -137,8 +137,8 @@ static bool put_all(const struct text *text, uint64_t deadline_ns)
 	return done == text->size;
 }
 
-/* Others may depend on the thread that speaks, as on the one that watches for deaths. So it waits
- * for a reader, but not for long, and after a message that was lost not at all. */
+/* Other threads may depend on this one, for example if it is the watch. So it waits for a reader
+ * only for a short time, and after a lost message not at all. */
 static void put(const struct text *text)
 {
 	struct text notice;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is worth asking the processor for ahead of time. */
+ * Prefetching. */
 #ifndef BASE_PREFETCH_H
 #define BASE_PREFETCH_H
 
-/* Takes a cache line back from whoever has read it, before it is stored to again. The compiler's
- * own prefetch for writing takes it for reading only, unless told of a newer processor. */
+/* Fetches a cache line back from the processor that has read it, before the next store to it.
+ * Unless it compiles for a newer processor, the compiler's own prefetch fetches it for reading
+ * only. */
 static inline void prefetch_for_store(const void *line)
 {
 #if defined(__x86_64__)

@@ -24,7 +24,7 @@ static inline void seqlock_store(void *to, const void *from, size_t bytes)
 	for (size_t i = 0; i < bytes / 8; i++) {
 		uint64_t word;
 		memcpy(&word, in + 8 * i, 8);
-		/* Release: whoever sees this word also sees the odd epoch that was stored
+		/* Release: a reader that sees this word also sees the odd epoch that was stored
 		 * before. */
 		atomic_store_explicit(out + i, word, memory_order_release);
 	}

@@ -349,7 +349,7 @@ void settings_describe(char *const *environment, size_t i, struct settings_line 
 	out->help = setting->help;
 	out->source = text ? SETTINGS_ENVIRONMENT : SETTINGS_DEFAULT;
 	print_value(setting, value, out->value_default, sizeof(out->value_default));
-	/* What cannot be used is shown as it is; settings_read is who refuses it. */
+	/* A wrong value is shown as it is; settings_read refuses it. */
 	if (text && (setting->type == FILE_PATH || !parse(setting, text, &value)))
 		snprintf(out->value, sizeof(out->value), "%s", text);
 	else

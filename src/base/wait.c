@@ -22,8 +22,8 @@
 
 enum {
 	NS_PER_S = 1000000000,
-	/* A thread that does not come to its processor may have a lower priority than the one that
-	 * waits for it, which a yield would not change. */
+	/* If the awaited thread does not run, it may have a lower priority than the waiting one; a
+	 * yield would not help then. */
 	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
 	MOMENT_PAUSE_NS = 50000,
 	STORES_NS = 10000000,
@@ -63,9 +63,9 @@ static uint64_t choice_bit(const struct wait_edge *edge)
 	return edge->choice ? UINT64_C(1) << (edge->choice - 1) % WAIT_CHOICE_MAX : 0;
 }
 
-/* LS_OK while the peers that are still needed are there: with `any` one is enough. A word is read
- * once more after its peer is seen to be gone: a peer that stored it before has done its part,
- * whoever else is still awaited. */
+/* LS_OK while the peers that are still needed are there; with `any` one suffices. After a peer is
+ * found to be gone its word is read once more: a peer that stored it before it left has done its
+ * part, even if other peers are still awaited. */
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;
@@ -97,8 +97,8 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 	return worst;
 }
 
-/* Whether the wait is over, whatever the time, and how. The condition comes last once more: who
- * stored the word and then failed, left or died has done its part. */
+/* Whether the wait is over, apart from its time limit, and how. The condition is tested once more
+ * at the end: a peer that stored the word and then failed, left or died has done its part. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		  int *peer)
 {
@@ -212,8 +212,8 @@ static void ring(struct wait_bell *bell, uint32_t calling)
 	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
 	if (state == 0)
 		return;
-	/* It may have been disarmed meanwhile, and armed in the other way: whoever takes that away
-	 * has to call. */
+	/* Meanwhile the bell may have been disarmed, and armed again in the other way: the thread
+	 * that disarms it must wake the progress thread. */
 	if (state & calling && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & WAIT_ARMED)
 		wait_call_thread(bell);
 	if (state & WAIT_SLEEPERS)
@@ -271,7 +271,7 @@ uint64_t wait_after(uint64_t ns, uint64_t wait_ns)
 	return wait_ns == 0 || wait_ns > CLOCK_NEVER - ns ? CLOCK_NEVER : ns + wait_ns;
 }
 
-/* One that is taken up again is looked at when it would be had it never been left. */
+/* A resumed wait asks for a look when it would have done so without the interruption. */
 uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
 {
 	uint64_t look_ns = waiter->look_ns;

@@ -37,7 +37,7 @@ static ls_status poll_until(struct pollfd *fds, int count, uint64_t deadline_ns,
 	return LS_SYSTEM;
 }
 
-/* One look. A signal that comes just now is as one that came just before. */
+/* Polls once without waiting. A signal that arrives now counts as one that came just before. */
 static ls_status poll_once(struct pollfd *fds, int count)
 {
 	sigset_t all;
@@ -66,9 +66,9 @@ static int open_restarting(sigset_t *mask)
 	return any ? signalfd(-1, &restarting, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
 }
 
-/* poll(2) ends at any handler, so those that shall end nothing are held back while it sleeps, and
- * one that is due is one more reason to wake: it runs, and the wait goes on. Handlers without
- * SA_RESTART end it. */
+/* Any handler ends poll(2). So signals whose handlers must not end the wait are blocked while it
+ * sleeps, and a signalfd wakes it when one is pending: then the handler runs, and the wait
+ * continues. Handlers without SA_RESTART end it. */
 static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, int count,
 			       uint64_t deadline_ns)
 {
@@ -86,7 +86,8 @@ static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, 
 				    extra ? &mask : NULL);
 		again = status == LS_INTERRUPTED && waiter->resumes;
 		if (extra && status == LS_OK && all[count].revents) {
-			/* The handler has run. What is ready beside it is found at once. */
+			/* The handler has run. This poll finds descriptors that are ready as
+			 * well. */
 			status = poll_once(fds, count);
 			again = status == LS_TIMED_OUT && clock_now_ns() < deadline_ns;
 		} else if (extra && count > 0) {

@@ -59,7 +59,7 @@ enum coll_counts {
 	COLL_OWN,       /* two for each rank, and each passes its own lists */
 };
 
-/* Told apart also by those who confuse red and green. */
+/* People who confuse red and green can tell these apart. */
 enum coll_colour {
 	COLL_GREY,
 	COLL_BLUE,
@@ -112,7 +112,7 @@ struct coll_kind {
 };
 extern const struct coll_kind coll_kinds[COLL_KIND_COUNT];
 
-/* Whether somebody who writes `given` means `name`: with or without dashes and underscores. */
+/* Whether `given` is `name`, apart from dashes and underscores. */
 bool coll_is_name(const char *given, const char *name);
 /* The collective of that name; COLL_NONE. */
 enum coll_id coll_from_name(const char *name);

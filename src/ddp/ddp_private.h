@@ -76,12 +76,11 @@ struct ls_ddp {
 	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
 	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
 	bool no_sync;
-	/* Passes: of all backward passes the number of this one, from 0, and that of every rank, as
-	 * told beside the first bucket of the averaged pass number `averaged`, if that is one of
-	 * those checked. */
+	/* The number of this backward pass, from 0; and that of every rank, which ranks exchange
+	 * with the first bucket of averaged pass number `averaged`, if that one is checked. */
 	uint64_t pass, averaged;
 	uint64_t passes[RANKS_HOST_MAX];
-	ls_op *telling; /* while they are told */
+	ls_op *telling; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;
 	enum ddp_joining joining;

@@ -17,7 +17,7 @@ struct ls_join {
 	ls_join_shadow *shadow;
 	void *data;
 	uint64_t step;             /* the next one */
-	struct ls_join_round last; /* that somebody took part in; active 0: none so far */
+	struct ls_join_round last; /* in which a rank took part; active 0: none so far */
 };
 
 /* What each rank tells all others before a step. */

@@ -64,7 +64,7 @@ void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phas
 	phases->waited_in[rank][DDP_OUTSIDE] = (double)of->outside_ns;
 }
 
-/* ---- who is slow ---- */
+/* ---- which ranks are slow ---- */
 
 static int compare(const void *a, const void *b)
 {
@@ -107,7 +107,7 @@ static void name_rank(struct ddp_straggler *straggler, int rank, double time, do
 	straggler->ranks |= UINT64_C(1) << rank;
 }
 
-/* Who is slow in one column, and what that costs. Nobody may be: then the share is 0. */
+/* The slow ranks of one column, and what they cost. If there are none, the share is 0. */
 static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 					 const struct ddp_verdict *verdict, int column)
 {

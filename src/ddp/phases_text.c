@@ -122,7 +122,7 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 	put_line(text, line);
 }
 
-/* As many columns beside each other as a terminal is wide, then the next ones below. */
+/* As many columns side by side as fit into a terminal; the next ones below. */
 static void put_table(struct text *text, const struct ddp_phases *phases,
 		      const struct ddp_verdict *verdict, const struct unit *unit)
 {
@@ -133,7 +133,7 @@ static void put_table(struct text *text, const struct ddp_phases *phases,
 		int first = next;
 		for (int width = 6; next < count; next++) {
 			const char *name = phases->names[columns[next]];
-			/* The last one has two more beside it. */
+			/* Two more columns follow the last one. */
 			width += width_of(name) + (next == count - 1 ? 20 : 0);
 			if (width > WIDTH && next > first)
 				break;

@@ -55,8 +55,8 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 	return LS_OK;
 }
 
-/* Samples for each rank, for ceil(length / num_replicas) and for the same of what is left when
- * drop_last has taken up to num_replicas away. */
+/* Samples for each rank: ceil(length / num_replicas), or with drop_last the same of the length less
+ * the up to num_replicas samples that are dropped. */
 static uint64_t count_of(uint64_t length, uint64_t num_replicas, bool drop_last)
 {
 	return length / num_replicas + (!drop_last && length % num_replicas != 0);

@@ -24,7 +24,7 @@ void ddp_reset(struct ls_ddp *ddp)
 	atomic_store(&ddp->stepping, false);
 }
 
-/* ---- passes are told ---- */
+/* ---- ranks exchange the numbers of their passes ---- */
 
 /* A rank that holds back in a pass in which others average would give them the gradients of a later
  * one: no call fails, but the training is wrong. A rank that has missed a pass stays behind, so it
@@ -213,7 +213,7 @@ static bool name_unready(const struct ls_ddp *ddp, char *text, size_t bytes)
 	return true;
 }
 
-/* The others wait in the buckets that this rank cannot begin: they are told at once. */
+/* The others wait in the buckets that this rank cannot begin, so it fails the group at once. */
 static ls_status give_up_unready(struct ls_ddp *ddp, const char *text)
 {
 	struct ls_failure failure = {.size = offsetof(struct ls_failure, text)};

@@ -39,8 +39,8 @@ bool device_has(ls_dtype dtype, ls_reduce_op op);
  * scaled before. */
 void device_reduce(const struct device_reduce *reduce);
 
-/* The same for a reduction that is repeated on few elements, by a caller who keeps what can be
- * looked up once: the result is bit by bit that of device_reduce. */
+/* The same for a reduction that is repeated on few elements: the caller keeps what was looked up
+ * once. The result is bitwise that of device_reduce. */
 struct device_few {
 	void (*combine)(void *target, void *also, const void *const *sources, int operands,
 			size_t count);

@@ -38,8 +38,8 @@ struct device_kernels {
 	device_divide *divide[DEVICE_DTYPES];
 	device_multiply *multiply[DEVICE_DTYPES];
 	device_combine_halves *halves[DEVICE_HALVES][DEVICE_OPS];
-	/* Copies past the cache if `to` begins a cache line, else through it. Needs
-	 * device_stream_fence before anybody is told. */
+	/* Copies past the cache if `to` begins a cache line, otherwise through it. Call
+	 * device_stream_fence before a store that announces the copy. */
 	void (*stream)(void *to, const void *from, size_t bytes);
 };
 

@@ -14,8 +14,8 @@
 
 /* ---- the device ---- */
 
-/* Puts a store behind the copies, unless one is. Where it fails it is tried again: a copy has to be
- * waited for, as its buffers must not be given back while it goes on. */
+/* Issues a store behind the copies, unless there is one. If that fails it is tried again, because
+ * the operation must wait for the copies: its buffers must not be released before. */
 static ls_status store(struct engine_device *device)
 {
 	struct driver *driver = device->driver;

@@ -267,11 +267,10 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 	return true;
 }
 
-/* My slot for this collective still holds what I published K collectives ago, and its pages what I
- * published once around their ring. They are free once every rank has entered a later one than
- * that, and so has finished with it. A rank that runs ahead of the others takes their lines from
- * them with each look, so it looks, and waits, for half of what it is ahead at once; where ranks
- * share processors for all of it, as it would take the others' turn, only to wait again. */
+/* Waits until my entry of K collectives ago, and the payload pages of one ring ago, are free: every
+ * rank has entered a later collective. Each look takes cache lines from ranks that are behind. So a
+ * rank that runs ahead waits for half of its lead at once; where ranks share processors for all of
+ * it, because otherwise it would soon take a processor from them, only to wait again. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
@@ -369,9 +368,8 @@ static void leave(struct engine *engine, struct engine_op *op)
 	transport_publish_all(team);
 }
 
-/* Setting BLOCKING: until all have finished it, and it was the same on all, also on those that this
- * rank needs nothing of. A rank in which it failed says so too, but only after the cause was
- * set. */
+/* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
+ * which the collective failed also counts as finished, but has set the cause before. */
 static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
 {
 	const struct transport_team *team = engine->team;

@@ -85,8 +85,8 @@ static inline bool engine_slot_await(struct engine *engine, const struct engine_
 				     const struct waiter *waiter, uint64_t seq, uint64_t history)
 {
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
-	/* After my entry has been stored: as in the general path, whoever fails or closes the group
-	 * sees that I have entered, or I see that. */
+	/* After my entry has been stored: as in the general path, a rank that fails or closes the
+	 * group sees that I have entered, or I see that it does. */
 	if (engine_has_failed(engine) || atomic_load(&mine->closing))
 		return false;
 	if (slot->source >= 0)

@@ -268,7 +268,7 @@ static ls_status launch(const struct launcher_start *start, int rank, struct han
 	if (pid < 0)
 		return say_start(rank, "fork", exit_status);
 
-	setpgid(pid, pid); /* whoever of us comes first; after execve it is refused and was done */
+	setpgid(pid, pid); /* parent and child both call it; refused after execve, but done then */
 	close(handles->report[1]);
 	handles->report[1] = -1;
 	int error = await_program(handles->report[0]);

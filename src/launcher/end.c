@@ -157,10 +157,10 @@ static bool is_returned(const struct inspect_view *view, const struct trace_repo
 	return false;
 }
 
-/* A rank that has found out only when it closed a group, with no call to return it, that it had
- * failed; -1: none. A difference spoils the data of those who closed it before. But who merely left
- * early has done so to those who wait: if a call has told them, and they exit with 0, they know
- * what to do. */
+/* A rank that found out only when it closed a group that the group had failed, so that no call
+ * returned it; -1: none. A mismatch has spoiled the data of ranks that closed the group before. A
+ * rank that merely left early has harmed only ranks that wait: if one of their calls returned that,
+ * and they exit with 0, they have handled it. */
 static int find_unreturned(const struct launcher_job *job)
 {
 	struct trace_report report;

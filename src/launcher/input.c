@@ -48,8 +48,8 @@ void launcher_input_poll(struct launcher_input *input, struct launcher_poll *set
 	input->poll_in = input->poll_out = -1;
 	if (input->out < 0)
 		return;
-	/* In the background the terminal is somebody else's; SIGCONT wakes the loop when that
-	 * changes. */
+	/* In the background the terminal belongs to another process group; SIGCONT wakes the loop
+	 * when that changes. */
 	if (input->start == input->end && tcgetpgrp(input->fd) == getpgrp()) {
 		input->poll_in = set->count;
 		set->fds[set->count++] = (struct pollfd){.fd = input->fd, .events = POLLIN};

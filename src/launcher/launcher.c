@@ -66,8 +66,8 @@ static ls_status start_ranks(struct launcher_job *job, int *exit_status)
 	return status;
 }
 
-/* What ranks have left behind in their groups ends before their leaders are buried: until then the
- * groups' numbers cannot belong to anybody else. */
+/* Ends all processes that ranks have left in their process groups, before it reaps the leaders:
+ * until then no other process group can get these numbers. */
 static void bury(struct launcher_job *job)
 {
 	for (int rank = 0; rank < job->started; rank++)

@@ -32,7 +32,7 @@ enum {
 	LAUNCHER_DRAIN_MS = 1000,
 };
 
-/* Descriptors to poll. Whoever adds one keeps its index until the next round. */
+/* Descriptors to poll. Code that adds one keeps its index until the next round. */
 struct launcher_poll {
 	struct pollfd fds[LAUNCHER_FDS];
 	int count;
@@ -158,7 +158,7 @@ LS_CHECKED ls_status launcher_child_start(const struct launcher_start *start, in
 
 enum launcher_phase {
 	LAUNCHER_NORMAL,
-	LAUNCHER_GRACE, /* a rank has failed, or all have ended and somebody holds their pipes */
+	LAUNCHER_GRACE, /* a rank has failed; or all have ended, and a process holds their pipes */
 	LAUNCHER_TERM,
 	LAUNCHER_KILL,
 };
@@ -212,7 +212,7 @@ void launcher_loop_kill(struct launcher_job *job);
 void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set);
 void launcher_watch_step(struct launcher_job *job, uint64_t now_ns);
 uint64_t launcher_watch_deadline(const struct launcher_job *job);
-/* A rank has ended: if the others still wait for it to come, they are told. */
+/* A rank has ended: if the others still wait for it in the rendezvous, they get an error. */
 void launcher_watch_ended(struct launcher_job *job, int rank);
 /* Takes the state of all ranks, the first time it is called. */
 void launcher_watch_collect(struct launcher_job *job);

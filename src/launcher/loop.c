@@ -19,7 +19,8 @@ static void signal_all(struct launcher_job *job, int number, bool groups)
 {
 	for (int rank = 0; rank < job->started; rank++) {
 		const struct launcher_rank *target = &job->ranks[rank];
-		/* A group outlives its leader; the leader alone can only be told while it lives. */
+		/* A process group outlives its leader; a signal to the leader alone needs it
+		 * alive. */
 		if (groups)
 			kill(-target->pid, number);
 		else if (!target->ended)
@@ -27,8 +28,9 @@ static void signal_all(struct launcher_job *job, int number, bool groups)
 	}
 }
 
-/* Asks all ranks to end. They are stopped while they are told: otherwise those told last would
- * report the death of those told first. One that somebody has stopped hears it, too. */
+/* Sends a signal to all ranks, to end them. It stops them first: otherwise ranks that get the
+ * signal last would report the death of the first ones. Ranks that were stopped before get it,
+ * too. */
 static void tell_all(struct launcher_job *job, int number, bool groups)
 {
 	signal_all(job, SIGSTOP, true);
@@ -76,8 +78,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 		job->timed_out = true;
 		enter(job, LAUNCHER_TERM, now_ns);
 	}
-	/* Whoever holds the pipes of ranks that have ended gets the same time as survivors; so does
-	 * who is to read what they have written, once somebody wants an end. */
+	/* Processes that hold the pipes of ranks that have ended get as much time as survivors. So
+	 * does the reader of the output, once the job is to end. */
 	bool waits = !launcher_output_ended(&job->output) ||
 		     (job->hurried && !launcher_output_written(&job->output));
 	if (job->phase == LAUNCHER_NORMAL && job->ended == job->started && waits)
@@ -99,7 +101,7 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 		 * while nobody reads what was written before, they may hold more of that. */
 		if (job->ended == job->started && (drops || launcher_output_written(&job->output)))
 			launcher_output_close(&job->output);
-		if (drops) /* somebody wants an end */
+		if (drops) /* the job is to end */
 			launcher_output_drop(&job->output);
 		job->phase_end_ns = now_ns + LAUNCHER_DRAIN_MS * UINT64_C(1000000);
 		break;
@@ -179,8 +181,8 @@ static bool failed(const struct launcher_rank *rank)
 	return rank->signal != 0 || rank->exit_code != 0;
 }
 
-/* Of ranks that were found to have ended in the same round the one that a signal ended was first:
- * the others more likely ended because of it than the other way round. */
+/* Among ranks found to have ended in the same round, one that was ended by a signal counts as the
+ * first: more likely the others ended because of it than the other way round. */
 static void note_failure(struct launcher_job *job, int rank, bool same_round)
 {
 	if (job->first < 0 ||
@@ -188,9 +190,9 @@ static void note_failure(struct launcher_job *job, int rank, bool same_round)
 		job->first = rank;
 }
 
-/* Better than that guess is what the survivors saw: a rank that failed because of another has
- * published which one before it ended. The other's end may be found later, as one that raises an
- * exception says so before it ends. */
+/* What the survivors saw is better than that guess: a rank that failed because of another one has
+ * published which. The launcher may notice the end of that other one later, because a rank that
+ * raises an exception prints it before it ends. */
 static void note_cause(struct launcher_job *job)
 {
 	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;

@@ -257,7 +257,7 @@ static void write_log(struct launcher_stream *stream, const char *data, size_t b
 	}
 }
 
-/* Keeps the beginning of a line; one that is too long goes out in pieces. */
+/* Keeps the beginning of a line; a line that is too long is written in pieces. */
 static void keep(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	if (bytes == 0)

@@ -71,7 +71,7 @@ static void hold_segments(struct launcher_job *job, uint64_t now_ns)
 
 void launcher_watch_step(struct launcher_job *job, uint64_t now_ns)
 {
-	/* Why a meeting failed was told to the ranks, and they say it. */
+	/* If the meeting failed, the ranks got the reason, and print it. */
 	ls_status status = rendezvous_server_step(job->server);
 	bool met = status == LS_OK && rendezvous_server_complete(job->server);
 

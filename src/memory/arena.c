@@ -39,12 +39,11 @@ static ls_status say_no_arena(size_t bytes, const char *call)
 	return memory_is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 
-/* Address space in which arena number `place` has a start of its own. Arenas are of one size, a
- * power of two, so without that their mappings would differ in high bits only, and the same offset
- * of all ranks, which a reduction reads side by side, would compete for the same entries where a
- * processor finds lines by a few address bits. With SKEW_PAGES 0 a loop of ls_allreduce on 2 ranks
- * took 14 % longer at 64 KiB, 19 % at 1 MiB and 32 % at 16 MiB on an AMD EPYC. *slack: what lies
- * before the arena. */
+/* Reserves address space in which arena number `place` begins at an offset of its own. Otherwise
+ * the mappings, whose size is a power of two, would differ in high bits only. A reduction reads the
+ * same offset of all ranks at once, and these lines would compete for the same sets of a cache.
+ * With SKEW_PAGES 0 a loop of ls_allreduce on 2 ranks took 14 % longer at 64 KiB, 19 % at 1 MiB and
+ * 32 % at 16 MiB on an AMD EPYC. *slack: the bytes before the arena. */
 static void *reserve(size_t bytes, int place, size_t page_bytes, size_t *slack)
 {
 	*slack = (size_t)(place + 1) * SKEW_PAGES * page_bytes;

@@ -69,7 +69,7 @@ static bool grow(struct memory_view *view, size_t wanted) LOCK_REQUIRES(memory)
 	last[1] = (struct memory_mapping){memory, mapped};
 	view->mapping_count++;
 	atomic_store_explicit(&view->base, memory, memory_order_relaxed);
-	/* Release: whoever sees this size sees that base, or a later one. */
+	/* Release: a thread that sees this size sees that base, or a later one. */
 	atomic_store_explicit(&view->mapped, mapped, memory_order_release);
 	return true;
 }

@@ -70,9 +70,9 @@ enum plan_algorithm {
 	/* each pair of ranks exchanges what they have for each other by messages; gather and
 	 * scatter: the root with each rank */
 	PLAN_PAIRWISE,
-	/* All-reduce in two levels: on each host rank i reduces slice i from the windows of all
-	 * ranks there; those who have the same slice exchange it by messages, doubling; then the
-	 * ranks of a host copy the slices from each other. On one host it is PLAN_DIRECT. */
+	/* All-reduce in two levels: on each host, rank i reduces slice i from the windows of all
+	 * its ranks. Ranks with the same slice combine it by messages, with recursive doubling.
+	 * Then the ranks of a host copy the slices from each other. On one host: PLAN_DIRECT. */
 	PLAN_RAILS,
 	PLAN_ALGORITHM_COUNT
 };

@@ -74,7 +74,7 @@ static void add_from_all(struct plan *plan, const struct plan_request *request, 
 	plan_add_signal(plan, 1);
 }
 
-/* The root reads from everybody, who only waits until it has. */
+/* The root reads from all ranks, which only wait until it has. */
 void plan_direct_gather(const struct plan_request *request, struct plan *plan)
 {
 	if (request->rank == request->root) {

@@ -69,7 +69,7 @@ static void add_copies(const struct plan_request *request, const struct rails *r
 	}
 }
 
-/* Only who owns a slice has to wait until it has been copied. */
+/* Only the owner of a slice has to wait until it has been copied. */
 void plan_rails_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	struct rails rails;

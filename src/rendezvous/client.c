@@ -121,9 +121,9 @@ static ls_status knock(struct rendezvous_client *client)
 		       : LS_SYSTEM;
 }
 
-/* An abstract name, or a port, is whoever's was first; the kernel says whose. That of a port it
- * says only once the other side has accepted, and no more when it has closed: then there is only
- * its word. */
+/* Any user may have taken an abstract name or a port; the kernel says which. For a port it does so
+ * only after the other side has accepted and before it has closed; otherwise the answer's own claim
+ * counts. */
 static ls_status check_owner(struct rendezvous_client *client)
 {
 	bool tcp = client->place->tcp;

@@ -40,8 +40,8 @@ static ls_status wait_for_step(const struct rendezvous_server *server, struct wa
 	return status == LS_TIMED_OUT ? LS_OK : status;
 }
 
-/* The meeting has failed: stays for those who are about to come, so that they need not wait out
- * their deadline before a closed door. Nobody for a while means that nobody is about to come. */
+/* The meeting has failed: the server stays for ranks that come late, so that they get the error at
+ * once and not at their deadlines. It ends when no rank has come for a while. */
 static void linger(struct rendezvous_server *server, int size, struct waiter *waiter,
 		   uint64_t deadline_ns)
 {

@@ -91,7 +91,7 @@ static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
 		if (!answers(netlink))
 			peer = RENDEZVOUS_PEER_HIDDEN;
 	} else if (found.idiag_state == TCP_ESTABLISHED && found.idiag_inode != 0) {
-		/* One that is closed, or not yet accepted, belongs to no file, and counts as
+		/* A socket that is closed, or not accepted yet, belongs to no file, and counts as
 		 * root's. */
 		out->uid = found.idiag_uid;
 		peer = RENDEZVOUS_PEER_KNOWN;

@@ -31,7 +31,7 @@ enum {
 	RENDEZVOUS_FDS_MAX = 1 + RANKS_HOST_MAX + RENDEZVOUS_CONNECTION_MAX,
 };
 
-/* Where to meet, and as whom. */
+/* Where the ranks meet, and which rank this is. */
 struct rendezvous_place {
 	bool tcp;
 	char address[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name, or dotted IPv4 */
@@ -103,9 +103,10 @@ int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd 
 /* When rendezvous_server_step must run even if no descriptor is ready; CLOCK_NEVER when the meeting
  * is over. */
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server);
-/* Does what can be done without blocking. LS_OK: the meeting continues, or is complete. Any other
- * status: it failed, all ranks were told, and rendezvous_server_text has the reason (the ranks
- * print it, not the server). Further steps tell late ranks, and return the same status. */
+/* Makes all progress that is possible without blocking. LS_OK: the meeting continues, or is
+ * complete. Any other status: it failed, all ranks got the error, and rendezvous_server_text has
+ * the reason (the ranks print it, not the server). Further steps send it to late ranks, and return
+ * the same status. */
 LS_CHECKED ls_status rendezvous_server_step(struct rendezvous_server *server);
 bool rendezvous_server_complete(const struct rendezvous_server *server);
 /* NULL until the meeting is complete. */

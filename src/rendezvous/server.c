@@ -77,8 +77,8 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 	}
 }
 
-/* An empty place for a connection; if there is none, that of the oldest, who has had the most
- * time. */
+/* An empty place for a connection; if there is none, that of the oldest connection, which has had
+ * the most time. */
 static struct server_connection *find_connection_place(struct rendezvous_server *server,
 						       bool make_room)
 {
@@ -167,7 +167,7 @@ static void begin_telling(struct rendezvous_server *server)
 	server->state = SERVER_TELLING;
 }
 
-/* A connection that breaks now counts as told: all have come, so it is for the watch to notice. */
+/* A connection that breaks now counts as served: all ranks have come, so the watch will notice. */
 static void send_tables(struct rendezvous_server *server)
 {
 	size_t whole = WIRE_ANSWER_BYTES(server->place.world_size);

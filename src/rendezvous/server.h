@@ -11,7 +11,7 @@ enum server_state {
 	SERVER_MEETING,  /* not all have come */
 	SERVER_TELLING,  /* all have come, and some have not been sent the whole table */
 	SERVER_COMPLETE, /* everybody has the table */
-	SERVER_FAILED,   /* everybody who came was told why */
+	SERVER_FAILED,   /* all ranks that came got the reason */
 };
 
 /* A connection without a complete hello. fd -1: none. */

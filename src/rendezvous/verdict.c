@@ -188,7 +188,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 	rendezvous_connection_end(connection);
 }
 
-/* The meeting is over: one who comes now learns how it went, and disturbs nobody. */
+/* The meeting is over: a process that comes now gets the result, and affects no other rank. */
 static void tell_latecomer(struct rendezvous_server *server, struct server_connection *connection,
 			   int rank)
 {
@@ -271,7 +271,7 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 	if (!is_of_this_user(server, connection, &uid, &pid, &peer))
 		return;
 	if (server->state == SERVER_MEETING && peer == RENDEZVOUS_PEER_HIDDEN) {
-		/* It may be anybody's, and so ends nothing for others. */
+		/* Any process may have sent it, so it fails nothing for others. */
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
 		tell(server, connection->fd, LS_WRONG_VERSION, text);

@@ -34,7 +34,7 @@ struct wire_head {
 	uint32_t protocol;
 	uint32_t kind;
 	uint32_t bytes; /* of the whole struct, this head included */
-	int32_t rank;   /* who speaks */
+	int32_t rank;   /* the sender's */
 	int32_t pid;
 	char version[WIRE_VERSION_BYTES]; /* of the library */
 };

@@ -140,9 +140,8 @@ static bool waits_for_file(int pid, uint32_t tid)
 	return false;
 }
 
-/* Whoever reads the memory of a process takes a lock of it, which a thread that hangs in the kernel
- * may hold: where it maps memory, or touches some that is not there, but not where it waits for a
- * file. */
+/* Reading the memory of a process takes a lock of that process. A thread that hangs in the kernel
+ * may hold it if it maps memory or handles a page fault, but not if it waits for a file. */
 static bool hangs(int pid)
 {
 	uint32_t tids[STACK_THREAD_MAX];
@@ -155,8 +154,9 @@ static bool hangs(int pid)
 
 /* ---- files ---- */
 
-/* Where it begins, 0: it is no beginning of a file, or of one that holds no interpreter. `first`:
- * of files, and so the program's; cleared by a line that has one. */
+/* The address at which a file is mapped that may contain an interpreter; 0: this line is not the
+ * beginning of such a file. *first: no line with a file has come before, so it is the program's;
+ * cleared by the first such line. */
 static uint64_t image_of(const char *line, bool *first)
 {
 	uint64_t begin, offset;

@@ -262,8 +262,8 @@ static bool is_described_again(const struct stack_python *python, const struct c
 	return true;
 }
 
-/* What is told lies between two readings that agree on it, and has been read twice itself, as
- * memory is used again. */
+/* Reports frames on which two readings agree. Their texts were read twice, too, because memory may
+ * be reused meanwhile. */
 enum stack_answer stack_python_frames(const struct stack_python *python, uint64_t state,
 				      struct stack_frame *out, int max, struct stack_depth *depth)
 {

@@ -126,8 +126,9 @@ static void *copy_main(void *argument)
 	return NULL;
 }
 
-/* In a thread of its own, whose end lets go also of one that did not stop in time: that is refused
- * as long as it runs. Whoever stops us (but by SIGSTOP) or ends us does so afterwards. */
+/* Runs in a thread of its own: its end detaches also from a thread that did not stop in time, from
+ * which PTRACE_DETACH is refused while it runs. Signals that stop (except SIGSTOP) or end this
+ * process take effect afterwards. */
 enum stack_answer stack_copy_registers(const struct stack_memory *memory, uint32_t tid,
 				       struct stack_registers *out)
 {

@@ -144,8 +144,8 @@ struct stack_native; /* the files of a process, with their information about C f
 struct stack_native *stack_native_open(const struct stack_memory *memory);
 void stack_native_close(struct stack_native *native); /* NULL is allowed */
 /* The innermost `max` C frames of a thread, which is stopped for some 100 us while registers and
- * stack are copied. It interrupts system calls as a debugger does. For one thread at a time: it
- * must be the one that has opened `native`. */
+ * stack are copied. It interrupts system calls as a debugger does. Only the thread that has opened
+ * `native` may call it. */
 enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 				      struct stack_frame *out, int max, struct stack_depth *depth);
 

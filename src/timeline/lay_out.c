@@ -129,8 +129,8 @@ static bool same_lane(const struct timeline_row *a, const struct timeline_row *b
 	return a->lane == b->lane && a->group == b->group && a->peer == b->peer && a->tag == b->tag;
 }
 
-/* The first row of the lane that is free, else a new one; -1 if there is no room for it. With
- * `squeeze` then the one that is free first. */
+/* The first free row of the lane, otherwise a new row. If no more rows fit: -1, or with `squeeze`
+ * the row that becomes free first. */
 static int find_row(struct timeline_row *rows, uint32_t *count, const struct timeline_row *wanted,
 		    uint64_t begin_ns, bool squeeze)
 {

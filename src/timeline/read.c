@@ -35,7 +35,7 @@ bool timeline_put(struct timeline *timeline, int rank, const struct trace_record
 		  uint64_t begin_ns, uint64_t end_ns)
 {
 	if (record->kind == TRACE_NONE || record->kind >= TRACE_KIND_COUNT)
-		return true; /* no operation: somebody else's memory */
+		return true; /* no operation: nonsense in the trace */
 	if (timeline->op_count == timeline->op_room) {
 		size_t room = timeline->op_room ? 2 * timeline->op_room : OPS_FIRST;
 		struct timeline_op *more = realloc(timeline->ops, room * sizeof *more);
@@ -137,7 +137,8 @@ static bool copy_records(struct timeline *timeline, int number, const struct tra
 		if (!timeline_put(timeline, number, &record, begin_ns,
 				  clock_ticks_to_ns(&rank->rate, record.end_ticks)))
 			return false;
-		/* One that has run for long may be much older than the rest of the ring. */
+		/* An operation that has run for long may be much older than the rest of the
+		 * ring. */
 		if (record.index + view->ring_records > newest && begin_ns < oldest_ns)
 			oldest_ns = begin_ns;
 	}

@@ -236,7 +236,7 @@ static void put_word(const struct page *page, const struct timeline_op *op, doub
 	fprintf(page->out, "<text x=\"%.2f\" y=\"%d\" class=\"in\">%s</text>", x + 3, y + 11, word);
 }
 
-/* Short ones can be seen, and long ones told from their neighbours. */
+/* Makes short bars visible, and leaves a gap between long ones. */
 static double visible(double width)
 {
 	return width > 3 ? width - 0.7 : width < 1 ? 1 : width;

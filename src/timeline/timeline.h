@@ -26,8 +26,8 @@ enum {
 	TIMELINE_COLUMNS = 100, /* of text, if nothing speaks against it */
 };
 
-/* One operation: a bar. After the layout begin_ns <= end_ns, and one that runs ends with the
- * timeline. */
+/* One operation: a bar. After the layout begin_ns <= end_ns, and an operation that still runs ends
+ * with the timeline. */
 struct timeline_op {
 	struct trace_record record;
 	uint64_t begin_ns, end_ns; /* clock_now_ns scale */

@@ -8,9 +8,9 @@
 #include "print/print.h"
 #include "plan/plan.h"
 
-/* Told apart also by those who confuse red and green: the colours of Okabe and Ito, and one more.
- * What must be told apart at a glance has a colour of its own; the rest goes by its kin, and by
- * what is written on it. */
+/* People who confuse red and green can tell these apart: the colours of Okabe and Ito, and one
+ * more. Kinds that must differ at a glance have their own colours; the others have the colour of a
+ * similar kind, and a label. */
 static const struct {
 	const char *colour;
 	bool dark;

@@ -265,7 +265,7 @@ uint32_t trace_label(struct trace *trace, const char *text)
 _Static_assert(offsetof(struct trace_group, members) % 8 == 0 && TRACE_MEMBER_MAX % 8 == 0,
 	       "members are copied in words");
 
-/* Release: whoever sees one of these also sees that the entry had no id before. */
+/* Release: a reader that sees one of these also sees that the entry had no id before. */
 #define PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
 struct trace_group *trace_group_fill(struct trace *trace, int at,

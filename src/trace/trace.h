@@ -363,7 +363,7 @@ static inline void trace_waited(struct trace *trace, uint64_t ticks)
 		trace_waited_inside(trace, ticks);
 }
 
-/* ---- reading: anybody ---- */
+/* ---- reading: any process ---- */
 
 /* A trace mapped read-only and checked. */
 struct trace_view {

@@ -114,8 +114,8 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 	return word;
 }
 
-/* Release, as in seqlock_store: whoever sees this word also sees the odd epoch that was stored
- * before. */
+/* Release, as in seqlock_store: a reader that sees this word also sees the odd epoch that was
+ * stored before. */
 #define STORE(slot, field, value)                                                                 \
 	atomic_store_explicit(record_word(slot, offsetof(struct trace_record, field) / 8), value, \
 			      memory_order_release)

@@ -106,7 +106,7 @@ bool transport_post(struct transport_team *team, int peer,
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
-	/* Before the slots: one that is freed from now on is more than was seen. */
+	/* Read before the slots: a slot that is freed from now on changes the awaited word. */
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	unsigned index = find_free(channel, cursor->posted);
 	if (index == TRANSPORT_CHANNEL_SLOTS) {
@@ -145,8 +145,8 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
-	/* In this order: a message that is claimed and taken between the two loads would otherwise
-	 * make up for one that is still being read. Model: test/model/withdraw.pml. */
+	/* In this order: otherwise a message that is claimed and taken between the two loads would
+	 * hide another one that is still being read. Model: test/model/withdraw.pml. */
 	uint64_t taken = atomic_load(&channel->taken);
 	uint64_t matched = atomic_load(&channel->matched);
 	if ((int64_t)(taken - matched) >= 0)

@@ -65,8 +65,8 @@ static bool send_write(const struct path *path, const void *bytes, uint64_t coun
 	return path->link->ops->post(path->link, path->peer, &note, bytes, count, NULL);
 }
 
-/* Entries go over in the order of their numbers; of one that has, the phases it has reached. The
- * next entry is read first: once it is there, the one before has reached its last phase. */
+/* Sends entries in the order of their numbers, and new phases of an entry that was sent. Reads the
+ * next entry first: if it is there, the entry before it has reached its last phase. */
 static bool send_entries(const struct path *path)
 {
 	struct transport_team *team = path->relay->team;
@@ -235,7 +235,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 	return true;
 }
 
-/* ---- who drives ---- */
+/* ---- driving the link ---- */
 
 /* False: there was no room for all. A word that says that others have been stored is read before
  * these, and sent after them. */

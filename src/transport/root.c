@@ -20,7 +20,7 @@ enum {
 	ACCEPTS_A_TURN = 64,
 	/* the root gives up this much earlier, so that its verdict comes in time */
 	VERDICT_MS = 250,
-	FAREWELL_MS = 1000, /* how long the verdict waits for those who have not come yet */
+	FAREWELL_MS = 1000, /* how long the verdict waits for ranks that have not come yet */
 	POLLS_MAX = 2 * RANKS_HOST_MAX + CONNECTION_MAX,
 };
 
@@ -32,7 +32,7 @@ struct member {
 	int fds[TRANSPORT_FDS]; /* its own; of the root as a rank: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
 	bool told;              /* that it failed; the connection is closed */
-	bool ended;             /* its process, before it was told */
+	bool ended;             /* its process ended before it got the error */
 };
 
 struct root {
@@ -50,7 +50,7 @@ struct root {
 	struct member members[RANKS_HOST_MAX];
 };
 
-/* ---- who is missing ---- */
+/* ---- which ranks are missing ---- */
 
 /* Whether the others wait for this rank. */
 static bool is_awaited(const struct root *root, int rank)
@@ -346,16 +346,16 @@ static ls_status map_and_go(struct root *root)
 	}
 	if (status != LS_OK)
 		return status;
-	/* From here on nothing can fail for one rank alone: one that has died since is found by the
-	 * group like any other death. */
+	/* From here on nothing can fail for one rank alone: the group notices a rank that has died
+	 * since like any other death. */
 	struct transport_wire wire = transport_wire_of(root->transport, WIRE_GO);
 	for (int rank = 1; rank < root->transport->size; rank++)
 		transport_wire_try_send(root->members[rank].fd, &wire);
 	return LS_OK;
 }
 
-/* Tells the verdict to all who are here, and for a while to those who come later, so that all ranks
- * return the same. The one to blame is not waited for: it may never come. */
+/* Sends the verdict to all ranks that have come, and for a while to late ones, so that all ranks
+ * return the same. Does not wait for the rank at fault, which may never come. */
 static void say_farewell(struct root *root, ls_status status)
 {
 	struct transport_wire wire = transport_wire_of(root->transport, WIRE_FAIL);

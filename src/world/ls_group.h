@@ -21,10 +21,10 @@ enum {
  *
  * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
  * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
- * queue, under the lock. The lower 40 bits of a number have room there; `near` differs from it by
- * far less than 2^39, and so tells the others.
+ * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from `near`,
+ * which differs from the number by far less than 2^39.
  *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
- * so whoever leaves the lane and sees others under way wakes the progress thread. */
+ * So a thread that leaves the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
 	_Atomic uint64_t near; /* some number that was given lately */
