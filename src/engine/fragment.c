@@ -5,8 +5,8 @@
  *
  *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out
  *
- * Parts of its buffers that only this rank accesses are never copied. Copies use ENGINE_SLOTS slots
- * in turn. So the plan's last step, which only protects this rank's buffers, may lag by one round:
+ * Parts of its buffers that only this rank accesses are never copied. Copies use two slots in turn.
+ * So the last step of the plan, which only protects the buffers of this rank, may lag by one round:
  * a root copies the next fragment while the others still read this one.
  *
  * The entries of the peers show whether they use fragments; a rank that uses none itself then
