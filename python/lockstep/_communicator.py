@@ -81,7 +81,7 @@ class Communicator:
         self.lock = threading.RLock()  # of the works
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
-        self.pump = None  # completes futures, once somebody has asked for one
+        self.pump = None  # completes futures, once one was requested
         self.lost = None  # the first error of a work with a future, which keeps its text alone, since a backward pass began
         self.awaits = False  # a work that is asked for its future is over then: a backward pass has nothing else to do
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
@@ -165,7 +165,7 @@ class Communicator:
             root.free_late()
 
     def free_late(self):
-        """What was given back while the group was being closed, or later; each block once, whoever comes first."""
+        """Frees blocks that were returned while the group was being closed, or later: each block once, in any thread."""
         while True:
             try:
                 address = self.unfreed.pop()
@@ -176,7 +176,7 @@ class Communicator:
     # ---- errors ----
 
     def _failure(self):
-        """As C tells it; with no group of OK."""
+        """As ls_group_failure reports it; without a group the status is OK."""
         failure = Failure(size=ctypes.sizeof(Failure), rank=-1)
         if self._group is not None:
             C.ls_group_failure(self._group, ctypes.byref(failure))
@@ -226,8 +226,8 @@ class Communicator:
                 return status
 
     def sweep(self):
-        """Forgets what is over and nobody has waited for: the oldest, up to one that is under way; and now and then,
-        as messages overtake each other, all. However many there are, that is little for each."""
+        """Forgets operations that are complete and were not waited for: the oldest, up to the first one under way. Now and
+        then it checks all of them, because messages overtake each other. The cost for each operation is small."""
         while len(self.pending) >= SWEEP and next(iter(self.pending.values())).is_completed():
             pass
         if len(self.pending) >= self.sweep_at:

@@ -91,8 +91,8 @@ class MemoryStats(ctypes.Structure):
 
 
 def _find():
-    """The library that was installed with this package; that of an editable installation, whose loader knows where it is
-    built; else "", for the one that the system finds."""
+    """The library that was installed with this package; for an editable installation the built one, which its loader
+    knows; otherwise "", and the system finds one."""
     beside = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "liblockstep.so*")))
     if not beside:
         from importlib import resources

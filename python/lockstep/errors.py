@@ -85,5 +85,5 @@ for _name, _value, _scope, _sentence in STATUSES:
 
 
 def class_of(status):
-    """The exception of a status, given as a number; ProcessError for one that is not known."""
+    """The exception of a status, given as a number; ProcessError for an unknown number."""
     return _by_status.get(status, ProcessError)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LOCKSTEP_CHECK=1: a tensor that is changed before its asynchronous operation has been waited for is found.
+"""LOCKSTEP_CHECK=1: finds tensors that are changed before the program has waited for their asynchronous operation.
 
-Each operation works on private copies, and what it was given is kept as it was. When it is seen to be over
+Each operation works on private copies, and a second copy keeps the original values. When the operation is complete:
 
-    what the caller has == what was given    else an error tells who, where and since which call
-    a copy != what was given                 is a result, and is copied into what the caller has
+    the caller's tensor == the original    otherwise an error names the tensor, the line and the call
+    a private copy != the original         it is a result, and is copied into the caller's tensor
 
-so the caller's tensors never depend on when the operation ran, and a mistake shows each time, not once in a while.
+So the caller's tensors never depend on when the operation ran, and a mistake shows each time, not once in a while.
 
-The error is a BadArgument, also a ValueError: nothing is broken, also not on other ranks, which have their results;
-the program has given away something that it went on using, and only its own code can be put right.
+The error is a BadArgument, also a ValueError: nothing is broken, and other ranks have their results. The program has
+used a tensor that belonged to the operation, and only its own code can be corrected.
 """
 
 import os

@@ -46,8 +46,8 @@ _FREE_THREADED = "t" in sys.abiflags  # a Python with another binary interface
 
 
 def _find_short():
-    """allreduce(Collectives, tensors, options) of torch_short.c: whether it was a call of the sort that it does, and is
-    done. One that does nothing, where it was not built or PyTorch does not describe its tensors to C."""
+    """allreduce(Collectives, tensors, options) of torch_short.c: returns whether it could do the call, and has done it.
+    Without that library, or if PyTorch does not describe its tensors to C, a function that returns False."""
     library = None if _FREE_THREADED else load_with_python("liblockstep_torch.so")
     found = None
     if library is not None:
@@ -72,9 +72,9 @@ class Collectives(Lists):
     # ---- how each of them runs ----
 
     def _run(self, opts, function, arguments, result=(), keep=None, finish=None, factor=1.0):
-        """Calls a function of the library, with the group before the arguments and options behind them. An asynchronous one
-        gives a Work; one that is over None, as torch.distributed has nothing to wait for then. result, keep, finish: as of
-        a Work."""
+        """Calls a function of the library, with the group before the arguments and options after them. An asynchronous call
+        returns a Work; a call that is complete returns None, because torch.distributed has nothing to wait for. result,
+        keep, finish: as of a Work."""
         if opts.asyncOp:
             return self._run_beside(opts, function, arguments, (result, keep, finish), factor)
         shown = _profile.of_caller() if profiler._is_profiler_enabled else None
@@ -225,7 +225,7 @@ class Collectives(Lists):
         return self._run(opts, C.ls_barrier, ())
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        """Every call tells who is missing; this one has a time limit of its own, and names itself as gloo's does."""
+        """Every call reports which ranks are missing; this one has a time limit of its own, and the name of gloo's."""
         opts = BarrierOptions()
         if timeout is not None:
             opts.timeout = max(timeout, _SHORTEST)

@@ -12,8 +12,9 @@ import weakref
 from lockstep import _sites
 from lockstep._communicator import culprits
 
-# A launcher says of the process that ends first why the job has failed. So one that ends because of another one outlives
-# it, for at most so long; and then until the launcher, which may look every tenth of a second, has seen that one.
+# A launcher reports the process that ends first as the reason why the job has failed. So a process that ends because of
+# another one waits for the end of that one, for at most _OUTLIVE_S; and then until the launcher, which may look every
+# tenth of a second, has noticed it.
 _OUTLIVE_S, _NOTICE_S = 3.0, 0.3
 
 _open = weakref.WeakSet()
@@ -74,7 +75,7 @@ def _outlive(pids):
     for pid in pids - {0, os.getpid()}:
         try:
             process = os.pidfd_open(pid)
-        except OSError:  # it has ended, and somebody knows it
+        except OSError:  # it has ended, and its parent has reaped it
             continue
         try:
             poll = select.poll()

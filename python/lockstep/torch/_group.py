@@ -130,8 +130,8 @@ class ProcessGroup(Collectives, Points, dist.ProcessGroup):
         self.communicator.close(f"a rank closed the group at {_place()} with operations of its own under way")
 
     def error(self):
-        """The exception that calls of the closed group raise, None while it is open: for those who caught another one,
-        as the RuntimeError of a future has only the text."""
+        """The exception that calls of the closed group raise; None while it is open. For a program that has caught another
+        exception, such as the RuntimeError of a future, which has only the text."""
         status, rank, operation, report = self.communicator.failure()
         return errors.class_of(status)(report, rank, operation) if status != OK else None
 
@@ -175,9 +175,9 @@ def create(options, backend_options=None):
 
 
 def process_group(store, rank, size, timeout=distributed_c10d.default_pg_timeout):
-    """A group that torch.distributed knows nothing of, as its ProcessGroupGloo(store, rank, size, timeout): for those who
-    make groups anew while a job goes on. Every group needs a store, or a prefix of one, that no other has used. All of its
-    ranks call it."""
+    """A group that torch.distributed does not know, like ProcessGroupGloo(store, rank, size, timeout): for programs that
+    make new groups while the job continues. Every group needs a store, or a prefix of one, that no other group has used.
+    All of its ranks call it."""
     return create(
         SimpleNamespace(store=store, group_rank=rank, group_size=size, timeout=timeout, global_ranks_in_group=[])
     )

@@ -37,7 +37,7 @@ class MappedBuckets:
 
     def __init__(self, group=None):
         self.group = group
-        self.passes = 0  # all ranks count alike, also one that has joined and gives zeros
+        self.passes = 0  # the same on all ranks, also on a rank that has joined and contributes zeros
 
     def joined(self):
         """None: it is the number of all ranks that an average is of; else that of ranks that have not joined."""

@@ -3,13 +3,13 @@
 
     lockstep/N/rank/R    how many processes have claimed rank R
     lockstep/N/here/R    its pid
-    lockstep/N/wrong     why they cannot meet: who finds it out tells all
-    lockstep/N/meeting   from rank 0, when all are here: where
+    lockstep/N/wrong     why they cannot meet, written by the rank that finds out
+    lockstep/N/meeting   from rank 0, when all ranks have come: the rendezvous address
 
-N counts the meetings through this store, and before that the lives of the job: a launcher that starts all processes anew
-keeps its store, with what the dead have written there.
+N counts the meetings through this store, including those of earlier runs of the job: a launcher that restarts all
+processes keeps its store, with the entries of the ended ones.
 
-Who waits long says for whom. C would do that as well, but not before all are known to be here.
+A rank that waits for long prints which ranks are missing. C would do that as well, but only after all have come.
 """
 
 import json

@@ -200,8 +200,8 @@ def _after_step(optimizer, arguments, keywords):
 
 @contextlib.contextmanager
 def phase(name, group=None):
-    """A phase of the program's own, such as "data/image": `with lockstep.torch.phase("data/image"): …`. Inside of
-    one that is under way it must begin with that one's name and a slash."""
+    """A phase of the program's own, such as "data/image": `with lockstep.torch.phase("data/image"): …`. The name of a
+    phase inside another one begins with the outer name and a slash."""
     from lockstep.torch._group import default_group
 
     communicator = _communicator_of(group or default_group())
@@ -214,8 +214,8 @@ def phase(name, group=None):
 
 
 def phase_report(group=None):
-    """Who keeps the others waiting, in which phase, and what that costs; then a table of all ranks and phases. Any
-    rank, at any time; the others need not take part."""
+    """Which ranks keep the others waiting, in which phase, and what that costs; then a table of all ranks and phases. Any
+    rank may call it at any time; the others need not take part."""
     import ctypes
 
     from lockstep.torch._group import default_group

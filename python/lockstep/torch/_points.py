@@ -17,7 +17,7 @@ from lockstep.torch._work import Work
 
 
 class Receive(Work):
-    """Knows whom it has met."""
+    """Knows the source of its message."""
 
     def _source_rank(self):
         self.wait()
@@ -33,7 +33,7 @@ class Points:
     _coalescing = None  # as of Collectives
 
     def _begin(self, function, call, tensors, peer, tag, message=None):
-        """message: of a receive, where the library tells what it has met."""
+        """message: for a receive, the struct that the library fills with the envelope."""
         tensor = only(tensors, call)
         if not 0 <= tag < OWN_TAGS:
             raise errors.BadArgument(f"tag {tag}: tags are numbers from 0 to {OWN_TAGS - 1}")

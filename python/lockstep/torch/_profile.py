@@ -17,7 +17,7 @@ _NAMES = {
     "allgather": "all_gather",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "alltoall": "all_to_all",
-    "_shapes": "all_reduce",  # of sparse tensors, which are told first
+    "_shapes": "all_reduce",  # of sparse tensors, exchanged first
 }
 
 
@@ -44,5 +44,5 @@ def of_caller(above=2):
 
 
 def of_wait(work):
-    """Of an operation whose call was not profiled the name is not known."""
+    """If the call of the operation was not profiled, its name is unknown."""
     return Range(work.call or "operation", " (wait)")

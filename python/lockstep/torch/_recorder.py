@@ -192,8 +192,8 @@ class _Job:
     # ---- messages ----
 
     def _add_messages(self):
-        """Of those of one sender, receiver and tag the first that is sent meets the first receive, and so on. That can
-        be counted only if both ranks have all records; else there are only those messages that are not over."""
+        """For each sender, receiver and tag, the first send matches the first receive, and so on. That can be counted only
+        if both ranks have all records; otherwise only messages that are not complete are listed."""
         lossy = {rank["rank"] for rank in self.ranks if rank["complete_since_ns"]}
         counts, halves, places = Counter(), {}, []
         for rank in self.ranks:

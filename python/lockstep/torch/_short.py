@@ -10,8 +10,8 @@ _OPS = (ReduceOp, ReduceOp.RedOpType)
 
 
 def options(kind, opts, *given):
-    """opts, if they are of this kind or one that comes of it; else new ones. given: what they are to hold, and opts too if it
-    is no options: an operation, a root, a time limit, or None."""
+    """opts, if it is of this kind or a subclass; otherwise new options. given: values for them, and opts, too, if it is not
+    an options object: an operation, a root, a time limit, or None."""
     if not isinstance(opts, kind):
         opts, given = kind(), (opts, *given)
     for one in given:

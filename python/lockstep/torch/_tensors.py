@@ -59,7 +59,7 @@ def plain(tensor, call):
 
 
 def reducible(tensor, call, op):
-    """The library's number of its dtype; an error for one that it cannot reduce by `op`."""
+    """The library's number of the tensor's dtype; an error if it cannot reduce that dtype by `op`."""
     dtype = DTYPES.get(tensor.dtype)
     if op and op in _UNDEFINED and tensor.dtype in _UNDEFINED[op][1]:
         raise errors.Unsupported(f"{call}: {_UNDEFINED[op][0]} is not defined for elements of {tensor.dtype}")

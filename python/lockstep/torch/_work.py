@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Handles of operations, as torch.distributed wants them.
 
-    handle is given back == the status is known and waiters == 0
+    handle is freed == the status is known and waiters == 0
 
-so that no thread is in a wait for a handle that is gone. A Work is there before its operation is begun (that of a blocking
-call, if a signal ends the wait), and keeps what that needs: a handler of a signal may raise an exception between any two steps, also after the library has begun it and
-before its call has told so. Futures are made only if somebody asks for one, and then
-completed by a thread of the group, the pump.
+So no thread waits for a handle that was freed. A Work exists before its operation begins (that of a blocking call, if a
+signal ends the wait), and keeps what the operation needs: a signal handler may raise an exception between any two steps,
+also after the library has begun the operation and before its call has returned. A future is made only if it is
+requested, and then completed by a thread of the group, the pump.
 """
 
 import threading
@@ -32,9 +32,9 @@ def milliseconds(timeout):
 
 
 class Work(_Work):
-    """An operation under way, or one that is over.
+    """An operation that is under way or complete.
 
-    options where the library puts the handle; it has none before the operation is begun, and after it is given back
+    options where the library puts the handle; there is none before the operation begins, and after it is freed
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
     finish  called once after success, to bring results where the caller wants them; None: they are there
@@ -66,14 +66,14 @@ class Work(_Work):
     # ---- the end ----
 
     def _over(self, status):
-        """With the lock held; the first one who learns of it."""
+        """Called with the lock held, by the first thread that learns that the operation is complete."""
         self._status = status
         if status != OK:
             self._error = self._communicator.error(status)
         elif self._finish is not None:
             try:
                 self._finish()
-            except Exception as error:  # raised by wait(), and told by the future
+            except Exception as error:  # wait() and the future raise it
                 self._error = error
         if self._future is not None:
             self._communicator.lost = self._communicator.lost or self._error
@@ -108,7 +108,7 @@ class Work(_Work):
         self._complete()
 
     def _complete(self):
-        """The future, by whoever is the first to see that the operation is over. What is attached to it is run here."""
+        """Completes the future, in the first thread that sees that the operation is complete. Its callbacks run here."""
         if self._base is None or self._status is None:
             return
         with self._communicator.lock:
@@ -249,7 +249,7 @@ def _same(tensors):
 
 
 class Done(_Work):
-    """Of an operation that was over when its call returned, for who wants a Work of it."""
+    """The Work of an operation that was complete when its call returned, for callers that want one."""
 
     def __init__(self, tensors):
         super().__init__()
