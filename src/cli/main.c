@@ -62,8 +62,8 @@ static int refuse_word(const char *word)
 	return cli_usage(NULL, "there is no %s '%s'", what, word);
 }
 
-/* Whoever closed one of 0, 1 and 2 before it called us must not have our messages in its next
- * file. */
+/* If the caller has closed descriptor 0, 1 or 2, the next file would get that number, and our
+ * messages. So these descriptors are opened first. */
 static int open_standard_descriptors(void)
 {
 	int fd;

@@ -21,7 +21,7 @@ struct sources {
 	const struct diagnose_closing *closing;
 };
 
-/* ---- first: who it is, and whether it is gone ---- */
+/* ---- first: the rank's process, and whether it is dead or has left ---- */
 
 static void copy_text(char *out, size_t bytes, const char *from)
 {
@@ -110,7 +110,7 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 	return (int64_t)(value - edge->value) >= 0;
 }
 
-/* Notes whom a word of others' operations needs. */
+/* Notes which rank a word of another thread's operation needs. */
 static void note_others(struct diagnose_thread *thread, const struct wait_edge *edge, int r)
 {
 	bool mine = edge->peer < 0 && edge->owner == r; /* the rank's own threads see to it */
@@ -129,9 +129,9 @@ static bool has_choice(const struct wait_slot_body *wait, uint16_t choice)
 	return false;
 }
 
-/* One entry stands for all words of the same peer and operation with the same answer, and for those
- * of others whoever their peer is, as these have been noted: more than the judge asks for is not
- * lost. False: there is no room. */
+/* One edge represents all words with the same peer, operation and answer; and one all words of
+ * other threads' operations, because their peers have been noted. The judge needs no more than
+ * that. False: the thread has no space for another edge. */
 static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
 {
 	struct wait_slot_body *wait = &thread->wait;

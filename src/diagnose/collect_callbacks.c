@@ -45,7 +45,7 @@ static bool is_ending(const struct diagnose_job *job, const struct diagnose_sour
 	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, job->size, owner, claim_at);
 	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, job->size, owner, cause_at);
 	if (cause_at == 0 || !claim || !cause)
-		return false; /* that it fails is not seen of those who wait in it either */
+		return false; /* nor is its failure seen for threads that wait in it */
 	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
 	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
 		return true;

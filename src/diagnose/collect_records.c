@@ -172,7 +172,7 @@ void diagnose_add_entered(const struct diagnose_source *source, const struct tra
 	diagnose_translate(source->trace, job, &added);
 	added.record.state = TRACE_RUNNING;
 	added.record.site = TRACE_NO_SITE;
-	/* The one that it would have had, so it is the newest. */
+	/* The index that it would have had, so it is the newest. */
 	added.record.index = 1 + (rank->record_count ? rank->records[0].record.index : 0);
 	if (!insert(rank, &added))
 		return;

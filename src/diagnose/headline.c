@@ -20,7 +20,7 @@ static const struct diagnose_record *witness_record(const struct diagnose_job *j
 
 /* ---- a rank's part ---- */
 
-/* The thread that has waited longest for one of `whom`. */
+/* The thread that has waited longest for one of the ranks `whom`. */
 static const struct diagnose_thread *longest_wait(const struct diagnose_job *job, int r,
 						  const struct ranks *whom)
 {
@@ -101,7 +101,7 @@ struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
 	return (struct diagnose_part){like, 0};
 }
 
-/* ---- who waits ---- */
+/* ---- which ranks wait ---- */
 
 static bool is_same_operation(const struct diagnose_record *a, const struct diagnose_record *b)
 {
@@ -109,8 +109,9 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 	       a->record.group == b->record.group && a->record.seq == b->record.seq;
 }
 
-/* " but rank 1 called reduce #58, called from a.c:10" of one that left before it; false, and
- * nothing: those who called it have gone on, as they needed nothing of who left. */
+/* " but rank 1 called reduce #58, called from a.c:10", if a rank left before that collective.
+ * False, and writes nothing: the ranks that called it have continued, because they needed nothing
+ * from the one that left. */
 static bool write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict)
 {
@@ -173,7 +174,7 @@ static void write_while(struct diagnose_writer *writer, const struct diagnose_jo
 		diagnose_write(writer, " (rank %d)", verdict->witness);
 }
 
-/* ---- who does not come ---- */
+/* ---- which ranks do not come ---- */
 
 /* " in all-reduce #58", " after all-reduce #57", … */
 static void write_last(struct diagnose_writer *writer, const struct diagnose_rank *rank,
@@ -313,8 +314,8 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, ")");
 }
 
-/* "; rank 2 has left, rank 3 died": who might have ended the cycle, as one of several would have
- * been enough. */
+/* "; rank 2 has left, rank 3 died": ranks that might have ended the cycle, because one of several
+ * would have sufficed. */
 static void write_gone(struct diagnose_writer *writer, const struct diagnose_job *job,
 		       const struct diagnose_hop *hops, int length)
 {
@@ -403,8 +404,8 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "timed out in ");
 	diagnose_write_operation(writer, record);
 	if (verdict->cause != DIAGNOSE_TIMED_OUT) {
-		/* Who is to blame for his own time-out is not among those of whom it is told where
-		 * they wait. */
+		/* A rank that is blamed for its own time-out is not listed among the waiting
+		 * ranks. */
 		if (verdict->witness >= 0 && ranks_have(&verdict->culprits, verdict->witness))
 			diagnose_write_site(writer, record);
 		diagnose_write(writer, ": ");

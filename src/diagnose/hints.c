@@ -31,7 +31,7 @@ static unsigned differences(const struct diagnose_message *message, const struct
 	return fields;
 }
 
-/* The one that differs in one thing alone. */
+/* The message that differs from the receive in one field only. */
 static const struct diagnose_message *nearly(const struct diagnose_job *job, int rank,
 					     const struct trace_record *asked, unsigned *field)
 {
@@ -90,8 +90,8 @@ static bool hint_message(struct diagnose_writer *writer, const struct diagnose_j
 	return true;
 }
 
-/* The newest receive of the rank that left open from whom, or with which tag, and took what would
- * fit. */
+/* The newest receive of the rank with a wildcard for source or tag that took a message which the
+ * waiting receive would match. */
 static const struct diagnose_record *taker(const struct diagnose_rank *rank,
 					   const struct trace_record *asked)
 {

@@ -78,8 +78,8 @@ static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *
 	out->expected = hint->expected;
 }
 
-/* A send and its receive. Only the one who received knows that they matched, and what the message
- * said; the send's record may be gone, and others be there that look like it. */
+/* A send and its receive. Only the receiver knows that they matched, and the message's envelope.
+ * The send's record may have been overwritten, and other records may look like it. */
 static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
@@ -97,7 +97,8 @@ static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
-/* Only the one who expected has seen it: in the records each rank's counts are its own. */
+/* Only the rank that expected another count has seen it: records have only each rank's own
+ * counts. */
 static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
@@ -194,8 +195,8 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return true;
 }
 
-/* Whom the hint's operation waits for, and whom they wait for in turn, unless they are away
- * themselves; without one, or where it is not known, all. */
+/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless they
+ * are away themselves. Without a hint, or if it is not known: all ranks. */
 static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *away)
 {
 	struct ranks reached = inquiry->needs.hint_needs, done = *away;
@@ -305,9 +306,9 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 	}
 }
 
-/* ---- who waits ---- */
+/* ---- which ranks wait ---- */
 
-/* Further and further away from the culprits. */
+/* Finds the ranks that wait for culprits, then those that wait for these, and so on. */
 static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_needs *needs = &inquiry->needs;
@@ -332,7 +333,7 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 	}
 }
 
-/* The thread that has waited longest for one of `whom`, among `ranks`, in this group. */
+/* Among `ranks`, the thread that has waited longest in this group for one of the ranks `whom`. */
 static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint32_t group,
 						  const struct ranks *ranks,
 						  const struct ranks *whom, int *rank)
@@ -357,8 +358,8 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 	return longest;
 }
 
-/* A rank that closes the group, or sees that another has, finds that there was one more collective.
- * Those who called it may have gone on, and wait for something else. */
+/* A rank that closes the group, or sees that another rank has, finds that there was one more
+ * collective. The ranks that called it may have continued, and wait for something else. */
 static bool is_found_by_who_closes(const struct diagnose_hint *hint)
 {
 	return hint && hint->status == LS_PEER_LEFT && hint->collective && hint->seq &&

@@ -28,8 +28,8 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 	return best;
 }
 
-/* Ranks that are in the same collective as the one that speaks, and have not blocked yet or have
- * seen the same failure: they need whom it needs. */
+/* Adds ranks that are in the same collective as the hint's rank, and have not blocked yet or have
+ * seen the same failure: they need the same ranks. */
 static void share_needs(const struct diagnose_job *job, const struct trace_record *spoken,
 			struct diagnose_needs *out)
 {
@@ -125,10 +125,10 @@ static enum standing standing_of_thread(const struct diagnose_job *job,
 	return thread->wait.state == WAIT_OUTSIDE && thread->stable ? AWAY : GOES_ON;
 }
 
-/* How the rank stands to whoever waits for it in `record`. Of several threads the one counts that
- * made the previous call of the same sort, as it is the one to make the next: the main thread that
- * only opened the group is outside for good, and a thread that serves receives is blocked for
- * good. */
+/* What the rank does for ranks that wait for it in `record`. If it has several threads, the one
+ * counts that made the previous call of the same sort, because it will most likely make the next: a
+ * main thread that only opened the group is outside for good, and a thread that serves receives is
+ * blocked for good. */
 static enum standing standing_of(const struct diagnose_job *job, int r,
 				 const struct diagnose_record *record, int waiter)
 {

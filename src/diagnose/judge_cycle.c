@@ -117,7 +117,7 @@ static bool rank_is_stuck(struct search *search, int r)
 	return blocked;
 }
 
-/* Whether a rank stays may change only when one that it names is taken away. */
+/* A rank needs another check only when a rank that it names was removed from the set. */
 static struct ranks find_stuck(const struct diagnose_job *job, bool likely)
 {
 	struct search search = {.job = job, .likely = likely, .stuck = ranks_below(job->size)};
@@ -175,8 +175,8 @@ static struct ranks reduce_needs(const struct diagnose_job *job, int r,
 	return ranks_any(&absent) ? absent : needs;
 }
 
-/* The first thread of rank r that waits for someone of the set, and whom: for another rank, if it
- * may be one of several. */
+/* The first thread of rank r that waits for a rank of the set, and that rank: if there are several,
+ * another rank than r. */
 static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, const struct ranks *stuck)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -199,8 +199,8 @@ int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hop
 	*ranks = (struct ranks){{0}};
 	if (!ranks_any(&stuck))
 		return 0;
-	/* Every rank of the set waits for one of the set: whoever follows comes round in the
-	 * end. */
+	/* Every rank of the set waits for a rank of the set, so following these waits ends in a
+	 * cycle. */
 	for (r = ranks_first(&stuck); !ranks_have(&seen, r); r = hop_from(job, r, &stuck).peer)
 		ranks_add(&seen, r);
 	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the

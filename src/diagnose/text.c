@@ -100,7 +100,7 @@ static void add_rank(struct report *report, int r)
 		report->lines[report->count++] = line;
 }
 
-/* Culprits first, then who waits for them, then the rest. */
+/* Culprits first, then ranks that wait for them, then the others. */
 static void add_ranks(struct report *report)
 {
 	const struct ranks *first = &report->verdict->culprits, *second = &report->verdict->waiting;
@@ -216,7 +216,7 @@ static bool was_killed(const struct report *report)
 	return r >= 0 && r < report->job->size && report->job->ranks[r].signal == SIGKILL;
 }
 
-/* The operation has failed, so advice on those who are late comes too late. */
+/* The operation has failed, so advice on late ranks would not help any more. */
 static void write_time_limit(struct diagnose_writer *writer)
 {
 	diagnose_write(writer, "\nIf the operation may take so long, raise LOCKSTEP_TIMEOUT_MS "

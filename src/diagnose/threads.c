@@ -90,7 +90,7 @@ static bool look_at_thread(int pid, int tid, struct sleeper *out)
 
 /* ---- how one sleeps ---- */
 
-/* Whether no other process can wake who sleeps on this address. */
+/* Whether no other process can wake a thread that sleeps on this address. */
 static bool is_private(uint64_t address)
 {
 	char line[LINE_BYTES];

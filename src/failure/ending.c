@@ -36,7 +36,7 @@ static void raise_difference(struct ls_group *group, const struct engine_differe
 		.seq = found->seq,
 		.collective = true};
 	ls_status status = failure_raise(group, &hint, true);
-	(void)status; /* of those who are inside: a close has none */
+	(void)status; /* calls of other ranks return it; closing a group returns nothing */
 	trace_report_unreturned(&group->world->trace, group->id);
 	failure_note(group);
 }

@@ -98,8 +98,8 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 
 /* ---- what is done about it ---- */
 
-/* Whether the look before this one saw the same ranks stopped: a debugger, and whoever reads
- * stacks, stops a rank for a moment. Looks are at least half a look interval apart. */
+/* Whether the look before this one saw the same ranks stopped: debuggers and programs that read
+ * stacks stop a rank for a moment. Looks are at least half a look interval apart. */
 static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
 	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
@@ -131,7 +131,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	case DIAGNOSE_DIED:
 	case DIAGNOSE_LEFT:
 		status = failure_raise(group, &hint, false);
-		(void)status; /* those who wait return it */
+		(void)status; /* the waiting calls return it */
 		return;
 	case DIAGNOSE_ELSEWHERE:
 		if (waited_ms >= world->settings.patience_ms)

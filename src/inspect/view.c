@@ -188,8 +188,8 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 		read_traces(report, view);
 }
 
-/* Ranks that ended badly in the middle of their group. The verdict is about who is waited for; that
- * nobody waits, perhaps as nobody is left, does not make it right. */
+/* Reports ranks that ended badly before they closed their group, even if no rank waits for them,
+ * perhaps because none is left; otherwise a verdict is only about ranks that others wait for. */
 static void judge_unneeded(struct inspect_report *report)
 {
 	struct diagnose_verdict *verdict = &report->verdict;
