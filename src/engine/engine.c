@@ -64,7 +64,7 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		engine->peers |= UINT64_C(1) << team->members[q].world;
 	engine_mailbox_begin(engine);
 	if (engine->rank == team->rank && engine->size == team->size)
-		return; /* what it knows is as good for these members */
+		return; /* what was learned is valid for these members, too */
 	engine->rank = team->rank;
 	engine->size = team->size;
 	copy_table(&engine->table, table);
@@ -187,7 +187,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 	engine_slot_learn(engine, op, &engine->memos[call->kind].slot);
 }
 
-/* The plan, and what it needs to know of the call; false, with op->status, if there is none. */
+/* Finds the plan and fills the fields that it needs; false, with op->status, if there is none. */
 static bool prepare(struct engine *engine, struct engine_op *op, struct engine_room *room)
 {
 	if (recall(engine, op))
@@ -299,7 +299,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
 
-/* Long messages of this operation that have not been taken yet. */
+/* Waits until peers have taken this operation's long messages. */
 static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 {
 	op->word_count = 0;
@@ -309,14 +309,15 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-/* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. Where
- * all were awaited, all ranks see the same entries; else only those matter whose window I read. */
+/* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. If
+ * all were awaited, all ranks see the same entries; otherwise only those whose windows I read
+ * matter. */
 static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
 	if (op->rounds == 1 && !op->call.counts &&
 	    engine_window_shows_fragments(engine, op, awaited->peer))
-		engine_fragment_begin(engine, op, op->step - 1); /* what came before is done */
+		engine_fragment_begin(engine, op, op->step - 1); /* earlier steps are done */
 	if (!op->plan->may_switch_to_pull || !engine_window_shows_address(engine, op))
 		return true;
 	request.algorithm = PLAN_PULL;
@@ -348,8 +349,8 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
-/* That this rank has finished is stored last of all: a peer that sees it may take it that the
- * result is where the caller wants it, and that nothing of the operation is left to do here. */
+/* `finished` is stored last: a peer that sees it knows that the result is in the caller's buffer,
+ * and that nothing of the operation is left to do here. */
 static void leave(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;
@@ -419,7 +420,7 @@ static enum engine_progress look_who_ends(struct engine *engine, struct engine_o
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
-	/* Another thread may be about to end it: its stage tells when its status may be read. */
+	/* Another thread may be completing it: the stage shows whether its status may be read. */
 	if (!engine_is_collective(op->call.kind))
 		return op->device.stage == ENGINE_DEVICE_NONE ? engine_p2p_advance(engine, op)
 							      : engine_device_advance(engine, op);
@@ -452,7 +453,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	return op->stage == ENGINE_TOGETHER ? await_all(engine, op) : ENGINE_DONE;
 }
 
-/* Peers that have entered this collective and have not said that they are out of it. */
+/* Counts peers that have entered this collective and have not finished it. */
 static int still_inside(struct engine *engine, struct engine_op *op, uint64_t gone)
 {
 	const struct transport_team *team = engine->team;

@@ -11,7 +11,8 @@ static uint16_t window_of(uint64_t bytes)
 					       : TRANSPORT_WINDOW_INLINE;
 }
 
-/* What this rank waits for and computes, by the shapes of the collective's buffers. */
+/* Sets which entries this rank waits for and what it computes, from the shapes of the collective's
+ * buffers. */
 static void learn_result(const struct engine *engine, const struct engine_op *op,
 			 const struct coll *coll, struct engine_slot *slot)
 {
@@ -79,10 +80,10 @@ bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot
 	return true;
 }
 
-/* The payload's page is in the entry, so the processor could ask for the one line only when it has
- * the other. But it is nearly always the page that mine has, or would have: with a branch in place
- * of a dependence it asks for both at once. My entry is not asked: its line is on its way to a
- * peer. */
+/* The page of the payload is in the entry, so the processor could request the payload's line only
+ * after the entry's. But nearly always it is the page that my own payload has, or would have. A
+ * branch in place of a data dependence lets the processor request both lines at once. My own entry
+ * is not read, because its line is on its way to a peer. */
 static const unsigned char *paged_payload(const struct engine *engine,
 					  const struct engine_slot *slot, int rank, uint64_t seq)
 {
@@ -93,13 +94,14 @@ static const unsigned char *paged_payload(const struct engine *engine,
 				: engine_payload_page(engine, slot->peer_bytes);
 	const unsigned char *guess = transport_area_of(team, rank)->payloads[page];
 	if (__builtin_expect(payload == guess, 1)) {
-		__asm__ volatile("" : "+r"(guess)); /* which the compiler takes for another */
+		/* so that the compiler does not replace it by `payload` */
+		__asm__ volatile("" : "+r"(guess));
 		return guess;
 	}
 	return payload;
 }
 
-/* What member `rank` gives, beginning with what this rank needs of it. */
+/* The payload of member `rank`, from the first byte that this rank needs. */
 static const unsigned char *payload_of(const struct engine *engine, const struct engine_slot *slot,
 				       const void *send, int rank, uint64_t seq)
 {
@@ -127,7 +129,8 @@ void engine_slot_compute(const struct engine *engine, const struct engine_slot *
 			if (slot->source >= 0 && q != slot->source)
 				continue;
 			const unsigned char *from = payload_of(engine, slot, send, q, seq);
-			if (from != out + q * (size_t)slot->stride) /* mine, in place */
+			/* not my own part of an in-place buffer */
+			if (from != out + q * (size_t)slot->stride)
 				memcpy(out + q * (size_t)slot->stride, from, slot->part);
 		}
 		return;

@@ -8,10 +8,11 @@
 #include "engine_private.h"
 
 struct range {
-	uint64_t offset, bytes, elements; /* offset in bytes */
+	uint64_t offset, bytes, elements; /* the offset is in bytes */
 };
 
-/* Blocks of a buffer of rank `owner`, of this round; `cut`: from the fragment's beginning on. */
+/* A block range of a buffer of rank `owner` in this round. cut: relative to the beginning of the
+ * fragment. */
 static struct range range_of(const struct engine_op *op, unsigned buffer, int owner, unsigned block,
 			     unsigned blocks, bool cut)
 {
@@ -20,7 +21,7 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	uint64_t first = 0, elements = 0;
 	switch ((enum plan_layout)plan->layout[buffer]) {
 	case PLAN_LAYOUT_BLOCKS:
-		/* Blocks begin on cache lines, so that two ranks never write to the same one. */
+		/* Blocks begin at cache lines, so two ranks never write to the same line. */
 		if (blocks == plan->blocks)
 			elements = op->elements;
 		else if (blocks > 0)
@@ -40,7 +41,7 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	return (struct range){first * op->element, elements * op->element, elements};
 }
 
-/* The same as rank `owner` shows it. */
+/* The same, as rank `owner` shows the buffer. */
 static struct range shown_range(const struct engine *engine, const struct engine_op *op,
 				unsigned buffer, int owner, unsigned block, unsigned blocks)
 {
@@ -48,7 +49,7 @@ static struct range shown_range(const struct engine *engine, const struct engine
 			engine_window_is_cut(engine, op, owner, (enum plan_buffer)buffer));
 }
 
-/* Of my own buffer. */
+/* The same for my own buffer. */
 static struct range own_range(const struct engine_op *op, unsigned buffer,
 			      const struct plan_step *step)
 {
@@ -59,7 +60,7 @@ static unsigned char *own(struct engine_op *op, unsigned buffer)
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
-	/* Only plans that are in place write to INPUT, and then it is OUTPUT. */
+	/* Only in-place plans write to INPUT, which is OUTPUT then. */
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
 }
 
@@ -76,7 +77,7 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
 	return false;
 }
 
-/* In an all-to-allv each rank publishes how much it sends to each. */
+/* In an all-to-allv each rank publishes how much it sends to each rank. */
 static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
 {
 	const uint64_t *counts = (const uint64_t *)(const void *)transport_entry_payload(
@@ -84,7 +85,7 @@ static uint64_t peer_count(const struct engine *engine, const struct engine_op *
 	return __atomic_load_n(&counts[to], __ATOMIC_RELAXED);
 }
 
-/* The block named after me of peer's INPUT. False if what it published cannot be. */
+/* In peer's INPUT, the block for this rank. False if peer has published nonsense. */
 static bool range_for_me(const struct engine *engine, const struct engine_op *op, int peer,
 			 struct range *out)
 {
@@ -131,7 +132,8 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 	enum engine_progress progress = engine_step_check(engine, op, peer);
 	if (progress != ENGINE_DONE || (round == 0 && phase == 0))
 		return progress;
-	/* What it shows as a whole is there since it entered, and it may not know of rounds. */
+	/* If peer shows no fragments, its whole buffer was ready when it entered, and its signals
+	 * may not count rounds. */
 	if (phase == 0 && !engine_window_shows_fragments(engine, op, peer))
 		return ENGINE_DONE;
 	const _Atomic uint64_t *signal = &transport_entry(engine->team, peer, op->seq)->signal;
@@ -166,8 +168,8 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	op->word_count = 0;
 	if (step->flags & PLAN_UNTIL_TAKEN)
 		return engine_step_taken(engine, op, step->peer);
-	/* What guards my buffers is behind until the last round: the slot that comes next must be
-	 * free. */
+	/* Until the last round, the await that protects my buffers lags by one round: the next slot
+	 * must be free. */
 	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count &&
 	    round + 1 < op->rounds) {
 		if (round + 1 < ENGINE_SLOTS)
@@ -199,17 +201,17 @@ static enum engine_progress step_signal(struct engine *engine, struct engine_op 
 	return ENGINE_DONE;
 }
 
-/* What one reduction reads and writes, each from the first of its bytes. */
+/* The buffers of one reduction; each begins at the first byte that is used. */
 struct reduction {
 	struct engine_view from[RANKS_HOST_MAX];
 	unsigned char *to[RANKS_HOST_MAX];
-	uint64_t chunk; /* bytes at once */
+	uint64_t chunk; /* the bytes of one chunk */
 	enum plan_stores stores;
 	struct device_reduce reduce;
 };
 
-/* So much of every rank's that all of it fits into the bounce buffer: whole cache lines, and so
- * whole elements. */
+/* How many bytes of each rank fit into the bounce buffer together: whole cache lines, and so whole
+ * elements. */
 static uint64_t bounce_chunk(const struct engine_op *op, int size)
 {
 	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)size / 64 * 64;
@@ -242,8 +244,8 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		if (!out->to[i])
 			return engine_fail(op, LS_INTERNAL, first + i);
 	}
-	/* Nobody else reads what it writes for itself alone, but where peers pull it. What is read
-	 * through the system takes its own time, whatever the stores. */
+	/* Other ranks do not read what a rank reduces for itself, except in PLAN_PULL. Reading
+	 * through the system takes as long with any stores. */
 	bool shared = !(step->flags & PLAN_TO_SELF) || op->plan->plan.algorithm == PLAN_PULL;
 	out->stores = op->choice.stores;
 	if (!shared || (reads && out->stores == PLAN_STORES_AUTO))
@@ -259,7 +261,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	return ENGINE_DONE;
 }
 
-/* Where the next bytes of all ranks are, or a copy of them. False: the operation has failed. */
+/* The next bytes of all ranks: where they are, or a copy. False: the operation has failed. */
 static bool sources_of(struct engine *engine, struct engine_op *op, struct reduction *reduction,
 		       uint64_t offset, uint64_t bytes, const void **sources)
 {
@@ -276,7 +278,8 @@ static bool sources_of(struct engine *engine, struct engine_op *op, struct reduc
 	return true;
 }
 
-/* The heart of what is direct: my blocks of everybody's input, to everybody's output, or to one. */
+/* The core of direct algorithms: reduces blocks of the INPUT of all ranks into the OUTPUT of all
+ * ranks, or of one. */
 static enum engine_progress step_reduce_all(struct engine *engine, struct engine_op *op,
 					    const struct plan_step *step)
 {
@@ -389,7 +392,7 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
 }
 
-/* PLAN_STEP_COMBINE, and PLAN_STEP_SCALE, which divides the sum of an average. */
+/* PLAN_STEP_COMBINE; and PLAN_STEP_SCALE, which divides the sum for an average. */
 static enum engine_progress step_combine(struct engine *engine, struct engine_op *op,
 					 const struct plan_step *step)
 {

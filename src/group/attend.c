@@ -12,7 +12,7 @@
 
 /* ---- the lanes that it attends ---- */
 
-/* Of a thread that has handed over, the next one may have been called for the group meanwhile, and
+/* If this thread has handed over, the next one may have been woken for the group meanwhile, and
  * found it attended. */
 static void let_go(ls_group *group)
 {
@@ -28,8 +28,8 @@ static void take_called(struct world *world)
 	ls_group *group = atomic_exchange(&world->progress.called, NULL);
 	while (group) {
 		ls_group *next = group->next_called;
-		/* Before its lane is looked at: a thread that queues something after that calls
-		 * again. */
+		/* Before the lane is checked: a thread that queues a collective afterwards wakes
+		 * this one again. */
 		atomic_store(&group->is_called, false);
 		if (atomic_exchange(&group->is_attended, true))
 			world_release(group);
@@ -39,8 +39,8 @@ static void take_called(struct world *world)
 	}
 }
 
-/* Keeps those whose first operation waits. The thread may hand over with each that it drives, so
- * that one is not among them meanwhile; those behind it have been looked at. */
+/* Keeps the groups whose first operation waits. This thread may hand over while it drives a lane:
+ * the group is not in the list meanwhile, and the groups behind it have been checked. */
 static void attend(struct world *world)
 {
 	struct world_attended *attended = &world->progress.attended;
@@ -78,11 +78,11 @@ void group_attend(struct world *world)
 	const struct world_attended *attended = &world->progress.attended;
 	uint64_t until_ns = 0;
 	uint32_t last = 0;
-	/* Those of the thread that has handed over. */
+	/* The groups of the thread that has handed over. */
 	for (int i = 0; i < attended->count; i++)
 		progress_lane_adopt(attended->groups[i]);
 	for (;;) {
-		/* Before the look at stop, which is set before the summons change. */
+		/* Read before `stop`, which is set before the summons change. */
 		uint32_t seen = atomic_load(&progress_thread_bell(world)->summons);
 		if (atomic_load(&world->progress.stop))
 			return;
@@ -94,7 +94,7 @@ void group_attend(struct world *world)
 			p2p_attend(world);
 		if (!progress_thread_is_me(world))
 			return;
-		/* Only a thread that sleeps until then may say so. */
+		/* Only a thread that then sleeps until that time may store it. */
 		if (looks)
 			until_ns = p2p_sleep_until(&world->p2p);
 		last = seen;

@@ -15,7 +15,7 @@
 
 enum { MANY_AT_ONCE = 1024 }; /* of the buffers of one call, under way while it blocks */
 
-/* The lists are the caller's: those of an operation that goes on after the call are copied. */
+/* The caller owns the lists of counts: an operation that outlives the call needs copies. */
 static bool keep_counts(struct ls_op *op)
 {
 	size_t size = (size_t)op->group->size;
@@ -56,7 +56,7 @@ static ls_status queue(ls_group *group, const struct engine_call *engine,
 	return LS_OK;
 }
 
-/* A blocking call that leaves a handle if its wait ends before the operation does. */
+/* A blocking call that returns a handle if its wait ends before the operation. */
 static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 			      const struct ls_op_options *options, const void *site)
 {
@@ -95,11 +95,11 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *eng
 	status = progress_lane_await(*all.op, &progress_no_pause);
 	if (!options->op)
 		ls_op_free(op);
-	return LS_OK; /* the handle, or the callback, tells */
+	return LS_OK; /* the status comes by the handle or the callback */
 }
 
-/* Options of a call that blocks, and right as they are: a label, a time limit, or a handle for
- * what a signal interrupts. */
+/* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
+ * call that a signal may interrupt. */
 static bool blocks(const struct ls_op_options *options)
 {
 	return options->size == sizeof *options && (!options->op || options->awaited == 1) &&
@@ -179,7 +179,8 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 		struct engine_call engine = one_of(common, &buffers[i]);
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
 		status = group_check_collective(call, group,
-						&engine); /* drops what is not used here */
+						/* drops buffers that this rank does not use */
+						&engine);
 		if (status == LS_OK && !last) {
 			status = queue(group, &engine, &silent, site, false);
 		} else if (status == LS_OK && blocks) {
@@ -189,17 +190,17 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 			status = call_nonblocking(group, &engine, options, site);
 		}
 		if (status == LS_OUT_OF_MEMORY && i > 0) {
-			/* Peers would wait for the rest, and nobody could tell them apart from the
-			 * next call's. */
+			/* Peers would wait for the rest, and could not tell it from the next call's
+			 * collectives. */
 			ls_status aborted = ls_group_abort(
 				group, "there was no memory for all operations of one call");
-			(void)aborted; /* the group has failed, now or before */
+			(void)aborted; /* in any case the group has failed */
 		}
 	}
 	return status;
 }
 
-/* All are checked before the first is begun. */
+/* Checks all collectives before the first one begins. */
 static ls_status run_many(const char *call, ls_group *group, struct engine_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *given, const void *site)
@@ -219,7 +220,7 @@ static ls_status run_many(const char *call, ls_group *group, struct engine_call 
 	common->factor = options.factor;
 	status = run_each(call, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
-		progress_thread_wake(group); /* what was queued before goes on */
+		progress_thread_wake(group); /* collectives that were queued before continue */
 	return status;
 }
 

@@ -6,8 +6,8 @@
 #include "failure/failure.h"
 #include "progress.h"
 
-/* What a receive has matched, where that is why it has failed: the message tells, whatever became
- * of its sender's record. */
+/* Adds the message that a receive has matched, if that is why it failed: the message itself is
+ * known, even if its sender's record is gone. */
 static void add_matched(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;

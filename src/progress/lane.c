@@ -8,7 +8,8 @@
 #include "progress.h"
 
 enum {
-	/* so much is not worth a wake-up, if everybody is there already */
+	/* a nonblocking collective of so few bytes runs inside its call if all peers have
+	 * entered */
 	INLINE_BYTES = 16 * 1024,
 	BESIDE_SPIN_NS = 50 * 1000,
 };
@@ -23,10 +24,11 @@ void progress_lane_fini(ls_group *group)
 	lock_group_fini(&group->lane.lock);
 }
 
-/* Peers that drive as well are soon there; without this every fragment of a large payload costs a
- * wake-up of 10 to 40 us (make bench-torch: the excess of a DDP step is a fifth less). But no
- * longer than a wake-up costs, unless there are two cores for each rank, so that it takes little
- * from what the caller computes. */
+/* How long a thread that drives for other callers spins. Peers are often only moments behind;
+ * without spinning every fragment of a large payload costs a wake-up of 10 to 40 us (make
+ * bench-torch: the excess of a DDP step is a fifth less). But unless there are two cores for each
+ * rank, it spins no longer than a wake-up costs, so that it takes little time from the computing
+ * thread. */
 static uint32_t spin_beside(const ls_group *group)
 {
 	const struct world *world = group->world;
@@ -78,8 +80,9 @@ struct ls_op *progress_lane_first(ls_group *group)
 
 /* ---- nobody drives any more ---- */
 
-/* A thread that rests may go on with it. Sequentially consistent, as there: it sees that nobody
- * drives, or is seen to rest. */
+/* Wakes threads that wait for the driving thread, so that one of them drives. Sequentially
+ * consistent, as their side is: either such a thread sees that no thread drives, or this one sees
+ * that it waits. */
 static void tell_resting(ls_group *group)
 {
 	if (atomic_load(&group->lane.resting) == 0)
@@ -96,7 +99,8 @@ void progress_lane_leave_to_others(ls_group *group)
 
 /* ---- alone in the lane: see lane.h ---- */
 
-/* Its caller leaves it to the thread that drives, ahead of those that were queued meanwhile. */
+/* The caller has the lane, and leaves its operation to the driving thread, ahead of operations that
+ * were queued meanwhile. */
 static void hand_over(struct ls_op *op)
 {
 	struct world_lane *lane = &op->group->lane;
@@ -120,7 +124,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << WORLD_LANE_SHIFT) + 1);
 	op->engine.seq = progress_lane_number(lane, state);
 	op->next = NULL;
-	/* Complete before anybody can find it. */
+	/* All fields are set before another thread can find it. */
 	progress_op_open(op, options, site);
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
 	op->caller = pthread_self();
@@ -140,9 +144,9 @@ static bool is_over(const struct ls_op *op, ls_status *status)
 	return over != 0;
 }
 
-/* `only`: just if that operation is the next to be run; NULL: whichever is. `until`: not if that
- * one is over, or the calling thread would run, and wait for, what comes after the operation that
- * it waits for. While no thread drives, each operation that is not over is in the queue. */
+/* Becomes the driving thread if none drives and something is queued. only: if this operation is the
+ * next one; NULL: any. until: not if this operation is complete, because the calling thread would
+ * then run later ones, and wait for them. */
 static bool take_drive(struct world_lane *lane, const struct ls_op *only, const struct ls_op *until)
 {
 	ls_status status;
@@ -290,8 +294,8 @@ static bool is_driven(struct world_lane *lane)
 	return driven;
 }
 
-/* Until the lane has come to `seq`, nobody drives it any more, or the call's other reasons to
- * end. */
+/* Waits until collective `seq` is complete, no thread drives the lane, or the call ends for another
+ * reason. */
 static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *waiter,
 			      struct wait_call *call)
 {
@@ -304,7 +308,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	transport_await(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
 	transport_await(&group->team, group->rank, &area->released,
 			atomic_load(&area->released) + 1, group->rank, &words[1]);
-	/* Not for a peer: a proof looks at the thread that drives, which waits for those. */
+	/* These words name no peer: a proof follows the driving thread, which waits for peers. */
 	words[0].edge.peer = words[1].edge.peer = -1;
 	call->words = words;
 	call->count = 2;
@@ -315,8 +319,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	return status;
 }
 
-/* Until it is over, a moment has passed, or something has happened that the caller has to see
- * to. */
+/* Waits until the operation is complete, a moment has passed, or the caller has to act. */
 static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
@@ -331,7 +334,7 @@ static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct prog
 	return status;
 }
 
-/* The group has failed; the driving thread sees that, and ends one operation after the other. */
+/* The group has failed: waits while the driving thread ends one operation after the other. */
 static ls_status await_failed(struct ls_op *op)
 {
 	ls_group *group = op->group;
@@ -385,7 +388,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 
 /* ---- the two ways in ---- */
 
-/* Queued. */
+/* Waits for a queued operation. */
 static ls_status await_in_time(struct ls_op *op)
 {
 	struct progress_pause late = {.at_ns = op->deadline_ns};
@@ -395,12 +398,13 @@ static ls_status await_in_time(struct ls_op *op)
 	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal */
 	if (status != LS_PENDING)
 		return status;
-	/* Its time was up before its turn came. */
+	/* Its time limit has passed before it has begun. */
 	status = progress_op_fail(op, LS_TIMED_OUT, -1, 0);
 	return await_failed(op);
 }
 
-/* Its caller, which has the lane, has run it: until it was over, or until the pause. */
+/* The caller had the lane, and has run the operation until it was complete (`over`) or until the
+ * pause. */
 static ls_status leave_lane(struct ls_op *op, bool over, ls_status status)
 {
 	if (!over) {
@@ -472,8 +476,8 @@ void progress_lane_close(ls_group *group)
 		struct waiter quiet = group->quiet;
 		quiet.bell = &lane->told;
 		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
-		(void)status; /* it is looked at again, whatever it was */
+		(void)status; /* the loop checks again in any case */
 	}
 	if (atomic_load(&group->is_attended))
-		progress_thread_wake(group); /* it lets go */
+		progress_thread_wake(group); /* it stops driving */
 }

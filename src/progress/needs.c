@@ -7,8 +7,8 @@
 #include "diagnose/diagnose.h"
 #include "progress.h"
 
-/* Setting P2P=serial: a long send that waits for its turn. A short one is over as soon as it has
- * begun, whichever rank is gone. */
+/* Setting P2P=serial: a long send that waits for its turn. A short one is complete as soon as it
+ * has begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
@@ -31,11 +31,11 @@ enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *pe
 
 /* ---- this rank's other threads ---- */
 
-/* What they are about: those that have ever called Lockstep, and those that run. */
+/* What the threads do that have ever called Lockstep, or are running. */
 enum others {
 	NOBODY,
 	BLOCKED,       /* each waits in this group, whose other members are gone */
-	BLOCKED_ON_US, /* …and some for this rank, whose asking thread may serve them just now */
+	BLOCKED_ON_US, /* …and some wait for this rank, whose calling thread may now serve them */
 	FREE,          /* some thread may still call */
 };
 
@@ -48,10 +48,12 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	WAITS, /* for sure: a thread that rests with nothing of its own to show is about to go on */
+	/* certainly; a thread that waits for the driving thread, and shows no words, is about to
+	 * continue */
+	WAITS,
 	WAITS_FOR_US,
 	ACTS,
-	IS_AGENT, /* no thread that waits: see p2p_show */
+	IS_AGENT, /* not a waiting thread: see p2p_show */
 };
 
 static enum standing standing_of(const struct world *world, const struct wait_slot_body *wait)
@@ -79,8 +81,8 @@ static enum standing standing_of(const struct world *world, const struct wait_sl
 	return for_us ? WAITS_FOR_US : WAITS;
 }
 
-/* It may at any time, whether it has called before or not, unless it sleeps for another thread of
- * the process. */
+/* The main thread may call at any time, whether it has called before or not, unless it sleeps where
+ * only a thread of its process can wake it. */
 static bool main_thread_may_call(const struct world *world)
 {
 	int pid = getpid();
@@ -88,7 +90,7 @@ static bool main_thread_may_call(const struct world *world)
 		return false;
 	for (int q = 0; q < world->size; q++)
 		if (q != world->rank && world->pids[q] == pid)
-			return false; /* it is no rank's own */
+			return false; /* it is another rank's main thread */
 	return !diagnose_has_slot(&world->views[world->rank], (uint32_t)pid) &&
 	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
 }
@@ -107,7 +109,7 @@ static enum others look_for_others(const struct ls_group *group, uint32_t tid, b
 		if (!atomic_load_explicit(&wait_table->slots[i].taken, memory_order_acquire))
 			continue;
 		if (!trace_read_slot(view, i, &wait, &epoch))
-			return FREE; /* it is just being written */
+			return FREE; /* its thread is writing it now */
 		if (wait.tid == tid || wait.state == WAIT_UNUSED)
 			continue;
 		if (wait.state == WAIT_OUTSIDE && asleep)
@@ -181,8 +183,9 @@ static enum others others_of(const struct ls_group *group, uint32_t tid)
 
 /* ---- a receive that is left alone ---- */
 
-/* Once it waits for another thread, and that one blocks as well, it is left to the watch to prove
- * that neither goes on; which is asked when a wait has lasted for look_ns. */
+/* How often the receive checks. If it waits for another thread, and that thread blocks, too, the
+ * watch has to prove that neither continues; a wait asks for that when it has lasted for
+ * look_ns. */
 static uint64_t choose_slice(const struct ls_group *group,
 			     const struct progress_self_only *self_only)
 {
@@ -193,8 +196,8 @@ static uint64_t choose_slice(const struct ls_group *group,
 	return others == FREE ? look_ns : 2 * look_ns;
 }
 
-/* A thread that has ended, or blocks, may have sent the message just before; so what the receive
- * needs is checked last. */
+/* A thread that has ended, or blocks, may have sent the message just before. So the receive's own
+ * words are checked last. */
 bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
 				struct progress_self_only *self_only)
 {

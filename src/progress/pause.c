@@ -2,7 +2,7 @@
  * When a wait returns to its caller before the operation is complete. */
 #include "progress.h"
 
-/* so often a caller looks for signals that were handled before the wait began */
+/* how often a caller checks for signals that were handled before the wait began */
 enum { SIGNALS_MS = 50 };
 
 const struct progress_pause progress_no_pause = {.at_ns = CLOCK_NEVER};
@@ -15,9 +15,9 @@ uint64_t progress_op_since(struct ls_op *op)
 	return now;
 }
 
-/* A wait that comes back now and then is looked at after whole look intervals since its beginning,
- * which are most often so many turns, too. A look has to see one and the same wait twice, so these
- * times are not the ends of turns, but lie soon after their beginnings. */
+/* The time at which a wait returns, so that Python can handle signals. A look comes after whole
+ * look intervals since the wait's beginning, and needs to see the same wait twice. So the wait does
+ * not return at these times, but soon after. */
 static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
 {
 	uint64_t turn_ns = UINT64_C(1000000) * SIGNALS_MS;

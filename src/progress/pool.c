@@ -74,7 +74,7 @@ void progress_op_let_go(struct ls_op *op)
 	struct world_pool *pool = &op->group->pool;
 	if (atomic_fetch_sub(&op->holders, 1) > 1)
 		return;
-	while (op->is_batch && op->next_part) { /* it keeps its parts */
+	while (op->is_batch && op->next_part) { /* a batch keeps its parts */
 		struct ls_op *part = op->next_part;
 		op->next_part = part->next_part;
 		part->next_part = NULL;
@@ -126,7 +126,7 @@ void progress_op_over(struct ls_op *op, ls_status status)
 
 void progress_pool_fini(struct world_pool *pool)
 {
-	/* Nobody else is in a call on the group any more, but the lock is what makes that
+	/* No other thread is in a call on the group any more; the lock makes what they wrote
 	 * visible. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {

@@ -5,11 +5,11 @@
 
 #include "progress/lane.h"
 
-/* How far the call has come. */
+/* The progress of the call. */
 struct slot_state {
 	uint64_t seq;
 	bool published;
-	uint64_t record, history; /* once it is published */
+	uint64_t record, history; /* valid once the entry is published */
 };
 
 /* The operation that the call becomes on the general path. An operation that may outlive the call
@@ -29,7 +29,7 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 	return own;
 }
 
-/* The door to the general path, which goes on from where the call is. */
+/* Continues the call on the general path, from where it is. */
 __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct engine_call *call,
 						 const struct ls_op_options *options,
 						 const struct slot_state *state, const void *site)

@@ -11,7 +11,8 @@
 #include "progress.h"
 #include "tell.h"
 
-enum { RETREAT_MS = 250 }; /* how long a failed call waits for peers to let go of its buffers */
+/* how long a failed call waits until peers have stopped using its buffers */
+enum { RETREAT_MS = 250 };
 
 static uint32_t wildcards_of(const struct engine_call *call)
 {
@@ -43,7 +44,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 {
 	op->engine.call = *call;
 	op->engine.peer_sends = op->engine.peer_expected =
-		0; /* also asked for if it is never begun */
+		0; /* valid also if the operation never begins */
 	op->engine.p2p.detached = op->engine.p2p.gives = op->engine.p2p.takes = false;
 	op->engine.p2p.stays = op->engine.p2p.eager = false;
 	op->engine.p2p.blocks = true;
@@ -74,10 +75,10 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
-/* The operation has failed and the cause is set: when this returns no peer and no device touches
- * the caller's buffers any more. A peer that does not say so in time is stopped; then the pages are
- * swapped. A device is waited for, however long that takes, and a message says so. False, after a
- * message, if the system refuses to swap. */
+/* Call after the operation has failed and the cause is set. When it returns, no peer and no device
+ * touches the caller's buffers any more. If a peer does not say so in time, its access is revoked.
+ * A device is waited for, however long it takes, and a message says so. False, after a message, if
+ * the system refuses to revoke the access. */
 static bool retreat(struct ls_op *op)
 {
 	struct ls_group *group = op->group;
@@ -98,12 +99,12 @@ static bool retreat(struct ls_op *op)
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
-		(void)status; /* whatever it was, the condition is looked at again */
+		(void)status; /* in any case the condition is tested again */
 	}
 }
 
-/* World ranks that the operation could not go on without. Nobody else will see that: its wait is
- * over, and its words are out of the wait table. */
+/* World ranks that the operation still needed. Nothing else shows them any more: its wait has
+ * ended, and its words are no longer in the wait table. */
 static uint64_t awaited_peers(const struct engine_op *op)
 {
 	uint64_t peers = 0;
@@ -171,7 +172,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 	return fail(op, engine->status, world_rank_of(op->group, engine->culprit));
 }
 
-/* False if the group has failed before the operation's turn came: then it is never begun. */
+/* False if the group failed before it was the operation's turn: then it never begins. */
 static bool begin(struct ls_op *op, struct engine_room *room)
 {
 	struct ls_group *group = op->group;
@@ -184,7 +185,8 @@ static bool begin(struct ls_op *op, struct engine_room *room)
 	return true;
 }
 
-/* Of the words of a receive of any source: that by which it hears of this rank itself. */
+/* Keeps only one word of a receive from any source: the one that announces messages of this rank to
+ * itself. */
 static void keep_self(struct ls_op *op)
 {
 	struct engine_op *engine = &op->engine;
@@ -198,7 +200,7 @@ static void keep_self(struct ls_op *op)
 	engine->word_count = count;
 }
 
-/* When it began to wait for what it waits for now. */
+/* When the operation began to wait for its current word. */
 static uint64_t since(struct ls_op *op)
 {
 	const struct wait_edge *edge = &op->engine.words[0].edge;
@@ -210,7 +212,7 @@ static uint64_t since(struct ls_op *op)
 	return progress_op_since(op);
 }
 
-/* One wait, whose length counts as waiting and not as work. */
+/* One wait; phases count its time as waiting. */
 static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 			  const struct progress_pause *pause,
 			  const struct progress_self_only *self_only, int *peer)
@@ -245,9 +247,9 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 	return status;
 }
 
-/* The wait of a send, receive or probe has ended in vain. True: it is worth another one, as what it
- * waits for is there, or may come from another thread of this rank. Else *waited and *peer are why
- * not. */
+/* After the wait of a send, receive or probe has failed. True: it may wait once more, because its
+ * message has arrived, or may come from another thread of this rank. Otherwise *waited and *peer
+ * say why not. */
 static bool goes_on(struct ls_op *op, struct progress_self_only *self_only, ls_status *waited,
 		    int *peer)
 {

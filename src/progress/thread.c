@@ -58,7 +58,7 @@ void progress_thread_begin(struct world *world)
 bool progress_thread_end(struct world *world)
 {
 	int state = BUSY;
-	/* A failure may have put it in the wait table, as it waits for reports. */
+	/* While this thread waited for reports of a failure, it got a wait slot. */
 	wait_thread_leave(&world->waiter);
 	if (!atomic_compare_exchange_strong(&world->progress.state, &state, ASLEEP))
 		return false;
@@ -176,14 +176,15 @@ void progress_thread_hand_over(struct world *world)
 	if (!progress_thread_is_me(world))
 		return;
 	join_threads(world, false);
-	/* This thread is in no wait table, as the next one is. */
+	/* From now on this thread has no wait slot, and the next one has. */
 	atomic_fetch_add(unpublished_of(world), 1);
 	lock_group_acquire(&world->lock);
 	atomic_store(&world->progress.tid, 0);
 	bool stops = atomic_load(&world->progress.stop);
 	int error = stops ? 0 : start_thread(world);
 	if (stops || error) {
-		/* Others of this rank wait until this thread is done. */
+		/* Threads of this rank that need the progress thread wait until this one is
+		 * done. */
 		atomic_store(&world->progress.tid, trace_thread_id());
 		atomic_fetch_sub(unpublished_of(world), 1);
 	}
@@ -205,7 +206,7 @@ bool progress_thread_frees(struct world *world)
 		return false;
 	wait_call_thread(progress_thread_bell(world));
 	ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1));
-	(void)status; /* it is looked at again, whatever it was */
+	(void)status; /* the caller checks again in any case */
 	return true;
 }
 

@@ -11,7 +11,7 @@ struct ls_op *progress_first_in_turn(struct world_p2p *p2p)
 	return op;
 }
 
-/* What a batch waits for is any part of it that is not over, as it waits for all. */
+/* A batch waits for all its parts, so any part that is not complete stands for it. */
 const struct ls_op *progress_representative(const struct ls_op *op)
 {
 	const struct ls_op *part = op->is_batch ? op->next_part : NULL;
