@@ -25,18 +25,18 @@ void engine_mailbox_cells_init(struct engine *engine)
 	cells->free[0] = cells->free[1] = ~UINT64_C(0);
 	for (int q = 0; q < team->size; q++) {
 		mailbox->peers[q].eager = &transport_area_of(team, q)->eager;
-		/* What is written there is not carried to other hosts. */
+		/* Cells are not sent to other hosts. */
 		mailbox->peers[q].reads_cells = !team->members[q].peer->remote;
 	}
 }
 
-/* Of the pairs: where the message may lie. */
+/* The set of pairs whose cells are free for the message. */
 static uint64_t find(const struct mailbox_cells *cells, bool both)
 {
 	return both ? cells->free[0] & cells->free[1] : cells->free[cells->side];
 }
 
-/* Those whose messages have left their slots. */
+/* Finds cells whose messages have left their slots. */
 static void reclaim(struct engine_mailbox *mailbox, unsigned side) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
@@ -49,9 +49,9 @@ static void reclaim(struct engine_mailbox *mailbox, unsigned side) LOCK_REQUIRES
 	}
 }
 
-/* Looks when one side is used up. Of the other half, or more, has been received by then if all went
- * to one rank: so there is little to look at for each message. A side of which most is free again
- * is kept to, as it is still in a cache. */
+/* Call when one side is used up: checks all cells in use. By then at least half of the messages
+ * have been received, if all went to one rank; so the cost for each message is small. Cells of the
+ * side of which most are free are used next, because they are still in a cache. */
 static bool look(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;

@@ -310,8 +310,7 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 }
 
 /* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. If
- * all were awaited, all ranks see the same entries; otherwise only those whose windows I read
- * matter. */
+ * all were awaited, all ranks see the same; otherwise only ranks whose windows I read matter. */
 static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
@@ -407,8 +406,8 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 static enum engine_progress look_who_ends(struct engine *engine, struct engine_op *op)
 {
 	op->stage = ENGINE_STEPS;
-	/* A failing rank sets the cause, then reads who has entered; this rank has entered, then
-	 * reads the cause. So the failing rank waits for this one, or this one stops here. */
+	/* A failing rank sets the cause, then reads which ranks have entered. This rank has
+	 * entered, then reads the cause. So the failing rank waits for it, or it stops here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
 	/* The same holds for a rank that closes the group: either it sees what this rank has
@@ -420,7 +419,7 @@ static enum engine_progress look_who_ends(struct engine *engine, struct engine_o
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
-	/* Another thread may be completing it: the stage shows whether its status may be read. */
+	/* Another thread may be completing it: only the stage says that the status is final. */
 	if (!engine_is_collective(op->call.kind))
 		return op->device.stage == ENGINE_DEVICE_NONE ? engine_p2p_advance(engine, op)
 							      : engine_device_advance(engine, op);
@@ -453,7 +452,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 	return op->stage == ENGINE_TOGETHER ? await_all(engine, op) : ENGINE_DONE;
 }
 
-/* Counts peers that have entered this collective and have not finished it. */
+/* Counts peers that have entered this collective and not finished it. */
 static int still_inside(struct engine *engine, struct engine_op *op, uint64_t gone)
 {
 	const struct transport_team *team = engine->team;

@@ -26,12 +26,12 @@ static bool has_parts(const struct engine_op *op, enum plan_buffer buffer)
 	return op->plan->plan.layout[buffer] == PLAN_LAYOUT_PARTS;
 }
 
-/* The same on all ranks: it follows from the call. */
+/* The same on all ranks, because it follows from the call. */
 static uint64_t fragment_elements(const struct engine *engine, const struct engine_op *op)
 {
 	uint64_t parts =
 		has_parts(op, PLAN_INPUT) || has_parts(op, PLAN_OUTPUT) ? op->plan->plan.size : 1;
-	uint64_t unit = 64 / op->element; /* so that fragments begin on cache lines */
+	uint64_t unit = 64 / op->element; /* so that fragments begin at cache lines */
 	uint64_t units = engine->fragment_bytes / 64 / parts;
 	uint64_t least = op->call.count / ROUNDS_MAX / unit + 1;
 	return (units > least ? units : least) * unit;
@@ -68,7 +68,7 @@ void engine_fragment_begin(const struct engine *engine, struct engine_op *op, ui
 uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsigned phase)
 {
 	unsigned end = op->plan->plan.phase_end, word = round * (end + 1) + phase;
-	/* A rank that knows of no fragments waits for the phases of the last round. */
+	/* A rank that sees no fragments waits for the phases of the last round. */
 	if (round + 1 == op->rounds && (round > 0 || phase > 0))
 		word = PHASE_MAX - end + phase;
 	return transport_signal(op->seq, word);
@@ -101,7 +101,7 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 				   input ? &op->input_offset : &op->output_offset);
 }
 
-/* The blocks of a fragment other than mine, which only I touch: [0, *before) and [*after,
+/* The parts of a fragment outside my own block, which only I touch: [0, *before) and [*after,
  * elements). */
 static void around_mine(const struct engine_op *op, uint64_t *before, uint64_t *after)
 {
@@ -130,7 +130,7 @@ static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_f
 			    copies->stream);
 }
 
-/* What peers read of this round's fragment, to where they do. */
+/* Copies what peers read of this round's fragment to its slot. */
 static void copy_in(const struct engine_op *op, bool stream)
 {
 	struct copies copies = {(unsigned char *)op->input_block +

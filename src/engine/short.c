@@ -37,8 +37,8 @@ static bool fits_slot(const struct engine_short *call)
 	return __builtin_expect(call->bytes <= MAIL_INLINE_BYTES, 1);
 }
 
-/* Not if other sends wait for room, or there is none; nor to oneself while a receive is posted,
- * which then nobody would match. */
+/* Not if other sends are queued, or no slot is free; nor to this rank itself while a receive is
+ * posted, because no other thread would match it. */
 static bool may_go(struct engine *engine, struct mailbox_peer *peer,
 		   const struct engine_short *call) LOCK_REQUIRES(mail)
 {
@@ -108,7 +108,7 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&
 		    fits(call, &out->envelope))
 			return true;
-		/* Else the peer has filled slots that were full. */
+		/* Otherwise the peer has overwritten full slots. */
 		if (peer->unexpected_count < MAIL_SLOTS)
 			peer->unexpected[peer->unexpected_count++] = *out;
 		engine_mailbox_arrive(engine, call->peer);
@@ -140,7 +140,7 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		out->unsafe = call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
 	} else if (word && opened) {
 		engine_mailbox_source_word(engine, call->peer, word);
-	} else if (word) { /* which never comes; the general path tells why */
+	} else if (word) { /* it never comes; the general path prints the reason */
 		const struct transport_area *mine =
 			transport_area_of(engine->team, engine->team->rank);
 		transport_await(engine->team, engine->team->rank, &mine->mail_ended, 2, call->peer,

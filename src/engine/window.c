@@ -22,14 +22,15 @@ bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t b
 	return true;
 }
 
-/* Whether all members have the caller's buffer mapped, and where. */
+/* Whether all members have the caller's buffer mapped, and at which offset. */
 static bool is_mapped(const struct engine *engine, const struct buffer *buffer, uint64_t *offset)
 {
 	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, engine->peers,
 				 offset);
 }
 
-/* Bytes of one of this rank's buffers as the plan lays it out, whether the caller has it or not. */
+/* The size of one of this rank's buffers as the plan lays it out, whether the caller has it or
+ * not. */
 static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 {
 	const struct plan *plan = &op->plan->plan;
@@ -46,8 +47,9 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 	return op->call.count * op->element;
 }
 
-/* Whether peers can read a plain buffer where it is. Each rank decides for itself, its entry says
- * what it did. A plan that turns does not write to a window that its owner shows by address. */
+/* Whether peers can read a plain buffer by address. Each rank decides for itself, and its entry
+ * says so. PLAN_PULL, which may replace the plan, does not write to windows that are shown by
+ * address. */
 static bool is_readable(const struct engine *engine, const struct engine_op *op,
 			enum plan_buffer buffer, uint64_t bytes)
 {
@@ -61,7 +63,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	return only_read && wanted && bytes > 0 && transport_reads_me(engine->team);
 }
 
-/* The caller's input times its factor, in a block of its own. */
+/* Copies the caller's input, times its factor, to a new block. */
 static bool scale_input(struct engine *engine, struct engine_op *op)
 {
 	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
@@ -73,8 +75,8 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* Whether peers reach a buffer of the caller's where it is, mapped or by its address; if so it is
- * shown. */
+/* Whether peers can access a buffer of the caller where it is, mapped or by address; if so, shows
+ * it. */
 static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
@@ -83,7 +85,7 @@ static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_bu
 	uint64_t *offset = input ? &op->input_offset : &op->output_offset;
 	*window = TRANSPORT_WINDOW_ARENA;
 	if (!input && op->input_window == TRANSPORT_WINDOW_ARENA && caller->address == op->input &&
-	    caller->bytes == op->call.send.bytes) { /* in place: looked up already */
+	    caller->bytes == op->call.send.bytes) { /* in place: already looked up */
 		*offset = op->input_offset;
 		return true;
 	}
@@ -108,8 +110,8 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* In place the output begins with what the input has there; nothing of INPUT lies outside of it, or
- * the plan does not read INPUT where it writes OUTPUT. */
+/* In place the output begins with the input's elements there. INPUT is a part of it, or the plan
+ * does not read INPUT where it writes OUTPUT. */
 static void begin_in_place(struct engine_op *op)
 {
 	const unsigned char *send = op->call.send.address;
@@ -143,7 +145,8 @@ static uint64_t distance(const struct buffer *outer, const struct buffer *inner)
 	return (uint64_t)((uintptr_t)inner->address - (uintptr_t)outer->address);
 }
 
-/* In place, and peers reach both: one block for the longer one, which the other is a part of. */
+/* In place, and peers access both: one block for the longer buffer, of which the other is a
+ * part. */
 static bool stage_both(struct engine *engine, struct engine_op *op)
 {
 	bool input_longer = op->call.send.bytes > op->call.recv.bytes;
@@ -175,7 +178,7 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }
 
-/* Where it is, or else in fragments. */
+/* Shows the buffer where it is, or otherwise in fragments. */
 static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
@@ -196,7 +199,7 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 	}
 	if (!stage_windows(engine, op))
 		return;
-	/* Only this rank touches it. */
+	/* Only this rank touches SCRATCH. */
 	if (scratch > 0 && engine_window_block(engine, op, scratch, &op->scratch_block, &unseen))
 		op->scratch = op->scratch_block;
 }
@@ -236,18 +239,17 @@ void engine_window_publish(struct engine *engine, const struct engine_op *op)
 void engine_window_deliver(struct engine_op *op)
 {
 	if (op->call.recv.bytes > 0 &&
-	    op->output != op->call.recv.address) /* fragments are there already */
+	    op->output != op->call.recv.address) /* fragments have delivered it already */
 		memcpy(op->call.recv.address, op->output, op->call.recv.bytes);
 }
 
-/* A block that a peer may still touch is lost for good: never freed, it is never handed out
- * again. */
+/* A block that a peer may still touch is lost for good: it is not freed, so it is never reused. */
 static void release_block(struct engine *engine, void **block, bool lost)
 {
 	if (!*block)
 		return;
 	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block, trace_called);
-	(void)status; /* nothing better can be done; the memory's own message has been printed */
+	(void)status; /* memory_free has printed a message */
 	*block = NULL;
 }
 
@@ -258,7 +260,7 @@ void engine_window_release(struct engine *engine, struct engine_op *op, bool los
 	release_block(engine, &op->scratch_block, false); /* no peer ever saw it */
 }
 
-/* Part of it may have been detached already, by another operation with a buffer on the same
+/* A part of it may have been detached before, by another operation with a buffer on the same
  * page. */
 static bool detach_own(struct engine *engine, const struct buffer *buffer)
 {
@@ -284,7 +286,7 @@ bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
 
 /* ---- buffers of peers ---- */
 
-/* Its words may change under my feet: each is read once. */
+/* A peer may change its words at any time, so each is read only once. */
 static uint64_t read_once(const uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -315,7 +317,7 @@ bool engine_window_is_cut(const struct engine *engine, const struct engine_op *o
 	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_FRAGMENTED;
 }
 
-/* Bytes [offset, end) of a window in its owner's arena, which may be nonsense. */
+/* Bytes [offset, end) of a window in its owner's arena; NULL if these numbers are nonsense. */
 static unsigned char *in_arena(const struct engine *engine, const struct engine_op *op, int rank,
 			       enum plan_buffer buffer, uint64_t offset, uint64_t end)
 {
@@ -387,7 +389,7 @@ static bool read_peer(const struct engine *engine, struct engine_op *op,
 {
 	ls_status status =
 		transport_read(engine->team, view->rank, view->address + offset, to, bytes);
-	if (engine_has_failed(engine)) /* the call was a fence */
+	if (engine_has_failed(engine)) /* the system call was a fence */
 		engine_fail(op, LS_ABORTED, -1);
 	else if (status != LS_OK)
 		engine_fail(op, status, view->rank);

@@ -13,7 +13,8 @@ bool engine_word_is_there(const struct wait_word *word)
 
 /* ---- whose need one is ---- */
 
-/* Bit i: own[i] is the operation, waits for it as well, or stands for it and others. */
+/* Bit i: own[i] is the operation, waits for it too, or stands for several operations of which it is
+ * one. */
 static uint64_t owners_of(const struct engine_words *list, const struct engine_op *op)
 {
 	uint64_t owners = 0;
@@ -53,8 +54,8 @@ static void put(struct engine_words *list, const struct wait_word *word, uint32_
  * them suffices. */
 struct need {
 	uint64_t owners, any;
-	uint64_t record; /* of one of their operations */
-	bool others;     /* and of an operation that is none of these */
+	uint64_t record; /* the record of one of these operations */
+	bool others;     /* another operation needs the word, too */
 };
 
 static void add(struct engine_words *list, const struct wait_word *word, const struct need *need)
@@ -75,7 +76,7 @@ static void add(struct engine_words *list, const struct wait_word *word, const s
 	}
 	if (alone)
 		put(list, word, record, 0);
-	/* A choice that another word rules out does not rule out what others need. */
+	/* If another word rules a choice out, other operations may still need this word. */
 	else if ((!chosen || need->others) && !list->only_own)
 		put(list, word, WAIT_RECORD_OTHERS, 0);
 }
@@ -89,12 +90,12 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
 
 /* ---- of those that are unmatched ---- */
 
-/* Receives that own[i] waits for: bit i. Where nobody stands for several, only these are looked
- * at. */
+/* For each source, the own[i] that have posted a receive: bit i. If no own[i] stands for several
+ * operations, only these are looked at. */
 struct posted {
 	const struct engine_words *list;
 	uint64_t sources[RANKS_HOST_MAX], any;
-	uint64_t records[RANKS_HOST_MAX], any_record; /* of one of them */
+	uint64_t records[RANKS_HOST_MAX], any_record; /* the record of one of them */
 	uint64_t others; /* bit q: another operation has posted a receive from source q, too */
 };
 
@@ -117,7 +118,7 @@ static void note_posted(const struct match_entry *entry, void *context)
 	}
 }
 
-/* Without looking at all of them where nobody stands for several. */
+/* If no own[i] stands for several operations, it does not look at all posted receives. */
 static void find_posted(const struct engine *engine, struct posted *posted) LOCK_REQUIRES(mail)
 {
 	const struct engine_words *list = posted->list;

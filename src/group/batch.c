@@ -20,14 +20,14 @@ struct ls_op *group_batch_find(ls_group *group)
 	return batch;
 }
 
-/* The batch itself is held by each part that is not over, and by the call that ends it. */
+/* Each part that is not complete has a reference to the batch, and so has the call that ends it. */
 void group_batch_join(struct ls_op *batch, struct ls_op *op)
 {
 	op->batch = batch;
 	op->engine.p2p.whole = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
 	progress_op_hold(batch);
-	progress_op_hold(op); /* as long as the batch: it is waited for */
+	progress_op_hold(op); /* as long as the batch, which waits for it */
 	op->next_part = batch->next_part;
 	batch->next_part = op;
 }
@@ -83,7 +83,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 	if (!batch)
 		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");
 	leave_batch(group, batch);
-	progress_batch_part_over(batch, LS_OK); /* the call itself */
+	progress_batch_part_over(batch, LS_OK); /* of the call itself */
 	if (op) {
 		*op = batch;
 		return LS_OK;

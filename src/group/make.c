@@ -28,7 +28,7 @@ static void destroy(struct ls_group *group)
 	free(group);
 }
 
-/* `area` 0 is that of all ranks, which has its memory. */
+/* Area 0 is that of all ranks, and already has memory. */
 static struct ls_group *create(struct world *world, uint32_t area)
 {
 	struct ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
@@ -61,7 +61,7 @@ static bool is_left_by_all(const struct ls_group *group)
 	return true;
 }
 
-/* As new. */
+/* Resets the object. */
 static void clear(struct ls_group *group)
 {
 	transport_area_reset(&group->world->transport, group->area, group->size,
@@ -70,7 +70,7 @@ static void clear(struct ls_group *group)
 		group->peers[group->team.members[q].world] = (struct wait_peer){0};
 }
 
-/* The closed groups that all have left become spare ones. */
+/* Makes closed groups that all members have left spare. */
 static void reclaim(struct world *world) LOCK_REQUIRES(group)
 {
 	struct ls_group **at = &world->closed;
@@ -99,7 +99,7 @@ static struct ls_group *take(struct world *world, bool *full)
 	if (group)
 		world->spare = group->next;
 	else if (!*full)
-		/* also if there is no memory: a rank that cannot go on has no use for it */
+		/* counts also if there is no memory, because then this rank cannot continue */
 		world->object_count++;
 	lock_group_release(&world->lock);
 	return group || *full ? group : create(world, area);
@@ -242,7 +242,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 
 /* ---- close ---- */
 
-/* Operations that nobody has waited for would leave peers with buffers that vanish. */
+/* Ends operations that were not waited for: otherwise peers would use buffers that vanish. */
 static void end_operations(ls_group *group)
 {
 	p2p_tell_gone(group);
@@ -281,7 +281,8 @@ void group_leave(struct ls_group *group)
 	lock_group_release(&world->lock);
 	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->left;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
-	/* Sequentially consistent, as there: they see that I have left, or I see them. */
+	/* Sequentially consistent, as their side is: either they see that I have left, or I see
+	 * that they sleep. */
 	for (int q = 0; q < group->size; q++) {
 		const struct transport_peer *mapped = group->team.members[q].peer;
 		atomic_fetch_add(&mapped->segment->departures, 1);

@@ -19,7 +19,7 @@ static ls_status check(const char *call, const ls_op *op)
 	return LS_OK;
 }
 
-/* LS_PENDING while it is under way. */
+/* The status; LS_PENDING while the operation is under way. */
 static ls_status ask(ls_op *op)
 {
 	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
@@ -45,7 +45,7 @@ ls_status ls_test(ls_op *op)
 	return ask(op);
 }
 
-/* LS_OK when one of them is over. */
+/* LS_OK when one of them is complete. */
 static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = p2p_await(ops, count, pause);
@@ -57,11 +57,11 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 	if (first->group->world->resumes)
 		return LS_PENDING;
 	status = progress_op_fail(first, LS_INTERRUPTED, -1, 0);
-	(void)status; /* they end with it */
+	(void)status; /* the operations return it */
 	return p2p_await(ops, count, &progress_no_pause);
 }
 
-/* As far as one thread sends, which is all that it is asked for. */
+/* Exact if only one thread sends, and used only then. */
 static void note_waited(struct ls_op *op)
 {
 	_Atomic uint64_t *waited = &op->group->engine.waited_sends;
@@ -90,7 +90,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	return status == LS_PENDING ? LS_PENDING : ask(op);
 }
 
-/* Index of the first that is over, or -1. */
+/* The index of the first complete operation, or -1. */
 static int find_over(ls_op *const *ops, int count, ls_status *status)
 {
 	for (int i = 0; i < count; i++) {
@@ -112,7 +112,8 @@ static ls_op *find_first(ls_op *const *ops, int count)
 	return NULL;
 }
 
-/* Collectives of a group end in the order of their numbers. NULL: there is none. */
+/* The first collective among them to end, because collectives of a group end in the order of their
+ * numbers. NULL: there is none. */
 static ls_op *find_earliest(ls_op *const *ops, int count)
 {
 	ls_op *earliest = NULL;
@@ -131,8 +132,8 @@ static bool has_p2p(ls_op *const *ops, int count)
 	return false;
 }
 
-/* Until one is over, or the pause. With messages among them the collectives are left to the
- * progress thread. */
+/* Waits until one operation is complete, or until the pause. If there are messages among them, the
+ * progress thread runs the collectives. */
 static void await_any(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = has_p2p(ops, count)

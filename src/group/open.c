@@ -63,7 +63,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	return status;
 }
 
-/* Before the segment exists a rank waits on a bell of its own, with only its trace to be seen. */
+/* Before its segment exists, a rank waits on a bell of its own, and others see only its trace. */
 static ls_status early_waiter(struct world *world)
 {
 	world->waiter = (struct waiter){.wait_table = world->trace.wait_table,
@@ -74,7 +74,7 @@ static ls_status early_waiter(struct world *world)
 	return wait_open(&world->waiter);
 }
 
-/* What all ranks together may run on. */
+/* The number of processors on which the ranks together may run. */
 static int count_cores(const struct world *world)
 {
 	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
@@ -97,8 +97,8 @@ static void publish_facts(struct transport_segment *segment, const struct openin
 		memcpy(segment->cpus, &set, sizeof segment->cpus);
 }
 
-/* Ranks that choose different plans would wait for each other. All compare everybody with rank 0,
- * so all find the same. */
+/* Ranks that choose different plans would wait for each other. Every rank compares all ranks with
+ * rank 0, so all find the same difference. */
 static ls_status compare_facts(const struct world *world)
 {
 	const struct transport_segment *first = world->transport.peers[0].segment;
@@ -119,7 +119,7 @@ static void final_waiter(struct world *world)
 {
 	const struct settings *settings = &world->settings;
 	world->cores = count_cores(world);
-	if (world->cores < world->size) /* all ranks have counted the same processors */
+	if (world->cores < world->size) /* all ranks count the same processors */
 		plan_table_crowd(&world->table);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,
@@ -176,8 +176,8 @@ static void open_views(struct world *world)
 	}
 }
 
-/* The process that all ranks descend from: the launcher at the other end of the control connection,
- * else the parent, which it is under torchrun and mpirun. */
+/* The process that all ranks descend from: the launcher at the other end of the control connection;
+ * otherwise the parent process, as under torchrun and mpirun. */
 static int launcher_pid(const struct world *world)
 {
 	struct ucred launcher = {0};
@@ -338,12 +338,12 @@ void ls_group_close(ls_group *group)
 		return;
 	struct world *world = group->world;
 	if (world->fork_generation != fork_generation())
-		return; /* a child has no arena, no watch, and nothing of its own to give back */
+		return; /* a child has no arena and no watch, and nothing to release */
 	bool all = group->id == WORLD_GROUP_ID;
 	if (all) {
 		failure_tell_open(world);
 		group_leave_all(world);
-		/* the program knows, and the job goes on */
+		/* calls have returned the failure, so the job continues */
 	} else if (failure_status(group) != LS_OK) {
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
 	}

@@ -17,18 +17,18 @@
 
 _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
 
-/* In place of `what`: wants to be in no group; was called with wrong arguments. */
+/* In place of `what`: this rank joins no group; it was called with wrong arguments. */
 #define NONE (UINT64_C(0xffffffff) << 32)
 #define WRONG (NONE + 1)
 
-/* One call under way. */
+/* A call in progress. */
 struct request {
 	const char *call;
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;
 	struct group_participants *participants; /* NULL: all ranks of the parent take part */
-	struct ls_group *mine; /* NULL: not asked to be a member, or there is no room */
+	struct ls_group *mine; /* NULL: not to be a member, or no group object is free */
 	struct group_offer offers[RANKS_HOST_MAX];
 	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
 	bool short_of_memory;
@@ -44,8 +44,8 @@ static bool is_used(const struct ls_group *group, uint32_t id)
 	return group;
 }
 
-/* 1 + number * world size + rank: no other rank gives the same. Numbers begin again after some
- * thousand millions, and then pass over those of groups that are still there. */
+/* 1 + number * world size + rank, so no other rank returns it. Numbers start again after some
+ * thousand millions, and then skip those of groups that still exist. */
 static uint32_t next_id(struct world *world)
 {
 	uint32_t size = (uint32_t)world->size, last = (UINT32_MAX - 2 * size) / size, id;
@@ -95,8 +95,8 @@ static ls_status tell_all(struct request *request, const void *mine, void *all, 
 	return group_tell(request->parent, request->kind, mine, all, bytes, request->site);
 }
 
-/* All tell `what`. An error here is the parent's end, and others may not have seen it: they may
- * have the new group, with an area of mine. */
+/* All ranks exchange `what`. An error here is the failure of the parent. Other ranks may not have
+ * seen it, and so may have the new group, with my area. */
 static ls_status tell(struct request *request, uint64_t what, bool joins)
 {
 	struct group_offer mine = make_offer(request, what, joins);
@@ -113,7 +113,7 @@ static ls_status refuse(const struct request *request, int rank, ls_status statu
 	return status;
 }
 
-/* Whether all that are to be members can be. */
+/* Checks whether all ranks that are to be members can be. */
 static ls_status check_offers(const struct request *request)
 {
 	for (int q = 0; q < request->parent->size; q++)
@@ -188,7 +188,7 @@ static void divide(struct request *request)
 
 /* ---- the end ---- */
 
-/* Some area needs more memory than it has: all learn whether it was to be had. */
+/* Some area needs more memory than it has: all ranks learn whether it could be allocated. */
 static ls_status add_memory(struct request *request)
 {
 	int32_t mine = LS_OK, all[RANKS_HOST_MAX] = {LS_OK};
@@ -254,7 +254,7 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 	if (what == WRONG) {
 		status = group_bad(call, "colour", colour,
 				   "-1, for no group, or a colour from 0 on");
-		(void)status; /* it takes part all the same, so that the others learn of it */
+		(void)status; /* it takes part nevertheless, so that the others learn of it */
 	}
 	begin(&request, call, parent, TRACE_GROUP_SPLIT, HERE);
 	status = tell(&request, what, colour >= 0);
@@ -330,7 +330,7 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 		snprintf(out + used, bytes - (size_t)used, " (called from %s)", site);
 }
 
-/* All ranks tell their lists, and say which two differ. */
+/* All ranks exchange their lists, and print which two differ. */
 static ls_status differ(struct request *request, const struct group_list *mine)
 {
 	const struct ls_group *parent = request->parent;
@@ -368,7 +368,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 	ls_status status = group_check(call, parent);
 	if (status != LS_OK)
 		return status;
-	/* One with wrong arguments takes part all the same, so that the others learn of it. */
+	/* A rank with wrong arguments takes part nevertheless, so that the others learn of it. */
 	bool good = is_list(call, parent, ranks, count, &list);
 	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
 	status = tell(&request, good ? hash_list(&list) : WRONG,
@@ -407,7 +407,7 @@ static ls_status meet(struct request *request, const struct group_list *list,
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
 		give_back(request);
 	} else if (status != LS_OK && request->mine) {
-		group_retire(request->mine); /* others may have its area */
+		group_retire(request->mine); /* other members may use its area */
 		request->mine = NULL;
 	}
 	memcpy(request->offers, meeting.offers, sizeof request->offers);
@@ -435,7 +435,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	if (!has_rank(&list, parent->rank))
 		return group_bad(call, "ranks", parent->rank, "a list with the rank that calls");
 	uint32_t timeout_ms = options.timeout_ms;
-	options.timeout_ms = 0; /* that is the new group's, and not of the messages */
+	options.timeout_ms = 0; /* it is for the new group, not for the messages */
 	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
 	if (options.label)
 		request.making.label = trace_label(&parent->world->trace, options.label);

@@ -21,7 +21,7 @@ bool transport_mail_has_ended(const struct mail_box *box)
 	return atomic_load(&box->told) & 1;
 }
 
-/* Positions from what is returned to `next` are the caller's to tell of. */
+/* The caller reports positions from the returned one up to `next`. */
 static uint64_t claim(struct mail_box *box, uint64_t next)
 {
 	uint64_t told = atomic_load(&box->told);
@@ -30,7 +30,8 @@ static uint64_t claim(struct mail_box *box, uint64_t next)
 	return told >> 1;
 }
 
-/* Of a long message the send is not over, or was taken back: its source learns it by that. */
+/* A long message does not count: its send is not complete, or was cancelled, so its sender
+ * knows. */
 static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *position,
 		    struct mail_envelope *envelope)
 {

@@ -14,7 +14,7 @@
 
 /* ---- places ---- */
 
-/* A peer writes there. */
+/* Marks the inbox that a peer writes to as in use. */
 static void note_inbox(struct transport_area *area, uint64_t inside)
 {
 	uint64_t source = (inside - sizeof *area) / sizeof(struct transport_inbox);
@@ -22,7 +22,7 @@ static void note_inbox(struct transport_area *area, uint64_t inside)
 		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
 }
 
-/* Where `bytes` at a place lie in this process; NULL: a peer has nothing to write there. *inside:
+/* The address in this process of `bytes` at a place; NULL: a peer must not write there. *inside:
  * the offset in its area. */
 static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
 		  unsigned *area, uint64_t *inside)
@@ -37,7 +37,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (index >= TRANSPORT_AREAS || bytes > size - *inside)
 		return NULL;
 	*area = (unsigned)index;
-	/* Of mine only areas that have their memory, and in them the boxes. */
+	/* Of my segment only areas that have memory, and in them the boxes. */
 	if (own && (!atomic_load(&hosts->teams[index]) || *inside < sizeof(struct transport_area) ||
 		    *inside + bytes > transport_area_reports_at(transport->size)))
 		return NULL;
@@ -51,8 +51,8 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	return base + offset;
 }
 
-/* The RTS slot whose `over` is at an offset of an area, and where its box begins; -1: that is not
- * what is there. */
+/* The RTS slot whose `over` is at an offset of an area, and the offset of its box; -1: it is
+ * another word. */
 static int rts_of(uint64_t inside, uint64_t *box_at)
 {
 	if (inside < sizeof(struct transport_area))
@@ -78,7 +78,7 @@ static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 	uint64_t inside, box_at;
 	unsigned area;
 	_Atomic uint64_t *word = find(hosts, peer, place, 8, &area, &inside);
-	/* One writer, and that is this thread. */
+	/* This thread is the only writer. */
 	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0)
 		return;
 	wait_store(word, value);
@@ -97,7 +97,8 @@ static void give_back(struct transport_hosts *hosts, int peer, const struct link
 		hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
 }
 
-/* The slot that names it comes next. Nobody reads from its source: see transport_fetch. */
+/* The slot that names it arrives next. This rank does not read from the source: see
+ * transport_fetch. */
 static void put_long(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
@@ -149,7 +150,8 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 {
 	struct mail_rts *rts = &relay->from->rts[index];
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
-	/* In this order: a reader that sees that all is there sees that it is not. */
+	/* In this order: a reader that sees all pieces copied also sees that the cursor is
+	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
 	wait_store(&rts->gave, transport_mail_word(rts->generation, pieces));
 	ring(relay->team->transport->hosts);
@@ -167,7 +169,7 @@ static void end_received(struct transport_carried *carried)
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
-/* Not LS_OK: the send stays as it is, until its group fails; but nobody reads its buffer. */
+/* Not LS_OK: the send remains incomplete until its group fails; but no rank reads its buffer. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;

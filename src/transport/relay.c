@@ -95,7 +95,7 @@ static bool send_entries(const struct path *path)
 
 /* ---- sends ---- */
 
-/* Offers a long payload, unless it has been taken back; from then on it cannot be. */
+/* Offers a long payload, unless its send was cancelled; afterwards it cannot be cancelled. */
 static bool send_long(const struct path *path, unsigned index)
 {
 	struct transport_relay *relay = path->relay;
@@ -120,12 +120,12 @@ static bool send_long(const struct path *path, unsigned index)
 	if (!payload || !path->link->ops->post(path->link, path->peer, &note, payload, rts->bytes,
 					       &carried->transfer))
 		return false;
-	/* This rank has done its part: what the peer waits for is on its way. */
+	/* This rank has done its part: the data that the peer waits for is on its way. */
 	atomic_store(&rts->gave, transport_mail_word(rts->generation, pieces));
 	return true;
 }
 
-/* A slot, from `held` to the end of its payload. */
+/* Sends a slot, from `held` to the end of its payload. */
 static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t position)
 {
 	struct {
@@ -142,7 +142,7 @@ static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t 
 	uint64_t behind = bytes <= MAIL_TINY_BYTES     ? 0
 			  : bytes <= MAIL_INLINE_BYTES ? (bytes + 7) / 8 * 8
 						       : MAIL_INLINE_BYTES;
-	/* A block stays where it is; the receiver gets a copy. */
+	/* The sender keeps a block; the receiver gets a copy. */
 	line.envelope.flags &= (uint8_t)~MAIL_GIVEN;
 	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
 	return send_write(path, &line, 8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
@@ -175,7 +175,8 @@ static bool send_messages(const struct path *path)
 
 /* ---- receives ---- */
 
-/* Slots that are free again, and then how many; RTS slots that are over without a transfer. */
+/* Sends which slots are free again, and then how many; and RTS slots that have ended without a
+ * transfer. */
 static bool send_taken(const struct path *path)
 {
 	struct transport_relay *relay = path->relay;
@@ -237,8 +238,8 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 
 /* ---- driving the link ---- */
 
-/* False: there was no room for all. A word that says that others have been stored is read before
- * these, and sent after them. */
+/* False: the link had no memory for all. A word that announces others is read before these, and
+ * sent after them. */
 static bool relay_to(struct transport_hosts *hosts, struct transport_team *team, int peer)
 {
 	struct transport_relay *relay = &team->relays[peer];
@@ -250,7 +251,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 			    .mine = transport->segment,
 			    .mirror = transport->peers[peer].segment};
 	const struct transport_area *mine = transport_area_of(team, team->rank);
-	if (!relay->to) /* it is no member */
+	if (!relay->to) /* it is not a member */
 		return true;
 	uint64_t left = atomic_load_explicit(&mine->left, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
@@ -292,7 +293,7 @@ static void relay_all(struct transport_hosts *hosts)
 	}
 }
 
-/* False: another thread drives, and will look once more before it leaves. */
+/* False: another thread drives, and will check once more before it stops. */
 static bool drive(struct transport_hosts *hosts, bool advances)
 {
 	bool did = false;
