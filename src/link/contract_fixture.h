@@ -354,7 +354,7 @@ static inline void contract_cut_under_way(void **state, int cutting)
 	contract_cut(cut, !cutting);
 	assert_int_equal(cut->over, 1);
 	assert_int_equal((cutting ? fetched : sent).status, LS_ABORTED);
-	/* Of the one who cuts: the memory may go, or be used for something else. */
+	/* After a cut this side's memory may be freed, or reused. */
 	copy = malloc(CONTRACT_LONG);
 	memset(from, 0xee, CONTRACT_LONG);
 	memcpy(copy, to, CONTRACT_LONG);
@@ -426,7 +426,7 @@ static inline void contract_sleep(void **state)
 		}
 		assert_int_equal(poll(&door, 1, 0), 0);
 		contract_post(state, 0, 1, n, NULL, 0, NULL);
-		/* The source may have to be driven, but not the one who sleeps. */
+		/* The source may have to be driven, but not the end that sleeps. */
 		while (poll(&door, 1, 0) == 0) {
 			contract_advance(contract_end(state, 0));
 			assert_true(clock_now_ns() < deadline_ns);

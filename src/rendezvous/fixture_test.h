@@ -163,7 +163,7 @@ static inline void fixture_check_rank(const struct fixture_rank *rank, ls_status
 
 #define FIXTURE_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* All who came failed alike, within the limit. */
+/* All ranks that came failed with the same error, within the limit. */
 static inline void fixture_check_failed(const struct fixture *fixture, ls_status status,
 					uint64_t limit_ms, const char *const *words)
 {

@@ -19,7 +19,7 @@ struct call {
 
 static struct {
 	int ranks, calls;
-	bool split; /* a group of all ranks, and not the one that was opened */
+	bool split; /* the program uses another group of all ranks, not the world group */
 	struct call list[CALLS_MAX];
 	enum error error;
 	int culprit, where; /* which call */

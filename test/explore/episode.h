@@ -14,7 +14,7 @@ enum {
 
 enum episode_outcome {
 	EPISODE_FINE,
-	EPISODE_HANG,    /* somebody waits, and nobody is told why */
+	EPISODE_HANG,    /* a thread waits, and no rank reports why */
 	EPISODE_ENDLESS, /* it never came to an end */
 	EPISODE_WRONG,   /* not what had to come out */
 	EPISODE_CRASHED, /* a signal */
@@ -30,10 +30,11 @@ struct episode {
 	uint64_t points;
 	int threads, ranks;
 	const struct subject *subject;
-	char name[128];                 /* of the program */
-	char program[EPISODE_TEXT / 2]; /* of one that failed and can be made smaller; else empty */
-	char text[EPISODE_TEXT];        /* why it is not fine */
-	unsigned char *coverage;        /* shared by all; NULL: none */
+	char name[128]; /* of the program */
+	/* of a failed program that can be made smaller; otherwise empty */
+	char program[EPISODE_TEXT / 2];
+	char text[EPISODE_TEXT]; /* why it is not fine */
+	unsigned char *coverage; /* shared by all; NULL: none */
 };
 
 /* Runs the schedule of episode->seed in a new process, and waits for its end. only: a subject's

@@ -85,8 +85,8 @@ static int open_status(const struct thread *thread)
 	return open_text(text);
 }
 
-/* Who waits for the harness without a time limit sleeps as in pthread_join; whoever else of it
- * waits, as in sleep. */
+/* A thread that waits for the harness without a time limit sleeps as in pthread_join; one that
+ * waits with a limit, as in sleep. */
 static int open_syscall(const struct thread *thread)
 {
 	char text[128];

@@ -216,7 +216,7 @@ void program_make(uint64_t seed, const struct program_world *world,
 
 /* ---- program_legal.c ---- */
 
-/* Whether the lane has a half of the event, be it one that is not called. */
+/* Whether the lane has a part in the event, even one that is not called. */
 bool program_takes_part(const struct program *program, int event, int lane);
 /* Where the world's rank is in the group, -1: nowhere. */
 int program_rank_in(const struct program_group *group, int rank);
@@ -285,7 +285,7 @@ struct program_expectation {
 	uint32_t statuses;          /* bit s: status s may close a group */
 	uint8_t groups;             /* bit g: which may be closed so */
 	int blamed;                 /* the rank that must be named, -1: none or any */
-	bool may_blame_nobody;      /* as too few had come to tell who differs from the others */
+	bool may_blame_nobody;      /* because too few ranks had come to say which one differs */
 	bool may_end_quietly;       /* no call need fail, if the report was printed */
 	struct program_stuck stuck; /* halves that must fail */
 	/* Halves of which at least one label must stand in the report. */

@@ -4,8 +4,8 @@
 
 #include "program_draw.h"
 
-/* Forms of sends and of receives. Those from POLL on are not for plants: who polls or waits beside
- * the library is no part of a proof. */
+/* Forms of sends and of receives. Planted errors use none from POLL on: a thread that polls, or
+ * waits outside the library, is no part of a proof. */
 static const uint8_t send_forms[] = {
 	PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_WAIT,   PROGRAM_WAIT,
 	PROGRAM_TEST,     PROGRAM_BRIEF,    PROGRAM_ANY,      PROGRAM_BATCH,  PROGRAM_BLOCK,
@@ -121,7 +121,8 @@ static void draw_burst(struct draw *draw)
 	event->halves[from].lag = (uint8_t)draw_below(draw, 8);
 }
 
-/* Not beside a death: then it depends on the schedule for whom one waits that takes any. */
+/* Not together with a death: then the schedule decides which rank a receive from any source waits
+ * for. */
 static void draw_server(struct draw *draw)
 {
 	int group = draw_open_group(draw), to = draw_lane(draw, group);

@@ -440,7 +440,7 @@ void cancel_run(struct lane_run *lane, int event)
 		if (!ops[i])
 			continue;
 		ls_status taken = ls_cancel(ops[i]);
-		/* One that was taken back is over. */
+		/* A cancelled operation is complete. */
 		ls_status status = taken == LS_OK ? ls_test(ops[i]) : ls_wait(ops[i], 0);
 		if (taken == LS_OK && status != LS_CANCELLED)
 			half_note(half, status == LS_OK ? LS_INTERNAL : status);

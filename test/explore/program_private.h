@@ -15,8 +15,8 @@ static inline int word_read(const int *word)
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* Words only grow, and who awaits one is woken; he may free it at once. Of whoever runs the
- * program: under the scheduler nobody else runs meanwhile, on real threads it takes a lock. */
+/* Words only grow. Wakes the threads that await one; they may free it at once. Under the scheduler
+ * no other thread runs meanwhile; on real threads it takes a lock. */
 int word_add(int *word, int more);
 
 /* Memory for messages, each of `stride` bytes with a guard behind it. */

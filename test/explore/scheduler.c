@@ -163,7 +163,7 @@ void scheduler_progress(void)
 	scheduler.progress_ns = scheduler.now_ns;
 }
 
-/* ---- who is next ---- */
+/* ---- which thread is next ---- */
 
 static int list_ready(struct thread **out)
 {
@@ -216,7 +216,7 @@ void scheduler_hand_over(struct thread *self, struct thread *to)
 	scheduler.current = to;
 	if (self->state == THREAD_DONE)
 		turn_leave(&self->turn, &to->turn);
-	else /* who is killed is not chosen again */
+	else /* a killed thread is not chosen again */
 		turn_pass(&self->turn, &to->turn);
 }
 

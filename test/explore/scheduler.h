@@ -26,10 +26,10 @@ enum {
 
 /* How the next thread is drawn. */
 enum scheduler_policy {
-	SCHEDULER_IN_TURN, /* whoever runs goes on until it blocks: for setting up */
-	SCHEDULER_WALK, /* at each point, with a probability that the seed draws, somebody else */
-	/* PCT: the thread of the highest priority; a few drawn points change priorities, and who
-	 * spins or polls goes behind the others */
+	SCHEDULER_IN_TURN, /* a thread runs until it blocks: for setting up */
+	SCHEDULER_WALK, /* at each point, with a probability that the seed draws, another thread */
+	/* PCT: the thread of the highest priority; priorities change at a few drawn points, and a
+	 * thread that spins or polls goes behind the others */
 	SCHEDULER_PRIORITY,
 };
 
@@ -56,7 +56,7 @@ int scheduler_spawn(int rank, const char *name, scheduler_main *main, void *data
 bool scheduler_join(int thread);
 /* Waits, beside the library, until *word >= value; false at until_ns of virtual time. */
 bool scheduler_await(const int *word, int value, uint64_t until_ns);
-/* Stores it, and wakes who awaits it. */
+/* Stores it, and wakes the threads that await it. */
 void scheduler_store(int *word, int value);
 /* A point: somebody else may go. */
 void scheduler_yield(void);
@@ -73,8 +73,9 @@ bool scheduler_is_killed(int rank);
 /* So long, in virtual time, nothing of the program may come to its end before that is a hang; at
  * first as long as proofs may take. */
 void scheduler_patience(uint64_t ns);
-/* From here on time jumps at most so far at once, and a further jump is a hang: nobody is ready,
- * and nobody will be but who looks once in a while whether he has missed something. */
+/* From here on time jumps at most so far at once, and a further jump is a hang: no thread is ready,
+ * and none will be, except threads that check once in a while whether they have missed
+ * something. */
 void scheduler_idle(uint64_t ns);
 /* No more virtual time than this passes at a point from here on. */
 void scheduler_slow_time(uint64_t ns);

@@ -124,8 +124,8 @@ void scheduler_make_ready(struct thread *thread);
 struct thread *scheduler_add(int rank, const char *name, void *(*main)(void *), void *argument);
 /* The body of every managed thread. */
 void *scheduler_thread_main(void *thread);
-/* Who goes next: `self` may, if it is not NULL and ready. Time passes until somebody can; or it is
- * a hang. */
+/* The next thread: `self`, if it is not NULL and ready, or another one. Time passes until a thread
+ * is ready; otherwise it is a hang. */
 struct thread *scheduler_choose(struct thread *self);
 /* `to` runs; returns when it is this thread's turn again, if that ever comes. */
 void scheduler_hand_over(struct thread *self, struct thread *to);
@@ -134,14 +134,14 @@ _Noreturn void scheduler_stop(enum scheduler_end end);
 
 /* ---- describe.c ---- */
 
-/* Prints who goes on, and where, when every switch is traced. */
+/* Prints which thread continues, and where, when every switch is traced. */
 void describe_switch(const struct thread *to);
 
 /* ---- files.c ---- */
 
 /* Wakes those whose descriptors are ready. */
 void files_look(void);
-/* Where a word lies, so that all who have mapped it find it. */
+/* Identifies the memory of a word, so that all ranks that have mapped it find it. */
 struct thread_key files_key(const volatile void *word);
 
 /* ---- played.c ---- */

@@ -41,8 +41,8 @@ enum {
 	HAS_FSGSBASE = 1 << 1
 }; /* AT_HWCAP2 of Linux: user programs may write the base of their thread-local storage */
 
-/* Registers that a called function keeps go onto the stack, in the same order in both, so that who
- * was saved by one can be resumed by the other. */
+/* Saves the registers that a called function preserves on the stack, in the same order in both
+ * functions, so that one can resume what the other has saved. */
 #define SAVE "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
 #define RESTORE "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
 
@@ -60,7 +60,7 @@ static void note_local(struct turn *turn)
 	__asm__("rdfsbase %0" : "=r"(turn->local));
 }
 
-/* Saves the caller in *stack, and goes on as who was saved at `to`. */
+/* Saves the calling thread in *stack, and resumes the one that was saved at `to`. */
 void turns_switch(void **stack, void *to, uint64_t local);
 __asm__(".text\n.type turns_switch, @function\nturns_switch:\n" SAVE "mov %rsp, (%rdi)\n"
 	"mov %rsi, %rsp\nwrfsbase %rdx\n" RESTORE ".size turns_switch, .-turns_switch\n");

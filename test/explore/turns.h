@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct turn {
-	void *stack;                 /* of who does not run: where its registers are */
+	void *stack;                 /* of a thread that does not run: where its registers are */
 	_Atomic uint32_t is_waiting; /* it may be given the turn; a futex */
 	_Atomic uint32_t is_called;  /* its own kernel thread is to go on; a futex */
 	uint64_t local;              /* base of its thread-local storage */
@@ -24,7 +24,7 @@ struct turn {
 void turn_begin(struct turn *self, bool woken);
 /* A new thread calls this; it returns when it is given the turn for the first time. */
 void turn_await(struct turn *self);
-/* Who has the turn passes it on; returns when it is given back, if that ever comes. */
+/* The running thread passes its turn on; returns when it gets the turn back, if ever. */
 void turn_pass(struct turn *self, struct turn *to);
 /* The same of a thread that is never given the turn again; returns at once, beside `to`. */
 void turn_leave(struct turn *self, struct turn *to);

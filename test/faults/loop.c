@@ -289,7 +289,8 @@ static ls_status divide(int round)
 	doing = "a further group";
 	fill(buffer, MIDDLE, round, rank + 1);
 	status = CALL(ls_allreduce(part, buffer, buffer, MIDDLE, LS_FLOAT32, LS_SUM, NULL));
-	/* The group of all is not told: all go on there, until somebody there needs who is dead. */
+	/* The world group stays open: all ranks continue there, until one of them needs the dead
+	 * rank. */
 	if (status == LS_OK)
 		check(buffer, MIDDLE, round, factor);
 	else

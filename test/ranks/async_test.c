@@ -141,8 +141,7 @@ void async_callbacks(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Who gives a handle back before anybody has asked is reported once; not if a callback will
- * tell. */
+/* A handle that is freed before its status was read is reported once; not if it has a callback. */
 void async_dropped_handles(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -382,7 +381,7 @@ void async_times_out(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Whoever closes with operations under way gives the group up for all. */
+/* Closing a group with operations under way fails it on all ranks. */
 void async_closed_too_early(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -195,7 +195,7 @@ static void *receive_in_thread(void *argument)
 	return NULL;
 }
 
-/* A rank of several threads may have one that receives. */
+/* A rank with several threads may have a thread that receives. */
 void several_threads_are_not_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

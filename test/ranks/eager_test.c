@@ -72,8 +72,8 @@ void eager_sends_need_no_receive(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Without free cells a send stays with its caller, whoever its message is for; and it is over at
- * once again as soon as one has been received. */
+/* Without free cells a send waits for its receive, to whichever rank. Once one message has been
+ * received, sends are complete at once again. */
 void eager_sends_use_up_cells(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -96,7 +96,8 @@ static void found_in_a_call(struct runner_rank *self, ls_group *group, enum diff
 	runner_meet(self);
 }
 
-/* All have called all: who closes the group first finds it, and the others are told. */
+/* All ranks have called all collectives: the first rank that closes the group finds the difference,
+ * and the others get an error. */
 static void found_at_the_close(struct runner_rank *self, ls_group *group, enum difference how)
 {
 	bool first = ls_group_rank(group) == 0;
@@ -143,7 +144,7 @@ void last_collectives_of_all_differ(struct runner_rank *self)
 	differ(self, true, 2, (enum difference)(self->turn % DIFFERENCES), true);
 }
 
-/* Setting BLOCKING: whoever it is, in the call itself. */
+/* Setting BLOCKING: every rank gets the error in the call itself. */
 void blocking_finds_what_differs(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self);
@@ -191,7 +192,8 @@ void a_rank_leaves_a_call_out(struct runner_rank *self)
 	ls_group *world = runner_open(self);
 	for (int way = 0; way < WAYS; way++)
 		for (int before = 0; before < 40; before += 13) {
-			/* Who knows of a failure compares nothing that was open beside it. */
+			/* A rank that knows of a failure does not compare groups that were open at
+			 * that time. */
 			ls_group *group = group_of(self, world, false);
 			for (int i = 0; i < before; i++)
 				works(group);
@@ -201,7 +203,7 @@ void a_rank_leaves_a_call_out(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* One who waits for somebody else altogether learns it as well. */
+/* A rank that waits for a rank without a difference gets the error as well. */
 void who_waits_learns_what_differs(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = group_of(self, world, false);

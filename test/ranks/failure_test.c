@@ -73,8 +73,8 @@ static void time_out(struct runner_rank *self,
 		double begin_s = now_s();
 		GIVES(LS_TIMED_OUT, call(group, buffer, COUNT, &options));
 		double took_s = now_s() - begin_s;
-		/* Whoever times out first closes the group for the others, which began a little
-		 * later. */
+		/* The first rank that times out closes the group for the others, which began a
+		 * little later. */
 		CHECK_THAT(took_s > 0.1 && took_s < 10, "it took %.3f s", took_s);
 		/* Nobody writes to the buffer any more, whatever rank 0 does. */
 		values_blot(buffer, COUNT, LS_UINT8, 2);
@@ -302,7 +302,7 @@ static void mismatch(struct runner_rank *self, enum fault fault, uint64_t count)
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK(failure.status == LS_MISMATCH);
-	if (self->size > 2) /* of two nobody can say who is wrong */
+	if (self->size > 2) /* with two ranks none can be called wrong */
 		CHECK_THAT(failure.rank == self->size - 1, "rank %d is blamed: %s", failure.rank,
 			   failure.text);
 	values_free(group, buffer, false);
@@ -341,7 +341,7 @@ void mismatch_kind(struct runner_rank *self)
 	mismatch_small_and_large(self, KIND_DIFFERS);
 }
 
-/* Ranks 1 and 2 differ, and rank 0 decides who of them is wrong: it comes later than a report
+/* Ranks 1 and 2 differ, and rank 0 decides which of them is wrong. It comes later than a report
  * waits for other causes. */
 void mismatch_of_a_late_rank(struct runner_rank *self)
 {
@@ -365,8 +365,8 @@ void mismatch_of_a_late_rank(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* The receiver wants another count or dtype: it learns it at once; so does a sender that waits for
- * its payload to be taken, and one that does not in its next call. */
+/* The receiver wants another count or dtype, and gets the error at once. So does a sender that
+ * waits until its payload is taken; any other sender gets it in its next call. */
 static void point_mismatch(struct runner_rank *self, uint64_t count, uint64_t wanted, ls_dtype dtype)
 {
 	ls_group *group = runner_open(self);

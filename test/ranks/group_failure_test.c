@@ -174,7 +174,7 @@ void the_time_limit_is_inherited(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* Whoever closes a group that others still use has left that one. */
+/* A rank that closes a group which others still use has left only that group. */
 void a_rank_left_one_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = all_reversed(self, world);
@@ -200,8 +200,7 @@ void leaving_wakes_who_sleeps(struct runner_rank *self)
 	works(group);
 	if (self->rank == 1) {
 		atomic_store(sleeper, (uint64_t)getpid());
-		/* In a collective it would be told by the report on the one that the other leaves
-		 * out. */
+		/* For a collective the report on the missing collective would say so. */
 		GIVES(LS_PEER_LEFT, ls_recv(group, &value, 1, LS_INT32, 1, NULL));
 	} else {
 		while (!atomic_load(sleeper) || process_state((int)atomic_load(sleeper)) != 'S')
@@ -277,7 +276,7 @@ void aborts_in_any_order(struct runner_rank *self)
 		struct ls_failure failure = {.size = sizeof failure};
 		OK(ls_group_failure(groups[i], &failure));
 		CHECK(failure.status == LS_ABORTED && failure.rank >= 0);
-		/* The report names whoever was first by the rank in the world. */
+		/* The report names the first rank, by its world rank. */
 		char who[32];
 		snprintf(who, sizeof who, "rank %d aborted",
 			 ls_group_rank_in(groups[i], failure.rank, world));

@@ -218,7 +218,8 @@ void a_late_member_finds_all(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* The first group of an area asks for memory, in a second round; one that has it does not. */
+/* The first group of an area needs memory, in a second round; a group whose area has memory does
+ * not. */
 void a_warm_group_takes_one_round(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self);
@@ -297,8 +298,8 @@ static void use(ls_group *group)
 
 enum { MOST = 512 }; /* groups that can be open at once */
 
-/* Allocated, not resident: which pages have been touched depends on who is ahead. Sanitizers have
- * an allocator, and a check for leaks, of their own: there it is 0. */
+/* Allocated, not resident: which pages were touched depends on which rank is ahead. Sanitizers have
+ * an allocator and a leak check of their own: there it is 0. */
 static long allocated_kib(void)
 {
 #ifdef __GLIBC__

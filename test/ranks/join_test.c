@@ -287,7 +287,7 @@ void join_ddp_by_active(struct runner_rank *self)
 	train_uneven(self, true);
 }
 
-/* Accumulation inside a join: whoever shadows knows in which steps nothing is averaged. */
+/* Accumulation inside a join: a shadowing rank knows in which steps nothing is averaged. */
 void join_ddp_accumulates(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

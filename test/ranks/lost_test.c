@@ -126,7 +126,7 @@ void what_is_not_lost_is_not_told(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* Whoever is later sees it, and nobody else. */
+/* The rank that closes later sees it, and no other rank. */
 void both_that_close_tell_once(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;
@@ -148,7 +148,7 @@ void both_that_close_tell_once(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* With CHECK it is an error for who is still in the group. */
+/* With CHECK it is an error for ranks that are still in the group. */
 void lost_messages_are_an_error(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

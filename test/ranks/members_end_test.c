@@ -227,9 +227,8 @@ void members_differ_often(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* All give different ones, and close the parent as soon as they are told so. Some may be left
- * without having heard of that; but nobody who has heard of it fails because another one has
- * left. */
+/* All ranks pass different lists, and close the parent as soon as they get the error. Some may be
+ * left without it; but a rank that has got it does not fail because another one has left. */
 void members_differ_and_leave(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *parent, *group;

@@ -81,7 +81,7 @@ void members_lists_that_differ(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* One that goes elsewhere is found like one that does not answer a message. */
+/* A member that does something else is found like one that does not answer a message. */
 void a_member_that_does_not_come(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = world;
@@ -151,7 +151,8 @@ void members_retry_after_a_pause(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* One gives other lists first, of all or of two; whoever hears of it tries again at once. */
+/* One rank passes other lists first, of all ranks or of two; a rank that gets the error tries again
+ * at once. */
 void members_retry_at_once(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;

@@ -173,7 +173,8 @@ void registered_memory_to_oneself(struct runner_rank *self)
 	CHECK(munmap(memory[REGISTERED][0], BYTES) == 0 && close(fd) == 0);
 }
 
-/* A rank that has nothing takes part; one that is wrong spoils it for all, and nothing else. */
+/* A rank without memory to register takes part; if one rank passes wrong arguments, no rank
+ * registers anything, and nothing else happens. */
 void register_together_or_not(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -194,7 +194,7 @@ static ls_status wait_in_vain(ls_group *group, int which, int32_t *buffer)
 	return which == 7 ? ls_probe(group, 1, NULL, &found) : wait_any(group, buffer);
 }
 
-/* Who waits is told, and so are all others. */
+/* The waiting call returns the error, and so do the calls of all other ranks. */
 void a_signal_ends_a_wait(struct runner_rank *self)
 {
 	struct sigaction action = {.sa_handler = ignore};
@@ -224,8 +224,8 @@ void a_signal_ends_a_wait(struct runner_rank *self)
 
 /* ---- closed and aborted ---- */
 
-/* Whoever closes with messages under way gives the group up for all, and says so; callbacks are
- * told first. */
+/* Closing a group with messages under way fails it for all ranks, with a message; callbacks are
+ * called first. */
 void closed_with_messages(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

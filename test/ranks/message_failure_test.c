@@ -398,8 +398,7 @@ void peer_leaves_a_send_callback(struct runner_rank *self)
 	peer_leaves(self, CALLBACK, true);
 }
 
-/* Who has begun to receive from a rank that then left may still think better of it, and goes on
- * with the others. */
+/* A receive from a rank that has left since can still be cancelled, and the group continues. */
 void cancel_what_left(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

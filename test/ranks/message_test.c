@@ -333,7 +333,7 @@ void batches_keep_the_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Blocks change hands, are written by whoever has them, and come back to be used again. */
+/* Blocks change hands, are written by their owners, and come back to be reused. */
 void blocks_change_hands(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -25,8 +25,8 @@ enum operation_kind {
 	OPERATION_BROADCAST_MANY,
 	OPERATION_ALLGATHER_MANY,
 	OPERATION_REDUCE_SCATTER_MANY,
-	/* Ranks pair up, i with (root - i) mod size, and each sends to the other; who is its own
-	 * partner rests. Always blocks. */
+	/* Ranks pair up, i with (root - i) mod size, and each sends to the other; a rank that is
+	 * its own partner does nothing. Always blocks. */
 	OPERATION_EXCHANGE,
 	OPERATION_KINDS
 };

@@ -209,8 +209,8 @@ static void *receive_in_thread(void *argument)
 	return NULL;
 }
 
-/* While rank 0 receives from rank 1, who will send last of all: collectives, other tags of the same
- * peer, and other peers all go on. */
+/* While rank 0 receives from rank 1, which will send last of all: collectives, other tags of the
+ * same peer, and other peers all make progress. */
 void lanes_do_not_wait(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -156,7 +156,7 @@ void probed_when_all_are_gone(struct runner_rank *self)
 	peers_go(self, &(struct asking){.peer = LS_ANY_SOURCE, .question = PROBE}, LS_PEER_DIED);
 }
 
-/* Setting P2P=serial: what is asked for waits for its turn, behind one that nobody asks for. */
+/* Setting P2P=serial: the tested operation waits for its turn, behind one that is not tested. */
 void polled_behind_one_that_left(struct runner_rank *self)
 {
 	static int32_t held[LONG];
@@ -185,7 +185,7 @@ void polled_behind_one_that_left(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* The one that is asked for is named, however many have been begun after it. */
+/* The report names the tested operation, however many have begun after it. */
 void polled_before_many_that_run(struct runner_rank *self)
 {
 	enum { MANY = 100 };
@@ -207,7 +207,8 @@ void polled_before_many_that_run(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* What was sent before is there, whoever has gone since; and the other ranks are. */
+/* A message that was sent before is received, even if its sender has gone since; and the other
+ * ranks are still there. */
 void polled_what_was_sent_before(struct runner_rank *self)
 {
 	enum { MESSAGES = 20 };
@@ -244,7 +245,7 @@ void polled_what_was_sent_before(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* ---- who does not ask ---- */
+/* ---- ranks that do not test ---- */
 
 enum next_call { CALL_SEND, CALL_COLLECTIVE, TEST_OTHER, WAIT_OTHER, FREE, CLOSE, NEXT_CALLS };
 
@@ -273,8 +274,8 @@ static void call_next(struct runner_rank *self, ls_group *group, enum next_call 
 	}
 }
 
-/* A long message that rank 1 has not taken when it leaves. The next call tells, whichever it is: it
- * is one that has nothing to do with rank 1. */
+/* A long message that rank 1 has not taken when it leaves. The next call returns the error,
+ * whichever it is, even if it has nothing to do with rank 1. */
 void sends_that_are_lost_are_told(struct runner_rank *self)
 {
 	for (enum next_call call = 0; call < NEXT_CALLS; call++) {

@@ -117,9 +117,9 @@ void deadlock_of_handles_in_one_group(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* ---- who waits now and then ---- */
+/* ---- waits in short turns ---- */
 
-/* Whoever comes back every 20 ms is told all the same that somebody does not come. */
+/* A thread that returns every 20 ms still gets the report that a rank does not come. */
 void a_wait_in_short_turns_is_looked_at(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

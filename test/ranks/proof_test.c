@@ -262,7 +262,7 @@ static void *compute_and_send(void *argument)
 	return NULL;
 }
 
-/* So may another one that has made no call yet, as long as it runs. */
+/* So may another thread that has made no call yet, as long as it runs. */
 void a_thread_that_runs_may_call(struct runner_rank *self)
 {
 	struct ls_op_options first = {.size = sizeof first, .tag = 2};
@@ -398,8 +398,8 @@ static void *wait_for_first(void *argument)
 	return NULL;
 }
 
-/* So may one whose callback is behind more words than any table has: a thread waits for the first
- * of many sends to rank 1, which receives none of them before the main thread has sent. */
+/* So may a thread whose callback is behind more words than any table has: a thread waits for the
+ * first of many sends to rank 1, which receives none of them before the main thread has sent. */
 void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 {
 	enum { SENDS = 50 }; /* of two words each */

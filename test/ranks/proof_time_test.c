@@ -144,7 +144,7 @@ static void *is_stuck(void *argument)
 	return NULL;
 }
 
-/* Nor does a callback come for want of rank 2, if that is not whom it needs. */
+/* Nor does a callback come because rank 2 is missing, if its operation does not need rank 2. */
 void who_sleeps_is_stuck_without_who_left(struct runner_rank *self)
 {
 	int32_t value;
@@ -168,7 +168,7 @@ void who_sleeps_is_stuck_without_who_left(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Rank 0 is asked for something by rank 1, whom it asks in a group that ends in time. */
+/* Rank 1 waits for rank 0, which waits for rank 1 in another group, where the wait ends in time. */
 void who_waits_goes_on_when_another_is_late(struct runner_rank *self)
 {
 	struct ls_op_options late = {.size = sizeof late, .tag = 1, .timeout_ms = LIMIT_MS};

@@ -23,8 +23,8 @@ static struct ls_op_options with_tag(int tag)
 
 /* ---- a message that differs, and was sent long ago ---- */
 
-/* All are sent before any is received, the first as the one that differs; later ones look like
- * it. */
+/* All messages are sent before any is received. The first one is the one that differs; later ones
+ * look like it. */
 static void send_many(ls_group *group, int to, uint64_t count)
 {
 	struct ls_op_options seven = with_tag(7), nine = with_tag(9);

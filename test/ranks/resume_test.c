@@ -161,7 +161,7 @@ static void names_both(ls_group *group)
 	CHECK_THAT(strstr(failure.text, "ranks 0 and 1 wait for each other"), "%s", failure.text);
 }
 
-/* Who waits in short turns is proved to wait as if in one. */
+/* A wait in short turns is proved as if it were one wait. */
 void a_resumed_deadlock_is_proved(struct runner_rank *self)
 {
 	ls_group *group = runner_open_resuming(self);

@@ -30,7 +30,8 @@ enum {
 	RUNNER_TIMEOUT_MS = 20000 * RUNNER_SLOWNESS,
 };
 
-/* Seen by all ranks of a test, zero at its start: a way to talk beside the library. */
+/* Memory that all ranks of a test share, zero at its start: they use it to communicate outside the
+ * library. */
 struct runner_shared {
 	pthread_barrier_t meeting;
 	_Atomic uint64_t words[RUNNER_WORDS];
@@ -42,9 +43,10 @@ struct runner_rank {
 	int rank, size;
 	unsigned turn; /* 0, 1, … with --repeat */
 	bool threads;  /* the ranks are threads of one process */
-	/* a seed draws who goes on at each point, so that few rounds are many meetings */
+	/* a seed draws which thread continues at each point, so that few rounds are many
+	 * meetings */
 	bool drawn;
-	/* Of a random test: which cases it is to run, and the seed of them all. */
+	/* Of a random test: which cases to run, and the seed of all. */
 	uint64_t seed;
 	uint32_t first_case, last_case;
 	const char *name; /* of the test, with the number of ranks */
@@ -66,7 +68,7 @@ struct runner_test {
 	bool processes_only;      /* forks, dies, or counts what belongs to a process */
 	uint32_t killed;          /* bit r: rank r ends by SIGKILL */
 	bool nightly;             /* takes too long, or too much memory, for make check */
-	bool random;              /* has as many cases as it is told */
+	bool random;              /* has as many cases as it is given */
 	uint32_t limit_ms;        /* 0: 30 seconds, or more with many cases */
 	enum runner_outcome ends; /* how it is to end */
 	const char *setting;      /* "NAME=VALUE NAME=VALUE…" in its environment, NULL: none */
@@ -81,7 +83,7 @@ extern const size_t runner_test_count;
 ls_group *runner_open(const struct runner_rank *self);
 /* The same, and signals do not end its waits. */
 ls_group *runner_open_resuming(const struct runner_rank *self);
-/* Waits, beside the library, until all ranks are here. */
+/* Waits, outside the library, until all ranks have come. */
 void runner_meet(const struct runner_rank *self);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
  * end it. */

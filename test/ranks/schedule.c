@@ -130,7 +130,7 @@ static void add_messages(struct maker *maker, int from, int to, int count)
 	}
 }
 
-/* About as many messages as there are places, and another one that is received before some of
+/* About as many messages as there are slots, and another one that is received before some of
  * them. */
 static void add_crowd(struct maker *maker, int from, int to)
 {

@@ -97,7 +97,7 @@ struct schedule_end {
 	uint8_t touches[SCHEDULE_RANKS];
 	/* Actions that are over: the buffer is the rank's again. */
 	uint64_t over[SCHEDULE_RANKS];
-	/* What a receive has got: who sent it, in which action. Source -1: nothing. */
+	/* What a receive has got: the sender, and its action. Source -1: nothing. */
 	int8_t source[SCHEDULE_RANKS][SCHEDULE_ACTIONS];
 	uint8_t sent[SCHEDULE_RANKS][SCHEDULE_ACTIONS];
 };

@@ -201,8 +201,8 @@ static void settle(const struct judge *judge, struct state *state)
 
 /* ---- where it ends ---- */
 
-/* Whom action `i` cannot be over without; `around`: in a collective also whom it may be told to
- * wait for although that one only waits as well. */
+/* The ranks that action `i` needs. around: in a collective also ranks that it may report as missing
+ * although they only wait as well. */
 static uint8_t needs(const struct judge *judge, const struct state *state, int rank, int i,
 		     bool around)
 {

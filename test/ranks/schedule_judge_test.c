@@ -240,8 +240,7 @@ static void places_are_those_of_one_peer(void **state)
 	assert_false(verdict.leftover);
 }
 
-/* A send that does not block, and that the receiver waits for, comes behind one that has the only
- * place. */
+/* A nonblocking send that the receiver waits for is behind one that has the only slot. */
 static void the_head_of_the_line_holds_back(void **state)
 {
 	(void)state;

@@ -64,7 +64,7 @@ static void the_same_seed_makes_the_same(void **state)
 	}
 	assert_true(outcomes[SCHEDULE_ENDS_WELL] > 1000);
 	assert_true(outcomes[SCHEDULE_DEADLOCKS] > 300);
-	assert_true(several > 100); /* where timing decides who gets what */
+	assert_true(several > 100); /* where timing decides which receive gets which message */
 	assert_true(sources > 1000);
 	assert_true(places > 10); /* where it matters that places are few */
 }

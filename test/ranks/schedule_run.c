@@ -451,7 +451,7 @@ static int read_hops(const char *text, struct schedule_hop *hops)
 		else if (strncmp(peer, "itself", 6) != 0 && sscanf(peer, "rank %d", &hop->peer) != 1)
 			return -1;
 	}
-	/* It goes round: who waits for any rank waits for the next one, too. */
+	/* It goes round: a rank that waits for any source waits for the next one, too. */
 	for (int i = 0; i < count; i++)
 		if (hops[i].peer < 0)
 			hops[i].peer = hops[(i + 1) % count].rank;

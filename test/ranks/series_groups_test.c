@@ -46,7 +46,7 @@ static void receive_behind(ls_group *before, ls_group *group)
 	values_free(group, into, true);
 }
 
-/* Who is to send has left the group; its number is that of the receiver in the other one, who comes
+/* The sender has left the group. Its number is that of the receiver in the other group, which comes
  * late. */
 void in_series_any_behind_another_group(struct runner_rank *self)
 {
@@ -90,8 +90,8 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* With LOOK_MS=10. Who is to send has left the other group alone, and is all that the two others
- * wait for. */
+/* With LOOK_MS=10. The sender has left only the other group; the two others wait for nothing
+ * else. */
 void in_series_any_of_one_that_left_another(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *before;

@@ -33,7 +33,7 @@ struct prober {
 	_Atomic bool stop;
 };
 
-/* Takes in messages beside those who wait for them. */
+/* Takes messages out of the rings while other threads wait for them. */
 static void *probe(void *argument)
 {
 	struct prober *prober = argument;
@@ -46,8 +46,8 @@ static void *probe(void *argument)
 	return NULL;
 }
 
-/* Around a ring, several at a time: the progress thread, the caller and who waits all begin some.
- * Even ranks send first, so no rank waits for one that waits for it. */
+/* Around a ring, several at a time: the progress thread, the caller and waiting threads all begin
+ * some. Even ranks send first, so no rank waits for one that waits for it. */
 void in_series_by_turns(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -110,7 +110,7 @@ void in_series_taken_back(struct runner_rank *self)
 	}
 	OK(ls_barrier(group, NULL));
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &options, &message));
-	runner_meet(self); /* who is left alone is told so */
+	runner_meet(self); /* the rank that is left alone gets an error */
 	ls_group_close(group);
 }
 
@@ -199,7 +199,7 @@ void in_series_cycle(struct runner_rank *self)
 	}
 }
 
-/* The one that all wait for is in another group: that group ends, and the others go on. */
+/* The operation that all wait for is in another group: that group ends, and the others continue. */
 void in_series_cycle_through_groups(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;
@@ -266,8 +266,8 @@ void in_series_before_a_group(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* With LOOK_MS=10. Two threads wait, but a third one that has called Lockstep takes back what both
- * wait for. */
+/* With LOOK_MS=10. Two threads wait, but a third thread that has called Lockstep cancels the
+ * operations that both wait for. */
 void in_series_goes_on(struct runner_rank *self)
 {
 	enum { GLANCES = 30, GLANCE_MS = 10 };
@@ -367,7 +367,7 @@ struct helper {
 	_Atomic bool busy, stop;
 };
 
-/* Begins what is next, like who drives. */
+/* Begins the next operation, as the driving thread does. */
 static void *help(void *argument)
 {
 	struct helper *helper = argument;

@@ -55,8 +55,8 @@ void short_ones_keep_the_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* A block that is given belongs to whoever receives it, however short; received into a block,
- * too. */
+/* A block that was sent belongs to its receiver, however short it is; also if it was received into
+ * a block. */
 void short_blocks_change_hands(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -95,8 +95,8 @@ void short_blocks_change_hands(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Ranks that sleep at once, and whom nothing else wakes for ten seconds: for a message, and for
- * room. */
+/* Ranks that sleep at once, and that nothing else wakes for ten seconds: for a message, and for a
+ * free slot. */
 void short_ones_wake(struct runner_rank *self)
 {
 	enum { TURNS = 500 };
@@ -180,8 +180,8 @@ void short_handles_left_are_counted(struct runner_rank *self)
 	SAYS(text, ", and 4 more [LS-GROUP-HANDLES-LEFT]");
 }
 
-/* Who gives one back before it was asked for is told of it, once for each place, as with a long
- * one. */
+/* A handle that is freed before its status was read is reported once for each call site, as for a
+ * long message. */
 void short_handles_dropped_are_told(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);

@@ -298,7 +298,7 @@ static void mismatch(const struct runner_rank *self, enum operation_kind kind, e
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK(failure.status == LS_MISMATCH);
-	/* Of two ranks, and of the two of an all-to-allv that disagree, nobody can say who is
+	/* With two ranks, and for the two ranks of an all-to-allv that disagree, none can be called
 	 * wrong. */
 	if (self->size > 2 && !(kind == OPERATION_ALLTOALLV && fault == LIST_DIFFERS))
 		CHECK_THAT(failure.rank == self->size - 1, "rank %d is blamed: %s", failure.rank,
