@@ -137,7 +137,7 @@ DIFFERENTIABLE = {
 # What does not work → why, and what to do; the call must fail with the text in the second place.
 REFUSED = {
     "monitored_barrier": (
-        "PyTorch allows it for gloo alone; every barrier tells who is missing, and `group.monitored_barrier(timeout)` "
+        "PyTorch allows it for gloo alone; every barrier reports which ranks are missing, and `group.monitored_barrier(timeout)` "
         "has a limit of its own",
         "monitored_barrier is only implemented for GLOO",
     ),
