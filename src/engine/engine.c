@@ -311,7 +311,7 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 
 /* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. If
  * all were awaited, all ranks see the same; otherwise only ranks whose windows I read matter. */
-static bool turn(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
+static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
 	struct plan_request request = op->plan->request;
 	if (op->rounds == 1 && !op->call.counts &&
@@ -340,7 +340,7 @@ static enum engine_progress run_steps(struct engine *engine, struct engine_op *o
 			op->step++;
 			if (op->plan->reads_windows && op->round == 0 &&
 			    step->kind == PLAN_STEP_AWAIT && step->phase == 0 &&
-			    !turn(engine, op, step))
+			    !adapt_plan(engine, op, step))
 				return engine_fail(op, LS_INTERNAL, -1);
 			trace_step(engine->trace, op->record, op->step);
 		}
@@ -403,7 +403,7 @@ static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 	return ENGINE_DONE;
 }
 
-static enum engine_progress look_who_ends(struct engine *engine, struct engine_op *op)
+static enum engine_progress check_ends(struct engine *engine, struct engine_op *op)
 {
 	op->stage = ENGINE_STEPS;
 	/* A failing rank sets the cause, then reads which ranks have entered. This rank has
@@ -431,7 +431,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 			return progress;
 	}
 	if (op->stage == ENGINE_ENTERED) {
-		progress = look_who_ends(engine, op);
+		progress = check_ends(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
 	}
