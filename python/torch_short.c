@@ -204,7 +204,7 @@ static PyObject *reduce(const struct call *call)
 	struct ls_op_options options = {
 		.size = sizeof options,
 		.timeout_ms = call->timeout_ms,
-		.awaited = 1,
+		.resumable = 1,
 		.op = &op,
 		.label = address == Py_None ? NULL : PyLong_AsVoidPtr(address),
 		.factor = 1.0,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * An MPI as a runtime to be timed: mpicc peers/mpi.c collectives.c beside.c
- * ../src/bench/measure.c ../src/bench/point.c */
+ * ../src/bench/measure.c ../src/bench/message.c */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,7 +45,7 @@ struct ls_op_options {
 	 * that wait ends, *op is NULL and the call returns the operation's status. Otherwise it
 	 * returns LS_PENDING, and *op is the handle. For languages whose signal handlers run
 	 * between calls, in groups opened with resume_after_signals. Not with `callback`. */
-	uint32_t awaited;
+	uint32_t resumable;
 	/* Shown in reports in place of the C call site, e.g. "train.py:42", and in messages about
 	 * wrong arguments in place of the function's name. Copied. NULL: none. */
 	const char *label;

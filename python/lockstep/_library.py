@@ -53,7 +53,7 @@ class OpOptions(ctypes.Structure):
         ("size", c_uint32),
         ("timeout_ms", c_uint32),
         ("tag", c_int32),
-        ("awaited", c_uint32),
+        ("resumable", c_uint32),
         ("label", c_void_p),  # of _sites.addresses
         ("stream", c_void_p),
         ("op", c_void_p),
@@ -68,9 +68,9 @@ class OpOptions(ctypes.Structure):
 OP_OPTIONS_BYTES = OpOptions.handle.offset
 
 
-def call_options(awaited=0):
+def call_options(resumable=0):
     """Of a call that gives a handle, in the same object; `where` is its address, as a call takes it without conversion."""
-    options = OpOptions(OP_OPTIONS_BYTES, awaited=awaited)
+    options = OpOptions(OP_OPTIONS_BYTES, resumable=resumable)
     where = ctypes.addressof(options)
     options.op = where + OpOptions.handle.offset
     options.where = c_void_p(where)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench`
- * times Lockstep, and the programs of bench time it and its peers. measure.c and point.c need
+ * times Lockstep, and the programs of bench time it and its peers. measure.c and message.c need
  * nothing but the room coll, so that they can be built into programs that know no Lockstep. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -118,7 +118,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 bool bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
 		const struct bench_effort *effort, struct bench_time *out);
 
-/* ---- point.c: what of the above is about messages and groups ---- */
+/* ---- message.c: what of the above is about messages and groups ---- */
 
 /* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go
  * one way (of BENCH_GROUP: 1). False: the runtime has failed. */

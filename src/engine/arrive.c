@@ -8,14 +8,14 @@
 
 /* ---- what arrives ---- */
 
-/* One on another host keeps no blocks: see is_kept in mailbox.c. */
+/* A receiver on another host keeps no blocks: see is_kept in mailbox.c. */
 static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *message)
 {
 	unsigned count = peer->reads_cells ? MAIL_RTS : MAIL_SLOTS;
 	return message->envelope.rts > 0 && message->envelope.rts <= count;
 }
 
-/* The source has taken it back before it matched anything. */
+/* The source has cancelled the message before it was matched. */
 static void discard(struct engine *engine, struct mailbox_peer *peer,
 		    const struct mail_message *message)
 {
@@ -25,7 +25,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 	transport_publish(engine->team, message->source);
 }
 
-/* Throws it away if its source has taken it back. */
+/* Discards the message if its source has cancelled it. */
 static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
@@ -44,7 +44,7 @@ static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status
 	engine_mailbox_is_over(mailbox, op);
 }
 
-/* Where the receive wants it: in its buffer, or in a block of mine; false, with op->status. */
+/* Sets where the payload goes: the receive's buffer, or a new block; false, with op->status. */
 static bool make_room(struct engine *engine, struct engine_op *op)
 {
 	if (!op->p2p.takes)
@@ -84,7 +84,7 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 	return true;
 }
 
-/* The source may copy some of it, if it sees my buffer, and if it is long enough. */
+/* Lets the source copy pieces, if it can access my buffer, and if the message is long enough. */
 static void invite(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -107,14 +107,14 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_GIVEN;
-	/* This rank copies it alone, through the kernel: pieces serve only to look for the group's
-	 * cause between them. */
-	p2p->piece_bytes = p2p->rts->plain ? ENGINE_POINT_READ_PIECE
+	/* This rank alone copies it, through the kernel. It is split only to read the group's cause
+	 * between the pieces. */
+	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE
 					   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->mine = p2p->ticks = 0;
 	struct mail_message message =
-		p2p->message; /* the operation may be over, and gone, after this */
+		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->takes) {
 		if (!hand_over(engine, peer, op)) {
 			fail(engine->mailbox, op, LS_INTERNAL);
@@ -133,8 +133,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	transport_publish(engine->team, message.source);
 }
 
-/* Whether the receive may have this message. If not the source has taken it back, and it is
- * gone. */
+/* Claims the message for a receive. False: its source has cancelled it, and it was discarded. */
 static bool claim(struct engine *engine, struct engine_op *op, const struct mail_message *message)
 	LOCK_REQUIRES(mail)
 {
@@ -155,7 +154,7 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	return true;
 }
 
-/* The receive, which is in no list any more, gets this message, which it has claimed. */
+/* Gives the claimed message to the receive, which is in no list any more. */
 static void match_message(struct engine *engine, struct engine_op *op,
 			  const struct mail_message *message) LOCK_REQUIRES(mail)
 {
@@ -189,7 +188,7 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 	engine_match_remove(&mailbox->posted, &op->p2p.entry);
 }
 
-/* Some of those that nobody has wanted so far may have been taken back. */
+/* Discards unexpected messages that their source has cancelled. */
 static void purge(struct engine *engine, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
 {
 	uint32_t kept = 0;
@@ -252,7 +251,7 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 
 /* ---- receives ---- */
 
-/* The memory of what this source sends, or any. */
+/* Allocates the inboxes of this source, or of all sources. */
 static bool open_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; source == MATCH_ANY && q < engine->team->size; q++)
@@ -295,7 +294,7 @@ void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct
 		(peer->unexpected_count - (uint32_t)place) * sizeof peer->unexpected[0]);
 }
 
-/* True if it has matched a message that was there. */
+/* True if the receive has matched an unexpected message. */
 static bool meet_unexpected(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -333,7 +332,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 		engine_match_add(&mailbox->posted, entry);
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].asking++;
-		point_set(op, P2P_POSTED);
+		p2p_set_stage(op, P2P_POSTED);
 		if (!op->p2p.detached)
 			op->word_count =
 				engine_mailbox_source_words(engine, entry->source, op->words);

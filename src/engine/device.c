@@ -134,11 +134,11 @@ static bool find_regions(struct engine *engine, struct engine_call *call)
 }
 
 /* Initialises the operation as one that has not entered a collective. */
-static void begin(struct engine *engine, struct engine_op *op, struct engine_room *room)
+static void begin(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
 {
 	struct engine_device *device = &op->device;
-	op->words = room->words;
-	op->tickets = room->tickets;
+	op->words = workspace->words;
+	op->tickets = workspace->tickets;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->stage = ENGINE_ENTER;
@@ -147,7 +147,7 @@ static void begin(struct engine *engine, struct engine_op *op, struct engine_roo
 	op->p2p.rts = NULL;
 	atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
 	device->stage = ENGINE_DEVICE_FETCHING;
-	device->room = room;
+	device->workspace = workspace;
 	device->send = op->call.send;
 	device->recv = op->call.recv;
 	device->send_block = device->recv_block = NULL;
@@ -160,7 +160,8 @@ static void begin(struct engine *engine, struct engine_op *op, struct engine_roo
 	device->issued = device->stored = atomic_load_explicit(device->done, memory_order_relaxed);
 }
 
-bool engine_device_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
+bool engine_device_submit(struct engine *engine, struct engine_op *op,
+			  struct engine_workspace *workspace)
 {
 	struct engine_device *device = &op->device;
 	/* Another engine has its own way to the memory of its devices. */
@@ -168,7 +169,7 @@ bool engine_device_submit(struct engine *engine, struct engine_op *op, struct en
 		return false;
 	if (!find_regions(engine, &op->call))
 		return false;
-	begin(engine, op, room);
+	begin(engine, op, workspace);
 	bool both = device->send.region && device->recv.region;
 	bool ready = both && overlap(&device->send, &device->recv)
 			     ? make_room_for_both(engine, op)
@@ -213,7 +214,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 		progress = await_device(op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		engine_submit(engine, op, device->room); /* finds host memory */
+		engine_submit(engine, op, device->workspace); /* finds host memory */
 		device->stage = ENGINE_DEVICE_RUNNING;
 	}
 	if (device->stage == ENGINE_DEVICE_RUNNING) {

@@ -21,7 +21,7 @@ static int close_three(void **state)
 
 struct message {
 	struct engine_op op;
-	struct engine_room room;
+	struct engine_workspace workspace;
 	unsigned char data[MAIL_EAGER_BYTES + 1];
 };
 
@@ -50,7 +50,7 @@ static enum engine_progress begin(struct unit *unit, struct message *message, en
 						.tag = tag,
 						.send = data,
 						.recv = data};
-	engine_submit(&unit->engine, &message->op, &message->room);
+	engine_submit(&unit->engine, &message->op, &message->workspace);
 	return engine_advance(&unit->engine, &message->op);
 }
 

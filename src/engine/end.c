@@ -13,7 +13,7 @@
  * read belongs to this group. Nothing blocks. Model: test/model/ending.pml. */
 #include "engine_private.h"
 
-void engine_end_tell(struct engine *engine, uint64_t seq)
+void engine_end_publish(struct engine *engine, uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
 	struct transport_area *mine = transport_area_of(team, team->rank);

@@ -188,12 +188,12 @@ static void remember(struct engine *engine, const struct engine_op *op)
 }
 
 /* Finds the plan and fills the fields that it needs; false, with op->status, if there is none. */
-static bool prepare(struct engine *engine, struct engine_op *op, struct engine_room *room)
+static bool prepare(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
 {
 	if (recall(engine, op))
 		return true;
 	struct plan_request request;
-	engine_kind_request(engine, op, room, &request);
+	engine_kind_request(engine, op, workspace, &request);
 	op->plan = find_plan(engine, &request);
 	if (!op->plan) {
 		op->status = LS_INTERNAL;
@@ -205,13 +205,13 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_r
 	       engine_step_expects(op, request.rank, op->call.counts[request.rank]);
 }
 
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room)
+void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
 {
 	op->device.stage = ENGINE_DEVICE_NONE;
-	if (memory_has_devices(engine->memory) && engine_device_submit(engine, op, room))
+	if (memory_has_devices(engine->memory) && engine_device_submit(engine, op, workspace))
 		return;
-	op->words = room->words;
-	op->tickets = room->tickets;
+	op->words = workspace->words;
+	op->tickets = workspace->tickets;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->step = 0;
@@ -233,7 +233,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_ro
 		return;
 	}
 	op->stage = ENGINE_ENTER;
-	bool prepared = prepare(engine, op, room);
+	bool prepared = prepare(engine, op, workspace);
 	if (!op->plan)
 		return;
 	engine_fragment_none(op);

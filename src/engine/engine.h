@@ -43,26 +43,26 @@ enum {
 	 * length on peers read them by address, and no rank copies them. */
 	ENGINE_REMOTE_BYTES = 2 << 20,
 	/* Plain buffers are copied in fragments of this size. So peers read the copy of a fragment
-	 * from the cache, and a rank needs memory for ENGINE_SLOTS fragments only. */
+	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
-	ENGINE_SLOTS = 2,
+	ENGINE_FRAGMENT_SLOTS = 2,
 	/* Plain payloads of messages up to this size are copied into the arena; longer ones are
 	 * read by address. Copying twice is faster than a system call that looks up the pages, but
 	 * takes arena memory. A blocking call has one message under way, so its limit is higher.
 	 * With LOCKSTEP_REMOTE=always the limit is ..._READ_LEAST. */
-	ENGINE_POINT_READ_BYTES = 4 * 1024 * 1024,
-	ENGINE_POINT_READ_BLOCKING = 64 * 1024 * 1024 + 1,
+	ENGINE_P2P_READ_BYTES = 4 * 1024 * 1024,
+	ENGINE_P2P_READ_BLOCKING = 64 * 1024 * 1024 + 1,
 	/* Such a copy takes at most 1/64 of the arena. */
-	ENGINE_POINT_ARENA_SHARE = 64,
-	ENGINE_POINT_READ_LEAST = 16 * 1024,
-	ENGINE_POINT_READ_PIECE = 1024 * 1024,
+	ENGINE_P2P_ARENA_SHARE = 64,
+	ENGINE_P2P_READ_LEAST = 16 * 1024,
+	ENGINE_P2P_READ_PIECE = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 beside
 	 * 8.4 us for 64 KiB between two processors of an EPYC that have a cache in common, and 6
 	 * beside 13 where they have none. */
-	ENGINE_POINT_STREAM_BYTES = 16 * 1024,
-	/* So many bytes of a message are copied before somebody looks what else there is to do; one
-	 * piece at least. */
-	ENGINE_POINT_SLICE_BYTES = 1024 * 1024,
+	ENGINE_P2P_STREAM_BYTES = 16 * 1024,
+	/* After so many bytes of a message, but at least one piece, the copying thread checks for
+	 * other work. */
+	ENGINE_P2P_SLICE_BYTES = 1024 * 1024,
 };
 
 enum engine_progress {
@@ -219,15 +219,15 @@ struct engine_p2p {
 	 * 0: none. */
 	uint64_t unsafe;
 	uint32_t index, generation;         /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
-	uint64_t piece_bytes, pieces, mine; /* how it is copied, and how many pieces I have */
+	uint64_t piece_bytes, pieces, mine; /* size and number of pieces; how many I have copied */
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
 	struct engine_stores_use stores; /* send: of its block */
 	struct mail_rts *rts;            /* NULL: none */
-	struct mail_message message;     /* receive: what it has matched */
+	struct mail_message message;     /* receive: the message that it has matched */
 	struct match_entry entry;        /* receive that is unmatched */
-	/* in the queue for room, among the active, or among those that are over */
+	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct engine_op *next;
 };
 
@@ -242,7 +242,7 @@ struct engine_device {
 	enum engine_device_stage stage;
 	struct buffer send, recv; /* the caller's; op->call has their copies in host memory */
 	void *send_block, *recv_block;
-	struct engine_room *room;
+	struct engine_workspace *workspace;
 	struct driver *driver; /* the one that was called last */
 	/* The device counts completed copies here. For a collective it is engine->device_done,
 	 * because the progress thread may read it after the operation, on a caller's stack, has
@@ -277,7 +277,7 @@ struct engine_op {
 	uint64_t signature, history;     /* of this collective; the hash of all before it */
 	size_t element;                  /* bytes of one element */
 	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the
-	 * end; in INPUT, and in OUTPUT. In the room, or NULL. */
+	 * end; in INPUT, and in OUTPUT. In the workspace, or NULL. */
 	const uint64_t *starts, *recv_starts;
 	/* Where the plan's buffers are in this process, and how peers reach them: the offset in my
 	 * arena, or the address. The blocks are those that this operation has to free: copies that
@@ -291,15 +291,15 @@ struct engine_op {
 	uint64_t sent; /* bit q: peer q may not have taken a long message yet */
 	int word_count;
 	bool any;                /* one of the words suffices */
-	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the room */
-	uint64_t *tickets;       /* the last long message to each peer; in the room */
+	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the workspace */
+	uint64_t *tickets;       /* the last long message to each peer; in the workspace */
 	struct engine_p2p p2p;
 	struct engine_device device;
 };
 
 /* Arrays that an operation needs. They are not part of it, because clearing them would take longer
  * than a short collective. */
-struct engine_room {
+struct engine_workspace {
 	struct wait_word words[RANKS_HOST_MAX];
 	uint64_t tickets[RANKS_HOST_MAX];
 	uint64_t starts[RANKS_HOST_MAX + 1], recv_starts[RANKS_HOST_MAX + 1];
@@ -317,8 +317,8 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 void engine_fini(struct engine *engine);
 
 /* Chooses the plan, and copies plain buffers to where peers can reach them. Does not block, nor
- * access a peer's memory. `room` (uninitialised) must last as long as the operation. */
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
+ * access a peer's memory. `workspace` (uninitialised) must last as long as the operation. */
+void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace);
 
 /* Makes the progress that is possible without blocking. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
@@ -344,7 +344,7 @@ struct engine_difference {
 };
 /* Publishes to all members that this rank closes the group after `seq` collectives, which are all
  * complete. */
-void engine_end_tell(struct engine *engine, uint64_t seq);
+void engine_end_publish(struct engine *engine, uint64_t seq);
 /* Call it next: searches for a member whose collectives, as far as it has come, differ from mine;
  * true if there is one. gone: bit q is set if peer q is dead or has left; such a peer counts only
  * if it has published its end. This rank must not have left yet. */

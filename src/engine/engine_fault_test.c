@@ -134,7 +134,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	struct transport_team *team = &unit->link->team;
 	struct capture capture;
 	op.seq = 1;
-	engine_submit(&unit->engine, &op, &unit->room);
+	engine_submit(&unit->engine, &op, &unit->workspace);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, !forger, 1);
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
@@ -286,7 +286,7 @@ static void root_waits_for_all(struct unit *unit)
 	struct engine_op op = short_broadcast(&value);
 	if (unit->rank == 0) {
 		op.seq = ++unit->seq;
-		engine_submit(&unit->engine, &op, &unit->room);
+		engine_submit(&unit->engine, &op, &unit->workspace);
 		if (engine_advance(&unit->engine, &op) == ENGINE_BLOCKED) {
 			MUST(op.word_count == 1);
 			/* First for what rank 1 calls, so as to compare it, and then for its
@@ -329,7 +329,7 @@ static void blocking_fails_with_a_peer(void **state)
 	int64_t value = 42;
 	struct engine_op op = short_broadcast(&value);
 	op.seq = 1;
-	engine_submit(&root->engine, &op, &root->room);
+	engine_submit(&root->engine, &op, &root->workspace);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_BLOCKED);
 	atomic_store(&fixture->cause, 1);
 	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);

@@ -25,7 +25,7 @@ enum engine_stage {
 size_t engine_element(ls_dtype dtype);
 /* Works out sizes and places of the buffers, and the request for a plan. */
 void engine_kind_request(const struct engine *engine, struct engine_op *op,
-			 struct engine_room *room, struct plan_request *request);
+			 struct engine_workspace *workspace, struct plan_request *request);
 /* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
  * MurmurHash3). */
 static inline uint64_t engine_mix(uint64_t hash, uint64_t value)
@@ -57,7 +57,8 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
 
 /* True: a buffer is memory of a device; it is fetched first, and engine_device_advance advances the
  * operation. */
-bool engine_device_submit(struct engine *engine, struct engine_op *op, struct engine_room *room);
+bool engine_device_submit(struct engine *engine, struct engine_op *op,
+			  struct engine_workspace *workspace);
 enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op);
 /* Also with `force` it waits for the device, however long that takes. */
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,

@@ -84,14 +84,14 @@ static uint64_t slot_bytes(const struct engine_op *op, enum plan_buffer buffer)
 
 uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffer)
 {
-	return op->round % ENGINE_SLOTS * slot_bytes(op, buffer);
+	return op->round % ENGINE_FRAGMENT_SLOTS * slot_bytes(op, buffer);
 }
 
 bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
 	engine_fragment_begin(engine, op, 0);
-	uint64_t slots = op->rounds < ENGINE_SLOTS ? op->rounds : ENGINE_SLOTS;
+	uint64_t slots = op->rounds < ENGINE_FRAGMENT_SLOTS ? op->rounds : ENGINE_FRAGMENT_SLOTS;
 	if (input)
 		op->input_window = TRANSPORT_WINDOW_FRAGMENTED;
 	else

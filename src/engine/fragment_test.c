@@ -111,7 +111,7 @@ static void fragments_where_there_are_none(void **state)
 					.counts = counts,
 					.count = 2 * PART},
 			       .seq = 1};
-	engine_submit(&unit->engine, &op, &unit->room);
+	engine_submit(&unit->engine, &op, &unit->workspace);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, 0, 1);
 	struct transport_entry *theirs = transport_entry(team, 1, 1);

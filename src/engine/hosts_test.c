@@ -89,7 +89,7 @@ static void run(unit_function *function)
 	}
 }
 
-static void begin(struct unit *unit, struct engine_op *op, struct engine_room *room,
+static void begin(struct unit *unit, struct engine_op *op, struct engine_workspace *workspace,
 		  enum trace_kind kind, int peer, int tag, void *buffer, uint64_t count)
 {
 	memset(op, 0, sizeof *op);
@@ -100,14 +100,14 @@ static void begin(struct unit *unit, struct engine_op *op, struct engine_room *r
 	else
 		op->call.recv = buffer_host(buffer, count);
 	op->p2p.blocks = true;
-	engine_submit(&unit->engine, op, room);
+	engine_submit(&unit->engine, op, workspace);
 }
 
 static void transfer(struct unit *unit, enum trace_kind kind, int peer, int tag, void *buffer,
 		     uint64_t count)
 {
 	struct engine_op op;
-	begin(unit, &op, &unit->room, kind, peer, tag, buffer, count);
+	begin(unit, &op, &unit->workspace, kind, peer, tag, buffer, count);
 	MUST(unit_finish(unit, &op) == LS_OK);
 }
 
@@ -287,8 +287,8 @@ static void test_cut(void **state)
 	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST);
 	struct engine_op send, receive;
 	memset(from, 1, LONGEST);
-	begin(source, &send, &source->room, TRACE_SEND, FAR, 5, from, LONGEST);
-	begin(target, &receive, &target->room, TRACE_RECV, 0, 5, to, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
 	while (engine_advance(&target->engine, &receive) == ENGINE_BLOCKED && !to[0]) {
 		assert_int_equal(engine_advance(&source->engine, &send), ENGINE_BLOCKED);
 		must_be_unproven(&receive);

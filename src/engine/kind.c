@@ -68,7 +68,7 @@ static bool is_in_place(const struct engine_op *op, const struct coll *coll, int
 }
 
 void engine_kind_request(const struct engine *engine, struct engine_op *op,
-			 struct engine_room *room, struct plan_request *request)
+			 struct engine_workspace *workspace, struct plan_request *request)
 {
 	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
 	int rank = engine->team->rank, size = engine->team->size;
@@ -84,9 +84,9 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 			op->call.recv = (struct buffer){0};
 	}
 	if (op->call.counts) {
-		op->starts = op->recv_starts = add_up(op->call.counts, size, room->starts);
+		op->starts = op->recv_starts = add_up(op->call.counts, size, workspace->starts);
 		if (op->call.recv_counts)
-			op->recv_starts = add_up(op->call.recv_counts, size, room->recv_starts);
+			op->recv_starts = add_up(op->call.recv_counts, size, workspace->recv_starts);
 		if (!op->call.shape)
 			op->call.shape = engine_shape(op->call.counts, size);
 		payload = measure_lists(op, coll, size);

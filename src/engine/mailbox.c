@@ -80,7 +80,7 @@ void engine_mailbox_fini(struct engine *engine)
 
 /* ---- lists ---- */
 
-/* A detached operation that is over waits until a thread asks for it. */
+/* A complete detached operation stays in this list until engine_p2p_over returns it. */
 void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
@@ -96,7 +96,7 @@ void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *o
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
-	point_set(op, P2P_OVER);
+	p2p_set_stage(op, P2P_OVER);
 	if (detached)
 		engine_mailbox_hand_out(mailbox, op);
 }
@@ -105,10 +105,10 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
-	point_set(op, stage);
+	p2p_set_stage(op, stage);
 	if (!detached)
 		return;
-	/* Behind the others, as those were begun earlier. */
+	/* Behind the others, which began earlier. */
 	struct engine_op **at = &mailbox->active;
 	while (*at)
 		at = &(*at)->p2p.next;
@@ -166,7 +166,7 @@ bool engine_mailbox_open_from(struct engine *engine, int q)
 
 /* ---- sends ---- */
 
-/* RTS slots that nobody waits for, and whose blocks the receiver has given back. */
+/* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
 static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned half)
 {
 	for (uint64_t left = peer->adrift[half]; left; left &= left - 1) {
@@ -174,7 +174,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 		uint64_t over = atomic_load_explicit(&peer->to->rts[i].over, memory_order_acquire);
 		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
-		/* Of a block that is not mine nothing is freed; a message has said so. */
+		/* A block that is not mine is not freed, as a message has said. */
 		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
 		(void)status;
 		peer->blocks[i] = NULL;
@@ -183,8 +183,8 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 	}
 }
 
-/* Whether the receiver itself gets the block, to give it back when it likes. One on another host
- * gets a copy. */
+/* Whether the receiver gets the block itself, and returns it when it likes. A receiver on another
+ * host gets a copy. */
 static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 {
 	return op->p2p.gives && peer->reads_cells;
@@ -236,7 +236,7 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uin
 	};
 }
 
-/* Whether the call would have waited for the receiver, however long the message: that of a block
+/* Whether the call would have waited for the receiver of a long message; a call that sends a block
  * never does. */
 static bool waits(const struct engine_op *op)
 {
@@ -271,7 +271,8 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	else
 		transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
 				    op->call.send.bytes);
-	engine_mailbox_note_sent(engine, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_BESIDE);
+	engine_mailbox_note_sent(engine, op->call.peer,
+				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.gives) {
 		set_adrift(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
@@ -304,9 +305,9 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		else
 			peer->queue = op;
 		peer->queue_last = op;
-		point_set(op, P2P_QUEUED);
+		p2p_set_stage(op, P2P_QUEUED);
 	}
-	/* Nobody waits for himself: see mailbox_source_words. */
+	/* A rank does not wait for itself: see engine_mailbox_source_words. */
 	if (q == engine->team->rank)
 		engine_mailbox_arrive(engine, q);
 	lock_mail_release(&mailbox->lock);
@@ -383,7 +384,7 @@ void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *o
 	engine_mailbox_is_over(mailbox, op);
 }
 
-/* The RTS slot is the receiver's until it has seen that: then a block of the send's is free,
+/* The RTS slot belongs to the receiver until it has seen that; then a block of the send is free,
  * too. */
 static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
@@ -413,7 +414,7 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool back = true, was_sent = false;
 	lock_mail_acquire(&mailbox->lock);
-	/* That of a receive of any source changes when it matches a message. */
+	/* The peer of a receive from any source changes when it matches a message. */
 	int peer = op->call.peer;
 	switch (p2p_stage(op)) {
 	case P2P_QUEUED:
@@ -467,8 +468,8 @@ int engine_mailbox_source_words(struct engine *engine, int source, struct wait_w
 		if (source != MATCH_ANY && source != q)
 			continue;
 		engine_mailbox_source_word(engine, q, &words[count]);
-		/* What any source is asked for may come from another thread of this rank; but that
-		 * is nothing to hope for when all others are gone. */
+		/* A message for a receive from any source may come from another thread of this
+		 * rank. But that does not count as a hope when all other ranks are gone. */
 		if (source == MATCH_ANY && q == engine->team->rank && engine->team->size > 1)
 			words[count].edge.record = WAIT_RECORD_OTHERS;
 		count++;

@@ -30,15 +30,15 @@ struct mailbox_peer {
 	 * section of the lock in which it found no message. So the awaited word changes for each
 	 * message that another thread looks at afterwards. */
 	struct mail_in in;
-	struct engine_op *queue, *queue_last; /* sends that wait for room, in their order */
-	/* RTS slots that no operation waits for: of blocks that were handed over, and of sends that
-	 * were taken back. They are free once the receiver is done with them; then so is the block.
-	 * Of the others somebody may find that they are free before their own operations do: so
-	 * none is left in use because nobody drives. */
+	struct engine_op *queue, *queue_last; /* sends that wait for a free slot, in order */
+	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
+	 * cancelled sends. Each is free, and so is its block, once the receiver is done with it.
+	 * Any thread may find that, also for RTS slots of operations, before these do; so no slot
+	 * stays in use because no thread drives. */
 	uint64_t adrift[2]; /* as mail_out.rts */
 	void **blocks;      /* [MAIL_RTS]; NULL: none */
-	/* [MAIL_SLOTS] Blocks that were handed over to me and that I have not given back: of the
-	 * second half of the peer's RTS slots. */
+	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
+	 * to me and that I have not returned. */
 	void **held;
 	uint64_t sends, receives; /* how many were begun */
 	/* For crossed.c: calls waited for all messages to it from this position on; 0: not for the
@@ -121,7 +121,7 @@ static inline const struct engine_op *engine_mailbox_const_op_of(const struct ma
 	return (const struct engine_op *)(const void *)((const char *)entry -
 							offsetof(struct engine_op, p2p.entry));
 }
-static inline void point_set(struct engine_op *op, enum engine_p2p_stage stage)
+static inline void p2p_set_stage(struct engine_op *op, enum engine_p2p_stage stage)
 {
 	atomic_store_explicit(&op->p2p.stage, (uint32_t)stage, memory_order_release);
 }
@@ -182,8 +182,8 @@ void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct
 /* By what call a message was sent that has just been posted. */
 enum mailbox_sent {
 	MAILBOX_WAITED, /* a blocking one, which had waited for the receiver of a long message */
-	MAILBOX_BEGUN,  /* a nonblocking one with a handle; a short message */
-	MAILBOX_BESIDE, /* another nonblocking one */
+	MAILBOX_HANDLE, /* a nonblocking one with a handle; a short message */
+	MAILBOX_NONBLOCKING, /* another nonblocking one */
 };
 void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 	LOCK_REQUIRES(mail);

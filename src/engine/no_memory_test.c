@@ -53,8 +53,8 @@ static void must_fail(struct unit *unit, enum trace_kind kind, int peer)
 					.peer = peer,
 					.send = buffer,
 					.recv = buffer}};
-	struct engine_room room;
-	engine_submit(&unit->engine, &op, &room);
+	struct engine_workspace workspace;
+	engine_submit(&unit->engine, &op, &workspace);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_OUT_OF_MEMORY);
 	assert_int_equal(engine_abandon(&unit->engine, &op, 0, false), ENGINE_DONE);

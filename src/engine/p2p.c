@@ -25,15 +25,15 @@ static bool take_block(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* Shorter ones are staged with plain stores, some of them under the mailbox' lock. */
+/* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
 static bool is_measured(const struct engine_op *op)
 {
 	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_LEAST;
 }
 
-/* Whether to store past the cache: the receiver may still have the lines of an earlier message, and
- * to take a line back from it costs more than to write it to memory if the two have no cache in
- * common. */
+/* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
+ * the two processors share no cache, fetching a line back from it takes longer than writing it to
+ * memory. */
 static bool begin_stores(struct engine *engine, struct engine_op *op)
 {
 	struct engine_stores_use *use = &op->p2p.stores;
@@ -47,7 +47,7 @@ static bool begin_stores(struct engine *engine, struct engine_op *op)
 	return stream;
 }
 
-/* The receiver has copied it, all by itself. */
+/* The receiver alone has copied the message. */
 static void end_stores(struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
@@ -67,8 +67,8 @@ static void copy_all(struct engine *engine, struct engine_op *op)
 	op->p2p.ticks = clock_ticks() - before;
 }
 
-/* Nobody but the caller goes on with this send, nor takes it back: so nothing becomes of the block
- * while it is being filled. What is carried to another host has to be complete. */
+/* Whether no other thread advances or cancels this send, so that its block stays valid while the
+ * caller fills it. A payload for another host must be complete when it is posted. */
 static bool may_be_late(const struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
@@ -77,16 +77,16 @@ static bool may_be_late(const struct engine *engine, const struct engine_op *op)
 	       engine->mailbox->peers[op->call.peer].reads_cells;
 }
 
-/* Whether the receiver reads plain memory where it is. */
+/* Whether the receiver reads the plain memory by address. */
 static bool is_read(struct engine *engine, const struct engine_op *op)
 {
-	uint64_t bytes = op->call.send.bytes, from = ENGINE_POINT_READ_BYTES;
+	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_BYTES;
 	if (engine->remote == SETTING_REMOTE_OFF)
 		return false;
 	if (engine->remote == SETTING_REMOTE_ALWAYS)
-		from = ENGINE_POINT_READ_LEAST;
-	else if (op->p2p.late && bytes <= engine->memory->bytes / ENGINE_POINT_ARENA_SHARE)
-		from = ENGINE_POINT_READ_BLOCKING;
+		from = ENGINE_P2P_READ_LEAST;
+	else if (op->p2p.late && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
+		from = ENGINE_P2P_READ_BLOCKING;
 	return bytes >= from && transport_reads_me(engine->team);
 }
 
@@ -97,7 +97,7 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))
 		return true;
-	if (op->p2p.gives) { /* the group has checked that it is a block; peers no longer see it */
+	if (op->p2p.gives) { /* the caller has checked that it is a block; peers no longer see it */
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
@@ -115,7 +115,7 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* One that may lie in cells is staged if none are free when its turn has come. */
+/* A message that may use cells is staged if none are free when it gets a slot. */
 static bool prepare(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
@@ -145,9 +145,9 @@ static void release_payload(struct engine *engine, struct engine_op *op, bool lo
 
 /* ---- pieces ---- */
 
-/* What one rank sees of both buffers. */
+/* Both buffers, as one rank sees them. */
 struct pieces {
-	const unsigned char *from; /* NULL: it lies at `address` in the process of `source` */
+	const unsigned char *from; /* NULL: it is at `address` in the process of `source` */
 	unsigned char *to;
 	uint64_t address, bytes;
 	int source;
@@ -173,15 +173,15 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 	return status == LS_OK;
 }
 
-/* Copies what is staged and nobody else copies, up to a slice. True if nothing is left to claim;
- * false with op->status LS_OK: there may be. `word` counts my pieces, for whoever has to know when
- * I am out. */
+/* Claims and copies staged pieces, up to a slice. True if no piece is left to claim; false with
+ * op->status LS_OK if there may be. `word` counts my pieces, so that the peer knows when I have
+ * finished. */
 static bool copy_pieces(struct engine *engine, struct engine_op *op, const struct pieces *all,
 			_Atomic uint64_t *word)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	uint64_t piece;
-	for (uint64_t done = 0; done < ENGINE_POINT_SLICE_BYTES; done += p2p->piece_bytes) {
+	for (uint64_t done = 0; done < ENGINE_P2P_SLICE_BYTES; done += p2p->piece_bytes) {
 		if (transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces))
 			return false;
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
@@ -215,11 +215,11 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 /* ---- sends ---- */
 
-/* Of a send that has just been posted; false: the group has failed meanwhile. */
+/* Stages the payload of a send that was just posted; false: the group has failed meanwhile. */
 static bool stage_pieces(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	bool stream = op->call.send.bytes >= ENGINE_POINT_STREAM_BYTES || begin_stores(engine, op);
+	bool stream = op->call.send.bytes >= ENGINE_P2P_STREAM_BYTES || begin_stores(engine, op);
 	p2p->ticks = 0;
 	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
@@ -339,11 +339,11 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 	}
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
-	point_set(op, P2P_GIVEN);
+	p2p_set_stage(op, P2P_GIVEN);
 	return ENGINE_DONE;
 }
 
-/* Until the source has copied what it has claimed. */
+/* Waits until the source has copied the pieces that it has claimed. */
 static enum engine_progress given(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -353,7 +353,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 		await(engine, op, engine->team->rank, &rts->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
-	/* The source closes the RTS slot when it gives up, and then takes its buffer back. */
+	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
 	if (transport_mail_is_closed(rts))
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
@@ -437,13 +437,13 @@ enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op 
 								      : probe(engine, op);
 	if (detached || progress != ENGINE_DONE)
 		return progress;
-	point_set(op, P2P_OVER);
+	p2p_set_stage(op, P2P_OVER);
 	return op->status == LS_OK ? ENGINE_DONE : ENGINE_FAILED;
 }
 
 /* ---- after a failure ---- */
 
-/* Whether the peer has copied all the pieces it has begun, and begins no more. */
+/* Whether the peer has copied all pieces that it has begun, and begins no more. */
 static bool is_out(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -460,12 +460,12 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	return false;
 }
 
-/* The buffer that the peer may still touch. */
+/* Revokes the peer's access to the buffer that it may still touch. */
 static bool take_away(struct engine *engine, const struct engine_op *op)
 {
 	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
 	if (op->p2p.plain || op->input_block || !op->p2p.rts->target)
-		return true; /* it only reads, or a copy of mine that is never used again */
+		return true; /* it only reads; or it touches a copy of mine that is never reused */
 	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
@@ -488,7 +488,7 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 			safe = take_away(engine, op);
 	}
 	release_payload(engine, op, lost);
-	point_set(op, P2P_OVER);
+	p2p_set_stage(op, P2P_OVER);
 	op->stage = ENGINE_OVER;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

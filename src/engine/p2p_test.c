@@ -20,7 +20,7 @@ static int close_pair(void **state)
 
 struct message {
 	struct engine_op op;
-	struct engine_room room;
+	struct engine_workspace workspace;
 	int32_t data[LONG];
 };
 
@@ -38,11 +38,11 @@ static struct message *begin(struct unit *unit, enum trace_kind kind, uint64_t c
 						.send = data,
 						.recv = data};
 	message->op.p2p.detached = detached;
-	engine_submit(&unit->engine, &message->op, &message->room);
+	engine_submit(&unit->engine, &message->op, &message->workspace);
 	return message;
 }
 
-static struct message *beside(struct unit *unit, enum trace_kind kind, uint64_t count, int tag)
+static struct message *nonblocking(struct unit *unit, enum trace_kind kind, uint64_t count, int tag)
 {
 	struct message *message = begin(unit, kind, count, tag, true);
 	assert_int_equal(engine_advance(&unit->engine, &message->op), ENGINE_BLOCKED);
@@ -76,7 +76,7 @@ static void test_over_is_work(void **state)
 {
 	struct fixture *fixture = *state;
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
-	struct message *receive = beside(owner, TRACE_RECV, 1, 1);
+	struct message *receive = nonblocking(owner, TRACE_RECV, 1, 1);
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	assert_false(engine_p2p_has_work(&owner->engine));
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
@@ -125,11 +125,11 @@ static void test_rts_slots_of_others(void **state)
 	struct message *sends[MANY], *receives[MANY];
 	struct wait_word words[WAIT_EDGE_MAX];
 	for (int i = 0; i < MANY; i++)
-		sends[i] = beside(source, TRACE_SEND, LONG, i);
+		sends[i] = nonblocking(source, TRACE_SEND, LONG, i);
 	struct message *last = begin(source, TRACE_SEND, LONG, MANY, false);
 	assert_int_equal(engine_advance(&source->engine, &last->op), ENGINE_BLOCKED);
 	for (int i = MANY - 1; i >= 0; i--) {
-		receives[i] = beside(owner, TRACE_RECV, LONG, i);
+		receives[i] = nonblocking(owner, TRACE_RECV, LONG, i);
 		sweep(owner, words);
 		hand_out(owner, receives[i], LS_OK);
 		if (i == MANY - 1) {
@@ -141,7 +141,7 @@ static void test_rts_slots_of_others(void **state)
 		}
 	}
 	/* Those whose RTS slot another one has by now end all the same. */
-	struct message *receive = beside(owner, TRACE_RECV, LONG, MANY);
+	struct message *receive = nonblocking(owner, TRACE_RECV, LONG, MANY);
 	for (int i = 0; i < MANY; i++)
 		assert_false(engine_p2p_is_queued(&sends[i]->op));
 	sweep(source, words);
@@ -167,8 +167,8 @@ static void test_taken_back(void **state)
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < MANY; i++)
-			sends[i] = beside(source, TRACE_SEND, LONG, i);
-		struct message *queued = beside(source, TRACE_SEND, LONG, 0);
+			sends[i] = nonblocking(source, TRACE_SEND, LONG, i);
+		struct message *queued = nonblocking(source, TRACE_SEND, LONG, 0);
 		if (round != 1) /* it has seen them */
 			engine_advance(&owner->engine, &receive->op);
 		for (int i = 0; i < MANY; i++) {
@@ -184,7 +184,7 @@ static void test_taken_back(void **state)
 		assert_true(engine_p2p_cancel(&source->engine, &queued->op));
 		hand_out(source, queued, LS_CANCELLED);
 	}
-	struct message *send = beside(source, TRACE_SEND, LONG, MANY);
+	struct message *send = nonblocking(source, TRACE_SEND, LONG, MANY);
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
 	sweep(source, words);
 	hand_out(source, send, LS_OK);
@@ -242,7 +242,7 @@ static void test_staged_in_pieces(void **state)
 	free(send);
 
 	send = half_staged(source);
-	receive = beside(owner, TRACE_RECV, LONG, 1);
+	receive = nonblocking(owner, TRACE_RECV, LONG, 1);
 	assert_int_equal(sweep(owner, words), 1);
 	assert_false(is_there(words, 1));
 	assert_false(engine_p2p_has_work(&owner->engine));
@@ -288,20 +288,20 @@ static void test_shared_words(void **state)
 	struct wait_word words[4 * WAIT_EDGE_MAX];
 	struct engine_op batch = {0};
 	const struct engine_own own = {.op = &batch, .choice = 1};
-	struct message *part = beside(owner, TRACE_RECV, 1, 1);
+	struct message *part = nonblocking(owner, TRACE_RECV, 1, 1);
 	int count;
 	part->op.record = 7;
 	part->op.p2p.whole = &batch;
 	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
 	assert_true(has_word(words, count, 7, 1));
 	assert_false(has_word(words, count, WAIT_RECORD_OTHERS, 0));
-	struct message *other = beside(owner, TRACE_RECV, 1, 2);
+	struct message *other = nonblocking(owner, TRACE_RECV, 1, 2);
 	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
 	assert_true(has_word(words, count, 7, 1) && has_word(words, count, WAIT_RECORD_OTHERS, 0));
 	/* The same of room. */
 	struct message *sends[MANY + 2];
 	for (int i = 0; i < MANY + 2; i++)
-		sends[i] = beside(owner, TRACE_SEND, LONG, i);
+		sends[i] = nonblocking(owner, TRACE_SEND, LONG, i);
 	sends[MANY]->op.p2p.whole = &batch;
 	sends[MANY]->op.record = 8;
 	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count))

@@ -27,7 +27,7 @@ static void wake(struct engine *engine, uint64_t ranks)
 
 /* ---- those that have an RTS slot ---- */
 
-/* Goes on with one; true if it is over. */
+/* Advances one operation; true if it is complete. */
 static bool go_on(struct engine *engine, struct engine_op *op, struct engine_words *list, bool *more)
 {
 	struct wait_word words[2];
@@ -53,7 +53,7 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 			at = &op->p2p.next;
 		}
 	}
-	*at = mailbox->active; /* those that have come meanwhile */
+	*at = mailbox->active; /* operations that were added meanwhile */
 	mailbox->active = kept;
 }
 
@@ -142,7 +142,7 @@ static bool is_unexpected(const struct engine *engine, int source, int tag) LOCK
 	return false;
 }
 
-/* A receive or probe that is unmatched. */
+/* For an unmatched receive or probe. */
 static enum engine_need need_of_source(struct engine *engine, int source, int tag, uint64_t gone)
 	LOCK_REQUIRES(mail)
 {
@@ -167,8 +167,8 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 	return ENGINE_NEEDS_SELF;
 }
 
-/* Whether its peer has done all that it has to. The operation may go on meanwhile: its RTS slot is
- * found by what does not change any more. */
+/* Whether its peer has done its part. The operation may advance meanwhile, so this reads only
+ * fields of its RTS slot that no longer change. */
 static bool is_served(struct engine *engine, const struct engine_op *op,
 		      enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
@@ -188,14 +188,14 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 				transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
 	case P2P_MATCHED:
-		/* Else there is something to copy. */
+		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case P2P_GIVEN:
 		transport_await(engine->team, engine->team->rank, &rts->gave,
 				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
 				op->call.peer, &word);
 		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
-	default: /* it has not begun, or is over */
+	default: /* it has not begun, or is complete */
 		return true;
 	}
 }
@@ -277,7 +277,7 @@ struct engine_op *engine_p2p_leave(struct engine *engine)
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 		/* No peer knows of an operation without an RTS slot. */
 		if (!op->p2p.rts)
-			point_set(op, P2P_OVER);
+			p2p_set_stage(op, P2P_OVER);
 	}
 	lock_mail_release(&mailbox->lock);
 	return op;

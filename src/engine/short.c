@@ -75,7 +75,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 		peer->out.crowded = false;
 		engine_mailbox_note_thread(mailbox);
 		engine_mailbox_note_sent(engine, call->peer,
-					 call->blocks ? MAILBOX_WAITED : MAILBOX_BEGUN);
+					 call->blocks ? MAILBOX_WAITED : MAILBOX_HANDLE);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)

@@ -150,10 +150,10 @@ void engine_slot_compute(const struct engine *engine, const struct engine_slot *
 	device_reduce(&reduce);
 }
 
-void engine_slot_resume(struct engine *engine, struct engine_op *op, struct engine_room *room,
-			uint64_t history)
+void engine_slot_resume(struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace, uint64_t history)
 {
-	engine_submit(engine, op, room);
+	engine_submit(engine, op, workspace);
 	op->history = history;
 	op->stage = ENGINE_ENTERED;
 }

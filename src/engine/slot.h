@@ -115,8 +115,8 @@ static inline void engine_slot_finish(struct engine *engine, const struct engine
 
 /* The entry has been published, with this history: makes of `op`, whose call, seq and record are
  * set, what engine_submit and the publication would have made of it. */
-void engine_slot_resume(struct engine *engine, struct engine_op *op, struct engine_room *room,
-			uint64_t history);
+void engine_slot_resume(struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace, uint64_t history);
 
 /* Fills memo->slot from an operation whose plan is known. */
 void engine_slot_learn(const struct engine *engine, const struct engine_op *op,

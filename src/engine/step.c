@@ -172,9 +172,9 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	 * must be free. */
 	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count &&
 	    round + 1 < op->rounds) {
-		if (round + 1 < ENGINE_SLOTS)
+		if (round + 1 < ENGINE_FRAGMENT_SLOTS)
 			return ENGINE_DONE;
-		round -= ENGINE_SLOTS - 1;
+		round -= ENGINE_FRAGMENT_SLOTS - 1;
 	}
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);

@@ -12,7 +12,7 @@
 enum engine_writer {
 	ENGINE_COPY_IN, /* into a slot of mine that peers read */
 	ENGINE_REDUCE,  /* into buffers of mine and of peers */
-	/* of a message, into a block that its receiver reads; under the mailbox' lock, and the
+	/* a message into a block that its receiver reads; under the mailbox' lock, and the
 	 * receiver's time is measured, too */
 	ENGINE_STAGE,
 	ENGINE_WRITERS,
@@ -25,19 +25,19 @@ enum {
 };
 
 struct engine_stores_case {
-	float cost[2]; /* ticks a byte: plain, streaming; 0: not measured yet */
-	float level;   /* what the cost of those in use was at the last choice */
-	uint32_t count,
-		/* uses since then; the other kind is tried after so many, 0: the first time */
-		pause;
-	bool stream; /* in use */
+	float cost[2]; /* ticks for each byte: plain, streaming; 0: not measured yet */
+	float level;   /* at the last choice: the cost of the stores that were chosen */
+	/* The uses since then; and after how many uses the other stores are tried, 0: not tried
+	 * yet. */
+	uint32_t count, pause;
+	bool stream; /* streaming stores are chosen */
 };
 
 struct engine_stores {
 	struct engine_stores_case cases[ENGINE_WRITERS][ENGINE_STORES_SIZES];
 };
 
-/* One use of stores, from begin to end; without an end it has not been. */
+/* One measured use of stores, from begin to end; a use without an end does not count. */
 struct engine_stores_use {
 	struct engine_stores_case *at; /* NULL: nothing is measured */
 	uint64_t start, bytes;
@@ -45,12 +45,13 @@ struct engine_stores_use {
 	bool stream;
 };
 
-/* Whether these `bytes`, which are some of the `size` of an operation, shall be stored past the
+/* Whether these `bytes`, a part of the `size` bytes of an operation, are to be stored past the
  * cache. wanted: what the table of plans says. */
 bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer,
 			 enum plan_stores wanted, uint64_t size, uint64_t bytes,
 			 struct engine_stores_use *out);
-/* They have been stored: now; or all that is measured took so many ticks (base/clock.h). */
+/* Call when they are stored: now; or with the ticks (base/clock.h) that all that is measured
+ * took. */
 void engine_stores_end(const struct engine_stores_use *use);
 void engine_stores_took(const struct engine_stores_use *use, uint64_t ticks);
 

@@ -35,7 +35,7 @@ struct unit {
 	int rank, size;
 	struct trace trace;
 	struct engine engine;
-	struct engine_room room;
+	struct engine_workspace workspace;
 	uint64_t seq; /* of the last collective */
 	pthread_t thread;
 };
@@ -137,7 +137,7 @@ static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
 static inline ls_status unit_call(struct unit *unit, struct engine_op *op)
 {
 	op->seq = ++unit->seq;
-	engine_submit(&unit->engine, op, &unit->room);
+	engine_submit(&unit->engine, op, &unit->workspace);
 	return unit_finish(unit, op);
 }
 

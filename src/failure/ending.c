@@ -47,7 +47,7 @@ void failure_compare_ends(struct ls_group *group)
 	struct engine_difference found;
 	if (!ends_well(group))
 		return;
-	engine_end_tell(&group->engine, seq);
+	engine_end_publish(&group->engine, seq);
 	if (engine_end_compare(&group->engine, seq, world_gone_now(group), &found))
 		raise_difference(group, &found);
 }
@@ -109,7 +109,7 @@ static size_t describe(const struct ls_group *group, char *out, size_t bytes)
 	return used < bytes ? used : bytes;
 }
 
-void failure_tell_open(struct world *world)
+void failure_warn_open(struct world *world)
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
 	char list[LIST_BYTES] = "";

@@ -53,14 +53,14 @@ void failure_note(struct ls_group *group);
  * return that status any more, it is printed on standard error and noted in the trace. */
 void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
-void failure_tell_open(struct world *world);
+void failure_warn_open(struct world *world);
 
 /* ---- lost.c ---- */
 
 /* Call when this rank is about to leave the group, with no operation in progress and the group not
  * failed: reports messages that nobody will receive. With the setting CHECK the group fails because
  * of them. */
-void failure_tell_lost(struct ls_group *group);
+void failure_warn_lost(struct ls_group *group);
 
 /* ---- sources.c ---- */
 

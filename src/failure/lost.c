@@ -50,7 +50,7 @@ static void tell(ls_group *group, int from, int to, int count, const struct mail
 	failure_close(group, reason);
 }
 
-void failure_tell_lost(ls_group *group)
+void failure_warn_lost(ls_group *group)
 {
 	if (failure_status(group) != LS_OK)
 		return;

@@ -14,7 +14,7 @@ ls_status group_check(const char *call, ls_group *group)
 		return group_bad(call, "group", 0, "a group from ls_group_open");
 	if (world_is_forked(group))
 		return LS_FORKED;
-	p2p_tell_gone(group);
+	p2p_fail_gone(group);
 	if (__builtin_expect(!failure_is_set(group), 1))
 		return LS_OK;
 	failure_note(group);

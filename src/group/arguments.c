@@ -30,10 +30,10 @@ ls_status group_read_options(const char *call, const struct ls_op_options *optio
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
 		return group_bad(call, "options->tag", out->tag, "0 to 2147483647");
-	if (out->awaited > 1)
-		return group_bad(call, "options->awaited", out->awaited, "0 or 1");
-	if (out->awaited && out->callback)
-		return group_bad(call, "options->awaited", out->awaited, "0 beside a callback");
+	if (out->resumable > 1)
+		return group_bad(call, "options->resumable", out->resumable, "0 or 1");
+	if (out->resumable && out->callback)
+		return group_bad(call, "options->resumable", out->resumable, "0 beside a callback");
 	if (out->stream)
 		return group_bad(call, "options->stream", 1, "NULL: only host memory is supported");
 	return LS_OK;

@@ -144,7 +144,7 @@ static bool may_lie_so(const struct engine_call *op, uint64_t give, uint64_t get
 	return distance == in_place || distance + get - 1 >= give + get - 1;
 }
 
-bool group_is_short(const ls_group *group, struct engine_call *op)
+bool group_check_short(const ls_group *group, struct engine_call *op)
 {
 	const struct coll_kind *kind = &coll_kinds[op->kind];
 	const struct coll *coll = &coll_table[kind->collective];

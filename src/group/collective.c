@@ -57,8 +57,8 @@ static ls_status queue(ls_group *group, const struct engine_call *engine,
 }
 
 /* A blocking call that returns a handle if its wait ends before the operation. */
-static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
-			      const struct ls_op_options *options, const void *site)
+static ls_status call_resumable(ls_group *group, const struct engine_call *engine,
+				const struct ls_op_options *options, const void *site)
 {
 	struct ls_op *op = progress_op_new(group, true);
 	if (!op)
@@ -82,8 +82,8 @@ static ls_status call_awaited(ls_group *group, const struct engine_call *engine,
 static ls_status call_nonblocking(ls_group *group, const struct engine_call *engine,
 				  const struct ls_op_options *options, const void *site)
 {
-	if (options->op && options->awaited)
-		return call_awaited(group, engine, options, site);
+	if (options->op && options->resumable)
+		return call_resumable(group, engine, options, site);
 	if (!group->world->settings.blocking)
 		return queue(group, engine, options, site, true);
 	ls_op *op;
@@ -102,8 +102,9 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *eng
  * call that a signal may interrupt. */
 static bool blocks(const struct ls_op_options *options)
 {
-	return options->size == sizeof *options && (!options->op || options->awaited == 1) &&
-	       options->awaited <= 1 && !options->callback && !options->stream && options->tag >= 0;
+	return options->size == sizeof *options && (!options->op || options->resumable == 1) &&
+	       options->resumable <= 1 && !options->callback && !options->stream &&
+	       options->tag >= 0;
 }
 
 static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
@@ -112,7 +113,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if ((!given || blocks(given)) && group && group_is_short(group, engine) &&
+	if ((!given || blocks(given)) && group && group_check_short(group, engine) &&
 	    !group_is_on_device(group, engine)) {
 		status = group_check(call, group);
 		if (given && given->op)
@@ -300,8 +301,8 @@ ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t c
 	return run("ls_allgather", group, &engine, options, HERE);
 }
 
-ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, void *all,
-		     size_t bytes, const void *site)
+ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine, void *all,
+			 size_t bytes, const void *site)
 {
 	struct engine_call engine = {.kind = kind,
 				     .dtype = LS_UINT8,

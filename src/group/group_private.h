@@ -22,8 +22,8 @@ ls_status group_begin(const char *call, ls_group *group, const struct ls_op_opti
 /* ---- collective.c ---- */
 
 /* An all-gather of `bytes` from each member, as a part of the call that `kind` names. */
-ls_status group_tell(ls_group *group, enum trace_kind kind, const void *mine, void *all,
-		     size_t bytes, const void *site);
+ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine, void *all,
+			 size_t bytes, const void *site);
 
 /* ---- check.c ---- */
 
@@ -33,7 +33,7 @@ ls_status group_check_collective(const char *call, const ls_group *group, struct
 
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
  * buffers that this rank does not need. False: group_check_collective decides. */
-bool group_is_short(const ls_group *group, struct engine_call *op);
+bool group_check_short(const ls_group *group, struct engine_call *op);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
  * the processor itself reads and writes the payload. */
 static inline bool group_is_on_device(ls_group *group, const struct engine_call *op)

@@ -11,7 +11,7 @@
 #include "base/messages.h"
 #include "failure/failure.h"
 #include "progress/lane.h"
-#include "progress/tell.h"
+#include "progress/warn.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group_private.h"
@@ -245,13 +245,13 @@ void group_init(struct ls_group *group, const struct group_making *making)
 /* Ends operations that were not waited for: otherwise peers would use buffers that vanish. */
 static void end_operations(ls_group *group)
 {
-	p2p_tell_gone(group);
+	p2p_fail_gone(group);
 	long pending = progress_lane_queued(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];
 		struct ls_op *first = p2p_first(group);
 		first = first ? first : progress_lane_first(group);
-		progress_tell_pending(first, pending, text, sizeof text);
+		progress_warn_pending(first, pending, text, sizeof text);
 		if (first)
 			progress_op_let_go(first);
 		snprintf(reason, sizeof reason, "with %s under way", text);
@@ -259,7 +259,7 @@ static void end_operations(ls_group *group)
 	}
 	p2p_close(group);
 	progress_lane_close(group);
-	progress_tell_left(group);
+	progress_warn_left(group);
 	progress_pool_fini(&group->pool);
 }
 
@@ -267,7 +267,7 @@ void group_leave(struct ls_group *group)
 {
 	struct world *world = group->world;
 	end_operations(group);
-	failure_tell_lost(group);
+	failure_warn_lost(group);
 	if (group->id == WORLD_GROUP_ID)
 		atomic_store(&world->trace.header->left_ns, clock_now_ns());
 	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);

@@ -4,7 +4,7 @@
 #include "base/fork.h"
 #include "base/messages.h"
 #include "progress/lane.h"
-#include "progress/tell.h"
+#include "progress/warn.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group_private.h"
@@ -28,7 +28,7 @@ static ls_status ask(ls_op *op)
 	if (op->shared)
 		engine_p2p_add(&op->group->engine, &op->asked);
 	else
-		atomic_store(&op->told, true);
+		atomic_store(&op->status_read, true);
 	return (ls_status)(over - 1);
 }
 
@@ -40,7 +40,7 @@ ls_status ls_test(ls_op *op)
 	status = ask(op);
 	if (status != LS_PENDING || !progress_op_is_p2p(op))
 		return status;
-	p2p_tell_gone(op->group);
+	p2p_fail_gone(op->group);
 	p2p_poll(op);
 	return ask(op);
 }
@@ -82,7 +82,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	}
 	wait_thread_enter(&op->group->waiter);
 	struct progress_pause pause = progress_op_pause(op, timeout_ms);
-	p2p_tell_gone(op->group);
+	p2p_fail_gone(op->group);
 	if (!progress_op_is_p2p(op))
 		status = progress_lane_await(op, &pause);
 	else
@@ -163,7 +163,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 		return status;
 	wait_thread_enter(&first->group->waiter);
 	struct progress_pause pause = progress_op_pause(first, timeout_ms);
-	p2p_tell_gone(first->group);
+	p2p_fail_gone(first->group);
 	await_any(ops, count, &pause);
 	*index = find_over(ops, count, &status);
 	return status;
@@ -178,7 +178,7 @@ static void free_shared(struct ls_op *op, const void *site)
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
 	engine_p2p_add(engine, &op->asked);
-	progress_tell_dropped(op, site);
+	progress_warn_dropped(op, site);
 }
 
 void ls_op_free(ls_op *op)
@@ -194,9 +194,9 @@ void ls_op_free(ls_op *op)
 	 * it. */
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_over(op))
-		p2p_tell_gone(op->group);
-	if (!op->callback && !atomic_load(&op->told)) /* a callback will tell, if it has not yet */
-		progress_tell_dropped(op, site);
+		p2p_fail_gone(op->group);
+	if (!op->callback && !atomic_load(&op->status_read)) /* a callback gets it */
+		progress_warn_dropped(op, site);
 	progress_op_forget(op);
 }
 

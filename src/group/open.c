@@ -341,7 +341,7 @@ void ls_group_close(ls_group *group)
 		return; /* a child has no arena and no watch, and nothing to release */
 	bool all = group->id == WORLD_GROUP_ID;
 	if (all) {
-		failure_tell_open(world);
+		failure_warn_open(world);
 		group_leave_all(world);
 		/* calls have returned the failure, so the job continues */
 	} else if (failure_status(group) != LS_OK) {

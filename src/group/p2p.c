@@ -14,14 +14,14 @@
 
 #define HERE __builtin_return_address(0)
 
-/* One call, as all of them come to it. */
+/* The common form of all calls. */
 struct call {
 	const char *name;
 	const void *site;
 	struct engine_call engine;
 	void **block; /* a receive into a block; NULL: into the buffer */
 	bool gives;
-	bool own; /* the library's: out of turn, and can be taken back until it is matched */
+	bool own; /* the library's own: not in turn, and can be cancelled until it is matched */
 };
 
 /* ---- checks ---- */
@@ -36,13 +36,13 @@ static ls_status check_peer(const struct call *call, const ls_group *group,
 				call->engine.peer);
 }
 
-/* LS_ANY_TAG is allowed in receives and probes only. */
+/* LS_ANY_TAG is only for receives and probes. */
 static ls_status begin(const struct call *call, ls_group *group, const struct ls_op_options *given,
 		       struct ls_op_options *options)
 {
 	struct ls_op_options some;
 	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
-		   given->size >= offsetof(struct ls_op_options, awaited) &&
+		   given->size >= offsetof(struct ls_op_options, resumable) &&
 		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
 	if (any) {
 		memset(&some, 0, sizeof some);
@@ -63,7 +63,7 @@ static ls_status check(const struct call *call, const ls_group *group,
 	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
 	const struct ls_message *message = options->message;
 	const char *name = group_caller(call->name, options);
-	/* No overflow, and the type is one. */
+	/* The size does not overflow, and the dtype is valid. */
 	bool sound = engine->count <= UINT32_MAX && buffer->bytes > 0;
 	ls_status status = sound ? LS_OK : group_check_count(name, engine->dtype, engine->count);
 	if (status == LS_OK)
@@ -80,19 +80,19 @@ static ls_status check(const struct call *call, const ls_group *group,
 
 /* ---- the two ways ---- */
 
-/* Setting P2P=serial: it may have to wait for others. */
+/* Setting P2P=serial: it may have to wait for other sends. */
 static bool is_serial(const ls_group *group, const struct call *call)
 {
 	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
 }
 
-/* It waits for those before it. */
+/* It waits for the sends before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
 	return is_serial(group, call) && !call->own;
 }
 
-/* False: it has to be made an operation. asked: for a handle. */
+/* False: the call needs an operation. asked: it has a handle. */
 static bool may_be_short(ls_group *group, const struct call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
@@ -103,7 +103,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .call = {.peer = engine->peer,
 					   .tag = engine->tag,
 					   .dtype = engine->dtype,
-					   .blocks = blocks || (options->awaited && sends),
+					   .blocks = blocks || (options->resumable && sends),
 					   .count = engine->count,
 					   .bytes = engine->send.bytes + engine->recv.bytes,
 					   .send = engine->send.address,
@@ -111,15 +111,15 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .label = options->label,
 				  .site = call->site,
 				  .message = options->message};
-	if (asked && !options->awaited)
+	if (asked && !options->resumable)
 		out->handle = sends ? &group->sent : &group->received;
 	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 && !call->gives &&
 	       !call->own && !call->block && !options->callback && !is_serial(group, call) &&
 	       !group_is_on_device(group, &call->engine);
 }
 
-/* A send that outlives its call would have to keep its place among later ones while the device
- * fetches it, and nobody waits for that device. */
+/* A send that outlives its call would need a place in the queue while the device fetches it, and no
+ * thread waits for that device. */
 static ls_status check_beside(ls_group *group, const struct call *call)
 {
 	if (!group_is_on_device(group, &call->engine))
@@ -133,11 +133,11 @@ static ls_status check_beside(ls_group *group, const struct call *call)
 				   "without a handle or a callback, take a device's");
 }
 
-/* message: NULL if it cannot be a short one. */
+/* message: NULL if the call cannot take the short path. */
 static ls_status run_blocking(ls_group *group, const struct call *call,
 			      const struct ls_op_options *options, const struct p2p_short *message)
 {
-	struct engine_room room;
+	struct engine_workspace workspace;
 	struct ls_op op;
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
@@ -153,7 +153,7 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 		p2p_collect(group);
 		return LS_OK;
 	}
-	progress_op_run(&op, &room, waiter, &progress_no_pause, &status);
+	progress_op_run(&op, &workspace, waiter, &progress_no_pause, &status);
 	if (status == LS_OK)
 		p2p_deliver(&op);
 	/* What it took in may have been for others. */
@@ -200,8 +200,8 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	return status;
 }
 
-/* Whether it is over already. Of one with a handle that handle is one for all that were over at
- * once. */
+/* Whether the operation is complete already; then *out is the handle that all such operations
+ * share. */
 static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 {
 	bool over = sends ? p2p_short_send(message) : p2p_short_receive(message);
@@ -233,7 +233,7 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 		return LS_OK;
 	if (out || options.callback) {
 		status = run_beside(group, call, &options, NULL, out);
-		return status == LS_OK && options.awaited && out ? group_op_await(out) : status;
+		return status == LS_OK && options.resumable && out ? group_op_await(out) : status;
 	}
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
@@ -251,8 +251,8 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 
 /* ---- sends and receives ---- */
 
-/* Field by field, as the compiler clears a whole of this size so slowly that a short message would
- * notice. */
+/* Sets each field, because the compiler clears a struct of this size so slowly that a short message
+ * takes noticeably longer. */
 static void fill(struct call *call, const char *name, enum trace_kind kind, uint64_t count,
 		 ls_dtype dtype, int peer, const void *site)
 {
@@ -437,7 +437,7 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	struct call call = {
 		.name = "ls_probe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
-	struct engine_room room;
+	struct engine_workspace workspace;
 	struct ls_op op;
 	ls_status status = check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)
@@ -448,7 +448,7 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	progress_op_prepare(&op, group, &call.engine);
 	op.engine.seq = 0;
 	progress_op_open(&op, &options, call.site);
-	progress_op_run(&op, &room, waiter, &progress_no_pause, &status);
+	progress_op_run(&op, &workspace, waiter, &progress_no_pause, &status);
 	p2p_collect(group);
 	if (status == LS_OK)
 		p2p_fill(out, &op.engine.p2p.message);
@@ -467,7 +467,7 @@ ls_status ls_cancel(ls_op *op)
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
 	if (p2p_take_back(op)) {
-		atomic_store(&op->told, true);
+		atomic_store(&op->status_read, true);
 		return LS_OK;
 	}
 	p2p_await_begun(op);
@@ -477,8 +477,8 @@ ls_status ls_cancel(ls_op *op)
 		return LS_PENDING;
 	p2p_collect(group);
 	/* Else another thread is just about it. */
-	p2p_await_told(op);
-	atomic_store(&op->told, true);
+	p2p_await_over(op);
+	atomic_store(&op->status_read, true);
 	return LS_OK;
 }
 
@@ -487,6 +487,6 @@ ls_status group_op_take_back(ls_op **op)
 	if (!*op)
 		return LS_CANCELLED;
 	ls_status status = ls_cancel(*op);
-	(void)status; /* if it is too late, it ends by itself */
+	(void)status; /* if it is too late, the operation ends by itself */
 	return group_op_finish(op);
 }

@@ -21,8 +21,8 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 		return false;
 	if (options) {
 		odd = (uintptr_t)options->stream | (uintptr_t)options->op |
-		      (uintptr_t)options->message | (options->callback != NULL) | options->awaited |
-		      (options->tag < 0);
+		      (uintptr_t)options->message | (options->callback != NULL) |
+		      options->resumable | (options->tag < 0);
 		call->tag = options->tag;
 		message->label = options->label;
 	}
@@ -36,7 +36,7 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
 	if (__builtin_expect(odd != 0, 0))
 		return false;
-	/* With operations in progress the caller has to be told if they are lost: p2p_tell_gone. */
+	/* With operations in progress the caller has to be told if they are lost: p2p_fail_gone. */
 	return !engine_p2p_pending(&group->engine) || !world_gone(group);
 }
 

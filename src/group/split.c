@@ -92,7 +92,7 @@ static ls_status tell_all(struct request *request, const void *mine, void *all, 
 	if (request->participants)
 		return group_member_allgather(request->parent, request->participants, mine, all,
 					      bytes);
-	return group_tell(request->parent, request->kind, mine, all, bytes, request->site);
+	return group_exchange(request->parent, request->kind, mine, all, bytes, request->site);
 }
 
 /* All ranks exchange `what`. An error here is the failure of the parent. Other ranks may not have
@@ -337,8 +337,8 @@ static ls_status differ(struct request *request, const struct group_list *mine)
 	struct group_list all[RANKS_HOST_MAX];
 	char one[512], two[512];
 	int other = 1;
-	ls_status status =
-		group_tell(request->parent, request->kind, mine, all, sizeof *mine, request->site);
+	ls_status status = group_exchange(request->parent, request->kind, mine, all, sizeof *mine,
+					  request->site);
 	if (status != LS_OK)
 		return status;
 	while (other < parent->size - 1 && request->offers[other].what == request->offers[0].what)

@@ -167,7 +167,7 @@ void p2p_leave(struct world *world, bool more)
 			wait_call_thread(bell_of(world));
 		if (calls || !arm_and_look(world) || !p2p_take(p2p))
 			return;
-		more = p2p_sweep(world);
+		more = p2p_pass(world);
 	}
 }
 
@@ -189,7 +189,7 @@ void p2p_arm(struct world *world, bool has_work)
 	if (armed)
 		return;
 	if ((arm_and_look(world) || has_work) && p2p_take(&world->p2p))
-		p2p_leave(world, p2p_sweep(world));
+		p2p_leave(world, p2p_pass(world));
 }
 
 /* ---- for the progress thread ---- */
@@ -199,7 +199,7 @@ void p2p_attend(struct world *world)
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p_take(p2p))
 		return;
-	while (p2p_sweep(world) && !atomic_load(&world->progress.stop) && !atomic_load(&p2p->wanted))
+	while (p2p_pass(world) && !atomic_load(&world->progress.stop) && !atomic_load(&p2p->wanted))
 		;
 	p2p_leave(world, false);
 }
@@ -287,9 +287,9 @@ static void tell_gone(struct world *world)
 			(failure_status(groups[i]) != LS_OK);
 		world_release(groups[i]);
 	}
-	if (gone > p2p->gone_told)
+	if (gone > p2p->gone_at_look)
 		p2p_call_driver(world);
-	p2p->gone_told = gone;
+	p2p->gone_at_look = gone;
 }
 
 /* The words that all operations wait for. False: no memory for so many. */

@@ -334,7 +334,7 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 		drive.head = p2p_head(&world->p2p);
 		drive.words = world->p2p.driving.words;
 		drive.word_max = world->p2p.driving.max - P2P_EXTRA_WORDS;
-		p2p_drive_sweep(world, &drive);
+		p2p_drive_pass(world, &drive);
 		*more = drive.more;
 		bool over = is_any_over(ops, count);
 		bool waits = !over && (!drive.more || clock_now_ns() >= pause->at_ns);

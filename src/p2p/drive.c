@@ -157,7 +157,7 @@ static void sweep_deadlines(struct world *world)
 	progress_op_let_go(late);
 }
 
-void p2p_drive_sweep(struct world *world, struct p2p_drive *drive)
+void p2p_drive_pass(struct world *world, struct p2p_drive *drive)
 {
 	drive->word_count = 0;
 	drive->more = false;
@@ -169,10 +169,10 @@ void p2p_drive_sweep(struct world *world, struct p2p_drive *drive)
 		drive->more |= p2p_begin_next(world);
 }
 
-bool p2p_sweep(struct world *world)
+bool p2p_pass(struct world *world)
 {
 	struct p2p_drive drive = {.ops = NULL};
-	p2p_drive_sweep(world, &drive);
+	p2p_drive_pass(world, &drive);
 	return drive.more;
 }
 
@@ -198,11 +198,11 @@ void p2p_poll(const struct ls_op *op)
 			p2p_call_driver(world);
 		return;
 	}
-	bool more = p2p_sweep(world);
+	bool more = p2p_pass(world);
 	struct ls_op *head = progress_op_is_over(op) ? NULL : p2p_head(&world->p2p);
 	bool behind = head && progress_waits_turn(op);
 	if (!progress_op_is_over(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
-		more = p2p_sweep(world);
+		more = p2p_pass(world);
 	if (head)
 		progress_op_let_go(head);
 	p2p_leave(world, more);

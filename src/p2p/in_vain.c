@@ -61,7 +61,7 @@ static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
 	return op;
 }
 
-void p2p_tell_gone(ls_group *group)
+void p2p_fail_gone(ls_group *group)
 {
 	uint64_t gone = engine_p2p_pending(&group->engine) ? world_gone(group) : 0;
 	int peer;

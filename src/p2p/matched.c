@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "world/registry.h"
-#include "progress/tell.h"
+#include "progress/warn.h"
 #include "p2p.h"
 
 void p2p_fill(struct ls_message *out, const struct mail_message *matched)
@@ -38,5 +38,5 @@ void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const 
 	where[0] = '\0';
 	if (view->header && trace_read(view, index, &record, &step))
 		trace_site(view, &record, where, sizeof where);
-	progress_tell_buffered(ranks, tag, where[0] ? where : "an unknown place");
+	progress_warn_buffered(ranks, tag, where[0] ? where : "an unknown place");
 }

@@ -36,7 +36,7 @@ void p2p_collect(ls_group *group);
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */
-void p2p_await_told(const struct ls_op *op);
+void p2p_await_over(const struct ls_op *op);
 /* Blocks until op has begun or is complete. Only for an operation that another thread is about to
  * begin. */
 void p2p_await_begun(const struct ls_op *op);
@@ -130,7 +130,7 @@ struct p2p_drive {
 
 /* For the driving thread: makes all progress that is possible without waiting. Fills words, more
  * and news. */
-void p2p_drive_sweep(struct world *world, struct p2p_drive *drive);
+void p2p_drive_pass(struct world *world, struct p2p_drive *drive);
 /* Those of the awaited operations that are in this group; at most P2P_ANY_MAX. */
 int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own);
 /* The head, with a reference that the caller drops. */
@@ -152,7 +152,7 @@ bool p2p_poll_gone(const struct ls_op *op);
 ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64_t gone,
 			 const struct ls_op_options *options, const void *site);
 /* For public calls: fails the group if one of its nonblocking sends can never be received. */
-void p2p_tell_gone(ls_group *group);
+void p2p_fail_gone(ls_group *group);
 
 /* ---- await.c ---- */
 
@@ -185,6 +185,6 @@ void p2p_call_driver(struct world *world);
  * has_work: it can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
 /* Makes all progress that is possible without waiting. True: there is more to do. */
-bool p2p_sweep(struct world *world);
+bool p2p_pass(struct world *world);
 
 #endif

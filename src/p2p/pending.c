@@ -192,7 +192,7 @@ static void finish(struct ls_op *op, ls_status status)
 	bool gives_turn = op->in_turn;
 	bool calls = op->callback, limited = op->may_leave;
 	struct trace_group *entry = op->group->entry;
-	progress_op_tell(op, status);
+	progress_op_complete(op, status);
 	count_out(entry, calls, limited);
 	if (batch)
 		progress_batch_part_over(batch, status);
@@ -237,8 +237,8 @@ void p2p_end_all(ls_group *group)
 static ls_status begin(struct ls_op *op)
 {
 	struct engine *engine = &op->group->engine;
-	struct engine_room room;
-	engine_submit(engine, &op->engine, &room);
+	struct engine_workspace workspace;
+	engine_submit(engine, &op->engine, &workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_release);
 	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
 }
@@ -323,7 +323,7 @@ bool p2p_take_back(struct ls_op *op)
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
  * NULL, if no thread drives. Publishes no wait, because other threads of this rank are completing
  * the operation and wait for nobody. */
-static void await_told(struct world *world, struct waiter *quiet, const struct ls_op *op)
+static void await_completion(struct world *world, struct waiter *quiet, const struct ls_op *op)
 {
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.resting, 1);
@@ -339,10 +339,10 @@ static void await_told(struct world *world, struct waiter *quiet, const struct l
 	atomic_fetch_sub(&world->p2p.resting, 1);
 }
 
-void p2p_await_told(const struct ls_op *op)
+void p2p_await_over(const struct ls_op *op)
 {
 	while (!progress_op_is_over(op))
-		await_told(op->group->world, &op->group->quiet, op);
+		await_completion(op->group->world, &op->group->quiet, op);
 }
 
 /* Setting P2P=serial: whether another thread has claimed it, and has not handed it to a peer
@@ -361,7 +361,7 @@ static bool is_being_begun(const struct ls_op *op)
 void p2p_await_begun(const struct ls_op *op)
 {
 	while (is_being_begun(op))
-		await_told(op->group->world, &op->group->quiet, op);
+		await_completion(op->group->world, &op->group->quiet, op);
 }
 
 /* The driving thread is inside a call on another group, or is the progress thread. It may be
@@ -372,7 +372,7 @@ static void take_over(struct world *world, struct waiter *quiet)
 	atomic_fetch_add(&p2p->wanted, 1);
 	while (!p2p_take_over(p2p)) {
 		p2p_call_driver(world);
-		await_told(world, quiet, NULL);
+		await_completion(world, quiet, NULL);
 	}
 }
 

@@ -11,7 +11,7 @@ enum {
 	/* a nonblocking collective of so few bytes runs inside its call if all peers have
 	 * entered */
 	INLINE_BYTES = 16 * 1024,
-	BESIDE_SPIN_NS = 50 * 1000,
+	HELPER_SPIN_NS = 50 * 1000,
 };
 
 void progress_lane_init(ls_group *group)
@@ -29,13 +29,13 @@ void progress_lane_fini(ls_group *group)
  * bench-torch: the excess of a DDP step is a fifth less). But unless there are two cores for each
  * rank, it spins no longer than a wake-up costs, so that it takes little time from the computing
  * thread. */
-static uint32_t spin_beside(const ls_group *group)
+static uint32_t helper_spin(const ls_group *group)
 {
 	const struct world *world = group->world;
 	uint32_t spin_ns = group->waiter.spin_ns;
 	if (world->cores >= 2 * world->size)
 		return spin_ns;
-	uint32_t most_ns = world->cores >= world->size ? BESIDE_SPIN_NS : 0;
+	uint32_t most_ns = world->cores >= world->size ? HELPER_SPIN_NS : 0;
 	return spin_ns < most_ns ? spin_ns : most_ns;
 }
 
@@ -48,12 +48,12 @@ void progress_lane_begin(ls_group *group)
 	lock_group_release(&lane->lock);
 	atomic_store(&lane->state, 0);
 	atomic_store(&lane->near, 0);
-	lane->beside = group->waiter;
-	lane->beside.spin_ns = spin_beside(group);
+	lane->helper = group->waiter;
+	lane->helper.spin_ns = helper_spin(group);
 	lane->idle = group->waiter;
 	lane->idle.spin_ns = 0;
-	lane->idle.bell = &lane->told;
-	lane->unattended.waiter = &lane->beside;
+	lane->idle.bell = &lane->resting_bell;
+	lane->unattended.waiter = &lane->helper;
 }
 
 long progress_lane_queued(ls_group *group)
@@ -83,17 +83,17 @@ struct ls_op *progress_lane_first(ls_group *group)
 /* Wakes threads that wait for the driving thread, so that one of them drives. Sequentially
  * consistent, as their side is: either such a thread sees that no thread drives, or this one sees
  * that it waits. */
-static void tell_resting(ls_group *group)
+static void wake_resting(ls_group *group)
 {
 	if (atomic_load(&group->lane.resting) == 0)
 		return;
 	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
-	wait_ring(&group->lane.told);
+	wait_ring(&group->lane.resting_bell);
 }
 
 void progress_lane_leave_to_others(ls_group *group)
 {
-	tell_resting(group);
+	wake_resting(group);
 	progress_thread_wake(group);
 }
 
@@ -232,7 +232,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 	while (drives) {
 		ls_status status;
 		struct ls_op *op = first(lane);
-		if (!progress_op_run(op, &lane->room, waiter, pause, &status)) {
+		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
 			if (pause->looks && progress_thread_is_me(group->world))
 				stand_in(lane, op);
 			else
@@ -245,7 +245,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		progress_op_over(op, status);
 		drives = go_on(lane, !was_last, &more);
 	}
-	tell_resting(group);
+	wake_resting(group);
 	return more;
 }
 
@@ -261,7 +261,7 @@ bool progress_lane_attend(ls_group *group)
 {
 	static const struct progress_pause looks = {.at_ns = 0, .looks = true};
 	return take_drive(&group->lane, NULL, NULL) &&
-	       drive(group, NULL, &group->lane.beside, &looks);
+	       drive(group, NULL, &group->lane.helper, &looks);
 }
 
 bool progress_lane_waits(const ls_group *group)
@@ -355,7 +355,7 @@ static ls_status await_failed(struct ls_op *op)
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;
-	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.beside;
+	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.helper;
 }
 
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause)
@@ -421,7 +421,7 @@ ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause
 {
 	ls_group *group = op->group;
 	ls_status status;
-	bool over = progress_op_run(op, &group->lane.room, &group->waiter, pause, &status);
+	bool over = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
 	return leave_lane(op, over, status);
 }
 
@@ -443,7 +443,7 @@ ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *optio
 	if (!progress_lane_take(&group->lane, &op->engine.seq))
 		return queue_and_await(op, options, site, pause);
 	progress_op_open(op, options, site);
-	bool over = progress_op_run(op, &group->lane.room, &group->waiter, pause, &status);
+	bool over = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
 	return leave_lane(op, over, status);
 }
 
@@ -474,7 +474,7 @@ void progress_lane_close(ls_group *group)
 		}
 		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		struct waiter quiet = group->quiet;
-		quiet.bell = &lane->told;
+		quiet.bell = &lane->resting_bell;
 		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
 		(void)status; /* the loop checks again in any case */
 	}

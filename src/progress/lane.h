@@ -79,9 +79,9 @@ struct ls_op *progress_lane_first(ls_group *group);
 /* ---- slot.c: short collectives ---- */
 
 /* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
- * the entries. The options have no callback; with `op` they are `awaited`, and *op is NULL. Returns
- * false, and has done nothing, if another collective is in progress. Otherwise *status is the
- * result, or LS_PENDING with the handle in *op. */
+ * the entries. The options have no callback; with `op` they are `resumable`, and *op is NULL.
+ * Returns false, and has done nothing, if another collective is in progress. Otherwise *status is
+ * the result, or LS_PENDING with the handle in *op. */
 bool progress_slot_call(ls_group *group, const struct engine_call *call,
 			const struct ls_op_options *options, const void *site, ls_status *status);
 

@@ -53,7 +53,7 @@ enum standing {
 	WAITS,
 	WAITS_FOR_US,
 	ACTS,
-	IS_AGENT, /* not a waiting thread: see p2p_show */
+	IS_PROGRESS_THREAD, /* not a waiting thread: see p2p_show */
 };
 
 static enum standing standing_of(const struct world *world, const struct wait_slot_body *wait)
@@ -75,7 +75,7 @@ static enum standing standing_of(const struct world *world, const struct wait_sl
 				goes_on = any;
 		}
 	if (any && !own && trace_shows_all(wait))
-		return IS_AGENT;
+		return IS_PROGRESS_THREAD;
 	if (unclear || goes_on || !trace_shows_all(wait))
 		return ACTS;
 	return for_us ? WAITS_FOR_US : WAITS;
@@ -118,7 +118,7 @@ static enum others look_for_others(const struct ls_group *group, uint32_t tid, b
 		enum standing standing = waits ? standing_of(world, &wait) : ACTS;
 		if (standing == ACTS || !trace_slot_is(view, i, epoch))
 			return FREE;
-		if (standing == IS_AGENT)
+		if (standing == IS_PROGRESS_THREAD)
 			continue;
 		if (wait.group != group->id)
 			return FREE;

@@ -100,11 +100,11 @@ void progress_op_drop(struct ls_op *op)
 	progress_op_let_go(op);
 }
 
-void progress_op_tell(struct ls_op *op, ls_status status)
+void progress_op_complete(struct ls_op *op, ls_status status)
 {
 	bool pooled = op->pooled;
 	if (op->callback) {
-		atomic_store(&op->told, true);
+		atomic_store(&op->status_read, true);
 		op->callback(op->callback_data, status);
 	}
 	/* An operation that is not from the pool is on the stack of a thread that returns as soon
@@ -118,9 +118,9 @@ void progress_op_over(struct ls_op *op, ls_status status)
 {
 	ls_group *group = op->group;
 	uint64_t seq = op->engine.seq;
-	progress_op_tell(op, status);
+	progress_op_complete(op, status);
 	wait_store(&transport_area_of(&group->team, group->rank)->over, seq);
-	wait_ring(&group->lane.told);
+	wait_ring(&group->lane.resting_bell);
 	wait_ring(group->waiter.bell);
 }
 
@@ -146,7 +146,7 @@ void progress_batch_part_over(struct ls_op *batch, ls_status status)
 	if (status != LS_OK)
 		atomic_compare_exchange_strong(&batch->worst, &fine, (uint32_t)status);
 	if (atomic_fetch_sub(&batch->parts, 1) == 1)
-		progress_op_tell(batch, (ls_status)atomic_load(&batch->worst));
+		progress_op_complete(batch, (ls_status)atomic_load(&batch->worst));
 	else
 		progress_op_let_go(batch);
 }

@@ -24,7 +24,7 @@ void progress_op_drop(struct ls_op *op);
  * it. */
 void progress_op_over(struct ls_op *op, ls_status status);
 /* The same without the lane: callback, status, and one reference less. */
-void progress_op_tell(struct ls_op *op, ls_status status);
+void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_op *op)
 {
@@ -82,7 +82,7 @@ struct trace_begin progress_record(ls_group *group, const struct engine_call *ca
 /* Makes progress on it: submits it to the engine if necessary, advances it, and waits. True:
  * *status is its status, and no peer touches its buffers any more. False, at the pause: another
  * thread may continue. */
-bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
+bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
 /* The same for a detached operation, after the engine has finished it (op->engine.status) or
  * because of `reason`: returns its final status; no peer touches its buffers any more. */

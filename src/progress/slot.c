@@ -41,7 +41,8 @@ __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct e
 	} else {
 		progress_op_limit(op, options);
 		op->engine.record = state->record;
-		engine_slot_resume(&group->engine, &op->engine, &group->lane.room, state->history);
+		engine_slot_resume(&group->engine, &op->engine, &group->lane.workspace,
+				   state->history);
 		atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	}
 	if (op == &own)

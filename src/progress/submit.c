@@ -9,7 +9,7 @@
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
-#include "tell.h"
+#include "warn.h"
 
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { RETREAT_MS = 250 };
@@ -56,7 +56,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->callback = NULL;
 	op->callback_data = NULL;
 	atomic_init(&op->holders, 1);
-	atomic_init(&op->told, false);
+	atomic_init(&op->status_read, false);
 	atomic_init(&op->over, 0);
 	op->counts = NULL;
 }
@@ -92,7 +92,7 @@ static bool retreat(struct ls_op *op)
 		if (progress != ENGINE_BLOCKED)
 			return progress == ENGINE_DONE;
 		if (force && !told)
-			progress_tell_device(op);
+			progress_warn_device(op);
 		told = force;
 		struct wait_call call = {.words = engine->words,
 					 .count = engine->word_count,
@@ -173,14 +173,14 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 }
 
 /* False if the group failed before it was the operation's turn: then it never begins. */
-static bool begin(struct ls_op *op, struct engine_room *room)
+static bool begin(struct ls_op *op, struct engine_workspace *workspace)
 {
 	struct ls_group *group = op->group;
 	if (failure_status(group) != LS_OK)
 		return false;
 	if (engine_is_collective(op->engine.call.kind))
 		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
-	engine_submit(&group->engine, &op->engine, room);
+	engine_submit(&group->engine, &op->engine, workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	return true;
 }
@@ -275,13 +275,13 @@ static bool goes_on(struct ls_op *op, struct progress_self_only *self_only, ls_s
 	return false;
 }
 
-bool progress_op_run(struct ls_op *op, struct engine_room *room, struct waiter *waiter,
+bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status)
 {
 	struct engine *engine = &op->group->engine;
 	struct progress_self_only self_only = {0};
 	int peer = -1;
-	if (!has_begun(op) && !begin(op, room)) {
+	if (!has_begun(op) && !begin(op, workspace)) {
 		*status = fail(op, LS_ABORTED, -1);
 		return true;
 	}

@@ -94,10 +94,11 @@ struct transport_report {
 	char text[TRANSPORT_TEXT_BYTES];
 };
 
-/* What a rank's segment holds for one group that the rank is a member of; words each on the line of
- * who writes them. Behind it lie [world size] inboxes, by group rank of the source, and then [world
- * size] reports, by world rank: transport_inbox and transport_report. Memory is there as far as the
- * group needs it; that of an inbox, 41 KiB, once its source sends or its owner receives. */
+/* The part of a rank's segment for one group. Words with different writers are on different cache
+ * lines. It is followed by [world size] inboxes, by group rank of the source, and then by [world
+ * size] reports, by world rank: transport_inbox and transport_report. The system provides pages for
+ * the part that the group needs; those of an inbox, 41 KiB, once its source sends or its owner
+ * receives. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
 	/* How many nonblocking sends and receives are complete, of all groups; only in the area of

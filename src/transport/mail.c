@@ -9,8 +9,8 @@
 #include "base/seqlock.h"
 #include "base/wait.h"
 
-/* A slot is fetched so many messages before it is filled: a line takes longer from the owner's
- * cache than a send takes. Not the next slot, which the owner may be polling. */
+/* A slot is fetched so many messages before it is filled, because a line takes longer from the
+ * owner's cache than a send takes. Not the next slot, which the owner may be polling. */
 enum { AHEAD = 3 };
 
 /* ---- the source ---- */
@@ -24,7 +24,7 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 {
 	if (out->posted - out->seen < limit)
 		return true;
-	/* One line of the owner's, looked at once for as many messages as there is room for. */
+	/* One line of the owner, read once for as many messages as there are free slots. */
 	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
 	out->crowded = out->seen - before - 1 < limit / 4;
@@ -78,7 +78,7 @@ void transport_mail_pass(struct mail_box *box, struct mail_out *out)
 	out->next++;
 }
 
-/* Whether an older message lies there that nobody wants yet. */
+/* Whether an older message is there that was not matched yet. */
 static bool is_occupied(const struct mail_box *box, uint64_t position)
 {
 	unsigned index = (unsigned)(position % MAIL_SLOTS);
@@ -96,7 +96,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 		atomic_store_explicit(&slot->turn, out->next, memory_order_release);
 		slot = &box->slots[++out->next % MAIL_SLOTS];
 	}
-	/* As whole words: a diagnosis reads it at any time. */
+	/* As whole words, because a diagnosis may read it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
 	if (!(envelope->rts | envelope->eager))
 		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
@@ -138,7 +138,7 @@ bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_m
 void transport_mail_take(struct mail_box *box, struct mail_in *in,
 			 const struct mail_message *message)
 {
-	/* In a line of my own: the slot's would have to be fetched from the source first. */
+	/* In a line of my own: the slot's line would have to be fetched from the source first. */
 	atomic_store_explicit(&box->freed[message->slot], message->position, memory_order_release);
 	wait_store(&box->taken, ++in->taken);
 }
@@ -210,5 +210,5 @@ uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_
 			return 0;
 	} while (!atomic_compare_exchange_weak(&rts->cursor, &before, before | MAIL_CLOSED));
 	uint64_t begun = before & MAIL_CLAIMS;
-	return begun < pieces ? begun : pieces; /* whatever the other wrote */
+	return begun < pieces ? begun : pieces; /* even if the other rank wrote nonsense */
 }

@@ -19,11 +19,11 @@
 
 enum {
 	MAIL_SLOTS = 64, /* unmatched messages that a box can hold; one bit each in a set */
-	/* The first half is for messages that are copied, so each is over soon after its match.
-	 * The second is for blocks that are handed over, which their owner keeps as long as it
-	 * likes: no other message has to wait until it gives one back. */
+	/* The first half is for messages that are copied, so each is free soon after its match.
+	 * The second half is for blocks that are handed over, which the receiver may keep: no other
+	 * message has to wait until it returns one. */
 	MAIL_RTS = 2 * MAIL_SLOTS,
-	MAIL_TINY_BYTES = 24,    /* payload beside the envelope, in one cache line */
+	MAIL_TINY_BYTES = 24,    /* payload in the envelope's cache line */
 	MAIL_INLINE_BYTES = 192, /* payload of a slot */
 	MAIL_EAGER_BYTES = 4096, /* payload of two cells */
 	MAIL_CELL_BYTES = 2112,  /* 2 KiB and a line, so that cells begin in all sets of a cache */
@@ -99,11 +99,11 @@ struct mail_rts {
 	_Atomic uint64_t gave; /* pieces that the source has copied to `target` */
 	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
-	_Alignas(64) _Atomic uint64_t cursor; /* both */
-	/* The owner's. */
-	uint64_t target; /* 1 + offset in its arena where the source may copy to; 0: it may not */
-	uint64_t ticks;  /* time in which the owner has copied its pieces; before `over` */
-	_Atomic uint64_t matched; /* the source may help from now on */
+	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
+	/* Written by the owner. */
+	uint64_t target; /* 1 + the offset in its arena to which the source may copy; 0: none */
+	uint64_t ticks;  /* how long the owner has copied its pieces; stored before `over` */
+	_Atomic uint64_t matched; /* from now on the source may copy pieces, too */
 	_Atomic uint64_t got;     /* pieces that the owner has copied */
 	_Atomic uint64_t over;    /* the owner will never touch the source's buffer again */
 };
@@ -154,23 +154,24 @@ void transport_mail_out_init(struct mail_out *out);
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. If not,
  * wait until `taken` differs from out->seen. */
 bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
-/* Whether an RTS slot is free, as far as is known; block: of those for blocks. */
+/* Whether an RTS slot is known to be free. block: in the half for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
 {
 	return ~out->rts[block] != 0;
 }
-/* Takes a free RTS slot, which there is; fills it, and its generation. Nothing is staged yet. */
+/* Takes a free RTS slot (transport_mail_has_rts); fills it and its generation. Nothing is staged
+ * yet. */
 unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, bool block,
 				 uint64_t window, bool plain, uint64_t bytes);
-/* The caller has learned that its use `generation` is over, or has never posted it. If somebody has
- * learned it before, nothing happens, also if it is used again. */
+/* Call when the use `generation` has ended, or was never posted. Does nothing if another thread has
+ * freed it before, even if it is in use again. */
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
-/* If none is free of those that are asked for: frees all whose uses are over, but for those in
- * kept[2], at which the caller looks afterwards. If still none is free, box->returned will change
- * from out->returned. */
+/* If no RTS slot of this half is free: frees all whose uses have ended, except those in kept[2],
+ * which the caller checks afterwards. If still none is free, wait until box->returned differs from
+ * out->returned. */
 void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bool block,
 			    const uint64_t *kept);
-/* Copies the payload of a slot: most often one element. */
+/* Copies the payload of a slot, which most often is one element. */
 static inline void transport_mail_copy(void *to, const void *from, uint64_t bytes)
 {
 	if (bytes == sizeof(uint64_t))

@@ -32,16 +32,16 @@ struct world_lane {
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
 	bool driven LOCK_GUARDED(group);
-	struct engine_room room; /* of the running operation */
+	struct engine_workspace workspace; /* of the running operation */
 	/* What the first operation waits for while no thread drives. The progress thread publishes
 	 * it; a thread that begins to drive hides it; both under the lock. The progress thread
 	 * waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
 	struct wait_word words[RANKS_HOST_MAX];
-	_Atomic uint32_t resting; /* threads that wait for the driving thread */
-	struct wait_bell told;    /* rung for these threads, because peers have no news for them */
-	struct waiter beside;     /* of a thread that drives for other callers */
-	struct waiter idle;       /* of those that wait for the driving thread */
+	_Atomic uint32_t resting;      /* threads that wait for the driving thread */
+	struct wait_bell resting_bell; /* theirs: peers have no news for them */
+	struct waiter helper;          /* of a thread that drives for other callers */
+	struct waiter idle;            /* of those that wait for the driving thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
 #define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)

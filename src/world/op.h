@@ -29,7 +29,7 @@ struct ls_op {
 	/* If its waits return and are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
 	uint64_t waited_word; /* in the lane: that word, for the driving thread */
-	_Atomic bool told;    /* its status was read */
+	_Atomic bool status_read;
 	/* For a shared handle: how often it was given out, how often its status was read, and how
 	 * often it was freed. `given` may be too small where threads race, the others are exact: at
 	 * least given - freed are not freed. asked >= freed if each status is read before its

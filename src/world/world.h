@@ -92,7 +92,7 @@ struct world_p2p {
 	/* threads that wait for the driving thread, or drive and sleep */
 	_Atomic uint32_t resting;
 	/* the watch's: the number of gone members and failed groups at its last look */
-	uint64_t gone_told;
+	uint64_t gone_at_look;
 	_Atomic uint64_t news; /* raised when the driving thread has to look again */
 	/* that have or had some; only the driving thread removes a group */
 	ls_group *_Atomic groups;

@@ -58,7 +58,7 @@ inline wake()
 	}
 }
 
-inline tell_resting()
+inline wake_resting()
 {
 #if MUTANT != 6 /* it sleeps on, though nobody drives */
 	if
@@ -111,7 +111,7 @@ inline await_own(mine, has, more)
 				finish(more, 0)
 			:: atomic { drives = 0; calling++; more = 1; driven = 0 } /* its pause */
 			fi;
-			tell_resting();
+			wake_resting();
 			if
 			:: more -> wake()
 			:: else
@@ -234,7 +234,7 @@ proctype progress()
 #endif
 					break
 				od;
-				tell_resting()
+				wake_resting()
 			:: else
 			fi;
 			/* let_go */

@@ -105,7 +105,7 @@ inline begun()
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
 		}
-		atomic { tell_resting() }
+		atomic { wake_resting() }
 	:: else
 	fi;
 	if

@@ -89,7 +89,7 @@ inline arm_and_look(ready)
 /* ---- going on with everything ---- */
 
 /* Something is over, or new, for those that rest; on the doorbell of the rank itself. */
-inline tell_resting()
+inline wake_resting()
 {
 	if
 	:: resting > 0 ->
@@ -105,7 +105,7 @@ inline collect()
 {
 	atomic {
 		if
-		:: receive == DONE -> receive = OVER; progress_count--; tell_resting()
+		:: receive == DONE -> receive = OVER; progress_count--; wake_resting()
 		:: else
 		fi
 	}
@@ -116,7 +116,7 @@ inline collect()
 			send_listed = 0;
 			progress_count = progress_count - send_wants;
 			urgent_count = urgent_count - send_wants;
-			tell_resting()
+			wake_resting()
 		:: else
 		fi
 	}
@@ -157,7 +157,7 @@ inline leave(more, mine)
 			fi;
 		UNLOCKED
 #if MUTANT != 12 /* who rests has to drive now */
-		atomic { tell_resting() };
+		atomic { wake_resting() };
 #endif
 		if
 		:: atomic { more -> called = 1; more = 0; break }

@@ -113,8 +113,8 @@ static ls_status call_barrier(ls_group *group, void *buffer, uint64_t count,
 }
 
 /* Long enough that it stays with the sender: rank 0 has to take it. */
-static ls_status call_point(ls_group *group, void *buffer, uint64_t count,
-			    const struct ls_op_options *options)
+static ls_status call_p2p(ls_group *group, void *buffer, uint64_t count,
+			  const struct ls_op_options *options)
 {
 	if (ls_group_rank(group) % 2 == 1)
 		return ls_send(group, buffer, count, LS_UINT8, 0, options);
@@ -138,7 +138,7 @@ void timeout_barrier(struct runner_rank *self)
 
 void timeout_point(struct runner_rank *self)
 {
-	time_out(self, call_point);
+	time_out(self, call_p2p);
 }
 
 /* ---- abort ---- */
@@ -367,7 +367,7 @@ void mismatch_of_a_late_rank(struct runner_rank *self)
 
 /* The receiver wants another count or dtype, and gets the error at once. So does a sender that
  * waits until its payload is taken; any other sender gets it in its next call. */
-static void point_mismatch(struct runner_rank *self, uint64_t count, uint64_t wanted, ls_dtype dtype)
+static void p2p_mismatch(struct runner_rank *self, uint64_t count, uint64_t wanted, ls_dtype dtype)
 {
 	ls_group *group = runner_open(self);
 	int64_t *buffer = values_alloc(group, 30000 * sizeof *buffer, false);
@@ -392,20 +392,20 @@ static void point_mismatch(struct runner_rank *self, uint64_t count, uint64_t wa
 	runner_meet(self);
 }
 
-void point_mismatch_small(struct runner_rank *self)
+void p2p_mismatch_small(struct runner_rank *self)
 {
-	point_mismatch(self, 3, 4, LS_INT64);
-	point_mismatch(self, 3, 2, LS_INT64);
-	point_mismatch(self, 3, 3, LS_FLOAT64);
-	point_mismatch(self, 0, 1, LS_INT64);
+	p2p_mismatch(self, 3, 4, LS_INT64);
+	p2p_mismatch(self, 3, 2, LS_INT64);
+	p2p_mismatch(self, 3, 3, LS_FLOAT64);
+	p2p_mismatch(self, 0, 1, LS_INT64);
 }
 
-void point_mismatch_large(struct runner_rank *self)
+void p2p_mismatch_large(struct runner_rank *self)
 {
-	point_mismatch(self, 20000, 20001, LS_INT64);
-	point_mismatch(self, 20000, 19999, LS_INT64);
-	point_mismatch(self, 20000, 20000, LS_FLOAT64);
-	point_mismatch(self, 20000, 3, LS_INT64);
+	p2p_mismatch(self, 20000, 20001, LS_INT64);
+	p2p_mismatch(self, 20000, 19999, LS_INT64);
+	p2p_mismatch(self, 20000, 20000, LS_FLOAT64);
+	p2p_mismatch(self, 20000, 3, LS_INT64);
 }
 
 /* Rank 1 has entered the operation when it is stopped, so no record tells that it is missing. */

@@ -63,7 +63,7 @@ static void *nag(void *argument)
 /* Every call that can wait; `returns` counts how often it came back before the end. */
 static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uint64_t *returns)
 {
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1};
+	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1};
 	struct ls_message found = {.size = sizeof found};
 	int index = -1;
 	ls_status status;
@@ -185,7 +185,7 @@ void a_resumed_collective_is_proved(struct runner_rank *self)
 	int32_t value = 0;
 	ls_op *op;
 	struct ls_op_options asked = {
-		.size = sizeof asked, .awaited = 1, .op = self->rank == 0 ? &op : NULL};
+		.size = sizeof asked, .resumable = 1, .op = self->rank == 0 ? &op : NULL};
 	ls_status status = self->rank == 0 ? ls_barrier(group, &asked)
 					   : ls_irecv(group, &value, 1, LS_INT32, 0, &asked, &op);
 	GIVES(LS_DEADLOCK, await_left(status, op, &returns));
@@ -230,7 +230,7 @@ static void *queue_others(void *argument)
 static void leave(struct leaving *leaving)
 {
 	int32_t *values = leaving->values[0];
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &leaving->ops[0]};
+	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &leaving->ops[0]};
 	CHECK(pthread_create(&leaving->other, NULL, queue_others, leaving) == 0);
 	atomic_store(&leaving->tid, gettid());
 	GIVES(LS_PENDING,
@@ -290,7 +290,7 @@ void left_calls_keep_their_counts(struct runner_rank *self)
 	uint64_t counts[] = {1, 2}, mine = counts[self->rank];
 	ls_op *before, *op;
 	struct ls_op_options queued = {.size = sizeof queued, .op = &before};
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
 	if (self->rank == 0) {
 		OK(ls_allreduce(group, &first, &first, 1, LS_INT32, LS_SUM, &queued));
 		GIVES(LS_PENDING,
@@ -311,7 +311,7 @@ void left_calls_keep_their_counts(struct runner_rank *self)
 }
 
 /* In groups that do not resume there never is a handle. */
-void awaited_calls_keep_nothing(struct runner_rank *self)
+void resumable_calls_keep_nothing(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t *value = calloc(2 * LONG, sizeof *value);
@@ -319,7 +319,7 @@ void awaited_calls_keep_nothing(struct runner_rank *self)
 	struct ls_buffers buffers[] = {{value, value, 1}, {value + 1, value + 1, 1}};
 	for (uint64_t count = 2; count <= LONG; count *= LONG / 2) {
 		ls_op *op = (ls_op *)value;
-		struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+		struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
 		value[0] = value[1] = 1 + self->rank;
 		OK(ls_allreduce_many(group, buffers, 2, LS_INT32, LS_SUM, &asked));
 		CHECK(!op && value[0] == 3 && value[1] == 3);
@@ -335,13 +335,13 @@ void awaited_calls_keep_nothing(struct runner_rank *self)
 
 /* Nor anything that the next one would need; at its close a group says what handles were not
  * freed. */
-void awaited_calls_are_many(struct runner_rank *self)
+void resumable_calls_are_many(struct runner_rank *self)
 {
 	enum { HANDLES = 1 << 16 };
 	ls_group *group = runner_open(self);
 	struct caught caught;
 	ls_op *op;
-	struct ls_op_options asked = {.size = sizeof asked, .awaited = 1, .op = &op};
+	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
 	for (int i = 0; i <= HANDLES; i++)
 		OK(ls_barrier(group, &asked));
 	caught_begin(&caught);

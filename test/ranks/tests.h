@@ -20,8 +20,8 @@ runner_function members_make_their_group, members_make_many_groups, members_list
 	a_member_that_does_not_come;
 /* resume_test.c */
 runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
-	left_calls_keep_the_order, left_calls_keep_their_counts, awaited_calls_keep_nothing,
-	awaited_calls_are_many;
+	left_calls_keep_the_order, left_calls_keep_their_counts, resumable_calls_keep_nothing,
+	resumable_calls_are_many;
 /* timeline_test.c */
 runner_function timelines_show_all_ranks;
 /* life_test.c */
@@ -40,7 +40,7 @@ runner_function register_shared_memory, register_together_or_not, registered_mem
 runner_function reductions_same_bits;
 /* wrong_test.c */
 runner_function wrong_collectives, mismatch_of_every_kind;
-/* point_test.c */
+/* p2p_test.c */
 runner_function send_every_size, tags_in_any_order, many_unmatched_messages, send_to_oneself,
 	ring_exchange, all_pairs_exchange, lanes_do_not_wait;
 /* message_test.c */
@@ -145,8 +145,8 @@ runner_function an_open_group_has_no_failure, timeout_allreduce, timeout_broadca
 	timeout_point, a_rank_stopped_inside_is_named, abort_ends_every_wait,
 	a_rank_that_left_is_named, a_rank_may_leave_when_done, a_rank_that_died_is_named,
 	a_rank_whose_end_was_fetched_is_named, mismatch_count, mismatch_dtype, mismatch_op,
-	mismatch_root, mismatch_kind, mismatch_of_a_late_rank, point_mismatch_small,
-	point_mismatch_large, a_cycle_of_receives_is_proved;
+	mismatch_root, mismatch_kind, mismatch_of_a_late_rank, p2p_mismatch_small,
+	p2p_mismatch_large, a_cycle_of_receives_is_proved;
 /* ddp_test.c */
 runner_function ddp_averages, ddp_averages_in_a_group, ddp_averages_mixed_dtypes, ddp_begins_alike,
 	ddp_trains_like_one_rank, ddp_ready_from_any_thread, ddp_accumulates, ddp_empty_parameters,

@@ -194,8 +194,8 @@ static void wrong_options(const struct sound *sound)
 		{.size = 3},
 		{.size = sizeof *wrong + 8},
 		{.size = sizeof *wrong, .tag = -1},
-		{.size = sizeof *wrong, .awaited = 2},
-		{.size = sizeof *wrong, .awaited = 1, .callback = never},
+		{.size = sizeof *wrong, .resumable = 2},
+		{.size = sizeof *wrong, .resumable = 1, .callback = never},
 		{.size = sizeof *wrong, .stream = (void *)(uintptr_t)sound},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

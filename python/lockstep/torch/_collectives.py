@@ -82,7 +82,7 @@ class Collectives(Lists):
         try:
             options = _spare.pop()
         except IndexError:
-            options = call_options(awaited=1)
+            options = call_options(resumable=1)
         timeout, limit_ms = self._limit
         options.timeout_ms = limit_ms if opts.timeout == timeout else self._limit_ms(opts)
         options.label, options.factor = addresses[label], factor
@@ -111,7 +111,7 @@ class Collectives(Lists):
 
     def _goes_on(self, handle, tensors, label):
         """The Work of a sum that was begun in C."""
-        options = call_options(awaited=1)
+        options = call_options(resumable=1)
         options.handle = handle
         return Work(self.communicator, options, tensors, tensors[0], None, label)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages about the operations of a group. */
-#ifndef PROGRESS_TELL_H
-#define PROGRESS_TELL_H
+#ifndef PROGRESS_WARN_H
+#define PROGRESS_WARN_H
 
 #include "world/ls_group.h"
 
@@ -12,15 +12,15 @@ bool progress_first_time(ls_group *group, const void *site);
  * "a send that was over at once, such as send #1 …" */
 void progress_describe(const struct ls_op *op, char *out, size_t bytes);
 /* The operation has failed, and waits for a device. Not for batches and shared handles. */
-void progress_tell_device(const struct ls_op *op);
+void progress_warn_device(const struct ls_op *op);
 /* The handle was freed at `site` although its status was never read. */
-void progress_tell_dropped(struct ls_op *op, const void *site);
+void progress_warn_dropped(struct ls_op *op, const void *site);
 /* The group is closed while `count` operations are under way. `text`: describes the first; NULL: it
  * has just ended. */
-void progress_tell_pending(const struct ls_op *first, long count, char *text, size_t bytes);
+void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes);
 /* Each of these world ranks has sent before it received. */
-void progress_tell_buffered(uint64_t ranks, int tag, const char *where);
+void progress_warn_buffered(uint64_t ranks, int tag, const char *where);
 /* When the group is closed: how many handles were not freed. */
-void progress_tell_left(ls_group *group);
+void progress_warn_left(ls_group *group);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/ranks.h"
 #include "diagnose/diagnose.h"
 #include "world/registry.h"
-#include "tell.h"
+#include "warn.h"
 
 bool progress_first_time(ls_group *group, const void *site)
 {
@@ -71,14 +71,14 @@ void progress_describe(const struct ls_op *op, char *out, size_t bytes)
 		describe_one(op, out, bytes);
 }
 
-void progress_tell_device(const struct ls_op *op)
+void progress_warn_device(const struct ls_op *op)
 {
 	char text[PROGRESS_DESCRIBED_BYTES];
 	describe_one(op, text, sizeof text);
 	MESSAGE_SAY(MESSAGE_GROUP_DEVICE, text);
 }
 
-void progress_tell_dropped(struct ls_op *op, const void *site)
+void progress_warn_dropped(struct ls_op *op, const void *site)
 {
 	char text[PROGRESS_DESCRIBED_BYTES], from[TRACE_CALLED_BYTES];
 	if (!progress_first_time(op->group, site))
@@ -97,7 +97,7 @@ static const char *and_more(long count, char *out, size_t bytes)
 	return out;
 }
 
-void progress_tell_pending(const struct ls_op *first, long count, char *text, size_t bytes)
+void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes)
 {
 	char more[32];
 	snprintf(text, bytes, "%s", "an operation");
@@ -132,7 +132,7 @@ static void write_ring(uint64_t ranks, char *out, size_t bytes)
 		snprintf(out + used, bytes - used, " each send to the next of them");
 }
 
-void progress_tell_buffered(uint64_t ranks, int tag, const char *where)
+void progress_warn_buffered(uint64_t ranks, int tag, const char *where)
 {
 	char who[PROGRESS_DESCRIBED_BYTES];
 	const char *advice =
@@ -171,7 +171,7 @@ static long count_left(const struct ls_op *shared)
 	return left > 0 ? (long)left : 0;
 }
 
-void progress_tell_left(ls_group *group)
+void progress_warn_left(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
 	long handles = atomic_load(&pool->handles);
