@@ -253,19 +253,21 @@ void left_calls_keep_the_order(struct runner_rank *self)
 	ls_group *group = runner_open_resuming(self);
 	int32_t(*values)[BEHIND * MANY] = malloc(BEHIND * sizeof *values);
 	CHECK(values);
-	int in_time = 0;
+	_Atomic uint64_t *in_time = &self->shared->words[2];
 	ls_op *op;
 	struct ls_op_options queued = {.size = sizeof queued, .op = &op};
 	OK(ls_barrier(group, &queued)); /* with a progress thread */
 	OK(wait_again(op, &self->shared->words[1]));
-	for (int round = 0; round < ROUNDS; round++) {
+	/* On a busy machine the other thread may come too late, for any number of rounds. */
+	for (int round = 0; round < ROUNDS || atomic_load(in_time) == 0; round++) {
 		struct leaving leaving = {.group = group, .values = values};
 		for (int i = 0; i < BEHIND; i++)
 			for (int j = 0; j < BEHIND * MANY; j++)
 				values[i][j] = (1 + self->rank) * (i + j);
 		if (self->rank == 0)
 			leave(&leaving);
-		in_time += leaving.in_time;
+		if (leaving.in_time)
+			atomic_store(in_time, 1);
 		runner_meet(self);
 		if (self->rank == 1)
 			come_for_all(group, values);
@@ -276,7 +278,6 @@ void left_calls_keep_the_order(struct runner_rank *self)
 			for (int j = 0; j < (i + 1) * MANY; j++)
 				CHECK(values[i][j] == 3 * (i + j));
 	}
-	CHECK(self->rank == 1 || in_time > 0);
 	free(values);
 	ls_group_close(group);
 }
