@@ -207,8 +207,9 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 		return true;
 	bool block = is_kept(peer, op);
 	transport_mail_reclaim(peer->to, &peer->out, block, peer->adrift);
-	if (peer->adrift[block])
-		sweep(engine, peer, block);
+	for (unsigned half = 0; half < 2; half++) /* so that no returned block stays in use */
+		if (peer->adrift[half])
+			sweep(engine, peer, half);
 	return transport_mail_has_rts(&peer->out, block);
 }
 

@@ -77,6 +77,7 @@ void kept_blocks_hold_up_nobody(struct runner_rank *self)
 	enum { IN_CELLS = 1024 };
 	static int32_t buffer[LONG];
 	ls_group *group = runner_open(self);
+	struct ls_memory_stats stats = {.size = sizeof stats};
 	void *blocks[PLACES];
 	int token = 0;
 	if (self->rank == 0) {
@@ -87,6 +88,11 @@ void kept_blocks_hold_up_nobody(struct runner_rank *self)
 			OK(ls_send(group, buffer, IN_CELLS, LS_INT32, 2, NULL));
 		OK(ls_send(group, buffer, IN_CELLS, LS_INT32, 1, NULL));
 		OK(ls_send(group, buffer, LONG, LS_INT32, 1, NULL));
+		/* A long message frees the blocks that have come back. */
+		OK(ls_recv(group, &token, 1, LS_INT32, 1, NULL));
+		OK(ls_send(group, buffer, LONG, LS_INT32, 1, NULL));
+		OK(ls_memory_stats(group, &stats));
+		CHECK(stats.live_bytes == 0);
 	} else if (self->rank == 1) {
 		for (int i = 0; i < PLACES; i++)
 			blocks[i] = take_block(group);
@@ -96,6 +102,8 @@ void kept_blocks_hold_up_nobody(struct runner_rank *self)
 		values_check_from(buffer, LONG, LS_INT32, 0, 1);
 		for (int i = 0; i < PLACES; i++)
 			OK(ls_free(group, blocks[i]));
+		OK(ls_send(group, &token, 1, LS_INT32, 0, NULL));
+		OK(ls_recv(group, buffer, LONG, LS_INT32, 0, NULL));
 		OK(ls_send(group, &token, 1, LS_INT32, 2, NULL));
 	} else {
 		OK(ls_recv(group, &token, 1, LS_INT32, 1, NULL));
