@@ -38,6 +38,7 @@ bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer
 	/* One at a time, also if more begin before it ends. */
 	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
 	here->count = tries ? 0 : here->count;
+	out->tries = tries;
 	out->stream = here->stream != tries;
 	out->start = clock_ticks();
 	return out->stream;
@@ -69,8 +70,10 @@ void engine_stores_took(const struct engine_stores_use *use, uint64_t ticks)
 		return;
 	float now = (float)ticks / (float)use->bytes;
 	float *cost = &here->cost[use->stream];
-	*cost = use->stream == here->stream ? average(*cost, now) : now;
-	if (use->stream != here->stream)
+	if (use->tries ? use->stream == here->stream : use->stream != here->stream)
+		return; /* the choice has changed since it began */
+	*cost = use->tries ? now : average(*cost, now);
+	if (use->tries)
 		choose(here, use->writer);
 	else if (*cost > changed * here->level || *cost * changed < here->level) {
 		here->pause = PAUSE_FIRST;

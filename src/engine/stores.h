@@ -42,7 +42,7 @@ struct engine_stores_use {
 	struct engine_stores_case *at; /* NULL: nothing is measured */
 	uint64_t start, bytes;
 	enum engine_writer writer;
-	bool stream;
+	bool stream, tries;
 };
 
 /* Whether these `bytes`, a part of the `size` bytes of an operation, are to be stored past the
