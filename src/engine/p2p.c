@@ -54,7 +54,8 @@ static void end_stores(struct engine *engine, const struct engine_op *op)
 	if (!p2p->stores.at || p2p->mine)
 		return;
 	lock_mail_acquire(&engine->mailbox->lock);
-	engine_stores_took(&p2p->stores, p2p->ticks + p2p->rts->ticks);
+	engine_stores_took(&p2p->stores, p2p->ticks + atomic_load_explicit(&p2p->rts->ticks,
+									   memory_order_relaxed));
 	lock_mail_release(&engine->mailbox->lock);
 }
 
@@ -357,7 +358,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	if (transport_mail_is_closed(rts))
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
-	rts->ticks = p2p->ticks;
+	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
 	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_publish(engine->team, from);
 	p2p->rts = NULL;

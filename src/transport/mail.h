@@ -102,7 +102,9 @@ struct mail_rts {
 	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
 	/* Written by the owner. */
 	uint64_t target; /* 1 + the offset in its arena to which the source may copy; 0: none */
-	uint64_t ticks;  /* how long the owner has copied its pieces; stored before `over` */
+	/* How long the owner has copied its pieces; stored before `over`. A source that looks late
+	 * may find that of a later use. */
+	_Atomic uint64_t ticks;
 	_Atomic uint64_t matched; /* from now on the source may copy pieces, too */
 	_Atomic uint64_t got;     /* pieces that the owner has copied */
 	_Atomic uint64_t over;    /* the owner will never touch the source's buffer again */
