@@ -17,8 +17,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -162,6 +162,14 @@ ALONE static void run(struct failure_helper *helper)
 {
 	if (!end_with(helper->rank) || !keep_pipe_only(helper->answer[1]))
 		return;
+	/* The rank may ignore SIGCHLD: then the program would be reaped without the keeper. */
+	struct { /* of the kernel */
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		uint64_t mask;
+	} by_default = {.handler = SIG_DFL};
+	raw(SYS_rt_sigaction, SIGCHLD, (long)&by_default, 0, sizeof by_default.mask, 0);
 	pid_t self = (pid_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
 	long program = raw(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
 	if (program == 0)
@@ -196,28 +204,33 @@ static pid_t clone_keeper(struct failure_helper *helper)
 
 struct failure_helper *failure_helper_start(const struct failure_command *command, uint64_t limit_ms)
 {
-	struct failure_helper *helper = malloc(sizeof *helper);
-	if (!helper)
+	struct failure_helper *helper = mmap(NULL, sizeof *helper, PROT_READ | PROT_WRITE,
+					     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (helper == MAP_FAILED)
 		return NULL;
 	helper->command = *command;
-	memset(helper->words, 0, sizeof helper->words);
 	for (int i = 0; i < HELPER_WORD_MAX && command->words[i][0]; i++)
 		helper->words[i] = helper->command.words[i];
 	helper->limit = (struct timespec){.tv_sec = (time_t)(limit_ms / 1000),
 					  .tv_nsec = (long)(limit_ms % 1000) * 1000000};
 	helper->rank = getpid();
 	if (pipe2(helper->answer, O_CLOEXEC | O_NONBLOCK) != 0) {
-		free(helper);
+		munmap(helper, sizeof *helper);
 		return NULL;
 	}
 	helper->keeper = clone_keeper(helper);
 	close(helper->answer[1]);
 	/* It stays a zombie until it is reaped, so its number is its own. */
 	helper->pidfd = helper->keeper > 0 ? (int)syscall(SYS_pidfd_open, helper->keeper, 0) : -1;
-	if (helper->keeper > 0)
+	if (helper->pidfd >= 0)
 		return helper;
+	if (helper->keeper > 0) { /* no descriptor is left */
+		kill(helper->keeper, SIGKILL);
+		waitpid(helper->keeper, NULL, __WALL);
+	}
 	close(helper->answer[0]);
-	free(helper);
+	if (helper->keeper <= 0) /* else the program may still be on the stack there */
+		munmap(helper, sizeof *helper);
 	return NULL;
 }
 
@@ -245,12 +258,16 @@ int failure_helper_fd(const struct failure_helper *helper)
 bool failure_helper_reap(struct failure_helper *helper)
 {
 	/* A program that waits for all sorts of children (__WALL) may have been faster. */
-	if (waitpid(helper->keeper, NULL, __WALL | WNOHANG) == 0)
+	int how = 0;
+	pid_t ended = waitpid(helper->keeper, &how, __WALL | WNOHANG);
+	if (ended == 0)
 		return false;
-	if (helper->pidfd >= 0)
-		close(helper->pidfd);
+	close(helper->pidfd);
 	close(helper->answer[0]);
-	free(helper);
+	/* A keeper that was killed may leave the program on the stack here, before it is executed:
+	 * then the memory stays. */
+	if (ended > 0 && WIFEXITED(how))
+		munmap(helper, sizeof *helper);
 	return true;
 }
 

@@ -26,8 +26,9 @@ struct failure_command {
 struct failure_helper; /* one that was started, and has not been reaped */
 
 /* Starts the program with an empty environment, all signals blocked, and no descriptors but 0, 1
- * and 2, which are the pipe of its answer. It is killed after limit_ms, and when the calling thread
- * ends. Does not block: nothing here touches a file. NULL: it could not be started. */
+ * and 2, which are the pipe of its answer. It is killed limit_ms after it was executed, and when
+ * the calling thread ends. Does not block: nothing here touches a file. NULL: it could not be
+ * started. */
 struct failure_helper *failure_helper_start(const struct failure_command *command,
 					    uint64_t limit_ms);
 /* Waits until it has ended; false if it has not by then. */

@@ -167,6 +167,23 @@ static void no_program(void **state)
 	end(helper);
 }
 
+/* The rank ignores SIGCHLD, so the system reaps its children: the keeper's it does not. */
+static void ignored_children_are_awaited(void **state)
+{
+	(void)state;
+	static const struct failure_command command = {.places = {"/nowhere/lockstep"},
+						       .words = {"lockstep"}};
+	struct sigaction ignored = {.sa_handler = SIG_IGN}, before;
+	assert_int_equal(sigaction(SIGCHLD, &ignored, &before), 0);
+	for (int i = 0; i < 50; i++) {
+		struct failure_helper *helper = failure_helper_start(&command, 10 * GENEROUS_MS);
+		assert_non_null(helper);
+		assert_true(failure_helper_await(helper, clock_deadline_ns(GENEROUS_MS)));
+		assert_true(failure_helper_reap(helper));
+	}
+	assert_int_equal(sigaction(SIGCHLD, &before, NULL), 0);
+}
+
 static void a_program_ends_at_its_limit(void **state)
 {
 	(void)state;
@@ -218,6 +235,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(nothing_is_inherited),
 		cmocka_unit_test(without_descriptors),
 		cmocka_unit_test(no_program),
+		cmocka_unit_test(ignored_children_are_awaited),
 		cmocka_unit_test(a_program_ends_at_its_limit),
 		cmocka_unit_test(nobody_waits_longer_than_he_says),
 		cmocka_unit_test(it_ends_with_its_thread),

@@ -3,6 +3,7 @@
  * own: reading the memory of another process may take for ever. Where there is no such program, or
  * it finds nothing in time, the report is made without that line. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,9 +20,16 @@ enum {
 	ANSWER_BYTES = ASKED_MAX * DIAGNOSE_PYTHON_BYTES,
 };
 
+static bool ends_with(const char *text, const char *end)
+{
+	size_t length = strlen(text), bytes = strlen(end);
+	return length >= bytes && strcmp(text + length - bytes, end) == 0;
+}
+
 /* Of a build folder, of the prefix of `make install`, of a Python environment: beside the file that
  * this library was loaded from, ../bin from lib, ../../../../bin from
- * lib/python3.11/site-packages/lockstep. No file is touched: that could take for ever, too. */
+ * lib/python3.11/site-packages/lockstep. Of another folder the third one could be anybody's. No
+ * file is touched: that could take for ever, too. */
 static bool find_program(struct failure_command *command)
 {
 	static const char *const places[] = {"lockstep", "../bin/lockstep",
@@ -31,9 +39,16 @@ static bool find_program(struct failure_command *command)
 	if (!trace_find_module((uintptr_t)&failure_add_python, &module) || module.path[0] != '/')
 		return false;
 	*strrchr(module.path, '/') = '\0';
-	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+	size_t count = ends_with(module.path, "-packages/lockstep") ? 3 : 2;
+	for (size_t i = 0; i < count; i++)
 		snprintf(command->places[i], HELPER_PATH_BYTES, "%s/%s", module.path, places[i]);
 	return true;
+}
+
+/* Its trace may hold anything. */
+static bool is_thread(const struct diagnose_record *record)
+{
+	return record && record->record.tid > 0 && record->record.tid <= INT32_MAX;
 }
 
 /* Of each late rank the process, and the thread that made the call after which it is late. Returns
@@ -55,7 +70,7 @@ static int add_ranks(const struct world *world, const struct diagnose_job *job,
 		if (!diagnose_may_look_into(&sources[r], rank) || rank->pid == getpid())
 			continue;
 		snprintf(command->words[count++], HELPER_WORD_BYTES, "%d:%u", rank->pid,
-			 last ? last->record.tid : (uint32_t)rank->pid);
+			 is_thread(last) ? last->record.tid : (uint32_t)rank->pid);
 	}
 	return count - 3;
 }
@@ -95,13 +110,20 @@ static void take_line(const struct world *world, const char *answer, struct diag
 	}
 }
 
+/* Valgrind ends a program that makes such a process. */
+static bool is_under_valgrind(void)
+{
+	const char *preloaded = getenv("LD_PRELOAD");
+	return preloaded && strstr(preloaded, "vgpreload");
+}
+
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
 	struct failure_command command = {0};
 	char answer[ANSWER_BYTES] = "";
-	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command) ||
-	    add_ranks(world, job, verdict, &command) == 0)
+	if (verdict->cause != DIAGNOSE_ELSEWHERE || is_under_valgrind() ||
+	    !find_program(&command) || add_ranks(world, job, verdict, &command) == 0)
 		return;
 	ask(world, &command, answer, sizeof answer);
 	RANKS_EACH(r, &verdict->culprits)
