@@ -364,3 +364,9 @@ bool settings_use_color(const struct settings *settings, int fd)
 	bool dumb = terminal && strcmp(terminal, "dumb") == 0;
 	return !dumb && !look_up(environ, "NO_COLOR") && isatty(fd) == 1;
 }
+
+bool settings_is_under_valgrind(char *const *environment)
+{
+	const char *preloaded = look_up(or_own(environment), "LD_PRELOAD");
+	return preloaded && strstr(preloaded, "vgpreload");
+}

@@ -99,4 +99,7 @@ void settings_describe(char *const *environment, size_t i, struct settings_line 
 /* Whether to colour what goes to `fd`: setting COLOR, NO_COLOR, and whether fd is a terminal. */
 bool settings_use_color(const struct settings *settings, int fd);
 
+/* Whether Valgrind runs this process: it preloads files of its own. */
+bool settings_is_under_valgrind(char *const *environment);
+
 #endif

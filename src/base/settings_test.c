@@ -304,6 +304,17 @@ static void test_color(void **state)
 	close(terminal);
 }
 
+static void test_valgrind(void **state)
+{
+	(void)state;
+	char *of_valgrind[] = {
+		"LD_PRELOAD=/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:/lib/mine.so", NULL};
+	char *mine[] = {"LD_PRELOAD=/lib/mine.so", NULL}, *none[] = {NULL};
+	assert_true(settings_is_under_valgrind(of_valgrind));
+	assert_false(settings_is_under_valgrind(mine));
+	assert_false(settings_is_under_valgrind(none));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +329,7 @@ int main(void)
 		cmocka_unit_test(test_describe),
 		cmocka_unit_test(test_own_environment),
 		cmocka_unit_test(test_color),
+		cmocka_unit_test(test_valgrind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,8 +81,8 @@ ALONE static inline __attribute__((always_inline)) long raw(long number, long a,
 }
 
 /* A process with the memory of this one, and a stack of its own, that calls function(argument),
- * which does not return. Not clone(3): the thread sanitizer has its own, which takes it for a
- * fork. */
+ * which does not return; argument->pidfd refers to it. Not clone(3): the thread sanitizer has its
+ * own, which takes it for a fork. */
 ALONE static long clone_here(void (*function)(struct failure_helper *),
 			     struct failure_helper *argument)
 {
@@ -103,14 +103,15 @@ ALONE static long clone_here(void (*function)(struct failure_helper *),
 			 "hlt\n"
 			 "1:"
 			 : "+a"(result)
-			 : "D"((long)CLONE_VM), "S"(stack), "d"(0L), "r"(child_tid), "r"(tls)
+			 : "D"((long)(CLONE_VM | CLONE_PIDFD)), "S"(stack), "d"(&argument->pidfd),
+			   "r"(child_tid), "r"(tls)
 			 : "rcx", "r11", "memory");
 	return result;
 #elif defined(__aarch64__)
 	register long name __asm__("x8") = SYS_clone;
-	register long result __asm__("x0") = CLONE_VM;
+	register long result __asm__("x0") = CLONE_VM | CLONE_PIDFD;
 	register void **top __asm__("x1") = stack;
-	register long parent_tid __asm__("x2") = 0;
+	register int *pidfd __asm__("x2") = &argument->pidfd;
 	register long tls __asm__("x3") = 0;
 	register long child_tid __asm__("x4") = 0;
 	__asm__ volatile("svc 0\n\t"
@@ -121,7 +122,7 @@ ALONE static long clone_here(void (*function)(struct failure_helper *),
 			 "brk #0\n"
 			 "1:"
 			 : "+r"(result), "+r"(top)
-			 : "r"(name), "r"(parent_tid), "r"(tls), "r"(child_tid)
+			 : "r"(name), "r"(pidfd), "r"(tls), "r"(child_tid)
 			 : "memory");
 	return result;
 #else
@@ -214,23 +215,17 @@ struct failure_helper *failure_helper_start(const struct failure_command *comman
 	helper->limit = (struct timespec){.tv_sec = (time_t)(limit_ms / 1000),
 					  .tv_nsec = (long)(limit_ms % 1000) * 1000000};
 	helper->rank = getpid();
+	helper->pidfd = -1;
 	if (pipe2(helper->answer, O_CLOEXEC | O_NONBLOCK) != 0) {
 		munmap(helper, sizeof *helper);
 		return NULL;
 	}
 	helper->keeper = clone_keeper(helper);
 	close(helper->answer[1]);
-	/* It stays a zombie until it is reaped, so its number is its own. */
-	helper->pidfd = helper->keeper > 0 ? (int)syscall(SYS_pidfd_open, helper->keeper, 0) : -1;
-	if (helper->pidfd >= 0)
+	if (helper->keeper > 0)
 		return helper;
-	if (helper->keeper > 0) { /* no descriptor is left */
-		kill(helper->keeper, SIGKILL);
-		waitpid(helper->keeper, NULL, __WALL);
-	}
 	close(helper->answer[0]);
-	if (helper->keeper <= 0) /* else the program may still be on the stack there */
-		munmap(helper, sizeof *helper);
+	munmap(helper, sizeof *helper);
 	return NULL;
 }
 

@@ -3,7 +3,6 @@
  * own: reading the memory of another process may take for ever. Where there is no such program, or
  * it finds nothing in time, the report is made without that line. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -110,20 +109,13 @@ static void take_line(const struct world *world, const char *answer, struct diag
 	}
 }
 
-/* Valgrind ends a program that makes such a process. */
-static bool is_under_valgrind(void)
-{
-	const char *preloaded = getenv("LD_PRELOAD");
-	return preloaded && strstr(preloaded, "vgpreload");
-}
-
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
 	struct failure_command command = {0};
 	char answer[ANSWER_BYTES] = "";
-	if (verdict->cause != DIAGNOSE_ELSEWHERE || is_under_valgrind() ||
-	    !find_program(&command) || add_ranks(world, job, verdict, &command) == 0)
+	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command) ||
+	    add_ranks(world, job, verdict, &command) == 0)
 		return;
 	ask(world, &command, answer, sizeof answer);
 	RANKS_EACH(r, &verdict->culprits)

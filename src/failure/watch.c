@@ -16,7 +16,8 @@
 
 void failure_watch_init(struct world_watch *watch)
 {
-	*watch = (struct world_watch){.event_fd = -1, .show = watch->show};
+	*watch = (struct world_watch){
+		.event_fd = -1, .show = watch->show, .asks = settings_is_under_valgrind(NULL)};
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		watch->pid_fds[q] = -1;
 }

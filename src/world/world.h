@@ -33,7 +33,8 @@ struct world_watch {
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[RANKS_HOST_MAX];
 	/* A thread of this rank has a program started for a report, or one that hangs is still
-	 * there; then `helper` is that one. */
+	 * there; then `helper` is that one. Always under Valgrind, which ends a rank that makes
+	 * such a process. */
 	_Atomic bool asks;
 	struct failure_helper *_Atomic helper;
 };
