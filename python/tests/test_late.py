@@ -20,8 +20,13 @@ def load_batch():
     signal.pause()  # here
 
 def children():  # also one that nobody has reaped
-    return [child for thread in os.listdir("/proc/self/task")
-            for child in open(f"/proc/self/task/{thread}/children").read().split()]
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            found += open(f"/proc/self/task/{thread}/children").read().split()
+        except FileNotFoundError:
+            pass  # that thread has ended
+    return found
 
 def watched(call):
     signals, found, over = [], [], threading.Event()

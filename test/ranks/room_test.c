@@ -75,7 +75,7 @@ void blocks_given_back_in_any_order(struct runner_rank *self)
 void kept_blocks_hold_up_nobody(struct runner_rank *self)
 {
 	enum { IN_CELLS = 1024 };
-	static int32_t buffer[LONG];
+	int32_t buffer[LONG]; /* each rank's own, also if ranks are threads */
 	ls_group *group = runner_open(self);
 	struct ls_memory_stats stats = {.size = sizeof stats};
 	void *blocks[PLACES];
