@@ -58,6 +58,15 @@ static void run_rank(void *data)
 	ls_group_close(world);
 }
 
+/* What the thread sanitizer reports is part of the output, and not of what the library says. */
+static void keep_reports(void)
+{
+#ifdef __SANITIZE_THREAD__
+	void __sanitizer_set_report_fd(void *fd);
+	__sanitizer_set_report_fd((void *)(intptr_t)fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
+#endif
+}
+
 /* In a process of its own; what it prints says why it failed. */
 _Noreturn static void run_here(const struct program *program)
 {
@@ -66,6 +75,7 @@ _Noreturn static void run_here(const struct program *program)
 	char why[4096], messages[8];
 	int file = memfd_create("said", MFD_CLOEXEC);
 	snprintf(messages, sizeof messages, "%d", program->world.messages);
+	keep_reports();
 	if (file < 0 || dup2(file, STDERR_FILENO) < 0 ||
 	    fcntl(STDERR_FILENO, F_SETFL, O_APPEND) != 0 ||
 	    setenv("LOCKSTEP_MESSAGES", messages, 1) != 0 ||
