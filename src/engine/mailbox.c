@@ -275,6 +275,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	engine_mailbox_note_sent(engine, op->call.peer,
 				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.gives) {
+		memory_give_block(engine->memory, op->call.send.address);
 		set_adrift(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}

@@ -368,14 +368,10 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
 		return status;
-	struct memory *memory = &group->world->memory;
-	if (!memory_hand_over(memory, block, count * ls_dtype_bytes(dtype)))
+	if (!memory_has_block(&group->world->memory, block, count * ls_dtype_bytes(dtype)))
 		return group_bad(call.name, "block", (long long)(uintptr_t)block,
 				 "a block of ls_alloc that is as long as the message");
-	status = run(group, &call, options, NULL);
-	if (status != LS_OK)
-		memory_take_back(memory, block);
-	return status;
+	return run(group, &call, options, NULL);
 }
 
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,

@@ -65,19 +65,19 @@ static void what_is_in_use_stays(void **state)
 	unsigned char *first = alloc(&memory, 1), *freed = alloc(&memory, 2),
 		      *detached = alloc(&memory, 3);
 	assert_int_equal(memory_detach(&memory, detached, LENGTH), LS_OK);
-	unsigned char *given = alloc(&memory, 5), *not_given = alloc(&memory, 6);
+	unsigned char *given = alloc(&memory, 5), *checked = alloc(&memory, 6);
 	void *inner;
 	assert_int_equal(memory_alloc(&memory, LENGTH, &inner), LS_OK);
 	memset(inner, 7, LENGTH);
 	assert_int_equal(memory_free(&memory, freed, NULL), LS_OK);
-	assert_true(memory_hand_over(&memory, given, LENGTH));
-	assert_true(memory_hand_over(&memory, not_given, LENGTH));
-	memory_take_back(&memory, not_given);
+	assert_true(memory_has_block(&memory, given, LENGTH));
+	assert_true(memory_has_block(&memory, checked, LENGTH));
+	memory_give_block(&memory, given);
 	memory_keep(&memory);
 	assert_null(memory.base);
-	assert_true(holds(first, 1) && holds(detached, 3) && holds(not_given, 6));
+	assert_true(holds(first, 1) && holds(detached, 3) && holds(checked, 6));
 	assert_int_equal(count_pages(freed) + count_pages(given) + count_pages(inner), 0);
-	assert_int_equal(memory_free_kept(not_given, NULL), LS_OK);
+	assert_int_equal(memory_free_kept(checked, NULL), LS_OK);
 	memset(first, 4, LENGTH);
 	assert_int_equal(memory_free_kept(detached, NULL), LS_OK);
 	assert_true(holds(first, 4));

@@ -182,7 +182,7 @@ static struct memory_block *find(struct memory *memory, const void *address) LOC
 	return block->state == BLOCK_NONE ? NULL : block;
 }
 
-bool memory_hand_over(struct memory *memory, const void *address, size_t bytes)
+bool memory_has_block(struct memory *memory, const void *address, size_t bytes)
 {
 	if (!address || memory_in_child(memory))
 		return false;
@@ -190,18 +190,16 @@ bool memory_hand_over(struct memory *memory, const void *address, size_t bytes)
 	struct memory_block *block = find(memory, address);
 	bool fits =
 		block && block->state == BLOCK_LIVE && bytes <= memory_block_bytes(memory, block);
-	if (fits)
-		block->of_user = false;
 	lock_memory_release(&memory->lock);
 	return fits;
 }
 
-void memory_take_back(struct memory *memory, const void *address)
+void memory_give_block(struct memory *memory, const void *address)
 {
 	lock_memory_acquire(&memory->lock);
 	struct memory_block *block = find(memory, address);
 	if (block)
-		block->of_user = true;
+		block->of_user = false;
 	lock_memory_release(&memory->lock);
 }
 

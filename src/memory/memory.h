@@ -87,10 +87,10 @@ LS_CHECKED ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, 
 LS_CHECKED ls_status memory_free(struct memory *memory, void *block,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS(memory);
 
-/* True if this is a live block of at least `bytes`: then it belongs to the caller and no longer to
- * the user, until memory_take_back. */
-bool memory_hand_over(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
-void memory_take_back(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
+/* Whether this is the address of a live block of at least `bytes`. */
+bool memory_has_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
+/* A peer owns the block from now on: memory_keep does not keep it for the user. */
+void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
 
 /* True, with the offset that peers use, if [address, address + bytes) lies in a block of the arena
  * that peers still see, or in one region that all have mapped. The cost is one range compare; once

@@ -113,6 +113,36 @@ void kept_blocks_hold_up_nobody(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* The block of a send that has not begun, and is cancelled, is its caller's as before: it outlives
+ * the group, if memory is kept. */
+void the_block_of_a_cancelled_send_is_kept(struct runner_rank *self)
+{
+	ls_group *group = runner_open_keeping(self);
+	void *blocks[PLACES], *mine = NULL;
+	for (int i = 0; i < PLACES; i++)
+		if (self->rank == 0)
+			give_block(group);
+		else
+			blocks[i] = take_block(group);
+	if (self->rank == 0) {
+		ls_op *op;
+		struct ls_op_options options = {.size = sizeof options, .op = &op};
+		OK(ls_alloc(group, LONG * sizeof(int32_t), &mine));
+		values_fill(mine, LONG, LS_INT32, LS_SUM, 0, 1);
+		OK(ls_send_block(group, mine, LONG, LS_INT32, 1, &options));
+		OK(ls_cancel(op));
+		ls_op_free(op);
+	}
+	OK(ls_barrier(group, NULL));
+	for (int i = 0; i < PLACES && self->rank == 1; i++)
+		OK(ls_free(group, blocks[i]));
+	ls_group_close(group);
+	if (self->rank == 0) {
+		values_check_from(mine, LONG, LS_INT32, 0, 1);
+		OK(ls_free(NULL, mine));
+	}
+}
+
 /* Long sends beside the caller, whose thread blocks in one more: what is over of them is free all
  * the same. */
 void sends_that_nobody_goes_on_with(struct runner_rank *self)

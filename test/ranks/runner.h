@@ -83,6 +83,8 @@ extern const size_t runner_test_count;
 ls_group *runner_open(const struct runner_rank *self);
 /* The same, and signals do not end its waits. */
 ls_group *runner_open_resuming(const struct runner_rank *self);
+/* The same, and blocks of ls_alloc outlive it (keep_memory). */
+ls_group *runner_open_keeping(const struct runner_rank *self);
 /* Waits, outside the library, until all ranks have come. */
 void runner_meet(const struct runner_rank *self);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot

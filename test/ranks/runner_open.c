@@ -2,13 +2,14 @@
  * The group of all ranks of a test, for whichever runner calls it. */
 #include "runner.h"
 
-static ls_group *open_group(const struct runner_rank *self, bool resumes)
+static ls_group *open_group(const struct runner_rank *self, bool resumes, bool keeps)
 {
 	struct ls_group_options options = {.size = sizeof options,
 					   .timeout_ms = RUNNER_TIMEOUT_MS,
 					   .rank = self->rank,
 					   .world_size = self->size,
 					   .resume_after_signals = resumes,
+					   .keep_memory = keeps,
 					   .rendezvous = self->rendezvous};
 	ls_group *group;
 	OK(ls_group_open(&options, &group));
@@ -18,10 +19,15 @@ static ls_group *open_group(const struct runner_rank *self, bool resumes)
 
 ls_group *runner_open(const struct runner_rank *self)
 {
-	return open_group(self, false);
+	return open_group(self, false, false);
 }
 
 ls_group *runner_open_resuming(const struct runner_rank *self)
 {
-	return open_group(self, true);
+	return open_group(self, true, false);
+}
+
+ls_group *runner_open_keeping(const struct runner_rank *self)
+{
+	return open_group(self, false, true);
 }

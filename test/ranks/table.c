@@ -184,6 +184,7 @@ const struct runner_test runner_tests[] = {
 	TEST(short_handles_are_shared, R(2), PROCESSES),
 	TEST(blocks_given_back_in_any_order, R(2)),
 	TEST(kept_blocks_hold_up_nobody, R(3)),
+	TEST(the_block_of_a_cancelled_send_is_kept, R(2)),
 	TEST(sends_that_nobody_goes_on_with, R(2)),
 	TEST(what_was_taken_back_leaves_room, R(2)),
 	TEST(what_was_taken_back_leaves_room_beside, R(2)),
