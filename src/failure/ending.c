@@ -115,7 +115,8 @@ void failure_warn_open(struct world *world)
 	char list[LIST_BYTES] = "";
 	size_t used = 0;
 	int count = 0, held = world_hold_all(world, groups); /* newest first */
-	bool sound = atomic_load(&world->failures) == 0 && failure_status(groups[held - 1]) == LS_OK;
+	bool sound = held > 0 && atomic_load(&world->failures) == 0 &&
+		     failure_status(groups[held - 1]) == LS_OK;
 	for (int i = held; i-- > 0;) {
 		if (sound && is_to_be_told(groups[i]) && count++ < TOLD_MAX && used < sizeof list) {
 			used += (size_t)snprintf(list + used, sizeof list - used, "%s",

@@ -145,6 +145,7 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	op.engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op.engine.p2p.gives = call->gives;
 	op.engine.p2p.takes = call->block != NULL;
+	op.engine.p2p.unsafe = 0; /* it may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
 	progress_op_open(&op, options, call->site);
@@ -420,8 +421,9 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	if (progress != ENGINE_DONE) {
 		uint64_t gone = world_gone(group);
 		call.engine.tag = options.tag;
-		return gone ? p2p_probe_gone(group, &call.engine, gone, &options, call.site)
-			    : LS_PENDING;
+		if (gone)
+			return p2p_probe_gone(group, &call.engine, gone, &options, call.site);
+		return count == 0 ? LS_OUT_OF_MEMORY : LS_PENDING; /* as in ls_probe */
 	}
 	p2p_fill(out, &met);
 	return LS_OK;
