@@ -97,8 +97,8 @@ static bool add_trace(struct search *search, int rank, int fd)
 
 	if (!trace_map(fd, &trace, &why))
 		return false;
-	uint64_t job = trace.header->job;
-	int size = trace.header->world_size;
+	uint64_t job = __atomic_load_n(&trace.header->job, __ATOMIC_ACQUIRE);
+	int size = __atomic_load_n(&trace.header->world_size, __ATOMIC_RELAXED);
 	bool right = trace.header->rank == rank;
 	trace_unmap(&trace);
 	/* Job 0 has not met yet: there are no peers to wait for. */

@@ -86,8 +86,8 @@ bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd)
 	if (!segment)
 		return false;
 	const struct transport_head *head = &segment->head;
-	if (head->magic != TRANSPORT_MAGIC || head->job != view->job || head->rank != rank ||
-	    head->size != view->size) {
+	if (__atomic_load_n(&head->magic, __ATOMIC_ACQUIRE) != TRANSPORT_MAGIC ||
+	    head->job != view->job || head->rank != rank || head->size != view->size) {
 		munmap((void *)(uintptr_t)segment, bytes);
 		return false;
 	}

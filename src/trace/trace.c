@@ -106,7 +106,6 @@ static ls_status seal(struct trace *trace)
 
 static void fill_header(struct trace_header *header, const struct trace_options *options)
 {
-	header->magic = TRACE_MAGIC;
 	header->version = TRACE_VERSION;
 	header->header_bytes = sizeof(*header);
 	header->job = options->job;
@@ -126,6 +125,8 @@ static void fill_header(struct trace_header *header, const struct trace_options 
 	if (readlink("/proc/self/exe", header->program, sizeof(header->program) - 1) < 0)
 		header->program[0] = 0;
 	snprintf(header->library, sizeof(header->library), "%s", LOCKSTEP_VERSION);
+	/* Last: who sees it sees all the rest. */
+	__atomic_store_n(&header->magic, TRACE_MAGIC, __ATOMIC_RELEASE);
 }
 
 static void release(struct trace *trace)
@@ -176,8 +177,9 @@ void trace_fini(struct trace *trace)
 
 void trace_set_job(struct trace *trace, uint64_t job, int world_size)
 {
-	trace->header->job = job;
-	trace->header->world_size = world_size;
+	__atomic_store_n(&trace->header->world_size, world_size, __ATOMIC_RELAXED);
+	/* Last: who sees the job sees its size. */
+	__atomic_store_n(&trace->header->job, job, __ATOMIC_RELEASE);
 }
 
 static void write_report(struct trace_report *report, uint32_t group, ls_status status, int blamed,

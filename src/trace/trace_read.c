@@ -111,7 +111,7 @@ static const char *find_fault(const void *memory, size_t bytes, struct trace_vie
 		return "not aligned to 64 bytes";
 	if (bytes < sizeof(*header))
 		return "shorter than a trace's header";
-	if (read_once(&header->magic) != TRACE_MAGIC)
+	if (__atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) != TRACE_MAGIC)
 		return "not a trace of Lockstep";
 	if (__atomic_load_n(&header->version, __ATOMIC_RELAXED) != TRACE_VERSION ||
 	    __atomic_load_n(&header->header_bytes, __ATOMIC_RELAXED) != sizeof(*header))

@@ -150,12 +150,13 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		peers[i].edge_segment = WAIT_SEGMENT_MAPPED;
 	}
 	segment->head = (struct transport_head){
-		.magic = TRANSPORT_MAGIC,
 		.bytes = bytes,
 		.job = job,
 		.rank = rank,
 		.size = size,
 	};
+	/* Last: who sees it sees all the rest. */
+	__atomic_store_n(&segment->head.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
 	peers[rank].segment = segment;
 	peers[rank].segment_bytes = bytes;
 	peers[rank].segment_fd = fd;
