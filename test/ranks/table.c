@@ -361,7 +361,6 @@ const struct runner_test runner_tests[] = {
 	TEST(join_ddp_error, FEW, PROCESSES),
 	TEST(join_ddp_closed_in_a_step, FEW),
 	TEST(join_ends_when_a_rank_dies, FEW, .killed = 2, PROCESSES),
-
 	TEST(an_open_group_has_no_failure, R(1) | R(2)),
 	TEST(timeout_allreduce, FEW),
 	TEST(timeout_broadcast, FEW),

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What every call does with the driver lock; streams, events and captures. */
+#include <string.h>
+
+#include "sim_private.h"
+
+_Thread_local bool sim_in_host_function;
+
+static bool is_to_fail(struct sim *sim)
+{
+	return atomic_fetch_add(&sim->calls, 1) + 1 == sim->options.fail_at || sim_is_over(sim);
+}
+
+enum sim_error sim_enter(struct sim *sim, bool waits)
+{
+	if (sim_in_host_function)
+		return SIM_NOT_PERMITTED;
+	pthread_mutex_lock(&sim->driver);
+	if (is_to_fail(sim))
+		return sim_leave(sim, SIM_FAILED);
+	if (waits && sim->captured) {
+		sim->capture_is_invalid = true;
+		return sim_leave(sim, SIM_CAPTURED);
+	}
+	return SIM_OK;
+}
+
+enum sim_error sim_leave(struct sim *sim, enum sim_error error)
+{
+	pthread_mutex_unlock(&sim->driver);
+	return error;
+}
+
+/* ---- streams ---- */
+
+static struct sim_stream *find_closed(struct sim_device *device)
+{
+	for (int i = 0; i < SIM_STREAMS; i++)
+		if (!device->streams[i].open)
+			return &device->streams[i];
+	return NULL;
+}
+
+enum sim_error sim_stream_open(struct sim *sim, int device, struct sim_stream **out)
+{
+	*out = NULL;
+	if (device < 0 || device >= sim->options.devices)
+		return SIM_BAD_VALUE;
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	struct sim_stream *stream = find_closed(&sim->devices[device]);
+	if (!stream)
+		return sim_leave(sim, SIM_BAD_VALUE);
+	/* An event may still name the stream that was here: the counts go on. */
+	stream->device = &sim->devices[device];
+	stream->queue = (int)(stream - sim->devices[device].streams) % sim->options.queues;
+	stream->open = true;
+	*out = stream;
+	return sim_leave(sim, SIM_OK);
+}
+
+enum sim_error sim_stream_close(struct sim_stream *stream)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, true);
+	if (error != SIM_OK)
+		return error;
+	error = sim_await_done(stream, stream->put);
+	stream->open = error != SIM_OK;
+	return sim_leave(sim, error);
+}
+
+static enum sim_error put(struct sim_stream *stream, struct sim_op *op)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, false);
+	return error == SIM_OK ? sim_leave(sim, sim_put(stream, op)) : error;
+}
+
+/* Loads the kernel if this is its first launch; the driver lock is held. */
+static enum sim_error load(struct sim_device *device, const struct sim_kernel *kernel)
+{
+	struct sim *sim = device->sim;
+	for (int i = 0; i < sim->loaded_count; i++)
+		if (sim->loaded[i] == kernel)
+			return SIM_OK;
+	if (sim->loaded_count == SIM_KERNELS)
+		return SIM_BAD_VALUE;
+	enum sim_error error = sim->options.loads_lazily ? sim_await_idle(device) : SIM_OK;
+	if (error == SIM_OK)
+		sim->loaded[sim->loaded_count++] = kernel;
+	return error;
+}
+
+enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
+			  const void *argument, size_t bytes)
+{
+	struct sim *sim = stream->device->sim;
+	struct sim_op op = {.kind = SIM_KERNEL, .kernel = kernel};
+	if (bytes > sizeof op.argument)
+		return SIM_BAD_VALUE;
+	if (bytes > 0)
+		memcpy(op.argument, argument, bytes);
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	error = load(stream->device, kernel);
+	return sim_leave(sim, error == SIM_OK ? sim_put(stream, &op) : error);
+}
+
+enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, size_t bytes)
+{
+	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
+	return put(stream, &op);
+}
+
+enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint64_t value,
+			 struct wait_bell *bell)
+{
+	struct sim_op op = {.kind = SIM_STORE, .store = {word, value, bell}};
+	return put(stream, &op);
+}
+
+enum sim_error sim_await(struct sim_stream *stream, const _Atomic uint64_t *word, uint64_t value)
+{
+	struct sim_op op = {.kind = SIM_AWAIT, .await = {word, value}};
+	return put(stream, &op);
+}
+
+enum sim_error sim_host(struct sim_stream *stream, void (*function)(void *data), void *data)
+{
+	struct sim_op op = {.kind = SIM_HOST, .host = {function, data}};
+	return put(stream, &op);
+}
+
+enum sim_error sim_stream_sync(struct sim_stream *stream)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, true);
+	return error == SIM_OK ? sim_leave(sim, sim_await_done(stream, stream->put)) : error;
+}
+
+enum sim_error sim_device_sync(struct sim *sim, int device)
+{
+	if (device < 0 || device >= sim->options.devices)
+		return SIM_BAD_VALUE;
+	enum sim_error error = sim_enter(sim, true);
+	return error == SIM_OK ? sim_leave(sim, sim_await_idle(&sim->devices[device])) : error;
+}
+
+enum sim_error sim_stream_query(struct sim_stream *stream)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, true);
+	if (error != SIM_OK)
+		return error;
+	bool idle = atomic_load(&stream->done) == stream->put;
+	return sim_leave(sim, idle ? SIM_OK : SIM_NOT_READY);
+}
+
+/* ---- events ---- */
+
+enum sim_error sim_event_open(struct sim *sim, struct sim_event **out)
+{
+	*out = NULL;
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	for (int i = 0; i < SIM_EVENTS && !*out; i++)
+		if (!sim->events[i].open)
+			*out = &sim->events[i];
+	if (*out)
+		**out = (struct sim_event){.sim = sim, .open = true};
+	return sim_leave(sim, *out ? SIM_OK : SIM_BAD_VALUE);
+}
+
+void sim_event_close(struct sim_event *event)
+{
+	pthread_mutex_lock(&event->sim->driver);
+	event->open = false;
+	pthread_mutex_unlock(&event->sim->driver);
+}
+
+enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream)
+{
+	enum sim_error error = sim_enter(event->sim, false);
+	if (error != SIM_OK)
+		return error;
+	event->stream = stream;
+	event->number = stream->put;
+	return sim_leave(event->sim, SIM_OK);
+}
+
+enum sim_error sim_follow(struct sim_stream *stream, const struct sim_event *event)
+{
+	enum sim_error error = sim_enter(event->sim, false);
+	if (error != SIM_OK)
+		return error;
+	struct sim_op op = {.kind = SIM_FOLLOW, .follow = {event->stream, event->number}};
+	return sim_leave(event->sim, event->stream ? sim_put(stream, &op) : SIM_OK);
+}
+
+enum sim_error sim_event_query(const struct sim_event *event)
+{
+	enum sim_error error = sim_enter(event->sim, true);
+	if (error != SIM_OK)
+		return error;
+	bool complete = !event->stream || atomic_load(&event->stream->done) >= event->number;
+	return sim_leave(event->sim, complete ? SIM_OK : SIM_NOT_READY);
+}
+
+enum sim_error sim_event_sync(const struct sim_event *event)
+{
+	enum sim_error error = sim_enter(event->sim, true);
+	if (error != SIM_OK)
+		return error;
+	return sim_leave(event->sim,
+			 event->stream ? sim_await_done(event->stream, event->number) : SIM_OK);
+}
+
+/* ---- capture ---- */
+
+enum sim_error sim_capture_begin(struct sim_stream *stream)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, true);
+	if (error != SIM_OK)
+		return error;
+	sim->captured = stream;
+	sim->captured_count = 0;
+	sim->capture_is_invalid = false;
+	return sim_leave(sim, SIM_OK);
+}
+
+enum sim_error sim_capture_end(struct sim_stream *stream, uint64_t *count)
+{
+	struct sim *sim = stream->device->sim;
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	if (sim->captured != stream)
+		return sim_leave(sim, SIM_BAD_VALUE);
+	sim->captured = NULL;
+	*count = sim->captured_count;
+	return sim_leave(sim, sim->capture_is_invalid ? SIM_CAPTURED : SIM_OK);
+}
+
+bool sim_is_captured(const struct sim_stream *stream)
+{
+	struct sim *sim = stream->device->sim;
+	pthread_mutex_lock(&sim->driver);
+	bool is_captured = sim->captured == stream;
+	pthread_mutex_unlock(&sim->driver);
+	return is_captured;
+}

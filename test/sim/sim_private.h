@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the files of this room share. Two locks: `driver` of the process, which every call takes and
+ * some hold while they wait; and `lock` of each device, held for a moment by callers and by the
+ * device's thread, which never takes the driver lock. */
+#ifndef SIM_SIM_PRIVATE_H
+#define SIM_SIM_PRIVATE_H
+
+#include <pthread.h>
+
+#include "sim.h"
+
+enum { SIM_BLOCKS = 1024, SIM_EVENTS = 256 };
+
+enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_STORE, SIM_AWAIT, SIM_FOLLOW, SIM_HOST };
+
+struct sim_op {
+	enum sim_kind kind;
+	struct sim_stream *stream;
+	uint64_t number; /* in its stream, from 1 */
+	union {
+		struct {
+			const struct sim_kernel *kernel;
+			_Alignas(16) unsigned char argument[SIM_ARGUMENT_BYTES];
+		};
+		struct {
+			void *to;
+			const void *from;
+			size_t bytes;
+		} copy;
+		struct {
+			_Atomic uint64_t *word;
+			uint64_t value;
+			struct wait_bell *bell;
+		} store;
+		struct {
+			const _Atomic uint64_t *word;
+			uint64_t value;
+		} await;
+		struct {
+			const struct sim_stream *stream;
+			uint64_t number;
+		} follow;
+		struct {
+			void (*function)(void *data);
+			void *data;
+		} host;
+	};
+};
+
+struct sim_stream {
+	struct sim_device *device;
+	int queue;
+	bool open;             /* under the driver lock */
+	uint64_t put;          /* under the driver lock: operations so far */
+	_Atomic uint64_t done; /* of those; by the device's thread, or the one of host functions */
+};
+
+struct sim_event {
+	struct sim *sim;
+	bool open;
+	const struct sim_stream *stream; /* NULL: never recorded */
+	uint64_t number;                 /* complete when so many operations of it are done */
+};
+
+struct sim_queue {
+	struct sim_op ops[SIM_DEPTH];
+	unsigned head, count;
+};
+
+struct sim_block {
+	size_t offset, bytes; /* bytes 0: the entry is free */
+};
+
+struct sim_device {
+	struct sim *sim;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of the queues */
+	struct sim_queue queues[SIM_QUEUES];
+	struct sim_stream streams[SIM_STREAMS];
+	/* The device's thread alone. */
+	struct sim_op running[SIM_RESIDENT];
+	int running_count;
+	uint64_t random;
+
+	_Atomic uint64_t work;      /* raised when the device has more to do */
+	_Atomic uint64_t progress;  /* raised when it has done something: callers wait for it */
+	struct wait_bell *bell;     /* on the board: the device sleeps on it */
+	struct wait_bell host_bell; /* callers sleep on it */
+
+	/* Under the driver lock. Block 0 to block_count - 1, by their offsets. */
+	unsigned char *base;   /* the device's addresses, which fault */
+	unsigned char *memory; /* what they stand for */
+	struct sim_block blocks[SIM_BLOCKS];
+	int block_count;
+};
+
+struct sim {
+	struct sim_options options;
+	pthread_mutex_t driver;
+	_Atomic uint64_t calls;
+	_Atomic bool stopped, failed;
+	struct sim_board *board, own_board;
+	int started; /* devices whose threads run */
+	struct sim_device devices[SIM_DEVICES];
+	const struct sim_kernel *loaded[SIM_KERNELS];
+	int loaded_count;
+	struct sim_event events[SIM_EVENTS];
+	uint64_t random;
+	/* Capture, under the driver lock. */
+	struct sim_stream *captured;
+	uint64_t captured_count;
+	bool capture_is_invalid;
+	/* The thread of host functions: one function at a time. */
+	pthread_t host_thread;
+	bool host_started;
+	_Atomic uint64_t host_put, host_done;
+	struct sim_op host_op;
+	struct wait_bell host_bell;
+};
+
+/* ---- sim.c ---- */
+
+uint64_t sim_draw(uint64_t *random, uint64_t limit);
+static inline bool sim_is_over(const struct sim *sim)
+{
+	return atomic_load(&sim->stopped) || atomic_load(&sim->failed);
+}
+/* Raises the word and rings. */
+void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell);
+/* Blocks until *word is not `seen`; until *other is not, either, if that is not NULL. */
+void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t seen,
+	       const _Atomic uint64_t *other, uint64_t other_seen);
+
+/* ---- queue.c ---- */
+
+/* Puts it behind its stream; op->number is set. The driver lock is held. */
+enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op);
+/* Waits until so many operations of the stream are done. */
+enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number);
+enum sim_error sim_await_idle(struct sim_device *device);
+/* The operation is done: whoever waits for it looks again. */
+void sim_complete(struct sim_stream *stream);
+void *sim_device_main(void *device);
+void *sim_host_main(void *sim);
+
+/* ---- calls.c ---- */
+
+/* Takes the driver lock, unless the result is not SIM_OK. `waits`: not in a capture. */
+enum sim_error sim_enter(struct sim *sim, bool waits);
+enum sim_error sim_leave(struct sim *sim, enum sim_error error);
+/* Set on the thread of host functions. */
+extern _Thread_local bool sim_in_host_function;
+
+/* ---- blocks.c ---- */
+
+bool sim_blocks_open(struct sim_device *device, size_t bytes);
+void sim_blocks_close(struct sim_device *device, size_t bytes);
+
+#endif
