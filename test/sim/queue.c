@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Hardware queues, and the thread of a device, which empties them. Streams share queues: work at the
- * head of a queue that cannot begin holds up all behind it, also of other streams. */
+ * Hardware queues, and the thread of a device, which empties them. Streams share queues: work at
+ * the head of a queue that cannot begin holds up all behind it, also of other streams. */
 #include <string.h>
 
 #include "sim_private.h"
