@@ -398,16 +398,32 @@ void wait_join(pthread_t thread)
 		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerror(error));
 }
 
-bool wait_is_endless(const char *line, uint64_t *shared)
+/* Whether the thread sleeps in a futex without a time limit; the arguments of its call. */
+static bool read_futex_wait(const char *line, uint64_t *address, uint64_t *operation,
+			    uint64_t *value)
 {
 	long call;
-	uint64_t operation, value, limit;
-	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, shared,
-		   &operation, &value, &limit) != 5 ||
+	uint64_t limit;
+	if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &call, address,
+		   operation, value, &limit) != 5 ||
 	    call != SYS_futex || limit != 0)
 		return false;
-	uint64_t command = operation & FUTEX_CMD_MASK;
+	uint64_t command = *operation & FUTEX_CMD_MASK;
+	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+}
+
+bool wait_is_endless(const char *line, uint64_t *shared)
+{
+	uint64_t operation, value;
+	if (!read_futex_wait(line, shared, &operation, &value))
+		return false;
 	if (operation & FUTEX_PRIVATE_FLAG)
 		*shared = 0;
-	return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+	return true;
+}
+
+bool wait_is_for_mutex(const char *line, uint64_t *mutex)
+{
+	uint64_t operation, value;
+	return read_futex_wait(line, mutex, &operation, &value) && value == WAIT_MUTEX_CONTENDED;
 }

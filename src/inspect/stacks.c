@@ -3,6 +3,7 @@
  * frames it is stopped for a moment. */
 #include "inspect/stacks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,8 @@ struct look {
 	struct stack_native *native;
 	uint32_t tids[STACK_THREAD_MAX];
 	int count;
+	struct stack_lock_wait lock_waits[STACK_THREAD_MAX];
+	int lock_wait_count;
 	struct stack_depth depth;
 	struct stack_frame frames[FRAME_MAX];
 };
@@ -78,6 +81,9 @@ static struct look *look_open(const struct inspect_report *report, int rank, con
 	if (look->python_answer != STACK_HANGS)
 		look->native = stack_native_open(&look->memory);
 	look->count = stack_list_threads(look->pid, look->tids, STACK_THREAD_MAX);
+	if (look->python_answer != STACK_HANGS)
+		look->lock_wait_count = stack_lock_waits(&look->memory, look->tids, look->count,
+							 look->lock_waits, STACK_THREAD_MAX);
 	return look;
 }
 
@@ -201,7 +207,59 @@ static void native_problem(const struct look *look, char state, enum stack_answe
 		snprintf(out, bytes, "%s", stack_answer_text(answer));
 }
 
+static const struct stack_lock_wait *lock_wait_of(const struct look *look, uint32_t tid)
+{
+	for (int i = 0; i < look->lock_wait_count; i++)
+		if (look->lock_waits[i].tid == tid)
+			return &look->lock_waits[i];
+	return NULL;
+}
+
+/* "cache_lock (0x55d0c0ffee40)", or its address alone. */
+static void mutex_text(const struct look *look, uint64_t mutex, char *out, size_t bytes)
+{
+	char name[STACK_TEXT_BYTES] = "";
+	if (look->native)
+		stack_native_variable(look->native, mutex, name, sizeof name);
+	snprintf(out, bytes, name[0] ? "%s (0x%" PRIx64 ")" : "%s0x%" PRIx64, name, mutex);
+}
+
 /* ---- for a person ---- */
+
+/* "thread 7 (main, python)" */
+static void thread_text(const struct look *look, uint32_t tid, char *out, size_t bytes)
+{
+	char name[32];
+	stack_thread_name(look->pid, tid, name, sizeof name);
+	snprintf(out, bytes, "thread %u (%s%s)", tid, tid == (uint32_t)look->pid ? "main, " : "",
+		 name);
+}
+
+static void print_lock_wait(FILE *out, const struct look *look, const struct stack_lock_wait *wait)
+{
+	char mutex[STACK_TEXT_BYTES + 32], owner[64];
+	mutex_text(look, wait->mutex, mutex, sizeof mutex);
+	thread_text(look, wait->owner, owner, sizeof owner);
+	fprintf(out, "     waits for the mutex %s, which %s holds\n", mutex, owner);
+}
+
+/* Says once, before all frames, which threads can never continue. */
+static void print_deadlock(FILE *out, const struct look *look)
+{
+	char thread[64];
+	const char *between = "    deadlock: ";
+	for (int i = 0; i < look->lock_wait_count; i++) {
+		if (!look->lock_waits[i].is_deadlock)
+			continue;
+		thread_text(look, look->lock_waits[i].tid, thread, sizeof thread);
+		fprintf(out, "%s%s", between, thread);
+		between = ", ";
+	}
+	if (between[0] == ',')
+		fputs(" wait for each other's mutexes and can never continue: the program takes "
+		      "these locks in different orders\n",
+		      out);
+}
 
 static void print_frames(FILE *out, const struct look *look)
 {
@@ -222,15 +280,17 @@ static void print_frames(FILE *out, const struct look *look)
 
 static void print_thread(FILE *out, struct look *look, uint32_t tid)
 {
-	char name[32], role[ROLE_BYTES], problem[PROBLEM_BYTES];
+	char name[64], role[ROLE_BYTES], problem[PROBLEM_BYTES];
 	char state = stack_thread_state(look->pid, tid);
+	const struct stack_lock_wait *wait = lock_wait_of(look, tid);
 
-	stack_thread_name(look->pid, tid, name, sizeof name);
+	thread_text(look, tid, name, sizeof name);
 	role_of(look, tid, role, sizeof role);
-	fprintf(out, "    thread %u (%s%s), %s%s", tid, tid == (uint32_t)look->pid ? "main, " : "",
-		name, state_word(state), role[0] ? ": " : "");
+	fprintf(out, "    %s, %s%s", name, state_word(state), role[0] ? ": " : "");
 	print_safely(out, role, 4);
 	fputc('\n', out);
+	if (wait)
+		print_lock_wait(out, look, wait);
 
 	enum stack_answer answer = look_at_python(look, tid);
 	python_problem(look, answer, problem, sizeof problem);
@@ -264,6 +324,7 @@ void inspect_stacks_print(FILE *out, const struct inspect_report *report)
 		python_problem(look, look->python_answer, problem, sizeof problem);
 		if (problem[0])
 			fprintf(out, "    %s%s\n", is_closed(look) ? "" : "Python: ", problem);
+		print_deadlock(out, look);
 		for (int i = 0; i < look->count; i++)
 			print_thread(out, look, look->tids[i]);
 		if (look->count == STACK_THREAD_MAX)
@@ -294,6 +355,22 @@ static void put_frames(struct print_json *json, const char *key, const struct lo
 	print_json_close(json, '}');
 }
 
+static void put_lock_wait(struct print_json *json, const struct look *look, uint32_t tid)
+{
+	const struct stack_lock_wait *wait = lock_wait_of(look, tid);
+	char mutex[STACK_TEXT_BYTES + 32];
+	if (!wait) {
+		print_json_null(json, "lock");
+		return;
+	}
+	mutex_text(look, wait->mutex, mutex, sizeof mutex);
+	print_json_open(json, "lock", '{');
+	print_json_string(json, "mutex", mutex);
+	print_json_unsigned(json, "owner", wait->owner);
+	print_json_bool(json, "deadlock", wait->is_deadlock);
+	print_json_close(json, '}');
+}
+
 static void put_thread(struct print_json *json, struct look *look, uint32_t tid)
 {
 	char name[32], role[ROLE_BYTES], problem[PROBLEM_BYTES];
@@ -307,6 +384,7 @@ static void put_thread(struct print_json *json, struct look *look, uint32_t tid)
 	print_json_string(json, "name", name);
 	print_json_string(json, "state", state_word(state));
 	print_json_string(json, "role", role);
+	put_lock_wait(json, look, tid);
 	enum stack_answer answer = look_at_python(look, tid);
 	python_problem(look, answer, problem, sizeof problem);
 	put_frames(json, "python", look, problem);

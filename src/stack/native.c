@@ -132,6 +132,14 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 	return STACK_FOUND;
 }
 
+void stack_native_variable(struct stack_native *native, uint64_t address, char *out, size_t bytes)
+{
+	const struct libdw *dw = native->dw;
+	Dwfl_Module *module = dw->dwfl_addrmodule(native->dwfl, address);
+	const char *name = module ? dw->dwfl_module_addrname(module, address) : NULL;
+	stack_cut_text(name ? name : "", false, out, bytes);
+}
+
 /* Whether a path leads the process to another file than us: it has other mounts, or another
  * root. */
 static bool sees_other_files(int pid)

@@ -94,8 +94,7 @@ int stack_list_threads(int pid, uint32_t *tids, int max)
 	return count;
 }
 
-/* One line of a file of the thread, without its newline. */
-static bool read_line(int pid, uint32_t tid, const char *name, char *out, size_t bytes)
+bool stack_read_thread_file(int pid, uint32_t tid, const char *name, char *out, size_t bytes)
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/task/%" PRIu32 "/%s", pid, tid, name);
@@ -104,8 +103,15 @@ static bool read_line(int pid, uint32_t tid, const char *name, char *out, size_t
 	if (fd >= 0)
 		close(fd);
 	out[length > 0 ? length : 0] = '\0';
-	out[strcspn(out, "\n")] = '\0';
 	return length > 0;
+}
+
+/* One line of a file of the thread, without its newline. */
+static bool read_line(int pid, uint32_t tid, const char *name, char *out, size_t bytes)
+{
+	bool is_read = stack_read_thread_file(pid, tid, name, out, bytes);
+	out[strcspn(out, "\n")] = '\0';
+	return is_read;
 }
 
 char stack_thread_state(int pid, uint32_t tid)

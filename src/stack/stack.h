@@ -68,6 +68,22 @@ int stack_list_threads(int pid, uint32_t *tids, int max);
 char stack_thread_state(int pid, uint32_t tid);
 void stack_thread_name(int pid, uint32_t tid, char *out, size_t bytes);
 
+/* ---- locks.c ---- */
+
+/* A thread that waits, without a time limit, for a mutex of the C library, and the thread that
+ * holds it. */
+struct stack_lock_wait {
+	uint32_t tid, owner;
+	uint64_t mutex; /* its address */
+	/* proved: this thread and others wait for each other's mutexes in a cycle */
+	bool is_deadlock;
+};
+/* Which of these threads wait so, at most `max`. All is read twice. A wait counts if both readings
+ * agree and the thread slept all the time between them. Other locks (of Python, of a condition
+ * variable, spin locks) do not say who holds them. */
+int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
+		     struct stack_lock_wait *out, int max);
+
 /* ---- python.c ---- */
 
 /* The members that are read; their offsets differ between versions of Python: layout.c. */
@@ -148,5 +164,7 @@ void stack_native_close(struct stack_native *native); /* NULL is allowed */
  * `native` may call it. */
 enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 				      struct stack_frame *out, int max, struct stack_depth *depth);
+/* The name of the variable at an address, "" if it is not known. */
+void stack_native_variable(struct stack_native *native, uint64_t address, char *out, size_t bytes);
 
 #endif

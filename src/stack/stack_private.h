@@ -15,6 +15,11 @@ static inline bool stack_read_u32(const struct stack_memory *memory, uint64_t ad
 	return memory->read(memory, address, out, sizeof *out);
 }
 
+/* ---- process.c ---- */
+
+/* The beginning of /proc/PID/task/TID/NAME, as text. */
+bool stack_read_thread_file(int pid, uint32_t tid, const char *name, char *out, size_t bytes);
+
 /* ---- symbol.c ---- */
 
 /* The address of a symbol that the file mapped at `image` exports, 0: it does not. False: it is no

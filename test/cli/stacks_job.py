@@ -71,6 +71,22 @@ def start(*functions):
         running.acquire()
 
 
+def cross_locks():
+    """Two threads take two mutexes, each the other one's first."""
+    c = ctypes.CDLL(None)
+    locks = [(ctypes.c_long * 8)() for _ in range(2)]
+    both = threading.Barrier(2)
+
+    def cross(first, second):
+        c.pthread_mutex_lock(first)
+        both.wait()
+        running.release()
+        c.pthread_mutex_lock(second)  # here cross
+    threading.Thread(target=cross, args=locks, daemon=True).start()
+    print('ready', flush=True)
+    cross(*reversed(locks))  # here cross_locks
+
+
 def lade_stapel(mode):
     if mode == 'threads':
         start(Träger().füttern, lambda: asyncio.run(wait_outside()), lambda: recurse(100))
@@ -84,6 +100,8 @@ def lade_stapel(mode):
             meet()
             stay()
         start(calls)
+    elif mode == 'locks':
+        cross_locks()
     elif mode == 'hidden':
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     print('ready', flush=True)

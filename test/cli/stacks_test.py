@@ -107,6 +107,22 @@ def until_said(job, pattern):
     return until(look, pattern)
 
 
+def test_locks_in_a_cycle():
+    with python_job('locks') as job:
+        def look():
+            threads = diagnose(job.pid)['ranks'][1]['threads']
+            locked = [thread for thread in threads if thread['lock'] and thread['lock']['deadlock']]
+            return len(locked) == 2 and locked
+        one, other = until(look, 'two threads in a cycle')
+        equal([one['lock']['owner'], other['lock']['owner']], [other['tid'], one['tid']])
+        equal(one['main'], True)
+        equal(frames(one)[:2], here('cross', 'cross_locks'))
+        text = lockstep('diagnose', '--stacks', job.pid, env=environment()).stdout
+        matches(r'(?m)^    deadlock: thread %d \(main, .*\), thread %d \(.*\) wait for each other\'s mutexes and can '
+                'never continue' % (one['tid'], other['tid']), text)
+        matches(r'(?m)^     waits for the mutex .*0x[0-9a-f]+.*, which thread %d \(.*\) holds$' % other['tid'], text)
+
+
 def test_the_thread_that_called():
     with python_job('caller', LOCKSTEP_PATIENCE_MS=300) as job:
         job.text = b''

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Threads of a child wait for each other's mutexes. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "stack/stack.h"
+
+enum { THREADS = 16, LOOKS = 300, FAR_S = 1000000 };
+
+static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER, second = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t both;
+
+struct shared {
+	_Atomic int tids[4];
+};
+static struct shared *shared;
+
+static void say(int which)
+{
+	atomic_store(&shared->tids[which], (int)gettid());
+}
+
+static pid_t fork_along(void)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static int look(const struct stack_memory *memory, struct stack_lock_wait *out)
+{
+	uint32_t tids[THREADS];
+	int count = stack_list_threads(memory->pid, tids, THREADS);
+	return stack_lock_waits(memory, tids, count, out, THREADS);
+}
+
+static const struct stack_lock_wait *wait_of(const struct stack_lock_wait *waits, int count,
+					     int which)
+{
+	for (int i = 0; i < count; i++)
+		if (waits[i].tid == (uint32_t)atomic_load(&shared->tids[which]))
+			return &waits[i];
+	fail_msg("thread %d does not wait", which);
+	return NULL;
+}
+
+/* ---- a cycle ---- */
+
+static void *take_second_first(void *argument)
+{
+	(void)argument;
+	say(1);
+	pthread_mutex_lock(&second);
+	pthread_barrier_wait(&both);
+	pthread_mutex_lock(&first);
+	return NULL;
+}
+
+static void *take_first(void *argument)
+{
+	(void)argument;
+	pthread_barrier_wait(&both);
+	say(2);
+	pthread_mutex_lock(&first);
+	return NULL;
+}
+
+/* It may give up, so it proves nothing. */
+static void *take_first_for_a_while(void *argument)
+{
+	(void)argument;
+	struct timespec limit;
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += FAR_S;
+	pthread_barrier_wait(&both);
+	pthread_mutex_timedlock(&first, &limit);
+	return NULL;
+}
+
+static void cross(void)
+{
+	pthread_t threads[3];
+	pthread_barrier_init(&both, NULL, 4);
+	pthread_create(&threads[0], NULL, take_second_first, NULL);
+	pthread_create(&threads[1], NULL, take_first, NULL);
+	pthread_create(&threads[2], NULL, take_first_for_a_while, NULL);
+	say(0);
+	pthread_mutex_lock(&first);
+	pthread_barrier_wait(&both);
+	pthread_mutex_lock(&second);
+}
+
+static void a_cycle_is_a_deadlock(void **state)
+{
+	struct stack_memory memory;
+	struct stack_lock_wait waits[THREADS];
+	int count;
+	(void)state;
+	pid_t pid = fork_along();
+	if (pid == 0)
+		cross();
+	stack_memory_open(pid, &memory);
+	while ((count = look(&memory, waits)) < 3)
+		sched_yield();
+	assert_int_equal(count, 3);
+	const struct stack_lock_wait *one = wait_of(waits, count, 0),
+				     *two = wait_of(waits, count, 1),
+				     *third = wait_of(waits, count, 2);
+	assert_true(one->is_deadlock && two->is_deadlock && !third->is_deadlock);
+	assert_int_equal(one->owner, two->tid);
+	assert_int_equal(two->owner, one->tid);
+	assert_int_equal(third->owner, one->tid);
+	assert_int_equal(one->mutex, (uint64_t)(uintptr_t)&second);
+	assert_int_equal(two->mutex, (uint64_t)(uintptr_t)&first);
+	end(pid);
+	assert_int_equal(look(&memory, waits), 0);
+	stack_memory_close(&memory);
+}
+
+static void a_mutex_that_its_owner_takes_again(void **state)
+{
+	struct stack_memory memory;
+	struct stack_lock_wait waits[THREADS];
+	(void)state;
+	pid_t pid = fork_along();
+	if (pid == 0) {
+		pthread_mutex_lock(&first);
+		pthread_mutex_lock(&first);
+	}
+	stack_memory_open(pid, &memory);
+	while (look(&memory, waits) < 1)
+		sched_yield();
+	assert_true(waits[0].is_deadlock);
+	assert_int_equal(waits[0].tid, pid);
+	assert_int_equal(waits[0].owner, pid);
+	end(pid);
+	stack_memory_close(&memory);
+}
+
+/* ---- none ---- */
+
+static void *take_and_give(void *argument)
+{
+	pthread_mutex_t *const *locks = argument;
+	for (;;) {
+		pthread_mutex_lock(locks[0]);
+		sched_yield();
+		pthread_mutex_lock(locks[1]);
+		sched_yield();
+		pthread_mutex_unlock(locks[1]);
+		pthread_mutex_unlock(locks[0]);
+	}
+	return NULL;
+}
+
+static void contention_is_no_deadlock(void **state)
+{
+	struct stack_memory memory;
+	struct stack_lock_wait waits[THREADS];
+	static pthread_mutex_t *locks[2] = {&first, &second};
+	(void)state;
+	pid_t pid = fork_along();
+	if (pid == 0) {
+		pthread_t threads[3];
+		for (int i = 0; i < 3; i++)
+			pthread_create(&threads[i], NULL, take_and_give, locks);
+		take_and_give(locks);
+	}
+	stack_memory_open(pid, &memory);
+	for (int i = 0; i < LOOKS; i++) {
+		int count = look(&memory, waits);
+		for (int w = 0; w < count; w++)
+			assert_false(waits[w].is_deadlock);
+	}
+	end(pid);
+	stack_memory_close(&memory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_cycle_is_a_deadlock),
+		cmocka_unit_test(a_mutex_that_its_owner_takes_again),
+		cmocka_unit_test(contention_is_no_deadlock),
+	};
+	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	return shared == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
