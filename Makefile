@@ -69,13 +69,18 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@python3 python/tests/run.py $(BUILD) --nightly python/tests || [ $$? = 77 ]
 	@$(MAKE) --no-print-directory explore-mutants
 
-explore: ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
-	@tools/setup check
-	@[ -f $(TESTED)/build.ninja ] || CC=gcc meson setup $(TESTED) -Dwerror=true >/dev/null
-	@meson compile -C $(TESTED) explore >$(TESTED)/build.log 2>&1 || { cat $(TESTED)/build.log; exit 1; }
+explore: explorer ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
 	@$(TESTED)/test/explore/explore --folder $(TESTED)/test/explore \
 		$(if $(REPLAY),--replay '$(REPLAY)') $(if $(SEED),--seed '$(SEED)') \
 		$(if $(SCHEDULES),--schedules '$(SCHEDULES)') $(if $(ONLY),--only '$(ONLY)')
+
+museum: explorer ## how programs deadlock on devices, on a simulated one: EXHIBIT=NAME for one of them
+	@python3 test/museum/museum.py $(TESTED)/test/explore/explore $(EXHIBIT)
+
+explorer:
+	@tools/setup check
+	@[ -f $(TESTED)/build.ninja ] || CC=gcc meson setup $(TESTED) -Dwerror=true >/dev/null
+	@meson compile -C $(TESTED) explore >$(TESTED)/build.log 2>&1 || { cat $(TESTED)/build.log; exit 1; }
 
 explore-mutants: ## breaks the library in one place after the other, and tells after how many schedules that is found; hours. ONLY=, SCHEDULES=
 	@tools/setup check
@@ -126,6 +131,6 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore explore-mutants asan tsan nightly bench bench-torch \
+.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-torch \
 	campaign-torch install wheel format tidy clean release \
 	release-tests

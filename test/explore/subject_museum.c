@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The exhibits of test/museum under drawn schedules. EXHIBIT names one, else the seed draws it; SAFE=1
+ * is its order that cannot deadlock. Explore draws none by itself (weight 0), as the others hang. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exhibits.h"
+#include "scheduler.h"
+#include "subjects.h"
+
+static struct {
+	const struct exhibit *exhibit;
+	bool is_safe;
+	uint64_t seed;
+	int opened, ended;
+	struct scene scene;
+} drawn;
+
+static const struct exhibit *find(const char *name)
+{
+	for (int i = 0; i < exhibit_count; i++)
+		if (strcmp(exhibits[i].name, name) == 0)
+			return &exhibits[i];
+	scheduler_fail("there is no exhibit '%s'", name);
+}
+
+static void draw(uint64_t seed, struct subject_plan *plan)
+{
+	const char *name = getenv("EXHIBIT"), *safe = getenv("SAFE");
+	drawn.exhibit = name ? find(name) : &exhibits[seed % (uint64_t)exhibit_count];
+	drawn.is_safe = safe && strcmp(safe, "1") == 0;
+	drawn.seed = seed;
+	plan->ranks = drawn.exhibit->ranks;
+	plan->opens_itself = true;
+	plan->is_well = true;
+	snprintf(plan->name, sizeof plan->name, "%s", drawn.exhibit->name);
+}
+
+static void second_thread(void *rank)
+{
+	drawn.exhibit->run(&drawn.scene, (int)(intptr_t)rank, 1);
+}
+
+static void run(int rank, ls_group *world)
+{
+	(void)world;
+	if (rank == 0) {
+		if (!scene_open(&drawn.scene, drawn.exhibit, drawn.is_safe, drawn.seed))
+			scheduler_fail("the simulated device cannot be opened");
+		scheduler_store(&drawn.opened, 1);
+	}
+	scheduler_await(&drawn.opened, 1, UINT64_MAX);
+	int second = drawn.exhibit->threads == 2
+			     ? scheduler_spawn(rank, "second", second_thread, (void *)(intptr_t)rank)
+			     : -1;
+	drawn.exhibit->run(&drawn.scene, rank, 0);
+	if (second >= 0)
+		scheduler_join(second);
+	scheduler_store(&drawn.ended, drawn.ended + 1);
+	if (rank == 0) {
+		scheduler_await(&drawn.ended, drawn.exhibit->ranks, UINT64_MAX);
+		scene_close(&drawn.scene, drawn.exhibit);
+	}
+}
+
+static void judge(void)
+{
+}
+
+static void show(FILE *file)
+{
+	fprintf(file, "%s%s\n", drawn.exhibit->title, drawn.is_safe ? ", in a safe order" : "");
+}
+
+const struct subject subject_museum = {
+	.name = "museum", .weight = 0, .draw = draw, .run = run, .judge = judge, .show = show};

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shows how programs deadlock on devices: museum.py EXPLORE [--safe N] [EXHIBIT…]
+Each exhibit runs under drawn schedules until it hangs, and in an order that cannot deadlock under N schedules (300). Ends
+with 1 if an exhibit does not hang, or its safe order does."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+EXHIBITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exhibits.c')
+ENTRY = re.compile(r'{"([a-z-]+)",\s*"([^"]+)"')
+THREAD = re.compile(r'(?m)^thread \d+, (rank \d+) (.*): (.*)\n((?:    .*\n)*)')
+OURS = re.compile(r'\((exhibits|blocks|calls|queue)\.c:')
+LONGEST = 5000  # schedules until it hangs
+
+
+def explore(program, folder, exhibit, *options, safe=False):
+    environment = dict(os.environ, EXHIBIT=exhibit, SAFE='1' if safe else '0')
+    done = subprocess.run([program, '--only', 'museum', '--folder', folder, *options], env=environment,
+                          stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def tell_threads(said):
+    """Which thread stands where; those of a device that only wait for work are left out."""
+    first = said.split('\nseed ')[1]  # another worker may have found one, too
+    for rank, name, state, frames in THREAD.findall(first):
+        where = [frame.strip() for frame in frames.splitlines()]
+        if not any('exhibits.c' in frame for frame in where):
+            continue
+        print('    %s, %s thread: %s' % (rank, {'main': 'first', 'library': "the device's"}.get(name, name), state))
+        for frame in where:
+            if OURS.search(frame) and not frame.startswith('__wrap_'):
+                print('        ' + frame)
+
+
+def show(program, folder, name, title, safe):
+    print('%s: %s' % (name, title))
+    status, said = explore(program, folder, name, '--first', '--schedules', str(LONGEST))
+    count = re.search(r'(?m)^(\d+) schedules', said)
+    hangs = status == 1 and 'a hang that nobody reports' in said
+    if hangs:
+        print('  deadlocks, here after %s schedules:' % count[1])
+        tell_threads(said)
+    else:
+        print('  DOES NOT DEADLOCK as it should:\n' + said)
+    status, said = explore(program, folder, name, '--schedules', str(safe), safe=True)
+    print('  in a safe order: %s\n' % ('%d schedules, no deadlock' % safe if status == 0 else 'FAILED\n' + said), flush=True)
+    return hangs and status == 0
+
+
+def main():
+    with open(EXHIBITS, encoding='utf-8') as file:
+        source = re.sub(r'"\s*\n\s*"', '', file.read())
+    known = dict(ENTRY.findall(source))
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('explore')
+    parser.add_argument('--safe', type=int, default=300, metavar='N')
+    parser.add_argument('exhibit', nargs='*', help='one of ' + ', '.join(known))
+    given = parser.parse_args()
+    for name in given.exhibit:
+        if name not in known:
+            parser.error("there is no exhibit '%s'; there are %s" % (name, ', '.join(known)))
+    with tempfile.TemporaryDirectory() as folder:
+        results = [show(given.explore, folder, name, known[name], given.safe) for name in given.exhibit or known]
+    print('%d exhibits as they should be, %d not' % (sum(results), len(results) - sum(results)))
+    return not all(results)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
