@@ -221,8 +221,8 @@ static void lazy_pairs(struct scene *scene, int rank, int thread)
 }
 
 /* ---- opposite-order ----
- * Two groups of the same two ranks, each with a stream of its own, on devices that run one kernel at
- * a time. The ranks launch the groups' collectives in opposite orders. */
+ * Two groups of the same two ranks, each with a stream of its own, on devices that run one kernel
+ * at a time. The ranks launch the groups' collectives in opposite orders. */
 static void opposite_order(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -372,7 +372,7 @@ void scene_close(struct scene *scene, const struct exhibit *exhibit)
 	for (int rank = 0; rank < exhibit->ranks; rank++) {
 		struct exhibit_rank *here = &scene->ranks[rank];
 		for (int i = 0; i < EXHIBIT_STREAMS; i++)
-			must(sim_stream_close(here->streams[i])); /* all that was launched is done */
+			must(sim_stream_close(here->streams[i])); /* waits for its work */
 		sim_close(here->sim);
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Programs that deadlock on devices, each as it is known from other stacks, and the same in an order
- * that cannot. They run on the simulated device, either on threads of the system or under drawn
- * schedules. Ranks are threads of one process, each with a simulated process of its own. */
+ * Programs that deadlock on devices, each as it is known from other stacks, and the same in an
+ * order that cannot. They run on the simulated device. Ranks are threads of one process, each with
+ * a simulated process of its own. */
 #ifndef TEST_MUSEUM_EXHIBITS_H
 #define TEST_MUSEUM_EXHIBITS_H
 
