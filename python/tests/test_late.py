@@ -96,6 +96,23 @@ def reports(text):
     return found
 
 
+def test_the_launcher_tells_the_line(tmp_path):
+    """At its own time limit, which grows until the ranks have come so far within it. They report nothing."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    for limit in (8, 16, 32, 64):
+        command = [processes.program("lockstep"), "run", "-n", "3", "--timeout", str(limit), "--log-dir", str(tmp_path / str(limit))]
+        ended = processes.run([*command, sys.executable, str(script)], LOCKSTEP_PATIENCE_MS=600000, LOCKSTEP_TIMEOUT_MS=600000)
+        assert ended.code == 124 and "[LS-RUN-TIMEOUT]" in ended.text, ended.text
+        if "rank 1 is elsewhere" in ended.text:
+            break
+    (snapshot,) = (tmp_path / str(limit)).glob("*.snapshot")
+    kept = processes.run([processes.program("lockstep"), "diagnose", str(snapshot)])
+    for text in (ended.text, kept.text):
+        assert re.search(rf"rank 1 is elsewhere .*; {WHERE}; it is sleeping in a system call\) while ranks 0 and 2 wait", text), text
+        assert f"{WHERE} (pid " in text and "LS-WAITING" not in text, text
+
+
 def with_program(folder, program):
     """A folder with the library, and beside it what is written there in place of the program."""
     shutil.copy(os.path.join(BUILD, "liblockstep.so.0"), folder)

@@ -11,13 +11,7 @@
 #include "base/ranks.h"
 #include "failure.h"
 #include "helper.h"
-
-enum {
-	LIMIT_MS = 250, /* how much later a report comes at most; it usually takes some 10 ms */
-	END_MS = 50,    /* how long it takes to end the program */
-	ASKED_MAX = HELPER_WORD_MAX - 3,
-	ANSWER_BYTES = ASKED_MAX * DIAGNOSE_PYTHON_BYTES,
-};
+#include "python.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -50,19 +44,17 @@ static bool is_thread(const struct diagnose_record *record)
 	return record && record->record.tid > 0 && record->record.tid <= INT32_MAX;
 }
 
-/* Of each late rank the process, and the thread that made the call after which it is late. Returns
- * how many there are. */
-static int add_ranks(const struct world *world, const struct diagnose_job *job,
-		     const struct diagnose_verdict *verdict, struct failure_command *command)
+int failure_python_words(const struct diagnose_source *sources, const struct diagnose_job *job,
+			 const struct diagnose_verdict *verdict, struct failure_command *command)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
 	int count = 3;
-	failure_fill_sources(world, sources);
 	memcpy(command->words, (char[3][HELPER_WORD_BYTES]){"lockstep", "diagnose", "--python"},
 	       3 * HELPER_WORD_BYTES);
+	if (verdict->cause != DIAGNOSE_ELSEWHERE)
+		return 0;
 	RANKS_EACH(r, &verdict->culprits)
 	{
-		if (r >= world->size || count == HELPER_WORD_MAX)
+		if (r >= job->size || count == HELPER_WORD_MAX)
 			break;
 		const struct diagnose_rank *rank = &job->ranks[r];
 		const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
@@ -81,8 +73,9 @@ static void ask(struct world *world, const struct failure_command *command, char
 	struct world_watch *watch = &world->watch;
 	if (atomic_exchange(&watch->asks, true))
 		return;
-	struct failure_helper *helper = failure_helper_start(command, LIMIT_MS);
-	if (helper && failure_helper_await(helper, clock_deadline_ns(LIMIT_MS + END_MS)))
+	struct failure_helper *helper = failure_helper_start(command, PYTHON_LIMIT_MS);
+	if (helper &&
+	    failure_helper_await(helper, clock_deadline_ns(PYTHON_LIMIT_MS + PYTHON_END_MS)))
 		failure_helper_read(helper, answer, bytes);
 	if (!helper || failure_helper_reap(helper)) {
 		atomic_store(&watch->asks, false);
@@ -92,9 +85,8 @@ static void ask(struct world *world, const struct failure_command *command, char
 	failure_watch_wake(watch);
 }
 
-/* What the answer has in its line about this process: "4711 its main thread is in load at
- * data.py:88". It counts if the process still has its number, and so had it all the time. */
-static void take_line(const struct world *world, const char *answer, struct diagnose_rank *rank)
+/* A line of the answer: "4711 its main thread is in load at data.py:88". */
+void failure_python_take(const char *answer, struct diagnose_rank *rank)
 {
 	char number[16];
 	int length = snprintf(number, sizeof number, "%d ", rank->pid);
@@ -102,23 +94,30 @@ static void take_line(const struct world *world, const char *answer, struct diag
 		line += *line == '\n';
 		if (strncmp(line, number, (size_t)length) != 0)
 			continue;
-		if (syscall(SYS_pidfd_send_signal, world->watch.pid_fds[rank->rank], 0, NULL, 0) == 0)
-			snprintf(rank->python, sizeof rank->python, "%.*s",
-				 (int)strcspn(line + length, "\n"), line + length);
+		snprintf(rank->python, sizeof rank->python, "%.*s",
+			 (int)strcspn(line + length, "\n"), line + length);
 		return;
 	}
+}
+
+static bool is_there(const struct world *world, int r)
+{
+	return syscall(SYS_pidfd_send_signal, world->watch.pid_fds[r], 0, NULL, 0) == 0;
 }
 
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
+	struct diagnose_source sources[RANKS_HOST_MAX];
 	struct failure_command command = {0};
-	char answer[ANSWER_BYTES] = "";
-	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command) ||
-	    add_ranks(world, job, verdict, &command) == 0)
+	char answer[PYTHON_ANSWER_BYTES] = "";
+	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command))
+		return;
+	failure_fill_sources(world, sources);
+	if (failure_python_words(sources, job, verdict, &command) == 0)
 		return;
 	ask(world, &command, answer, sizeof answer);
 	RANKS_EACH(r, &verdict->culprits)
-	if (r < world->size)
-		take_line(world, answer, &job->ranks[r]);
+	if (r < world->size && is_there(world, r))
+		failure_python_take(answer, &job->ranks[r]);
 }

@@ -81,8 +81,13 @@ void inspect_report_explain(struct inspect_report *report);
  * other processes, which may block for ever if they have mapped a file of a server that hangs. So
  * it is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
+/* Also judges and adds that line, but a process of its own reads the memory: blocks for at most
+ * 400 ms, as a rule for 10. Only for the program `lockstep`, as that process runs it, too. Does
+ * nothing if the ranks have published a cause. */
+void inspect_report_ask_python(struct inspect_report *report);
 /* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
- * is in no function of Python the main thread; "" if that cannot be found out. The same holds. */
+ * is in no function of Python the main thread; "" if that cannot be found out. May block for ever,
+ * as inspect_report_add_python. */
 void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);

@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "base/ranks.h"
+#include "base/settings.h"
+#include "failure/python.h"
 #include "inspect/stacks.h"
 #include "stack/stack.h"
 
@@ -95,5 +97,43 @@ void inspect_report_add_python(struct inspect_report *report)
 		    diagnose_may_look_into(source, &job->ranks[r]))
 			look_at_rank(&job->ranks[r], diagnose_part_of(job, verdict, r).record);
 	}
+	inspect_report_judge(report);
+}
+
+/* The answer of a program that is this one. */
+static void ask(const struct failure_command *command, char *answer, size_t bytes)
+{
+	struct failure_helper *helper = failure_helper_start(command, PYTHON_LIMIT_MS);
+	if (!helper)
+		return;
+	if (failure_helper_await(helper, clock_deadline_ns(PYTHON_LIMIT_MS + PYTHON_END_MS)))
+		failure_helper_read(helper, answer, bytes);
+	if (!failure_helper_reap(helper))
+		failure_helper_stop(helper);
+}
+
+static bool is_there(const struct diagnose_rank *rank)
+{
+	struct stack_memory memory;
+	bool there = inspect_open_process(rank, &memory);
+	if (there)
+		stack_memory_close(&memory);
+	return there;
+}
+
+void inspect_report_ask_python(struct inspect_report *report)
+{
+	struct failure_command command = {.places = {"/proc/self/exe"}};
+	char answer[PYTHON_ANSWER_BYTES] = "";
+	/* A helper would end a program under Valgrind. */
+	if (report->failure != LS_OK || settings_is_under_valgrind(NULL))
+		return;
+	inspect_report_judge(report);
+	if (failure_python_words(report->sources, report->job, &report->verdict, &command) == 0)
+		return;
+	ask(&command, answer, sizeof answer);
+	RANKS_EACH(r, &report->verdict.culprits)
+	if (r < report->job->size && is_there(&report->job->ranks[r]))
+		failure_python_take(answer, &report->job->ranks[r]);
 	inspect_report_judge(report);
 }

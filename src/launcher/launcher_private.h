@@ -217,7 +217,8 @@ void launcher_watch_ended(struct launcher_job *job, int rank);
 /* Takes the state of all ranks, the first time it is called. */
 void launcher_watch_collect(struct launcher_job *job);
 /* Call before telling ranks to end: what they report from then on is about that and not about what
- * was wrong before. Takes the state if nobody has. */
+ * was wrong before. Takes the state if nobody has, with the lines of Python at which late ranks
+ * are; for those it blocks for at most 400 ms, as a rule for 10. */
 void launcher_watch_freeze(struct launcher_job *job);
 
 /* ---- end.c ---- */

@@ -123,8 +123,12 @@ void launcher_watch_collect(struct launcher_job *job)
 
 void launcher_watch_freeze(struct launcher_job *job)
 {
+	bool first = !job->report;
 	launcher_watch_collect(job);
 	if (job->report && !job->frozen)
 		inspect_report_update(job->report, job->view);
+	/* Nothing has failed: so the ranks that keep the others waiting can still be read. */
+	if (job->report && !job->frozen && first)
+		inspect_report_ask_python(job->report);
 	job->frozen = true;
 }

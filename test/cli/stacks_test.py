@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,23 @@ def test_the_thread_that_called():
         caller = next(thread['tid'] for thread in found['ranks'][1]['threads'] if inner(thread) == 'stay')
         for said in reports:
             matches(r'rank 1 is elsewhere .*; its thread %d is in stay at größe.py:%d' % (caller, LINES['stay']), said)
+
+
+def test_a_snapshot_has_the_line():
+    """Of a job that is ended by its user, who has seen that it hangs."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with python_job('threads', LOCKSTEP_PATIENCE_MS=300) as job:
+            job.text = b''
+            until_said(job, r'LS-WAITING')
+            job.process.send_signal(number)
+            os.set_blocking(job.process.stderr.fileno(), True)
+            said = job.end()[2]
+            path = matches(r'(\S+\.snapshot)', said)[1]
+            try:
+                matches(r'rank 1 is elsewhere .*; its main thread is in lade_stapel at größe.py:%d' % LINES['lade_stapel'],
+                        lockstep('diagnose', path).stdout)
+            finally:
+                os.unlink(path)
 
 
 def test_the_answer_to_ranks():
