@@ -39,6 +39,7 @@ const struct runner_test runner_tests[] = {
 	TEST(timelines_show_all_ranks, R(3)),
 	TEST(open_and_close, ALL),
 	TEST(open_and_close_leaves_nothing, R(1) | R(3), PROCESSES),
+	TEST(a_helper_beside_the_close, R(2), PROCESSES, .setting = "LOCKSTEP_PATIENCE_MS=100"),
 	TEST(alloc_and_free, R(1) | R(2)),
 	TEST(wrong_arguments, R(1) | R(2)),
 	TEST(wrong_collectives, R(1) | R(2) | R(3)),
@@ -257,8 +258,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(random_program, "always_blocking", "BLOCKING=1", FEW, .random = true),
 	SETTING(random_program, "never_remote", "REMOTE=off", FEW, .random = true),
 	SETTING(random_program, "always_remote", "REMOTE=always", FEW | R(8), .random = true),
-	/* Deadlocks are looked for early, as there are many; hints on what works only by luck are
-	 * no reports. */
+	/* Deadlocks are many, so they are looked for early; hints at mere luck are no reports. */
 	TEST(random_schedules, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
 	     .setting = "LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"),
 	TEST(random_schedules_few_places, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,

@@ -22,6 +22,8 @@ runner_function members_make_their_group, members_make_many_groups, members_list
 runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
 	left_calls_keep_the_order, left_calls_keep_their_counts, resumable_calls_keep_nothing,
 	resumable_calls_are_many;
+/* helper_close_test.c */
+runner_function a_helper_beside_the_close;
 /* timeline_test.c */
 runner_function timelines_show_all_ranks;
 /* life_test.c */
