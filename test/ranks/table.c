@@ -7,6 +7,7 @@
 #define SOME (R(1) | R(2) | R(3) | R(4) | R(5) | R(8))
 #define FEW (R(2) | R(3) | R(5))
 #define PROCESSES .processes_only = true /* and not as threads of one process */
+#define WITH(assignment) .setting = "LOCKSTEP_" assignment
 #define TEST(function, ...)                                              \
 	{                                                                \
 		.name = #function, .run = function, .ranks = __VA_ARGS__ \
@@ -39,7 +40,7 @@ const struct runner_test runner_tests[] = {
 	TEST(timelines_show_all_ranks, R(3)),
 	TEST(open_and_close, ALL),
 	TEST(open_and_close_leaves_nothing, R(1) | R(3), PROCESSES),
-	TEST(a_helper_beside_the_close, R(2), PROCESSES, .setting = "LOCKSTEP_PATIENCE_MS=100"),
+	TEST(a_helper_beside_the_close, R(2), PROCESSES, WITH("PATIENCE_MS=100")),
 	TEST(alloc_and_free, R(1) | R(2)),
 	TEST(wrong_arguments, R(1) | R(2)),
 	TEST(wrong_collectives, R(1) | R(2) | R(3)),
@@ -107,7 +108,7 @@ const struct runner_test runner_tests[] = {
 
 	TEST(plain_memory_in_fragments, FEW),
 	UNLOOKED(plain_memory_in_fragments, FEW),
-	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, .setting = "LOCKSTEP_REMOTE=always"),
+	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, WITH("REMOTE=always")),
 	TEST(plain_memory_of_a_dead_rank, FEW, .killed = 2, PROCESSES),
 	SETTING(plain_memory_of_a_dead_rank, "always_remote", "REMOTE=always", FEW, .killed = 2,
 		PROCESSES),
@@ -165,8 +166,7 @@ const struct runner_test runner_tests[] = {
 		R(3)),
 	SETTING(in_series_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(2)),
 	SETTING(in_series_any_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
-	TEST(in_series_before_collectives, R(2),
-	     .setting = "LOCKSTEP_P2P=serial LOCKSTEP_LOOK_MS=10"),
+	TEST(in_series_before_collectives, R(2), WITH("P2P=serial LOCKSTEP_LOOK_MS=10")),
 	SETTING(messages_go_on_by_themselves, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(an_abort_ends_all_sends, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(an_abort_ends_all_receives, "one_at_a_time", "P2P=serial", R(2)),
@@ -179,8 +179,7 @@ const struct runner_test runner_tests[] = {
 	TEST(eager_sends_without_a_cell_call_the_receiver, R(3)),
 	TEST(eager_messages_outlast_their_sender, R(2)),
 	TEST(eager_messages_of_a_dead_rank, R(2), .killed = 2, PROCESSES),
-	TEST(short_ones_wake, R(2),
-	     .setting = "LOCKSTEP_WAIT=sleep LOCKSTEP_LOOK_MS=10000 LOCKSTEP_MESSAGES=1"),
+	TEST(short_ones_wake, R(2), WITH("WAIT=sleep LOCKSTEP_LOOK_MS=10000 LOCKSTEP_MESSAGES=1")),
 	UNLOOKED(short_ones_to_oneself, R(1) | R(2)),
 	TEST(short_handles_are_shared, R(2), PROCESSES),
 	TEST(blocks_given_back_in_any_order, R(2)),
@@ -258,12 +257,12 @@ const struct runner_test runner_tests[] = {
 	SETTING(random_program, "always_blocking", "BLOCKING=1", FEW, .random = true),
 	SETTING(random_program, "never_remote", "REMOTE=off", FEW, .random = true),
 	SETTING(random_program, "always_remote", "REMOTE=always", FEW | R(8), .random = true),
-	/* Deadlocks are many, so they are looked for early; hints at mere luck are no reports. */
+	/* Deadlocks are looked for early, as there are many; hints on what works only by luck are
+	 * no reports. */
 	TEST(random_schedules, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
-	     .setting = "LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"),
+	     WITH("LOOK_MS=10 LOCKSTEP_LOG=error")),
 	TEST(random_schedules_few_places, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
-	     .setting =
-		     "LOCKSTEP_MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error"),
+	     WITH("MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error")),
 
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
@@ -278,13 +277,12 @@ const struct runner_test runner_tests[] = {
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
 	TEST(more_collectives_than_bits, R(1) | R(2) | R(3)),
 	TEST(more_groups_than_bits, R(1) | R(2) | R(3)),
-	TEST(register_with_some, R(2) | R(3) | R(4), .setting = "LOCKSTEP_REMOTE=off"),
+	TEST(register_with_some, R(2) | R(3) | R(4), WITH("REMOTE=off")),
 	TEST(hundreds_of_groups_leave_nothing, R(1) | R(2) | R(4), PROCESSES),
 	TEST(a_rank_has_one_progress_thread, R(1) | R(2) | R(4), PROCESSES),
 	TEST(deadlock_of_threads_in_one_group, R(2) | R(3)),
 	TEST(deadlock_of_handles_in_one_group, R(2) | R(3)),
-	TEST(a_wait_in_short_turns_is_looked_at, R(2), PROCESSES,
-	     .setting = "LOCKSTEP_PATIENCE_MS=300"),
+	TEST(a_wait_in_short_turns_is_looked_at, R(2), PROCESSES, WITH("PATIENCE_MS=300")),
 	TEST(groups_that_wait_for_the_progress_thread, R(2)),
 	TEST(failures_do_not_wait_for_each_other, R(3), PROCESSES),
 	TEST(a_lane_is_shown_once_there_is_a_slot, R(2), PROCESSES),
@@ -367,8 +365,7 @@ const struct runner_test runner_tests[] = {
 	TEST(timeout_barrier, FEW),
 	TEST(timeout_point, R(2)),
 	TEST(a_rank_stopped_inside_is_named, R(2), PROCESSES),
-	TEST(a_rank_that_is_debugged_is_not_stopped, R(2), PROCESSES,
-	     .setting = "LOCKSTEP_LOOK_MS=200"),
+	TEST(a_rank_that_is_debugged_is_not_stopped, R(2), PROCESSES, WITH("LOOK_MS=200")),
 	TEST(abort_ends_every_wait, FEW),
 	TEST(a_rank_that_left_is_named, FEW),
 	TEST(a_rank_may_leave_when_done, R(3)),
@@ -393,7 +390,7 @@ const struct runner_test runner_tests[] = {
 	TEST(sender_dies_in_a_message_any, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(sender_dies_in_a_message_callback, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(sender_dies_while_it_is_read, R(2) | R(3), .killed = 2, PROCESSES,
-	     .setting = "LOCKSTEP_REMOTE=always"),
+	     WITH("REMOTE=always")),
 	TEST(receiver_dies_before, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(receiver_dies_before_handle, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(receiver_dies_in_a_message, R(2) | R(3), .killed = 2, PROCESSES),
