@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits of test/museum under drawn schedules. EXHIBIT names one, else the seed draws it; SAFE=1
- * is its order that cannot deadlock. Explore draws none by itself (weight 0), as the others hang. */
+ * The exhibits of test/museum under drawn schedules. EXHIBIT names one, else the seed draws it;
+ * SAFE=1 is its order that cannot deadlock. Explore draws none by itself (weight 0), as the others
+ * hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

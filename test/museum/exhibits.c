@@ -149,9 +149,9 @@ static void free_between_launches(struct scene *scene, int rank, int thread)
 }
 
 /* ---- launch-excludes-free ----
- * Frees and launches exclude each other by a lock, on both of two ranks that exchange messages. Each
- * rank's free waits for the message that it receives; the message that it sends is launched after
- * the free. */
+ * Frees and launches exclude each other by a lock, on both of two ranks that exchange messages.
+ * Each rank's free waits for the message that it receives; the message that it sends is launched
+ * after the free. */
 static void launch_excludes_free(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -209,7 +209,7 @@ static void lazy_pairs(struct scene *scene, int rank, int thread)
 {
 	int right = (rank + 1) % 3, left = (rank + 2) % 3;
 	(void)thread;
-	if (scene->is_safe) { /* all pairs, by all ranks in the same order, before the first message */
+	if (scene->is_safe) { /* all pairs, in the same order everywhere, before any message */
 		for (int low = 0; low < 2; low++)
 			for (int high = low + 1; high < 3; high++)
 				if (rank == low || rank == high)
