@@ -259,7 +259,7 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, seq)->signal;
 		if (atomic_load_explicit(signal, memory_order_acquire) < value)
-			transport_await(team, q, signal, value, q, &op->words[op->word_count++]);
+			transport_wait_word(team, q, signal, value, q, &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
 		return false;
@@ -383,7 +383,8 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 	for (int q = 0; q < team->size; q++) {
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
-			transport_await(team, q, finished, op->seq, q, &op->words[op->word_count++]);
+			transport_wait_word(team, q, finished, op->seq, q,
+					    &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
 		return ENGINE_BLOCKED;
@@ -465,7 +466,8 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 		if (atomic_load_explicit(signal, memory_order_seq_cst) < transport_signal(op->seq, 0))
 			continue;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
-			transport_await(team, q, finished, op->seq, q, &op->words[op->word_count++]);
+			transport_wait_word(team, q, finished, op->seq, q,
+					    &op->words[op->word_count++]);
 	}
 	return op->word_count;
 }

@@ -15,7 +15,7 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 	memset(engine->memos, 0, sizeof engine->memos); /* their slots are the processor's */
 }
 
-void engine_await_foreign(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
+void engine_add_foreign_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
 {
 	op->words[op->word_count++] = (struct wait_word){
 		.word = word,

@@ -195,7 +195,7 @@ static void await_word(struct unit *unit, int owner, const _Atomic uint64_t *wor
 		       unsigned segment)
 {
 	struct wait_word wait;
-	transport_await(&unit->link->team, owner, word, value, owner, &wait);
+	transport_wait_word(&unit->link->team, owner, word, value, owner, &wait);
 	MUST(wait.edge.segment == segment);
 	MUST(wait.edge.owner == owner && wait.edge.peer == owner);
 	/* It names the writer's own copy, also where it waits for another one. */
@@ -250,12 +250,14 @@ static void entries(struct unit *unit)
 			struct transport_entry *entry = transport_entry(team, q, seq);
 			struct wait_word wait;
 			uint64_t tiny;
-			transport_await(team, q, &entry->signal, transport_signal(seq, 0), q, &wait);
+			transport_wait_word(team, q, &entry->signal, transport_signal(seq, 0), q,
+					    &wait);
 			MUST(world_await(unit->link, &wait) == LS_OK);
 			MUST(entry->signature == seq * 11 && entry->count == seq * 13);
 			memcpy(&tiny, entry->tiny, sizeof tiny);
 			MUST(tiny == seq);
-			transport_await(team, q, &entry->signal, transport_signal(seq, 3), q, &wait);
+			transport_wait_word(team, q, &entry->signal, transport_signal(seq, 3), q,
+					    &wait);
 			MUST(world_await(unit->link, &wait) == LS_OK);
 		}
 }

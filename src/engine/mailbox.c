@@ -447,8 +447,8 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 void engine_mailbox_source_word(struct engine *engine, int q, struct wait_word *word)
 {
 	const struct mailbox_peer *peer = &engine->mailbox->peers[q];
-	transport_await(engine->team, engine->team->rank,
-			transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
+	transport_wait_word(engine->team, engine->team->rank,
+			    transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
 }
 
 void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *word)
@@ -456,11 +456,11 @@ void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *wo
 	struct mailbox_peer *peer = &engine->mailbox->peers[q];
 	if (peer->out.posted - peer->out.seen < engine->mailbox->limit) {
 		/* All RTS slots are in use. */
-		transport_await(engine->team, q, &peer->to->returned, peer->out.returned + 1, q,
-				word);
+		transport_wait_word(engine->team, q, &peer->to->returned, peer->out.returned + 1, q,
+				    word);
 		return;
 	}
-	transport_await(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
+	transport_wait_word(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
 }
 
 int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)

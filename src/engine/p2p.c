@@ -202,11 +202,11 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 	return false;
 }
 
-static void await(struct engine *engine, struct engine_op *op, int owner,
-		  const _Atomic uint64_t *word, uint64_t value)
+static void add_word(struct engine *engine, struct engine_op *op, int owner,
+		     const _Atomic uint64_t *word, uint64_t value)
 {
-	transport_await(engine->team, owner, word, value, op->call.peer,
-			&op->words[op->word_count++]);
+	transport_wait_word(engine->team, owner, word, value, op->call.peer,
+			    &op->words[op->word_count++]);
 }
 
 static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
@@ -271,7 +271,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 			return ENGINE_DONE;
 		}
 		if (!is_reached(&rts->matched, over)) {
-			await(engine, op, op->call.peer, &rts->matched, over);
+			add_word(engine, op, op->call.peer, &rts->matched, over);
 			break;
 		}
 		enum engine_progress progress = help(engine, op);
@@ -282,7 +282,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 		if (op->p2p.detached)
 			return ENGINE_BLOCKED; /* no words: more to do at once */
 	}
-	await(engine, op, op->call.peer, &rts->over, over);
+	add_word(engine, op, op->call.peer, &rts->over, over);
 	return ENGINE_BLOCKED;
 }
 
@@ -333,7 +333,7 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 			return ENGINE_FAILED;
 		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 		if (unstaged)
-			await(engine, op, engine->team->rank, &rts->staged, unstaged);
+			add_word(engine, op, engine->team->rank, &rts->staged, unstaged);
 		/* Without words: more to do at once. */
 		if (unstaged || p2p->detached)
 			return ENGINE_BLOCKED;
@@ -351,7 +351,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	struct mail_rts *rts = p2p->rts;
 	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->mine);
 	if (p2p->mine < p2p->pieces && !is_reached(&rts->gave, theirs)) {
-		await(engine, op, engine->team->rank, &rts->gave, theirs);
+		add_word(engine, op, engine->team->rank, &rts->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
@@ -409,15 +409,15 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	int rank = engine->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
 	if (op->call.kind == TRACE_SEND)
-		transport_await(engine->team, op->call.peer, &p2p->rts->over,
-				transport_mail_word(p2p->generation, 0), op->call.peer, word);
+		transport_wait_word(engine->team, op->call.peer, &p2p->rts->over,
+				    transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else if (unstaged)
-		transport_await(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
-				word);
+		transport_wait_word(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
+				    word);
 	else
-		transport_await(engine->team, rank, &p2p->rts->gave,
-				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
-				op->call.peer, word);
+		transport_wait_word(engine->team, rank, &p2p->rts->gave,
+				    transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
+				    op->call.peer, word);
 }
 
 static enum engine_progress probe(struct engine *engine, struct engine_op *op)
@@ -456,8 +456,8 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	op->any = false;
 	if (theirs == 0 || is_reached(word, transport_mail_word(p2p->generation, theirs)))
 		return true;
-	await(engine, op, source ? op->call.peer : engine->team->rank, word,
-	      transport_mail_word(p2p->generation, theirs));
+	add_word(engine, op, source ? op->call.peer : engine->team->rank, word,
+		 transport_mail_word(p2p->generation, theirs));
 	return false;
 }
 

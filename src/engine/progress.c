@@ -184,16 +184,16 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		rts = p2p->rts;
 		if (!rts || p2p->back)
 			return true;
-		transport_await(engine->team, op->call.peer, &rts->over,
-				transport_mail_word(p2p->generation, 0), op->call.peer, &word);
+		transport_wait_word(engine->team, op->call.peer, &rts->over,
+				    transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
 	case P2P_MATCHED:
 		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case P2P_GIVEN:
-		transport_await(engine->team, engine->team->rank, &rts->gave,
-				transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
-				op->call.peer, &word);
+		transport_wait_word(engine->team, engine->team->rank, &rts->gave,
+				    transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
+				    op->call.peer, &word);
 		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
 	default: /* it has not begun, or is complete */
 		return true;

@@ -143,8 +143,8 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 	} else if (word) { /* it never comes; the general path prints the reason */
 		const struct transport_area *mine =
 			transport_area_of(engine->team, engine->team->rank);
-		transport_await(engine->team, engine->team->rank, &mine->mail_ended, 2, call->peer,
-				word);
+		transport_wait_word(engine->team, engine->team->rank, &mine->mail_ended, 2,
+				    call->peer, word);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (there)

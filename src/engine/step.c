@@ -110,8 +110,8 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	uint64_t need = transport_signal(op->seq, 0);
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	if (signal < need) {
-		transport_await(engine->team, peer, &entry->signal, need, peer,
-				&op->words[op->word_count++]);
+		transport_wait_word(engine->team, peer, &entry->signal, need, peer,
+				    &op->words[op->word_count++]);
 		return ENGINE_BLOCKED;
 	}
 	if (signal >= transport_signal(op->seq + 1, 0))
@@ -140,7 +140,7 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 	uint64_t need = engine_fragment_signal(op, round, phase);
 	if (atomic_load_explicit(signal, memory_order_acquire) >= need)
 		return ENGINE_DONE;
-	transport_await(engine->team, peer, signal, need, peer, &op->words[op->word_count++]);
+	transport_wait_word(engine->team, peer, signal, need, peer, &op->words[op->word_count++]);
 	return ENGINE_BLOCKED;
 }
 

@@ -142,9 +142,9 @@ static void await_others(struct ls_group *group, const struct diagnose_hint *hin
 		if (q == group->rank || world_rank == hint->peer || wait_peer_is_dead(peer) ||
 		    wait_peer_has_left(peer))
 			continue;
-		transport_await(&group->team, q,
-				&transport_entry(&group->team, q, hint->seq)->signal,
-				transport_signal(hint->seq, 0), q, &words[call.count++]);
+		transport_wait_word(&group->team, q,
+				    &transport_entry(&group->team, q, hint->seq)->signal,
+				    transport_signal(hint->seq, 0), q, &words[call.count++]);
 	}
 	int peer;
 	if (call.count > 0 && !wait_satisfied(&call)) {

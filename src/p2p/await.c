@@ -62,9 +62,9 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 	if (!earliest)
 		return 0;
 	const struct ls_group *group = earliest->group;
-	transport_await(&group->team, group->rank,
-			&transport_area_of(&group->team, group->rank)->over, earliest->engine.seq,
-			group->rank, &words[0]);
+	transport_wait_word(&group->team, group->rank,
+			    &transport_area_of(&group->team, group->rank)->over,
+			    earliest->engine.seq, group->rank, &words[0]);
 	words[0].edge.peer = -1; /* another thread of this rank */
 	words[0].edge.record = (uint32_t)earliest->engine.record;
 	return 1;

@@ -305,9 +305,9 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	ls_status status = LS_OK;
 	int peer;
 	atomic_fetch_add(&lane->resting, 1);
-	transport_await(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
-	transport_await(&group->team, group->rank, &area->released,
-			atomic_load(&area->released) + 1, group->rank, &words[1]);
+	transport_wait_word(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
+	transport_wait_word(&group->team, group->rank, &area->released,
+			    atomic_load(&area->released) + 1, group->rank, &words[1]);
 	/* These words name no peer: a proof follows the driving thread, which waits for peers. */
 	words[0].edge.peer = words[1].edge.peer = -1;
 	call->words = words;

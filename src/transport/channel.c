@@ -13,8 +13,8 @@ _Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are
 
 /* ---- words ---- */
 
-void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
-		     uint64_t value, int peer, struct wait_word *out)
+void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
+			 uint64_t value, int peer, struct wait_word *out)
 {
 	const struct transport_member *member = &team->members[owner];
 	*out = (struct wait_word){
@@ -112,7 +112,7 @@ bool transport_post(struct transport_team *team, int peer,
 	if (index == TRANSPORT_CHANNEL_SLOTS) {
 		lock_peer_release(&box->lock);
 		*ticket = 0;
-		transport_await(team, peer, &channel->taken, seen + 1, peer, blocked);
+		transport_wait_word(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
 	}
 	uint64_t position = ++cursor->posted;
@@ -134,7 +134,7 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 	*refused = LS_OK;
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	if (atomic_load_explicit(&slot->state, memory_order_acquire) == position) {
-		transport_await(team, peer, &channel->taken, seen + 1, peer, blocked);
+		transport_wait_word(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
 	}
 	uint64_t status = atomic_load_explicit(&channel->refused, memory_order_acquire);
@@ -151,7 +151,7 @@ bool transport_quiet(struct transport_team *team, int peer, struct wait_word *bl
 	uint64_t matched = atomic_load(&channel->matched);
 	if ((int64_t)(taken - matched) >= 0)
 		return true;
-	transport_await(team, peer, &channel->taken, matched, peer, blocked);
+	transport_wait_word(team, peer, &channel->taken, matched, peer, blocked);
 	return false;
 }
 
@@ -220,7 +220,7 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 	}
 	lock_peer_release(&box->lock);
 	if (!message)
-		transport_await(team, team->rank, &channel->posted, seen + 1, peer, blocked);
+		transport_wait_word(team, team->rank, &channel->posted, seen + 1, peer, blocked);
 	return message;
 }
 

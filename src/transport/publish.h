@@ -15,8 +15,8 @@ struct transport_team;
 /* Fills *out so that it waits until `word`, in member `owner`'s segment, reaches `value`, which
  * member `peer` has to store. The edge names both by world rank; if either is on another host it
  * has WAIT_SEGMENT_MIRROR. */
-void transport_await(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
-		     uint64_t value, int peer, struct wait_word *out);
+void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
+			 uint64_t value, int peer, struct wait_word *out);
 
 /* Publishes to member `rank` all that this rank has stored for it, in its own segment or in that of
  * the member. Call after wait_store, and after a function of mail.h that stores. Wakes threads that
