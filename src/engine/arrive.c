@@ -22,7 +22,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_over(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_take(peer->from, &peer->in, message);
-	transport_publish(engine->team, message->source);
+	transport_notify(engine->team, message->source);
 }
 
 /* Discards the message if its source has cancelled it. */
@@ -65,7 +65,7 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
 	transport_mail_take(peer->from, &peer->in, message);
 	engine_mailbox_is_over(engine->mailbox, op);
-	transport_publish(engine->team, source);
+	transport_notify(engine->team, source);
 }
 
 static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
@@ -130,7 +130,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 		engine_mailbox_activate(engine->mailbox, op, P2P_MATCHED);
 	}
 	transport_mail_take(peer->from, &peer->in, &message);
-	transport_publish(engine->team, message.source);
+	transport_notify(engine->team, message.source);
 }
 
 /* Claims the message for a receive. False: its source has cancelled it, and it was discarded. */
@@ -377,7 +377,7 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 			peer->holds--;
 			transport_mail_rts_over(peer->from, index,
 						peer->from->rts[index].generation);
-			transport_publish(engine->team, q);
+			transport_notify(engine->team, q);
 			found = true;
 		}
 	}

@@ -292,7 +292,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	entry->history = op->history = engine->history;
 	engine_window_publish(engine, op);
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
-	transport_publish_all(team);
+	transport_notify_all(team);
 	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
 		engine_payload_ahead(engine, op->call.send.bytes);
 	engine->history =
@@ -365,7 +365,7 @@ static void leave(struct engine *engine, struct engine_op *op)
 		return;
 	}
 	wait_store(finished, op->seq);
-	transport_publish_all(team);
+	transport_notify_all(team);
 }
 
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
@@ -490,7 +490,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
 		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
-		transport_publish_all(team);
+		transport_notify_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
 			return ENGINE_BLOCKED;
 	}

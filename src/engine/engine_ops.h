@@ -10,7 +10,7 @@
  *
  * No function blocks, calls Lockstep, or is called with a lock held. One thread at a time calls
  * them for a group. A thread that stores a word for which `advance` or `abandon` waits, in memory
- * of this process, calls transport_publish for this rank afterwards. Other processes cannot read
+ * of this process, calls transport_notify for this rank afterwards. Other processes cannot read
  * such a word, so a rank that waits for one is never part of a proof. The word must stay in memory
  * until the group of all ranks is closed: the progress thread may read it once more. */
 #ifndef ENGINE_ENGINE_OPS_H

@@ -196,6 +196,6 @@ bool engine_fragment_next(struct engine *engine, struct engine_op *op)
 	engine_fragment_stage(engine, op);
 	wait_store(&transport_entry(team, team->rank, op->seq)->signal,
 		   engine_fragment_signal(op, op->round, 0));
-	transport_publish_all(team);
+	transport_notify_all(team);
 	return true;
 }

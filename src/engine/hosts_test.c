@@ -218,7 +218,7 @@ static void words(struct unit *unit)
 			await_word(unit, before, &transport_area_of(team, before)->finished, round,
 				   far ? WAIT_SEGMENT_MIRROR : WAIT_SEGMENT_MAPPED);
 		wait_store(&transport_area_of(team, unit->rank)->finished, round);
-		transport_publish_all(team);
+		transport_notify_all(team);
 		if (unit->rank == 0)
 			await_word(unit, before, &transport_area_of(team, before)->finished, round,
 				   WAIT_SEGMENT_MIRROR);
@@ -241,9 +241,9 @@ static void entries(struct unit *unit)
 		mine->count = seq * 13;
 		memcpy(mine->tiny, &seq, sizeof seq);
 		wait_store(&mine->signal, transport_signal(seq, 0));
-		transport_publish_all(team);
+		transport_notify_all(team);
 		wait_store(&mine->signal, transport_signal(seq, 3));
-		transport_publish_all(team);
+		transport_notify_all(team);
 	}
 	for (int q = 0; q < RANKS; q++)
 		for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES - 1; seq++) {

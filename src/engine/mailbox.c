@@ -318,7 +318,7 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	if (summons)
 		transport_summon(engine->team, q);
 	else
-		transport_publish(engine->team, q);
+		transport_notify(engine->team, q);
 	return true;
 }
 

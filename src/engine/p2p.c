@@ -360,7 +360,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	int from = p2p->message.source;
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
 	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
-	transport_publish(engine->team, from);
+	transport_notify(engine->team, from);
 	p2p->rts = NULL;
 	return ENGINE_DONE;
 }

@@ -79,7 +79,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
-		transport_publish(engine->team, call->peer);
+		transport_notify(engine->team, call->peer);
 	return goes;
 }
 
@@ -148,6 +148,6 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 	}
 	lock_mail_release(&mailbox->lock);
 	if (there)
-		transport_publish(engine->team, call->peer);
+		transport_notify(engine->team, call->peer);
 	return there;
 }

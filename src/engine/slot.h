@@ -53,7 +53,7 @@ static inline uint64_t engine_slot_publish(struct engine *engine, const struct e
 	else if (slot->window == TRANSPORT_WINDOW_INLINE)
 		engine_payload_put(engine, seq, send, slot->input_bytes);
 	wait_store(&entry->signal, transport_signal(seq, 0));
-	transport_publish_all(team);
+	transport_notify_all(team);
 	engine->history = engine_mix(engine_mix(history, slot->signature), slot->count);
 	return history;
 }

@@ -197,7 +197,7 @@ static enum engine_progress step_signal(struct engine *engine, struct engine_op 
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
-	transport_publish_all(team);
+	transport_notify_all(team);
 	return ENGINE_DONE;
 }
 

@@ -335,7 +335,7 @@ static bool publish(struct world *world, const struct failure_place *place)
 static void wake_all(struct world *world)
 {
 	for (int q = 0; q < world->size; q++)
-		transport_publish_world(&world->transport, q);
+		transport_notify_world(&world->transport, q);
 }
 
 /* The same report for all places, of which `group` is one. */

@@ -138,7 +138,7 @@ static void *device_main(void *argument)
 			pthread_cond_wait(&all->changed, &all->lock);
 			continue;
 		}
-		transport_publish(&device->group->team, me);
+		transport_notify(&device->group->team, me);
 	}
 	pthread_mutex_unlock(&all->lock);
 	return NULL;

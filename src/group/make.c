@@ -145,7 +145,7 @@ void group_retire(struct ls_group *group)
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	for (int q = 0; q < world->size; q++) {
 		atomic_fetch_add(&world->transport.peers[q].segment->departures, 1);
-		transport_publish_world(&world->transport, q);
+		transport_notify_world(&world->transport, q);
 	}
 	atomic_fetch_add(&group->holders, 1);
 	lock_group_acquire(&world->lock);
@@ -288,7 +288,7 @@ void group_leave(struct ls_group *group)
 		atomic_fetch_add(&mapped->segment->departures, 1);
 		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
 		    wait_is_urgent(&mapped->segment->bell) || mapped->remote)
-			transport_publish(&group->team, q);
+			transport_notify(&group->team, q);
 	}
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;

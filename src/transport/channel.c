@@ -33,7 +33,7 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 
 /* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
  * host. */
-void transport_publish(const struct transport_team *team, int rank)
+void transport_notify(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
 	if (!wait_is_awaited(&mapped->segment->bell))
@@ -53,13 +53,13 @@ void transport_summon(const struct transport_team *team, int rank)
 		wait_summon(&mapped->segment->bell);
 }
 
-void transport_publish_all(const struct transport_team *team)
+void transport_notify_all(const struct transport_team *team)
 {
 	for (int i = 0; i < team->size; i++)
-		transport_publish(team, i);
+		transport_notify(team, i);
 }
 
-void transport_publish_world(const struct transport *transport, int rank)
+void transport_notify_world(const struct transport *transport, int rank)
 {
 	if (!transport->peers[rank].remote)
 		wait_ring(&transport->peers[rank].segment->bell);
@@ -121,7 +121,7 @@ bool transport_post(struct transport_team *team, int peer,
 	wait_store(&channel->posted, position);
 	lock_peer_release(&box->lock);
 	*ticket = ticket_of(position, index);
-	transport_publish(team, peer);
+	transport_notify(team, peer);
 	return true;
 }
 
@@ -248,7 +248,7 @@ void transport_take(struct transport_team *team, int peer, struct transport_mess
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);
 	lock_peer_release(&box->lock);
-	transport_publish(team, peer);
+	transport_notify(team, peer);
 }
 
 /* ---- checks ---- */

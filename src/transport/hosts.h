@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause Ranks on other hosts. Each has a mirror here: memory laid
- * out as its segment, so that its words are read from local memory. transport_publish sends what
+ * out as its segment, so that its words are read from local memory. transport_notify sends what
  * this rank has stored, there or in its own segment, through a link (link/link.h). What other ranks
  * have stored arrives as events, and is written to the place where they would have written it on
  * one host.
@@ -42,7 +42,7 @@ bool transport_is_lost(const struct transport *transport, int rank);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no
- * rank copies pieces; `gave` shows when they have arrived. Then call transport_publish. False: it
+ * rank copies pieces; `gave` shows when they have arrived. Then call transport_notify. False: it
  * comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);

@@ -244,7 +244,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 		free(mirror);
 		return transport_errno_status(error);
 	}
-	/* The mirror's bell always has one sleeper, the link: see transport_publish. */
+	/* The mirror's bell always has one sleeper, the link: see transport_notify. */
 	atomic_store(&segment->bell.sleepers, 1);
 	mapped->segment = segment;
 	mapped->segment_bytes = bytes;

@@ -16,7 +16,7 @@
 #include "base/wait.h"
 #include "memory/memory.h"
 #include "transport/layout.h"
-#include "transport/publish.h"
+#include "transport/notify.h"
 
 /* A message that a thread of this rank has claimed, copied to memory that its source cannot
  * change. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Awaited words: how to describe a wait for one, and how a rank that has stored one wakes the
  * others. */
-#ifndef TRANSPORT_PUBLISH_H
-#define TRANSPORT_PUBLISH_H
+#ifndef TRANSPORT_NOTIFY_H
+#define TRANSPORT_NOTIFY_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -18,18 +18,18 @@ struct transport_team;
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out);
 
-/* Publishes to member `rank` all that this rank has stored for it, in its own segment or in that of
+/* Notifies member `rank` of all that this rank has stored for it, in its own segment or in that of
  * the member. Call after wait_store, and after a function of mail.h that stores. Wakes threads that
  * sleep there; to a rank on another host it sends what was not sent yet. Any thread, which holds no
  * lock of a level after `mail`; never blocks. On one host it costs one load while nobody sleeps. */
-void transport_publish(const struct transport_team *team, int rank);
+void transport_notify(const struct transport_team *team, int rank);
 /* The same for stores to which the member should react even if none of its threads waits: see
  * wait_summon. */
 void transport_summon(const struct transport_team *team, int rank);
-/* transport_publish to all members. */
-void transport_publish_all(const struct transport_team *team);
-/* Publishes to world rank `rank`, which need not be a member: a group's cause, or an area that is
+/* transport_notify to all members. */
+void transport_notify_all(const struct transport_team *team);
+/* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
  * free again. Neither is sent to other hosts so far. */
-void transport_publish_world(const struct transport *transport, int rank);
+void transport_notify_world(const struct transport *transport, int rank);
 
 #endif
