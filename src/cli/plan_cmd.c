@@ -190,8 +190,8 @@ static int check_words(const struct cli_command *self, const struct words *words
 		snprintf(what, sizeof what, "%s algorithm", words->collective);
 		return refuse_name(self, what, words->algorithm, &names);
 	}
-	if (algorithm == PLAN_SLOT && out->bytes > TRANSPORT_INLINE_BYTES)
-		return cli_usage(self, "a slot carries at most %d bytes; say --bytes",
+	if (algorithm == PLAN_INLINE && out->bytes > TRANSPORT_INLINE_BYTES)
+		return cli_usage(self, "an entry carries at most %d bytes; say --bytes",
 				 TRANSPORT_INLINE_BYTES);
 	request->algorithm = (enum plan_algorithm)algorithm;
 	out->asked_algorithm = true;
@@ -270,7 +270,7 @@ static uint64_t next_change(const struct choices *choices, uint64_t from, enum p
 	return UINT64_MAX;
 }
 
-/* "slot up to 4 KiB, then direct" */
+/* "inline up to 4 KiB, then direct" */
 static void print_ranges(const struct choices *choices)
 {
 	char bytes[32];
@@ -290,12 +290,12 @@ static void print_ranges(const struct choices *choices)
 	}
 }
 
-/* Where the data goes: "slots", "messages" or from buffer to buffer. */
+/* Where the data goes: "entries", "messages" or from buffer to buffer. */
 static const char *way_text(enum plan_algorithm algorithm)
 {
 	switch (algorithm) {
-	case PLAN_SLOT:
-		return "data travels in slots";
+	case PLAN_INLINE:
+		return "data travels in entries";
 	case PLAN_DIRECT:
 	case PLAN_PULL:
 		return "peers read or write the buffers themselves";
@@ -486,7 +486,7 @@ const struct cli_command cli_plan_command = {
 		"options:\n"
 		"  -n, --ranks N      number of ranks, 1 to 64\n"
 		"  --bytes B          size of the input of one rank, such as 4096, 64K or 1M (1M)\n"
-		"  --algorithm A      slot, direct, pull, ring, doubling, tree, pairwise or rails, where\n"
+		"  --algorithm A      inline, direct, pull, ring, doubling, tree, pairwise or rails, where\n"
 		"                     the collective has it\n"
 		"  --root R           of reduce, broadcast, gather or scatter (0)\n"
 		"  --rank R           only the steps of this rank\n"

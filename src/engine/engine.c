@@ -10,7 +10,7 @@
 #include "base/prefetch.h"
 #include "engine_ops.h"
 #include "engine_private.h"
-#include "slot.h"
+#include "inline.h"
 
 static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
@@ -184,7 +184,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 		.element = op->element,
 		.signature = op->signature,
 	};
-	engine_slot_learn(engine, op, &engine->memos[call->kind].slot);
+	engine_inline_learn(engine, op, &engine->memos[call->kind].inline_plan);
 }
 
 /* Finds the plan and fills the fields that it needs; false, with op->status, if there is none. */

@@ -85,27 +85,27 @@ struct engine_plan {
 	struct plan plan;
 };
 
-/* ---- short collectives: see slot.h ---- */
+/* ---- short collectives: see inline.h ---- */
 
 /* Which entries this rank needs: that of one member, of all members, or none. */
-enum engine_slot_source { ENGINE_SLOT_EVERYBODY = -1, ENGINE_SLOT_NOBODY = -2 };
-enum engine_slot_result {
-	ENGINE_SLOT_NOTHING,
-	ENGINE_SLOT_REDUCE,
-	ENGINE_SLOT_REDUCE_FEW, /* by device_few */
-	ENGINE_SLOT_COPY,       /* a part of each source, one after the other */
-	ENGINE_SLOT_COPY_MINE,
+enum engine_inline_source { ENGINE_INLINE_EVERYBODY = -1, ENGINE_INLINE_NOBODY = -2 };
+enum engine_inline_result {
+	ENGINE_INLINE_NOTHING,
+	ENGINE_INLINE_REDUCE,
+	ENGINE_INLINE_REDUCE_FEW, /* by device_few */
+	ENGINE_INLINE_COPY,       /* a part of each source, one after the other */
+	ENGINE_INLINE_COPY_MINE,
 };
 
 /* A collective whose payloads travel in the entries, reduced to what its calls need. */
-struct engine_slot {
+struct engine_inline_plan {
 	bool usable;
 	uint16_t window;                  /* enum transport_window: where my payload is */
 	uint16_t algorithm, step_count;   /* of the plan, for the trace record */
 	uint64_t signature, count;        /* as the entry shows them */
 	uint32_t input_bytes, peer_bytes; /* of my payload, and of a peer's */
-	int source;                       /* a member, or enum engine_slot_source */
-	enum engine_slot_result result;
+	int source;                       /* a member, or enum engine_inline_source */
+	enum engine_inline_result result;
 	uint32_t part, from; /* how many bytes of a payload I need, and the offset of the first */
 	uint32_t stride;     /* in my output: from the part of one source to that of the next */
 	struct device_few few;
@@ -127,7 +127,7 @@ struct engine_memo {
 	struct plan_table_choice choice;
 	size_t element;
 	uint64_t signature;
-	struct engine_slot slot;
+	struct engine_inline_plan inline_plan;
 };
 
 struct engine_mailbox;

@@ -208,8 +208,8 @@ uint64_t engine_window_payload(const struct engine_op *op)
 {
 	if (op->call.recv_counts)
 		return op->plan->plan.size * sizeof *op->call.counts;
-	bool slot = op->plan->plan.algorithm == PLAN_SLOT;
-	return slot && op->call.send.bytes > TRANSPORT_TINY_BYTES ? op->call.send.bytes : 0;
+	bool is_inline = op->plan->plan.algorithm == PLAN_INLINE;
+	return is_inline && op->call.send.bytes > TRANSPORT_TINY_BYTES ? op->call.send.bytes : 0;
 }
 
 void engine_window_publish(struct engine *engine, const struct engine_op *op)
@@ -217,7 +217,7 @@ void engine_window_publish(struct engine *engine, const struct engine_op *op)
 	const struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	uint64_t payload = engine_window_payload(op);
-	if (op->plan->plan.algorithm == PLAN_SLOT) {
+	if (op->plan->plan.algorithm == PLAN_INLINE) {
 		entry->output_window = TRANSPORT_WINDOW_NONE;
 		entry->input_window = op->call.send.bytes == 0 ? TRANSPORT_WINDOW_NONE
 				      : payload == 0           ? TRANSPORT_WINDOW_ENTRY

@@ -121,7 +121,7 @@ static ls_status run(const char *call, ls_group *group, struct engine_call *engi
 		if (status != LS_OK)
 			return status;
 		wait_thread_enter(&group->waiter);
-		if (progress_slot_call(group, engine, given ? given : &none, site, &status))
+		if (progress_inline_call(group, engine, given ? given : &none, site, &status))
 			return status;
 	}
 	status = group_begin(call, group, given, &options);

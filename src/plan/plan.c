@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves
- * come from one file for each algorithm: plan_slot.c, plan_direct.c and so on. */
+ * come from one file for each algorithm: plan_inline.c, plan_direct.c and so on. */
 #include "plan.h"
 
 #include <assert.h>
@@ -9,35 +9,35 @@
 #include "plan_build.h"
 
 /* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a
- * slot. */
+ * entry. */
 static plan_builder *const builders[COLL_COUNT][PLAN_ALGORITHM_COUNT] = {
-	[COLL_ALLREDUCE] = {[PLAN_SLOT] = plan_slot_allreduce,
+	[COLL_ALLREDUCE] = {[PLAN_INLINE] = plan_inline_allreduce,
 			    [PLAN_DIRECT] = plan_direct_allreduce,
 			    [PLAN_PULL] = plan_pull_allreduce,
 			    [PLAN_RING] = plan_ring_allreduce,
 			    [PLAN_DOUBLING] = plan_doubling_allreduce,
 			    [PLAN_TREE] = plan_tree_allreduce,
 			    [PLAN_RAILS] = plan_rails_allreduce},
-	[COLL_REDUCE] = {[PLAN_SLOT] = plan_slot_reduce,
+	[COLL_REDUCE] = {[PLAN_INLINE] = plan_inline_reduce,
 			 [PLAN_DIRECT] = plan_direct_reduce,
 			 [PLAN_TREE] = plan_tree_reduce},
-	[COLL_BROADCAST] = {[PLAN_SLOT] = plan_slot_broadcast,
+	[COLL_BROADCAST] = {[PLAN_INLINE] = plan_inline_broadcast,
 			    [PLAN_DIRECT] = plan_direct_broadcast,
 			    [PLAN_RING] = plan_ring_broadcast,
 			    [PLAN_TREE] = plan_tree_broadcast},
-	[COLL_ALLGATHER] = {[PLAN_SLOT] = plan_slot_allgather,
+	[COLL_ALLGATHER] = {[PLAN_INLINE] = plan_inline_allgather,
 			    [PLAN_DIRECT] = plan_direct_allgather,
 			    [PLAN_RING] = plan_ring_allgather},
-	[COLL_GATHER] = {[PLAN_SLOT] = plan_slot_gather,
+	[COLL_GATHER] = {[PLAN_INLINE] = plan_inline_gather,
 			 [PLAN_DIRECT] = plan_direct_gather,
 			 [PLAN_PAIRWISE] = plan_pairwise_gather},
-	[COLL_SCATTER] = {[PLAN_SLOT] = plan_slot_scatter,
+	[COLL_SCATTER] = {[PLAN_INLINE] = plan_inline_scatter,
 			  [PLAN_DIRECT] = plan_direct_scatter,
 			  [PLAN_PAIRWISE] = plan_pairwise_scatter},
-	[COLL_REDUCE_SCATTER] = {[PLAN_SLOT] = plan_slot_reduce_scatter,
+	[COLL_REDUCE_SCATTER] = {[PLAN_INLINE] = plan_inline_reduce_scatter,
 				 [PLAN_DIRECT] = plan_direct_reduce_scatter,
 				 [PLAN_PAIRWISE] = plan_pairwise_reduce_scatter},
-	[COLL_ALLTOALL] = {[PLAN_SLOT] = plan_slot_alltoall,
+	[COLL_ALLTOALL] = {[PLAN_INLINE] = plan_inline_alltoall,
 			   [PLAN_DIRECT] = plan_direct_alltoall,
 			   [PLAN_PAIRWISE] = plan_pairwise_alltoall},
 	[COLL_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
@@ -78,7 +78,7 @@ bool plan_has_root(enum coll_id collective)
 
 bool plan_crosses_hosts(enum plan_algorithm algorithm)
 {
-	return algorithm != PLAN_SLOT && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
+	return algorithm != PLAN_INLINE && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
 }
 
 static int host_count(const struct plan_request *request)

@@ -26,7 +26,7 @@
  * PLAN_STEP_AWAIT and PLAN_STEP_REDUCE are those of the rank's own host. Between hosts there are
  * only messages.
  *
- * In a PLAN_SLOT plan the entry carries the whole INPUT, and peers read it there rather than in a
+ * In a PLAN_INLINE plan the entry carries the whole INPUT, and peers read it there rather than in a
  * window. The ring of K entries protects it: a rank enters collective k + K only when all ranks
  * have left k.
  *
@@ -53,7 +53,7 @@ enum plan_algorithm {
 	PLAN_NONE = 0,
 	/* Payloads travel in the entries: every rank reads all entries and computes its own result.
 	 * One synchronisation; for payloads that fit beside an entry. */
-	PLAN_SLOT,
+	PLAN_INLINE,
 	/* Ranks copy directly from the windows of peers to the final place. All-reduce: rank i
 	 * reduces slice i of all windows and stores the result to all windows; with p ranks and S
 	 * bytes that is 2pS bytes of traffic, the least possible. Two synchronisations. */
@@ -150,7 +150,7 @@ struct plan {
 	bool needs_scratch;
 	uint8_t layout[PLAN_SCRATCH + 1]; /* enum plan_layout of INPUT, OUTPUT, SCRATCH */
 	/* enum plan_reach of this rank's INPUT and OUTPUT, no more than its peers use; all
-	 * PLAN_REACH_PRIVATE in a PLAN_SLOT plan. In place the two share memory, which has the
+	 * PLAN_REACH_PRIVATE in a PLAN_INLINE plan. In place the two share memory, which has the
 	 * greater reach. */
 	uint8_t reach[PLAN_OUTPUT + 1];
 	uint16_t rank, size, root;

@@ -14,8 +14,8 @@ enum { PLAN_CHAIN_BLOCKS = 8 };
 
 typedef void plan_builder(const struct plan_request *request, struct plan *plan);
 
-plan_builder plan_slot_allreduce, plan_slot_reduce, plan_slot_broadcast, plan_slot_allgather,
-	plan_slot_gather, plan_slot_scatter, plan_slot_reduce_scatter, plan_slot_alltoall;
+plan_builder plan_inline_allreduce, plan_inline_reduce, plan_inline_broadcast, plan_inline_allgather,
+	plan_inline_gather, plan_inline_scatter, plan_inline_reduce_scatter, plan_inline_alltoall;
 plan_builder plan_direct_allreduce, plan_direct_reduce, plan_direct_broadcast,
 	plan_direct_allgather, plan_direct_gather, plan_direct_scatter, plan_direct_reduce_scatter,
 	plan_direct_alltoall, plan_direct_barrier;

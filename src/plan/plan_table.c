@@ -14,7 +14,7 @@ enum { COLUMNS = 7, WORD_BYTES = 24 };
 
 static const char column_names[] = "# collective    ranks  up to     algorithm  chunk  stores  read";
 
-/* The one place where defaults stand; doc/decisions/026 has the measurements. A slot costs each
+/* The one place where defaults stand; doc/decisions/026 has the measurements. Inline costs each
  * reader the whole payload and one synchronisation, direct access a part of it and two, and plain
  * memory a copy more. Where ranks share processors a synchronisation is a turn of the scheduler. */
 #define LINE(collective, bytes_max, algorithm)                                                    \
@@ -22,14 +22,14 @@ static const char column_names[] = "# collective    ranks  up to     algorithm  
 		bytes_max, collective, algorithm, PLAN_STORES_AUTO, 1, RANKS_JOB_MAX, 64 << 10, 0 \
 	}
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	LINE(COLL_REDUCE, 6 << 10, PLAN_SLOT),    LINE(COLL_BROADCAST, 6 << 10, PLAN_SLOT),
-	LINE(COLL_GATHER, 6 << 10, PLAN_SLOT),    LINE(COLL_SCATTER, 6 << 10, PLAN_SLOT),
-	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_REDUCE, 6 << 10, PLAN_INLINE),    LINE(COLL_BROADCAST, 6 << 10, PLAN_INLINE),
+	LINE(COLL_GATHER, 6 << 10, PLAN_INLINE),    LINE(COLL_SCATTER, 6 << 10, PLAN_INLINE),
+	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_INLINE), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
 static const struct plan_table_line crowded_lines[PLAN_TABLE_DEFAULT_LINES] = {
-	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_SLOT),  LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
-	LINE(COLL_ALLGATHER, 8 << 10, PLAN_SLOT),  LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
-	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_SLOT), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLGATHER, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
+	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_INLINE), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
 #undef LINE
 
@@ -248,10 +248,10 @@ bool plan_table_parse(const char *text, struct plan_table *out, struct plan_tabl
 /* ---- choosing ---- */
 
 static bool can_be(enum coll_id collective, enum plan_algorithm algorithm, uint64_t bytes,
-		   uint64_t slot_bytes)
+		   uint64_t inline_bytes)
 {
-	bool fits = bytes != UINT64_MAX && bytes <= slot_bytes;
-	return plan_has(collective, algorithm) && (algorithm != PLAN_SLOT || fits);
+	bool fits = bytes != UINT64_MAX && bytes <= inline_bytes;
+	return plan_has(collective, algorithm) && (algorithm != PLAN_INLINE || fits);
 }
 
 static bool is_for(const struct plan_table_line *line, int size)
@@ -273,7 +273,7 @@ void plan_table_narrow(struct plan_table *table, int size)
 }
 
 void plan_table_choose(const struct plan_table *table, enum coll_id collective, uint64_t bytes,
-		       uint64_t slot_bytes, int size, enum plan_algorithm wanted,
+		       uint64_t inline_bytes, int size, enum plan_algorithm wanted,
 		       struct plan_table_choice *out)
 {
 	*out = (struct plan_table_choice){0};
@@ -282,13 +282,13 @@ void plan_table_choose(const struct plan_table *table, enum coll_id collective, 
 		enum plan_algorithm algorithm = (enum plan_algorithm)line->algorithm;
 		if ((line->collective != collective && line->collective != PLAN_TABLE_ANY) ||
 		    bytes > line->bytes_max || !is_for(line, size) ||
-		    !can_be(collective, algorithm, bytes, slot_bytes))
+		    !can_be(collective, algorithm, bytes, inline_bytes))
 			continue;
 		*out = (struct plan_table_choice){.algorithm = algorithm,
 						  .stores = (enum plan_stores)line->stores,
 						  .chunk_bytes = line->chunk_bytes,
 						  .read_bytes = line->read_bytes};
-		if (can_be(collective, wanted, bytes, slot_bytes))
+		if (can_be(collective, wanted, bytes, inline_bytes))
 			out->algorithm = wanted;
 		return;
 	}

@@ -12,7 +12,7 @@
 
 #include "plan/plan_table.h"
 
-enum { SLOT = 4096 };
+enum { INLINE_BYTES = 4096 };
 
 static struct plan_table table;
 
@@ -28,19 +28,19 @@ static void read_good(const char *text)
 static struct plan_table_choice choose(enum coll_id collective, uint64_t bytes, int size)
 {
 	struct plan_table_choice choice;
-	plan_table_choose(&table, collective, bytes, SLOT, size, PLAN_NONE, &choice);
+	plan_table_choose(&table, collective, bytes, INLINE_BYTES, size, PLAN_NONE, &choice);
 	return choice;
 }
 
-/* What the default table says, in words: slot where the payload fits, else direct; who wants
+/* What the default table says, in words: inline where the payload fits, else direct; who wants
  * another one gets it where it can be. */
 static enum plan_algorithm expected(enum coll_id collective, uint64_t bytes,
 				    enum plan_algorithm wanted)
 {
-	bool fits = bytes != UINT64_MAX && bytes <= SLOT;
-	if (plan_has(collective, wanted) && (wanted != PLAN_SLOT || fits))
+	bool fits = bytes != UINT64_MAX && bytes <= INLINE_BYTES;
+	if (plan_has(collective, wanted) && (wanted != PLAN_INLINE || fits))
 		return wanted;
-	return fits && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+	return fits && plan_has(collective, PLAN_INLINE) ? PLAN_INLINE : PLAN_DIRECT;
 }
 
 static void the_choice_follows_size_and_wish(void **state)
@@ -51,24 +51,24 @@ static void the_choice_follows_size_and_wish(void **state)
 		uint64_t bytes;
 		enum plan_algorithm wanted, chosen;
 	} cases[] = {
-		{COLL_ALLREDUCE, 0, PLAN_NONE, PLAN_SLOT},
-		{COLL_ALLREDUCE, 4096, PLAN_NONE, PLAN_SLOT},
+		{COLL_ALLREDUCE, 0, PLAN_NONE, PLAN_INLINE},
+		{COLL_ALLREDUCE, 4096, PLAN_NONE, PLAN_INLINE},
 		{COLL_ALLREDUCE, 4097, PLAN_NONE, PLAN_DIRECT},
 		{COLL_ALLREDUCE, 4, PLAN_DIRECT, PLAN_DIRECT},
 		{COLL_ALLREDUCE, 4, PLAN_RING, PLAN_RING},
-		{COLL_ALLREDUCE, 4097, PLAN_SLOT, PLAN_DIRECT},
+		{COLL_ALLREDUCE, 4097, PLAN_INLINE, PLAN_DIRECT},
 		{COLL_ALLREDUCE, UINT64_MAX, PLAN_NONE, PLAN_DIRECT},
 		{COLL_ALLREDUCE, UINT64_MAX, PLAN_TREE, PLAN_TREE},
 		{COLL_ALLREDUCE, 4, PLAN_PULL, PLAN_PULL},
-		{COLL_REDUCE, 4, PLAN_PULL, PLAN_SLOT},
-		{COLL_ALLTOALL, 4, PLAN_NONE, PLAN_SLOT},
+		{COLL_REDUCE, 4, PLAN_PULL, PLAN_INLINE},
+		{COLL_ALLTOALL, 4, PLAN_NONE, PLAN_INLINE},
 		{COLL_ALLTOALL, 5000, PLAN_RING, PLAN_DIRECT},
 		{COLL_ALLTOALL, 5000, PLAN_PAIRWISE, PLAN_PAIRWISE},
-		{COLL_REDUCE_SCATTER, UINT64_MAX, PLAN_SLOT, PLAN_DIRECT},
-		{COLL_BROADCAST, 4096, PLAN_NONE, PLAN_SLOT},
+		{COLL_REDUCE_SCATTER, UINT64_MAX, PLAN_INLINE, PLAN_DIRECT},
+		{COLL_BROADCAST, 4096, PLAN_NONE, PLAN_INLINE},
 		{COLL_BROADCAST, 4097, PLAN_NONE, PLAN_DIRECT},
 		{COLL_BROADCAST, 4, PLAN_TREE, PLAN_TREE},
-		{COLL_BROADCAST, 4, PLAN_DOUBLING, PLAN_SLOT},
+		{COLL_BROADCAST, 4, PLAN_DOUBLING, PLAN_INLINE},
 		{COLL_BARRIER, 0, PLAN_NONE, PLAN_DIRECT},
 		{COLL_BARRIER, 0, PLAN_RING, PLAN_DIRECT},
 		{COLL_BARRIER, 0, PLAN_DOUBLING, PLAN_DOUBLING},
@@ -76,7 +76,7 @@ static void the_choice_follows_size_and_wish(void **state)
 	struct plan_table_choice choice;
 	plan_table_default(&table);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		plan_table_choose(&table, cases[i].collective, cases[i].bytes, SLOT, 4,
+		plan_table_choose(&table, cases[i].collective, cases[i].bytes, INLINE_BYTES, 4,
 				  cases[i].wanted, &choice);
 		assert_int_equal(choice.algorithm, cases[i].chosen);
 	}
@@ -90,7 +90,7 @@ static void defaults_depend_on_processors(void **state)
 	(void)state;
 	static const struct {
 		enum coll_id collective;
-		uint64_t roomy, crowded; /* the longest payloads in slots */
+		uint64_t roomy, crowded; /* the longest inline payloads */
 	} cases[] = {
 		{COLL_ALLREDUCE, 4 << 10, 8 << 10},       {COLL_ALLGATHER, 4 << 10, 8 << 10},
 		{COLL_REDUCE_SCATTER, 4 << 10, 16 << 10}, {COLL_ALLTOALL, 4 << 10, 16 << 10},
@@ -107,7 +107,8 @@ static void defaults_depend_on_processors(void **state)
 					plan_table_crowd(&table);
 				plan_table_choose(&table, cases[i].collective, most + above,
 						  16 << 10, 4, PLAN_NONE, &choice);
-				assert_int_equal(choice.algorithm, above ? PLAN_DIRECT : PLAN_SLOT);
+				assert_int_equal(choice.algorithm,
+						 above ? PLAN_DIRECT : PLAN_INLINE);
 				/* The lines of the text stay. */
 				plan_table_choose(&table, COLL_BARRIER, 0, 16 << 10, 4, PLAN_NONE,
 						  &choice);
@@ -118,8 +119,16 @@ static void defaults_depend_on_processors(void **state)
 static void the_default_is_the_choice_without_a_table(void **state)
 {
 	(void)state;
-	static const uint64_t sizes[] = {0,        1,        8,        SLOT - 1,       SLOT,
-					 SLOT + 1, 64 << 10, 16 << 20, UINT64_MAX - 1, UINT64_MAX};
+	static const uint64_t sizes[] = {0,
+					 1,
+					 8,
+					 INLINE_BYTES - 1,
+					 INLINE_BYTES,
+					 INLINE_BYTES + 1,
+					 64 << 10,
+					 16 << 20,
+					 UINT64_MAX - 1,
+					 UINT64_MAX};
 	for (int empty = 0; empty < 2; empty++) {
 		if (empty)
 			read_good("");
@@ -129,8 +138,9 @@ static void the_default_is_the_choice_without_a_table(void **state)
 			for (int a = PLAN_NONE; a < PLAN_ALGORITHM_COUNT; a++)
 				for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 					struct plan_table_choice choice;
-					plan_table_choose(&table, (enum coll_id)c, sizes[i], SLOT,
-							  5, (enum plan_algorithm)a, &choice);
+					plan_table_choose(&table, (enum coll_id)c, sizes[i],
+							  INLINE_BYTES, 5, (enum plan_algorithm)a,
+							  &choice);
 					assert_int_equal(choice.algorithm,
 							 expected((enum coll_id)c, sizes[i],
 								  (enum plan_algorithm)a));
@@ -147,7 +157,7 @@ static const char good[] = "# a comment\n"
 			   "allreduce\t2-4  64K  doubling  32K stream 128K\n"
 			   "barrier   3-64 max tree 64K plain 256K\n"
 			   "any any 1M ring 16K auto copy\n"
-			   "any 7 max slot 8K plain 256K";
+			   "any 7 max inline 8K plain 256K";
 
 static void the_first_line_that_fits_is_taken(void **state)
 {
@@ -170,9 +180,9 @@ static void the_first_line_that_fits_is_taken(void **state)
 	assert_int_equal(choose(COLL_BARRIER, 0, 64).algorithm, PLAN_TREE);
 	assert_int_equal(choose(COLL_BARRIER, 0, 2).algorithm, PLAN_DIRECT);
 	/* A line for any collective is not for one that lacks the algorithm. */
-	assert_int_equal(choose(COLL_ALLTOALL, 100, 2).algorithm, PLAN_SLOT);
+	assert_int_equal(choose(COLL_ALLTOALL, 100, 2).algorithm, PLAN_INLINE);
 	assert_int_equal(choose(COLL_ALLTOALL, 100, 7).chunk_bytes, 8192);
-	assert_int_equal(choose(COLL_ALLTOALL, SLOT + 1, 7).algorithm, PLAN_DIRECT);
+	assert_int_equal(choose(COLL_ALLTOALL, INLINE_BYTES + 1, 7).algorithm, PLAN_DIRECT);
 	/* What is not known to all ranks is more than any number. */
 	assert_int_equal(choose(COLL_ALLREDUCE, UINT64_MAX, 2).algorithm, PLAN_DIRECT);
 	assert_int_equal(choose(COLL_COUNT, 8, 2).algorithm, PLAN_NONE);
@@ -184,12 +194,12 @@ static void a_wish_wins_where_it_can(void **state)
 	(void)state;
 	struct plan_table_choice choice;
 	read_good(good);
-	plan_table_choose(&table, COLL_ALLREDUCE, 1000, SLOT, 2, PLAN_RING, &choice);
+	plan_table_choose(&table, COLL_ALLREDUCE, 1000, INLINE_BYTES, 2, PLAN_RING, &choice);
 	assert_int_equal(choice.algorithm, PLAN_RING);
 	assert_int_equal(choice.chunk_bytes, 4096);
-	plan_table_choose(&table, COLL_ALLREDUCE, 8192, SLOT, 2, PLAN_SLOT, &choice);
+	plan_table_choose(&table, COLL_ALLREDUCE, 8192, INLINE_BYTES, 2, PLAN_INLINE, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DOUBLING);
-	plan_table_choose(&table, COLL_ALLTOALL, 8192, SLOT, 2, PLAN_RING, &choice);
+	plan_table_choose(&table, COLL_ALLTOALL, 8192, INLINE_BYTES, 2, PLAN_RING, &choice);
 	assert_int_equal(choice.algorithm, PLAN_DIRECT);
 }
 

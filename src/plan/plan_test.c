@@ -55,7 +55,7 @@ static struct plan build(const struct plan_request *request)
 	return plan;
 }
 
-/* The layout is a matter of the collective; in slots and messages of a slot plan nobody is
+/* The layout is a matter of the collective; in entries and messages of an inline plan nobody is
  * reached. */
 static void plans_say_who_touches_what(void **state)
 {
@@ -84,7 +84,7 @@ static void plans_say_who_touches_what(void **state)
 			assert_int_equal(plan.layout[PLAN_SCRATCH], layouts[c][PLAN_OUTPUT]);
 			if (layouts[c][PLAN_INPUT] != PLAN_LAYOUT_BLOCKS)
 				assert_int_equal(plan.blocks, 5);
-			if (a == PLAN_SLOT)
+			if (a == PLAN_INLINE)
 				assert_int_equal(plan.reach[PLAN_INPUT] + plan.reach[PLAN_OUTPUT],
 						 2 * PLAN_REACH_PRIVATE);
 		}
@@ -191,7 +191,7 @@ static void requests_out_of_range_are_refused(void **state)
 		{.algorithm = PLAN_DIRECT, .size = 2, .rank = -1},
 		{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = 2},
 		{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .size = 2, .root = -1},
-		{.collective = COLL_SCATTER, .algorithm = PLAN_SLOT, .size = 2, .root = 2},
+		{.collective = COLL_SCATTER, .algorithm = PLAN_INLINE, .size = 2, .root = 2},
 		{.collective = COLL_ALLREDUCE, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
 		{.collective = COLL_ALLGATHER, .algorithm = PLAN_DIRECT, .size = 2, .root = 1},
 		{.collective = COLL_REDUCE, .algorithm = PLAN_PULL, .size = 2},
@@ -312,7 +312,7 @@ static const struct {
 	 "reduce block 1 of all ranks to all ranks\n"
 	 "signal phase 1\n"
 	 "await all ranks, phase 1\n"},
-	{{.algorithm = PLAN_SLOT, .size = 2},
+	{{.algorithm = PLAN_INLINE, .size = 2},
 	 "await all ranks, phase 0\n"
 	 "reduce all of all ranks to my output\n"},
 	{{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .rank = 0, .size = 3, .root = 2},
@@ -364,7 +364,7 @@ static const struct {
 	 "reduce block 1 of all ranks to rank 0\n"
 	 "signal phase 1\n"
 	 "await all ranks, phase 1\n"},
-	{{.collective = COLL_ALLTOALL, .algorithm = PLAN_SLOT, .rank = 2, .size = 3},
+	{{.collective = COLL_ALLTOALL, .algorithm = PLAN_INLINE, .rank = 2, .size = 3},
 	 "copy part 2 of the input of rank 2 (me) to my output\n"
 	 "await all ranks, phase 0\n"
 	 "copy part 2 of the input of rank 0 to part 0 of my output\n"
@@ -375,7 +375,7 @@ static const struct {
 	 "receive part 0 from rank 1 into my scratch\n"
 	 "combine part 0: output = output op scratch\n"
 	 "divide part 0 of my output by 2 if the op is average\n"},
-	{{.collective = COLL_GATHER, .algorithm = PLAN_SLOT, .rank = 1, .size = 3}, ""},
+	{{.collective = COLL_GATHER, .algorithm = PLAN_INLINE, .rank = 1, .size = 3}, ""},
 	{{.collective = COLL_BARRIER, .algorithm = PLAN_TREE, .rank = 1, .size = 2},
 	 "send an empty message to rank 0\n"
 	 "receive an empty message from rank 0\n"},

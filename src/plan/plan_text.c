@@ -6,7 +6,7 @@
 #include "plan.h"
 
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
-	[PLAN_NONE] = "none", [PLAN_SLOT] = "slot",         [PLAN_DIRECT] = "direct",
+	[PLAN_NONE] = "none", [PLAN_INLINE] = "inline",     [PLAN_DIRECT] = "direct",
 	[PLAN_PULL] = "pull", [PLAN_RING] = "ring",         [PLAN_DOUBLING] = "doubling",
 	[PLAN_TREE] = "tree", [PLAN_PAIRWISE] = "pairwise", [PLAN_RAILS] = "rails",
 };

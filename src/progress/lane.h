@@ -82,7 +82,7 @@ struct ls_op *progress_lane_first(ls_group *group);
  * the entries. The options have no callback; with `op` they are `resumable`, and *op is NULL.
  * Returns false, and has done nothing, if another collective is in progress. Otherwise *status is
  * the result, or LS_PENDING with the handle in *op. */
-bool progress_slot_call(ls_group *group, const struct engine_call *call,
-			const struct ls_op_options *options, const void *site, ls_status *status);
+bool progress_inline_call(ls_group *group, const struct engine_call *call,
+			  const struct ls_op_options *options, const void *site, ls_status *status);
 
 #endif

@@ -9,7 +9,7 @@ static const double clearly = 0.95; /* of the default's time; less of a gain may
 
 static const struct tune_candidate candidates[] = {
 	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
-	{PLAN_SLOT, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
+	{PLAN_INLINE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
 	{PLAN_DIRECT, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
 	{PLAN_PULL, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
 	{PLAN_RING, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
@@ -44,15 +44,16 @@ double *tune_at(const struct tune_times *times, int candidate, enum coll_id coll
 
 /* What candidate 0 is: not the default table, whose borders are others where ranks share
  * processors. */
-static enum plan_algorithm default_of(enum coll_id collective, uint64_t bytes, uint64_t slot_bytes)
+static enum plan_algorithm default_of(enum coll_id collective, uint64_t bytes, uint64_t inline_bytes)
 {
-	return bytes <= slot_bytes && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+	return bytes <= inline_bytes && plan_has(collective, PLAN_INLINE) ? PLAN_INLINE
+									  : PLAN_DIRECT;
 }
 
-bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t slot_bytes)
+bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t inline_bytes)
 {
 	const struct tune_candidate *candidate = &candidates[i];
-	enum plan_algorithm usual = default_of(collective, bytes, slot_bytes);
+	enum plan_algorithm usual = default_of(collective, bytes, inline_bytes);
 	bool varies = candidate->chunk_bytes != CHUNK || candidate->read_bytes != READ ||
 		      candidate->stores != PLAN_STORES_AUTO || candidate->plain;
 
@@ -63,7 +64,7 @@ bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t slot_byt
 	/* The default itself is candidate 0. */
 	if (candidate->algorithm == usual && !varies)
 		return false;
-	if (candidate->algorithm == PLAN_SLOT && bytes > slot_bytes)
+	if (candidate->algorithm == PLAN_INLINE && bytes > inline_bytes)
 		return false;
 	return plan_has(collective, candidate->algorithm);
 }
@@ -127,14 +128,14 @@ static int usual_reader(void)
 	return i;
 }
 
-static struct plan_table_line choose(const struct place *place, uint64_t slot_bytes)
+static struct plan_table_line choose(const struct place *place, uint64_t inline_bytes)
 {
 	uint64_t bytes = place->times->sizes[place->size];
 	int best = fastest(place, 0, is_algorithm);
 	enum plan_algorithm algorithm = candidates[best].algorithm;
 
 	if (algorithm == PLAN_NONE)
-		algorithm = default_of(place->collective, bytes, slot_bytes);
+		algorithm = default_of(place->collective, bytes, inline_bytes);
 	int moves = algorithm == PLAN_DIRECT ? fastest(place, best, is_way_of_moving) : best;
 	int reads = fastest(place, usual_reader(), is_way_of_reading);
 	return (struct plan_table_line){
@@ -153,35 +154,35 @@ static bool same(const struct plan_table_line *a, const struct plan_table_line *
 }
 
 /* Where one line ends and the next begins: between two sizes that were measured, at the power of
- * two in the middle. A slot ends by itself. */
+ * two in the middle. Inline ends by itself. */
 static uint64_t border(const struct plan_table_line *line, uint64_t below, uint64_t above,
-		       uint64_t slot_bytes)
+		       uint64_t inline_bytes)
 {
 	uint64_t middle = below;
 
-	if (line->algorithm == PLAN_SLOT && above > slot_bytes)
+	if (line->algorithm == PLAN_INLINE && above > inline_bytes)
 		return UINT64_MAX;
 	while (middle < above / middle * below)
 		middle *= 2;
 	return middle < above ? middle : below;
 }
 
-bool tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min, int ranks_max,
-		 struct plan_table *table)
+bool tune_choose(const struct tune_times *times, uint64_t inline_bytes, int ranks_min,
+		 int ranks_max, struct plan_table *table)
 {
 	for (int c = 0; c < COLL_COUNT; c++) {
 		int sizes = c == COLL_BARRIER ? 1 : times->size_count;
 		struct plan_table_line line = {0};
 		for (int i = 0; i < sizes; i++) {
 			struct place place = {times, (enum coll_id)c, i};
-			struct plan_table_line here = choose(&place, slot_bytes);
+			struct plan_table_line here = choose(&place, inline_bytes);
 			here.ranks_min = (uint16_t)ranks_min;
 			here.ranks_max = (uint16_t)ranks_max;
 			here.bytes_max = UINT64_MAX;
 			if (i > 0 && !same(&line, &here)) {
 				struct plan_table_line *last = &table->lines[table->count - 1];
 				last->bytes_max = border(last, times->sizes[i - 1], times->sizes[i],
-							 slot_bytes);
+							 inline_bytes);
 			}
 			if (i == 0 || !same(&line, &here)) {
 				if (table->count == PLAN_TABLE_LINES_MAX)

@@ -13,7 +13,7 @@
 
 #include "tune/tune.h"
 
-enum { SLOT = 4096, SIZES = 5 };
+enum { INLINE_BYTES = 4096, SIZES = 5 };
 static const uint64_t sizes[SIZES] = {64, 2048, 64 << 10, 1 << 20, 16 << 20};
 
 static struct tune_times times;
@@ -31,7 +31,7 @@ static int set_up(void **state)
 	for (int k = 0; k < tune_candidates(); k++)
 		for (int c = 0; c < COLL_COUNT; c++)
 			for (int i = 0; i < SIZES; i++)
-				if (tune_fits(k, (enum coll_id)c, sizes[i], SLOT))
+				if (tune_fits(k, (enum coll_id)c, sizes[i], INLINE_BYTES))
 					*tune_at(&times, k, (enum coll_id)c, i) = 1;
 	table.count = 0;
 	return 0;
@@ -69,7 +69,7 @@ static void expect(enum coll_id collective, const char *wanted)
 {
 	char text[4096] = "", line[PLAN_TABLE_TEXT_BYTES];
 	table.count = 0;
-	assert_true(tune_choose(&times, SLOT, 3, 4, &table));
+	assert_true(tune_choose(&times, INLINE_BYTES, 3, 4, &table));
 	for (int i = 0; i < table.count; i++) {
 		size_t used = strlen(text);
 		assert_true(plan_table_line_is_valid(&table.lines[i]));
@@ -84,7 +84,7 @@ static void the_default_stays_unless_it_is_clearly_slower(void **state)
 {
 	(void)state;
 	static const char usual[] =
-		"all-reduce      3-4    max       slot       64K    auto    copy\n"
+		"all-reduce      3-4    max       inline     64K    auto    copy\n"
 		"all-reduce      3-4    max       direct     64K    auto    copy\n";
 	expect(COLL_ALLREDUCE, usual);
 	expect(COLL_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
@@ -102,17 +102,17 @@ static void the_fastest_algorithm_is_chosen(void **state)
 	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 0.7);
 	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 0.9);
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.9);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
 			       "all-reduce      3-4    256K      doubling   64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     64K    auto    copy\n"
 			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
-	/* A slot that loses below its end has a border. */
+	/* An inline algorithm that loses below its end has a border. */
 	takes(PLAN_DIRECT, COLL_ALLREDUCE, 1, 0.5);
 	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 1);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    512       slot       64K    auto    copy\n"
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    512       inline     64K    auto    copy\n"
 			       "all-reduce      3-4    max       direct     64K    auto    copy\n");
 }
 
@@ -126,7 +126,7 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	*tune_at(&times, small, COLL_ALLREDUCE, 4) = 0.9;
 	*tune_at(&times, stream, COLL_ALLREDUCE, 4) = 0.8;
 	*tune_at(&times, read, COLL_ALLREDUCE, 4) = 0.5;
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
 			       "all-reduce      3-4    max       direct     64K    stream  512K\n");
@@ -134,16 +134,17 @@ static void chunk_stores_and_reads_are_chosen(void **state)
 	 * default is compared with what it would be at its best only if it is the fastest as it
 	 * is. */
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.7);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       slot       64K    auto    copy\n"
+	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
 			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
 			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
 			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
 }
 
-/* Without a table: what fits into a slot goes there. */
+/* Without a table: what fits into an entry is inline. */
 static enum plan_algorithm usual(enum coll_id collective, uint64_t bytes)
 {
-	return bytes <= SLOT && plan_has(collective, PLAN_SLOT) ? PLAN_SLOT : PLAN_DIRECT;
+	return bytes <= INLINE_BYTES && plan_has(collective, PLAN_INLINE) ? PLAN_INLINE
+									  : PLAN_DIRECT;
 }
 
 static void what_was_chosen_is_what_is_chosen(void **state)
@@ -154,7 +155,7 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 	struct plan_table_choice choice;
 	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 0.7);
 	takes(PLAN_PAIRWISE, COLL_ALLTOALL, 4, 0.7);
-	assert_true(tune_choose(&times, SLOT, 1, 2, &table));
+	assert_true(tune_choose(&times, INLINE_BYTES, 1, 2, &table));
 	for (int i = 0; i < table.count; i++) {
 		size_t used = strlen(text);
 		plan_table_text(&table, i, line);
@@ -163,8 +164,8 @@ static void what_was_chosen_is_what_is_chosen(void **state)
 	assert_true(plan_table_parse(text, &table, &error));
 	for (int c = 0; c < COLL_COUNT; c++)
 		for (int i = 0; i < SIZES; i++) {
-			plan_table_choose(&table, (enum coll_id)c, sizes[i], SLOT, 2, PLAN_NONE,
-					  &choice);
+			plan_table_choose(&table, (enum coll_id)c, sizes[i], INLINE_BYTES, 2,
+					  PLAN_NONE, &choice);
 			enum plan_algorithm wanted = c == COLL_ALLREDUCE && i == 2 ? PLAN_DOUBLING
 						     : c == COLL_ALLTOALL && i == 4
 							     ? PLAN_PAIRWISE
@@ -179,20 +180,21 @@ static void candidates_are_tried_where_they_can_win(void **state)
 	for (int c = 0; c < COLL_COUNT; c++)
 		for (int i = 0; i < SIZES; i++) {
 			bool tried[PLAN_ALGORITHM_COUNT] = {false};
-			assert_true(tune_fits(0, (enum coll_id)c, sizes[i], SLOT));
+			assert_true(tune_fits(0, (enum coll_id)c, sizes[i], INLINE_BYTES));
 			for (int k = 1; k < tune_candidates(); k++) {
 				enum plan_algorithm a = tune_candidate(k)->algorithm;
-				bool fits = tune_fits(k, (enum coll_id)c, sizes[i], SLOT);
+				bool fits = tune_fits(k, (enum coll_id)c, sizes[i], INLINE_BYTES);
 				assert_true(!fits || a == PLAN_NONE || plan_has((enum coll_id)c, a));
 				tried[a] |= fits;
 			}
 			tried[usual((enum coll_id)c, sizes[i])] = true;
 			/* They are tried on one host, where PLAN_RAILS is PLAN_DIRECT. */
-			for (int a = PLAN_SLOT; a < PLAN_ALGORITHM_COUNT; a++)
-				assert_int_equal(tried[a],
-						 plan_has((enum coll_id)c, (enum plan_algorithm)a) &&
-							 a != PLAN_RAILS &&
-							 (a != PLAN_SLOT || sizes[i] <= SLOT));
+			for (int a = PLAN_INLINE; a < PLAN_ALGORITHM_COUNT; a++)
+				assert_int_equal(
+					tried[a],
+					plan_has((enum coll_id)c, (enum plan_algorithm)a) &&
+						a != PLAN_RAILS &&
+						(a != PLAN_INLINE || sizes[i] <= INLINE_BYTES));
 		}
 }
 

@@ -37,8 +37,8 @@ static bool set_table(const struct tune_candidate *candidate, int *fd)
 	char text[2 * PLAN_TABLE_TEXT_BYTES], path[PATH_BYTES];
 	struct plan_table table = {.count = 0};
 
-	for (int a = PLAN_SLOT; a <= PLAN_DIRECT; a++) {
-		if (candidate->algorithm != PLAN_NONE && a != PLAN_SLOT)
+	for (int a = PLAN_INLINE; a <= PLAN_DIRECT; a++) {
+		if (candidate->algorithm != PLAN_NONE && a != PLAN_INLINE)
 			break;
 		table.lines[table.count++] = (struct plan_table_line){
 			.bytes_max = UINT64_MAX,

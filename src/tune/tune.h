@@ -17,7 +17,7 @@ enum {
 /* ---- choose.c: pure ---- */
 
 struct tune_candidate {
-	/* of candidate 0: PLAN_NONE, a slot where the payload fits, else direct */
+	/* of candidate 0: PLAN_NONE, inline where the payload fits, else direct */
 	enum plan_algorithm algorithm;
 	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
@@ -30,7 +30,7 @@ const struct tune_candidate *tune_candidate(int i);
 int tune_candidates(void);
 
 /* Whether candidate `i` is worth a try, for this payload. */
-bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t slot_bytes);
+bool tune_fits(int i, enum coll_id collective, uint64_t bytes, uint64_t inline_bytes);
 
 /* Seconds for each candidate, collective and size; 0: not tried. */
 struct tune_times {
@@ -43,8 +43,8 @@ double *tune_at(const struct tune_times *times, int candidate, enum coll_id coll
 
 /* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not
  * clearly faster than the default does not replace it. False: there is no room. */
-bool tune_choose(const struct tune_times *times, uint64_t slot_bytes, int ranks_min, int ranks_max,
-		 struct plan_table *table);
+bool tune_choose(const struct tune_times *times, uint64_t inline_bytes, int ranks_min,
+		 int ranks_max, struct plan_table *table);
 
 /* ---- measure.c ---- */
 

@@ -141,20 +141,20 @@ def test_every_plan_can_be_printed():
 def test_plan_by_table():
     defaults = good('plan', '--table')
     matches('LOCKSTEP_TABLE is not set', defaults)
-    matches(r'\nany +any +4K +slot +64K +auto +copy\nany +any +max +direct +64K +auto +copy\n# .*more ranks than processors', defaults)
-    matches(r'\n# any +any +16K +slot +64K +auto +copy\n# any +any +max +direct +64K +auto +copy\n$', defaults)
+    matches(r'\nany +any +4K +inline +64K +auto +copy\nany +any +max +direct +64K +auto +copy\n# .*more ranks than processors', defaults)
+    matches(r'\n# any +any +16K +inline +64K +auto +copy\n# any +any +max +direct +64K +auto +copy\n$', defaults)
     with tempfile.NamedTemporaryFile('w') as file:
         file.write('# mine\nallreduce 2-4 64K tree 32K stream 128K\n\nbarrier any max doubling 64K plain 256K\n')
         file.flush()
         env = environment(LOCKSTEP_TABLE=file.name)
         text = good('plan', '--table', env=env)
         matches(r'LOCKSTEP_TABLE is %s;' % file.name, text)
-        matches(r'\nall-reduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nreduce .* slot ', text)
+        matches(r'\nall-reduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nreduce .* inline ', text)
         matches(r'LOCKSTEP_ALGORITHM: ring', good('plan', '--table', env={**env, 'LOCKSTEP_ALGORITHM': 'ring'}))
         text = good('plan', 'allreduce', '-n', 4, '--bytes', '4K', env=env)
         matches(r'ranks: tree\n  chosen by size: tree up to 64 KiB, then direct\n', text)
         matches(r'ranks: direct\n', good('plan', 'allreduce', '-n', 4, '--bytes', '65K', env=env))
-        matches(r'ranks: slot\n', good('plan', 'allreduce', '-n', 5, '--bytes', 8, env=env))
+        matches(r'ranks: inline\n', good('plan', 'allreduce', '-n', 5, '--bytes', 8, env=env))
         matches(r': doubling\n', good('plan', 'barrier', '-n', 5, env=env))
         # What is printed can be used.
         with tempfile.NamedTemporaryFile('w') as again:
@@ -169,10 +169,10 @@ def test_plan_by_table():
                 wrong(2, 'plan', '--table', env=env))
     matches(r"'%s', which LOCKSTEP_TABLE names: No such file .*LS-TABLE-FILE" % file.name,
             wrong(2, 'plan', 'allreduce', '-n', 2, env=env))
-    matches(r'on 1 rank .*: slot\n', good('plan', 'broadcast', '-n', 1, '--bytes', '6K'))
+    matches(r'on 1 rank .*: inline\n', good('plan', 'broadcast', '-n', 1, '--bytes', '6K'))
     matches(r'on 1 rank .*: direct\n', good('plan', 'broadcast', '-n', 1, '--bytes', '7K'))
     crowded = len(os.sched_getaffinity(0)) < 64
-    matches(r'ranks .*: slot\n' if crowded else r'ranks .*: direct\n', good('plan', 'broadcast', '-n', 64, '--bytes', '7K'))
+    matches(r'ranks .*: inline\n' if crowded else r'ranks .*: direct\n', good('plan', 'broadcast', '-n', 64, '--bytes', '7K'))
     matches('--table prints all', wrong(2, 'plan', '--table', 'allreduce'))
 
 
@@ -195,7 +195,7 @@ def test_plan_errors():
             (['broadcast', '-n', 2, '--root', 2], 'no root 2'),
             (['broadcast', '-n', 2, '--algorithm', 'doubling'], 'no broadcast algorithm'),
             (['allreduce', '-n', 2, '--algorithm', 'rign'], r"did you mean 'ring'"),
-            (['allreduce', '-n', 2, '--algorithm', 'slot'], 'at most'),
+            (['allreduce', '-n', 2, '--algorithm', 'inline'], 'at most'),
             (['barrier', '-n', 2, '--bytes', 1], 'moves no bytes')):
         matches(message, wrong(2, 'plan', *arguments))
 

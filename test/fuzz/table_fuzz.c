@@ -72,7 +72,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 		"0",         "9-2",     "65",        "-1",
 		"2-",        "64K",     "max",       "1G",
 		"4096",      "4097",    "0K",        "18446744073709551616",
-		"slot",      "direct",  "pull",      "ring",
+		"inline",    "direct",  "pull",      "ring",
 		"doubling",  "tree",    "auto",      "plain",
 		"stream",    "copy",    "256K",      "#",
 		"\n",        "\n",      "\t",        "\033",

@@ -177,7 +177,7 @@ bool data_enter(struct world *world, struct rank *rank)
 	if (input.which == PLAN_INPUT && !world_open(world, rank, PLAN_INPUT))
 		return false;
 	put_input(rank, rank->buffers[input.which].elements + input.first, input.count);
-	if (op->algorithm != PLAN_SLOT || input.count == 0)
+	if (op->algorithm != PLAN_INLINE || input.count == 0)
 		return true;
 	unsigned slot = WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS;
 	put_input(rank, rank->buffers[slot].elements, input.count);

@@ -176,7 +176,7 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 static void windows_stay_on_their_host(void **state)
 {
 	(void)state;
-	static const enum plan_algorithm windows[] = {PLAN_SLOT, PLAN_DIRECT, PLAN_PULL};
+	static const enum plan_algorithm windows[] = {PLAN_INLINE, PLAN_DIRECT, PLAN_PULL};
 	struct plan_step steps[256];
 	struct plan plan;
 	struct hosts hosts;

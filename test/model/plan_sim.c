@@ -207,8 +207,8 @@ static enum progress step_await(struct world *world, struct rank *rank, const st
 /* The buffer of another rank that a step reads as its INPUT may be an entry slot. */
 static unsigned window_of(const struct rank *rank, const struct rank *owner, unsigned which)
 {
-	bool slot = rank->plan.algorithm == PLAN_SLOT && which == PLAN_INPUT && owner != rank;
-	return slot ? WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS : which;
+	bool is_inline = rank->plan.algorithm == PLAN_INLINE && which == PLAN_INPUT && owner != rank;
+	return is_inline ? WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS : which;
 }
 
 /* The windows of a reduction: elements of the ranks of the host, in their order. */

@@ -55,7 +55,7 @@ static int add_ops(struct plan_sim_op *ops, int used, enum coll_id collective,
 		   enum plan_algorithm algorithm, int size, int turn)
 {
 	bool barrier = collective == COLL_BARRIER, small = size <= SMALL;
-	bool windows = algorithm == PLAN_SLOT || algorithm == PLAN_DIRECT ||
+	bool windows = algorithm == PLAN_INLINE || algorithm == PLAN_DIRECT ||
 		       algorithm == PLAN_PULL; /* know no capacity */
 	int counts = barrier || (windows && !small && turn > 0) ? 1 : COUNTS;
 	int places = small && !barrier ? PLACES : 1;
@@ -163,7 +163,7 @@ static void run_large_pair(enum coll_id collective, enum plan_algorithm algorith
 					      .uneven = parts && i == 2};
 		if (collective == COLL_BARRIER)
 			ops[i].count = 0;
-		else if (algorithm == PLAN_SLOT && !parts)
+		else if (algorithm == PLAN_INLINE && !parts)
 			ops[i].count = 3; /* each rank combines all of them of all ranks */
 	}
 	run(&(struct plan_sim){.size = size,
@@ -387,7 +387,8 @@ static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
 
 static void swap_each(const struct plan_sim_op *op, const struct plan *plan)
 {
-	if (op->algorithm != PLAN_SLOT && op->algorithm != PLAN_DIRECT && op->algorithm != PLAN_PULL)
+	if (op->algorithm != PLAN_INLINE && op->algorithm != PLAN_DIRECT &&
+	    op->algorithm != PLAN_PULL)
 		return; /* two sends to two peers may well be swapped */
 	for (uint32_t i = 0; i + 1 < plan->step_count; i++)
 		if (!may_be_swapped(plan, &plan->steps[i], &plan->steps[i + 1]))
@@ -464,7 +465,7 @@ static void running_ahead_too_far_is_refused(void **state)
 	struct plan_sim_op ops[3 * PLAN_SIM_SLOTS];
 	for (int i = 0; i < 3 * PLAN_SIM_SLOTS; i++)
 		ops[i] = (struct plan_sim_op){
-			.collective = COLL_BROADCAST, .algorithm = PLAN_SLOT, .count = 3};
+			.collective = COLL_BROADCAST, .algorithm = PLAN_INLINE, .count = 3};
 	struct plan_sim sim = {.size = 3,
 			       .capacity = 1,
 			       .ahead = PLAN_SIM_SLOTS,

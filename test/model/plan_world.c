@@ -234,7 +234,7 @@ static bool rank_init(const struct world *world, struct rank *rank)
 	rank->steps = calloc(plan_steps_max(&request) + 1, sizeof *rank->steps);
 	rank->sent_to = calloc((size_t)request.size, sizeof *rank->sent_to);
 	bool whole = clocks_init(world, rank) && rank->steps && rank->sent_to;
-	for (int i = 0; i < (world->has_slots ? WORLD_BUFFERS : WORLD_SLOT); i++) {
+	for (int i = 0; i < (world->has_entries ? WORLD_BUFFERS : WORLD_SLOT); i++) {
 		struct buffer *buffer = &rank->buffers[i];
 		buffer->op = -1;
 		buffer->elements = calloc(world->elements_max + 1, sizeof *buffer->elements);
@@ -271,7 +271,7 @@ bool world_init(struct world *world, const struct plan_sim *sim, char *report)
 	for (int i = 0; i < sim->op_count; i++) {
 		uint32_t count = sim->ops[i].count;
 		uint32_t elements = data_elements_max(&sim->ops[i], sim->size);
-		world->has_slots |= sim->ops[i].algorithm == PLAN_SLOT;
+		world->has_entries |= sim->ops[i].algorithm == PLAN_INLINE;
 		if (world->count_max < count)
 			world->count_max = count;
 		if (world->elements_max < elements)

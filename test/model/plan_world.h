@@ -101,7 +101,7 @@ struct world {
 	int width;             /* of a clock; 0: accesses are not ordered */
 	uint64_t all_ranks;    /* sum of their numbers */
 	unsigned cells;        /* of a buffer */
-	bool has_slots;        /* as some operation needs them */
+	bool has_entries;      /* as some operation needs them */
 	uint32_t count_max;    /* elements of any call */
 	uint32_t elements_max; /* of any buffer */
 	struct rank *ranks;

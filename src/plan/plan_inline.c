@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Small payloads travel inside the entry headers: a rank that needs one reads it there. No second
- * synchronisation, as a slot is written again only when all ranks have left the collective. */
+ * synchronisation, as an entry is written again only when all ranks have left the collective. */
 #include "plan_build.h"
 
 static void add_reduction(struct plan *plan, int block)
@@ -10,19 +10,19 @@ static void add_reduction(struct plan *plan, int block)
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
 }
 
-void plan_slot_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_inline_allreduce(const struct plan_request *request, struct plan *plan)
 {
 	(void)request;
 	add_reduction(plan, 0);
 }
 
-void plan_slot_reduce(const struct plan_request *request, struct plan *plan)
+void plan_inline_reduce(const struct plan_request *request, struct plan *plan)
 {
 	if (request->rank == request->root)
 		add_reduction(plan, 0);
 }
 
-void plan_slot_reduce_scatter(const struct plan_request *request, struct plan *plan)
+void plan_inline_reduce_scatter(const struct plan_request *request, struct plan *plan)
 {
 	add_reduction(plan, request->rank);
 }
@@ -38,12 +38,12 @@ static void add_from_root(struct plan *plan, const struct plan_request *request,
 	plan_add_copy(plan, request->root, block, 0);
 }
 
-void plan_slot_broadcast(const struct plan_request *request, struct plan *plan)
+void plan_inline_broadcast(const struct plan_request *request, struct plan *plan)
 {
 	add_from_root(plan, request, 0);
 }
 
-void plan_slot_scatter(const struct plan_request *request, struct plan *plan)
+void plan_inline_scatter(const struct plan_request *request, struct plan *plan)
 {
 	add_from_root(plan, request, request->rank);
 }
@@ -56,18 +56,18 @@ static void add_from_all(struct plan *plan, const struct plan_request *request, 
 	plan_add_copies(plan, flags);
 }
 
-void plan_slot_allgather(const struct plan_request *request, struct plan *plan)
+void plan_inline_allgather(const struct plan_request *request, struct plan *plan)
 {
 	add_from_all(plan, request, 0);
 }
 
-void plan_slot_gather(const struct plan_request *request, struct plan *plan)
+void plan_inline_gather(const struct plan_request *request, struct plan *plan)
 {
 	if (request->rank == request->root)
 		add_from_all(plan, request, 0);
 }
 
-void plan_slot_alltoall(const struct plan_request *request, struct plan *plan)
+void plan_inline_alltoall(const struct plan_request *request, struct plan *plan)
 {
 	add_from_all(plan, request, PLAN_TRANSPOSE);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A short collective from its call to its end. The entry is published first; the record is written
  * while the others' entries are on their way. All other cases go on in the general path: go_on. */
-#include "engine/slot.h"
+#include "engine/inline.h"
 
 #include "progress/lane.h"
 
 /* The progress of the call. */
-struct slot_state {
+struct inline_state {
 	uint64_t seq;
 	bool published;
 	uint64_t record, history; /* valid once the entry is published */
@@ -32,7 +32,7 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 /* Continues the call on the general path, from where it is. */
 __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct engine_call *call,
 						 const struct ls_op_options *options,
-						 const struct slot_state *state, const void *site)
+						 const struct inline_state *state, const void *site)
 {
 	struct ls_op own, *op = operation(group, call, options, &own);
 	op->engine.seq = state->seq;
@@ -41,8 +41,8 @@ __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct e
 	} else {
 		progress_op_limit(op, options);
 		op->engine.record = state->record;
-		engine_slot_resume(&group->engine, &op->engine, &group->lane.workspace,
-				   state->history);
+		engine_inline_resume(&group->engine, &op->engine, &group->lane.workspace,
+				     state->history);
 		atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	}
 	if (op == &own)
@@ -57,37 +57,37 @@ __attribute__((noinline)) static ls_status go_on(ls_group *group, const struct e
 }
 
 static uint64_t record(ls_group *group, const struct engine_call *call,
-		       const struct engine_slot *slot, uint64_t seq, const char *label,
+		       const struct engine_inline_plan *plan, uint64_t seq, const char *label,
 		       const void *site)
 {
 	struct trace_begin begin = progress_record(group, call, seq, label, site);
-	begin.algorithm = slot->algorithm;
-	begin.step_count = slot->step_count;
+	begin.algorithm = plan->algorithm;
+	begin.step_count = plan->step_count;
 	return trace_begin(&group->world->trace, &begin);
 }
 
-bool progress_slot_call(ls_group *group, const struct engine_call *call,
-			const struct ls_op_options *options, const void *site, ls_status *status)
+bool progress_inline_call(ls_group *group, const struct engine_call *call,
+			  const struct ls_op_options *options, const void *site, ls_status *status)
 {
 	struct engine *engine = &group->engine;
-	struct slot_state state = {.published = false};
+	struct inline_state state = {.published = false};
 	if (!progress_lane_take(&group->lane, &state.seq))
 		return false;
-	const struct engine_slot *slot = engine_slot_find(engine, call, state.seq);
-	if (!slot) {
+	const struct engine_inline_plan *plan = engine_inline_find(engine, call, state.seq);
+	if (!plan) {
 		*status = go_on(group, call, options, &state, site);
 		return true;
 	}
-	state.history = engine_slot_publish(engine, slot, call->send.address, state.seq);
+	state.history = engine_inline_publish(engine, plan, call->send.address, state.seq);
 	state.published = true;
-	state.record = record(group, call, slot, state.seq, options->label, site);
+	state.record = record(group, call, plan, state.seq, options->label, site);
 	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
-	engine_slot_ahead(engine, slot);
-	if (!engine_slot_await(engine, slot, &group->waiter, state.seq, state.history)) {
+	engine_inline_ahead(engine, plan);
+	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
 		*status = go_on(group, call, options, &state, site);
 		return true;
 	}
-	engine_slot_finish(engine, slot, call->send.address, call->recv.address, state.seq);
+	engine_inline_finish(engine, plan, call->send.address, call->recv.address, state.seq);
 	atomic_store_explicit(&group->entry->finished, state.seq, memory_order_release);
 	trace_end(&group->world->trace, state.record, LS_OK);
 	progress_lane_leave(group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short collectives: what a call comes to, the result, and the way back to the general path. */
-#include "engine/slot.h"
+#include "engine/inline.h"
 
 #include "coll/coll.h"
 
@@ -14,29 +14,29 @@ static uint16_t window_of(uint64_t bytes)
 /* Sets which entries this rank waits for and what it computes, from the shapes of the collective's
  * buffers. */
 static void learn_result(const struct engine *engine, const struct engine_op *op,
-			 const struct coll *coll, struct engine_slot *slot)
+			 const struct coll *coll, struct engine_inline_plan *plan)
 {
 	const struct engine_call *call = &op->call;
 	bool root = call->peer == engine->team->rank;
 	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
 	bool mine_only = coll->root == COLL_ROOT_GIVES && root;
 	uint64_t part = call->count * op->element;
-	slot->source = coll->root == COLL_ROOT_GIVES ? call->peer : ENGINE_SLOT_EVERYBODY;
+	plan->source = coll->root == COLL_ROOT_GIVES ? call->peer : ENGINE_INLINE_EVERYBODY;
 	if (mine_only || (coll->root == COLL_ROOT_GETS && !root))
-		slot->source = ENGINE_SLOT_NOBODY;
-	slot->part = (uint32_t)part;
-	slot->peer_bytes =
+		plan->source = ENGINE_INLINE_NOBODY;
+	plan->part = (uint32_t)part;
+	plan->peer_bytes =
 		(uint32_t)(coll->input == COLL_PARTS ? part * (uint64_t)engine->team->size : part);
-	slot->from = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
-	slot->stride = coll->output == COLL_PARTS ? (uint32_t)part : 0;
+	plan->from = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
+	plan->stride = coll->output == COLL_PARTS ? (uint32_t)part : 0;
 	if (!gets || part == 0 || !call->recv.address)
 		return;
-	slot->result = coll->reduces ? ENGINE_SLOT_REDUCE
-		       : mine_only   ? ENGINE_SLOT_COPY_MINE
-				     : ENGINE_SLOT_COPY;
+	plan->result = coll->reduces ? ENGINE_INLINE_REDUCE
+		       : mine_only   ? ENGINE_INLINE_COPY_MINE
+				     : ENGINE_INLINE_COPY;
 	if (!coll->reduces)
 		return;
-	slot->reduce = (struct device_reduce){
+	plan->reduce = (struct device_reduce){
 		.dtype = call->dtype,
 		.op = call->reduce,
 		.source_count = engine->team->size,
@@ -44,19 +44,19 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 		.count = call->count,
 		.divisor = call->reduce == LS_AVERAGE ? (uint32_t)engine->team->size : 0,
 	};
-	if (device_few_find(&slot->reduce, &slot->few))
-		slot->result = ENGINE_SLOT_REDUCE_FEW;
+	if (device_few_find(&plan->reduce, &plan->few))
+		plan->result = ENGINE_INLINE_REDUCE_FEW;
 }
 
-void engine_slot_learn(const struct engine *engine, const struct engine_op *op,
-		       struct engine_slot *out)
+void engine_inline_learn(const struct engine *engine, const struct engine_op *op,
+			 struct engine_inline_plan *out)
 {
 	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
-	bool slots = op->plan->plan.algorithm == PLAN_SLOT ||
-		     (coll->input == COLL_NOTHING && op->plan->plan.algorithm == PLAN_DIRECT);
-	*out = (struct engine_slot){0};
-	if (!slots || op->call.counts || engine_is_scaled(op) || engine->blocking || engine->ops ||
-	    op->call.send.region || op->call.recv.region)
+	bool carries = op->plan->plan.algorithm == PLAN_INLINE ||
+		       (coll->input == COLL_NOTHING && op->plan->plan.algorithm == PLAN_DIRECT);
+	*out = (struct engine_inline_plan){0};
+	if (!carries || op->call.counts || engine_is_scaled(op) || engine->blocking ||
+	    engine->ops || op->call.send.region || op->call.recv.region)
 		return;
 	out->signature = op->signature;
 	out->count = engine_common_count(op);
@@ -68,12 +68,12 @@ void engine_slot_learn(const struct engine *engine, const struct engine_op *op,
 	out->usable = true;
 }
 
-bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot,
-			   const struct waiter *waiter, uint64_t seq, uint64_t history)
+bool engine_inline_await_all(struct engine *engine, const struct engine_inline_plan *plan,
+			     const struct waiter *waiter, uint64_t seq, uint64_t history)
 {
 	const struct transport_team *team = engine->team;
 	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && !engine_slot_is_there(engine, slot, waiter, q, seq, history))
+		if (q != team->rank && !engine_inline_is_there(engine, plan, waiter, q, seq, history))
 			return false;
 	if (engine->entered_by_all < seq)
 		engine->entered_by_all = seq;
@@ -85,13 +85,14 @@ bool engine_slot_await_all(struct engine *engine, const struct engine_slot *slot
  * branch in place of a data dependence lets the processor request both lines at once. My own entry
  * is not read, because its line is on its way to a peer. */
 static const unsigned char *paged_payload(const struct engine *engine,
-					  const struct engine_slot *slot, int rank, uint64_t seq)
+					  const struct engine_inline_plan *plan, int rank,
+					  uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
-	const unsigned char *payload = transport_entry_payload(team, rank, seq, slot->peer_bytes);
-	unsigned page = slot->window == TRANSPORT_WINDOW_INLINE
+	const unsigned char *payload = transport_entry_payload(team, rank, seq, plan->peer_bytes);
+	unsigned page = plan->window == TRANSPORT_WINDOW_INLINE
 				? engine->payload_last
-				: engine_payload_page(engine, slot->peer_bytes);
+				: engine_payload_page(engine, plan->peer_bytes);
 	const unsigned char *guess = transport_area_of(team, rank)->payloads[page];
 	if (__builtin_expect(payload == guess, 1)) {
 		/* so that the compiler does not replace it by `payload` */
@@ -102,56 +103,57 @@ static const unsigned char *paged_payload(const struct engine *engine,
 }
 
 /* The payload of member `rank`, from the first byte that this rank needs. */
-static const unsigned char *payload_of(const struct engine *engine, const struct engine_slot *slot,
-				       const void *send, int rank, uint64_t seq)
+static const unsigned char *payload_of(const struct engine *engine,
+				       const struct engine_inline_plan *plan, const void *send,
+				       int rank, uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
 	if (rank == team->rank)
-		return (const unsigned char *)send + slot->from;
-	return (slot->peer_bytes <= TRANSPORT_TINY_BYTES ? transport_entry(team, rank, seq)->tiny
-							 : paged_payload(engine, slot, rank, seq)) +
-	       slot->from;
+		return (const unsigned char *)send + plan->from;
+	return (plan->peer_bytes <= TRANSPORT_TINY_BYTES ? transport_entry(team, rank, seq)->tiny
+							 : paged_payload(engine, plan, rank, seq)) +
+	       plan->from;
 }
 
-void engine_slot_compute(const struct engine *engine, const struct engine_slot *slot,
-			 const void *send, void *recv, uint64_t seq)
+void engine_inline_compute(const struct engine *engine, const struct engine_inline_plan *plan,
+			   const void *send, void *recv, uint64_t seq)
 {
 	const void *sources[DEVICE_REDUCE_MAX];
 	int size = engine->team->size;
 	unsigned char *out = recv;
-	switch (slot->result) {
-	case ENGINE_SLOT_COPY_MINE:
-		if (recv != (const unsigned char *)send + slot->from)
-			memcpy(recv, (const unsigned char *)send + slot->from, slot->part);
+	switch (plan->result) {
+	case ENGINE_INLINE_COPY_MINE:
+		if (recv != (const unsigned char *)send + plan->from)
+			memcpy(recv, (const unsigned char *)send + plan->from, plan->part);
 		return;
-	case ENGINE_SLOT_COPY:
+	case ENGINE_INLINE_COPY:
 		for (int q = 0; q < size; q++) {
-			if (slot->source >= 0 && q != slot->source)
+			if (plan->source >= 0 && q != plan->source)
 				continue;
-			const unsigned char *from = payload_of(engine, slot, send, q, seq);
+			const unsigned char *from = payload_of(engine, plan, send, q, seq);
 			/* not my own part of an in-place buffer */
-			if (from != out + q * (size_t)slot->stride)
-				memcpy(out + q * (size_t)slot->stride, from, slot->part);
+			if (from != out + q * (size_t)plan->stride)
+				memcpy(out + q * (size_t)plan->stride, from, plan->part);
 		}
 		return;
 	default:
 		break;
 	}
 	for (int q = 0; q < size; q++)
-		sources[q] = payload_of(engine, slot, send, q, seq);
-	if (slot->result == ENGINE_SLOT_REDUCE_FEW) {
-		device_few_run(&slot->few, recv, sources, size);
+		sources[q] = payload_of(engine, plan, send, q, seq);
+	if (plan->result == ENGINE_INLINE_REDUCE_FEW) {
+		device_few_run(&plan->few, recv, sources, size);
 		return;
 	}
-	struct device_reduce reduce = slot->reduce;
+	struct device_reduce reduce = plan->reduce;
 	void *targets[1] = {recv};
 	reduce.sources = sources;
 	reduce.targets = targets;
 	device_reduce(&reduce);
 }
 
-void engine_slot_resume(struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace, uint64_t history)
+void engine_inline_resume(struct engine *engine, struct engine_op *op,
+			  struct engine_workspace *workspace, uint64_t history)
 {
 	engine_submit(engine, op, workspace);
 	op->history = history;

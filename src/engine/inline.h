@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short collectives: payloads travel in the entries, so one line from each member is all that a
+ * rank waits for. The engine keeps what a call comes to, so that the next call like it publishes
+ * its entry at once. The caller has taken the group's lane, and has checked the call's arguments:
+ *
+ *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
+ *   publish  stores the entry, which cannot be taken back, and wakes sleeping members
+ *   ahead    asks for the memory of the next payload, while the others' entries are on their way
+ *   await    polls for the others for a moment: false if one is missing or differs, or if the group
+ *            fails or is closing. Then engine_inline_resume makes a general operation of it
+ *   finish   computes the result, and leaves */
+#ifndef ENGINE_INLINE_H
+#define ENGINE_INLINE_H
+
+#include <string.h>
+
+#include "base/prefetch.h"
+#include "engine/engine.h"
+#include "engine/engine_private.h"
+
+/* NULL: it has to go the general way. Touches nothing. */
+static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
+								  const struct engine_call *call,
+								  uint64_t seq)
+{
+	const struct engine_memo *memo = &engine->memos[call->kind];
+	bool alike = memo->plan && memo->inline_plan.usable && memo->count == call->count &&
+		     memo->dtype == call->dtype && memo->reduce == call->reduce &&
+		     memo->peer == call->peer && memo->has_send == (call->send.address != NULL) &&
+		     memo->has_recv == (call->recv.address != NULL);
+	bool is_free = seq < engine->entered_by_all + TRANSPORT_ENTRIES &&
+		       (memo->inline_plan.window != TRANSPORT_WINDOW_INLINE ||
+			engine_payload_needs(engine, memo->inline_plan.input_bytes) <=
+				engine->entered_by_all);
+	return alike && is_free ? &memo->inline_plan : NULL;
+}
+
+/* Returns the history that the entry shows. */
+static inline uint64_t engine_inline_publish(struct engine *engine,
+					     const struct engine_inline_plan *plan,
+					     const void *send, uint64_t seq)
+{
+	struct transport_team *team = engine->team;
+	struct transport_entry *entry = transport_entry(team, team->rank, seq);
+	uint64_t history = engine->history;
+	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	__atomic_store_n(&entry->signature, plan->signature, __ATOMIC_RELEASE);
+	__atomic_store_n(&entry->count, plan->count, __ATOMIC_RELEASE);
+	entry->history = history;
+	entry->input_window = plan->window;
+	entry->output_window = TRANSPORT_WINDOW_NONE;
+	if (plan->window == TRANSPORT_WINDOW_ENTRY)
+		memcpy(entry->tiny, send, plan->input_bytes);
+	else if (plan->window == TRANSPORT_WINDOW_INLINE)
+		engine_payload_put(engine, seq, send, plan->input_bytes);
+	wait_store(&entry->signal, transport_signal(seq, 0));
+	transport_notify_all(team);
+	engine->history = engine_mix(engine_mix(history, plan->signature), plan->count);
+	return history;
+}
+
+static inline void engine_inline_ahead(const struct engine *engine,
+				       const struct engine_inline_plan *plan)
+{
+	if (plan->window == TRANSPORT_WINDOW_INLINE)
+		engine_payload_ahead(engine, plan->input_bytes);
+}
+
+/* Whether member `rank` has entered the same collective, after a look of a moment. */
+static inline bool engine_inline_is_there(const struct engine *engine,
+					  const struct engine_inline_plan *plan,
+					  const struct waiter *waiter, int rank, uint64_t seq,
+					  uint64_t history)
+{
+	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
+	uint64_t signal = transport_signal(seq, 0);
+	return wait_word_briefly(waiter, &entry->signal, signal) &&
+	       atomic_load_explicit(&entry->signal, memory_order_relaxed) <
+		       transport_signal(seq + 1, 0) &&
+	       entry->signature == plan->signature && entry->count == plan->count &&
+	       entry->history == history;
+}
+
+bool engine_inline_await_all(struct engine *engine, const struct engine_inline_plan *plan,
+			     const struct waiter *waiter, uint64_t seq, uint64_t history);
+
+static inline bool engine_inline_await(struct engine *engine, const struct engine_inline_plan *plan,
+				       const struct waiter *waiter, uint64_t seq, uint64_t history)
+{
+	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
+	/* After my entry has been stored: as in the general path, a rank that fails or closes the
+	 * group sees that I have entered, or I see that it does. */
+	if (engine_has_failed(engine) || atomic_load(&mine->closing))
+		return false;
+	if (plan->source >= 0)
+		return engine_inline_is_there(engine, plan, waiter, plan->source, seq, history);
+	return plan->source == ENGINE_INLINE_NOBODY ||
+	       engine_inline_await_all(engine, plan, waiter, seq, history);
+}
+
+/* The result is in recv. */
+void engine_inline_compute(const struct engine *engine, const struct engine_inline_plan *plan,
+			   const void *send, void *recv, uint64_t seq);
+
+static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
+					const void *send, void *recv, uint64_t seq)
+{
+	struct transport_team *team = engine->team;
+	if (plan->result != ENGINE_INLINE_NOTHING)
+		engine_inline_compute(engine, plan, send, recv, seq);
+	/* A root runs ahead, so what it stores next is on its way already. Where peers poll the
+	 * next entry, more than that one would be too early. */
+	prefetch_for_store(transport_entry(
+		team, team->rank, seq + (plan->source == ENGINE_INLINE_EVERYBODY ? 1 : 4)));
+	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,
+			      memory_order_release);
+}
+
+/* The entry has been published, with this history: makes of `op`, whose call, seq and record are
+ * set, what engine_submit and the publication would have made of it. */
+void engine_inline_resume(struct engine *engine, struct engine_op *op,
+			  struct engine_workspace *workspace, uint64_t history);
+
+/* Fills memo->inline_plan from an operation whose plan is known. */
+void engine_inline_learn(const struct engine *engine, const struct engine_op *op,
+			 struct engine_inline_plan *out);
+
+#endif
