@@ -47,7 +47,7 @@ static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status
 /* Sets where the payload goes: the receive's buffer, or a new block; false, with op->status. */
 static bool make_room(struct engine *engine, struct engine_op *op)
 {
-	if (!op->p2p.takes)
+	if (!op->p2p.receives_block)
 		return true;
 	ls_status status =
 		memory_alloc(engine->memory, op->call.recv.bytes ? op->call.recv.bytes : 1,
@@ -112,10 +112,10 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE
 					   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
-	p2p->mine = p2p->ticks = 0;
+	p2p->pieces_copied = p2p->ticks = 0;
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */
-	if (given && p2p->takes) {
+	if (given && p2p->receives_block) {
 		if (!hand_over(engine, peer, op)) {
 			fail(engine->mailbox, op, LS_INTERNAL);
 			return;
@@ -163,7 +163,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 	const struct mail_envelope *envelope = &message->envelope;
 	const void *payload = NULL;
 	op->p2p.message = *message;
-	op->p2p.unsafe = op->p2p.blocks ? engine_mailbox_crossed(engine, message) : 0;
+	op->p2p.crossed_ranks = op->p2p.blocks ? engine_mailbox_crossed(engine, message) : 0;
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)

@@ -226,9 +226,9 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 	if (!engine_is_collective(op->call.kind)) {
 		op->stage = ENGINE_STEPS;
 		op->p2p.rts = NULL;
-		op->p2p.back = false;
-		op->p2p.plain = false;
-		op->p2p.unsafe = 0;
+		op->p2p.cancelled = false;
+		op->p2p.by_address = false;
+		op->p2p.crossed_ranks = 0;
 		atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
 		return;
 	}

@@ -200,26 +200,27 @@ struct engine_p2p {
 	/* enum engine_p2p_stage; changes under the mailbox' lock while other threads see it */
 	_Atomic uint32_t stage;
 	/* Set by the caller. */
-	bool detached; /* engine_p2p_progress advances it, and engine_p2p_over returns it */
-	bool gives;    /* send: the buffer is a block, which then belongs to the receiver */
-	bool takes;    /* receive: into a block, which the engine writes to call.recv */
-	bool blocks;   /* the call blocks */
-	bool stays;    /* send: however short, it can be cancelled until it is matched */
-	bool eager;    /* send: uses cells, if some are free when it gets a slot */
-	bool late;     /* send: posted before the same call stages its payload */
+	bool detached;         /* engine_p2p_progress advances it, and engine_p2p_over returns it */
+	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
+	bool receives_block;   /* receive: into a block, which the engine writes to call.recv */
+	bool blocks;           /* the call blocks */
+	bool cancellable;      /* send: however short, it can be cancelled until it is matched */
+	bool eager;            /* send: uses cells, if some are free when it gets a slot */
+	bool posted_first;     /* send: posted before the same call stages its payload */
 	/* The operation that it is a part of, such as a batch; NULL: none. Only compared. */
-	const struct engine_op *whole;
+	const struct engine_op *batch;
 
 	/* A long send was cancelled; written under the mailbox' lock, read without it. */
-	_Atomic bool back;
+	_Atomic bool cancelled;
 
-	bool plain;     /* send: op->input_offset is an address */
-	bool announced; /* send: it has an RTS slot that the receiver knows */
+	bool by_address; /* send: op->input_offset is an address */
+	bool announced;  /* send: it has an RTS slot that the receiver knows */
 	/* Receive: the ranks that would have waited for each other if the messages had been longer;
 	 * 0: none. */
-	uint64_t unsafe;
-	uint32_t index, generation;         /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
-	uint64_t piece_bytes, pieces, mine; /* size and number of pieces; how many I have copied */
+	uint64_t crossed_ranks;
+	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
+	uint64_t piece_bytes, pieces; /* size and number */
+	uint64_t pieces_copied;       /* by this rank */
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
@@ -374,8 +375,8 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 /* A short message that was received at once. */
 struct engine_received {
 	struct mail_message message;
-	uint64_t number; /* as engine_p2p_number; only with `numbers` */
-	uint64_t unsafe; /* as op->p2p.unsafe */
+	uint64_t number;        /* as engine_p2p_number; only with `numbers` */
+	uint64_t crossed_ranks; /* as op->p2p.crossed_ranks */
 };
 /* False: there is no such message; *word is the word to wait for before the next try. word NULL:
  * the caller does not wait. */
@@ -390,7 +391,7 @@ uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer
 struct engine_own {
 	const struct engine_op *op;
 	const struct engine_op *before; /* another that has to be complete first; NULL: none */
-	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.whole it is: all of
+	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
 	 * them are needed, and their words carry this choice. */
 	uint32_t choice;
 };

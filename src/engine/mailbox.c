@@ -187,14 +187,15 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
  * host gets a copy. */
 static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 {
-	return op->p2p.gives && peer->reads_cells;
+	return op->p2p.hands_over_block && peer->reads_cells;
 }
 
 static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.eager)
 		return !engine_mailbox_has_cells(engine, op->call.send.bytes);
-	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.gives || op->p2p.stays;
+	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
+	       op->p2p.cancellable;
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
@@ -217,13 +218,13 @@ static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	p2p->index = transport_mail_rts_take(peer->to, &peer->out, is_kept(peer, op),
-					     op->input_offset, p2p->plain, op->call.send.bytes);
+					     op->input_offset, p2p->by_address, op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
-	p2p->mine = 0;
-	if (!p2p->late)
+	p2p->pieces_copied = 0;
+	if (!p2p->posted_first)
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));
 }
 
@@ -241,7 +242,7 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uin
  * never does. */
 static bool waits(const struct engine_op *op)
 {
-	return op->p2p.blocks && !op->p2p.gives;
+	return op->p2p.blocks && !op->p2p.hands_over_block;
 }
 
 static void set_adrift(struct mailbox_peer *peer, unsigned index, void *block)
@@ -264,7 +265,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 		take_rts(peer, op);
 		envelope.rts = (uint16_t)(op->p2p.index + 1);
 	}
-	if (op->p2p.gives)
+	if (op->p2p.hands_over_block)
 		envelope.flags |= MAIL_GIVEN;
 	if (op->p2p.eager && !rts)
 		engine_mailbox_post_eager(mailbox, op->call.peer, &envelope, op->call.send.address,
@@ -274,12 +275,12 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 				    op->call.send.bytes);
 	engine_mailbox_note_sent(engine, op->call.peer,
 				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
-	if (op->p2p.gives) {
+	if (op->p2p.hands_over_block) {
 		memory_give_block(engine->memory, op->call.send.address);
 		set_adrift(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}
-	if (rts && !op->p2p.gives)
+	if (rts && !op->p2p.hands_over_block)
 		engine_mailbox_activate(mailbox, op, P2P_SENT);
 	else
 		engine_mailbox_is_over(mailbox, op);
@@ -292,7 +293,7 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	lock_mail_acquire(&mailbox->lock);
 	bool posted = !peer->queue && has_room(engine, peer, op);
-	if (op->p2p.late && !posted) {
+	if (op->p2p.posted_first && !posted) {
 		lock_mail_release(&mailbox->lock);
 		return false;
 	}
@@ -355,7 +356,7 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_p2p *p2p = &op->p2p;
 	lock_mail_acquire(&mailbox->lock);
-	if (p2p->back)
+	if (p2p->cancelled)
 		op->status = LS_CANCELLED;
 	else
 		transport_mail_rts_free(&mailbox->peers[op->call.peer].out, p2p->index,
@@ -395,7 +396,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
 	if (!p2p->rts || !transport_mail_withdraw(p2p->rts, p2p->generation))
 		return false;
-	p2p->back = true;
+	p2p->cancelled = true;
 	set_adrift(peer, p2p->index, op->input_block);
 	op->input_block = NULL;
 	transport_mail_pass(peer->to, &peer->out);

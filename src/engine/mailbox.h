@@ -216,8 +216,8 @@ void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word 
 
 /* ---- these take the lock, and wake peers where needed ---- */
 
-/* Posts a new send, or queues it behind others. False: it is late (engine_p2p.late), and there is
- * no free slot; nothing was done. */
+/* Posts a new send, or queues it behind others. False: there is no free
+ * slot for a send with p2p.posted_first; nothing was done. */
 bool engine_mailbox_send(struct engine *engine, struct engine_op *op);
 /* Posts queued sends to this send's peer as far as there are free slots. False, with *word, if the
  * send itself is still queued. */
@@ -240,8 +240,8 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 
 /* ---- p2p.c ---- */
 
-/* Makes the payload of a long send accessible to its receiver, unless it is late; false, with
- * op->status. */
+/* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
+ * has failed with op->status. */
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
 /* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
  * copied. ENGINE_BLOCKED without words: a slice was copied, and there is more to do at once. */

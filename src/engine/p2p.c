@@ -51,7 +51,7 @@ static bool begin_stores(struct engine *engine, struct engine_op *op)
 static void end_stores(struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
-	if (!p2p->stores.at || p2p->mine)
+	if (!p2p->stores.at || p2p->pieces_copied)
 		return;
 	lock_mail_acquire(&engine->mailbox->lock);
 	engine_stores_took(&p2p->stores, p2p->ticks + atomic_load_explicit(&p2p->rts->ticks,
@@ -61,7 +61,7 @@ static void end_stores(struct engine *engine, const struct engine_op *op)
 
 static void copy_all(struct engine *engine, struct engine_op *op)
 {
-	op->p2p.late = false;
+	op->p2p.posted_first = false;
 	bool stream = begin_stores(engine, op);
 	uint64_t before = clock_ticks();
 	device_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
@@ -70,10 +70,10 @@ static void copy_all(struct engine *engine, struct engine_op *op)
 
 /* Whether no other thread advances or cancels this send, so that its block stays valid while the
  * caller fills it. A payload for another host must be complete when it is posted. */
-static bool may_be_late(const struct engine *engine, const struct engine_op *op)
+static bool may_post_first(const struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
-	return p2p->blocks && !p2p->detached && !p2p->stays && !p2p->eager &&
+	return p2p->blocks && !p2p->detached && !p2p->cancellable && !p2p->eager &&
 	       op->call.peer != engine->team->rank &&
 	       engine->mailbox->peers[op->call.peer].reads_cells;
 }
@@ -86,32 +86,33 @@ static bool is_read(struct engine *engine, const struct engine_op *op)
 		return false;
 	if (engine->remote == SETTING_REMOTE_ALWAYS)
 		from = ENGINE_P2P_READ_LEAST;
-	else if (op->p2p.late && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
+	else if (op->p2p.posted_first && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
 		from = ENGINE_P2P_READ_BLOCKING;
 	return bytes >= from && transport_reads_me(engine->team);
 }
 
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 {
-	op->p2p.plain = op->p2p.late = false;
+	op->p2p.by_address = op->p2p.posted_first = false;
 	op->p2p.stores.at = NULL;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      engine->peers, &op->input_offset))
 		return true;
-	if (op->p2p.gives) { /* the caller has checked that it is a block; peers no longer see it */
+	/* The caller has checked that it is a block; peers no longer see it. */
+	if (op->p2p.hands_over_block) {
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	op->p2p.late = may_be_late(engine, op);
-	op->p2p.plain = is_read(engine, op);
-	if (op->p2p.plain) {
-		op->p2p.late = false;
+	op->p2p.posted_first = may_post_first(engine, op);
+	op->p2p.by_address = is_read(engine, op);
+	if (op->p2p.by_address) {
+		op->p2p.posted_first = false;
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
 	if (!take_block(engine, op))
 		return false;
-	if (!op->p2p.late)
+	if (!op->p2p.posted_first)
 		copy_all(engine, op);
 	return true;
 }
@@ -120,7 +121,7 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 static bool prepare(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
-	bool plain = !op->p2p.gives && !op->p2p.stays;
+	bool plain = !op->p2p.hands_over_block && !op->p2p.cancellable;
 	lock_mail_acquire(&engine->mailbox->lock);
 	bool open = engine_mailbox_open_to(engine, op->call.peer);
 	lock_mail_release(&engine->mailbox->lock);
@@ -128,7 +129,7 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 		op->status = LS_OUT_OF_MEMORY;
 		return false;
 	}
-	op->p2p.late = false;
+	op->p2p.posted_first = false;
 	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES &&
 			engine->mailbox->peers[op->call.peer].reads_cells;
 	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
@@ -190,8 +191,8 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 		uint64_t before = clock_ticks();
 		bool whole = copy_piece(engine, op, all, piece);
 		p2p->ticks += clock_ticks() - before;
-		p2p->mine++;
-		wait_store(word, transport_mail_word(p2p->generation, p2p->mine));
+		p2p->pieces_copied++;
+		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
 		if (!whole)
 			return false;
 		if (engine_cause_is_set(engine)) {
@@ -263,8 +264,8 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->p2p.back || is_reached(&rts->over, over)) {
-			if (!op->p2p.back)
+		if (op->p2p.cancelled || is_reached(&rts->over, over)) {
+			if (!op->p2p.cancelled)
 				end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
@@ -299,8 +300,8 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 	}
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
-	if (op->p2p.late) {
-		op->p2p.late = false;
+	if (op->p2p.posted_first) {
+		op->p2p.posted_first = false;
 		if (!stage_pieces(engine, op))
 			return ENGINE_FAILED;
 	}
@@ -349,8 +350,8 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
-	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->mine);
-	if (p2p->mine < p2p->pieces && !is_reached(&rts->gave, theirs)) {
+	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied);
+	if (p2p->pieces_copied < p2p->pieces && !is_reached(&rts->gave, theirs)) {
 		add_word(engine, op, engine->team->rank, &rts->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
@@ -415,9 +416,10 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 		transport_wait_word(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
 				    word);
 	else
-		transport_wait_word(engine->team, rank, &p2p->rts->gave,
-				    transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
-				    op->call.peer, word);
+		transport_wait_word(
+			engine->team, rank, &p2p->rts->gave,
+			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
+			op->call.peer, word);
 }
 
 static enum engine_progress probe(struct engine *engine, struct engine_op *op)
@@ -451,7 +453,7 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	bool source = op->call.kind == TRACE_SEND;
 	const _Atomic uint64_t *word = source ? &p2p->rts->got : &p2p->rts->gave;
 	uint64_t begun = transport_mail_close(p2p->rts, p2p->generation, p2p->pieces);
-	uint64_t theirs = begun > p2p->mine ? begun - p2p->mine : 0;
+	uint64_t theirs = begun > p2p->pieces_copied ? begun - p2p->pieces_copied : 0;
 	op->word_count = 0;
 	op->any = false;
 	if (theirs == 0 || is_reached(word, transport_mail_word(p2p->generation, theirs)))
@@ -465,7 +467,7 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 static bool take_away(struct engine *engine, const struct engine_op *op)
 {
 	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
-	if (op->p2p.plain || op->input_block || !op->p2p.rts->target)
+	if (op->p2p.by_address || op->input_block || !op->p2p.rts->target)
 		return true; /* it only reads; or it touches a copy of mine that is never reused */
 	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }

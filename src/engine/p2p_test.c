@@ -291,7 +291,7 @@ static void test_shared_words(void **state)
 	struct message *part = nonblocking(owner, TRACE_RECV, 1, 1);
 	int count;
 	part->op.record = 7;
-	part->op.p2p.whole = &batch;
+	part->op.p2p.batch = &batch;
 	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
 	assert_true(has_word(words, count, 7, 1));
 	assert_false(has_word(words, count, WAIT_RECORD_OTHERS, 0));
@@ -302,7 +302,7 @@ static void test_shared_words(void **state)
 	struct message *sends[MANY + 2];
 	for (int i = 0; i < MANY + 2; i++)
 		sends[i] = nonblocking(owner, TRACE_SEND, LONG, i);
-	sends[MANY]->op.p2p.whole = &batch;
+	sends[MANY]->op.p2p.batch = &batch;
 	sends[MANY]->op.record = 8;
 	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count))
 		;
@@ -310,7 +310,7 @@ static void test_shared_words(void **state)
 	assert_true(engine_p2p_is_queued(&sends[MANY]->op));
 	assert_true(engine_p2p_cancel(&owner->engine, &other->op));
 	hand_out(owner, other, LS_CANCELLED);
-	sends[MANY + 1]->op.p2p.whole = &batch;
+	sends[MANY + 1]->op.p2p.batch = &batch;
 	int all = 0;
 	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &all))
 		;

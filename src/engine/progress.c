@@ -46,7 +46,7 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 	struct engine_op **at = &kept;
 	while (*at) {
 		struct engine_op *op = *at;
-		if (op->p2p.back) {
+		if (op->p2p.cancelled) {
 			*at = op->p2p.next;
 			engine_mailbox_end_back(mailbox, op);
 		} else {
@@ -182,7 +182,7 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		return engine_word_is_there(&word);
 	case P2P_SENT:
 		rts = p2p->rts;
-		if (!rts || p2p->back)
+		if (!rts || p2p->cancelled)
 			return true;
 		transport_wait_word(engine->team, op->call.peer, &rts->over,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, &word);
@@ -191,10 +191,11 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case P2P_GIVEN:
-		transport_wait_word(engine->team, engine->team->rank, &rts->gave,
-				    transport_mail_word(p2p->generation, p2p->pieces - p2p->mine),
-				    op->call.peer, &word);
-		return p2p->mine == p2p->pieces || engine_word_is_there(&word);
+		transport_wait_word(
+			engine->team, engine->team->rank, &rts->gave,
+			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
+			op->call.peer, &word);
+		return p2p->pieces_copied == p2p->pieces || engine_word_is_there(&word);
 	default: /* it has not begun, or is complete */
 		return true;
 	}

@@ -137,7 +137,8 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		transport_mail_take(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
-		out->unsafe = call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
+		out->crossed_ranks =
+			call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
 	} else if (word && opened) {
 		engine_mailbox_source_word(engine, call->peer, word);
 	} else if (word) { /* it never comes; the general path prints the reason */

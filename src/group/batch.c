@@ -24,7 +24,7 @@ struct ls_op *group_batch_find(ls_group *group)
 void group_batch_join(struct ls_op *batch, struct ls_op *op)
 {
 	op->batch = batch;
-	op->engine.p2p.whole = &batch->engine;
+	op->engine.p2p.batch = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
 	progress_op_hold(batch);
 	progress_op_hold(op); /* as long as the batch, which waits for it */

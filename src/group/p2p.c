@@ -20,8 +20,8 @@ struct call {
 	const void *site;
 	struct engine_call engine;
 	void **block; /* a receive into a block; NULL: into the buffer */
-	bool gives;
-	bool own; /* the library's own: not in turn, and can be cancelled until it is matched */
+	bool hands_over_block;
+	bool internal; /* the library's own: not in turn, and can be cancelled until it is matched */
 };
 
 /* ---- checks ---- */
@@ -89,7 +89,7 @@ static bool is_serial(const ls_group *group, const struct call *call)
 /* It waits for the sends before it. */
 static bool is_in_turn(const ls_group *group, const struct call *call)
 {
-	return is_serial(group, call) && !call->own;
+	return is_serial(group, call) && !call->internal;
 }
 
 /* False: the call needs an operation. asked: it has a handle. */
@@ -113,9 +113,9 @@ static bool may_be_short(ls_group *group, const struct call *call,
 				  .message = options->message};
 	if (asked && !options->resumable)
 		out->handle = sends ? &group->sent : &group->received;
-	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 && !call->gives &&
-	       !call->own && !call->block && !options->callback && !is_serial(group, call) &&
-	       !group_is_on_device(group, &call->engine);
+	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 &&
+	       !call->hands_over_block && !call->internal && !call->block && !options->callback &&
+	       !is_serial(group, call) && !group_is_on_device(group, &call->engine);
 }
 
 /* A send that outlives its call would need a place in the queue while the device fetches it, and no
@@ -143,9 +143,9 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	struct waiter *waiter = &group->waiter;
 	progress_op_prepare(&op, group, &call->engine);
 	op.engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
-	op.engine.p2p.gives = call->gives;
-	op.engine.p2p.takes = call->block != NULL;
-	op.engine.p2p.unsafe = 0; /* it may fail before it begins */
+	op.engine.p2p.hands_over_block = call->hands_over_block;
+	op.engine.p2p.receives_block = call->block != NULL;
+	op.engine.p2p.crossed_ranks = 0; /* it may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
 	progress_op_open(&op, options, call->site);
@@ -159,8 +159,8 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 		p2p_deliver(&op);
 	/* What it took in may have been for others. */
 	p2p_collect(group);
-	if (op.engine.p2p.unsafe)
-		p2p_warn(group, op.engine.p2p.unsafe, op.engine.call.tag, op.engine.record,
+	if (op.engine.p2p.crossed_ranks)
+		p2p_warn(group, op.engine.p2p.crossed_ranks, op.engine.call.tag, op.engine.record,
 			 call->site);
 	return status;
 }
@@ -177,9 +177,9 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	op->engine.call = call->engine;
 	op->engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op->engine.p2p.detached = true;
-	op->engine.p2p.gives = call->gives;
-	op->engine.p2p.takes = call->block != NULL;
-	op->engine.p2p.stays = call->own;
+	op->engine.p2p.hands_over_block = call->hands_over_block;
+	op->engine.p2p.receives_block = call->block != NULL;
+	op->engine.p2p.cancellable = call->internal;
 	op->in_turn = is_in_turn(group, call);
 	op->message = options->message;
 	op->block = call->block;
@@ -261,7 +261,7 @@ static void fill(struct call *call, const char *name, enum trace_kind kind, uint
 	call->name = name;
 	call->site = site;
 	call->block = NULL;
-	call->gives = call->own = false;
+	call->hands_over_block = call->internal = false;
 	engine->kind = kind;
 	engine->dtype = dtype;
 	engine->reduce = LS_SUM;
@@ -340,7 +340,7 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 {
 	struct call call;
 	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
-	call.own = true;
+	call.internal = true;
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
 }
@@ -365,7 +365,7 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 {
 	struct call call;
 	to_send(&call, "ls_send_block", block, count, dtype, dst, HERE);
-	call.gives = true;
+	call.hands_over_block = true;
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
 		return status;

@@ -79,8 +79,8 @@ static void tell(const struct p2p_short *message, const struct engine_received *
 	const struct mail_message *matched = &received->message;
 	if (message->message)
 		p2p_fill(message->message, matched);
-	if (received->unsafe)
-		p2p_warn(message->group, received->unsafe, matched->envelope.tag, index,
+	if (received->crossed_ranks)
+		p2p_warn(message->group, received->crossed_ranks, matched->envelope.tag, index,
 			 message->site);
 }
 

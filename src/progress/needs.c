@@ -14,7 +14,8 @@ static bool is_long_and_waits(const struct ls_op *op)
 	const struct engine_call *call = &op->engine.call;
 	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_turn(op))
 		return false;
-	return op->engine.p2p.gives || call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;
+	return op->engine.p2p.hands_over_block ||
+	       call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;
 }
 
 enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *peer)

@@ -45,8 +45,9 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->engine.call = *call;
 	op->engine.peer_sends = op->engine.peer_expected =
 		0; /* valid also if the operation never begins */
-	op->engine.p2p.detached = op->engine.p2p.gives = op->engine.p2p.takes = false;
-	op->engine.p2p.stays = op->engine.p2p.eager = false;
+	op->engine.p2p.detached = op->engine.p2p.hands_over_block = op->engine.p2p.receives_block =
+		false;
+	op->engine.p2p.cancellable = op->engine.p2p.eager = false;
 	op->engine.p2p.blocks = true;
 	op->group = group;
 	op->next = NULL;
