@@ -138,12 +138,12 @@ enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_SUMMONS, WAIT_LISTENS_RING };
 #define WAIT_ARMED_URGENT UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
 
-/* What a waiter knows of one peer. `left` is a word that the peer changes from `stays` when it
- * leaves the group (NULL: none). `dead` is a word that the watch of this process sets (NULL:
- * none). */
+/* What a waiter knows of one peer. `left` is a word that the peer changes from `left_before` when
+ * it leaves the group; NULL: none. `dead` is a word that the watch of this process sets; NULL:
+ * none. */
 struct wait_peer {
 	const _Atomic uint64_t *left;
-	uint64_t stays;
+	uint64_t left_before;
 	const _Atomic uint32_t *dead;
 };
 
@@ -236,7 +236,8 @@ static inline bool wait_peer_is_dead(const struct wait_peer *peer)
 }
 static inline bool wait_peer_has_left(const struct wait_peer *peer)
 {
-	return peer->left && atomic_load_explicit(peer->left, memory_order_seq_cst) != peer->stays;
+	return peer->left &&
+	       atomic_load_explicit(peer->left, memory_order_seq_cst) != peer->left_before;
 }
 
 /* Spins between two looks at the clock, the failure and the peers. */

@@ -293,7 +293,7 @@ static void test_leaving_again(void **state)
 	_Atomic uint32_t asleep = 0;
 	fixture->waiter.asleep = &asleep;
 	fixture->shared->left[0] = 41;
-	fixture->peers[0].stays = 41;
+	fixture->peers[0].left_before = 41;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
 	EVENTUALLY(atomic_load(&asleep) == 1);
 	EVENTUALLY(is_asleep(slot.tid));

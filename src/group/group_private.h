@@ -79,9 +79,9 @@ struct group_making {
 	uint32_t id, parent, timeout_ms, label;
 	uint64_t site;
 	int rank, size;
-	uint8_t members[RANKS_HOST_MAX]; /* world ranks */
-	uint16_t areas[RANKS_HOST_MAX];  /* the area that each member has offered */
-	uint64_t stays[RANKS_HOST_MAX];  /* `left` of these areas before that */
+	uint8_t members[RANKS_HOST_MAX];      /* world ranks */
+	uint16_t areas[RANKS_HOST_MAX];       /* the area that each member has offered */
+	uint64_t left_before[RANKS_HOST_MAX]; /* their times_closed before that */
 };
 
 /* Returns a group object whose area nobody uses; NULL, after a message, if there are too many
@@ -90,7 +90,7 @@ struct ls_group *group_alloc(struct world *world);
 /* Frees an object that was not opened, and that no other rank knows of. */
 void group_free(struct ls_group *group);
 /* Withdraws the offer of the area of an object that was not opened: ranks that got the offer see
- * that by `left`. */
+ * that by times_closed. */
 void group_withdraw(struct ls_group *group);
 /* The same if other ranks may have opened the group: they see that this member has left. The object
  * is not reused. */

@@ -134,14 +134,14 @@ struct transport_area *group_own_area(const struct ls_group *group)
 
 void group_withdraw(struct ls_group *group)
 {
-	_Atomic uint64_t *left = &group_own_area(group)->left;
+	_Atomic uint64_t *left = &group_own_area(group)->times_closed;
 	atomic_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 }
 
 void group_retire(struct ls_group *group)
 {
 	struct world *world = group->world;
-	_Atomic uint64_t *left = &group_own_area(group)->left;
+	_Atomic uint64_t *left = &group_own_area(group)->times_closed;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	for (int q = 0; q < world->size; q++) {
 		atomic_fetch_add(&world->transport.peers[q].segment->departures, 1);
@@ -215,8 +215,8 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	for (int q = 0; q < making->size; q++)
 		group->peers[making->members[q]] =
-			(struct wait_peer){.left = &transport_area_of(&group->team, q)->left,
-					   .stays = making->stays[q],
+			(struct wait_peer){.left = &transport_area_of(&group->team, q)->times_closed,
+					   .left_before = making->left_before[q],
 					   .dead = &world->dead[making->members[q]]};
 	uintptr_t segment = (uintptr_t)group->team.members[0].peer->segment;
 	const struct transport_area *head = transport_area_of(&group->team, 0);
@@ -279,7 +279,7 @@ void group_leave(struct ls_group *group)
 	if (*at)
 		*at = group->next;
 	lock_group_release(&world->lock);
-	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->left;
+	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->times_closed;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
 	/* Sequentially consistent, as their side is: either they see that I have left, or I see
 	 * that they sleep. */

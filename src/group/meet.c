@@ -243,7 +243,7 @@ static bool has_withdrawn(const struct table *table, const struct peer *peer)
 		return false;
 	const struct transport_area *area = transport_area_at(
 		parent->team.members[peer->rank].peer->segment, parent->world->size, offer->area);
-	return atomic_load(&area->left) != offer->left;
+	return atomic_load(&area->times_closed) != offer->left;
 }
 
 /* To have to wait for it is no reason to fail. */

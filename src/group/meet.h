@@ -12,7 +12,7 @@
 struct group_offer {
 	/* of a split: colour << 32 | key, in the order of keys; otherwise the hash of the list */
 	uint64_t what;
-	uint64_t left;   /* as `stays` in struct group_making */
+	uint64_t left;   /* as `left_before` in struct group_making */
 	uint32_t id;     /* the group's id, if this rank becomes its first member */
 	uint16_t area;   /* 0: none */
 	uint8_t members; /* the area has memory for so many members */

@@ -81,7 +81,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 		mine.area = group->area;
 		mine.members = group->memory_members;
 		mine.reports = group->memory_reports;
-		mine.left = atomic_load(&group_own_area(group)->left);
+		mine.left = atomic_load(&group_own_area(group)->times_closed);
 		mine.id = next_id(world);
 	}
 	return mine;
@@ -156,7 +156,7 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 		const struct group_offer *offer = &request->offers[ranks[i]];
 		making->members[i] = (uint8_t)parent->team.members[ranks[i]].world;
 		making->areas[i] = offer->area;
-		making->stays[i] = offer->left;
+		making->left_before[i] = offer->left;
 	}
 }
 

@@ -7,9 +7,9 @@
  *   any           any    max    direct     64K    auto    copy
  *
  * The first line that fits a call is taken. A line fits where collective and ranks are named, the
- * payload is at most `up to` bytes, and the collective has the algorithm (of inline: the payload fits
- * into an entry). What no line fits, is as the default table says. All ranks must have the same
- * table, as the plan of a collective follows from it: that is why no column depends on where a
+ * payload is at most `up to` bytes, and the collective has the algorithm (of inline: the payload
+ * fits into an entry). What no line fits, is as the default table says. All ranks must have the
+ * same table, as the plan of a collective follows from it: that is why no column depends on where a
  * rank's buffer lies. Chunk, stores and read are this rank's own affair, but stand here because
  * they are measured together. */
 #ifndef PLAN_PLAN_TABLE_H
@@ -84,10 +84,10 @@ bool plan_table_parse(const char *text, struct plan_table *out, struct plan_tabl
 void plan_table_narrow(struct plan_table *table, int size);
 
 /* For `bytes` of payload, the most that any rank has as INPUT (UINT64_MAX: not known to all ranks,
- * so it does not fit into an entry); `inline_bytes` is what fits into an entry header. Pure: the same
- * answer on all ranks that have the same table. `wanted` (PLAN_NONE: none) wins where the
- * collective has it and, for PLAN_INLINE, the payload fits. The default table never gives PLAN_PULL:
- * the engine takes it in place of PLAN_DIRECT where a window cannot be written. */
+ * so it does not fit into an entry); `inline_bytes` is what fits into an entry header. Pure: the
+ * same answer on all ranks that have the same table. `wanted` (PLAN_NONE: none) wins where the
+ * collective has it and, for PLAN_INLINE, the payload fits. The default table never gives
+ * PLAN_PULL: the engine takes it in place of PLAN_DIRECT where a window cannot be written. */
 void plan_table_choose(const struct plan_table *table, enum coll_id collective, uint64_t bytes,
 		       uint64_t inline_bytes, int size, enum plan_algorithm wanted,
 		       struct plan_table_choice *out);

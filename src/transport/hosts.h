@@ -4,10 +4,10 @@
  * have stored arrives as events, and is written to the place where they would have written it on
  * one host.
  *
- * Supported: a group's entries without payload pages, `finished`, `left`, and sends and receives of
- * any length. Not yet: messages of collectives; words that two ranks write, or that need sequential
- * consistency between ranks (cause, claim, closing, told, crossed); areas that are reused; memory
- * of mirrors in advance, except for the first area. */
+ * Supported: a group's entries without payload pages, `finished`, `times_closed`, and sends and
+ * receives of any length. Not yet: messages of collectives; words that two ranks write, or that
+ * need sequential consistency between ranks (cause, claim, closing, told, crossed); areas that are
+ * reused; memory of mirrors in advance, except for the first area. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 

@@ -10,7 +10,7 @@
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+
  *   | head    | for each group:    | entries 0 … K-1       | inboxes [source rank]: a channel   |
- *   | bell    | finished, left,    | 64 B each; pages for  | posted (source) | taken (owner)    |
+ *   | bell    | finished,          | 64 B each; pages for  | posted (source) | taken (owner)    |
  *   |         | cause, look, claim | payloads beside them  | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
  *
@@ -112,13 +112,13 @@ struct transport_area {
 	_Atomic uint64_t released;
 	/* How many groups have had this area and were closed by the rank. A member that knows the
 	 * number before its group was made sees by it that the rank has left. */
-	_Alignas(64) _Atomic uint64_t left;
+	_Alignas(64) _Atomic uint64_t times_closed;
 	/* Threads of the rank that sleep in this group: a member that leaves has to wake only
 	 * them. */
 	_Atomic uint32_t asleep;
-	/* The end of the rank's collectives, stored when it closes the group, before `left`. ended:
-	 * 1 + how many there were; 0: not closed. history, stored before `ended`: the hash that
-	 * the next entry would have had. */
+	/* The end of the rank's collectives, stored when it closes the group, before
+	 * `times_closed`. ended: 1 + how many there were; 0: not closed. history, stored before
+	 * `ended`: the hash that the next entry would have had. */
 	_Atomic uint64_t ended, history;
 	/* How many members have stored their end: each raises it before it reads how far this rank
 	 * has come. */

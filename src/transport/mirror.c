@@ -86,7 +86,7 @@ static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 		struct mail_box *box = (struct mail_box *)((uintptr_t)word - (inside - box_at));
 		atomic_fetch_add(&box->returned, 1);
 	}
-	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, left))
+	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
 	ring(hosts);
 }
@@ -301,7 +301,7 @@ void transport_relays_set(struct transport_team *team)
 		relay->team = team;
 		relay->to = transport_mail(team, q, team->rank);
 		relay->from = transport_mail(team, team->rank, q);
-		relay->signal = relay->finished = relay->left = relay->announced = 0;
+		relay->signal = relay->finished = relay->times_closed = relay->announced = 0;
 		relay->taken = relay->returned = 0;
 		relay->next = 1;
 	}

@@ -253,12 +253,12 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	const struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!relay->to) /* it is not a member */
 		return true;
-	uint64_t left = atomic_load_explicit(&mine->left, memory_order_acquire);
+	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	fetch_wanted(&path);
 	return send_entries(&path) && send_taken(&path) && send_messages(&path) &&
 	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
-	       send_mine(&path, &mine->left, left, &relay->left);
+	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);
 }
 
 static void relay_team(struct transport_hosts *hosts, unsigned area)

@@ -27,7 +27,7 @@ struct transport_carried {
 struct transport_relay {
 	struct transport_team *team;
 	struct mail_box *to, *from;      /* in its mirror, from me; in my segment, from it */
-	uint64_t signal, finished, left; /* values sent */
+	uint64_t signal, finished, times_closed; /* values sent */
 	uint64_t next;                   /* the next position of `to` to be sent */
 	uint64_t announced;              /* the last position whose long payload was offered */
 	uint64_t taken, returned;

@@ -129,7 +129,7 @@ static void use_box(struct mail_box *box, unsigned count)
 
 static bool is_new(struct transport_area *area, int size)
 {
-	bool fresh = is_zero(area, offsetof(struct transport_area, left)) &&
+	bool fresh = is_zero(area, offsetof(struct transport_area, times_closed)) &&
 		     atomic_load(&area->inboxes) == 0 && atomic_load(&area->mail_ended) == 0 &&
 		     is_zero(&area->claim, offsetof(struct transport_area, entries) -
 						   offsetof(struct transport_area, claim));
@@ -167,12 +167,12 @@ static void test_again(void **state)
 		for (uint64_t s = 1; s <= seq; s++)
 			atomic_store(&transport_entry(team[0], 0, s)->signal,
 				     transport_signal(s, 3));
-		atomic_store(&area->left, (uint64_t)round + 1);
+		atomic_store(&area->times_closed, (uint64_t)round + 1);
 		assert_false(is_new(area, 2));
 		for (int i = 0; i < 2; i++)
 			transport_area_reset(&world->ranks[members[i]].transport, areas[i], 2, seq);
 		assert_true(is_new(area, 2));
-		assert_int_equal(atomic_load(&area->left), round + 1);
+		assert_int_equal(atomic_load(&area->times_closed), round + 1);
 		for (int i = 0; i < 2; i++)
 			close_team(team[i]);
 	}

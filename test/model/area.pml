@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How an area is used again (src/group/make.c, split.c): two ranks make one group after the other, each with its
  * one area. Before it offers the area again its owner waits until both have left the last group, and makes it as
- * new. `left` only grows, and what it was is told with the offer; a third rank, which was stopped while it
+ * new. `times_closed` only grows, and what it was is told with the offer; a third rank, which was stopped while it
  * explained a failure of some group, publishes that at any time.
  *
  * Shown: nobody finds anything of an older group in an area, a failure closes the group that it was of, and

@@ -32,7 +32,7 @@ mtype in[9] = NOT;
 byte in_serial[9], in_list[9], in_set[9];
 bit in_refuses[9];
 
-byte ended[RANKS]; /* the last call that ended without a group: `left` */
+byte ended[RANKS]; /* the last call that ended without a group: `times_closed` */
 byte done[RANKS];  /* the set, 0: none yet */
 byte told[RANKS];  /* the last call that has heard that lists differ */
 bit home;          /* one does not call again */

@@ -55,7 +55,7 @@ void more_groups_than_bits(struct runner_rank *self)
 		OK(ls_group_split(world, 0, 0, &group));
 		OK(ls_allreduce(group, &one, &sum, 1, LS_INT64, LS_SUM, NULL));
 		CHECK(sum == ls_group_size(world));
-		_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->left;
+		_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->times_closed;
 		OK(ls_barrier(world, NULL));
 		ls_group_close(group);
 		OK(ls_barrier(world, NULL)); /* nobody looks at that word any more */
