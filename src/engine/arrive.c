@@ -278,7 +278,7 @@ static int find_source(struct engine_mailbox *mailbox, int size, int source, int
 		return *place < 0 ? -1 : source;
 	}
 	for (int i = 0; i < size; i++) {
-		int q = (mailbox->turn + i) % size;
+		int q = (mailbox->next_source + i) % size;
 		*place = engine_mailbox_find_unexpected(&mailbox->peers[q], tag);
 		if (*place >= 0)
 			return q;
@@ -304,7 +304,7 @@ static bool meet_unexpected(struct engine *engine, struct engine_op *op) LOCK_RE
 		struct mail_message message;
 		engine_mailbox_take_unexpected(&mailbox->peers[q], place, &message);
 		if (entry->source == MATCH_ANY)
-			mailbox->turn = (q + 1) % size;
+			mailbox->next_source = (q + 1) % size;
 		if (!claim(engine, op, &message))
 			continue;
 		match_message(engine, op, &message);

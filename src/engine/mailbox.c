@@ -43,7 +43,7 @@ void engine_mailbox_begin(struct engine *engine)
 	mailbox->mixed = false;
 	mailbox->crossing = (struct mailbox_crossing){.to = -1};
 	atomic_store_explicit(&engine->waited_sends, 0, memory_order_relaxed);
-	mailbox->turn = 0;
+	mailbox->next_source = 0;
 	mailbox->any_receives = 0;
 	for (int q = 0; q < team->size; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];

@@ -102,7 +102,7 @@ struct engine_mailbox {
 	unsigned limit;           /* setting MESSAGES */
 	uint32_t tid;             /* the first thread that has sent or received */
 	bool mixed;               /* other threads have, too */
-	int turn;                 /* the source that a receive from any source looks at first */
+	int next_source;          /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
 	struct mailbox_peer peers[];

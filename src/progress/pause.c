@@ -18,10 +18,10 @@ uint64_t progress_op_since(struct ls_op *op)
 /* The time at which a wait returns, so that Python can handle signals. A look comes after whole
  * look intervals since the wait's beginning, and needs to see the same wait twice. So the wait does
  * not return at these times, but soon after. */
-static uint64_t end_of_turn(uint64_t since_ns, uint64_t now_ns)
+static uint64_t next_return(uint64_t since_ns, uint64_t now_ns)
 {
-	uint64_t turn_ns = UINT64_C(1000000) * SIGNALS_MS;
-	return now_ns + turn_ns - (now_ns - since_ns + turn_ns / 5) % turn_ns;
+	uint64_t interval_ns = UINT64_C(1000000) * SIGNALS_MS;
+	return now_ns + interval_ns - (now_ns - since_ns + interval_ns / 5) % interval_ns;
 }
 
 struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms)
@@ -33,7 +33,7 @@ struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms)
 	} else if (op->group->world->resumes) {
 		pause.returns = true;
 		pause.since_ns = progress_op_since(op);
-		pause.at_ns = end_of_turn(pause.since_ns, clock_now_ns());
+		pause.at_ns = next_return(pause.since_ns, clock_now_ns());
 	}
 	return pause;
 }

@@ -74,7 +74,7 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 
 void transport_mail_pass(struct mail_box *box, struct mail_out *out)
 {
-	wait_store(&box->slots[out->next % MAIL_SLOTS].turn, out->next);
+	wait_store(&box->slots[out->next % MAIL_SLOTS].sequence, out->next);
 	out->next++;
 }
 
@@ -92,8 +92,8 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	struct mail_slot *slot = &box->slots[out->next % MAIL_SLOTS];
 	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(box, out->next);
 	     i++) {
-		/* The owner learns of this by `turn`. */
-		atomic_store_explicit(&slot->turn, out->next, memory_order_release);
+		/* The owner learns of this by `sequence`. */
+		atomic_store_explicit(&slot->sequence, out->next, memory_order_release);
 		slot = &box->slots[++out->next % MAIL_SLOTS];
 	}
 	/* As whole words, because a diagnosis may read it at any time. */
@@ -102,7 +102,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
 				    bytes);
 	atomic_store_explicit(&slot->held, out->next, memory_order_release);
-	wait_store(&slot->turn, out->next);
+	wait_store(&slot->sequence, out->next);
 	out->next++;
 	out->posted++;
 	prefetch_for_store(&box->slots[(out->next + AHEAD) % MAIL_SLOTS]);
@@ -120,8 +120,8 @@ bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_m
 	for (;;) {
 		uint32_t index = (uint32_t)(in->next % MAIL_SLOTS);
 		struct mail_slot *slot = &box->slots[index];
-		uint64_t turn = atomic_load_explicit(&slot->turn, memory_order_acquire);
-		if ((int64_t)(turn - in->next) < 0)
+		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
+		if ((int64_t)(sequence - in->next) < 0)
 			return false;
 		uint64_t position = in->next++;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != position) {
@@ -148,9 +148,9 @@ void transport_mail_reset(struct mail_box *box)
 	/* Slots and RTS slots are first used one after the other. */
 	for (int i = 1; i <= MAIL_SLOTS; i++) {
 		struct mail_slot *slot = &box->slots[i % MAIL_SLOTS];
-		if (atomic_load_explicit(&slot->turn, memory_order_relaxed) == 0)
+		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == 0)
 			break;
-		atomic_store_explicit(&slot->turn, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot->sequence, 0, memory_order_relaxed);
 		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
 		atomic_store_explicit(&box->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
 	}

@@ -51,16 +51,16 @@ enum mail_flag {
  * still there, position p is skipped. So messages can be taken out in any order, and are matched in
  * the order of their positions.
  *
- *   source, at position p                    owner, at position p
- *   freed != held: turn = p, go to p + 1     turn < p: nothing more; await turn
- *   else fill, held = p, turn = p, ring      held == p: a message, otherwise p was skipped
- *                                            when it is taken: freed = p, taken += 1, ring
+ *   source, at position p                        owner, at position p
+ *   freed != held: sequence = p, go to p + 1     sequence < p: nothing more; await sequence
+ *   else fill, held = p, sequence = p, ring      held == p: a message, otherwise p was skipped
+ *                                                when it is taken: freed = p, taken += 1, ring
  *
  * A source that cancels a message skips one more position, so that the owner looks, and discards
  * the message. The first cache line is all that a short message needs, and what the owner polls. */
 struct mail_slot {
 	/* written by the source: the newest position that has used or skipped this slot */
-	_Alignas(64) _Atomic uint64_t turn;
+	_Alignas(64) _Atomic uint64_t sequence;
 	/* written by the source: the position of the message that is here, or was here last */
 	_Atomic uint64_t held;
 	struct mail_envelope envelope;
@@ -182,7 +182,7 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 		memcpy(to, from, bytes);
 }
 /* Posts a message; transport_mail_has_room was true. payload: `bytes` for the slot, if the envelope
- * names neither an RTS slot nor cells. The last store is that of `turn`, sequentially
+ * names neither an RTS slot nor cells. The last store is that of `sequence`, sequentially
  * consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
@@ -227,7 +227,7 @@ bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_m
 static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
 							     const struct mail_in *in)
 {
-	return &box->slots[in->next % MAIL_SLOTS].turn;
+	return &box->slots[in->next % MAIL_SLOTS].sequence;
 }
 /* Whether a payload of more than MAIL_INLINE_BYTES is in the source's cells. */
 static inline bool transport_mail_is_eager(const struct mail_envelope *envelope, uint64_t bytes)

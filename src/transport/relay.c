@@ -146,7 +146,7 @@ static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t 
 	line.envelope.flags &= (uint8_t)~MAIL_GIVEN;
 	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
 	return send_write(path, &line, 8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
-			  its_place(path, &slot->held), its_place(path, &slot->turn), position);
+			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);
 }
 
 static bool send_messages(const struct path *path)
@@ -154,11 +154,11 @@ static bool send_messages(const struct path *path)
 	struct transport_relay *relay = path->relay;
 	for (;;) {
 		struct mail_slot *slot = &relay->to->slots[relay->next % MAIL_SLOTS];
-		uint64_t turn = atomic_load_explicit(&slot->turn, memory_order_acquire);
-		if ((int64_t)(turn - relay->next) < 0)
+		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
+		if ((int64_t)(sequence - relay->next) < 0)
 			return true;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != relay->next) {
-			if (!send_word(path, its_place(path, &slot->turn), relay->next))
+			if (!send_word(path, its_place(path, &slot->sequence), relay->next))
 				return false;
 			relay->next++;
 			continue;

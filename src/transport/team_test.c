@@ -103,7 +103,7 @@ static bool is_new_box(const struct mail_box *box)
 {
 	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof(box->rts));
 	for (int i = 0; i < MAIL_SLOTS; i++)
-		fresh = fresh && atomic_load(&box->slots[i].turn) == 0 &&
+		fresh = fresh && atomic_load(&box->slots[i].sequence) == 0 &&
 			atomic_load(&box->slots[i].held) == 0 && atomic_load(&box->freed[i]) == 0;
 	return fresh;
 }

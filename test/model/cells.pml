@@ -20,7 +20,7 @@
 /* In memory that both sides see, of owner q: slot of position p; message m. */
 #define SLOT(q, p) ((q) * SLOTS + (p) % SLOTS)
 #define ID(q, m) ((q) * MOST + (m))
-byte turn[OWNERS * SLOTS], held[OWNERS * SLOTS], freed[OWNERS * SLOTS];
+byte sequence[OWNERS * SLOTS], held[OWNERS * SLOTS], freed[OWNERS * SLOTS];
 byte envelope[OWNERS * SLOTS], place[OWNERS * SLOTS]; /* which message, and 1 + its cell */
 byte taken[OWNERS];
 byte cell[CELLS];
@@ -77,7 +77,7 @@ inline publish()
 {
 	atomic { envelope[slot] = sent[q] + 1; place[slot] = c + 1 };
 	held[slot] = at[q];
-	turn[slot] = at[q]
+	sequence[slot] = at[q]
 }
 
 inline has_room()
@@ -133,7 +133,7 @@ send:
 	:: atomic {
 		tries < SLOTS && at[q] >= clear[q] && held[SLOT(q, at[q])] != freed[SLOT(q, at[q])] -> tries++
 	   };
-	   turn[SLOT(q, at[q])] = at[q];
+	   sequence[SLOT(q, at[q])] = at[q];
 	   at[q]++
 	:: else -> break
 	od;
@@ -188,7 +188,7 @@ active [OWNERS] proctype owner()
 	byte q = _pid - 1;
 end_waits:
 	do
-	:: turn[SLOT(q, next)] >= next ->
+	:: sequence[SLOT(q, next)] >= next ->
 		atomic {
 			if
 			:: held[SLOT(q, next)] == next -> waits[next % SLOTS] = 1

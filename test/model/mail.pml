@@ -29,7 +29,7 @@
 /* In memory that both sides see, of source q: slot of position p; message m. */
 #define SLOT(q, p) ((q) * SLOTS + (p) % SLOTS)
 #define ID(q, m) ((q) * MOST + (m) - 1)
-byte turn[SOURCES * SLOTS], held[SOURCES * SLOTS], freed[SOURCES * SLOTS];
+byte sequence[SOURCES * SLOTS], held[SOURCES * SLOTS], freed[SOURCES * SLOTS];
 byte envelope[SOURCES * SLOTS], payload[SOURCES * SLOTS]; /* both are the message */
 byte taken[SOURCES];
 mtype = { NOBODYS, MET, CLOSED };
@@ -55,7 +55,7 @@ bit was_met[SOURCES * MOST], back[SOURCES * MOST];
 #define IS_LONG(q, m) (q == 0 && m == LONG)
 #define WANTED_BY(r, q) (asks[r] && (wants_source[r] == ANY || wants_source[r] == q))
 #define WANTED(q) (WANTED_BY(0, q) || WANTED_BY(1, q) || WANTED_BY(2, q))
-#define IS_THERE(q) (turn[SLOT(q, next[q])] >= next[q])
+#define IS_THERE(q) (sequence[SLOT(q, next[q])] >= next[q])
 
 /* ---- the sources ---- */
 
@@ -77,7 +77,7 @@ inline fill()
 inline take_back()
 {
 #if MUTANT == 14 /* the owner may look before there is anything to see */
-	turn[SLOT(0, at)] = at;
+	sequence[SLOT(0, at)] = at;
 #endif
 	atomic {
 		takes_back = 0;
@@ -88,7 +88,7 @@ inline take_back()
 	}
 	atomic {
 #if MUTANT != 13 && MUTANT != 14 /* else the owner does not learn that it is to look */
-		turn[SLOT(0, at)] = at;
+		sequence[SLOT(0, at)] = at;
 #endif
 		at++
 	}
@@ -128,7 +128,7 @@ end_full:
 			tries < SLOTS && at >= clear && held[SLOT(q, at)] != freed[SLOT(q, at)] -> tries++
 		   };
 #if MUTANT != 2 /* else the owner does not learn that it was passed over */
-		   turn[SLOT(q, at)] = at;
+		   sequence[SLOT(q, at)] = at;
 #endif
 		   at++
 		:: else -> break
@@ -136,16 +136,16 @@ end_full:
 		slot = SLOT(q, at);
 #if MUTANT == 3 /* the envelope comes last */
 		held[slot] = at;
-		turn[slot] = at;
+		sequence[slot] = at;
 		fill();
-#elif MUTANT == 4 /* who sees the turn first thinks that it was passed over */
+#elif MUTANT == 4 /* who sees the sequence number first thinks that it was passed over */
 		fill();
-		turn[slot] = at;
+		sequence[slot] = at;
 		held[slot] = at;
 #else
 		fill();
 		held[slot] = at;
-		turn[slot] = at;
+		sequence[slot] = at;
 #endif
 		atomic { at++; sent[q]++; tries = 0; slot = 0 }
 	:: sent[q] == count && !takes_back -> break
