@@ -21,7 +21,7 @@ struct call {
 	struct engine_call engine;
 	void **block; /* a receive into a block; NULL: into the buffer */
 	bool hands_over_block;
-	bool internal; /* the library's own: not in turn, and can be cancelled until it is matched */
+	bool internal; /* the library's own: never ordered, always cancellable */
 };
 
 /* ---- checks ---- */
@@ -87,7 +87,7 @@ static bool is_serial(const ls_group *group, const struct call *call)
 }
 
 /* It waits for the sends before it. */
-static bool is_in_turn(const ls_group *group, const struct call *call)
+static bool is_ordered(const ls_group *group, const struct call *call)
 {
 	return is_serial(group, call) && !call->internal;
 }
@@ -127,7 +127,7 @@ static ls_status check_beside(ls_group *group, const struct call *call)
 	const struct engine_call *engine = &call->engine;
 	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
 	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
-			 is_in_turn(group, call)
+			 is_ordered(group, call)
 				 ? "host memory with LOCKSTEP_P2P=serial"
 				 : "host memory: only ls_send and ls_recv outside of a batch, and "
 				   "without a handle or a callback, take a device's");
@@ -180,7 +180,7 @@ static ls_status run_beside(ls_group *group, const struct call *call,
 	op->engine.p2p.hands_over_block = call->hands_over_block;
 	op->engine.p2p.receives_block = call->block != NULL;
 	op->engine.p2p.cancellable = call->internal;
-	op->in_turn = is_in_turn(group, call);
+	op->ordered = is_ordered(group, call);
 	op->message = options->message;
 	op->block = call->block;
 	op->callback = options->callback;
@@ -238,7 +238,7 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	}
 	if (batch)
 		return run_beside(group, call, &options, batch, NULL);
-	if (!is_in_turn(group, call))
+	if (!is_ordered(group, call))
 		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
 	status = run_beside(group, call, &options, NULL, &op);

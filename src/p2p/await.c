@@ -221,8 +221,8 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 		const struct ls_op *one;
 		int whom;
 		enum engine_need need = need_of_one(ops[i], &one, &whom);
-		/* An operation that waits for its turn also needs what the head needs. */
-		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_turn(ops[i])) {
+		/* An ordered send that waits also needs what the head needs. */
+		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_for_sends(ops[i])) {
 			one = head;
 			need = need_alone(head, &whom);
 		}
@@ -277,7 +277,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	int count = drive->word_count + 1;
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
-		show(progress_stand_in(first, drive->head), first, pause, drive->words, count);
+		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
 	if (atomic_load(&p2p->news) == drive->news && !is_any_over(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
@@ -291,7 +291,7 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 			  const struct progress_pause *pause, struct progress_self_only *self_only,
 			  ls_status *waited)
 {
-	/* All of them are of one group, and what stands for those that wait for their turn may be
+	/* All of them are of one group, and what represents ordered sends that wait may be
 	 * of another. */
 	ls_group *group = first_of(drive->ops, drive->count)->group;
 	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
@@ -374,7 +374,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 			 const struct progress_pause *pause, struct shown *shown)
 {
 	lock_group_acquire(&p2p->lock);
-	const struct ls_op *head = progress_first_in_turn(p2p);
+	const struct ls_op *head = progress_first_ordered(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
 		const struct engine_own own = {.op = &head->engine};
@@ -387,7 +387,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 	return begun;
 }
 
-/* Shows the words of the operations themselves, of which the first does not wait for its turn. */
+/* Shows the words of the operations themselves, of which the first waits for no earlier send. */
 static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
@@ -395,9 +395,10 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 	struct p2p_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);
-	/* Words of operations that wait for their turn are missing. */
+	/* Words of ordered sends that wait for earlier ones are missing. */
 	for (int i = 0; i < count; i++)
-		shown->partial |= ops[i] && progress_waits_turn(progress_representative(ops[i]));
+		shown->partial |=
+			ops[i] && progress_waits_for_sends(progress_representative(ops[i]));
 	leave_out(group, gone, self_only->slice_ns != 0, shown->words, shown->count);
 }
 
@@ -439,9 +440,9 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	int peer;
 	uint64_t gone = world_gone(first->group);
 	judge_resting(ops, count, self_only);
-	bool waits_turn = progress_waits_turn(first);
-	bool has_head = waits_turn && look_at_head(&world->p2p, first, pause, &shown);
-	if (!waits_turn)
+	bool waits_for_sends = progress_waits_for_sends(first);
+	bool has_head = waits_for_sends && look_at_head(&world->p2p, first, pause, &shown);
+	if (!waits_for_sends)
 		look_at_own(ops, count, gone, self_only, &shown);
 	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);

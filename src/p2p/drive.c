@@ -44,13 +44,13 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own)
 {
 	const struct ls_op *head = drive->head;
-	bool stands = head && head->group == group && !progress_op_is_over(head);
+	bool has_head = head && head->group == group && !progress_op_is_over(head);
 	int count = 0;
 	for (int i = 0; i < drive->count; i++) {
 		const struct ls_op *op = drive->ops[i];
 		if (!op || !progress_op_is_p2p(op) || progress_op_is_over(op))
 			continue;
-		bool behind = stands && progress_waits_turn(op);
+		bool behind = has_head && progress_waits_for_sends(op);
 		if (op->group != group && !behind)
 			continue;
 		own[count++] = (struct engine_own){.op = &op->engine,
@@ -181,7 +181,7 @@ struct ls_op *p2p_head(struct world_p2p *p2p)
 	if (!p2p->serial)
 		return NULL;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *head = progress_first_in_turn(p2p);
+	struct ls_op *head = progress_first_ordered(p2p);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
@@ -200,7 +200,7 @@ void p2p_poll(const struct ls_op *op)
 	}
 	bool more = p2p_pass(world);
 	struct ls_op *head = progress_op_is_over(op) ? NULL : p2p_head(&world->p2p);
-	bool behind = head && progress_waits_turn(op);
+	bool behind = head && progress_waits_for_sends(op);
 	if (!progress_op_is_over(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
 		more = p2p_pass(world);
 	if (head)

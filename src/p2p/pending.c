@@ -39,7 +39,7 @@ static void count_out(struct trace_group *entry, bool calls, bool limited)
 static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 {
 	const struct ls_op *other = op->before;
-	while (other && !(other->in_turn && other->group == op->group &&
+	while (other && !(other->ordered && other->group == op->group &&
 			  other->engine.call.peer == op->engine.call.peer &&
 			  atomic_load(&other->engine.p2p.stage) == P2P_NEW))
 		other = other->before;
@@ -65,7 +65,7 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	p2p->urgent_count += op->wants_urgent;
 	op->listed = true;
 	bool sends = op->engine.call.kind == TRACE_SEND;
-	bool begins = op->in_turn ? progress_first_in_turn(p2p) == op
+	bool begins = op->ordered ? progress_first_ordered(p2p) == op
 				  : !p2p->serial || !sends || !is_behind(op);
 	op->claimed = begins;
 	lock_group_release(&p2p->lock);
@@ -91,15 +91,15 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* Setting P2P=serial: the send whose turn it is, or a send that waits for no turn; NULL: all sends
+/* Setting P2P=serial: the first ordered send, or one that is not ordered; NULL: all sends
  * that may begin have begun. */
 static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
-	struct ls_op *op = progress_first_in_turn(p2p);
+	struct ls_op *op = progress_first_ordered(p2p);
 	if (op && !op->claimed)
 		return op;
 	op = p2p->first;
-	while (op && (op->claimed || op->in_turn || is_behind(op)))
+	while (op && (op->claimed || op->ordered || is_behind(op)))
 		op = op->next;
 	return op;
 }
@@ -189,7 +189,7 @@ static void finish(struct ls_op *op, ls_status status)
 	if (status == LS_OK)
 		p2p_deliver(op);
 	struct ls_op *batch = op->batch;
-	bool gives_turn = op->in_turn;
+	bool was_ordered = op->ordered;
 	bool calls = op->callback, limited = op->may_leave;
 	struct trace_group *entry = op->group->entry;
 	progress_op_complete(op, status);
@@ -198,7 +198,7 @@ static void finish(struct ls_op *op, ls_status status)
 		progress_batch_part_over(batch, status);
 	/* The next send may begin: the driving thread begins it, or the progress thread, for which
 	 * the doorbell is armed as urgent if a send waits. */
-	if (gives_turn)
+	if (was_ordered)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.resting) == 0)
 		return;
@@ -248,7 +248,7 @@ static ls_status begin(struct ls_op *op)
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	op->wants_urgent = op->in_turn || op->callback;
+	op->wants_urgent = op->ordered || op->callback;
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 
@@ -278,7 +278,7 @@ ls_status p2p_start(struct ls_op *op)
 		    engine_p2p_is_queued(&op->engine) &&
 		    progress_thread_start(group->world) == LS_OK)
 			want_urgent(p2p, op);
-	} else if (!op->in_turn) {
+	} else if (!op->ordered) {
 		want_urgent(p2p, op);
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */

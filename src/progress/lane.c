@@ -202,7 +202,7 @@ static void pause_drive(struct world_lane *lane)
 
 /* The same for the progress thread, which then publishes a wait for the lane while no thread
  * drives. */
-static void stand_in(struct world_lane *lane, struct ls_op *op)
+static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;
 	uint64_t since = progress_op_since(op);
@@ -234,7 +234,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		struct ls_op *op = first(lane);
 		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
 			if (pause->looks && progress_thread_is_me(group->world))
-				stand_in(lane, op);
+				leave_unattended(lane, op);
 			else
 				pause_drive(lane);
 			break;

@@ -7,12 +7,12 @@
 #include "diagnose/diagnose.h"
 #include "progress.h"
 
-/* Setting P2P=serial: a long send that waits for its turn. A short one is complete as soon as it
+/* Setting P2P=serial: a long send that waits for earlier ones. A short one is complete as soon as it
  * has begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_turn(op))
+	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_for_sends(op))
 		return false;
 	return op->engine.p2p.hands_over_block ||
 	       call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;

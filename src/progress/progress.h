@@ -120,19 +120,19 @@ uint64_t progress_self_only_until(const struct progress_self_only *self_only, ui
  * thread of this rank may complete it, so check again later. */
 bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *self_only);
 
-/* ---- turn.c ---- */
+/* ---- representative.c ---- */
 
 /* The operation that represents this one in a wait: a part represents its batch; otherwise
  * itself. */
 const struct ls_op *progress_representative(const struct ls_op *op);
 /* Setting P2P=serial: whether it waits for the sends before it. */
-bool progress_waits_turn(const struct ls_op *op);
+bool progress_waits_for_sends(const struct ls_op *op);
 /* The same, or the head if it waits for the sends before it. With head NULL always the
  * representative. */
-const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head);
+const struct ls_op *progress_shown_for(const struct ls_op *op, const struct ls_op *head);
 /* Under the list's lock: the first of the sends that wait for each other, whether it has begun or
  * not; NULL: none. */
-struct ls_op *progress_first_in_turn(struct world_p2p *p2p) LOCK_REQUIRES(group);
+struct ls_op *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- thread.c: the progress thread ---- */
 

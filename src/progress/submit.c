@@ -173,7 +173,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 	return fail(op, engine->status, world_rank_of(op->group, engine->culprit));
 }
 
-/* False if the group failed before it was the operation's turn: then it never begins. */
+/* False if the group failed before the operation could begin: then it never begins. */
 static bool begin(struct ls_op *op, struct engine_workspace *workspace)
 {
 	struct ls_group *group = op->group;

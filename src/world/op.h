@@ -45,7 +45,7 @@ struct ls_op {
 	bool listed, wants_progress, wants_urgent; /* see p2p.h; under its lock */
 	/* under that lock: a thread begins it, or has begun it */
 	bool claimed;
-	bool in_turn; /* setting P2P=serial: it waits for the sends before it */
+	bool ordered; /* setting P2P=serial: it waits for the sends before it */
 	struct ls_op *batch,
 		*next_part; /* the batch that it is a part of, NULL: none; in a batch: its parts */
 	bool is_batch;

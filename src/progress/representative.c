@@ -3,10 +3,10 @@
  * setting P2P=serial the send that has begun represents those behind it. */
 #include "progress.h"
 
-struct ls_op *progress_first_in_turn(struct world_p2p *p2p)
+struct ls_op *progress_first_ordered(struct world_p2p *p2p)
 {
 	struct ls_op *op = p2p->first;
-	while (op && !op->in_turn)
+	while (op && !op->ordered)
 		op = op->next;
 	return op;
 }
@@ -20,7 +20,7 @@ const struct ls_op *progress_representative(const struct ls_op *op)
 	return part ? part : op;
 }
 
-bool progress_waits_turn(const struct ls_op *op)
+bool progress_waits_for_sends(const struct ls_op *op)
 {
 	const struct ls_op *part = op->is_batch ? op->next_part : op;
 	if (!op->group->world->p2p.serial)
@@ -32,7 +32,7 @@ bool progress_waits_turn(const struct ls_op *op)
 	return false;
 }
 
-const struct ls_op *progress_stand_in(const struct ls_op *op, const struct ls_op *head)
+const struct ls_op *progress_shown_for(const struct ls_op *op, const struct ls_op *head)
 {
-	return head && progress_waits_turn(op) ? head : progress_representative(op);
+	return head && progress_waits_for_sends(op) ? head : progress_representative(op);
 }
