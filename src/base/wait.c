@@ -359,8 +359,8 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	return status;
 }
 
-bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
-	       int *peer)
+bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+		int *peer)
 {
 	/* Before the look, which so sees all that has come in time. */
 	bool late = call->deadline_ns != CLOCK_NEVER && clock_now_ns() >= call->deadline_ns;

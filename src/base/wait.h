@@ -303,8 +303,8 @@ LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *c
 
 /* Whether the wait would end now, and with which result. Does not block; as wait_words with a
  * deadline that has passed. */
-bool wait_look(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
-	       int *peer);
+bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
+		int *peer);
 
 /* Publishes the call in the calling thread's slot, although that thread does not wait: it acts for
  * another one. wait_thread_leave removes it. */
@@ -384,9 +384,9 @@ struct wait_set {
 	bool yield;
 };
 
-/* Blocks until one of the items would end its wait (wait_look) or is hidden, until bell->summons is
- * not `seen`, or until_ns; if an item found no free slot, at most until the next look, so that the
- * thread can try again. Without items it sleeps where no ring of the bell wakes it. */
+/* Blocks until one of the items would end its wait (wait_check) or is hidden, until bell->summons
+ * is not `seen`, or until_ns; if an item found no free slot, at most until the next look, so that
+ * the thread can try again. Without items it sleeps where no ring of the bell wakes it. */
 void wait_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
 /* Raises bell->summons, so that wait_set returns. No system call while the thread is awake. */
 void wait_call_thread(struct wait_bell *bell);

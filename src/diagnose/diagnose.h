@@ -225,7 +225,7 @@ bool diagnose_newcomer_runs(const struct trace_view *trace);
 
 /* How the process of this pidfd ended, if its parent has reaped it and the kernel can tell (Linux
  * 6.15 and later): writes the three fields of the process. False: read /proc instead. */
-bool diagnose_look_end(int pidfd, struct diagnose_source *source);
+bool diagnose_read_exit(int pidfd, struct diagnose_source *source);
 
 enum diagnose_cause {
 	DIAGNOSE_HEALTHY,    /* no rank waits for long, or those that wait can continue */

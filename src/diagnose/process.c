@@ -152,7 +152,7 @@ struct pidfd_end {
 #define PIDFD_END_GET _IOWR(0xff, 11, struct pidfd_end)
 _Static_assert(sizeof(struct pidfd_end) == 64, "as the kernel has it");
 
-bool diagnose_look_end(int pidfd, struct diagnose_source *source)
+bool diagnose_read_exit(int pidfd, struct diagnose_source *source)
 {
 	struct pidfd_end end = {.mask = PIDFD_END_MASK};
 	if (pidfd < 0 || ioctl(pidfd, PIDFD_END_GET, &end) != 0 || !(end.mask & PIDFD_END_MASK))

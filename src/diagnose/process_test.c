@@ -162,9 +162,9 @@ static void ended_and_fetched(void **state)
 		int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 		assert_true(fd >= 0);
 		await_zombie(pid);
-		assert_false(diagnose_look_end(fd, &source));
+		assert_false(diagnose_read_exit(fd, &source));
 		reap(pid);
-		bool told = diagnose_look_end(fd, &source);
+		bool told = diagnose_read_exit(fd, &source);
 		close(fd);
 		if (!told)
 			skip(); /* before Linux 6.15 */
@@ -172,8 +172,8 @@ static void ended_and_fetched(void **state)
 		assert_int_equal(source.signal, i ? SIGTERM : 0);
 		assert_int_equal(source.exit_code, i ? -1 : 7);
 	}
-	assert_false(diagnose_look_end(-1, &(struct diagnose_source){0}));
-	assert_false(diagnose_look_end(STDIN_FILENO, &(struct diagnose_source){0}));
+	assert_false(diagnose_read_exit(-1, &(struct diagnose_source){0}));
+	assert_false(diagnose_read_exit(STDIN_FILENO, &(struct diagnose_source){0}));
 }
 
 static char state_of(pid_t pid)

@@ -207,7 +207,7 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 	    !transport_inbox_is_open(transport_area_of(engine->team, engine->team->rank), q))
 		return; /* it has never sent anything */
 	peer->from_open = true;
-	while (transport_mail_look(peer->from, &peer->in, &message)) {
+	while (transport_mail_poll(peer->from, &peer->in, &message)) {
 		message.source = q;
 		struct match_entry *entry =
 			engine_match_find(&mailbox->posted, q, message.envelope.tag);

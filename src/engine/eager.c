@@ -52,7 +52,7 @@ static void reclaim(struct engine_mailbox *mailbox, unsigned side) LOCK_REQUIRES
 /* Call when one side is used up: checks all cells in use. By then at least half of the messages
  * have been received, if all went to one rank; so the cost for each message is small. Cells of the
  * side of which most are free are used next, because they are still in a cache. */
-static bool look(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
+static bool find_cells(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	reclaim(mailbox, 0);
@@ -71,7 +71,7 @@ bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes)
 		return false;
 	if (__builtin_expect(find(cells, both) != 0, 1))
 		return true;
-	return look(mailbox, both);
+	return find_cells(mailbox, both);
 }
 
 void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,

@@ -102,7 +102,7 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 		engine_mailbox_arrive(engine, call->peer);
 	int place = peer->unexpected_count ? engine_mailbox_find_unexpected(peer, call->tag) : -1;
 	if (place < 0 && mailbox->posted.count == 0) {
-		if (!transport_mail_look(peer->from, &peer->in, out))
+		if (!transport_mail_poll(peer->from, &peer->in, out))
 			return false;
 		out->source = call->peer;
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&

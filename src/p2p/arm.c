@@ -106,7 +106,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 }
 
 /* Arms the doorbell if necessary, and then looks for work once more, as wait_arm requires. */
-static bool arm_and_look(struct world *world)
+static bool arm_and_check(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
@@ -165,7 +165,7 @@ void p2p_leave(struct world *world, bool more)
 		call_resting(world);
 		if (calls || late)
 			wait_call_thread(bell_of(world));
-		if (calls || !arm_and_look(world) || !p2p_take(p2p))
+		if (calls || !arm_and_check(world) || !p2p_take(p2p))
 			return;
 		more = p2p_pass(world);
 	}
@@ -188,7 +188,7 @@ void p2p_arm(struct world *world, bool has_work)
 		wait_call_thread(bell_of(world));
 	if (armed)
 		return;
-	if ((arm_and_look(world) || has_work) && p2p_take(&world->p2p))
+	if ((arm_and_check(world) || has_work) && p2p_take(&world->p2p))
 		p2p_leave(world, p2p_pass(world));
 }
 

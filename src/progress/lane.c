@@ -233,7 +233,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		ls_status status;
 		struct ls_op *op = first(lane);
 		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
-			if (pause->looks && progress_thread_is_me(group->world))
+			if (pause->checks_only && progress_thread_is_me(group->world))
 				leave_unattended(lane, op);
 			else
 				pause_drive(lane);
@@ -259,9 +259,9 @@ static void drive_for(ls_group *group, const struct ls_op *until, struct waiter 
 
 bool progress_lane_attend(ls_group *group)
 {
-	static const struct progress_pause looks = {.at_ns = 0, .looks = true};
+	static const struct progress_pause check = {.at_ns = 0, .checks_only = true};
 	return take_drive(&group->lane, NULL, NULL) &&
-	       drive(group, NULL, &group->lane.helper, &looks);
+	       drive(group, NULL, &group->lane.helper, &check);
 }
 
 bool progress_lane_waits(const ls_group *group)
@@ -270,7 +270,7 @@ bool progress_lane_waits(const ls_group *group)
 	ls_status status;
 	int peer;
 	return atomic_load(&item->shown) && !item->counted &&
-	       !wait_look(item->waiter, &item->call, &status, &peer);
+	       !wait_check(item->waiter, &item->call, &status, &peer);
 }
 
 void progress_lane_adopt(ls_group *group)

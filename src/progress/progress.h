@@ -52,7 +52,7 @@ struct progress_pause {
 	uint64_t at_ns; /* 0: at once; CLOCK_NEVER: not before the operation is complete */
 	bool returns;   /* the wait is resumed in a moment, and counts as uninterrupted */
 	/* with at_ns 0: an operation that is late, or can never complete, fails */
-	bool looks;
+	bool checks_only;
 	uint64_t since_ns; /* when a resumed wait began; 0: now */
 };
 extern const struct progress_pause progress_no_pause;

@@ -235,12 +235,12 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 	call.may_leave = progress_pause_leaves(pause, op);
 	call.deadline_ns = progress_self_only_until(
 		self_only, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
-	if (pause->since_ns || pause->looks)
+	if (pause->since_ns || pause->checks_only)
 		call.since_ns = since(op);
-	if (pause->looks) {
+	if (pause->checks_only) {
 		ls_status found;
 		call.deadline_ns = op->deadline_ns;
-		return wait_look(waiter, &call, &found, peer) ? found : LS_PENDING;
+		return wait_check(waiter, &call, &found, peer) ? found : LS_PENDING;
 	}
 	uint64_t start = clock_ticks();
 	ls_status status = wait_words(waiter, &call, peer);
@@ -297,7 +297,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 				       world_rank_of(op->group, op->engine.culprit));
 		if (progress != ENGINE_BLOCKED)
 			return true;
-		if (pause->at_ns == 0 && !pause->looks)
+		if (pause->at_ns == 0 && !pause->checks_only)
 			return false;
 		ls_status waited = wait_for(op, waiter, pause, &self_only, &peer);
 		if (waited == LS_PENDING)

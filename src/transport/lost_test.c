@@ -43,7 +43,7 @@ static void post(int tag, uint16_t rts, uint8_t flags)
 static void take(void)
 {
 	struct mail_message message;
-	assert_true(transport_mail_look(box, &in, &message));
+	assert_true(transport_mail_poll(box, &in, &message));
 	transport_mail_take(box, &in, &message);
 }
 
@@ -61,7 +61,7 @@ static void each_is_told_once(void **state)
 	for (int tag = 1; tag <= 3; tag++)
 		post(tag, 0, 0);
 	take();
-	while (transport_mail_look(box, &in, &message))
+	while (transport_mail_poll(box, &in, &message))
 		;
 	assert_false(transport_mail_has_ended(box));
 	transport_mail_end(box);
@@ -108,7 +108,7 @@ static void among_many(void **state)
 		struct mail_message message;
 		post(i, 0, 0);
 		do
-			assert_true(transport_mail_look(box, &in, &message));
+			assert_true(transport_mail_poll(box, &in, &message));
 		while (message.envelope.tag == 1000);
 		transport_mail_take(box, &in, &message);
 	}

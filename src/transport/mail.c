@@ -115,7 +115,7 @@ void transport_mail_in_init(struct mail_in *in)
 	*in = (struct mail_in){.next = 1};
 }
 
-bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_message *out)
+bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out)
 {
 	for (;;) {
 		uint32_t index = (uint32_t)(in->next % MAIL_SLOTS);

@@ -222,8 +222,8 @@ void transport_mail_in_init(struct mail_in *in);
 
 /* The next message. False: there is none yet, and the word of transport_mail_awaited reaches
  * in->next when it comes. */
-bool transport_mail_look(struct mail_box *box, struct mail_in *in, struct mail_message *out);
-/* Where transport_mail_look waits for the next one. */
+bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out);
+/* Where transport_mail_poll waits for the next one. */
 static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
 							     const struct mail_in *in)
 {

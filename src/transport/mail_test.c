@@ -63,9 +63,9 @@ static void test_sizes(void **state)
 	struct mail_message message;
 	for (size_t bytes = 0; bytes <= MAIL_INLINE_BYTES; bytes++) {
 		uint64_t value = bytes >= 8 ? UINT64_C(0x1234567890abcdef) + bytes : 0;
-		assert_false(transport_mail_look(ends->box, &ends->in, &message));
+		assert_false(transport_mail_poll(ends->box, &ends->in, &message));
 		assert_true(post(ends, value, bytes));
-		assert_true(transport_mail_look(ends->box, &ends->in, &message));
+		assert_true(transport_mail_poll(ends->box, &ends->in, &message));
 		assert_int_equal(message.envelope.count, value);
 		assert_int_equal(value_of(ends, &message), value);
 		transport_mail_take(ends->box, &ends->in, &message);
@@ -113,7 +113,7 @@ static void test_has_left(void **state)
 		assert_true(post(ends, i, 8));
 		uint64_t position = ends->out.next - 1;
 		assert_false(transport_mail_has_left(ends->box, &ends->out, position));
-		assert_true(transport_mail_look(ends->box, &ends->in, &message));
+		assert_true(transport_mail_poll(ends->box, &ends->in, &message));
 		if (i == KEPT) {
 			kept = message;
 			continue;
@@ -137,15 +137,15 @@ static void test_room(void **state)
 		assert_true(post(ends, i, 8));
 	assert_false(post(ends, 99, 8));
 	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
-		assert_true(transport_mail_look(ends->box, &ends->in, &messages[i]));
+		assert_true(transport_mail_poll(ends->box, &ends->in, &messages[i]));
 		assert_int_equal(messages[i].envelope.count, i);
 	}
-	assert_false(transport_mail_look(ends->box, &ends->in, &messages[0]));
+	assert_false(transport_mail_poll(ends->box, &ends->in, &messages[0]));
 	transport_mail_take(ends->box, &ends->in, &messages[17]);
 	assert_true(post(ends, 100, 8));
 	assert_false(post(ends, 101, 8));
 	/* Sixty-three slots are passed over on the way to the one that is free. */
-	assert_true(transport_mail_look(ends->box, &ends->in, &messages[17]));
+	assert_true(transport_mail_poll(ends->box, &ends->in, &messages[17]));
 	assert_int_equal(messages[17].envelope.count, 100);
 	assert_int_equal(messages[17].slot, 18);
 	assert_false(transport_mail_has_room(ends->box, &ends->out, 1));
@@ -159,7 +159,7 @@ static void test_crowded(void **state)
 	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
 		assert_true(post(ends, i, 8));
 		assert_false(ends->out.crowded);
-		assert_true(transport_mail_look(ends->box, &ends->in, &messages[i]));
+		assert_true(transport_mail_poll(ends->box, &ends->in, &messages[i]));
 	}
 	assert_false(post(ends, 0, 8));
 	assert_false(ends->out.crowded);
@@ -189,7 +189,7 @@ static void test_any_order(void **state)
 		if (choice < 7) {
 			posted += post(ends, posted, 8);
 		} else if (choice < 11 && count < MAIL_SLOTS &&
-			   transport_mail_look(ends->box, &ends->in, &lying[count])) {
+			   transport_mail_poll(ends->box, &ends->in, &lying[count])) {
 			assert_int_equal(lying[count].envelope.count, seen++);
 			count++;
 		} else if (count > 0) {
@@ -301,7 +301,7 @@ static void test_passes(void **state)
 			transport_mail_pass(box, &ends->out);
 		assert_true(*awaited >= next);
 		assert_false(ends->in.passed);
-		assert_false(transport_mail_look(box, &ends->in, &message));
+		assert_false(transport_mail_poll(box, &ends->in, &message));
 		assert_true(ends->in.passed);
 		ends->in.passed = false;
 		if (turn % 3)
@@ -309,7 +309,7 @@ static void test_passes(void **state)
 		assert_true(transport_mail_has_room(box, &ends->out, MAIL_SLOTS));
 		struct mail_envelope envelope = {.count = turn};
 		transport_mail_post(box, &ends->out, &envelope, NULL, 0);
-		assert_true(transport_mail_look(box, &ends->in, &message));
+		assert_true(transport_mail_poll(box, &ends->in, &message));
 		assert_int_equal(message.envelope.count, turn);
 		transport_mail_take(box, &ends->in, &message);
 		ends->in.passed = false;
@@ -348,7 +348,7 @@ static void test_threads(void **state)
 	int count = 0;
 	assert_int_equal(pthread_create(&thread, NULL, send_stream, ends), 0);
 	for (uint64_t i = 0; i < STREAM;) {
-		if (!transport_mail_look(ends->box, &ends->in, &lying[count]))
+		if (!transport_mail_poll(ends->box, &ends->in, &lying[count]))
 			continue;
 		assert_int_equal(lying[count].envelope.count, i);
 		assert_int_equal(value_of(ends, &lying[count]), i);

@@ -122,7 +122,7 @@ static void use_box(struct mail_box *box, unsigned count)
 			envelope.rts = (uint16_t)(1 + transport_mail_rts_take(box, &out, false,
 									      4096, false, 1000));
 		transport_mail_post(box, &out, &envelope, "12345678", 8);
-		if (i % 3 == 0 && transport_mail_look(box, &in, &message))
+		if (i % 3 == 0 && transport_mail_poll(box, &in, &message))
 			transport_mail_take(box, &in, &message);
 	}
 }

@@ -111,7 +111,7 @@ inline begun()
 	if
 	:: mine
 	:: else ->
-		arm_and_look(mine);
+		arm_and_check(mine);
 		if
 		:: mine -> take(mine)
 		:: else

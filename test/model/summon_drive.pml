@@ -70,7 +70,7 @@ inline take(mine)
 }
 
 /* Whether something could go on now, for one that has armed the progress thread. */
-inline arm_and_look(ready)
+inline arm_and_check(ready)
 {
 	UNDER_LOCK
 		ready = !driven && progress_count > 0;
@@ -166,7 +166,7 @@ inline leave(more, mine)
 #if MUTANT == 3 /* whatever came while it drove was no call */
 		break;
 #endif
-		arm_and_look(mine);
+		arm_and_check(mine);
 		if
 		:: mine -> take(mine)
 		:: else
