@@ -106,7 +106,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	bool given = p2p->message.envelope.flags & MAIL_GIVEN;
+	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
 	/* This rank alone copies it, through the kernel. It is split only to read the group's cause
 	 * between the pieces. */
 	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE
@@ -127,7 +127,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 		}
 		if (!given)
 			invite(engine, op);
-		engine_mailbox_activate(engine->mailbox, op, P2P_MATCHED);
+		engine_mailbox_activate(engine->mailbox, op, ENGINE_P2P_MATCHED);
 	}
 	transport_mail_take(peer->from, &peer->in, &message);
 	transport_notify(engine->team, message.source);
@@ -184,7 +184,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.entry.source != MATCH_ANY)
-		mailbox->peers[op->p2p.entry.source].asking--;
+		mailbox->peers[op->p2p.entry.source].posted_count--;
 	engine_match_remove(&mailbox->posted, &op->p2p.entry);
 }
 
@@ -241,7 +241,7 @@ bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	arrive_from(engine, op->p2p.entry.source);
-	bool asks = p2p_stage(op) == P2P_POSTED;
+	bool asks = engine_p2p_stage_of(op) == ENGINE_P2P_POSTED;
 	if (asks)
 		op->word_count =
 			engine_mailbox_source_words(engine, op->p2p.entry.source, op->words);
@@ -331,8 +331,8 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	if (!meet_unexpected(engine, op)) {
 		engine_match_add(&mailbox->posted, entry);
 		if (entry->source != MATCH_ANY)
-			mailbox->peers[entry->source].asking++;
-		p2p_set_stage(op, P2P_POSTED);
+			mailbox->peers[entry->source].posted_count++;
+		engine_p2p_set_stage(op, ENGINE_P2P_POSTED);
 		if (!op->p2p.detached)
 			op->word_count =
 				engine_mailbox_source_words(engine, entry->source, op->words);

@@ -145,7 +145,7 @@ static void begin(struct engine *engine, struct engine_op *op, struct engine_wor
 	op->word_count = 0;
 	op->peer_sends = op->peer_expected = 0;
 	op->p2p.rts = NULL;
-	atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
+	atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 	device->stage = ENGINE_DEVICE_FETCHING;
 	device->workspace = workspace;
 	device->send = op->call.send;

@@ -21,7 +21,7 @@ void engine_mailbox_cells_init(struct engine *engine)
 	struct mailbox_cells *cells = &mailbox->cells;
 	cells->memory = &transport_area_of(team, team->rank)->eager;
 	cells->open = false;
-	cells->side = 0;
+	cells->half = 0;
 	cells->free[0] = cells->free[1] = ~UINT64_C(0);
 	for (int q = 0; q < team->size; q++) {
 		mailbox->peers[q].eager = &transport_area_of(team, q)->eager;
@@ -33,31 +33,31 @@ void engine_mailbox_cells_init(struct engine *engine)
 /* The set of pairs whose cells are free for the message. */
 static uint64_t find(const struct mailbox_cells *cells, bool both)
 {
-	return both ? cells->free[0] & cells->free[1] : cells->free[cells->side];
+	return both ? cells->free[0] & cells->free[1] : cells->free[cells->half];
 }
 
 /* Finds cells whose messages have left their slots. */
-static void reclaim(struct engine_mailbox *mailbox, unsigned side) LOCK_REQUIRES(mail)
+static void reclaim(struct engine_mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
-	for (uint64_t used = ~cells->free[side]; used; used &= used - 1) {
+	for (uint64_t used = ~cells->free[half]; used; used &= used - 1) {
 		int pair = __builtin_ctzll(used);
-		const struct mailbox_loan *loan = &cells->loans[side][pair];
-		struct mailbox_peer *peer = &mailbox->peers[loan->peer];
-		if (transport_mail_has_left(peer->to, &peer->out, loan->position))
-			cells->free[side] |= UINT64_C(1) << pair;
+		const struct mailbox_cell_use *use = &cells->uses[half][pair];
+		struct mailbox_peer *peer = &mailbox->peers[use->peer];
+		if (transport_mail_has_left(peer->to, &peer->out, use->position))
+			cells->free[half] |= UINT64_C(1) << pair;
 	}
 }
 
-/* Call when one side is used up: checks all cells in use. By then at least half of the messages
+/* Call when one half is used up: checks all cells in use. By then at least half of the messages
  * have been received, if all went to one rank; so the cost for each message is small. Cells of the
- * side of which most are free are used next, because they are still in a cache. */
+ * half of which most are free are used next, because they are still in a cache. */
 static bool find_cells(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	reclaim(mailbox, 0);
 	reclaim(mailbox, 1);
-	cells->side = __builtin_popcountll(cells->free[1]) > __builtin_popcountll(cells->free[0]);
+	cells->half = __builtin_popcountll(cells->free[1]) > __builtin_popcountll(cells->free[0]);
 	return find(cells, both) != 0;
 }
 
@@ -80,20 +80,20 @@ void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;
-	unsigned side = both ? 0 : cells->side;
+	unsigned half = both ? 0 : cells->half;
 	uint64_t free = find(cells, both), others = free & (free - 1);
 	int pair = __builtin_ctzll(free);
-	memcpy(&cells->memory->cells[pair][side], payload, bytes);
-	envelope->eager = (uint16_t)(1 + 2 * pair + (int)side);
+	memcpy(&cells->memory->cells[pair][half], payload, bytes);
+	envelope->eager = (uint16_t)(1 + 2 * pair + (int)half);
 	transport_mail_post(peer->to, &peer->out, envelope, NULL, 0);
-	for (unsigned i = side; i <= side + both; i++) {
+	for (unsigned i = half; i <= half + both; i++) {
 		cells->free[i] &= ~(UINT64_C(1) << pair);
-		cells->loans[i][pair] =
-			(struct mailbox_loan){.position = peer->out.next - 1, .peer = dest};
+		cells->uses[i][pair] =
+			(struct mailbox_cell_use){.position = peer->out.next - 1, .peer = dest};
 	}
 	if (!others)
 		return;
-	const unsigned char *next = cells->memory->cells[__builtin_ctzll(others)][side];
+	const unsigned char *next = cells->memory->cells[__builtin_ctzll(others)][half];
 	for (uint64_t i = 0; i < AHEAD * LINE && i < bytes; i += LINE)
 		prefetch_for_store(next + i);
 }

@@ -229,7 +229,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 		op->p2p.cancelled = false;
 		op->p2p.by_address = false;
 		op->p2p.crossed_ranks = 0;
-		atomic_store_explicit(&op->p2p.stage, P2P_NEW, memory_order_relaxed);
+		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 		return;
 	}
 	op->stage = ENGINE_ENTER;

@@ -186,13 +186,13 @@ struct engine_call {
 };
 
 enum engine_p2p_stage {
-	P2P_NEW,
-	P2P_QUEUED,  /* send: it waits for a free slot */
-	P2P_SENT,    /* send: it waits until the receiver has taken the message */
-	P2P_POSTED,  /* receive: not matched yet */
-	P2P_MATCHED, /* receive: pieces remain to be copied */
-	P2P_GIVEN,   /* receive: the sender is still copying pieces */
-	P2P_OVER,    /* complete, with op->status */
+	ENGINE_P2P_NEW,
+	ENGINE_P2P_QUEUED,   /* send: it waits for a free slot */
+	ENGINE_P2P_SENT,     /* send: it waits until the receiver has taken the message */
+	ENGINE_P2P_POSTED,   /* receive: not matched yet */
+	ENGINE_P2P_MATCHED,  /* receive: pieces remain to be copied */
+	ENGINE_P2P_DRAINING, /* receive: the sender is still copying pieces */
+	ENGINE_P2P_COMPLETE, /* complete, with op->status */
 };
 
 /* The part of an operation that only sends and receives have. */
@@ -433,7 +433,7 @@ bool engine_p2p_has_work(struct engine *engine);
 /* Whether a send waits for a free slot. */
 static inline bool engine_p2p_is_queued(const struct engine_op *op)
 {
-	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == P2P_QUEUED;
+	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == ENGINE_P2P_QUEUED;
 }
 /* Cancels it: true if it is now complete, with LS_CANCELLED. */
 bool engine_p2p_cancel(struct engine *engine, struct engine_op *op);

@@ -53,13 +53,13 @@ void engine_mailbox_begin(struct engine *engine)
 		transport_mail_out_init(&peer->out);
 		transport_mail_in_init(&peer->in);
 		peer->queue = peer->queue_last = NULL;
-		peer->asking = peer->unexpected_count = 0;
+		peer->posted_count = peer->unexpected_count = 0;
 		peer->waited_from = peer->sends = peer->receives = 0;
-		if (peer->adrift[0] | peer->adrift[1]) /* the receiver has kept them */
+		if (peer->unowned_rts[0] | peer->unowned_rts[1]) /* the receiver has kept them */
 			memset(peer->blocks, 0, MAIL_RTS * sizeof *peer->blocks);
 		if (peer->holds)
 			memset(peer->held, 0, MAIL_SLOTS * sizeof *peer->held);
-		peer->adrift[0] = peer->adrift[1] = 0;
+		peer->unowned_rts[0] = peer->unowned_rts[1] = 0;
 		peer->holds = 0;
 	}
 	engine_mailbox_cells_init(engine);
@@ -96,7 +96,7 @@ void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *o
 void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
-	p2p_set_stage(op, P2P_OVER);
+	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	if (detached)
 		engine_mailbox_hand_out(mailbox, op);
 }
@@ -105,7 +105,7 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
-	p2p_set_stage(op, stage);
+	engine_p2p_set_stage(op, stage);
 	if (!detached)
 		return;
 	/* Behind the others, which began earlier. */
@@ -169,7 +169,7 @@ bool engine_mailbox_open_from(struct engine *engine, int q)
 /* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
 static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned half)
 {
-	for (uint64_t left = peer->adrift[half]; left; left &= left - 1) {
+	for (uint64_t left = peer->unowned_rts[half]; left; left &= left - 1) {
 		unsigned i = half * MAIL_SLOTS + (unsigned)__builtin_ctzll(left);
 		uint64_t over = atomic_load_explicit(&peer->to->rts[i].over, memory_order_acquire);
 		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
@@ -178,7 +178,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
 		(void)status;
 		peer->blocks[i] = NULL;
-		peer->adrift[half] &= ~(left & -left);
+		peer->unowned_rts[half] &= ~(left & -left);
 		transport_mail_rts_free(&peer->out, i, peer->out.generations[i]);
 	}
 }
@@ -207,9 +207,9 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 	if (!wants_rts(engine, op))
 		return true;
 	bool block = is_kept(peer, op);
-	transport_mail_reclaim(peer->to, &peer->out, block, peer->adrift);
+	transport_mail_reclaim(peer->to, &peer->out, block, peer->unowned_rts);
 	for (unsigned half = 0; half < 2; half++) /* so that no returned block stays in use */
-		if (peer->adrift[half])
+		if (peer->unowned_rts[half])
 			sweep(engine, peer, half);
 	return transport_mail_has_rts(&peer->out, block);
 }
@@ -247,7 +247,7 @@ static bool waits(const struct engine_op *op)
 
 static void set_adrift(struct mailbox_peer *peer, unsigned index, void *block)
 {
-	peer->adrift[index / MAIL_SLOTS] |= UINT64_C(1) << index % MAIL_SLOTS;
+	peer->unowned_rts[index / MAIL_SLOTS] |= UINT64_C(1) << index % MAIL_SLOTS;
 	peer->blocks[index] = block;
 }
 
@@ -266,7 +266,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 		envelope.rts = (uint16_t)(op->p2p.index + 1);
 	}
 	if (op->p2p.hands_over_block)
-		envelope.flags |= MAIL_GIVEN;
+		envelope.flags |= MAIL_BLOCK;
 	if (op->p2p.eager && !rts)
 		engine_mailbox_post_eager(mailbox, op->call.peer, &envelope, op->call.send.address,
 					  op->call.send.bytes);
@@ -281,7 +281,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 		op->p2p.rts = NULL;
 	}
 	if (rts && !op->p2p.hands_over_block)
-		engine_mailbox_activate(mailbox, op, P2P_SENT);
+		engine_mailbox_activate(mailbox, op, ENGINE_P2P_SENT);
 	else
 		engine_mailbox_is_over(mailbox, op);
 }
@@ -308,7 +308,7 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		else
 			peer->queue = op;
 		peer->queue_last = op;
-		p2p_set_stage(op, P2P_QUEUED);
+		engine_p2p_set_stage(op, ENGINE_P2P_QUEUED);
 	}
 	/* A rank does not wait for itself: see engine_mailbox_source_words. */
 	if (q == engine->team->rank)
@@ -342,7 +342,7 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 	int q = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
 	bool posted = engine_mailbox_flush_peer(engine, q);
-	bool queued = p2p_stage(op) == P2P_QUEUED;
+	bool queued = engine_p2p_stage_of(op) == ENGINE_P2P_QUEUED;
 	if (queued)
 		engine_mailbox_room_word(engine, q, word);
 	lock_mail_release(&mailbox->lock);
@@ -419,18 +419,18 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 	lock_mail_acquire(&mailbox->lock);
 	/* The peer of a receive from any source changes when it matches a message. */
 	int peer = op->call.peer;
-	switch (p2p_stage(op)) {
-	case P2P_QUEUED:
+	switch (engine_p2p_stage_of(op)) {
+	case ENGINE_P2P_QUEUED:
 		engine_mailbox_unqueue(&mailbox->peers[peer], op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
-	case P2P_POSTED:
+	case ENGINE_P2P_POSTED:
 		engine_mailbox_forget(mailbox, op);
 		op->status = LS_CANCELLED;
 		engine_mailbox_is_over(mailbox, op);
 		break;
-	case P2P_SENT:
+	case ENGINE_P2P_SENT:
 		back = was_sent = withdraw(engine, op);
 		break;
 	default:

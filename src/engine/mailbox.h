@@ -9,7 +9,7 @@
  * returns it.
  *
  *   send     new -> queued (no free slot) -> sent (long: until the receiver has taken it) -> over
- *   receive  new -> posted -> matched (long: pieces are copied) -> given (the source still copies
+ *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still copies
  *            some) -> over */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
@@ -35,8 +35,8 @@ struct mailbox_peer {
 	 * cancelled sends. Each is free, and so is its block, once the receiver is done with it.
 	 * Any thread may find that, also for RTS slots of operations, before these do; so no slot
 	 * stays in use because no thread drives. */
-	uint64_t adrift[2]; /* as mail_out.rts */
-	void **blocks;      /* [MAIL_RTS]; NULL: none */
+	uint64_t unowned_rts[2]; /* as mail_out.rts */
+	void **blocks;           /* [MAIL_RTS]; NULL: none */
 	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
 	 * to me and that I have not returned. */
 	void **held;
@@ -44,8 +44,8 @@ struct mailbox_peer {
 	/* For crossed.c: calls waited for all messages to it from this position on; 0: not for the
 	 * last one. */
 	uint64_t waited_from;
-	uint32_t holds;  /* the number of blocks in `held` */
-	uint32_t asking; /* posted receives from this source alone */
+	uint32_t holds;        /* the number of blocks in `held` */
+	uint32_t posted_count; /* posted receives from this source alone */
 	uint32_t unexpected_count;
 	/* [MAIL_SLOTS] arrived and not matched; in the order of arrival */
 	struct mail_message *unexpected;
@@ -72,7 +72,7 @@ struct mailbox_crossing {
 };
 
 /* The message that is in one of my cells, or was there last. */
-struct mailbox_loan {
+struct mailbox_cell_use {
 	uint64_t position;
 	int peer;
 };
@@ -81,8 +81,8 @@ struct mailbox_cells {
 	struct mail_eager *memory;
 	bool open;        /* they have memory */
 	uint64_t free[2]; /* bit i: the cell of pair i is free; 0: in use when last checked */
-	unsigned side;    /* which cell of a pair a message takes that needs one */
-	struct mailbox_loan loans[2][MAIL_CELL_PAIRS];
+	unsigned half;    /* which half of a pair a message takes that needs one cell */
+	struct mailbox_cell_use uses[2][MAIL_CELL_PAIRS];
 };
 
 struct engine_mailbox {
@@ -108,7 +108,7 @@ struct engine_mailbox {
 	struct mailbox_peer peers[];
 };
 
-static inline enum engine_p2p_stage p2p_stage(const struct engine_op *op)
+static inline enum engine_p2p_stage engine_p2p_stage_of(const struct engine_op *op)
 {
 	return (enum engine_p2p_stage)atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
 }
@@ -121,7 +121,7 @@ static inline const struct engine_op *engine_mailbox_const_op_of(const struct ma
 	return (const struct engine_op *)(const void *)((const char *)entry -
 							offsetof(struct engine_op, p2p.entry));
 }
-static inline void p2p_set_stage(struct engine_op *op, enum engine_p2p_stage stage)
+static inline void engine_p2p_set_stage(struct engine_op *op, enum engine_p2p_stage stage)
 {
 	atomic_store_explicit(&op->p2p.stage, (uint32_t)stage, memory_order_release);
 }

@@ -290,7 +290,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 static enum engine_progress send(struct engine *engine, struct engine_op *op)
 {
 	bool detached = op->p2p.detached;
-	if (p2p_stage(op) == P2P_NEW) {
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_NEW) {
 		if (!prepare(engine, op))
 			return ENGINE_FAILED;
 		if (!engine_mailbox_send(engine, op)) {
@@ -307,9 +307,10 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 	}
 	op->any = true;
 	op->word_count = 1;
-	if (p2p_stage(op) == P2P_QUEUED && !engine_mailbox_flush(engine, op, &op->words[0]))
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_QUEUED &&
+	    !engine_mailbox_flush(engine, op, &op->words[0]))
 		return ENGINE_BLOCKED;
-	return p2p_stage(op) == P2P_SENT ? sent(engine, op) : ENGINE_DONE;
+	return engine_p2p_stage_of(op) == ENGINE_P2P_SENT ? sent(engine, op) : ENGINE_DONE;
 }
 
 /* ---- receives ---- */
@@ -341,7 +342,7 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 	}
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
-	p2p_set_stage(op, P2P_GIVEN);
+	engine_p2p_set_stage(op, ENGINE_P2P_DRAINING);
 	return ENGINE_DONE;
 }
 
@@ -368,19 +369,20 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 
 static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 {
-	bool detached = op->p2p.detached, is_new = p2p_stage(op) == P2P_NEW;
+	bool detached = op->p2p.detached, is_new = engine_p2p_stage_of(op) == ENGINE_P2P_NEW;
 	if (is_new)
 		engine_mailbox_receive(engine, op);
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be over, and gone */
 	op->any = true;
-	if (p2p_stage(op) == P2P_POSTED && (is_new || engine_mailbox_asks(engine, op)))
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_POSTED &&
+	    (is_new || engine_mailbox_asks(engine, op)))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
-	if (p2p_stage(op) == P2P_MATCHED)
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
 		progress = matched(engine, op);
-	if (progress == ENGINE_DONE && p2p_stage(op) == P2P_GIVEN)
+	if (progress == ENGINE_DONE && engine_p2p_stage_of(op) == ENGINE_P2P_DRAINING)
 		progress = given(engine, op);
 	return progress;
 }
@@ -391,7 +393,7 @@ enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *o
 	op->word_count = 0;
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
-	if (p2p_stage(op) == P2P_MATCHED)
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
 		progress = matched(engine, op);
 	return progress == ENGINE_DONE ? given(engine, op) : progress;
 }
@@ -399,7 +401,7 @@ enum engine_progress engine_p2p_go_on(struct engine *engine, struct engine_op *o
 uint64_t engine_p2p_unstaged(const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
-	return p2p_stage(op) == P2P_MATCHED
+	return engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED
 		       ? transport_mail_unstaged(p2p->rts, p2p->generation, p2p->pieces)
 		       : 0;
 }
@@ -440,7 +442,7 @@ enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op 
 								      : probe(engine, op);
 	if (detached || progress != ENGINE_DONE)
 		return progress;
-	p2p_set_stage(op, P2P_OVER);
+	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	return op->status == LS_OK ? ENGINE_DONE : ENGINE_FAILED;
 }
 
@@ -477,12 +479,13 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
-	enum engine_p2p_stage stage = p2p_stage(op);
-	if (stage == P2P_QUEUED || stage == P2P_POSTED)
+	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
+	if (stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED)
 		engine_mailbox_take_back(engine, op);
 	bool shown =
-		p2p->rts && (stage == P2P_SENT ? !transport_mail_withdraw(p2p->rts, p2p->generation)
-					       : stage == P2P_MATCHED || stage == P2P_GIVEN);
+		p2p->rts && (stage == ENGINE_P2P_SENT
+				     ? !transport_mail_withdraw(p2p->rts, p2p->generation)
+				     : stage == ENGINE_P2P_MATCHED || stage == ENGINE_P2P_DRAINING);
 	if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)
@@ -491,7 +494,7 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 			safe = take_away(engine, op);
 	}
 	release_payload(engine, op, lost);
-	p2p_set_stage(op, P2P_OVER);
+	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	op->stage = ENGINE_OVER;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

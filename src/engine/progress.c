@@ -11,7 +11,7 @@ static uint64_t move(struct engine *engine) LOCK_REQUIRES(mail)
 	uint64_t woken = 0;
 	for (int q = 0; q < engine->team->size; q++) {
 		const struct mailbox_peer *peer = &mailbox->peers[q];
-		if (peer->asking || mailbox->posted.any_source)
+		if (peer->posted_count || mailbox->posted.any_source)
 			engine_mailbox_arrive(engine, q);
 		if (peer->queue && engine_mailbox_flush_peer(engine, q))
 			woken |= UINT64_C(1) << q;
@@ -177,20 +177,20 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 	const struct mail_rts *rts = &peer->from->rts[p2p->index % MAIL_RTS];
 	struct wait_word word;
 	switch (stage) {
-	case P2P_QUEUED:
+	case ENGINE_P2P_QUEUED:
 		engine_mailbox_room_word(engine, op->call.peer, &word);
 		return engine_word_is_there(&word);
-	case P2P_SENT:
+	case ENGINE_P2P_SENT:
 		rts = p2p->rts;
 		if (!rts || p2p->cancelled)
 			return true;
 		transport_wait_word(engine->team, op->call.peer, &rts->over,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
-	case P2P_MATCHED:
+	case ENGINE_P2P_MATCHED:
 		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
-	case P2P_GIVEN:
+	case ENGINE_P2P_DRAINING:
 		transport_wait_word(
 			engine->team, engine->team->rank, &rts->gave,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
@@ -206,9 +206,10 @@ enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *
 {
 	enum engine_need need = ENGINE_NEEDS_NOBODY;
 	lock_mail_acquire(&engine->mailbox->lock);
-	enum engine_p2p_stage stage = op->call.kind == TRACE_PROBE ? P2P_POSTED : p2p_stage(op);
+	enum engine_p2p_stage stage =
+		op->call.kind == TRACE_PROBE ? ENGINE_P2P_POSTED : engine_p2p_stage_of(op);
 	*peer = op->call.peer;
-	if (stage == P2P_POSTED)
+	if (stage == ENGINE_P2P_POSTED)
 		need = need_of_source(engine, *peer, op->call.tag, gone);
 	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
 		need = ENGINE_NEEDS_GONE;
@@ -231,7 +232,7 @@ bool engine_p2p_has_work(struct engine *engine)
 	lock_mail_acquire(&mailbox->lock);
 	bool work = mailbox->over != NULL;
 	for (struct engine_op *op = mailbox->active; op && !work; op = op->p2p.next)
-		work = p2p_stage(op) == P2P_MATCHED && !engine_p2p_unstaged(op);
+		work = engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED && !engine_p2p_unstaged(op);
 	lock_mail_release(&mailbox->lock);
 	return work;
 }
@@ -278,7 +279,7 @@ struct engine_op *engine_p2p_leave(struct engine *engine)
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 		/* No peer knows of an operation without an RTS slot. */
 		if (!op->p2p.rts)
-			p2p_set_stage(op, P2P_OVER);
+			engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	}
 	lock_mail_release(&mailbox->lock);
 	return op;

@@ -131,7 +131,7 @@ static void find_posted(const struct engine *engine, struct posted *posted) LOCK
 	}
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_op *op = list->own[i].op;
-		if (op->call.kind == TRACE_RECV && p2p_stage(op) == P2P_POSTED)
+		if (op->call.kind == TRACE_RECV && engine_p2p_stage_of(op) == ENGINE_P2P_POSTED)
 			note_posted(&op->p2p.entry, posted);
 	}
 }
@@ -195,7 +195,7 @@ void engine_words_add_rest(struct engine *engine, struct engine_words *list)
 	for (int q = 0; list->own_count > 0 && q < engine->team->size; q++)
 		list->chosen |= several_of(list, posted.sources[q]);
 	for (int q = 0; q < engine->team->size; q++) {
-		if (!mailbox->peers[q].asking && !mailbox->posted.any_source)
+		if (!mailbox->peers[q].posted_count && !mailbox->posted.any_source)
 			continue;
 		struct need need = need_of_source(engine, list, &posted, q);
 		engine_mailbox_source_word(engine, q, &word);

@@ -41,7 +41,7 @@ static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 	const struct ls_op *other = op->before;
 	while (other && !(other->ordered && other->group == op->group &&
 			  other->engine.call.peer == op->engine.call.peer &&
-			  atomic_load(&other->engine.p2p.stage) == P2P_NEW))
+			  atomic_load(&other->engine.p2p.stage) == ENGINE_P2P_NEW))
 		other = other->before;
 	return other != NULL;
 }
@@ -353,7 +353,8 @@ static bool is_being_begun(const struct ls_op *op)
 	if (!p2p->serial)
 		return false;
 	lock_group_acquire(&p2p->lock);
-	bool being = op->listed && op->claimed && atomic_load(&op->engine.p2p.stage) == P2P_NEW;
+	bool being =
+		op->listed && op->claimed && atomic_load(&op->engine.p2p.stage) == ENGINE_P2P_NEW;
 	lock_group_release(&p2p->lock);
 	return being;
 }

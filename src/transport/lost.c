@@ -39,7 +39,7 @@ static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *positio
 	if (atomic_load_explicit(&box->freed[slot], memory_order_acquire) == *position)
 		return false;
 	seqlock_load(envelope, &box->slots[slot].envelope, sizeof *envelope);
-	return !envelope->rts || envelope->flags & MAIL_GIVEN;
+	return !envelope->rts || envelope->flags & MAIL_BLOCK;
 }
 
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first)

@@ -93,7 +93,7 @@ static void long_ones_are_not_lost(void **state)
 {
 	(void)state;
 	post(1, 1, 0);
-	post(2, 2, MAIL_GIVEN);
+	post(2, 2, MAIL_BLOCK);
 	post(3, 3, 0);
 	transport_mail_end(box);
 	expect(out.next, 1, 2);

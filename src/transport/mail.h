@@ -44,7 +44,7 @@ struct mail_envelope {
 	uint16_t reserved;
 };
 enum mail_flag {
-	MAIL_GIVEN = 1, /* the window is a block, which will belong to the receiver */
+	MAIL_BLOCK = 1, /* the window is a block, which will belong to the receiver */
 };
 
 /* Positions are 1, 2, … and grow. Position p uses slot p mod MAIL_SLOTS; if an older message is

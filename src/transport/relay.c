@@ -143,7 +143,7 @@ static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t 
 			  : bytes <= MAIL_INLINE_BYTES ? (bytes + 7) / 8 * 8
 						       : MAIL_INLINE_BYTES;
 	/* The sender keeps a block; the receiver gets a copy. */
-	line.envelope.flags &= (uint8_t)~MAIL_GIVEN;
+	line.envelope.flags &= (uint8_t)~MAIL_BLOCK;
 	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
 	return send_write(path, &line, 8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
 			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);

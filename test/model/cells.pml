@@ -27,7 +27,7 @@ byte cell[CELLS];
 
 /* Private to the source. */
 bit free[CELLS];
-byte loan[CELLS], lent_to[CELLS];
+byte position_of[CELLS], sent_to[CELLS];
 byte at[OWNERS], clear[OWNERS], seen[OWNERS], sent[OWNERS];
 #if MUTANT == 2
 byte number[CELLS];
@@ -40,9 +40,9 @@ bit lies[CELLS];
 #if MUTANT == 2 /* as if all were taken in their order */
 #define HAS_LEFT(q) (taken[q] >= number[c])
 #elif MUTANT == 6 /* its slot may have been used again */
-#define HAS_LEFT(q) (freed[SLOT(q, loan[c])] == loan[c])
+#define HAS_LEFT(q) (freed[SLOT(q, position_of[c])] == position_of[c])
 #else
-#define HAS_LEFT(q) (loan[c] + SLOTS < clear[q] || freed[SLOT(q, loan[c])] >= loan[c])
+#define HAS_LEFT(q) (position_of[c] + SLOTS < clear[q] || freed[SLOT(q, position_of[c])] >= position_of[c])
 #endif
 
 /* has_cells: c is a free one, or CELLS. */
@@ -53,7 +53,7 @@ inline find_cell()
 	:: c < CELLS ->
 		atomic {
 			if
-			:: !free[c] && HAS_LEFT(lent_to[c]) -> free[c] = 1
+			:: !free[c] && HAS_LEFT(sent_to[c]) -> free[c] = 1
 			:: else
 			fi;
 			c++
@@ -121,12 +121,12 @@ send:
 	:: else
 	fi;
 	free[c] = 0;
-	lent_to[c] = q;
+	sent_to[c] = q;
 #if MUTANT == 2
 	number[c] = sent[q] + 1;
 #endif
 #if MUTANT == 4 /* where it might have lain */
-	loan[c] = at[q];
+	position_of[c] = at[q];
 #endif
 	/* mail_post */
 	do
@@ -147,7 +147,7 @@ send:
 #endif
 	atomic {
 #if MUTANT != 4
-		loan[c] = at[q];
+		position_of[c] = at[q];
 #endif
 		at[q]++;
 		sent[q]++;

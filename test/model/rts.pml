@@ -40,7 +40,7 @@ bit source_lock;
 mtype = { NEW, QUEUED, SENT, ASKED, MEETS, OVER };
 mtype sending = NEW; /* stage of the send */
 byte sends;          /* which one: its generation */
-bit in_use, adrift;  /* the RTS slot */
+bit in_use, unowned;  /* the RTS slot */
 bit back;            /* the send was taken back */
 bit late;            /* it was posted before its pieces were staged */
 
@@ -136,7 +136,7 @@ inline close(mine, theirs)
 inline flush(mine_now)
 {
 	if
-	:: atomic { adrift && over >= WORD(sends - 1, 0) -> adrift = 0; in_use = 0 }
+	:: atomic { unowned && over >= WORD(sends - 1, 0) -> adrift = 0; in_use = 0 }
 	:: else
 	fi;
 	if
@@ -181,7 +181,7 @@ inline send_is_over()
 		in_use = 0;
 #else
 		in_use = withdrawn;
-		adrift = withdrawn;
+		unowned = withdrawn;
 #endif
 		back = 0;
 		sending = OVER;
