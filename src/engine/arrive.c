@@ -20,7 +20,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 		    const struct mail_message *message)
 {
 	unsigned index = message->envelope.rts - 1u;
-	transport_mail_rts_over(peer->from, index, peer->from->rts[index].generation);
+	transport_mail_rts_done(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_take(peer->from, &peer->in, message);
 	transport_notify(engine->team, message->source);
 }
@@ -41,7 +41,7 @@ static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status
 {
 	op->status = status;
 	op->culprit = op->p2p.message.source;
-	engine_mailbox_is_over(mailbox, op);
+	engine_mailbox_complete(mailbox, op);
 }
 
 /* Sets where the payload goes: the receive's buffer, or a new block; false, with op->status. */
@@ -64,7 +64,7 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 	if (op->call.recv.bytes)
 		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
 	transport_mail_take(peer->from, &peer->in, message);
-	engine_mailbox_is_over(engine->mailbox, op);
+	engine_mailbox_complete(engine->mailbox, op);
 	transport_notify(engine->team, source);
 }
 
@@ -80,7 +80,7 @@ static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct e
 	peer->held[p2p->index - MAIL_SLOTS] = block;
 	peer->holds++;
 	p2p->rts = NULL;
-	engine_mailbox_is_over(engine->mailbox, op);
+	engine_mailbox_complete(engine->mailbox, op);
 	return true;
 }
 
@@ -322,7 +322,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	engine_mailbox_count(mailbox, op);
 	if (!open_from(engine, entry->source)) {
 		op->status = LS_OUT_OF_MEMORY;
-		engine_mailbox_is_over(mailbox, op);
+		engine_mailbox_complete(mailbox, op);
 		lock_mail_release(&mailbox->lock);
 		return;
 	}
@@ -375,7 +375,7 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 				continue;
 			peer->held[i] = NULL;
 			peer->holds--;
-			transport_mail_rts_over(peer->from, index,
+			transport_mail_rts_done(peer->from, index,
 						peer->from->rts[index].generation);
 			transport_notify(engine->team, q);
 			found = true;

@@ -76,12 +76,12 @@ static bool send_from(struct unit *unit, uint64_t bytes, int peer, int tag)
 {
 	static struct message message;
 	fill(&message, bytes, tag);
-	bool over = tag % 2 ? short_call(unit, &message, true, bytes, peer, tag)
-			    : begin(unit, &message, TRACE_SEND, bytes, peer, tag) == ENGINE_DONE;
-	if (!over && tag % 2 == 0)
+	bool complete = tag % 2 ? short_call(unit, &message, true, bytes, peer, tag)
+				: begin(unit, &message, TRACE_SEND, bytes, peer, tag) == ENGINE_DONE;
+	if (!complete && tag % 2 == 0)
 		assert_true(engine_p2p_cancel(&unit->engine, &message.op));
 	memset(message.data, 0xee, sizeof message.data);
-	return over;
+	return complete;
 }
 
 static void receive_at(struct unit *unit, uint64_t bytes, int tag)

@@ -200,7 +200,7 @@ struct engine_p2p {
 	/* enum engine_p2p_stage; changes under the mailbox' lock while other threads see it */
 	_Atomic uint32_t stage;
 	/* Set by the caller. */
-	bool detached;         /* engine_p2p_progress advances it, and engine_p2p_over returns it */
+	bool detached; /* engine_p2p_progress advances it; engine_p2p_take_complete returns it */
 	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
 	bool receives_block;   /* receive: into a block, which the engine writes to call.recv */
 	bool blocks;           /* the call blocks */
@@ -421,14 +421,14 @@ enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *
 /* The word that a message of this rank to itself would change; to find it among other words. */
 const _Atomic uint64_t *engine_p2p_self_word(struct engine *engine);
 /* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
-struct engine_op *engine_p2p_over(struct engine *engine);
+struct engine_op *engine_p2p_take_complete(struct engine *engine);
 /* How many detached operations are not complete. */
 uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: removes any one detached operation that is not complete from its
  * list, for engine_abandon; NULL: none. */
 struct engine_op *engine_p2p_leave(struct engine *engine);
-/* Whether a detached operation has something to copy, or is complete and engine_p2p_over has not
- * returned it yet. */
+/* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
+ * has not returned it yet. */
 bool engine_p2p_has_work(struct engine *engine);
 /* Whether a send waits for a free slot. */
 static inline bool engine_p2p_is_queued(const struct engine_op *op)

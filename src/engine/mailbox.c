@@ -80,25 +80,26 @@ void engine_mailbox_fini(struct engine *engine)
 
 /* ---- lists ---- */
 
-/* A complete detached operation stays in this list until engine_p2p_over returns it. */
-void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
+/* A complete detached operation stays in this list until engine_p2p_take_complete returns it. */
+void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	op->p2p.next = NULL;
-	if (mailbox->over_last)
-		mailbox->over_last->p2p.next = op;
+	if (mailbox->complete_last)
+		mailbox->complete_last->p2p.next = op;
 	else
-		mailbox->over = op;
-	mailbox->over_last = op;
-	atomic_fetch_add_explicit(&mailbox->over_count, 1, memory_order_relaxed);
+		mailbox->complete = op;
+	mailbox->complete_last = op;
+	atomic_fetch_add_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
 }
 
-void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	if (detached)
-		engine_mailbox_hand_out(mailbox, op);
+		engine_mailbox_return_failed(mailbox, op);
 }
 
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
@@ -116,18 +117,18 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 	*at = op;
 }
 
-struct engine_op *engine_p2p_over(struct engine *engine)
+struct engine_op *engine_p2p_take_complete(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	if (!atomic_load_explicit(&mailbox->over_count, memory_order_relaxed))
+	if (!atomic_load_explicit(&mailbox->complete_count, memory_order_relaxed))
 		return NULL;
 	lock_mail_acquire(&mailbox->lock);
-	struct engine_op *op = mailbox->over;
+	struct engine_op *op = mailbox->complete;
 	if (op) {
-		mailbox->over = op->p2p.next;
-		if (!mailbox->over)
-			mailbox->over_last = NULL;
-		atomic_fetch_sub_explicit(&mailbox->over_count, 1, memory_order_relaxed);
+		mailbox->complete = op->p2p.next;
+		if (!mailbox->complete)
+			mailbox->complete_last = NULL;
+		atomic_fetch_sub_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 	}
 	lock_mail_release(&mailbox->lock);
@@ -171,8 +172,8 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 {
 	for (uint64_t left = peer->unowned_rts[half]; left; left &= left - 1) {
 		unsigned i = half * MAIL_SLOTS + (unsigned)__builtin_ctzll(left);
-		uint64_t over = atomic_load_explicit(&peer->to->rts[i].over, memory_order_acquire);
-		if ((int64_t)(over - transport_mail_word(peer->out.generations[i], 0)) < 0)
+		uint64_t done = atomic_load_explicit(&peer->to->rts[i].done, memory_order_acquire);
+		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
 		/* A block that is not mine is not freed, as a message has said. */
 		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
@@ -258,7 +259,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	bool rts = wants_rts(engine, op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
 	if (rts && op->p2p.eager && !engine_p2p_stage(engine, op)) {
-		engine_mailbox_is_over(mailbox, op);
+		engine_mailbox_complete(mailbox, op);
 		return;
 	}
 	if (rts) {
@@ -283,7 +284,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	if (rts && !op->p2p.hands_over_block)
 		engine_mailbox_activate(mailbox, op, ENGINE_P2P_SENT);
 	else
-		engine_mailbox_is_over(mailbox, op);
+		engine_mailbox_complete(mailbox, op);
 }
 
 bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
@@ -379,12 +380,12 @@ void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
 		peer->queue_last = before;
 }
 
-void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	op->status = LS_CANCELLED;
 	op->p2p.rts = NULL;
-	engine_mailbox_is_over(mailbox, op);
+	engine_mailbox_complete(mailbox, op);
 }
 
 /* The RTS slot belongs to the receiver until it has seen that; then a block of the send is free,
@@ -407,7 +408,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 		at = &(*at)->p2p.next;
 	if (*at) {
 		*at = p2p->next;
-		engine_mailbox_end_back(mailbox, op);
+		engine_mailbox_end_cancelled(mailbox, op);
 	}
 	return true;
 }
@@ -423,12 +424,12 @@ bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
 	case ENGINE_P2P_QUEUED:
 		engine_mailbox_unqueue(&mailbox->peers[peer], op);
 		op->status = LS_CANCELLED;
-		engine_mailbox_is_over(mailbox, op);
+		engine_mailbox_complete(mailbox, op);
 		break;
 	case ENGINE_P2P_POSTED:
 		engine_mailbox_forget(mailbox, op);
 		op->status = LS_CANCELLED;
-		engine_mailbox_is_over(mailbox, op);
+		engine_mailbox_complete(mailbox, op);
 		break;
 	case ENGINE_P2P_SENT:
 		back = was_sent = withdraw(engine, op);

@@ -5,12 +5,12 @@
  *
  * There are two sorts of operations. A blocking one is advanced by the calling thread alone,
  * although another thread may complete it. A detached one is advanced by any thread that calls
- * engine_p2p_progress; when it is complete it stays in the list `over` until engine_p2p_over
- * returns it.
+ * engine_p2p_progress; when it is complete it stays in the list `complete` until
+ * engine_p2p_take_complete returns it.
  *
- *   send     new -> queued (no free slot) -> sent (long: until the receiver has taken it) -> over
- *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still copies
- *            some) -> over */
+ *   send     new -> queued (no free slot) -> sent (long: until it is received) -> complete
+ *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still
+ *            copies some) -> complete */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 
@@ -95,8 +95,8 @@ struct engine_mailbox {
 	/* Detached operations that are complete. The thread that has added one may go back to
 	 * sleep; so a thread that stops driving, or arms the bell, checks this list
 	 * (engine_p2p_has_work). */
-	struct engine_op *over LOCK_GUARDED(mail), *over_last LOCK_GUARDED(mail);
-	_Atomic uint32_t over_count;
+	struct engine_op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
+	_Atomic uint32_t complete_count;
 	_Atomic uint32_t pending; /* detached operations that are not complete */
 	uint64_t any_receives;    /* how many receives from any source were begun */
 	unsigned limit;           /* setting MESSAGES */
@@ -131,11 +131,11 @@ static inline void engine_p2p_set_stage(struct engine_op *op, enum engine_p2p_st
 /* The operation is complete. Its memory may be gone afterwards: that of a detached one once the
  * lock is released; that of a blocking one at once, because its caller reads the stage without the
  * lock. */
-void engine_mailbox_is_over(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* A detached operation has failed, and its peer may still touch its buffer: moves it to the list of
  * complete ones; its stage says so to engine_p2p_abandon. */
-void engine_mailbox_hand_out(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* From now on its RTS slot shows its progress. The memory of a blocking one may be gone at once,
  * too. */
@@ -194,7 +194,7 @@ uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message
 /* Removes a receive from the posted ones. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
 /* Completes a cancelled operation that no thread advances. */
-void engine_mailbox_end_back(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* Removes a send from the queue. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);

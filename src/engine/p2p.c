@@ -260,19 +260,19 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
-	uint64_t over = transport_mail_word(op->p2p.generation, 0);
+	uint64_t done = transport_mail_word(op->p2p.generation, 0);
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->p2p.cancelled || is_reached(&rts->over, over)) {
+		if (op->p2p.cancelled || is_reached(&rts->done, done)) {
 			if (!op->p2p.cancelled)
 				end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
 			release_payload(engine, op, false);
 			return ENGINE_DONE;
 		}
-		if (!is_reached(&rts->matched, over)) {
-			add_word(engine, op, op->call.peer, &rts->matched, over);
+		if (!is_reached(&rts->matched, done)) {
+			add_word(engine, op, op->call.peer, &rts->matched, done);
 			break;
 		}
 		enum engine_progress progress = help(engine, op);
@@ -283,7 +283,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 		if (op->p2p.detached)
 			return ENGINE_BLOCKED; /* no words: more to do at once */
 	}
-	add_word(engine, op, op->call.peer, &rts->over, over);
+	add_word(engine, op, op->call.peer, &rts->done, done);
 	return ENGINE_BLOCKED;
 }
 
@@ -299,7 +299,7 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 		}
 	}
 	if (detached)
-		return ENGINE_BLOCKED; /* it may be over, and gone */
+		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	if (op->p2p.posted_first) {
 		op->p2p.posted_first = false;
 		if (!stage_pieces(engine, op))
@@ -361,7 +361,7 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
-	transport_mail_rts_over(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
+	transport_mail_rts_done(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_notify(engine->team, from);
 	p2p->rts = NULL;
 	return ENGINE_DONE;
@@ -373,7 +373,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	if (is_new)
 		engine_mailbox_receive(engine, op);
 	if (detached)
-		return ENGINE_BLOCKED; /* it may be over, and gone */
+		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	op->any = true;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_POSTED &&
 	    (is_new || engine_mailbox_asks(engine, op)))
@@ -412,7 +412,7 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	int rank = engine->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
 	if (op->call.kind == TRACE_SEND)
-		transport_wait_word(engine->team, op->call.peer, &p2p->rts->over,
+		transport_wait_word(engine->team, op->call.peer, &p2p->rts->done,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else if (unstaged)
 		transport_wait_word(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,

@@ -66,7 +66,7 @@ static int sweep(struct unit *unit, struct wait_word *words)
 
 static void hand_out(struct unit *unit, struct message *message, ls_status status)
 {
-	assert_ptr_equal(engine_p2p_over(&unit->engine), &message->op);
+	assert_ptr_equal(engine_p2p_take_complete(&unit->engine), &message->op);
 	assert_int_equal(message->op.status, status);
 	free(message);
 }

@@ -48,7 +48,7 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 		struct engine_op *op = *at;
 		if (op->p2p.cancelled) {
 			*at = op->p2p.next;
-			engine_mailbox_end_back(mailbox, op);
+			engine_mailbox_end_cancelled(mailbox, op);
 		} else {
 			at = &op->p2p.next;
 		}
@@ -62,7 +62,7 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, in
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_words list = {.words = words, .max = max, .own = own, .own_count = own_count};
-	struct engine_op *kept = NULL, **last = &kept, *over = NULL, **over_last = &over;
+	struct engine_op *kept = NULL, **last = &kept, *complete = NULL, **complete_last = &complete;
 	bool more = false;
 	lock_mail_acquire(&mailbox->lock);
 	uint64_t woken = move(engine);
@@ -73,7 +73,7 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, in
 	while (op) {
 		struct engine_op *next = op->p2p.next;
 		bool is_over = go_on(engine, op, &list, &more);
-		struct engine_op ***at = is_over ? &over_last : &last;
+		struct engine_op ***at = is_over ? &complete_last : &last;
 		op->p2p.next = NULL;
 		**at = op;
 		*at = &op->p2p.next;
@@ -83,13 +83,13 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, in
 	more |= mailbox->active !=
 		NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
 	put_back(mailbox, kept);
-	while (over) {
-		struct engine_op *next = over->p2p.next;
-		if (over->status != LS_OK && over->p2p.rts)
-			engine_mailbox_hand_out(mailbox, over);
+	while (complete) {
+		struct engine_op *next = complete->p2p.next;
+		if (complete->status != LS_OK && complete->p2p.rts)
+			engine_mailbox_return_failed(mailbox, complete);
 		else
-			engine_mailbox_is_over(mailbox, over);
-		over = next;
+			engine_mailbox_complete(mailbox, complete);
+		complete = next;
 	}
 	engine_words_add_rest(engine, &list);
 	lock_mail_release(&mailbox->lock);
@@ -184,7 +184,7 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		rts = p2p->rts;
 		if (!rts || p2p->cancelled)
 			return true;
-		transport_wait_word(engine->team, op->call.peer, &rts->over,
+		transport_wait_word(engine->team, op->call.peer, &rts->done,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, &word);
 		return engine_word_is_there(&word);
 	case ENGINE_P2P_MATCHED:
@@ -230,7 +230,7 @@ bool engine_p2p_has_work(struct engine *engine)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
-	bool work = mailbox->over != NULL;
+	bool work = mailbox->complete != NULL;
 	for (struct engine_op *op = mailbox->active; op && !work; op = op->p2p.next)
 		work = engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED && !engine_p2p_unstaged(op);
 	lock_mail_release(&mailbox->lock);

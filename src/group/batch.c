@@ -36,7 +36,7 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 {
 	batch->next_part = op->next_part;
 	op->next_part = NULL;
-	progress_batch_part_over(batch, status);
+	progress_batch_part_complete(batch, status);
 }
 
 ls_status ls_batch_begin(ls_group *group)
@@ -83,7 +83,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 	if (!batch)
 		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");
 	leave_batch(group, batch);
-	progress_batch_part_over(batch, LS_OK); /* of the call itself */
+	progress_batch_part_complete(batch, LS_OK); /* of the call itself */
 	if (op) {
 		*op = batch;
 		return LS_OK;

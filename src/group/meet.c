@@ -128,7 +128,7 @@ static ls_status hear(struct table *table)
 		while (status == LS_OK &&
 		       (!table->confirmed || peer->confirmed != table->confirmed)) {
 			status = listen(table, peer);
-			if (status != LS_OK || !progress_op_is_over(peer->receive))
+			if (status != LS_OK || !progress_op_is_complete(peer->receive))
 				break;
 			status = group_op_finish(&peer->receive);
 			if (status == LS_OK)

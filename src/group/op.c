@@ -22,14 +22,14 @@ static ls_status check(const char *call, const ls_op *op)
 /* The status; LS_PENDING while the operation is under way. */
 static ls_status ask(ls_op *op)
 {
-	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
-	if (!over)
+	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
+	if (!complete)
 		return LS_PENDING;
 	if (op->shared)
 		engine_p2p_add(&op->group->engine, &op->asked);
 	else
 		atomic_store(&op->status_read, true);
-	return (ls_status)(over - 1);
+	return (ls_status)(complete - 1);
 }
 
 ls_status ls_test(ls_op *op)
@@ -75,7 +75,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	ls_status status = check("ls_wait", op);
 	if (status != LS_OK)
 		return status;
-	if (atomic_load_explicit(&op->over, memory_order_acquire)) {
+	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
 		if (op->shared)
 			note_waited(op);
 		return ask(op);
@@ -91,7 +91,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 }
 
 /* The index of the first complete operation, or -1. */
-static int find_over(ls_op *const *ops, int count, ls_status *status)
+static int find_complete(ls_op *const *ops, int count, ls_status *status)
 {
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
@@ -158,14 +158,14 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	for (int i = 0; i < count; i++)
 		if (ops[i] && ops[i]->group != first->group)
 			return group_bad(call, "ops", i, "a handle of the same group as the others");
-	*index = find_over(ops, count, &status);
+	*index = find_complete(ops, count, &status);
 	if (*index >= 0)
 		return status;
 	wait_thread_enter(&first->group->waiter);
 	struct progress_pause pause = progress_op_pause(first, timeout_ms);
 	p2p_fail_gone(first->group);
 	await_any(ops, count, &pause);
-	*index = find_over(ops, count, &status);
+	*index = find_complete(ops, count, &status);
 	return status;
 }
 
@@ -193,7 +193,7 @@ void ls_op_free(ls_op *op)
 	/* The status cannot be read any more. A callback, which may be the caller, still gets
 	 * it. */
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
-	if (sends && !op->callback && !progress_op_is_over(op))
+	if (sends && !op->callback && !progress_op_is_complete(op))
 		p2p_fail_gone(op->group);
 	if (!op->callback && !atomic_load(&op->status_read)) /* a callback gets it */
 		progress_warn_dropped(op, site);

@@ -205,12 +205,12 @@ static ls_status run_beside(ls_group *group, const struct call *call,
  * share. */
 static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 {
-	bool over = sends ? p2p_short_send(message) : p2p_short_receive(message);
+	bool complete = sends ? p2p_short_send(message) : p2p_short_receive(message);
 	/* What it took in may have been for others. */
 	p2p_collect(message->group);
-	if (over && out)
+	if (complete && out)
 		*out = message->handle;
-	return over;
+	return complete;
 }
 
 static ls_status run(ls_group *group, struct call *call, const struct ls_op_options *given,
@@ -469,13 +469,13 @@ ls_status ls_cancel(ls_op *op)
 		return LS_OK;
 	}
 	p2p_await_begun(op);
-	if (atomic_load_explicit(&op->over, memory_order_acquire) ||
+	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
 	    !engine_p2p_cancel(&group->engine, &op->engine))
 		return LS_PENDING;
 	p2p_collect(group);
 	/* Else another thread is just about it. */
-	p2p_await_over(op);
+	p2p_await_complete(op);
 	atomic_store(&op->status_read, true);
 	return LS_OK;
 }

@@ -62,11 +62,11 @@ static inline bool receive_plain(ls_group *group, const struct ls_op_options *op
 		return false;
 	wait_thread_enter(&group->waiter);
 	message->handle = op ? &group->received : NULL;
-	bool over = p2p_short_receive(message);
+	bool complete = p2p_short_receive(message);
 	p2p_collect(group); /* it may have matched receives of other calls */
-	if (over && op)
+	if (complete && op)
 		*op = message->handle;
-	return over;
+	return complete;
 }
 
 #endif

@@ -35,7 +35,7 @@ struct contract_end {
 	/* Of each peer: the number that its next note or word must have; what it was told. */
 	uint64_t next[CONTRACT_ENDS], told[CONTRACT_ENDS];
 	int lost[CONTRACT_ENDS];
-	int over;
+	int done;
 	/* Messages whose bytes are to be fetched. */
 	int kept_count;
 	int kept_from[CONTRACT_KEPT];
@@ -97,12 +97,12 @@ static inline void contract_word(void *context, int peer, uint64_t index, uint64
 	end->told[peer]++;
 }
 
-static inline void contract_over(void *context, struct link_transfer *transfer)
+static inline void contract_done(void *context, struct link_transfer *transfer)
 {
 	struct contract_end *end = context;
 	(void)transfer;
 	assert_int_equal(end->inside, 1);
-	end->over++;
+	end->done++;
 }
 
 static inline void contract_lost(void *context, int peer)
@@ -204,7 +204,7 @@ static inline int contract_open(void **state)
 		end->link->events = (struct link_events){.context = end,
 							 .arrived = contract_arrived,
 							 .word = contract_word,
-							 .over = contract_over,
+							 .done = contract_done,
 							 .lost = contract_lost};
 		assert_true(link_is_valid(links[r]));
 		assert_int_equal(links[r]->rank, r);
@@ -272,7 +272,7 @@ static inline void contract_order(void **state)
 	assert_true(refused > 0);
 }
 
-/* A long payload stays until it is fetched, to any place, and both learn that it is over. */
+/* A long payload stays until it is fetched, to any place, and both learn that it is done. */
 static inline void contract_long(void **state)
 {
 	struct contract_end *source = contract_end(state, 0), *target = contract_end(state, 1);
@@ -283,13 +283,13 @@ static inline void contract_long(void **state)
 		contract_offer(state, 0, 1, 0, from, CONTRACT_LONG, &sent);
 	for (int i = 0; i < 100; i++)
 		contract_advance_all(state);
-	assert_int_equal(source->over, 0);
+	assert_int_equal(source->done, 0);
 	target->link->ops->fetch(target->link, 0, message, to + 1, &fetched);
-	assert_int_equal(target->over, 0); /* not even if it was at once */
-	contract_until(state, &target->over, 1);
+	assert_int_equal(target->done, 0); /* not even if it was at once */
+	contract_until(state, &target->done, 1);
 	contract_check(to + 1, 0, CONTRACT_LONG);
 	assert_true(to[0] == 0 && to[CONTRACT_LONG + 1] == 0);
-	contract_until(state, &source->over, 1);
+	contract_until(state, &source->done, 1);
 	assert_true(sent.status == LS_OK && fetched.status == LS_OK);
 	free(from);
 	free(to);
@@ -313,8 +313,8 @@ static inline void contract_many(void **state)
 	}
 	for (int i = COUNT; i-- > 0;)
 		target->link->ops->fetch(target->link, 2, &target->kept[i], to[i], &fetched[i]);
-	contract_until(state, &target->over, COUNT);
-	contract_until(state, &source->over, COUNT);
+	contract_until(state, &target->done, COUNT);
+	contract_until(state, &source->done, COUNT);
 	for (int i = 0; i < COUNT; i++) {
 		assert_true(sent[i].status == LS_OK && fetched[i].status == LS_OK);
 		contract_check(to[i], 2 * (uint64_t)i, 1 + (uint64_t)i * 4999);
@@ -331,7 +331,7 @@ static inline void contract_unwanted(void **state)
 	const struct link_message *message =
 		contract_offer(state, 0, 1, 0, from, CONTRACT_LONG, &sent);
 	target->link->ops->fetch(target->link, 0, message, NULL, NULL);
-	contract_until(state, &source->over, 1);
+	contract_until(state, &source->done, 1);
 	assert_int_equal(sent.status, LS_CANCELLED);
 	free(from);
 }
@@ -350,9 +350,9 @@ static inline void contract_cut_under_way(void **state, int cutting)
 	target->link->ops->fetch(target->link, 0, message, to, &fetched);
 	for (int i = 0; i < 10; i++)
 		contract_advance_all(state);
-	assert_int_equal(target->over, 0); /* it is under way, or this tests nothing */
+	assert_int_equal(target->done, 0); /* it is under way, or this tests nothing */
 	contract_cut(cut, !cutting);
-	assert_int_equal(cut->over, 1);
+	assert_int_equal(cut->done, 1);
 	assert_int_equal((cutting ? fetched : sent).status, LS_ABORTED);
 	/* After a cut this side's memory may be freed, or reused. */
 	copy = malloc(CONTRACT_LONG);
@@ -360,7 +360,7 @@ static inline void contract_cut_under_way(void **state, int cutting)
 	memcpy(copy, to, CONTRACT_LONG);
 	for (int i = 0; i < 100; i++) /* without the other */
 		contract_advance(cut);
-	contract_until(state, &other->over, 1);
+	contract_until(state, &other->done, 1);
 	contract_until(state, &other->lost[!!cutting], 1);
 	assert_int_equal((cutting ? sent : fetched).status, LS_PEER_DIED);
 	assert_int_equal(cut->lost[!cutting], 0);
@@ -399,16 +399,16 @@ static inline void contract_after_cut(void **state)
 	const struct link_message *message =
 		contract_offer(state, 0, 1, 0, from, sizeof from, &sent[0]);
 	contract_cut(source, 1);
-	assert_true(source->over == 1 && sent[0].status == LS_ABORTED);
+	assert_true(source->done == 1 && sent[0].status == LS_ABORTED);
 	for (int i = 0; i < 100; i++) /* there is always room for what goes nowhere */
 		assert_true(source->link->ops->post(source->link, 1, &note, NULL, 0, NULL));
 	assert_true(source->link->ops->post(source->link, 1, &note, from, sizeof from, &sent[1]));
-	assert_int_equal(source->over, 1);
-	contract_until(state, &source->over, 2);
+	assert_int_equal(source->done, 1);
+	contract_until(state, &source->done, 2);
 	assert_int_equal(sent[1].status, LS_ABORTED);
 	contract_until(state, &target->lost[0], 1);
 	target->link->ops->fetch(target->link, 0, message, to, &fetched);
-	contract_until(state, &target->over, 1);
+	contract_until(state, &target->done, 1);
 	assert_int_equal(fetched.status, LS_PEER_DIED);
 }
 

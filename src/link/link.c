@@ -9,6 +9,6 @@ bool link_is_valid(const struct link *link)
 	const struct link_events *events = &link->events;
 	return ops && ops->name && ops->connect && ops->post && ops->store && ops->fetch &&
 	       ops->advance && ops->arm && ops->cut && ops->close && events->arrived &&
-	       events->word && events->over && events->lost && link->size > 0 && link->rank >= 0 &&
+	       events->word && events->done && events->lost && link->size > 0 && link->rank >= 0 &&
 	       link->rank < link->size && link->fd >= 0;
 }

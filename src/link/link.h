@@ -7,7 +7,7 @@
  *   store(index, value), post(note, short payload)    word(index, value), arrived(message)
  *   post(note, long payload, transfer)                arrived(message without payload)
  *   …the payload must stay…                           fetch(message, to, transfer)
- *   over(transfer)                                    over(transfer)
+ *   done(transfer)                                    done(transfer)
  *
  * Threads: one thread at a time, but any thread, calls the functions of a link; the caller ensures
  * that. No function blocks, takes a lock of the caller, or allocates memory after `connect`.
@@ -22,7 +22,7 @@
  * which ranks are alive, or what fails: silence is no event. The room that decides it calls cut.
  *
  * Ownership: post copies a note and a short payload. A long payload belongs to the caller, and must
- * not change until `over`. A message without its payload belongs to the user that got the event,
+ * not change until `done`. A message without its payload belongs to the user that got the event,
  * which must call fetch for it once, also after the peer was lost or cut. */
 #ifndef LINK_LINK_H
 #define LINK_LINK_H
@@ -52,10 +52,10 @@ struct link_message {
 	void *handle; /* for fetch; NULL: there is nothing to fetch */
 };
 
-/* A long payload in transfer. The caller owns it and has zeroed it. From post or fetch until `over`
+/* A long payload in transfer. The caller owns it and has zeroed it. From post or fetch until `done`
  * it must not move, and only the link writes it. */
 struct link_transfer {
-	/* After `over`. LS_OK: all bytes were copied. LS_CANCELLED, at the source: the target does
+	/* After `done`. LS_OK: all bytes were copied. LS_CANCELLED, at the source: the target does
 	 * not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
 	void *request; /* the link's */
@@ -67,9 +67,9 @@ struct link_events {
 	void (*arrived)(void *context, int peer, const struct link_message *message);
 	void (*word)(void *context, int peer, uint64_t index, uint64_t value);
 	/* Nobody touches the transfer, or its bytes, any more. */
-	void (*over)(void *context, struct link_transfer *transfer);
+	void (*done)(void *context, struct link_transfer *transfer);
 	/* The connection to a peer is broken: its process has ended or has cut this one; the link
-	 * does not know which. Called once, after `over` of all transfers with that peer, and after
+	 * does not know which. Called once, after `done` of all transfers with that peer, and after
 	 * the events for all its messages that have arrived; nothing comes from it any more. */
 	void (*lost)(void *context, int peer);
 };
@@ -87,7 +87,7 @@ struct link_ops {
 	ls_status (*connect)(struct link *link, bool *done);
 
 	/* Sends a note. transfer NULL: `bytes` <= LINK_SHORT_BYTES are copied before it returns.
-	 * Otherwise any number of `bytes` > 0 stays at `payload` until `over`. False: the link has
+	 * Otherwise any number of `bytes` > 0 stays at `payload` until `done`. False: the link has
 	 * no memory for it now, and nothing was done; try again after advance has returned true,
 	 * which it does as long as the peer calls advance. To a peer that is lost or cut it returns
 	 * true and sends nothing, and the next advance ends the transfer. */
@@ -98,7 +98,7 @@ struct link_ops {
 	bool (*store)(struct link *link, int peer, uint64_t index, uint64_t value);
 
 	/* Copies the payload of a message to `to`, any memory of this process, which belongs to the
-	 * link until `over`. Then the transfers at both ends are over. to NULL: the payload is not
+	 * link until `done`. Then the transfers at both ends are done. to NULL: the payload is not
 	 * wanted; the source's transfer ends with LS_CANCELLED, and transfer may be NULL. The
 	 * message may be a copy of the event's; its handle is invalid afterwards. */
 	void (*fetch)(struct link *link, int peer, const struct link_message *message, void *to,
@@ -112,7 +112,7 @@ struct link_ops {
 	 * as soon as there is. False: call advance first. Valid until the next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Cuts a peer off without its help, dead or alive. When it returns, `over` was called for
+	/* Cuts a peer off without its help, dead or alive. When it returns, `done` was called for
 	 * all transfers with that peer (LS_ABORTED), nobody touches their bytes any more, and no
 	 * event of that peer will follow. May be repeated. Other peers are not affected. */
 	void (*cut)(struct link *link, int peer);

@@ -318,7 +318,7 @@ static inline void loop_tell(struct link *link, struct loop_event *event)
 		events->arrived(events->context, event->peer, &item->message);
 		return;
 	case LOOP_OVER:
-		events->over(events->context, event->transfer);
+		events->done(events->context, event->transfer);
 		return;
 	case LOOP_LOST:
 		events->lost(events->context, event->peer);
@@ -424,7 +424,7 @@ static inline void loop_cut(struct link *link, int peer)
 	loop_poke(&loop->ends[peer]);
 	while ((transfer = loop_break(loop, link->rank, peer))) {
 		lock_peer_release(&loop->lock);
-		link->events.over(link->events.context, transfer);
+		link->events.done(link->events.context, transfer);
 		lock_peer_acquire(&loop->lock);
 	}
 	loop_sweep(loop);

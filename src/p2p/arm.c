@@ -124,7 +124,7 @@ static void call_resting(struct world *world)
 {
 	if (atomic_load(&world->p2p.resting) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_over, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_ring(bell_of(world));
 }
 

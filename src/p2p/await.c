@@ -7,10 +7,10 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-static bool is_any_over(ls_op *const *ops, int count)
+static bool is_any_complete(ls_op *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (ops[i] && progress_op_is_over(ops[i]))
+		if (ops[i] && progress_op_is_complete(ops[i]))
 			return true;
 	return false;
 }
@@ -37,14 +37,14 @@ struct transport_area *p2p_area(const struct world *world)
 	return transport_area_at(world->transport.segment, world->size, 0);
 }
 
-void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *out)
+void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out)
 {
 	const struct transport_area *area = p2p_area(world);
 	const char *start = (const char *)world->transport.segment;
 	*out = (struct wait_word){
-		.word = &area->p2p_over,
+		.word = &area->p2p_completed,
 		.edge = {.value = value,
-			 .offset = (uint64_t)((const char *)&area->p2p_over - start),
+			 .offset = (uint64_t)((const char *)&area->p2p_completed - start),
 			 .owner = world->rank,
 			 .peer = -1, /* another thread of this rank */
 			 .segment = WAIT_SEGMENT_MAPPED}};
@@ -63,7 +63,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 		return 0;
 	const struct ls_group *group = earliest->group;
 	transport_wait_word(&group->team, group->rank,
-			    &transport_area_of(&group->team, group->rank)->over,
+			    &transport_area_of(&group->team, group->rank)->completed_count,
 			    earliest->engine.seq, group->rank, &words[0]);
 	words[0].edge.peer = -1; /* another thread of this rank */
 	words[0].edge.record = (uint32_t)earliest->engine.record;
@@ -197,8 +197,8 @@ static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op *
 	for (const struct ls_op *part = batch ? batch->next_part : op; part;
 	     part = batch ? part->next_part : NULL) {
 		int whom;
-		enum engine_need need =
-			progress_op_is_over(part) ? ENGINE_NEEDS_NOBODY : need_alone(part, &whom);
+		enum engine_need need = progress_op_is_complete(part) ? ENGINE_NEEDS_NOBODY
+								      : need_alone(part, &whom);
 		if (need <= most)
 			continue;
 		*which = part;
@@ -271,7 +271,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 		return LS_OK;
 	atomic_fetch_add(&p2p->resting, 1);
 	struct wait_word *word = &drive->words[drive->word_count];
-	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, word);
+	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
 	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = drive->word_count + 1;
@@ -279,7 +279,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	struct shown shown =
 		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
-	if (atomic_load(&p2p->news) == drive->news && !is_any_over(drive->ops, drive->count))
+	if (atomic_load(&p2p->news) == drive->news && !is_any_complete(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
 	atomic_fetch_sub(&p2p->resting, 1);
 	return status;
@@ -336,17 +336,17 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 		drive.word_max = world->p2p.driving.max - P2P_EXTRA_WORDS;
 		p2p_drive_pass(world, &drive);
 		*more = drive.more;
-		bool over = is_any_over(ops, count);
-		bool waits = !over && (!drive.more || clock_now_ns() >= pause->at_ns);
+		bool complete = is_any_complete(ops, count);
+		bool waits = !complete && (!drive.more || clock_now_ns() >= pause->at_ns);
 		if (waits)
 			status = drive_on(world, &drive, pause, self_only, &waited);
 		if (drive.head)
 			progress_op_let_go(drive.head);
-		if (over || status != LS_OK || atomic_load(&world->p2p.wanted))
+		if (complete || status != LS_OK || atomic_load(&world->p2p.wanted))
 			return status;
 		if (!waits)
 			continue;
-		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+		if (clock_now_ns() >= pause->at_ns && !is_any_complete(ops, count))
 			return LS_PENDING;
 	}
 }
@@ -406,7 +406,7 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
  * same for the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
-	if (is_any_over(ops, count))
+	if (is_any_complete(ops, count))
 		return;
 	bool failed = fail_without(ops, count, NULL, self_only);
 	(void)failed; /* the next wait returns it, and then the driving thread is called */
@@ -420,8 +420,8 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 	atomic_fetch_add(&world->p2p.resting, 1);
-	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, &word);
-	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
+	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	if (!is_any_complete(ops, count) && p2p_is_driven(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
 		(void)status; /* the caller checks again in any case */
@@ -448,12 +448,12 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.resting, 1);
-	uint64_t seen = atomic_load(&mine->p2p_over);
+	uint64_t seen = atomic_load(&mine->p2p_completed);
 	ls_status status = LS_OK;
 	/* A thread that stops driving from here on sees that somebody rests. */
-	if (!is_any_over(ops, count) && p2p_is_driven(&world->p2p)) {
+	if (!is_any_complete(ops, count) && p2p_is_driven(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
-		p2p_over_word(world, seen + 1, word);
+		p2p_completed_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;
 		shown.count += lane_word(ops, count, &words[shown.count]);
@@ -479,7 +479,7 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 {
 	struct world *world = first_of(ops, count)->group->world;
 	struct progress_self_only self_only = {0};
-	while (!is_any_over(ops, count)) {
+	while (!is_any_complete(ops, count)) {
 		ls_status status;
 		bool more = false;
 		if (p2p_take(&world->p2p)) {
@@ -492,7 +492,7 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 			continue;
 		if (status == LS_INTERRUPTED || status == LS_PENDING)
 			return status;
-		if (clock_now_ns() >= pause->at_ns && !is_any_over(ops, count))
+		if (clock_now_ns() >= pause->at_ns && !is_any_complete(ops, count))
 			return LS_PENDING;
 	}
 	return LS_OK;

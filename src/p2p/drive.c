@@ -44,11 +44,11 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own)
 {
 	const struct ls_op *head = drive->head;
-	bool has_head = head && head->group == group && !progress_op_is_over(head);
+	bool has_head = head && head->group == group && !progress_op_is_complete(head);
 	int count = 0;
 	for (int i = 0; i < drive->count; i++) {
 		const struct ls_op *op = drive->ops[i];
-		if (!op || !progress_op_is_p2p(op) || progress_op_is_over(op))
+		if (!op || !progress_op_is_p2p(op) || progress_op_is_complete(op))
 			continue;
 		bool behind = has_head && progress_waits_for_sends(op);
 		if (op->group != group && !behind)
@@ -194,14 +194,14 @@ void p2p_poll(const struct ls_op *op)
 {
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
-		if (!progress_op_is_over(op) && p2p_poll_gone(op))
+		if (!progress_op_is_complete(op) && p2p_poll_gone(op))
 			p2p_call_driver(world);
 		return;
 	}
 	bool more = p2p_pass(world);
-	struct ls_op *head = progress_op_is_over(op) ? NULL : p2p_head(&world->p2p);
+	struct ls_op *head = progress_op_is_complete(op) ? NULL : p2p_head(&world->p2p);
 	bool behind = head && progress_waits_for_sends(op);
-	if (!progress_op_is_over(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
+	if (!progress_op_is_complete(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
 		more = p2p_pass(world);
 	if (head)
 		progress_op_let_go(head);

@@ -22,7 +22,7 @@ bool p2p_poll_gone(const struct ls_op *op)
 	if (!gone || failure_status(op->group) != LS_OK)
 		return false;
 	const struct ls_op *part = op->is_batch ? op->next_part : op;
-	while (part && (progress_op_is_over(part) || !is_lost(part, gone, &peer)))
+	while (part && (progress_op_is_complete(part) || !is_lost(part, gone, &peer)))
 		part = part->next_part;
 	if (!part)
 		return false;

@@ -36,7 +36,7 @@ void p2p_collect(ls_group *group);
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */
-void p2p_await_over(const struct ls_op *op);
+void p2p_await_complete(const struct ls_op *op);
 /* Blocks until op has begun or is complete. Only for an operation that another thread is about to
  * begin. */
 void p2p_await_begun(const struct ls_op *op);
@@ -159,7 +159,7 @@ void p2p_fail_gone(ls_group *group);
 /* The area with the counter of complete operations. */
 struct transport_area *p2p_area(const struct world *world);
 /* Fills *out so that it waits until that counter reaches `value`. */
-void p2p_over_word(const struct world *world, uint64_t value, struct wait_word *out);
+void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out);
 
 /* ---- arm.c; under the right to drive, or with the list's lock as said ---- */
 

@@ -195,21 +195,21 @@ static void finish(struct ls_op *op, ls_status status)
 	progress_op_complete(op, status);
 	count_out(entry, calls, limited);
 	if (batch)
-		progress_batch_part_over(batch, status);
+		progress_batch_part_complete(batch, status);
 	/* The next send may begin: the driving thread begins it, or the progress thread, for which
 	 * the doorbell is armed as urgent if a send waits. */
 	if (was_ordered)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.resting) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_over, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_ring(world->waiter.bell);
 }
 
 void p2p_collect(ls_group *group)
 {
 	struct engine_op *engine;
-	while ((engine = engine_p2p_over(&group->engine))) {
+	while ((engine = engine_p2p_take_complete(&group->engine))) {
 		struct ls_op *op = op_of(engine);
 		finish(op, progress_op_settle(op, LS_OK, -1));
 	}
@@ -327,8 +327,8 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 {
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.resting, 1);
-	p2p_over_word(world, atomic_load(&p2p_area(world)->p2p_over) + 1, &word);
-	if (op ? !progress_op_is_over(op) : p2p_is_driven(&world->p2p)) {
+	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	if (op ? !progress_op_is_complete(op) : p2p_is_driven(&world->p2p)) {
 		struct wait_call call = {.words = &word,
 					 .count = 1,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
@@ -339,9 +339,9 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 	atomic_fetch_sub(&world->p2p.resting, 1);
 }
 
-void p2p_await_over(const struct ls_op *op)
+void p2p_await_complete(const struct ls_op *op)
 {
-	while (!progress_op_is_over(op))
+	while (!progress_op_is_complete(op))
 		await_completion(op->group->world, &op->group->quiet, op);
 }
 

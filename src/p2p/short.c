@@ -13,7 +13,7 @@ static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
 	op->engine.status = LS_OK;
 	atomic_store(&op->begun, true);
 	atomic_store(&op->status_read, true);
-	atomic_store(&op->over, 1 + LS_OK);
+	atomic_store(&op->complete, 1 + LS_OK);
 }
 
 void p2p_short_init(ls_group *group)

@@ -139,9 +139,9 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 
 static bool is_over(const struct ls_op *op, ls_status *status)
 {
-	uint32_t over = atomic_load_explicit(&op->over, memory_order_acquire);
-	*status = over ? (ls_status)(over - 1) : LS_PENDING;
-	return over != 0;
+	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
+	*status = complete ? (ls_status)(complete - 1) : LS_PENDING;
+	return complete != 0;
 }
 
 /* Becomes the driving thread if none drives and something is queued. only: if this operation is the
@@ -241,8 +241,8 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		}
 		bool was_last = op == until;
 		drop_first(lane);
-		/* While this thread drives, so that the word `over` of the lane only grows. */
-		progress_op_over(op, status);
+		/* While this thread drives, so that completed_count only grows. */
+		progress_op_set_complete(op, status);
 		drives = go_on(lane, !was_last, &more);
 	}
 	wake_resting(group);
@@ -305,7 +305,8 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	ls_status status = LS_OK;
 	int peer;
 	atomic_fetch_add(&lane->resting, 1);
-	transport_wait_word(&group->team, group->rank, &area->over, seq, group->rank, &words[0]);
+	transport_wait_word(&group->team, group->rank, &area->completed_count, seq, group->rank,
+			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
 			    atomic_load(&area->released) + 1, group->rank, &words[1]);
 	/* These words name no peer: a proof follows the driving thread, which waits for peers. */
@@ -403,11 +404,11 @@ static ls_status await_in_time(struct ls_op *op)
 	return await_failed(op);
 }
 
-/* The caller had the lane, and has run the operation until it was complete (`over`) or until the
+/* The caller had the lane, and has run the operation until it was complete . or until the
  * pause. */
-static ls_status leave_lane(struct ls_op *op, bool over, ls_status status)
+static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 {
-	if (!over) {
+	if (!complete) {
 		hand_over(op);
 		return LS_PENDING;
 	}
@@ -421,8 +422,8 @@ ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause
 {
 	ls_group *group = op->group;
 	ls_status status;
-	bool over = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
-	return leave_lane(op, over, status);
+	bool complete = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
+	return leave_lane(op, complete, status);
 }
 
 static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *options,
@@ -443,8 +444,8 @@ ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *optio
 	if (!progress_lane_take(&group->lane, &op->engine.seq))
 		return queue_and_await(op, options, site, pause);
 	progress_op_open(op, options, site);
-	bool over = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
-	return leave_lane(op, over, status);
+	bool complete = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
+	return leave_lane(op, complete, status);
 }
 
 ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,

@@ -7,8 +7,8 @@
 #include "diagnose/diagnose.h"
 #include "progress.h"
 
-/* Setting P2P=serial: a long send that waits for earlier ones. A short one is complete as soon as it
- * has begun, whichever rank is gone. */
+/* Setting P2P=serial: a long send that waits for earlier ones. A short one is complete as soon as
+ * it has begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;

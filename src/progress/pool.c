@@ -109,17 +109,17 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 	}
 	/* An operation that is not from the pool is on the stack of a thread that returns as soon
 	 * as it sees this. */
-	atomic_store_explicit(&op->over, 1 + (uint32_t)status, memory_order_release);
+	atomic_store_explicit(&op->complete, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
 		progress_op_let_go(op);
 }
 
-void progress_op_over(struct ls_op *op, ls_status status)
+void progress_op_set_complete(struct ls_op *op, ls_status status)
 {
 	ls_group *group = op->group;
 	uint64_t seq = op->engine.seq;
 	progress_op_complete(op, status);
-	wait_store(&transport_area_of(&group->team, group->rank)->over, seq);
+	wait_store(&transport_area_of(&group->team, group->rank)->completed_count, seq);
 	wait_ring(&group->lane.resting_bell);
 	wait_ring(group->waiter.bell);
 }
@@ -140,7 +140,7 @@ void progress_pool_fini(struct world_pool *pool)
 	lock_group_fini(&pool->lock);
 }
 
-void progress_batch_part_over(struct ls_op *batch, ls_status status)
+void progress_batch_part_complete(struct ls_op *batch, ls_status status)
 {
 	uint32_t fine = LS_OK;
 	if (status != LS_OK)

@@ -3,8 +3,8 @@
  * when members die or leave; and the progress thread, which makes progress on operations that no
  * calling thread waits for.
  *
- * An operation is `over` when it is complete: its status is final. A member is `gone` when it is
- * dead or has left the group. */
+ * An operation is complete when its status is final. A member is `gone` when it is dead or has left
+ * the group. */
 #ifndef PROGRESS_PROGRESS_H
 #define PROGRESS_PROGRESS_H
 
@@ -22,7 +22,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle);
 void progress_op_drop(struct ls_op *op);
 /* The operation completes with `status`: drops the lane's reference, and tells those who wait for
  * it. */
-void progress_op_over(struct ls_op *op, ls_status status);
+void progress_op_set_complete(struct ls_op *op, ls_status status);
 /* The same without the lane: callback, status, and one reference less. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
@@ -30,9 +30,9 @@ static inline bool progress_op_is_p2p(const struct ls_op *op)
 {
 	return op->is_batch || !engine_is_collective(op->engine.call.kind);
 }
-static inline bool progress_op_is_over(const struct ls_op *op)
+static inline bool progress_op_is_complete(const struct ls_op *op)
 {
-	return atomic_load_explicit(&op->over, memory_order_acquire) != 0;
+	return atomic_load_explicit(&op->complete, memory_order_acquire) != 0;
 }
 /* The user frees the handle. */
 void progress_op_forget(struct ls_op *op);
@@ -43,7 +43,7 @@ void progress_pool_init(struct world_pool *pool);
 /* Reports how many handles were not freed, and frees them. */
 void progress_pool_fini(struct world_pool *pool);
 /* A part of the batch is complete, or ls_batch_end was called. */
-void progress_batch_part_over(struct ls_op *batch, ls_status status);
+void progress_batch_part_complete(struct ls_op *batch, ls_status status);
 
 /* ---- submit.c: one operation ---- */
 

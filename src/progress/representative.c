@@ -15,7 +15,7 @@ struct ls_op *progress_first_ordered(struct world_p2p *p2p)
 const struct ls_op *progress_representative(const struct ls_op *op)
 {
 	const struct ls_op *part = op->is_batch ? op->next_part : NULL;
-	while (part && progress_op_is_over(part))
+	while (part && progress_op_is_complete(part))
 		part = part->next_part;
 	return part ? part : op;
 }
@@ -26,7 +26,7 @@ bool progress_waits_for_sends(const struct ls_op *op)
 	if (!op->group->world->p2p.serial)
 		return false;
 	for (; part; part = op->is_batch ? part->next_part : NULL)
-		if (progress_op_is_p2p(part) && !progress_op_is_over(part) &&
+		if (progress_op_is_p2p(part) && !progress_op_is_complete(part) &&
 		    !atomic_load_explicit(&part->begun, memory_order_acquire))
 			return true;
 	return false;

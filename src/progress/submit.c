@@ -58,7 +58,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->callback_data = NULL;
 	atomic_init(&op->holders, 1);
 	atomic_init(&op->status_read, false);
-	atomic_init(&op->over, 0);
+	atomic_init(&op->complete, 0);
 	op->counts = NULL;
 }
 

@@ -14,7 +14,7 @@ struct progress_thread {
 	pthread_t thread;
 	struct world *world;
 	struct progress_thread *next;
-	_Atomic bool over;
+	_Atomic bool ended;
 };
 
 /* A proof of deadlock needs to know of every thread that may still do something. This one is on no
@@ -87,7 +87,7 @@ static void *progress_main(void *argument)
 		wait_thread_leave(&world->waiter);
 		atomic_fetch_sub(unpublished_of(world), 1);
 	}
-	atomic_store(&me->over, true);
+	atomic_store(&me->ended, true);
 	return NULL;
 }
 
@@ -153,7 +153,7 @@ static struct progress_thread *take_thread(struct world *world, bool any)
 {
 	lock_group_acquire(&world->lock);
 	struct progress_thread **at = &world->progress.threads;
-	while (*at && !any && !atomic_load(&(*at)->over))
+	while (*at && !any && !atomic_load(&(*at)->ended))
 		at = &(*at)->next;
 	struct progress_thread *found = *at;
 	if (found)

@@ -103,10 +103,10 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
 	/* How many nonblocking sends and receives are complete, of all groups; only in the area of
 	 * the group of all ranks. */
-	_Atomic uint64_t p2p_over;
+	_Atomic uint64_t p2p_completed;
 	/* How many queued collectives are complete, for threads of this rank that wait for another
 	 * of its threads; in the segment, so that a diagnosis can follow them. */
-	_Atomic uint64_t over;
+	_Atomic uint64_t completed_count;
 	/* How often a thread of this rank has stopped driving queued collectives while others of
 	 * its threads wait for them. */
 	_Atomic uint64_t released;

@@ -64,10 +64,10 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 	/* Both halves count in it. */
 	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (unsigned i = 0; i < MAIL_RTS; i++) {
-		uint64_t over = atomic_load_explicit(&box->rts[i].over, memory_order_acquire);
+		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
 		uint64_t mine = transport_mail_word(out->generations[i], 0);
 		bool is_kept = kept[i / MAIL_SLOTS] >> i % MAIL_SLOTS & 1;
-		if (!is_kept && (int64_t)(over - mine) >= 0)
+		if (!is_kept && (int64_t)(done - mine) >= 0)
 			transport_mail_rts_free(out, i, out->generations[i]);
 	}
 }
@@ -165,9 +165,9 @@ void transport_mail_reset(struct mail_box *box)
 
 /* ---- RTS slots ---- */
 
-void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation)
+void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation)
 {
-	wait_store(&box->rts[index].over, transport_mail_word(generation, 0));
+	wait_store(&box->rts[index].done, transport_mail_word(generation, 0));
 	atomic_fetch_add(&box->returned, 1);
 }
 
@@ -206,7 +206,7 @@ uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_
 {
 	uint64_t before = atomic_load_explicit(&rts->cursor, memory_order_relaxed);
 	do {
-		if (!is_of(before, generation)) /* it was over, so nobody copies */
+		if (!is_of(before, generation)) /* it was done, so nobody copies */
 			return 0;
 	} while (!atomic_compare_exchange_weak(&rts->cursor, &before, before | MAIL_CLOSED));
 	uint64_t begun = before & MAIL_CLAIMS;

@@ -80,7 +80,7 @@ struct mail_eager {
 };
 
 /* One long message. Its words contain `generation`, the number of the use, so that they only grow:
- * see transport_mail_word. Once `over` has its value the source may reuse the RTS slot, even if
+ * see transport_mail_word. Once `done` has its value the source may reuse the RTS slot, even if
  * another thread of the source has not seen that yet. So each thread changes the cursor only if
  * that still has the thread's own generation.
  *
@@ -102,12 +102,12 @@ struct mail_rts {
 	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
 	/* Written by the owner. */
 	uint64_t target; /* 1 + the offset in its arena to which the source may copy; 0: none */
-	/* How long the owner has copied its pieces; stored before `over`. A source that looks late
+	/* How long the owner has copied its pieces; stored before `done`. A source that looks late
 	 * may find that of a later use. */
 	_Atomic uint64_t ticks;
 	_Atomic uint64_t matched; /* from now on the source may copy pieces, too */
 	_Atomic uint64_t got;     /* pieces that the owner has copied */
-	_Atomic uint64_t over;    /* the owner will never touch the source's buffer again */
+	_Atomic uint64_t done;    /* the owner will never touch the source's buffer again */
 };
 #define MAIL_MATCHED UINT64_C(0x40000000)
 #define MAIL_CLOSED UINT64_C(0x80000000)
@@ -121,7 +121,7 @@ struct mail_box {
 	_Atomic uint64_t told;
 	/* Written by the source: see engine/crossed.c. */
 	_Atomic uint64_t crossed;
-	/* How many uses of RTS slots have ended; raised after `over` of each. A rank that waits for
+	/* How many uses of RTS slots have ended; raised after `done` of each. A rank that waits for
 	 * a free RTS slot reads it before it checks all slots. */
 	_Atomic uint64_t returned;
 	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last message taken out of it */
@@ -295,7 +295,7 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 }
 /* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for
  * each use. The caller rings the source. */
-void transport_mail_rts_over(struct mail_box *box, unsigned index, uint32_t generation);
+void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation);
 /* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source cancels the message; false: too late. */

@@ -271,13 +271,13 @@ static void test_rts_slots_reclaimed(void **state)
 			transport_mail_reclaim(box, out, half, none);
 			assert_false(transport_mail_has_rts(out, half));
 			assert_int_equal(out->returned, box->returned);
-			transport_mail_rts_over(box, i, use);
+			transport_mail_rts_done(box, i, use);
 			assert_int_equal(box->returned, out->returned + 1);
 			transport_mail_reclaim(box, out, !half, kept);
 			assert_false(transport_mail_has_rts(out, !half));
 			assert_true(transport_mail_has_rts(out, half));
 			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1), i);
-			transport_mail_rts_over(box, i, use + 1);
+			transport_mail_rts_done(box, i, use + 1);
 			kept[half] = UINT64_C(1) << i % MAIL_SLOTS;
 			transport_mail_reclaim(box, out, half, kept);
 			assert_false(transport_mail_has_rts(out, half));

@@ -51,7 +51,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	return base + offset;
 }
 
-/* The RTS slot whose `over` is at an offset of an area, and the offset of its box; -1: it is
+/* The RTS slot whose `done` is at an offset of an area, and the offset of its box; -1: it is
  * another word. */
 static int rts_of(uint64_t inside, uint64_t *box_at)
 {
@@ -60,7 +60,7 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 	uint64_t at = (inside - sizeof(struct transport_area)) % sizeof(struct transport_inbox);
 	uint64_t first = offsetof(struct transport_inbox, mail) + offsetof(struct mail_box, rts);
 	*box_at = inside - at + offsetof(struct transport_inbox, mail);
-	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, over))
+	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, done))
 		return -1;
 	return (int)((at - first) / sizeof(struct mail_rts));
 }
@@ -175,7 +175,7 @@ static void end_sent(struct transport_carried *carried)
 	struct transport_relay *relay = carried->relay;
 	struct mail_rts *rts = &relay->to->rts[carried->index];
 	if (carried->transfer.status == LS_OK)
-		transport_mail_rts_over(relay->to, carried->index, carried->generation);
+		transport_mail_rts_done(relay->to, carried->index, carried->generation);
 	else
 		wait_store(&rts->got, transport_mail_word(carried->generation,
 							  transport_mail_pieces(rts->bytes)));
@@ -217,7 +217,7 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link)
 	link->events = (struct link_events){.context = hosts,
 					    .arrived = put_message,
 					    .word = put_word,
-					    .over = end_transfer,
+					    .done = end_transfer,
 					    .lost = note_lost};
 	if (!link_is_valid(link) || link->size != transport->size || link->rank != transport->rank) {
 		free(hosts);

@@ -193,10 +193,10 @@ static bool send_taken(const struct path *path)
 	relay->taken = taken;
 	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
 		const struct transport_carried *carried = &relay->received[i];
-		uint64_t over = atomic_load_explicit(&box->rts[i].over, memory_order_acquire);
-		if (carried->relay && over == transport_mail_word(carried->generation, 0))
-			relay->over[i] = over; /* the link tells its source */
-		else if (!send_mine(path, &box->rts[i].over, over, &relay->over[i]))
+		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
+		if (carried->relay && done == transport_mail_word(carried->generation, 0))
+			relay->done[i] = done; /* the link tells its source */
+		else if (!send_mine(path, &box->rts[i].done, done, &relay->done[i]))
 			return false;
 	}
 	relay->returned = returned;

@@ -26,12 +26,12 @@ struct transport_carried {
  * thread that drives the link, except `wanted` and `to`. */
 struct transport_relay {
 	struct transport_team *team;
-	struct mail_box *to, *from;      /* in its mirror, from me; in my segment, from it */
+	struct mail_box *to, *from; /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, times_closed; /* values sent */
-	uint64_t next;                   /* the next position of `to` to be sent */
-	uint64_t announced;              /* the last position whose long payload was offered */
+	uint64_t next;                           /* the next position of `to` to be sent */
+	uint64_t announced; /* the last position whose long payload was offered */
 	uint64_t taken, returned;
-	uint64_t freed[MAIL_SLOTS], over[MAIL_SLOTS];
+	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
 	struct transport_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
 	struct link_message offered[MAIL_SLOTS]; /* handle NULL: none */
 	/* Bit i: the payload of message i is to be fetched to target[i]. */

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 /* One operation, from its call until it is complete, or, if it has a handle, until that is freed. A
- * blocking call has it on its stack. `over` means complete: the status is final. */
+ * blocking call has it on its stack. Complete means that the status is final. */
 struct ls_op {
 	struct engine_op engine;
 	ls_group *group;
@@ -35,7 +35,7 @@ struct ls_op {
 	 * least given - freed are not freed. asked >= freed if each status is read before its
 	 * handle is freed. newest: the record of the latest operation that got it. */
 	_Atomic uint64_t given, asked, freed, newest;
-	_Atomic uint32_t over; /* 1 + status when it is complete, and no thread uses it any more */
+	_Atomic uint32_t complete; /* 0; or 1 + status, and no thread uses it any more */
 	/* from the pool: memory for two lists, kept for the next operation */
 	uint64_t *counts;
 	/* Of sends and receives. */
