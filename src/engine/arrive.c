@@ -68,7 +68,7 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 	transport_notify(engine->team, source);
 }
 
-static bool hand_over(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+static bool receive_block(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -116,7 +116,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->receives_block) {
-		if (!hand_over(engine, peer, op)) {
+		if (!receive_block(engine, peer, op)) {
 			fail(engine->mailbox, op, LS_INTERNAL);
 			return;
 		}

@@ -142,7 +142,7 @@ static uint64_t signature_of(const struct engine_op *op)
 							: signature;
 }
 
-static uintptr_t apart(const struct engine_call *call)
+static uintptr_t buffer_distance(const struct engine_call *call)
 {
 	return call->send.address && call->recv.address
 		       ? (uintptr_t)call->recv.address - (uintptr_t)call->send.address
@@ -154,8 +154,9 @@ static bool recall(struct engine *engine, struct engine_op *op)
 	const struct engine_call *call = &op->call;
 	const struct engine_memo *memo = &engine->memos[call->kind];
 	if (!memo->plan || call->counts || call->count != memo->count ||
-	    call->dtype != memo->dtype || call->reduce != memo->reduce || call->peer != memo->peer ||
-	    apart(call) != memo->apart || (call->send.address != NULL) != memo->has_send ||
+	    call->dtype != memo->dtype || call->reduce != memo->reduce ||
+	    call->peer != memo->peer || buffer_distance(call) != memo->buffer_distance ||
+	    (call->send.address != NULL) != memo->has_send ||
 	    (call->recv.address != NULL) != memo->has_recv)
 		return false;
 	op->plan = memo->plan;
@@ -176,7 +177,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 		.reduce = call->reduce,
 		.peer = call->peer,
 		.count = call->count,
-		.apart = apart(call),
+		.buffer_distance = buffer_distance(call),
 		.has_send = call->send.address != NULL,
 		.has_recv = call->recv.address != NULL,
 		.plan = op->plan,

@@ -120,7 +120,7 @@ struct engine_memo {
 	ls_reduce_op reduce;
 	int peer;
 	uint64_t count;
-	uintptr_t apart; /* the distance of the two buffers */
+	uintptr_t buffer_distance; /* the distance of the two buffers */
 	bool has_send, has_recv;
 	/* The results; plan NULL: there are none. */
 	const struct engine_plan *plan;
@@ -288,7 +288,7 @@ struct engine_op {
 	uint64_t input_offset, output_offset;
 	enum transport_window input_window, output_window;
 	void *input_block, *output_block, *scratch_block;
-	uint64_t peer_sends, peer_expected; /* see engine_hint */
+	uint64_t peer_sends, peer_expected; /* see engine_count_difference */
 	uint64_t sent; /* bit q: peer q may not have taken a long message yet */
 	int word_count;
 	bool any;                /* one of the words suffices */
@@ -384,11 +384,11 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 			      struct engine_received *out, struct wait_word *word);
 /* Adds 1 to a word of the group, which threads change only by this function; returns the new
  * value. */
-uint64_t engine_p2p_add(struct engine *engine, _Atomic uint64_t *word);
+uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word);
 /* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
 uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer);
 /* An operation that the calling thread itself waits for. */
-struct engine_own {
+struct engine_awaited {
 	const struct engine_op *op;
 	const struct engine_op *before; /* another that has to be complete first; NULL: none */
 	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
@@ -399,11 +399,11 @@ struct engine_own {
  * operations. True if there is more to do at once. Otherwise any of words[*count] ends the wait;
  * words beyond max are counted and left out. Words of operations that are not among the `own_count`
  * (at most WAIT_CHOICE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
-bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, int own_count,
+bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own, int own_count,
 			 struct wait_word *words, int max, int *count);
 /* Fills in the same words and makes no progress; with own_count only those of these operations. Any
  * thread. Returns their number. */
-int engine_p2p_words(struct engine *engine, const struct engine_own *own, int own_count,
+int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, int own_count,
 		     struct wait_word *words, int max);
 /* Whether one of these words has arrived, or a detached operation has something to copy. */
 bool engine_p2p_is_ready(struct engine *engine);
@@ -455,7 +455,8 @@ uint64_t engine_shape(const uint64_t *counts, int size);
 
 /* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank
  * expects of it, if that is what differs; the same number twice otherwise. */
-static inline void engine_hint(const struct engine_op *op, uint64_t *sent, uint64_t *expected)
+static inline void engine_count_difference(const struct engine_op *op, uint64_t *sent,
+					   uint64_t *expected)
 {
 	*sent = op->peer_sends;
 	*expected = op->peer_expected;

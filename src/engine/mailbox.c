@@ -413,7 +413,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	return true;
 }
 
-bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_cancel(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool back = true, was_sent = false;

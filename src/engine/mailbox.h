@@ -230,7 +230,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
 /* Cancels an operation. True: it was unmatched, and is now in no list, or will be in none once the
  * thread that advances it has seen that. */
-bool engine_mailbox_take_back(struct engine *engine, struct engine_op *op);
+bool engine_mailbox_cancel(struct engine *engine, struct engine_op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 /* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0

@@ -481,7 +481,7 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	bool lost = false, safe = true;
 	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
 	if (stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED)
-		engine_mailbox_take_back(engine, op);
+		engine_mailbox_cancel(engine, op);
 	bool shown =
 		p2p->rts && (stage == ENGINE_P2P_SENT
 				     ? !transport_mail_withdraw(p2p->rts, p2p->generation)

@@ -287,7 +287,7 @@ static void test_shared_words(void **state)
 	struct unit *owner = &fixture->units[1];
 	struct wait_word words[4 * WAIT_EDGE_MAX];
 	struct engine_op batch = {0};
-	const struct engine_own own = {.op = &batch, .choice = 1};
+	const struct engine_awaited own = {.op = &batch, .choice = 1};
 	struct message *part = nonblocking(owner, TRACE_RECV, 1, 1);
 	int count;
 	part->op.record = 7;

@@ -57,7 +57,7 @@ static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOC
 	mailbox->active = kept;
 }
 
-bool engine_p2p_progress(struct engine *engine, const struct engine_own *own, int own_count,
+bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own, int own_count,
 			 struct wait_word *words, int max, int *count)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -109,7 +109,7 @@ static void add_all(struct engine *engine, struct engine_words *list) LOCK_REQUI
 	engine_words_add_rest(engine, list);
 }
 
-int engine_p2p_words(struct engine *engine, const struct engine_own *own, int own_count,
+int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, int own_count,
 		     struct wait_word *words, int max)
 {
 	struct engine_words list = {.words = words,
@@ -241,7 +241,7 @@ bool engine_p2p_has_work(struct engine *engine)
 
 bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
 {
-	return engine_mailbox_take_back(engine, op);
+	return engine_mailbox_cancel(engine, op);
 }
 
 static bool is_detached(const struct match_entry *entry)

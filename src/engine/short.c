@@ -23,7 +23,7 @@ uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer
 	return number;
 }
 
-uint64_t engine_p2p_add(struct engine *engine, _Atomic uint64_t *word)
+uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	uint64_t value = 1 + atomic_load_explicit(word, memory_order_relaxed);

@@ -19,7 +19,7 @@ static uint64_t owners_of(const struct engine_words *list, const struct engine_o
 {
 	uint64_t owners = 0;
 	for (int i = 0; i < list->own_count; i++) {
-		const struct engine_own *own = &list->own[i];
+		const struct engine_awaited *own = &list->own[i];
 		bool part = own->choice && own->op == op->p2p.batch;
 		if (part || own->op == op || own->before == op)
 			owners |= UINT64_C(1) << i;

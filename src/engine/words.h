@@ -14,7 +14,7 @@ struct engine_words {
 	bool only_own;
 	/* asks: find out whether one of the words, left out or not, has arrived; found: it has */
 	bool asks, found;
-	const struct engine_own *own;
+	const struct engine_awaited *own;
 	int own_count;
 	/* bit i: own[i] stands for several operations, and some of their words are among these */
 	uint64_t chosen;

@@ -407,7 +407,7 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 	explain_and_publish(group, claimed, claimed_count, hint, job);
 }
 
-void failure_abort(struct ls_group *group, const struct diagnose_hint *hint)
+void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct failure_place place = failure_place_of(group);
 	uint64_t open = nobody(place.id);

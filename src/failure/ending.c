@@ -54,7 +54,7 @@ void failure_compare_ends(struct ls_group *group)
 
 /* ---- by this rank ---- */
 
-void failure_end(ls_group *group, const char *note, bool closes)
+void failure_abort(ls_group *group, const char *note, bool closes)
 {
 	struct diagnose_hint hint = {.status = LS_ABORTED,
 				     .rank = group->world->rank,
@@ -63,13 +63,13 @@ void failure_end(ls_group *group, const char *note, bool closes)
 				     .seq = atomic_load(&group->entry->entered),
 				     .note = note,
 				     .closes = closes};
-	failure_abort(group, &hint);
+	failure_raise_aborted(group, &hint);
 }
 
-void failure_close(ls_group *group, const char *why)
+void failure_abort_by_close(ls_group *group, const char *why)
 {
 	bool sound = failure_status(group) == LS_OK;
-	failure_end(group, why, true);
+	failure_abort(group, why, true);
 	if (sound)
 		trace_report_unreturned(&group->world->trace, group->id);
 }

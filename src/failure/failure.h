@@ -32,7 +32,7 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const struct diagnose_hint *hint, struct diagnose_job *job);
 /* The same for ls_group_abort: does not wait for other ranks. */
-void failure_abort(struct ls_group *group, const struct diagnose_hint *hint);
+void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
@@ -42,10 +42,10 @@ struct failure_place failure_place_of(const struct ls_group *group);
 
 /* Fails the group with LS_ABORTED of this rank, with a note in the caller's words. closes: as in
  * struct diagnose_hint. Does not block. */
-void failure_end(ls_group *group, const char *note, bool closes);
+void failure_abort(ls_group *group, const char *note, bool closes);
 /* Fails the group, for all members that are still in it, with "rank 1 closed the group WHY", unless
  * it has failed before; and tells the launcher. */
-void failure_close(ls_group *group, const char *why);
+void failure_abort_by_close(ls_group *group, const char *why);
 /* Notes that this rank knows of the group's failure. */
 void failure_note(struct ls_group *group);
 /* Call before this rank leaves, with no operation in progress: compares the collectives of all

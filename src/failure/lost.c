@@ -47,7 +47,7 @@ static void tell(ls_group *group, int from, int to, int count, const struct mail
 		return;
 	snprintf(reason, sizeof reason,
 		 "and nobody has received %s; with LOCKSTEP_CHECK=1 that is an error", text);
-	failure_close(group, reason);
+	failure_abort_by_close(group, reason);
 }
 
 void failure_warn_lost(ls_group *group)

@@ -8,10 +8,10 @@
 #include "group_private.h"
 #include "arguments.h"
 
-ls_status group_check(const char *call, ls_group *group)
+ls_status group_check(const char *function, ls_group *group)
 {
 	if (!group)
-		return group_bad(call, "group", 0, "a group from ls_group_open");
+		return group_bad(function, "group", 0, "a group from ls_group_open");
 	if (world_is_forked(group))
 		return LS_FORKED;
 	p2p_fail_gone(group);
@@ -21,11 +21,11 @@ ls_status group_check(const char *call, ls_group *group)
 	return failure_status(group);
 }
 
-ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
+ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out)
 {
-	ls_status status = group_read_options(call, given, out);
-	return status == LS_OK ? group_check(call, group) : status;
+	ls_status status = group_read_options(function, given, out);
+	return status == LS_OK ? group_check(function, group) : status;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)
@@ -34,7 +34,7 @@ ls_status ls_group_abort(ls_group *group, const char *reason)
 		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
 	if (world_is_forked(group))
 		return LS_FORKED;
-	failure_end(group, reason, false);
+	failure_abort(group, reason, false);
 	return LS_OK;
 }
 

@@ -8,15 +8,15 @@
 #include "arguments.h"
 
 /* Says which argument of which call is wrong, and what would be right. */
-ls_status group_bad(const char *call, const char *argument, long long value, const char *right)
+ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
 {
 	char from[TRACE_CALLED_BYTES];
 	trace_called(from, sizeof from);
-	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, call, argument, value, right, from);
+	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, function, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
 }
 
-ls_status group_read_options(const char *call, const struct ls_op_options *options,
+ls_status group_read_options(const char *function, const struct ls_op_options *options,
 			     struct ls_op_options *out)
 {
 	*out = (struct ls_op_options){.size = sizeof *out};
@@ -25,40 +25,42 @@ ls_status group_read_options(const char *call, const struct ls_op_options *optio
 	if (options->size >= offsetof(struct ls_op_options, op) + sizeof options->op && options->op)
 		*options->op = NULL;
 	if (options->size < sizeof options->size || options->size > sizeof *out)
-		return group_bad(call, "options->size", options->size,
+		return group_bad(function, "options->size", options->size,
 				 "sizeof(struct ls_op_options)");
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
-		return group_bad(call, "options->tag", out->tag, "0 to 2147483647");
+		return group_bad(function, "options->tag", out->tag, "0 to 2147483647");
 	if (out->resumable > 1)
-		return group_bad(call, "options->resumable", out->resumable, "0 or 1");
+		return group_bad(function, "options->resumable", out->resumable, "0 or 1");
 	if (out->resumable && out->callback)
-		return group_bad(call, "options->resumable", out->resumable, "0 beside a callback");
+		return group_bad(function, "options->resumable", out->resumable,
+				 "0 beside a callback");
 	if (out->stream)
-		return group_bad(call, "options->stream", 1, "NULL: only host memory is supported");
+		return group_bad(function, "options->stream", 1,
+				 "NULL: only host memory is supported");
 	return LS_OK;
 }
 
-ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count)
+ls_status group_check_count(const char *function, ls_dtype dtype, uint64_t count)
 {
 	size_t element = ls_dtype_bytes(dtype);
 	if (!element)
-		return group_bad(call, "dtype", dtype, "one of enum ls_dtype");
+		return group_bad(function, "dtype", dtype, "one of enum ls_dtype");
 	if (count > INT64_MAX / element)
-		return group_bad(call, "count", (long long)count, "below 2^63 bytes in all");
+		return group_bad(function, "count", (long long)count, "below 2^63 bytes in all");
 	return LS_OK;
 }
 
-ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank)
+ls_status group_check_rank(const char *function, const char *name, const ls_group *group, int rank)
 {
 	char right[48];
 	if (rank >= 0 && rank < group->size)
 		return LS_OK;
 	snprintf(right, sizeof right, "a rank of this group, 0 to %d", group->size - 1);
-	return group_bad(call, name, rank, right);
+	return group_bad(function, name, rank, right);
 }
 
-const char *group_caller(const char *call, const struct ls_op_options *options)
+const char *group_caller(const char *function, const struct ls_op_options *options)
 {
-	return options->label ? options->label : call;
+	return options->label ? options->label : function;
 }

@@ -9,17 +9,17 @@
 
 /* Prints which argument of which call is wrong, and what would be right. Returns
  * LS_BAD_ARGUMENT. */
-ls_status group_bad(const char *call, const char *argument, long long value, const char *right);
+ls_status group_bad(const char *function, const char *argument, long long value, const char *right);
 /* Fills *out with the defaults, replaced by the caller's options. A struct of another size is from
  * an older or newer header: fields that it lacks have their defaults, and fields that this library
  * does not know must be 0. */
-ls_status group_read_options(const char *call, const struct ls_op_options *options,
+ls_status group_read_options(const char *function, const struct ls_op_options *options,
 			     struct ls_op_options *out);
 /* How messages about the arguments of a call begin: with its label, if it has one, because users of
  * other languages know neither the C function nor its caller; otherwise with `call`. */
-const char *group_caller(const char *call, const struct ls_op_options *options);
-ls_status group_check_rank(const char *call, const char *name, const ls_group *group, int rank);
+const char *group_caller(const char *function, const struct ls_op_options *options);
+ls_status group_check_rank(const char *function, const char *name, const ls_group *group, int rank);
 /* Checks that count elements fit into memory. */
-ls_status group_check_count(const char *call, ls_dtype dtype, uint64_t count);
+ls_status group_check_count(const char *function, ls_dtype dtype, uint64_t count);
 
 #endif

@@ -25,23 +25,23 @@ static bool add_up(const uint64_t *counts, int size, uint64_t *sum)
 	return true;
 }
 
-static struct extent extent_of(const ls_group *group, const struct engine_call *op)
+static struct extent extent_of(const ls_group *group, const struct engine_call *call)
 {
-	const struct coll_kind *kind = &coll_kinds[op->kind];
+	const struct coll_kind *kind = &coll_kinds[call->kind];
 	const struct coll *coll = &coll_table[kind->collective];
-	uint64_t own = op->count, all = op->count * (uint64_t)group->size;
+	uint64_t own = call->count, all = call->count * (uint64_t)group->size;
 	uint64_t offset = own * (uint64_t)group->rank, all_got;
-	if (op->counts) {
-		all = op->count;
-		own = op->counts[group->rank];
+	if (call->counts) {
+		all = call->count;
+		own = call->counts[group->rank];
 		offset = 0;
 		for (int r = 0; r < group->rank; r++)
-			offset += op->counts[r];
+			offset += call->counts[r];
 	}
 	all_got = all;
 	if (kind->counts == COLL_OWN)
-		add_up(op->recv_counts, group->size, &all_got);
-	bool root = group->rank == op->peer;
+		add_up(call->recv_counts, group->size, &all_got);
+	bool root = group->rank == call->peer;
 	bool gives = coll->input != COLL_NOTHING && (coll->root != COLL_ROOT_GIVES || root);
 	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
 	return (struct extent){
@@ -56,125 +56,127 @@ static struct extent extent_of(const ls_group *group, const struct engine_call *
 	};
 }
 
-static bool apart(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
+static bool is_disjoint(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
 {
 	return a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a;
 }
 
-static ls_status check_buffers(const char *call, const ls_group *group, struct engine_call *op)
+static ls_status check_buffers(const char *function, const ls_group *group, struct engine_call *call)
 {
-	size_t element = ls_dtype_bytes(op->dtype);
-	struct extent extent = extent_of(group, op);
+	size_t element = ls_dtype_bytes(call->dtype);
+	struct extent extent = extent_of(group, call);
 	/* What is not used here may be anything; the engine looks at NULL. */
 	if (extent.give == 0)
-		op->send.address = NULL;
+		call->send.address = NULL;
 	if (extent.get == 0)
-		op->recv.address = NULL;
-	op->send.bytes = extent.give * element;
-	op->recv.bytes = extent.get * element;
-	if (extent.give > 0 && !op->send.address)
-		return group_bad(call, "send", 0, "a buffer");
-	if (extent.get > 0 && !op->recv.address)
-		return group_bad(call, "recv", 0, "a buffer");
-	uintptr_t send = (uintptr_t)op->send.address, recv = (uintptr_t)op->recv.address;
-	if (apart(send, op->send.bytes, recv, op->recv.bytes))
+		call->recv.address = NULL;
+	call->send.bytes = extent.give * element;
+	call->recv.bytes = extent.get * element;
+	if (extent.give > 0 && !call->send.address)
+		return group_bad(function, "send", 0, "a buffer");
+	if (extent.get > 0 && !call->recv.address)
+		return group_bad(function, "recv", 0, "a buffer");
+	uintptr_t send = (uintptr_t)call->send.address, recv = (uintptr_t)call->recv.address;
+	if (is_disjoint(send, call->send.bytes, recv, call->recv.bytes))
 		return LS_OK;
 	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element
 						  : recv == send + extent.offset * element;
 	if (extent.in_place && in_place)
 		return LS_OK;
-	return group_bad(call, "recv", (long long)recv,
+	return group_bad(function, "recv", (long long)recv,
 			 extent.in_place ? "apart from send, or in place as documented"
 					 : "apart from send");
 }
 
-static ls_status check_counts(const char *call, const ls_group *group, struct engine_call *op)
+static ls_status check_counts(const char *function, const ls_group *group, struct engine_call *call)
 {
 	uint64_t sum;
-	if (!trace_kind_facts(op->kind).per_rank) {
+	if (!trace_kind_facts(call->kind).per_rank) {
 		uint64_t ranks = (uint64_t)group->size, whole, bytes;
-		uint64_t element = ls_dtype_bytes(op->dtype);
-		if (element && !__builtin_mul_overflow(op->count, ranks * element, &bytes) &&
+		uint64_t element = ls_dtype_bytes(call->dtype);
+		if (element && !__builtin_mul_overflow(call->count, ranks * element, &bytes) &&
 		    bytes <= INT64_MAX)
 			return LS_OK;
-		if (__builtin_mul_overflow(op->count, ranks, &whole))
-			return group_bad(call, "count", (long long)op->count,
+		if (__builtin_mul_overflow(call->count, ranks, &whole))
+			return group_bad(function, "count", (long long)call->count,
 					 "below 2^63 bytes in all");
-		return group_check_count(call, op->dtype, whole);
+		return group_check_count(function, call->dtype, whole);
 	}
-	bool own = coll_kinds[op->kind].counts == COLL_OWN;
-	if (!op->counts || (own && !op->recv_counts))
-		return group_bad(call, op->counts ? "recv_counts" : "counts", 0,
+	bool own = coll_kinds[call->kind].counts == COLL_OWN;
+	if (!call->counts || (own && !call->recv_counts))
+		return group_bad(function, call->counts ? "recv_counts" : "counts", 0,
 				 "an array with a count for each rank");
-	if (!add_up(op->counts, group->size, &op->count) ||
-	    (own && !add_up(op->recv_counts, group->size, &sum)))
-		return group_bad(call, "counts", -1, "below 2^63 bytes in all");
+	if (!add_up(call->counts, group->size, &call->count) ||
+	    (own && !add_up(call->recv_counts, group->size, &sum)))
+		return group_bad(function, "counts", -1, "below 2^63 bytes in all");
 	/* With lists of its own those of two ranks need not be equal. */
-	op->shape = own ? 0 : engine_shape(op->counts, group->size);
-	ls_status status = group_check_count(call, op->dtype, op->count);
-	return status == LS_OK && own ? group_check_count(call, op->dtype, sum) : status;
+	call->shape = own ? 0 : engine_shape(call->counts, group->size);
+	ls_status status = group_check_count(function, call->dtype, call->count);
+	return status == LS_OK && own ? group_check_count(function, call->dtype, sum) : status;
 }
 
-ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op)
+ls_status group_check_collective(const char *function, const ls_group *group,
+				 struct engine_call *call)
 {
-	struct trace_kind_facts facts = trace_kind_facts(op->kind);
+	struct trace_kind_facts facts = trace_kind_facts(call->kind);
 	if (!facts.typed)
 		return LS_OK;
-	ls_status status = check_counts(call, group, op);
+	ls_status status = check_counts(function, group, call);
 	if (status == LS_OK && facts.rooted)
-		status = group_check_rank(call, "root", group, op->peer);
+		status = group_check_rank(function, "root", group, call->peer);
 	if (status != LS_OK)
 		return status;
-	if (facts.reduces && (unsigned)op->reduce > LS_PREMUL_SUM)
-		return group_bad(call, "op", op->reduce, "one of enum ls_reduce_op");
-	if (facts.reduces && !device_has(op->dtype, op->reduce)) {
+	if (facts.reduces && (unsigned)call->reduce > LS_PREMUL_SUM)
+		return group_bad(function, "op", call->reduce, "one of enum ls_reduce_op");
+	if (facts.reduces && !device_has(call->dtype, call->reduce)) {
 		char from[TRACE_CALLED_BYTES];
 		trace_called(from, sizeof from);
-		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, call, trace_reduce_name(op->reduce),
-			    trace_dtype_name(op->dtype), from);
+		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, function, trace_reduce_name(call->reduce),
+			    trace_dtype_name(call->dtype), from);
 		return LS_UNSUPPORTED;
 	}
-	return check_buffers(call, group, op);
+	return check_buffers(function, group, call);
 }
 
 /* Apart, or in place: recv - send, modulo 2^64, is `in_place`, or in no way inside of both. */
-static bool may_lie_so(const struct engine_call *op, uint64_t give, uint64_t get, uint64_t in_place)
+static bool may_lie_so(const struct engine_call *call, uint64_t give, uint64_t get,
+		       uint64_t in_place)
 {
-	uint64_t distance = (uintptr_t)op->recv.address - (uintptr_t)op->send.address;
+	uint64_t distance = (uintptr_t)call->recv.address - (uintptr_t)call->send.address;
 	return distance == in_place || distance + get - 1 >= give + get - 1;
 }
 
-bool group_check_short(const ls_group *group, struct engine_call *op)
+bool group_check_short(const ls_group *group, struct engine_call *call)
 {
-	const struct coll_kind *kind = &coll_kinds[op->kind];
+	const struct coll_kind *kind = &coll_kinds[call->kind];
 	const struct coll *coll = &coll_table[kind->collective];
-	if (op->kind == TRACE_BARRIER)
+	if (call->kind == TRACE_BARRIER)
 		return true;
-	size_t element = dtype_bytes(op->dtype);
-	bool rooted = coll->root != COLL_NO_ROOT, root = op->peer == group->rank;
-	if (kind->counts != COLL_ALIKE || op->count > TRANSPORT_INLINE_BYTES || !element ||
-	    (rooted && (unsigned)op->peer >= (unsigned)group->size) ||
-	    (coll->reduces && !device_has(op->dtype, op->reduce)))
+	size_t element = dtype_bytes(call->dtype);
+	bool rooted = coll->root != COLL_NO_ROOT, root = call->peer == group->rank;
+	if (kind->counts != COLL_ALIKE || call->count > TRANSPORT_INLINE_BYTES || !element ||
+	    (rooted && (unsigned)call->peer >= (unsigned)group->size) ||
+	    (coll->reduces && !device_has(call->dtype, call->reduce)))
 		return false;
-	uint64_t part = op->count * element, all = part * (uint64_t)group->size;
+	uint64_t part = call->count * element, all = part * (uint64_t)group->size;
 	uint64_t give = coll->input == COLL_PARTS ? all : part;
 	uint64_t get = coll->output == COLL_PARTS ? all : part;
 	uint64_t before = part * (uint64_t)group->rank;
-	if (give > TRANSPORT_INLINE_BYTES || give == 0 || op->reduce == LS_PREMUL_SUM)
+	if (give > TRANSPORT_INLINE_BYTES || give == 0 || call->reduce == LS_PREMUL_SUM)
 		return false;
 	if (coll->root == COLL_ROOT_GIVES && !root)
 		give = 0;
-	else if (!op->send.address)
+	else if (!call->send.address)
 		return false;
 	if (coll->root == COLL_ROOT_GETS && !root)
 		get = 0;
-	else if (!op->recv.address)
+	else if (!call->recv.address)
 		return false;
-	op->send = buffer_host(give ? op->send.address : NULL, give);
-	op->recv = buffer_host(get ? op->recv.address : NULL, get);
+	call->send = buffer_host(give ? call->send.address : NULL, give);
+	call->recv = buffer_host(get ? call->recv.address : NULL, get);
 	if (!give || !get)
 		return true;
 	if (coll->input == coll->output)
-		return may_lie_so(op, give, get, coll->input == COLL_WHOLE ? 0 : get);
-	return may_lie_so(op, give, get, coll->input == COLL_PARTS ? before : -before);
+		return may_lie_so(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
+	return may_lie_so(call, give, get, coll->input == COLL_PARTS ? before : -before);
 }

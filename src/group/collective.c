@@ -19,30 +19,30 @@ enum { MANY_AT_ONCE = 1024 }; /* of the buffers of one call, under way while it 
 static bool keep_counts(struct ls_op *op)
 {
 	size_t size = (size_t)op->group->size;
-	struct engine_call *engine = &op->engine.call;
-	if (!engine->counts)
+	struct engine_call *call = &op->engine.call;
+	if (!call->counts)
 		return true;
 	if (!op->counts)
 		op->counts = calloc(2 * size, sizeof *op->counts);
 	if (!op->counts)
 		return false;
-	memcpy(op->counts, engine->counts, size * sizeof *op->counts);
-	engine->counts = op->counts;
-	if (engine->recv_counts) {
-		memcpy(op->counts + size, engine->recv_counts, size * sizeof *op->counts);
-		engine->recv_counts = op->counts + size;
+	memcpy(op->counts, call->counts, size * sizeof *op->counts);
+	call->counts = op->counts;
+	if (call->recv_counts) {
+		memcpy(op->counts + size, call->recv_counts, size * sizeof *op->counts);
+		call->recv_counts = op->counts + size;
 	}
 	return true;
 }
 
 /* A nonblocking collective; out: NULL, or where to store its handle. */
-static ls_status queue(ls_group *group, const struct engine_call *engine,
+static ls_status queue(ls_group *group, const struct engine_call *call,
 		       const struct ls_op_options *options, const void *site, bool wake)
 {
 	struct ls_op *op = progress_op_new(group, options->op != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
-	op->engine.call = *engine;
+	op->engine.call = *call;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
 	ls_status status =
@@ -57,13 +57,13 @@ static ls_status queue(ls_group *group, const struct engine_call *engine,
 }
 
 /* A blocking call that returns a handle if its wait ends before the operation. */
-static ls_status call_resumable(ls_group *group, const struct engine_call *engine,
+static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 				const struct ls_op_options *options, const void *site)
 {
 	struct ls_op *op = progress_op_new(group, true);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
-	op->engine.call = *engine;
+	op->engine.call = *call;
 	ls_status status = keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
 	if (status != LS_OK) {
 		progress_op_drop(op);
@@ -79,17 +79,17 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *engin
 }
 
 /* A call with a handle or a callback. */
-static ls_status call_nonblocking(ls_group *group, const struct engine_call *engine,
+static ls_status call_nonblocking(ls_group *group, const struct engine_call *call,
 				  const struct ls_op_options *options, const void *site)
 {
 	if (options->op && options->resumable)
-		return call_resumable(group, engine, options, site);
+		return call_resumable(group, call, options, site);
 	if (!group->world->settings.blocking)
-		return queue(group, engine, options, site, true);
+		return queue(group, call, options, site, true);
 	ls_op *op;
 	struct ls_op_options all = *options;
 	all.op = options->op ? options->op : &op;
-	ls_status status = queue(group, engine, &all, site, true);
+	ls_status status = queue(group, call, &all, site, true);
 	if (status != LS_OK)
 		return status;
 	status = progress_lane_await(*all.op, &progress_no_pause);
@@ -107,58 +107,58 @@ static bool blocks(const struct ls_op_options *options)
 	       options->tag >= 0;
 }
 
-static ls_status run(const char *call, ls_group *group, struct engine_call *engine,
+static ls_status run(const char *function, ls_group *group, struct engine_call *call,
 		     const struct ls_op_options *given, const void *site)
 {
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if ((!given || blocks(given)) && group && group_check_short(group, engine) &&
-	    !group_is_on_device(group, engine)) {
-		status = group_check(call, group);
+	if ((!given || blocks(given)) && group && group_check_short(group, call) &&
+	    !group_is_on_device(group, call)) {
+		status = group_check(function, group);
 		if (given && given->op)
 			*given->op = NULL;
 		if (status != LS_OK)
 			return status;
 		wait_thread_enter(&group->waiter);
-		if (progress_inline_call(group, engine, given ? given : &none, site, &status))
+		if (progress_inline_call(group, call, given ? given : &none, site, &status))
 			return status;
 	}
-	status = group_begin(call, group, given, &options);
-	if (status == LS_OK && engine->kind != TRACE_BARRIER)
-		status = group_check_collective(group_caller(call, &options), group, engine);
+	status = group_begin(function, group, given, &options);
+	if (status == LS_OK && call->kind != TRACE_BARRIER)
+		status = group_check_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
-	engine->factor = options.factor;
+	call->factor = options.factor;
 	if (options.op || options.callback)
-		return call_nonblocking(group, engine, &options, site);
+		return call_nonblocking(group, call, &options, site);
 	struct ls_op op;
-	progress_op_prepare(&op, group, engine);
+	progress_op_prepare(&op, group, call);
 	return progress_lane_call(&op, &options, site, &progress_no_pause);
 }
 
 /* The operation on one buffer of a call with several buffers. */
 static struct engine_call one_of(const struct engine_call *common, const struct ls_buffers *buffer)
 {
-	struct engine_call engine = *common;
-	engine.send = buffer_at(buffer->send);
-	engine.recv = buffer_at(buffer->recv);
-	engine.count = buffer->count;
-	return engine;
+	struct engine_call call = *common;
+	call.send = buffer_at(buffer->send);
+	call.recv = buffer_at(buffer->recv);
+	call.count = buffer->count;
+	return call;
 }
 
-static ls_status check_many(const char *call, const ls_group *group,
+static ls_status check_many(const char *function, const ls_group *group,
 			    const struct engine_call *common, const struct ls_buffers *buffers,
 			    int count)
 {
 	if (!buffers || count < 1)
-		return group_bad(call, buffers ? "buffer_count" : "buffers", buffers ? count : 0,
-				 "one buffer or more");
+		return group_bad(function, buffers ? "buffer_count" : "buffers",
+				 buffers ? count : 0, "one buffer or more");
 	ls_status status = LS_OK;
 	for (int i = 0; status == LS_OK && i < count; i++) {
-		struct engine_call engine = one_of(common, &buffers[i]);
-		status = group_check_collective(call, group, &engine);
+		struct engine_call call = one_of(common, &buffers[i]);
+		status = group_check_collective(function, group, &call);
 	}
 	return status;
 }
@@ -166,7 +166,7 @@ static ls_status check_many(const char *call, const ls_group *group,
 /* All collectives but the last are nonblocking and have no handle. The last one represents all,
  * because they run in order and none succeeds after one has failed. A blocking call waits now and
  * then, so that it never has many under way. */
-static ls_status run_each(const char *call, ls_group *group, const struct engine_call *common,
+static ls_status run_each(const char *function, ls_group *group, const struct engine_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *options, const void *site)
 {
@@ -177,18 +177,18 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 	silent.op = NULL;
 	silent.callback = NULL;
 	for (int i = 0; status == LS_OK && i < count; i++) {
-		struct engine_call engine = one_of(common, &buffers[i]);
+		struct engine_call call = one_of(common, &buffers[i]);
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
-		status = group_check_collective(call, group,
+		status = group_check_collective(function, group,
 						/* drops buffers that this rank does not use */
-						&engine);
+						&call);
 		if (status == LS_OK && !last) {
-			status = queue(group, &engine, &silent, site, false);
+			status = queue(group, &call, &silent, site, false);
 		} else if (status == LS_OK && blocks) {
-			progress_op_prepare(&own, group, &engine);
+			progress_op_prepare(&own, group, &call);
 			status = progress_lane_call(&own, options, site, &progress_no_pause);
 		} else if (status == LS_OK) {
-			status = call_nonblocking(group, &engine, options, site);
+			status = call_nonblocking(group, &call, options, site);
 		}
 		if (status == LS_OUT_OF_MEMORY && i > 0) {
 			/* Peers would wait for the rest, and could not tell it from the next call's
@@ -202,24 +202,24 @@ static ls_status run_each(const char *call, ls_group *group, const struct engine
 }
 
 /* Checks all collectives before the first one begins. */
-static ls_status run_many(const char *call, ls_group *group, struct engine_call *common,
+static ls_status run_many(const char *function, ls_group *group, struct engine_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status = group_begin(call, group, given, &options);
+	ls_status status = group_begin(function, group, given, &options);
 	if (status != LS_OK)
 		return status;
-	call = group_caller(call, &options);
-	status = check_many(call, group, common, buffers, count);
+	function = group_caller(function, &options);
+	status = check_many(function, group, common, buffers, count);
 	if (status != LS_OK)
 		return status;
 	if ((options.op || options.callback) && count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
-		return group_bad(call, "buffer_count", count,
+		return group_bad(function, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
 	wait_thread_enter(&group->waiter);
 	common->factor = options.factor;
-	status = run_each(call, group, common, buffers, count, &options, site);
+	status = run_each(function, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
 		progress_thread_wake(group); /* collectives that were queued before continue */
 	return status;
@@ -241,40 +241,40 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct engine_call engine = allreduce(send, recv, count, dtype, op);
-	return run("ls_allreduce", group, &engine, options, site);
+	struct engine_call call = allreduce(send, recv, count, dtype, op);
+	return run("ls_allreduce", group, &call, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call engine = allreduce(send, recv, count, dtype, op);
-	return run("ls_allreduce", group, &engine, options, HERE);
+	struct engine_call call = allreduce(send, recv, count, dtype, op);
+	return run("ls_allreduce", group, &call, options, HERE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    ls_reduce_op op, int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_REDUCE,
-				     .dtype = dtype,
-				     .reduce = op,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_reduce", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_REDUCE,
+				   .dtype = dtype,
+				   .reduce = op,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_reduce", group, &call, options, HERE);
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_BROADCAST,
-				     .dtype = dtype,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_broadcast", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_BROADCAST,
+				   .dtype = dtype,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_broadcast", group, &call, options, HERE);
 }
 
 static struct engine_call allgather(const void *send, void *recv, uint64_t count, ls_dtype dtype)
@@ -290,175 +290,174 @@ static struct engine_call allgather(const void *send, void *recv, uint64_t count
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
-	struct engine_call engine = allgather(send, recv, count, dtype);
-	return run("ls_allgather", group, &engine, options, site);
+	struct engine_call call = allgather(send, recv, count, dtype);
+	return run("ls_allgather", group, &call, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call engine = allgather(send, recv, count, dtype);
-	return run("ls_allgather", group, &engine, options, HERE);
+	struct engine_call call = allgather(send, recv, count, dtype);
+	return run("ls_allgather", group, &call, options, HERE);
 }
 
 ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine, void *all,
 			 size_t bytes, const void *site)
 {
-	struct engine_call engine = {.kind = kind,
-				     .dtype = LS_UINT8,
-				     .peer = -1,
-				     .send = buffer_host(mine, bytes),
-				     .recv = buffer_host(all, bytes * (size_t)group->size),
-				     .count = bytes};
-	return run("ls_group", group, &engine, NULL, site);
+	struct engine_call call = {.kind = kind,
+				   .dtype = LS_UINT8,
+				   .peer = -1,
+				   .send = buffer_host(mine, bytes),
+				   .recv = buffer_host(all, bytes * (size_t)group->size),
+				   .count = bytes};
+	return run("ls_group", group, &call, NULL, site);
 }
 
 ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 			ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_ALLGATHERV,
-				     .dtype = dtype,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .counts = counts};
-	return run("ls_allgatherv", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_ALLGATHERV,
+				   .dtype = dtype,
+				   .peer = -1,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .counts = counts};
+	return run("ls_allgatherv", group, &call, options, HERE);
 }
 
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_GATHER,
-				     .dtype = dtype,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_gather", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_GATHER,
+				   .dtype = dtype,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_gather", group, &call, options, HERE);
 }
 
 ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 		     ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_GATHERV,
-				     .dtype = dtype,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .counts = counts};
-	return run("ls_gatherv", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_GATHERV,
+				   .dtype = dtype,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .counts = counts};
+	return run("ls_gatherv", group, &call, options, HERE);
 }
 
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		     int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_SCATTER,
-				     .dtype = dtype,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_scatter", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_SCATTER,
+				   .dtype = dtype,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_scatter", group, &call, options, HERE);
 }
 
 ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 		      ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_SCATTERV,
-				     .dtype = dtype,
-				     .peer = root,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .counts = counts};
-	return run("ls_scatterv", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_SCATTERV,
+				   .dtype = dtype,
+				   .peer = root,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .counts = counts};
+	return run("ls_scatterv", group, &call, options, HERE);
 }
 
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_REDUCE_SCATTER,
-				     .dtype = dtype,
-				     .reduce = op,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_reduce_scatter", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_REDUCE_SCATTER,
+				   .dtype = dtype,
+				   .reduce = op,
+				   .peer = -1,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_reduce_scatter", group, &call, options, HERE);
 }
 
 ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 			     ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_REDUCE_SCATTERV,
-				     .dtype = dtype,
-				     .reduce = op,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .counts = counts};
-	return run("ls_reduce_scatterv", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_REDUCE_SCATTERV,
+				   .dtype = dtype,
+				   .reduce = op,
+				   .peer = -1,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .counts = counts};
+	return run("ls_reduce_scatterv", group, &call, options, HERE);
 }
 
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		      const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_ALLTOALL,
-				     .dtype = dtype,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .count = count};
-	return run("ls_alltoall", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_ALLTOALL,
+				   .dtype = dtype,
+				   .peer = -1,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .count = count};
+	return run("ls_alltoall", group, &call, options, HERE);
 }
 
 ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_counts, void *recv,
 		       const uint64_t *recv_counts, ls_dtype dtype,
 		       const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_ALLTOALLV,
-				     .dtype = dtype,
-				     .peer = -1,
-				     .send = buffer_at(send),
-				     .recv = buffer_at(recv),
-				     .counts = send_counts,
-				     .recv_counts = recv_counts};
-	return run("ls_alltoallv", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_ALLTOALLV,
+				   .dtype = dtype,
+				   .peer = -1,
+				   .send = buffer_at(send),
+				   .recv = buffer_at(recv),
+				   .counts = send_counts,
+				   .recv_counts = recv_counts};
+	return run("ls_alltoallv", group, &call, options, HERE);
 }
 
 ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
-	return run("ls_barrier", group, &engine, options, HERE);
+	struct engine_call call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
+	return run("ls_barrier", group, &call, options, HERE);
 }
 
 ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call engine = {
-		.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
-	return run_many("ls_allreduce_many", group, &engine, buffers, buffer_count, options, HERE);
+	struct engine_call call = {.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
+	return run_many("ls_allreduce_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
 ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
-	return run_many("ls_broadcast_many", group, &engine, buffers, buffer_count, options, HERE);
+	struct engine_call call = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
+	return run_many("ls_broadcast_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
 ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call engine = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
-	return run_many("ls_allgather_many", group, &engine, buffers, buffer_count, options, HERE);
+	struct engine_call call = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
+	return run_many("ls_allgather_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
 ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffers,
 				 int buffer_count, ls_dtype dtype, ls_reduce_op op,
 				 const struct ls_op_options *options)
 {
-	struct engine_call engine = {
+	struct engine_call call = {
 		.kind = TRACE_REDUCE_SCATTER, .dtype = dtype, .reduce = op, .peer = -1};
-	return run_many("ls_reduce_scatter_many", group, &engine, buffers, buffer_count, options,
+	return run_many("ls_reduce_scatter_many", group, &call, buffers, buffer_count, options,
 			HERE);
 }

@@ -13,10 +13,10 @@
 
 /* LS_OK, or why the group cannot be used: NULL, a forked child, or its first cause. Also fails the
  * group if one of its nonblocking sends can never be received. */
-ls_status group_check(const char *call, ls_group *group);
+ls_status group_check(const char *function, ls_group *group);
 /* How a call begins: its options over the defaults, checked, and then the group. A handle that was
  * asked for is NULL if this fails. */
-ls_status group_begin(const char *call, ls_group *group, const struct ls_op_options *given,
+ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
 
 /* ---- collective.c ---- */
@@ -29,14 +29,15 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 
 /* Also sums up lists of counts, and drops buffers that this rank does not need. Errors:
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
-ls_status group_check_collective(const char *call, const ls_group *group, struct engine_call *op);
+ls_status group_check_collective(const char *function, const ls_group *group,
+				 struct engine_call *call);
 
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
  * buffers that this rank does not need. False: group_check_collective decides. */
-bool group_check_short(const ls_group *group, struct engine_call *op);
+bool group_check_short(const ls_group *group, struct engine_call *call);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
  * the processor itself reads and writes the payload. */
-static inline bool group_is_on_device(ls_group *group, const struct engine_call *op)
+static inline bool group_is_on_device(ls_group *group, const struct engine_call *call)
 {
 	struct memory *memory = &group->world->memory;
 	return memory_has_devices(memory) && memory_region_any_device(memory, &op->send, &op->recv);
@@ -70,7 +71,7 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 
 /* Cancels a send or receive (NULL: none) and frees its handle: LS_CANCELLED. If it is too late for
  * that, as group_op_finish. */
-ls_status group_op_take_back(ls_op **op);
+ls_status group_op_cancel(ls_op **op);
 
 /* ---- make.c: group objects ---- */
 

@@ -255,7 +255,7 @@ static void end_operations(ls_group *group)
 		if (first)
 			progress_op_let_go(first);
 		snprintf(reason, sizeof reason, "with %s under way", text);
-		failure_close(group, reason);
+		failure_abort_by_close(group, reason);
 	}
 	p2p_close(group);
 	progress_lane_close(group);

@@ -83,11 +83,11 @@ static ls_status tell_all(struct table *table)
 	return status;
 }
 
-static ls_status take_back_all(struct table *table)
+static ls_status cancel_all(struct table *table)
 {
 	ls_status status = LS_CANCELLED;
 	for (int i = 0; i < table->count && (status == LS_OK || status == LS_CANCELLED); i++)
-		status = group_op_take_back(&table->peers[i].send);
+		status = group_op_cancel(&table->peers[i].send);
 	return status == LS_CANCELLED ? LS_OK : status;
 }
 
@@ -161,7 +161,7 @@ static ls_status stop_listening(struct table *table, uint64_t set)
 		struct peer *peer = &table->peers[i];
 		if (peer->confirmed != set)
 			continue;
-		ls_status status = group_op_take_back(&peer->receive);
+		ls_status status = group_op_cancel(&peer->receive);
 		if (status == LS_OK)
 			status = take_in(table, peer);
 		if (status != LS_CANCELLED)
@@ -175,7 +175,7 @@ static ls_status confirm(struct table *table, uint64_t set)
 	ls_status status = stop_listening(table, set);
 	if (status != LS_OK)
 		return status == LS_PENDING ? LS_OK : status;
-	status = take_back_all(table);
+	status = cancel_all(table);
 	table->note.confirmed = table->confirmed = set;
 	return status == LS_OK ? tell_all(table) : status;
 }
@@ -257,7 +257,7 @@ static ls_status refuse(struct table *table, struct peer *peer)
 	/* At once: it may leave the parent, and a send to a member that has left fails as soon as a
 	 * thread waits for it. */
 	if (status == LS_OK && has_withdrawn(table, peer))
-		status = group_op_take_back(&peer->send);
+		status = group_op_cancel(&peer->send);
 	return status == LS_CANCELLED ? LS_OK : status;
 }
 
@@ -275,9 +275,9 @@ static void receive_what_is_there(struct table *table)
 {
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];
-		(void)group_op_take_back(&peer->receive);
+		(void)group_op_cancel(&peer->receive);
 		if (listen(table, peer) == LS_OK)
-			(void)group_op_take_back(&peer->receive);
+			(void)group_op_cancel(&peer->receive);
 	}
 }
 
@@ -286,7 +286,7 @@ static ls_status part(struct table *table)
 	struct peer *other = table->peers;
 	while (other->rank != table->meeting->differs)
 		other++;
-	ls_status status = take_back_all(table);
+	ls_status status = cancel_all(table);
 	if (status == LS_OK)
 		status = refuse(table, other);
 	if (table->meeting->offered)
@@ -320,8 +320,8 @@ ls_status group_meet(struct group_meeting *meeting)
 	if (status == LS_INCONSISTENT)
 		status = part(&table);
 	for (int i = 0; i < table.count; i++) {
-		(void)group_op_take_back(&table.peers[i].send);
-		(void)group_op_take_back(&table.peers[i].receive);
+		(void)group_op_cancel(&table.peers[i].send);
+		(void)group_op_cancel(&table.peers[i].receive);
 	}
 	return status;
 }

@@ -45,8 +45,8 @@ ls_status group_member_allgather(ls_group *parent, const struct group_participan
 		if (exchange.sends[i])
 			status = group_op_finish(&exchange.sends[i]);
 	for (int i = 0; i < participants->count; i++) {
-		(void)group_op_take_back(&exchange.sends[i]);
-		(void)group_op_take_back(&exchange.receives[i]);
+		(void)group_op_cancel(&exchange.sends[i]);
+		(void)group_op_cancel(&exchange.receives[i]);
 	}
 	return status;
 }

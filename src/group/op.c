@@ -10,10 +10,11 @@
 #include "group_private.h"
 #include "arguments.h"
 
-static ls_status check(const char *call, const ls_op *op)
+static ls_status check(const char *function, const ls_op *op)
 {
 	if (!op)
-		return group_bad(call, "op", 0, "a handle of an operation that has not been freed");
+		return group_bad(function, "op", 0,
+				 "a handle of an operation that has not been freed");
 	if (!fork_is_in(op->group->world->fork_generation))
 		return LS_FORKED;
 	return LS_OK;
@@ -26,7 +27,7 @@ static ls_status ask(ls_op *op)
 	if (!complete)
 		return LS_PENDING;
 	if (op->shared)
-		engine_p2p_add(&op->group->engine, &op->asked);
+		engine_p2p_increment(&op->group->engine, &op->asked);
 	else
 		atomic_store(&op->status_read, true);
 	return (ls_status)(complete - 1);
@@ -144,20 +145,22 @@ static void await_any(ls_op *const *ops, int count, const struct progress_pause 
 
 ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *index)
 {
-	const char *call = "ls_wait_any";
+	const char *function = "ls_wait_any";
 	ls_status status;
 	if (!index)
-		return group_bad(call, "index", 0, "not NULL");
+		return group_bad(function, "index", 0, "not NULL");
 	*index = -1;
 	if (!ops || count < 1 || count > P2P_ANY_MAX)
-		return group_bad(call, ops ? "count" : "ops", ops ? count : 0, "1 to 64 handles");
+		return group_bad(function, ops ? "count" : "ops", ops ? count : 0,
+				 "1 to 64 handles");
 	ls_op *first = find_first(ops, count);
-	status = check(call, first);
+	status = check(function, first);
 	if (status != LS_OK)
 		return status;
 	for (int i = 0; i < count; i++)
 		if (ops[i] && ops[i]->group != first->group)
-			return group_bad(call, "ops", i, "a handle of the same group as the others");
+			return group_bad(function, "ops", i,
+					 "a handle of the same group as the others");
 	*index = find_complete(ops, count, &status);
 	if (*index >= 0)
 		return status;
@@ -174,10 +177,10 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 static void free_shared(struct ls_op *op, const void *site)
 {
 	struct engine *engine = &op->group->engine;
-	uint64_t freed = engine_p2p_add(engine, &op->freed);
+	uint64_t freed = engine_p2p_increment(engine, &op->freed);
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
-	engine_p2p_add(engine, &op->asked);
+	engine_p2p_increment(engine, &op->asked);
 	progress_warn_dropped(op, site);
 }
 

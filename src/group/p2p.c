@@ -120,7 +120,7 @@ static bool may_be_short(ls_group *group, const struct call *call,
 
 /* A send that outlives its call would need a place in the queue while the device fetches it, and no
  * thread waits for that device. */
-static ls_status check_beside(ls_group *group, const struct call *call)
+static ls_status check_nonblocking(ls_group *group, const struct call *call)
 {
 	if (!group_is_on_device(group, &call->engine))
 		return LS_OK;
@@ -165,10 +165,11 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	return status;
 }
 
-static ls_status run_beside(ls_group *group, const struct call *call,
-			    const struct ls_op_options *options, struct ls_op *batch, ls_op **out)
+static ls_status run_nonblocking(ls_group *group, const struct call *call,
+				 const struct ls_op_options *options, struct ls_op *batch,
+				 ls_op **out)
 {
-	ls_status status = check_beside(group, call);
+	ls_status status = check_nonblocking(group, call);
 	if (status != LS_OK)
 		return status;
 	struct ls_op *op = progress_op_new(group, out != NULL);
@@ -233,15 +234,15 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 	if (is_short && run_short(&message, call->engine.kind == TRACE_SEND, out))
 		return LS_OK;
 	if (out || options.callback) {
-		status = run_beside(group, call, &options, NULL, out);
+		status = run_nonblocking(group, call, &options, NULL, out);
 		return status == LS_OK && options.resumable && out ? group_op_await(out) : status;
 	}
 	if (batch)
-		return run_beside(group, call, &options, batch, NULL);
+		return run_nonblocking(group, call, &options, batch, NULL);
 	if (!is_ordered(group, call))
 		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
-	status = run_beside(group, call, &options, NULL, &op);
+	status = run_nonblocking(group, call, &options, NULL, &op);
 	if (status != LS_OK)
 		return status;
 	do
@@ -464,7 +465,7 @@ ls_status ls_cancel(ls_op *op)
 		return LS_FORKED;
 	if (op->is_batch || engine_is_collective(op->engine.call.kind))
 		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (p2p_take_back(op)) {
+	if (p2p_cancel(op)) {
 		atomic_store(&op->status_read, true);
 		return LS_OK;
 	}
@@ -480,7 +481,7 @@ ls_status ls_cancel(ls_op *op)
 	return LS_OK;
 }
 
-ls_status group_op_take_back(ls_op **op)
+ls_status group_op_cancel(ls_op **op)
 {
 	if (!*op)
 		return LS_CANCELLED;

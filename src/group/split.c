@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache li
 
 /* A call in progress. */
 struct request {
-	const char *call;
+	const char *function;
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;
@@ -222,10 +222,10 @@ static ls_status finish(struct request *request, ls_group **out)
 	return status != LS_OK ? status : LS_NOT_MEMBER;
 }
 
-static void begin(struct request *request, const char *call, ls_group *parent, enum trace_kind kind,
-		  const void *site)
+static void begin(struct request *request, const char *function, ls_group *parent,
+		  enum trace_kind kind, const void *site)
 {
-	request->call = call;
+	request->call = function;
 	request->parent = parent;
 	request->kind = kind;
 	request->site = site;
@@ -240,23 +240,23 @@ static void begin(struct request *request, const char *call, ls_group *parent, e
 
 ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 {
-	const char *call = "ls_group_split";
+	const char *function = "ls_group_split";
 	struct request request;
 	uint64_t what = (uint64_t)(uint32_t)colour << 32 | ((uint32_t)key ^ UINT32_C(1) << 31);
 	if (!out)
-		return group_bad(call, "out", 0, "not NULL");
+		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
-	ls_status status = group_check(call, parent);
+	ls_status status = group_check(function, parent);
 	if (status != LS_OK)
 		return status;
 	if (colour < 0)
 		what = colour == -1 ? NONE : WRONG;
 	if (what == WRONG) {
-		status = group_bad(call, "colour", colour,
+		status = group_bad(function, "colour", colour,
 				   "-1, for no group, or a colour from 0 on");
 		(void)status; /* it takes part nevertheless, so that the others learn of it */
 	}
-	begin(&request, call, parent, TRACE_GROUP_SPLIT, HERE);
+	begin(&request, function, parent, TRACE_GROUP_SPLIT, HERE);
 	status = tell(&request, what, colour >= 0);
 	if (status != LS_OK)
 		return status;
@@ -271,14 +271,14 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 
 /* ---- a list of ranks ---- */
 
-static bool is_list(const char *call, const ls_group *parent, const int *ranks, int count,
+static bool is_list(const char *function, const ls_group *parent, const int *ranks, int count,
 		    struct group_list *out)
 {
 	uint64_t seen = 0;
 	char right[64];
 	snprintf(right, sizeof right, "ranks of the group, 0 to %d, each once", parent->size - 1);
 	if (!ranks || count < 1 || count > parent->size) {
-		ls_status status = group_bad(call, ranks ? "count" : "ranks", ranks ? count : 0,
+		ls_status status = group_bad(function, ranks ? "count" : "ranks", ranks ? count : 0,
 					     ranks ? "a count from 1 to the size of the group"
 						   : "a list of ranks");
 		(void)status;
@@ -286,7 +286,7 @@ static bool is_list(const char *call, const ls_group *parent, const int *ranks, 
 	}
 	for (int i = 0; i < count; i++) {
 		if (ranks[i] < 0 || ranks[i] >= parent->size || seen >> ranks[i] & 1) {
-			ls_status status = group_bad(call, "ranks", ranks[i], right);
+			ls_status status = group_bad(function, "ranks", ranks[i], right);
 			(void)status;
 			return false;
 		}
@@ -359,18 +359,18 @@ static bool all_alike(const struct request *request)
 
 ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_group **out)
 {
-	const char *call = "ls_group_from_ranks";
+	const char *function = "ls_group_from_ranks";
 	struct request request;
 	struct group_list list = {.site = (uintptr_t)HERE};
 	if (!out)
-		return group_bad(call, "out", 0, "not NULL");
+		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
-	ls_status status = group_check(call, parent);
+	ls_status status = group_check(function, parent);
 	if (status != LS_OK)
 		return status;
 	/* A rank with wrong arguments takes part nevertheless, so that the others learn of it. */
-	bool good = is_list(call, parent, ranks, count, &list);
-	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	bool good = is_list(function, parent, ranks, count, &list);
+	begin(&request, function, parent, TRACE_GROUP_FROM_RANKS, HERE);
 	status = tell(&request, good ? hash_list(&list) : WRONG,
 		      good && has_rank(&list, parent->rank));
 	if (status != LS_OK)
@@ -417,29 +417,29 @@ static ls_status meet(struct request *request, const struct group_list *list,
 ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 				const struct ls_op_options *given, ls_group **out)
 {
-	const char *call = "ls_group_from_members";
+	const char *function = "ls_group_from_members";
 	struct request request;
 	struct ls_op_options options;
 	struct group_list list = {.site = (uintptr_t)HERE};
 	if (!out)
-		return group_bad(call, "out", 0, "not NULL");
+		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
-	ls_status status = group_begin(call, parent, given, &options);
+	ls_status status = group_begin(function, parent, given, &options);
 	if (status != LS_OK)
 		return status;
-	call = group_caller(call, &options);
+	function = group_caller(function, &options);
 	if (options.op || options.callback)
-		return group_bad(call, "options->op", 1, "NULL, and no callback");
-	if (!is_list(call, parent, ranks, count, &list))
+		return group_bad(function, "options->op", 1, "NULL, and no callback");
+	if (!is_list(function, parent, ranks, count, &list))
 		return LS_BAD_ARGUMENT;
 	if (!has_rank(&list, parent->rank))
-		return group_bad(call, "ranks", parent->rank, "a list with the rank that calls");
+		return group_bad(function, "ranks", parent->rank, "a list with the rank that calls");
 	uint32_t timeout_ms = options.timeout_ms;
 	options.timeout_ms = 0; /* it is for the new group, not for the messages */
-	begin(&request, call, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	begin(&request, function, parent, TRACE_GROUP_FROM_RANKS, HERE);
 	if (options.label)
 		request.making.label = trace_label(&parent->world->trace, options.label);
-	options.label = call;
+	options.label = function;
 	list.label = request.making.label;
 	status = meet(&request, &list, &options);
 	if (status != LS_OK)

@@ -355,7 +355,7 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the driving thread is about to continue. */
-static int own_words(ls_group *group, const struct engine_own *own, int own_count,
+static int own_words(ls_group *group, const struct engine_awaited *own, int own_count,
 		     struct wait_word *words)
 {
 	struct wait_call call = {.words = words, .any = true};
@@ -377,7 +377,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 	const struct ls_op *head = progress_first_ordered(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
-		const struct engine_own own = {.op = &head->engine};
+		const struct engine_awaited own = {.op = &head->engine};
 		ls_group *group = head->group;
 		*shown = show(head, first, pause, shown->words,
 			      own_words(group, &own, 1, shown->words));
@@ -391,7 +391,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
-	struct engine_own own[P2P_ANY_MAX];
+	struct engine_awaited own[P2P_ANY_MAX];
 	struct p2p_drive drive = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);

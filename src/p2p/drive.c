@@ -41,7 +41,7 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 		words[i].peers = group->peers;
 }
 
-int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own)
+int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_awaited *own)
 {
 	const struct ls_op *head = drive->head;
 	bool has_head = head && head->group == group && !progress_op_is_complete(head);
@@ -53,9 +53,9 @@ int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct e
 		bool behind = has_head && progress_waits_for_sends(op);
 		if (op->group != group && !behind)
 			continue;
-		own[count++] = (struct engine_own){.op = &op->engine,
-						   .before = behind ? &head->engine : NULL,
-						   .choice = op->is_batch ? (uint32_t)i + 1 : 0};
+		own[count++] = (struct engine_awaited){.op = &op->engine,
+						       .before = behind ? &head->engine : NULL,
+						       .choice = op->is_batch ? (uint32_t)i + 1 : 0};
 	}
 	return count;
 }
@@ -103,7 +103,7 @@ static void fail_needing(ls_group *group)
 
 static void sweep_group(struct p2p_drive *drive, ls_group *group)
 {
-	struct engine_own own[P2P_ANY_MAX];
+	struct engine_awaited own[P2P_ANY_MAX];
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_drive_own(drive, group, own), words = 0;

@@ -91,7 +91,7 @@ void p2p_end_all(ls_group *group);
 /* Setting P2P=serial: begins the next send; true if there was one. For the driving thread. */
 bool p2p_begin_next(struct world *world);
 /* Cancels a send that has not begun; false if it has begun or is complete. */
-bool p2p_take_back(struct ls_op *op);
+bool p2p_cancel(struct ls_op *op);
 /* Under the list's lock: whether there is a send that p2p_begin_next would begin. */
 bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
@@ -132,7 +132,7 @@ struct p2p_drive {
  * and news. */
 void p2p_drive_pass(struct world *world, struct p2p_drive *drive);
 /* Those of the awaited operations that are in this group; at most P2P_ANY_MAX. */
-int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_own *own);
+int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
 /* Under the list's lock: an operation with a callback that can never complete without the members

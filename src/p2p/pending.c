@@ -301,7 +301,7 @@ bool p2p_begin_next(struct world *world)
 	return true;
 }
 
-bool p2p_take_back(struct ls_op *op)
+bool p2p_cancel(struct ls_op *op)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)

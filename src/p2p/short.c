@@ -49,8 +49,8 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 	struct ls_op *handle = message->handle;
 	if (!handle)
 		return;
-	uint64_t given = atomic_load_explicit(&handle->given, memory_order_relaxed);
-	atomic_store_explicit(&handle->given, given + 1, memory_order_relaxed);
+	uint64_t handed_out = atomic_load_explicit(&handle->handed_out, memory_order_relaxed);
+	atomic_store_explicit(&handle->handed_out, handed_out + 1, memory_order_relaxed);
 	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
 }
 

@@ -32,8 +32,8 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
 				     .needs = ranks_of_bits(needs)};
-	progress_thread_hand_over(op->group->world);
-	engine_hint(&op->engine, &hint.sent, &hint.expected);
+	progress_thread_replace(op->group->world);
+	engine_count_difference(&op->engine, &hint.sent, &hint.expected);
 	add_matched(op, &hint);
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }

@@ -47,7 +47,7 @@ void progress_lane_begin(ls_group *group)
 	lane->driven = false;
 	lock_group_release(&lane->lock);
 	atomic_store(&lane->state, 0);
-	atomic_store(&lane->near, 0);
+	atomic_store(&lane->recent_number, 0);
 	lane->helper = group->waiter;
 	lane->helper.spin_ns = helper_spin(group);
 	lane->idle = group->waiter;
@@ -101,7 +101,7 @@ void progress_lane_leave_to_others(ls_group *group)
 
 /* The caller has the lane, and leaves its operation to the driving thread, ahead of operations that
  * were queued meanwhile. */
-static void hand_over(struct ls_op *op)
+static void requeue_first(struct ls_op *op)
 {
 	struct world_lane *lane = &op->group->lane;
 	op->caller = pthread_self();
@@ -242,7 +242,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		bool was_last = op == until;
 		drop_first(lane);
 		/* While this thread drives, so that completed_count only grows. */
-		progress_op_set_complete(op, status);
+		progress_lane_complete(op, status);
 		drives = go_on(lane, !was_last, &more);
 	}
 	wake_resting(group);
@@ -409,7 +409,7 @@ static ls_status await_in_time(struct ls_op *op)
 static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 {
 	if (!complete) {
-		hand_over(op);
+		requeue_first(op);
 		return LS_PENDING;
 	}
 	progress_lane_leave(op->group);

@@ -18,11 +18,11 @@ void progress_lane_close(ls_group *group);
 /* The number that follows in `state`, in full. Another thread may have got later ones since. */
 static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t state)
 {
-	uint64_t near = atomic_load_explicit(&lane->near, memory_order_relaxed);
+	uint64_t recent = atomic_load_explicit(&lane->recent_number, memory_order_relaxed);
 	uint64_t low = (state >> WORLD_LANE_SHIFT) + 1;
-	int64_t apart = (int64_t)((low - near) << WORLD_LANE_SHIFT) >> WORLD_LANE_SHIFT;
-	uint64_t seq = near + (uint64_t)apart;
-	atomic_store_explicit(&lane->near, seq, memory_order_relaxed);
+	int64_t offset = (int64_t)((low - recent) << WORLD_LANE_SHIFT) >> WORLD_LANE_SHIFT;
+	uint64_t seq = recent + (uint64_t)offset;
+	atomic_store_explicit(&lane->recent_number, seq, memory_order_relaxed);
 	return seq;
 }
 /* For a blocking call: takes the next number and the lane in one exchange if nothing is under way.

@@ -114,7 +114,7 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		progress_op_let_go(op);
 }
 
-void progress_op_set_complete(struct ls_op *op, ls_status status)
+void progress_lane_complete(struct ls_op *op, ls_status status)
 {
 	ls_group *group = op->group;
 	uint64_t seq = op->engine.seq;

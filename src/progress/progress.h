@@ -22,7 +22,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle);
 void progress_op_drop(struct ls_op *op);
 /* The operation completes with `status`: drops the lane's reference, and tells those who wait for
  * it. */
-void progress_op_set_complete(struct ls_op *op, ls_status status);
+void progress_lane_complete(struct ls_op *op, ls_status status);
 /* The same without the lane: callback, status, and one reference less. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
@@ -146,7 +146,7 @@ bool progress_thread_is_me(const struct world *world);
  * reports or stopped using buffers. If the calling thread is the progress thread, this starts
  * another one in its place, and the caller ends when it is done with the operation. If no thread
  * can be started, a message says so, and the caller stays the progress thread. */
-void progress_thread_hand_over(struct world *world);
+void progress_thread_replace(struct world *world);
 /* Called when no group object is free: waits a moment for the progress thread to release those of
  * closed groups. False: it holds none. */
 bool progress_thread_frees(struct world *world);

@@ -171,7 +171,7 @@ static void join_threads(struct world *world, bool all)
 	}
 }
 
-void progress_thread_hand_over(struct world *world)
+void progress_thread_replace(struct world *world)
 {
 	if (!progress_thread_is_me(world))
 		return;

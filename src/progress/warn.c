@@ -167,7 +167,7 @@ static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(grou
 /* Of a shared handle: how many are not freed. */
 static long count_left(const struct ls_op *shared)
 {
-	int64_t left = (int64_t)(atomic_load(&shared->given) - atomic_load(&shared->freed));
+	int64_t left = (int64_t)(atomic_load(&shared->handed_out) - atomic_load(&shared->freed));
 	return left > 0 ? (long)left : 0;
 }
 

@@ -21,13 +21,13 @@ enum {
  *
  * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
  * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
- * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from `near`,
- * which differs from the number by far less than 2^39.
+ * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from
+ * `recent_number`, which differs from the number by far less than 2^39.
  *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
  * So a thread that leaves the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
-	_Atomic uint64_t near; /* some number that was given lately */
+	_Atomic uint64_t recent_number; /* some number that was given lately */
 	struct lock_group lock;
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);

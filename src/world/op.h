@@ -31,10 +31,10 @@ struct ls_op {
 	uint64_t waited_word; /* in the lane: that word, for the driving thread */
 	_Atomic bool status_read;
 	/* For a shared handle: how often it was given out, how often its status was read, and how
-	 * often it was freed. `given` may be too small where threads race, the others are exact: at
-	 * least given - freed are not freed. asked >= freed if each status is read before its
-	 * handle is freed. newest: the record of the latest operation that got it. */
-	_Atomic uint64_t given, asked, freed, newest;
+	 * often it was freed. `handed_out` may be too small where threads race, the others are
+	 * exact: at least handed_out - freed are not freed. asked >= freed if each status is read
+	 * before its handle is freed. newest: the record of the latest operation that got it. */
+	_Atomic uint64_t handed_out, asked, freed, newest;
 	_Atomic uint32_t complete; /* 0; or 1 + status, and no thread uses it any more */
 	/* from the pool: memory for two lists, kept for the next operation */
 	uint64_t *counts;
