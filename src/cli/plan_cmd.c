@@ -29,7 +29,7 @@ static const struct option options[] = {
 enum { DEFAULT_BYTES = 1 << 20, NAME_MAX_COUNT = 16 };
 
 struct choices {
-	struct plan_request request; /* rank is set for each plan */
+	struct plan_params params; /* rank is set for each plan */
 	uint64_t bytes;
 	int rank; /* only this one; -1: all */
 	bool asked_algorithm;
@@ -152,7 +152,7 @@ static int check_words(const struct cli_command *self, const struct words *words
 		       struct choices *out)
 {
 	struct names names = collective_names();
-	struct plan_request *request = &out->request;
+	struct plan_params *params = &out->params;
 
 	*out = (struct choices){.rank = words->has_rank ? (int)words->rank : -1};
 	if (!words->collective)
@@ -160,20 +160,20 @@ static int check_words(const struct cli_command *self, const struct words *words
 	int collective = plan_collective_from(words->collective);
 	if (collective < 0)
 		return refuse_name(self, "collective", words->collective, &names);
-	request->collective = (enum coll_id)collective;
+	params->collective = (enum coll_id)collective;
 	if (words->ranks == 0)
 		return cli_usage(self, "for how many ranks? say -n NUMBER");
-	request->size = (int)words->ranks;
-	request->in_place = words->in_place;
+	params->size = (int)words->ranks;
+	params->in_place = words->in_place;
 	if (words->has_rank && words->rank >= words->ranks)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no rank %d",
-				 request->size, request->size - 1, out->rank);
-	if (words->has_root && !plan_has_root(request->collective))
+				 params->size, params->size - 1, out->rank);
+	if (words->has_root && !plan_has_root(params->collective))
 		return cli_usage(self, "%s has no root", words->collective);
 	if (words->has_root && words->root >= words->ranks)
 		return cli_usage(self, "of %d ranks the last is %d, so there is no root %d",
-				 request->size, request->size - 1, (int)words->root);
-	request->root = (int)words->root;
+				 params->size, params->size - 1, (int)words->root);
+	params->root = (int)words->root;
 	if (words->has_bytes && collective == COLL_BARRIER)
 		return cli_usage(self, "a barrier moves no bytes");
 	if (words->in_place && (collective == COLL_BARRIER || collective == COLL_ALLTOALL))
@@ -185,15 +185,15 @@ static int check_words(const struct cli_command *self, const struct words *words
 		return -1;
 	char what[64];
 	int algorithm = plan_algorithm_from(words->algorithm);
-	if (algorithm <= 0 || !plan_has(request->collective, (enum plan_algorithm)algorithm)) {
-		names = algorithm_names(request->collective);
+	if (algorithm <= 0 || !plan_has(params->collective, (enum plan_algorithm)algorithm)) {
+		names = algorithm_names(params->collective);
 		snprintf(what, sizeof what, "%s algorithm", words->collective);
 		return refuse_name(self, what, words->algorithm, &names);
 	}
 	if (algorithm == PLAN_INLINE && out->bytes > TRANSPORT_INLINE_BYTES)
 		return cli_usage(self, "an entry carries at most %d bytes; say --bytes",
 				 TRANSPORT_INLINE_BYTES);
-	request->algorithm = (enum plan_algorithm)algorithm;
+	params->algorithm = (enum plan_algorithm)algorithm;
 	out->asked_algorithm = true;
 	return -1;
 }
@@ -222,23 +222,23 @@ static enum plan_algorithm of_setting(uint64_t value)
 static enum plan_algorithm choose_of(const struct choices *choices, uint64_t bytes,
 				     enum plan_algorithm wanted)
 {
-	const struct plan_request *request = &choices->request;
+	const struct plan_params *params = &choices->params;
 	struct plan_table_choice choice;
 
-	plan_table_choose(choices->table, request->collective, bytes, TRANSPORT_INLINE_BYTES,
-			  request->size, wanted, &choice);
+	plan_table_choose(choices->table, params->collective, bytes, TRANSPORT_INLINE_BYTES,
+			  params->size, wanted, &choice);
 	return choice.algorithm;
 }
 
 static void choose(struct choices *choices, const struct settings *settings)
 {
-	struct plan_request *request = &choices->request;
+	struct plan_params *params = &choices->params;
 	enum plan_algorithm wanted = of_setting(settings->algorithm);
 
 	if (choices->asked_algorithm)
 		return;
-	choices->set_algorithm = plan_has(request->collective, wanted);
-	request->algorithm = choose_of(choices, choices->bytes, wanted);
+	choices->set_algorithm = plan_has(params->collective, wanted);
+	params->algorithm = choose_of(choices, choices->bytes, wanted);
 }
 
 /* ---- printing ---- */
@@ -322,20 +322,20 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 
 static void print_head(const struct choices *choices, const struct plan *plan)
 {
-	const struct plan_request *request = &choices->request;
+	const struct plan_params *params = &choices->params;
 	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART;
-	bool gives = request->collective == COLL_BROADCAST || request->collective == COLL_SCATTER;
+	bool gives = params->collective == COLL_BROADCAST || params->collective == COLL_SCATTER;
 	char bytes[32];
 
 	print_bytes(choices->bytes, bytes, sizeof bytes);
-	printf("%s", plan_collective_name(request->collective));
-	if (request->collective != COLL_BARRIER)
+	printf("%s", plan_collective_name(params->collective));
+	if (params->collective != COLL_BARRIER)
 		printf(" of %s", bytes);
-	printf(" %s %d rank%s", gathers ? "from each of" : "on", request->size,
-	       request->size == 1 ? "" : "s");
-	if (plan_has_root(request->collective))
-		printf(" %s rank %d", gives ? "from" : "to", request->root);
-	printf(": %s\n", plan_algorithm_name(request->algorithm));
+	printf(" %s %d rank%s", gathers ? "from each of" : "on", params->size,
+	       params->size == 1 ? "" : "s");
+	if (plan_has_root(params->collective))
+		printf(" %s rank %d", gives ? "from" : "to", params->root);
+	printf(": %s\n", plan_algorithm_name(params->algorithm));
 
 	if (choices->asked_algorithm)
 		printf("  chosen by --algorithm; without it: ");
@@ -345,7 +345,7 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 		printf("  chosen by size: ");
 	print_ranges(choices);
 	putchar('\n');
-	if (request->collective != COLL_BARRIER)
+	if (params->collective != COLL_BARRIER)
 		print_blocks(choices, plan);
 }
 
@@ -382,24 +382,24 @@ static void print_plan(const struct plan *plan)
 
 static int print_plans(const struct choices *choices)
 {
-	struct plan_request request = choices->request;
+	struct plan_params params = choices->params;
 	int first = choices->rank < 0 ? 0 : choices->rank;
-	int last = choices->rank < 0 ? request.size - 1 : choices->rank;
-	struct plan_step *steps = calloc(plan_steps_max(&request), sizeof *steps);
+	int last = choices->rank < 0 ? params.size - 1 : choices->rank;
+	struct plan_step *steps = calloc(plan_steps_max(&params), sizeof *steps);
 
 	if (!steps) {
 		MESSAGE_SAY(MESSAGE_PLAN_FAILED, "there is not enough memory");
 		return CLI_FAILED;
 	}
 	int status = CLI_OK;
-	for (request.rank = first; request.rank <= last; request.rank++) {
+	for (params.rank = first; params.rank <= last; params.rank++) {
 		struct plan plan;
-		if (!plan_build(&request, steps, &plan)) {
+		if (!plan_build(&params, steps, &plan)) {
 			MESSAGE_SAY(MESSAGE_PLAN_FAILED, "the collective refuses these arguments");
 			status = CLI_FAILED;
 			break;
 		}
-		if (request.rank == first)
+		if (params.rank == first)
 			print_head(choices, &plan);
 		print_plan(&plan);
 	}
@@ -468,7 +468,7 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 		print_table(&table, &settings);
 		return CLI_OK;
 	}
-	if (cli_processors() < choices.request.size) /* as it would be for ranks here */
+	if (cli_processors() < choices.params.size) /* as it would be for ranks here */
 		plan_table_crowd(&table);
 	choices.table = &table;
 	choose(&choices, &settings);

@@ -18,19 +18,19 @@ enum coll_extent {
 
 /* Which ranks have both buffers. The others have one. */
 enum coll_root {
-	COLL_NO_ROOT,    /* all */
-	COLL_ROOT_GIVES, /* only the root has an input */
-	COLL_ROOT_GETS,  /* only the root has an output */
+	COLL_NO_ROOT,       /* all */
+	COLL_ROOT_SENDS,    /* only the root has an input */
+	COLL_ROOT_RECEIVES, /* only the root has an output */
 };
 
 /* X(id, name, input, output, root, reduces) */
 #define COLL_TABLE(X)                                                   \
 	X(ALLREDUCE, "all-reduce", WHOLE, WHOLE, NO_ROOT, true)         \
-	X(REDUCE, "reduce", WHOLE, WHOLE, ROOT_GETS, true)              \
-	X(BROADCAST, "broadcast", WHOLE, WHOLE, ROOT_GIVES, false)      \
+	X(REDUCE, "reduce", WHOLE, WHOLE, ROOT_RECEIVES, true)          \
+	X(BROADCAST, "broadcast", WHOLE, WHOLE, ROOT_SENDS, false)      \
 	X(ALLGATHER, "all-gather", PART, PARTS, NO_ROOT, false)         \
-	X(GATHER, "gather", PART, PARTS, ROOT_GETS, false)              \
-	X(SCATTER, "scatter", PARTS, PART, ROOT_GIVES, false)           \
+	X(GATHER, "gather", PART, PARTS, ROOT_RECEIVES, false)          \
+	X(SCATTER, "scatter", PARTS, PART, ROOT_SENDS, false)           \
 	X(REDUCE_SCATTER, "reduce-scatter", PARTS, PART, NO_ROOT, true) \
 	X(ALLTOALL, "all-to-all", PARTS, PARTS, NO_ROOT, false)         \
 	X(BARRIER, "barrier", NOTHING, NOTHING, NO_ROOT, false)
@@ -53,10 +53,10 @@ extern const struct coll coll_table[COLL_COUNT + 1]; /* that of COLL_NONE has no
 
 /* Which counts a call has, and so what a record of it means. */
 enum coll_counts {
-	COLL_UNCOUNTED, /* none, and no type */
-	COLL_ALIKE,     /* one */
-	COLL_EACH,      /* one for each rank; all ranks pass the same list */
-	COLL_OWN,       /* two for each rank, and each passes its own lists */
+	COLL_UNCOUNTED,   /* none, and no type */
+	COLL_ONE_COUNT,   /* one */
+	COLL_SAME_COUNTS, /* one for each rank; all ranks pass the same list */
+	COLL_OWN_COUNTS,  /* two for each rank, and each passes its own lists */
 };
 
 /* People who confuse red and green can tell these apart. */
@@ -75,24 +75,24 @@ enum coll_colour {
 /* X(id, name, collective, counts, letter, colour). Their numbers are in traces: append only, and
  * raise TRACE_VERSION, as a program that is older would show the new kind as '?'. */
 #define COLL_KINDS(X)                                                                       \
-	X(ALLREDUCE, "all-reduce", ALLREDUCE, ALIKE, 'A', BLUE)                             \
-	X(REDUCE, "reduce", REDUCE, ALIKE, 'R', SKY)                                        \
-	X(BROADCAST, "broadcast", BROADCAST, ALIKE, 'B', YELLOW)                            \
-	X(ALLGATHER, "all-gather", ALLGATHER, ALIKE, 'G', GREEN)                            \
-	X(ALLGATHERV, "all-gatherv", ALLGATHER, EACH, 'G', GREEN)                           \
-	X(GATHER, "gather", GATHER, ALIKE, 'g', PINK)                                       \
-	X(GATHERV, "gatherv", GATHER, EACH, 'g', PINK)                                      \
-	X(SCATTER, "scatter", SCATTER, ALIKE, 'c', PINK)                                    \
-	X(SCATTERV, "scatterv", SCATTER, EACH, 'c', PINK)                                   \
-	X(REDUCE_SCATTER, "reduce-scatter", REDUCE_SCATTER, ALIKE, 'S', SKY)                \
-	X(REDUCE_SCATTERV, "reduce-scatterv", REDUCE_SCATTER, EACH, 'S', SKY)               \
-	X(ALLTOALL, "all-to-all", ALLTOALL, ALIKE, 'T', ORANGE)                             \
-	X(ALLTOALLV, "all-to-allv", ALLTOALL, OWN, 'T', ORANGE)                             \
+	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                         \
+	X(REDUCE, "reduce", REDUCE, ONE_COUNT, 'R', SKY)                                    \
+	X(BROADCAST, "broadcast", BROADCAST, ONE_COUNT, 'B', YELLOW)                        \
+	X(ALLGATHER, "all-gather", ALLGATHER, ONE_COUNT, 'G', GREEN)                        \
+	X(ALLGATHERV, "all-gatherv", ALLGATHER, SAME_COUNTS, 'G', GREEN)                    \
+	X(GATHER, "gather", GATHER, ONE_COUNT, 'g', PINK)                                   \
+	X(GATHERV, "gatherv", GATHER, SAME_COUNTS, 'g', PINK)                               \
+	X(SCATTER, "scatter", SCATTER, ONE_COUNT, 'c', PINK)                                \
+	X(SCATTERV, "scatterv", SCATTER, SAME_COUNTS, 'c', PINK)                            \
+	X(REDUCE_SCATTER, "reduce-scatter", REDUCE_SCATTER, ONE_COUNT, 'S', SKY)            \
+	X(REDUCE_SCATTERV, "reduce-scatterv", REDUCE_SCATTER, SAME_COUNTS, 'S', SKY)        \
+	X(ALLTOALL, "all-to-all", ALLTOALL, ONE_COUNT, 'T', ORANGE)                         \
+	X(ALLTOALLV, "all-to-allv", ALLTOALL, OWN_COUNTS, 'T', ORANGE)                      \
 	X(BARRIER, "barrier", BARRIER, UNCOUNTED, 'b', GREY)                                \
 	X(GROUP_SPLIT, "group-split", ALLGATHER, UNCOUNTED, 'n', GREY) /* ls_group_split */ \
 	X(GROUP_FROM_RANKS, "group-from-ranks", ALLGATHER, UNCOUNTED, 'n', GREY)            \
-	X(SEND, "send", NONE, ALIKE, 's', RED)                                              \
-	X(RECV, "receive", NONE, ALIKE, 'r', WINE)                                          \
+	X(SEND, "send", NONE, ONE_COUNT, 's', RED)                                          \
+	X(RECV, "receive", NONE, ONE_COUNT, 'r', WINE)                                      \
 	X(PROBE, "probe", NONE, UNCOUNTED, 'p', WINE)
 
 enum coll_kind_id {

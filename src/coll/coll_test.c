@@ -57,7 +57,8 @@ static void buffers_make_sense(void **state)
 			assert_int_not_equal(coll->input, COLL_PART);
 	}
 	for (int k = 1; k < COLL_KIND_COUNT; k++)
-		if (coll_kinds[k].counts == COLL_EACH || coll_kinds[k].counts == COLL_OWN)
+		if (coll_kinds[k].counts == COLL_SAME_COUNTS ||
+		    coll_kinds[k].counts == COLL_OWN_COUNTS)
 			assert_int_not_equal(coll_table[coll_kinds[k].collective].input, COLL_WHOLE);
 }
 

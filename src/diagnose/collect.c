@@ -218,7 +218,7 @@ static void look_at_end(const struct sources *sources, int size, const struct di
 	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
 		thread->stable = false;
 	else if (holder <= (uint32_t)size && !is_closing(sources->closing, group->id))
-		thread->explainer = holder;
+		thread->closing_rank = holder;
 }
 
 static void look_again(const struct trace_view *trace, struct diagnose_rank *rank)

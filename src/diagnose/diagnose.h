@@ -61,7 +61,7 @@ struct diagnose_thread {
 	bool asleep;
 	/* 1 + the rank that was about to end the wait by closing its group; 0: no rank was, or only
 	 * the collector itself */
-	uint32_t explainer;
+	uint32_t closing_rank;
 	/* bit i: between the two reads edge i's condition held, or could not be evaluated */
 	uint64_t satisfied;
 	/* The peers that must write the words of operations of other threads, including words for

@@ -178,10 +178,10 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 /* Whether somebody else is about to end the thread's wait. A dead or stopped rank is not. */
 static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
-	uint32_t explainer = thread->explainer;
-	if (explainer == 0 || explainer > (uint32_t)job->size)
+	uint32_t closing_rank = thread->closing_rank;
+	if (closing_rank == 0 || closing_rank > (uint32_t)job->size)
 		return false;
-	enum diagnose_process process = job->ranks[explainer - 1].process;
+	enum diagnose_process process = job->ranks[closing_rank - 1].process;
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 

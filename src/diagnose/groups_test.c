@@ -244,14 +244,14 @@ static void a_wait_about_to_end(void **state)
 	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
 	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
 	wait_in(job, 1, &job->ranks[1].threads[0], SECOND, 3, test_bit(0));
-	job->ranks[1].threads[0].explainer = 1 + 2;
+	job->ranks[1].threads[0].closing_rank = 1 + 2;
 	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	/* Who has died, or is stopped, ends no wait. */
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	job->ranks[1].threads[0].explainer = 99; /* nonsense */
+	job->ranks[1].threads[0].closing_rank = 99; /* nonsense */
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	free(job);
 }
@@ -364,18 +364,18 @@ static void how_a_wait_ends(void **state)
 	atomic_store(cause, id);
 	const struct diagnose_thread *thread = &collect(world, 0)->threads[0];
 	assert_true(thread->stable);
-	assert_int_equal(thread->explainer, 0);
+	assert_int_equal(thread->closing_rank, 0);
 	atomic_store(claim, id + 2);
 	collect(world, 0);
 	assert_true(thread->stable);
-	assert_int_equal(thread->explainer, 2);
+	assert_int_equal(thread->closing_rank, 2);
 	/* Who closes it asks what there would be if it stayed open; who closes another does not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
 	diagnose_collect(world->sources, SIZE, &closing, world->job);
-	assert_int_equal(thread->explainer, 0);
+	assert_int_equal(thread->closing_rank, 0);
 	closing.count = 1;
 	diagnose_collect(world->sources, SIZE, &closing, world->job);
-	assert_int_equal(thread->explainer, 2);
+	assert_int_equal(thread->closing_rank, 2);
 	atomic_store(cause, id + 2);
 	collect(world, 0);
 	assert_false(thread->stable);
@@ -389,7 +389,7 @@ static void how_a_wait_ends(void **state)
 	trace_group_fill(&world->traces[0], 3, &membership);
 	collect(world, 0);
 	assert_true(thread->stable);
-	assert_int_equal(thread->explainer, 0);
+	assert_int_equal(thread->closing_rank, 0);
 }
 
 /* Nobody waited in it when the look began: that it closes later proves nothing of the meantime. */

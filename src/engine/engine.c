@@ -29,7 +29,7 @@ ls_status engine_init(struct engine *engine, struct transport_team *team, struct
 				  .blocking = settings->blocking != 0,
 				  .remote = (enum setting_remote)settings->remote,
 				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
-	engine->steps_max = plan_steps_max(&(struct plan_request){.size = team->transport->size});
+	engine->steps_max = plan_steps_max(&(struct plan_params){.size = team->transport->size});
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);
 	engine->bounce = aligned_alloc(64, ENGINE_BOUNCE_BYTES);
 	if (!engine->steps || !engine->bounce) {
@@ -82,7 +82,7 @@ void engine_fini(struct engine *engine)
 	*engine = (struct engine){0};
 }
 
-static bool same_request(const struct plan_request *a, const struct plan_request *b)
+static bool same_request(const struct plan_params *a, const struct plan_params *b)
 {
 	return a->collective == b->collective && a->algorithm == b->algorithm &&
 	       a->root == b->root && a->in_place == b->in_place;
@@ -95,21 +95,21 @@ static void forget(struct engine *engine, const struct engine_plan *plan)
 			engine->memos[kind].plan = NULL;
 }
 
-/* The plan for a request, from the small table or built into it. NULL: there is none. */
-static const struct engine_plan *find_plan(struct engine *engine, const struct plan_request *request)
+/* The plan for these parameters, from the small table or built into it. NULL: there is none. */
+static const struct engine_plan *find_plan(struct engine *engine, const struct plan_params *params)
 {
-	uint32_t key = (uint32_t)request->collective | (uint32_t)request->algorithm << 4 |
-		       (uint32_t)request->root << 8 | (uint32_t)request->in_place << 16;
+	uint32_t key = (uint32_t)params->collective | (uint32_t)params->algorithm << 4 |
+		       (uint32_t)params->root << 8 | (uint32_t)params->in_place << 16;
 	/* Fibonacci hashing. */
 	uint32_t slot = key * UINT32_C(0x9e3779b1) >> (32 - ENGINE_PLAN_BITS);
 	struct engine_plan *entry = &engine->plans[slot];
-	if (entry->valid && same_request(&entry->request, request))
+	if (entry->valid && same_request(&entry->params, params))
 		return entry;
 	forget(engine, entry);
-	entry->valid = plan_build(request, engine->steps + slot * engine->steps_max, &entry->plan);
+	entry->valid = plan_build(params, engine->steps + slot * engine->steps_max, &entry->plan);
 	if (!entry->valid)
 		return NULL;
-	entry->request = *request;
+	entry->params = *params;
 	const struct plan *plan = &entry->plan;
 	entry->needs_staging = plan->needs_scratch ||
 			       plan->reach[PLAN_INPUT] != PLAN_REACH_PRIVATE ||
@@ -122,7 +122,7 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 				   plan->steps[plan->step_count - 1].kind == PLAN_STEP_AWAIT &&
 				   plan->reach[PLAN_OUTPUT] != PLAN_REACH_MAPPED;
 	/* The algorithm follows from the rest unless ranks were given different settings. */
-	entry->signature = (uint64_t)request->algorithm << 24 | (uint64_t)request->root << 32;
+	entry->signature = (uint64_t)params->algorithm << 24 | (uint64_t)params->root << 32;
 	return entry;
 }
 
@@ -193,9 +193,9 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 {
 	if (recall(engine, op))
 		return true;
-	struct plan_request request;
-	engine_kind_request(engine, op, workspace, &request);
-	op->plan = find_plan(engine, &request);
+	struct plan_params params;
+	engine_buffers_set(engine, op, workspace, &params);
+	op->plan = find_plan(engine, &params);
 	if (!op->plan) {
 		op->status = LS_INTERNAL;
 		return false;
@@ -203,7 +203,7 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	op->signature = signature_of(op);
 	remember(engine, op);
 	return !op->call.recv_counts ||
-	       engine_step_expects(op, request.rank, op->call.counts[request.rank]);
+	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
@@ -314,14 +314,14 @@ static enum engine_progress drain(struct engine *engine, struct engine_op *op)
  * all were awaited, all ranks see the same; otherwise only ranks whose windows I read matter. */
 static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
 {
-	struct plan_request request = op->plan->request;
+	struct plan_params params = op->plan->params;
 	if (op->rounds == 1 && !op->call.counts &&
 	    engine_window_shows_fragments(engine, op, awaited->peer))
 		engine_fragment_begin(engine, op, op->step - 1); /* earlier steps are done */
 	if (!op->plan->may_switch_to_pull || !engine_window_shows_address(engine, op))
 		return true;
-	request.algorithm = PLAN_PULL;
-	op->plan = find_plan(engine, &request);
+	params.algorithm = PLAN_PULL;
+	op->plan = find_plan(engine, &params);
 	if (!op->plan)
 		return false;
 	record_plan(engine, op);

@@ -81,7 +81,7 @@ struct engine_plan {
 	/* In rounds: its last step awaits peers only because they may still use my buffers. */
 	bool last_await_guards;
 	uint64_t signature; /* what the plan contributes to the signature of an operation */
-	struct plan_request request;
+	struct plan_params params;
 	struct plan plan;
 };
 

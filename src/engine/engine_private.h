@@ -19,13 +19,13 @@ enum engine_stage {
 	ENGINE_OVER,
 };
 
-/* ---- kind.c ---- */
+/* ---- buffers.c ---- */
 
 /* Bytes of one element. */
 size_t engine_element(ls_dtype dtype);
-/* Works out sizes and places of the buffers, and the request for a plan. */
-void engine_kind_request(const struct engine *engine, struct engine_op *op,
-			 struct engine_workspace *workspace, struct plan_request *request);
+/* Works out sizes and places of the buffers, and the parameters of the plan. */
+void engine_buffers_set(const struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace, struct plan_params *params);
 /* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
  * MurmurHash3). */
 static inline uint64_t engine_mix(uint64_t hash, uint64_t value)

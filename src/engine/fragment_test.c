@@ -31,9 +31,9 @@ static void signals_grow_whatever_the_length(void **state)
 	for (int algorithm = PLAN_DIRECT; algorithm <= PLAN_PULL; algorithm++)
 		for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
 			struct engine_plan plan = {0};
-			struct plan_request request = {.algorithm = (enum plan_algorithm)algorithm,
-						       .size = 2};
-			assert_true(plan_build(&request, steps, &plan.plan));
+			struct plan_params params = {.algorithm = (enum plan_algorithm)algorithm,
+						     .size = 2};
+			assert_true(plan_build(&params, steps, &plan.plan));
 			struct engine_op op = {
 				.call = {.count = counts[i]}, .seq = 7, .plan = &plan, .element = 8};
 			engine_fragment_none(&op);

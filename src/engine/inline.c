@@ -18,18 +18,18 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 {
 	const struct engine_call *call = &op->call;
 	bool root = call->peer == engine->team->rank;
-	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
-	bool mine_only = coll->root == COLL_ROOT_GIVES && root;
+	bool receives = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_RECEIVES || root);
+	bool mine_only = coll->root == COLL_ROOT_SENDS && root;
 	uint64_t part = call->count * op->element;
-	plan->source = coll->root == COLL_ROOT_GIVES ? call->peer : ENGINE_INLINE_EVERYBODY;
-	if (mine_only || (coll->root == COLL_ROOT_GETS && !root))
+	plan->source = coll->root == COLL_ROOT_SENDS ? call->peer : ENGINE_INLINE_EVERYBODY;
+	if (mine_only || (coll->root == COLL_ROOT_RECEIVES && !root))
 		plan->source = ENGINE_INLINE_NOBODY;
 	plan->part = (uint32_t)part;
 	plan->peer_bytes =
 		(uint32_t)(coll->input == COLL_PARTS ? part * (uint64_t)engine->team->size : part);
 	plan->from = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
 	plan->stride = coll->output == COLL_PARTS ? (uint32_t)part : 0;
-	if (!gets || part == 0 || !call->recv.address)
+	if (!receives || part == 0 || !call->recv.address)
 		return;
 	plan->result = coll->reduces ? ENGINE_INLINE_REDUCE
 		       : mine_only   ? ENGINE_INLINE_COPY_MINE
@@ -82,7 +82,7 @@ bool engine_inline_await_all(struct engine *engine, const struct engine_inline_p
 
 /* The page of the payload is in the entry, so the processor could request the payload's line only
  * after the entry's. But nearly always it is the page that my own payload has, or would have. A
- * branch in place of a data dependence lets the processor request both lines at once. My own entry
+ * branch in place of a data dependence lets the processor params both lines at once. My own entry
  * is not read, because its line is on its way to a peer. */
 static const unsigned char *paged_payload(const struct engine *engine,
 					  const struct engine_inline_plan *plan, int rank,

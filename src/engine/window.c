@@ -135,7 +135,7 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
-	if (op->plan->request.in_place)
+	if (op->plan->params.in_place)
 		begin_in_place(op);
 	return true;
 }
@@ -173,7 +173,7 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 {
 	bool input = op->plan->plan.reach[PLAN_INPUT] != PLAN_REACH_PRIVATE;
 	bool output = op->plan->plan.reach[PLAN_OUTPUT] != PLAN_REACH_PRIVATE;
-	if (input && output && op->plan->request.in_place)
+	if (input && output && op->plan->params.in_place)
 		return stage_both(engine, op);
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }

@@ -7,7 +7,7 @@
 #include "group_private.h"
 #include "arguments.h"
 
-/* Elements of this rank's buffers: what it gives, what it gets, and the part that both have in
+/* Elements of this rank's buffers: what it sends, what it receives, and the part that both have in
  * common when in place, at `offset` of the longer one. */
 struct extent {
 	uint64_t give, get;
@@ -39,16 +39,16 @@ static struct extent extent_of(const ls_group *group, const struct engine_call *
 			offset += call->counts[r];
 	}
 	all_got = all;
-	if (kind->counts == COLL_OWN)
+	if (kind->counts == COLL_OWN_COUNTS)
 		add_up(call->recv_counts, group->size, &all_got);
 	bool root = group->rank == call->peer;
-	bool gives = coll->input != COLL_NOTHING && (coll->root != COLL_ROOT_GIVES || root);
-	bool gets = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_GETS || root);
+	bool sends = coll->input != COLL_NOTHING && (coll->root != COLL_ROOT_SENDS || root);
+	bool receives = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_RECEIVES || root);
 	return (struct extent){
-		.give = !gives                      ? 0
+		.give = !sends                      ? 0
 			: coll->input == COLL_PARTS ? all
 						    : own,
-		.get = !gets                        ? 0
+		.get = !receives                    ? 0
 		       : coll->output == COLL_PARTS ? all_got
 						    : own,
 		.offset = coll->input != coll->output ? offset : 0,
@@ -102,7 +102,7 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 					 "below 2^63 bytes in all");
 		return group_check_count(function, call->dtype, whole);
 	}
-	bool own = coll_kinds[call->kind].counts == COLL_OWN;
+	bool own = coll_kinds[call->kind].counts == COLL_OWN_COUNTS;
 	if (!call->counts || (own && !call->recv_counts))
 		return group_bad(function, call->counts ? "recv_counts" : "counts", 0,
 				 "an array with a count for each rank");
@@ -154,7 +154,7 @@ bool group_check_short(const ls_group *group, struct engine_call *call)
 		return true;
 	size_t element = dtype_bytes(call->dtype);
 	bool rooted = coll->root != COLL_NO_ROOT, root = call->peer == group->rank;
-	if (kind->counts != COLL_ALIKE || call->count > TRANSPORT_INLINE_BYTES || !element ||
+	if (kind->counts != COLL_ONE_COUNT || call->count > TRANSPORT_INLINE_BYTES || !element ||
 	    (rooted && (unsigned)call->peer >= (unsigned)group->size) ||
 	    (coll->reduces && !device_has(call->dtype, call->reduce)))
 		return false;
@@ -164,11 +164,11 @@ bool group_check_short(const ls_group *group, struct engine_call *call)
 	uint64_t before = part * (uint64_t)group->rank;
 	if (give > TRANSPORT_INLINE_BYTES || give == 0 || call->reduce == LS_PREMUL_SUM)
 		return false;
-	if (coll->root == COLL_ROOT_GIVES && !root)
+	if (coll->root == COLL_ROOT_SENDS && !root)
 		give = 0;
 	else if (!call->send.address)
 		return false;
-	if (coll->root == COLL_ROOT_GETS && !root)
+	if (coll->root == COLL_ROOT_RECEIVES && !root)
 		get = 0;
 	else if (!call->recv.address)
 		return false;

@@ -106,9 +106,9 @@ static void stand_still(struct rank *rank)
 	LATE_MUST(strstr(failure.text, "all-reduce #2"));
 	if (rank->rank != 1)
 		return;
-	while (atomic_load(&job->step) < 1 || !was_said(job->said, "[LS-GROUP-DEVICE]"))
+	while (atomic_load(&job->step) < 1 || !was_said(job->stderr_fd, "[LS-GROUP-DEVICE]"))
 		sched_yield();
-	LATE_MUST(was_said(job->said, "all-reduce #2, called from device_fault_test.c:"));
+	LATE_MUST(was_said(job->stderr_fd, "all-reduce #2, called from device_fault_test.c:"));
 	LATE_MUST(!is_idle(job->ranks[0].late));
 	late_hold(job->ranks[0].late, false);
 }
@@ -120,7 +120,7 @@ static void a_device_that_never_ends_is_named(void **state)
 	    saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	LATE_MUST(said >= 0 && saved >= 0 && fcntl(said, F_SETFL, O_APPEND) == 0);
 	LATE_MUST(dup2(said, STDERR_FILENO) == STDERR_FILENO);
-	run_hearing(stand_still, 1, said);
+	run_capturing(stand_still, 1, said);
 	LATE_MUST(dup2(saved, STDERR_FILENO) == STDERR_FILENO);
 	say_again(said);
 	close(said);

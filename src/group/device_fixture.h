@@ -31,7 +31,7 @@ struct job {
 	uint64_t seed;
 	_Atomic int ready; /* ranks that have a device, and are in no call */
 	_Atomic int step;  /* of the test's ranks among themselves */
-	int said;
+	int stderr_fd;
 	struct rank ranks[RANKS];
 };
 
@@ -62,14 +62,14 @@ static inline void *rank_main(void *argument)
 	return NULL;
 }
 
-/* said: a file that standard error goes to; -1: it does not. */
-static inline void run_hearing(rank_function *program, uint64_t seed, int said)
+/* stderr_fd: a file that standard error goes to; -1: it does not. */
+static inline void run_capturing(rank_function *program, uint64_t seed, int stderr_fd)
 {
 	static unsigned serial;
 	struct job *job = calloc(1, sizeof *job);
 	LATE_MUST(job);
 	job->seed = seed;
-	job->said = said;
+	job->stderr_fd = stderr_fd;
 	snprintf(job->rendezvous, sizeof job->rendezvous, "unix:device-memory-test-%d-%u",
 		 (int)getpid(), serial++);
 	for (int r = 0; r < RANKS; r++) {
@@ -84,7 +84,7 @@ static inline void run_hearing(rank_function *program, uint64_t seed, int said)
 
 static inline void run(rank_function *program, uint64_t seed)
 {
-	run_hearing(program, seed, -1);
+	run_capturing(program, seed, -1);
 }
 
 static inline bool is_idle(struct late *late)

@@ -60,9 +60,9 @@ static size_t steps_max(int size)
 	return 2 * PLAN_CHAIN_BLOCKS + 5 * (size_t)size;
 }
 
-size_t plan_steps_max(const struct plan_request *request)
+size_t plan_steps_max(const struct plan_params *params)
 {
-	return request->size < 1 || request->size > RANKS_JOB_MAX ? 0 : steps_max(request->size);
+	return params->size < 1 || params->size > RANKS_JOB_MAX ? 0 : steps_max(params->size);
 }
 
 bool plan_has(enum coll_id collective, enum plan_algorithm algorithm)
@@ -81,22 +81,22 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 	return algorithm != PLAN_INLINE && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
 }
 
-static int host_count(const struct plan_request *request)
+static int host_count(const struct plan_params *params)
 {
-	return request->topology ? request->topology->host_count : 1;
+	return params->topology ? params->topology->host_count : 1;
 }
 
 /* Every rank has a host, and every host has ranks, but no more than there is room for. */
-static bool topology_is_valid(const struct plan_request *request)
+static bool topology_is_valid(const struct plan_params *params)
 {
-	int count = host_count(request);
+	int count = host_count(params);
 	uint8_t ranks[RANKS_JOB_MAX] = {0};
 	if (count == 1)
 		return true;
-	if (count < 1 || count > request->size || !plan_crosses_hosts(request->algorithm))
+	if (count < 1 || count > params->size || !plan_crosses_hosts(params->algorithm))
 		return false;
-	for (int q = 0; q < request->size; q++) {
-		int host = request->topology->hosts[q];
+	for (int q = 0; q < params->size; q++) {
+		int host = params->topology->hosts[q];
 		if (host >= count || ranks[host]++ == RANKS_HOST_MAX)
 			return false;
 	}
@@ -106,54 +106,54 @@ static bool topology_is_valid(const struct plan_request *request)
 	return true;
 }
 
-static bool request_is_valid(const struct plan_request *request)
+static bool request_is_valid(const struct plan_params *params)
 {
-	if (!plan_has(request->collective, request->algorithm))
+	if (!plan_has(params->collective, params->algorithm))
 		return false;
-	if (request->size < 1 || request->size > RANKS_JOB_MAX)
+	if (params->size < 1 || params->size > RANKS_JOB_MAX)
 		return false;
-	if (request->rank < 0 || request->rank >= request->size)
+	if (params->rank < 0 || params->rank >= params->size)
 		return false;
-	int roots = plan_has_root(request->collective) ? request->size : 1;
-	return request->root >= 0 && request->root < roots && topology_is_valid(request);
+	int roots = plan_has_root(params->collective) ? params->size : 1;
+	return params->root >= 0 && params->root < roots && topology_is_valid(params);
 }
 
 /* Whether this rank has both buffers and they may be one. */
-static bool works_in_place(const struct plan_request *request)
+static bool works_in_place(const struct plan_params *params)
 {
-	if (request->collective == COLL_ALLTOALL || request->collective == COLL_BARRIER)
+	if (params->collective == COLL_ALLTOALL || params->collective == COLL_BARRIER)
 		return false;
-	if (plan_has_root(request->collective) && request->rank != request->root)
+	if (plan_has_root(params->collective) && params->rank != params->root)
 		return false;
-	return request->in_place;
+	return params->in_place;
 }
 
-bool plan_build(const struct plan_request *request, struct plan_step *steps, struct plan *out)
+bool plan_build(const struct plan_params *params, struct plan_step *steps, struct plan *out)
 {
 	*out = (struct plan){0};
-	if (!request_is_valid(request))
+	if (!request_is_valid(params))
 		return false;
-	uint8_t input = layout_of(coll_table[request->collective].input);
-	uint8_t output = layout_of(coll_table[request->collective].output);
+	uint8_t input = layout_of(coll_table[params->collective].input);
+	uint8_t output = layout_of(coll_table[params->collective].output);
 	bool parts = input != PLAN_LAYOUT_BLOCKS;
-	struct plan_request sound = *request;
-	sound.in_place = works_in_place(request);
-	if (sound.algorithm == PLAN_RAILS && host_count(request) == 1)
+	struct plan_params sound = *params;
+	sound.in_place = works_in_place(params);
+	if (sound.algorithm == PLAN_RAILS && host_count(params) == 1)
 		sound.algorithm = PLAN_DIRECT;
 	*out = (struct plan){
 		.collective = (uint8_t)sound.collective,
 		.algorithm = (uint8_t)sound.algorithm,
 		.layout = {[PLAN_INPUT] = input, [PLAN_OUTPUT] = output, [PLAN_SCRATCH] = output},
-		.rank = (uint16_t)request->rank,
-		.size = (uint16_t)request->size,
-		.root = (uint16_t)request->root,
-		.hosts = (uint16_t)host_count(request),
-		.blocks = parts ? (uint16_t)request->size : 1,
+		.rank = (uint16_t)params->rank,
+		.size = (uint16_t)params->size,
+		.root = (uint16_t)params->root,
+		.hosts = (uint16_t)host_count(params),
+		.blocks = parts ? (uint16_t)params->size : 1,
 		.steps = steps,
 	};
-	if (request->size > 1)
+	if (params->size > 1)
 		builders[sound.collective][sound.algorithm](&sound, out);
-	else if (request->collective != COLL_BARRIER)
+	else if (params->collective != COLL_BARRIER)
 		plan_add_local_copy(out, &sound);
 	return true;
 }
@@ -182,10 +182,10 @@ void plan_add(struct plan *plan, const struct plan_step *step)
 	plan->steps[plan->step_count++] = *step;
 }
 
-void plan_add_local_copy(struct plan *plan, const struct plan_request *request)
+void plan_add_local_copy(struct plan *plan, const struct plan_params *params)
 {
 	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
-	if (!request->in_place)
+	if (!params->in_place)
 		PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .peer = (int16_t)plan->rank,
 			 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = parts ? plan->rank : 0,
 			 .blocks = parts ? 1 : plan->blocks);

@@ -164,10 +164,10 @@ struct plan {
 /* Which ranks share a host. */
 struct plan_topology {
 	int host_count;        /* from 1; each has a rank */
-	const uint16_t *hosts; /* [size of the request]: each rank's, below host_count */
+	const uint16_t *hosts; /* [plan_params.size]: each rank's, below host_count */
 };
 
-struct plan_request {
+struct plan_params {
 	enum coll_id collective;
 	enum plan_algorithm algorithm;
 	int rank, size, root; /* root: 0 where the collective has none */
@@ -180,14 +180,14 @@ struct plan_request {
 /* Whether the collective has a root. */
 bool plan_has_root(enum coll_id collective);
 
-/* Upper bound of steps of any plan for this request; it depends on the size only. */
-size_t plan_steps_max(const struct plan_request *request);
+/* Upper bound of steps of any plan with these parameters; it depends on the size only. */
+size_t plan_steps_max(const struct plan_params *params);
 
 /* Builds into `steps`, which has space for plan_steps_max. False, with *out zeroed, if the
  * collective does not have the algorithm, or not on several hosts (plan_crosses_hosts), or if an
  * argument is out of range. Size 1 gives the local copy, if any. Every step of a plan is needed:
  * test/model shows that no plan works if one of its steps is left out. */
-bool plan_build(const struct plan_request *request, struct plan_step *steps, struct plan *out);
+bool plan_build(const struct plan_params *params, struct plan_step *steps, struct plan *out);
 
 /* Whether the collective has this algorithm. */
 bool plan_has(enum coll_id collective, enum plan_algorithm algorithm);

@@ -12,7 +12,7 @@
 /* A chain broadcast is cut into so many blocks: rank i forwards one while it receives the next. */
 enum { PLAN_CHAIN_BLOCKS = 8 };
 
-typedef void plan_builder(const struct plan_request *request, struct plan *plan);
+typedef void plan_builder(const struct plan_params *params, struct plan *plan);
 
 plan_builder plan_inline_allreduce, plan_inline_reduce, plan_inline_broadcast, plan_inline_allgather,
 	plan_inline_gather, plan_inline_scatter, plan_inline_reduce_scatter, plan_inline_alltoall;
@@ -32,7 +32,7 @@ plan_builder plan_pairwise_gather, plan_pairwise_scatter, plan_pairwise_reduce_s
 void plan_add(struct plan *plan, const struct plan_step *step);
 
 /* What is mine of my INPUT to my OUTPUT, unless they are one there. */
-void plan_add_local_copy(struct plan *plan, const struct plan_request *request);
+void plan_add_local_copy(struct plan *plan, const struct plan_params *params);
 /* A block of a peer's INPUT to my OUTPUT; flags: PLAN_TRANSPOSE or 0. */
 void plan_add_copy(struct plan *plan, int peer, int block, int flags);
 /* A copy of the block named after each peer, beginning behind me, so that not all ranks read from

@@ -64,22 +64,22 @@ void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t 
 		plan_add_send(plan, rank_at(ranks, number + 1), PLAN_OUTPUT, block, 1);
 }
 
-void plan_doubling_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_doubling_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank;
-	struct doubling doubling = doubling_of(request->size);
+	int rank = params->rank;
+	struct doubling doubling = doubling_of(params->size);
 	if (rank < 2 * doubling.folded && rank % 2 == 1) { /* what it gives need not be copied */
 		plan_add_send(plan, rank - 1, PLAN_INPUT, 0, 1);
 		plan_add_recv(plan, rank - 1, PLAN_OUTPUT, 0, 1);
 		return;
 	}
-	plan_add_local_copy(plan, request);
-	plan_add_doubling(plan, rank, request->size, NULL, 0);
+	plan_add_local_copy(plan, params);
+	plan_add_doubling(plan, rank, params->size, NULL, 0);
 }
 
-void plan_doubling_barrier(const struct plan_request *request, struct plan *plan)
+void plan_doubling_barrier(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank, size = request->size;
+	int rank = params->rank, size = params->size;
 	for (int distance = 1; distance < size; distance *= 2) {
 		plan_add_send_empty(plan, (rank + distance) % size);
 		plan_add_recv_empty(plan, (rank + size - distance) % size);

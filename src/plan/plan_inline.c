@@ -10,64 +10,64 @@ static void add_reduction(struct plan *plan, int block)
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = (uint16_t)block, .blocks = 1);
 }
 
-void plan_inline_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_inline_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	(void)request;
+	(void)params;
 	add_reduction(plan, 0);
 }
 
-void plan_inline_reduce(const struct plan_request *request, struct plan *plan)
+void plan_inline_reduce(const struct plan_params *params, struct plan *plan)
 {
-	if (request->rank == request->root)
+	if (params->rank == params->root)
 		add_reduction(plan, 0);
 }
 
-void plan_inline_reduce_scatter(const struct plan_request *request, struct plan *plan)
+void plan_inline_reduce_scatter(const struct plan_params *params, struct plan *plan)
 {
-	add_reduction(plan, request->rank);
+	add_reduction(plan, params->rank);
 }
 
 /* What the root has for me: the only block, or the part that is mine. */
-static void add_from_root(struct plan *plan, const struct plan_request *request, int block)
+static void add_from_root(struct plan *plan, const struct plan_params *params, int block)
 {
-	if (request->rank == request->root) {
-		plan_add_local_copy(plan, request);
+	if (params->rank == params->root) {
+		plan_add_local_copy(plan, params);
 		return;
 	}
-	plan_add_await(plan, request->root, 0);
-	plan_add_copy(plan, request->root, block, 0);
+	plan_add_await(plan, params->root, 0);
+	plan_add_copy(plan, params->root, block, 0);
 }
 
-void plan_inline_broadcast(const struct plan_request *request, struct plan *plan)
+void plan_inline_broadcast(const struct plan_params *params, struct plan *plan)
 {
-	add_from_root(plan, request, 0);
+	add_from_root(plan, params, 0);
 }
 
-void plan_inline_scatter(const struct plan_request *request, struct plan *plan)
+void plan_inline_scatter(const struct plan_params *params, struct plan *plan)
 {
-	add_from_root(plan, request, request->rank);
+	add_from_root(plan, params, params->rank);
 }
 
 /* What all have for me. My own comes first, while the others enter. */
-static void add_from_all(struct plan *plan, const struct plan_request *request, int flags)
+static void add_from_all(struct plan *plan, const struct plan_params *params, int flags)
 {
-	plan_add_local_copy(plan, request);
+	plan_add_local_copy(plan, params);
 	plan_add_await(plan, PLAN_ALL, 0);
 	plan_add_copies(plan, flags);
 }
 
-void plan_inline_allgather(const struct plan_request *request, struct plan *plan)
+void plan_inline_allgather(const struct plan_params *params, struct plan *plan)
 {
-	add_from_all(plan, request, 0);
+	add_from_all(plan, params, 0);
 }
 
-void plan_inline_gather(const struct plan_request *request, struct plan *plan)
+void plan_inline_gather(const struct plan_params *params, struct plan *plan)
 {
-	if (request->rank == request->root)
-		add_from_all(plan, request, 0);
+	if (params->rank == params->root)
+		add_from_all(plan, params, 0);
 }
 
-void plan_inline_alltoall(const struct plan_request *request, struct plan *plan)
+void plan_inline_alltoall(const struct plan_params *params, struct plan *plan)
 {
-	add_from_all(plan, request, PLAN_TRANSPOSE);
+	add_from_all(plan, params, PLAN_TRANSPOSE);
 }

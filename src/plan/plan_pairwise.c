@@ -14,36 +14,36 @@ static int before(const struct plan *plan, int distance)
 	return (plan->rank + plan->size - distance) % plan->size;
 }
 
-void plan_pairwise_gather(const struct plan_request *request, struct plan *plan)
+void plan_pairwise_gather(const struct plan_params *params, struct plan *plan)
 {
-	if (request->rank != request->root) {
-		plan_add_send(plan, request->root, PLAN_INPUT, request->rank, 1);
+	if (params->rank != params->root) {
+		plan_add_send(plan, params->root, PLAN_INPUT, params->rank, 1);
 		return;
 	}
-	plan_add_local_copy(plan, request); /* while the others send */
-	for (int distance = 1; distance < request->size; distance++)
+	plan_add_local_copy(plan, params); /* while the others send */
+	for (int distance = 1; distance < params->size; distance++)
 		plan_add_recv(plan, behind(plan, distance), PLAN_OUTPUT, behind(plan, distance), 1);
 }
 
-void plan_pairwise_scatter(const struct plan_request *request, struct plan *plan)
+void plan_pairwise_scatter(const struct plan_params *params, struct plan *plan)
 {
-	if (request->rank != request->root) {
-		plan_add_recv(plan, request->root, PLAN_OUTPUT, request->rank, 1);
+	if (params->rank != params->root) {
+		plan_add_recv(plan, params->root, PLAN_OUTPUT, params->rank, 1);
 		return;
 	}
-	for (int distance = 1; distance < request->size; distance++)
+	for (int distance = 1; distance < params->size; distance++)
 		plan_add_send(plan, behind(plan, distance), PLAN_INPUT, behind(plan, distance), 1);
-	plan_add_local_copy(plan, request); /* while the others take theirs */
+	plan_add_local_copy(plan, params); /* while the others take theirs */
 }
 
 /* Combined as they come: mine, that of the rank behind me, and so round the circle. In place this
  * only ever writes to the one part of INPUT that is not sent. */
-void plan_pairwise_reduce_scatter(const struct plan_request *request, struct plan *plan)
+void plan_pairwise_reduce_scatter(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank;
+	int rank = params->rank;
 	plan->needs_scratch = true;
-	plan_add_local_copy(plan, request);
-	for (int distance = 1; distance < request->size; distance++) {
+	plan_add_local_copy(plan, params);
+	for (int distance = 1; distance < params->size; distance++) {
 		int to = before(plan, distance);
 		plan_add_send(plan, to, PLAN_INPUT, to, 1);
 		plan_add_recv(plan, behind(plan, distance), PLAN_SCRATCH, rank, 1);
@@ -52,12 +52,12 @@ void plan_pairwise_reduce_scatter(const struct plan_request *request, struct pla
 	plan_add_scale(plan, rank);
 }
 
-void plan_pairwise_alltoall(const struct plan_request *request, struct plan *plan)
+void plan_pairwise_alltoall(const struct plan_params *params, struct plan *plan)
 {
-	for (int distance = 1; distance < request->size; distance++) {
+	for (int distance = 1; distance < params->size; distance++) {
 		int to = before(plan, distance), from = behind(plan, distance);
 		plan_add_send(plan, to, PLAN_INPUT, to, 1);
 		plan_add_recv(plan, from, PLAN_OUTPUT, from, 1);
 	}
-	plan_add_local_copy(plan, request); /* while the others take theirs */
+	plan_add_local_copy(plan, params); /* while the others take theirs */
 }

@@ -6,9 +6,9 @@
 
 /* In place the block that I copy from a peer's OUTPUT goes to where that peer, and nobody else,
  * read from my INPUT; it has signalled that it is done with it. */
-void plan_pull_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_pull_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank, size = request->size;
+	int rank = params->rank, size = params->size;
 	plan->blocks = plan->size;
 	plan->phase_end = 2;
 	plan->reach[PLAN_INPUT] = plan->reach[PLAN_OUTPUT] = PLAN_REACH_READ;

@@ -13,15 +13,15 @@ struct rails {
 	uint16_t on[RANKS_JOB_MAX]; /* my rail: the rank of each host */
 };
 
-static void find_rails(const struct plan_request *request, struct rails *out)
+static void find_rails(const struct plan_params *params, struct rails *out)
 {
-	const struct plan_topology *topology = request->topology;
+	const struct plan_topology *topology = params->topology;
 	uint16_t seen[RANKS_JOB_MAX] = {0};
-	out->mine = topology->hosts[request->rank];
+	out->mine = topology->hosts[params->rank];
 	out->place = 0;
-	for (int q = 0; q < request->rank; q++)
+	for (int q = 0; q < params->rank; q++)
 		out->place += topology->hosts[q] == out->mine;
-	for (int q = 0; q < request->size; q++) {
+	for (int q = 0; q < params->size; q++) {
 		int host = topology->hosts[q];
 		if (seen[host] == out->place)
 			out->on[host] = (uint16_t)q;
@@ -33,11 +33,10 @@ static void find_rails(const struct plan_request *request, struct rails *out)
 }
 
 /* My slice, first of the ranks of my host. */
-static void add_slice(const struct plan_request *request, const struct rails *rails,
-		      struct plan *plan)
+static void add_slice(const struct plan_params *params, const struct rails *rails, struct plan *plan)
 {
 	if (rails->here == 1)
-		plan_add_local_copy(plan, request);
+		plan_add_local_copy(plan, params);
 	if (rails->here > 1) {
 		plan_add_await(plan, PLAN_ALL, 0);
 		PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = PLAN_TO_SELF | PLAN_PARTIAL,
@@ -51,12 +50,12 @@ static void add_slice(const struct plan_request *request, const struct rails *ra
 
 /* The slices of the others, beginning behind me, so that not all read from the same one at a
  * time. */
-static void add_copies(const struct plan_request *request, const struct rails *rails,
+static void add_copies(const struct plan_params *params, const struct rails *rails,
 		       struct plan *plan)
 {
 	uint16_t owners[RANKS_HOST_MAX];
 	for (int q = 0, slice = 0; slice < rails->width; q++)
-		if (request->topology->hosts[q] == rails->mine)
+		if (params->topology->hosts[q] == rails->mine)
 			owners[slice++] = (uint16_t)q;
 	for (int i = 1; i <= rails->width; i++) {
 		int slice = (rails->place + i) % rails->width;
@@ -70,19 +69,19 @@ static void add_copies(const struct plan_request *request, const struct rails *r
 }
 
 /* Only the owner of a slice has to wait until it has been copied. */
-void plan_rails_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_rails_allreduce(const struct plan_params *params, struct plan *plan)
 {
 	struct rails rails;
-	find_rails(request, &rails);
+	find_rails(params, &rails);
 	bool owns = rails.place<rails.width, copies = rails.width> 1 || !owns;
 	plan->blocks = (uint16_t)rails.width;
 	plan->phase_end = 2;
 	if (copies)
 		plan->reach[PLAN_INPUT] = PLAN_REACH_READ;
 	if (owns)
-		add_slice(request, &rails, plan);
+		add_slice(params, &rails, plan);
 	if (copies) {
-		add_copies(request, &rails, plan);
+		add_copies(params, &rails, plan);
 		plan_add_signal(plan, 2);
 	}
 	if (owns && rails.here > 1)

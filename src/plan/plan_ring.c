@@ -18,13 +18,13 @@ static void add_circulation(struct plan *plan, int mine)
 /* A block that was sent in the first half is written in the second only by the result that comes
  * back, which was made from it: no payload is overwritten before it was taken. One rank alone
  * finishes each block, so all ranks end with the same bits. */
-void plan_ring_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_ring_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank, size = request->size;
+	int rank = params->rank, size = params->size;
 	int next = (rank + 1) % size, previous = (rank + size - 1) % size;
 	plan->blocks = (uint16_t)size;
 	plan->needs_scratch = true;
-	plan_add_local_copy(plan, request);
+	plan_add_local_copy(plan, params);
 	for (int round = 0; round < size - 1; round++) {
 		int coming = (rank + 2 * size - round - 1) % size;
 		plan_add_send(plan, next, PLAN_OUTPUT, (coming + 1) % size, 1);
@@ -36,16 +36,16 @@ void plan_ring_allreduce(const struct plan_request *request, struct plan *plan)
 }
 
 /* My part is sent from OUTPUT too, so that only one buffer has to be where peers reach it. */
-void plan_ring_allgather(const struct plan_request *request, struct plan *plan)
+void plan_ring_allgather(const struct plan_params *params, struct plan *plan)
 {
-	plan_add_local_copy(plan, request);
-	add_circulation(plan, request->rank);
+	plan_add_local_copy(plan, params);
+	add_circulation(plan, params->rank);
 }
 
-void plan_ring_broadcast(const struct plan_request *request, struct plan *plan)
+void plan_ring_broadcast(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank, size = request->size;
-	int place = (rank + size - request->root) % size; /* in the chain; the root has 0 */
+	int rank = params->rank, size = params->size;
+	int place = (rank + size - params->root) % size; /* in the chain; the root has 0 */
 	bool first = place == 0, last = place == size - 1;
 	plan->blocks = PLAN_CHAIN_BLOCKS;
 	for (int block = 0; block < PLAN_CHAIN_BLOCKS; block++) {
@@ -56,5 +56,5 @@ void plan_ring_broadcast(const struct plan_request *request, struct plan *plan)
 				      block, 1);
 	}
 	if (first)
-		plan_add_local_copy(plan, request); /* while the others take theirs */
+		plan_add_local_copy(plan, params); /* while the others take theirs */
 }

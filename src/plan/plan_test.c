@@ -20,17 +20,16 @@ static void check_bounds(int size, int rank)
 	static struct plan_step steps[STEPS_MAX + 1];
 	for (int i = 0; i < COLL_COUNT * PLAN_ALGORITHM_COUNT * 2; i++) {
 		struct plan plan;
-		struct plan_request request = {.collective = (enum coll_id)(i % COLL_COUNT),
-					       .algorithm =
-						       (enum plan_algorithm)(i / COLL_COUNT / 2),
-					       .rank = rank,
-					       .size = size,
-					       .in_place = i / COLL_COUNT % 2};
-		bool has = plan_has(request.collective, request.algorithm);
-		size_t most = plan_steps_max(&request);
+		struct plan_params params = {.collective = (enum coll_id)(i % COLL_COUNT),
+					     .algorithm = (enum plan_algorithm)(i / COLL_COUNT / 2),
+					     .rank = rank,
+					     .size = size,
+					     .in_place = i / COLL_COUNT % 2};
+		bool has = plan_has(params.collective, params.algorithm);
+		size_t most = plan_steps_max(&params);
 		assert_true(most <= STEPS_MAX);
 		steps[most].kind = 99;
-		assert_int_equal(plan_build(&request, steps, &plan), has);
+		assert_int_equal(plan_build(&params, steps, &plan), has);
 		assert_true(plan.step_count <= most);
 		assert_int_equal(steps[most].kind, 99);
 		assert_int_equal(plan.blocks > 0, has);
@@ -47,11 +46,11 @@ static void plans_stay_within_their_bounds(void **state)
 		check_bounds(RANKS_JOB_MAX, rank);
 }
 
-static struct plan build(const struct plan_request *request)
+static struct plan build(const struct plan_params *params)
 {
 	static struct plan_step steps[STEPS_MAX];
 	struct plan plan;
-	assert_true(plan_build(request, steps, &plan));
+	assert_true(plan_build(params, steps, &plan));
 	return plan;
 }
 
@@ -73,13 +72,13 @@ static void plans_say_who_touches_what(void **state)
 	};
 	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
-			struct plan_request request = {.collective = (enum coll_id)c,
-						       .algorithm = (enum plan_algorithm)a,
-						       .rank = 2,
-						       .size = 5};
-			if (!plan_has(request.collective, request.algorithm))
+			struct plan_params params = {.collective = (enum coll_id)c,
+						     .algorithm = (enum plan_algorithm)a,
+						     .rank = 2,
+						     .size = 5};
+			if (!plan_has(params.collective, params.algorithm))
 				continue;
-			struct plan plan = build(&request);
+			struct plan plan = build(&params);
 			assert_memory_equal(plan.layout, layouts[c], 2);
 			assert_int_equal(plan.layout[PLAN_SCRATCH], layouts[c][PLAN_OUTPUT]);
 			if (layouts[c][PLAN_INPUT] != PLAN_LAYOUT_BLOCKS)
@@ -125,10 +124,10 @@ static void reach_is_what_peers_need(void **state)
 		{COLL_ALLTOALL, PLAN_PAIRWISE, 1, PLAN_REACH_MAPPED, PLAN_REACH_PRIVATE},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct plan plan = build(&(struct plan_request){.collective = cases[i].collective,
-								.algorithm = cases[i].algorithm,
-								.rank = cases[i].rank,
-								.size = 4});
+		struct plan plan = build(&(struct plan_params){.collective = cases[i].collective,
+							       .algorithm = cases[i].algorithm,
+							       .rank = cases[i].rank,
+							       .size = 4});
 		assert_int_equal(plan.reach[PLAN_INPUT], cases[i].input);
 		assert_int_equal(plan.reach[PLAN_OUTPUT], cases[i].output);
 	}
@@ -165,11 +164,11 @@ static void in_place_is_looked_at_where_it_can_be(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		for (int in_place = 0; in_place < 2; in_place++) {
 			struct plan plan =
-				build(&(struct plan_request){.collective = cases[i].collective,
-							     .algorithm = cases[i].algorithm,
-							     .rank = cases[i].rank,
-							     .size = 4,
-							     .in_place = in_place});
+				build(&(struct plan_params){.collective = cases[i].collective,
+							    .algorithm = cases[i].algorithm,
+							    .rank = cases[i].rank,
+							    .size = 4,
+							    .in_place = in_place});
 			assert_int_equal(has_local_copy(&plan), cases[i].copy[in_place]);
 		}
 	assert_true(plan_has_root(COLL_GATHER));
@@ -179,7 +178,7 @@ static void in_place_is_looked_at_where_it_can_be(void **state)
 static void requests_out_of_range_are_refused(void **state)
 {
 	(void)state;
-	static const struct plan_request bad[] = {
+	static const struct plan_params bad[] = {
 		{.collective = COLL_COUNT, .algorithm = PLAN_DIRECT, .size = 2},
 		{.collective = (enum coll_id) - 1, .algorithm = PLAN_DIRECT, .size = 2},
 		{.algorithm = PLAN_NONE, .size = 2},
@@ -211,11 +210,10 @@ static void one_rank_copies_for_itself(void **state)
 	(void)state;
 	for (int c = 0; c < COLL_COUNT; c++)
 		for (int in_place = 0; in_place < 2; in_place++) {
-			struct plan plan =
-				build(&(struct plan_request){.collective = (enum coll_id)c,
-							     .algorithm = PLAN_DIRECT,
-							     .size = 1,
-							     .in_place = in_place});
+			struct plan plan = build(&(struct plan_params){.collective = (enum coll_id)c,
+								       .algorithm = PLAN_DIRECT,
+								       .size = 1,
+								       .in_place = in_place});
 			bool copy = c != COLL_BARRIER && (!in_place || c == COLL_ALLTOALL);
 			assert_int_equal(plan.step_count, copy);
 			assert_int_equal(has_local_copy(&plan), copy);
@@ -286,9 +284,9 @@ static void names_go_both_ways(void **state)
 }
 
 /* All steps of one rank, a line each. */
-static void plan_text(const struct plan_request *request, char *out, size_t bytes)
+static void plan_text(const struct plan_params *params, char *out, size_t bytes)
 {
-	struct plan plan = build(request);
+	struct plan plan = build(params);
 	size_t used = 0;
 	out[0] = '\0';
 	for (uint32_t i = 0; i < plan.step_count; i++) {
@@ -304,7 +302,7 @@ static const uint16_t four_ranks[] = {0, 0, 1, 1};
 static const struct plan_topology two_hosts = {.host_count = 2, .hosts = four_ranks};
 
 static const struct {
-	struct plan_request request;
+	struct plan_params params;
 	const char *text;
 } texts[] = {
 	{{.algorithm = PLAN_DIRECT, .rank = 1, .size = 4},
@@ -386,7 +384,7 @@ static void steps_read_as_sentences(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		char text[1024];
-		plan_text(&texts[i].request, text, sizeof text);
+		plan_text(&texts[i].params, text, sizeof text);
 		assert_string_equal(text, texts[i].text);
 	}
 }

@@ -38,12 +38,12 @@ static int parent_of(const struct plan *plan)
 
 /* From the children, to the parent; the root ends with the result. Children are combined nearest
  * first, which is the order of the places. */
-static void add_reduction(const struct plan_request *request, struct plan *plan)
+static void add_reduction(const struct plan_params *params, struct plan *plan)
 {
 	int place = place_of(plan), children = farthest_child(place, plan->size);
 	plan->needs_scratch = children > 0;
 	if (children > 0)
-		plan_add_local_copy(plan, request);
+		plan_add_local_copy(plan, params);
 	for (int distance = 1; distance <= children; distance *= 2) {
 		plan_add_recv(plan, rank_at(plan, place + distance), PLAN_SCRATCH, 0, 1);
 		plan_add_combine(plan, 0, 0);
@@ -66,28 +66,28 @@ static void add_descent(struct plan *plan, enum plan_buffer from)
 
 /* A message to the parent is followed by one from it, which shows that it was taken: OUTPUT may be
  * written then. */
-void plan_tree_allreduce(const struct plan_request *request, struct plan *plan)
+void plan_tree_allreduce(const struct plan_params *params, struct plan *plan)
 {
-	add_reduction(request, plan);
+	add_reduction(params, plan);
 	add_descent(plan, PLAN_OUTPUT);
 }
 
-void plan_tree_reduce(const struct plan_request *request, struct plan *plan)
+void plan_tree_reduce(const struct plan_params *params, struct plan *plan)
 {
-	add_reduction(request, plan);
+	add_reduction(params, plan);
 }
 
-void plan_tree_broadcast(const struct plan_request *request, struct plan *plan)
+void plan_tree_broadcast(const struct plan_params *params, struct plan *plan)
 {
-	bool root = request->rank == request->root;
+	bool root = params->rank == params->root;
 	add_descent(plan, root ? PLAN_INPUT : PLAN_OUTPUT);
 	if (root)
-		plan_add_local_copy(plan, request); /* while the others take theirs */
+		plan_add_local_copy(plan, params); /* while the others take theirs */
 }
 
-void plan_tree_barrier(const struct plan_request *request, struct plan *plan)
+void plan_tree_barrier(const struct plan_params *params, struct plan *plan)
 {
-	int rank = request->rank, children = farthest_child(rank, request->size);
+	int rank = params->rank, children = farthest_child(rank, params->size);
 	for (int distance = 1; distance <= children; distance *= 2)
 		plan_add_recv_empty(plan, rank + distance);
 	if (rank != 0) {

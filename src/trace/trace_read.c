@@ -53,8 +53,8 @@ struct trace_kind_facts trace_kind_facts(uint32_t number)
 		.rooted = typed && coll->root != COLL_NO_ROOT,
 		.reduces = typed && coll->reduces,
 		.typed = typed,
-		.per_rank = kind->counts == COLL_EACH || kind->counts == COLL_OWN,
-		.own_counts = kind->counts == COLL_OWN,
+		.per_rank = kind->counts == COLL_SAME_COUNTS || kind->counts == COLL_OWN_COUNTS,
+		.own_counts = kind->counts == COLL_OWN_COUNTS,
 	};
 }
 

@@ -182,12 +182,12 @@ static void windows_stay_on_their_host(void **state)
 	struct hosts hosts;
 	hosts_of("0011", &hosts);
 	for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
-		struct plan_request request = {
+		struct plan_params params = {
 			.algorithm = windows[i], .size = 4, .topology = &hosts.topology};
 		assert_false(plan_crosses_hosts(windows[i]));
-		assert_false(plan_build(&request, steps, &plan));
-		request.topology = NULL;
-		assert_true(plan_build(&request, steps, &plan));
+		assert_false(plan_build(&params, steps, &plan));
+		params.topology = NULL;
+		assert_true(plan_build(&params, steps, &plan));
 	}
 }
 
@@ -198,24 +198,23 @@ static void topologies_out_of_range_are_refused(void **state)
 	struct plan plan;
 	struct hosts hosts;
 	hosts_of("0123", &hosts);
-	struct plan_request request = {
-		.algorithm = PLAN_RING, .size = 4, .topology = &hosts.topology};
-	assert_true(plan_build(&request, steps, &plan));
+	struct plan_params params = {.algorithm = PLAN_RING, .size = 4, .topology = &hosts.topology};
+	assert_true(plan_build(&params, steps, &plan));
 	hosts.topology.host_count = 3; /* rank 3's is none */
-	assert_false(plan_build(&request, steps, &plan));
+	assert_false(plan_build(&params, steps, &plan));
 	hosts.topology.host_count = 5; /* more than ranks */
-	assert_false(plan_build(&request, steps, &plan));
+	assert_false(plan_build(&params, steps, &plan));
 	hosts.topology.host_count = 0;
-	assert_false(plan_build(&request, steps, &plan));
+	assert_false(plan_build(&params, steps, &plan));
 	hosts_of("0223", &hosts); /* nobody is on host 1 */
-	assert_false(plan_build(&request, steps, &plan));
-	request.size = RANKS_HOST_MAX + 2;
+	assert_false(plan_build(&params, steps, &plan));
+	params.size = RANKS_HOST_MAX + 2;
 	memset(hosts.of, 0, sizeof hosts.of);
 	hosts.of[RANKS_HOST_MAX] = hosts.of[RANKS_HOST_MAX + 1] = 1;
 	hosts.topology.host_count = 2;
-	assert_true(plan_build(&request, steps, &plan));
+	assert_true(plan_build(&params, steps, &plan));
 	hosts.of[RANKS_HOST_MAX] = 0; /* one more than a host may have */
-	assert_false(plan_build(&request, steps, &plan));
+	assert_false(plan_build(&params, steps, &plan));
 }
 
 /* ---- broken plans ---- */
@@ -343,13 +342,13 @@ static void rails_need_all_that_they_do(void **state)
 			if (!survives(&hosts, (enum plan_sim_place)place, NULL, report))
 				fail_msg("not changed at all: %s", report);
 			for (int rank = 0; rank < hosts.size; rank++) {
-				struct plan_request request = {.algorithm = PLAN_RAILS,
-							       .rank = rank,
-							       .size = hosts.size,
-							       .in_place = place == 1,
-							       .topology = &hosts.topology};
+				struct plan_params params = {.algorithm = PLAN_RAILS,
+							     .rank = rank,
+							     .size = hosts.size,
+							     .in_place = place == 1,
+							     .topology = &hosts.topology};
 				struct plan plan;
-				assert_true(plan_build(&request, steps, &plan));
+				assert_true(plan_build(&params, steps, &plan));
 				for (uint32_t at = 0; at < plan.step_count; at++)
 					break_step(&hosts, &plan, at, place);
 				for (int which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)

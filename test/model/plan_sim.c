@@ -99,7 +99,7 @@ static enum progress enter(struct world *world, struct rank *rank)
 	const struct plan_sim_op *op = world_op(world, rank);
 	if (await_slot(world, rank) == WAIT)
 		return WAIT;
-	struct plan_request request = {
+	struct plan_params params = {
 		.collective = op->collective,
 		.algorithm = op->algorithm,
 		.rank = rank->number,
@@ -108,8 +108,8 @@ static enum progress enter(struct world *world, struct rank *rank)
 		.in_place = op->place == PLAN_SIM_IN_PLACE ||
 			    (op->place == PLAN_SIM_ODD_IN_PLACE && rank->number % 2 == 1),
 		.topology = world->sim->topology};
-	rank->in_place = request.in_place && data_can_be_in_place(op, rank->number);
-	if (!plan_build(&request, rank->steps, &rank->plan))
+	rank->in_place = params.in_place && data_can_be_in_place(op, rank->number);
+	if (!plan_build(&params, rank->steps, &rank->plan))
 		return refused_unless(world_refuse(world, rank, "there is no plan"));
 	if (world->sim->mutate)
 		world->sim->mutate(world->sim->context, rank->op, &rank->plan);

@@ -28,10 +28,10 @@ enum { SLOW = 0 };
 
 static bool has_parts(enum coll_id collective)
 {
-	struct plan_request request = {.collective = collective, .algorithm = PLAN_DIRECT, .size = 1};
+	struct plan_params params = {.collective = collective, .algorithm = PLAN_DIRECT, .size = 1};
 	struct plan_step steps[32];
 	struct plan plan;
-	assert_true(plan_steps_max(&request) <= 32 && plan_build(&request, steps, &plan));
+	assert_true(plan_steps_max(&params) <= 32 && plan_build(&params, steps, &plan));
 	return plan.layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 }
 
@@ -301,13 +301,13 @@ static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 		fail_msg("not changed at all: %s", report);
 	for (int rank = 0; rank < size; rank++) {
 		struct plan plan;
-		struct plan_request request = {.collective = op->collective,
-					       .algorithm = op->algorithm,
-					       .rank = rank,
-					       .size = size,
-					       .root = op->root,
-					       .in_place = op->place == PLAN_SIM_IN_PLACE};
-		assert_true(plan_build(&request, steps, &plan));
+		struct plan_params params = {.collective = op->collective,
+					     .algorithm = op->algorithm,
+					     .rank = rank,
+					     .size = size,
+					     .root = op->root,
+					     .in_place = op->place == PLAN_SIM_IN_PLACE};
+		assert_true(plan_build(&params, steps, &plan));
 		visit(op, &plan);
 	}
 }

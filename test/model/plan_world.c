@@ -230,9 +230,9 @@ static bool clocks_init(const struct world *world, struct rank *rank)
 
 static bool rank_init(const struct world *world, struct rank *rank)
 {
-	struct plan_request request = {.size = world->sim->size};
-	rank->steps = calloc(plan_steps_max(&request) + 1, sizeof *rank->steps);
-	rank->sent_to = calloc((size_t)request.size, sizeof *rank->sent_to);
+	struct plan_params params = {.size = world->sim->size};
+	rank->steps = calloc(plan_steps_max(&params) + 1, sizeof *rank->steps);
+	rank->sent_to = calloc((size_t)params.size, sizeof *rank->sent_to);
 	bool whole = clocks_init(world, rank) && rank->steps && rank->sent_to;
 	for (int i = 0; i < (world->has_entries ? WORLD_BUFFERS : WORLD_SLOT); i++) {
 		struct buffer *buffer = &rank->buffers[i];

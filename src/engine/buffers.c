@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a kind of collective is to the engine: which buffers this rank has, and of what length. */
+ * The buffers of a call: which ones this rank has, and of what length. */
 #include <string.h>
 
 #include "engine_private.h"
@@ -67,8 +67,8 @@ static bool is_in_place(const struct engine_op *op, const struct coll *coll, int
 	return coll->input == COLL_PARTS ? recv == send + before : send == recv + before;
 }
 
-void engine_kind_request(const struct engine *engine, struct engine_op *op,
-			 struct engine_workspace *workspace, struct plan_request *request)
+void engine_buffers_set(const struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace, struct plan_params *params)
 {
 	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
 	int rank = engine->team->rank, size = engine->team->size;
@@ -78,7 +78,7 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 	op->starts = op->recv_starts = NULL;
 	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
 	if (rooted && rank != op->call.peer) {
-		if (coll->root == COLL_ROOT_GIVES)
+		if (coll->root == COLL_ROOT_SENDS)
 			op->call.send = (struct buffer){0};
 		else
 			op->call.recv = (struct buffer){0};
@@ -93,16 +93,16 @@ void engine_kind_request(const struct engine *engine, struct engine_op *op,
 	} else if (coll->input != COLL_NOTHING) {
 		payload = measure(op, coll, size);
 	}
-	request->collective = (enum coll_id)coll_kinds[op->call.kind].collective;
-	request->rank = rank;
-	request->size = size;
-	request->topology = NULL; /* so far all members share this host */
-	request->root = rooted ? op->call.peer : 0;
+	params->collective = (enum coll_id)coll_kinds[op->call.kind].collective;
+	params->rank = rank;
+	params->size = size;
+	params->topology = NULL; /* so far all members share this host */
+	params->root = rooted ? op->call.peer : 0;
 	/* What is scaled first is not the caller's buffer any more. */
-	request->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
-	plan_table_choose(&engine->table, request->collective, payload, TRANSPORT_INLINE_BYTES,
-			  size, engine->wanted, &op->choice);
-	request->algorithm = op->choice.algorithm;
+	params->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
+	plan_table_choose(&engine->table, params->collective, payload, TRANSPORT_INLINE_BYTES, size,
+			  engine->wanted, &op->choice);
+	params->algorithm = op->choice.algorithm;
 }
 
 bool engine_signature_read(uint64_t signature, int size, struct engine_signature *out)
