@@ -82,7 +82,7 @@ bool engine_inline_await_all(struct engine *engine, const struct engine_inline_p
 
 /* The page of the payload is in the entry, so the processor could request the payload's line only
  * after the entry's. But nearly always it is the page that my own payload has, or would have. A
- * branch in place of a data dependence lets the processor params both lines at once. My own entry
+ * branch in place of a data dependence lets the processor request both lines at once. My own entry
  * is not read, because its line is on its way to a peer. */
 static const unsigned char *paged_payload(const struct engine *engine,
 					  const struct engine_inline_plan *plan, int rank,

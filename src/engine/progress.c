@@ -28,11 +28,12 @@ static void wake(struct engine *engine, uint64_t ranks)
 /* ---- those that have an RTS slot ---- */
 
 /* Advances one operation; true if it is complete. */
-static bool go_on(struct engine *engine, struct engine_op *op, struct engine_words *list, bool *more)
+static bool advance_one(struct engine *engine, struct engine_op *op, struct engine_words *list,
+			bool *more)
 {
 	struct wait_word words[2];
 	op->words = words;
-	enum engine_progress progress = engine_p2p_go_on(engine, op);
+	enum engine_progress progress = engine_p2p_advance(engine, op);
 	if (progress != ENGINE_BLOCKED)
 		return true;
 	*more |= op->word_count == 0;
@@ -72,8 +73,8 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 	wake(engine, woken);
 	while (op) {
 		struct engine_op *next = op->p2p.next;
-		bool is_over = go_on(engine, op, &list, &more);
-		struct engine_op ***at = is_over ? &complete_last : &last;
+		bool is_complete = advance_one(engine, op, &list, &more);
+		struct engine_op ***at = is_complete ? &complete_last : &last;
 		op->p2p.next = NULL;
 		**at = op;
 		*at = &op->p2p.next;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A short collective from its call to its end. The entry is published first; the record is written
- * while the others' entries are on their way. All other cases go on in the general path: go_on. */
+ * while the others' entries are on their way. All other cases go on in the general path:
+ * continue_general. */
 #include "engine/inline.h"
 
 #include "progress/lane.h"
@@ -30,9 +31,11 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 }
 
 /* Continues the call on the general path, from where it is. */
-__attribute__((noinline)) static ls_status go_on(ls_group *group, const struct engine_call *call,
-						 const struct ls_op_options *options,
-						 const struct inline_state *state, const void *site)
+__attribute__((noinline)) static ls_status continue_general(ls_group *group,
+							    const struct engine_call *call,
+							    const struct ls_op_options *options,
+							    const struct inline_state *state,
+							    const void *site)
 {
 	struct ls_op own, *op = operation(group, call, options, &own);
 	op->engine.seq = state->seq;
@@ -75,7 +78,7 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 		return false;
 	const struct engine_inline_plan *plan = engine_inline_find(engine, call, state.seq);
 	if (!plan) {
-		*status = go_on(group, call, options, &state, site);
+		*status = continue_general(group, call, options, &state, site);
 		return true;
 	}
 	state.history = engine_inline_publish(engine, plan, call->send.address, state.seq);
@@ -84,7 +87,7 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
 	engine_inline_ahead(engine, plan);
 	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
-		*status = go_on(group, call, options, &state, site);
+		*status = continue_general(group, call, options, &state, site);
 		return true;
 	}
 	engine_inline_finish(engine, plan, call->send.address, call->recv.address, state.seq);

@@ -182,7 +182,7 @@ static void drop_first(struct world_lane *lane)
 /* After one operation. The drive ends in the same section in which the count of operations under
  * way falls: with count 0 the next blocking call may take the lane, and no thread may drive beside
  * it. */
-static bool go_on(struct world_lane *lane, bool wanted, bool *more)
+static bool keeps_driving(struct world_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
 	*more = lane->head != NULL;
@@ -243,7 +243,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		drop_first(lane);
 		/* While this thread drives, so that completed_count only grows. */
 		progress_lane_complete(op, status);
-		drives = go_on(lane, !was_last, &more);
+		drives = keeps_driving(lane, !was_last, &more);
 	}
 	wake_resting(group);
 	return more;

@@ -251,8 +251,8 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 /* After the wait of a send, receive or probe has failed. True: it may wait once more, because its
  * message has arrived, or may come from another thread of this rank. Otherwise *waited and *peer
  * say why not. */
-static bool goes_on(struct ls_op *op, struct progress_self_only *self_only, ls_status *waited,
-		    int *peer)
+static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_only,
+			   ls_status *waited, int *peer)
 {
 	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
 	bool again =
@@ -302,7 +302,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 		ls_status waited = wait_for(op, waiter, pause, &self_only, &peer);
 		if (waited == LS_PENDING)
 			return false;
-		if (waited == LS_OK || goes_on(op, &self_only, &waited, &peer))
+		if (waited == LS_OK || may_wait_again(op, &self_only, &waited, &peer))
 			continue;
 		bool resumes = waited == LS_INTERRUPTED && op->group->world->resumes;
 		if (resumes && pause->at_ns == CLOCK_NEVER)
