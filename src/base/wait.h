@@ -118,11 +118,11 @@ struct wait_table {
 	_Atomic uint32_t watch_tid;    /* the rank's watch, which never calls Lockstep */
 	_Atomic uint32_t progress_tid; /* the progress thread, which acts for other threads */
 	/* The sleep of those threads of the process that are in no wait, as the watch has seen it
-	 * (diagnose_rest_sleep), if only such threads or threads in a wait can wake them. The main
-	 * thread is among them, because it might call at any time, whether it has called before or
-	 * not. It is a hash: readers need not know where the threads sleep, only whether they still
-	 * sleep the same sleep. 0: unknown. */
-	_Atomic uint64_t rest_sleep;
+	 * (diagnose_outside_sleep), if only such threads or threads in a wait can wake them. The
+	 * main thread is among them, because it might call at any time, whether it has called
+	 * before or not. It is a hash: readers need not know where the threads sleep, only whether
+	 * they still sleep the same sleep. 0: unknown. */
+	_Atomic uint64_t outside_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
 };
 

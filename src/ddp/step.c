@@ -35,7 +35,7 @@ static bool is_checked(uint64_t averaged)
 }
 
 /* The passes of all ranks, as the sum of arrays that hold one each. */
-static ls_status tell_pass(struct ls_ddp *ddp, const void *site)
+static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 {
 	struct ls_op_options options = {.size = sizeof options,
 					.timeout_ms = ddp->timeout_ms,
@@ -96,7 +96,7 @@ static void begin(struct ls_ddp *ddp, struct ddp_bucket *bucket)
 					.factor = by_active ? 1.0 / ddp->active : 0};
 	ls_status status = LS_OK;
 	if (bucket == ddp->buckets && is_checked(ddp->averaged))
-		status = tell_pass(ddp, site);
+		status = exchange_pass(ddp, site);
 	if (status == LS_OK)
 		status = group_allreduce(ddp->group, bucket->memory, bucket->memory,
 					 bucket->bytes / ls_dtype_bytes(bucket->dtype),
@@ -146,8 +146,8 @@ ls_status ddp_wait_all(struct ls_ddp *ddp)
 		bucket->op = NULL;
 		status = status == LS_OK ? ended : status;
 	}
-	ls_status told = await_passes(ddp);
-	return status == LS_OK ? told : status;
+	ls_status passed = await_passes(ddp);
+	return status == LS_OK ? passed : status;
 }
 
 /* ---- the calls ---- */

@@ -351,7 +351,7 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 		rank->awake =
 			before[r].awake || after.awake || frozen || before[r].hash != after.hash;
 		rank->idle = before[r].idle || after.idle;
-		if (before[r].rest == after.rest)
+		if (before[r].outside_sleep == after.outside_sleep)
 			diagnose_set_asleep(rank, before[r].outside & after.outside);
 	}
 }

@@ -213,10 +213,10 @@ bool diagnose_has_proc(uint32_t pid_space);
  * can be told, and that runs or sleeps: so where it is can be read from its memory. */
 bool diagnose_may_look_into(const struct diagnose_source *source, const struct diagnose_rank *rank);
 
-/* The value for wait_table.rest_sleep, for the watch of a rank: the sleep of those threads of this
- * process that are in no wait, without the calling thread. Also for other callers who ask about
- * their own rank. */
-uint64_t diagnose_rest_sleep(const struct trace_view *trace);
+/* The value for wait_table.outside_sleep, for the watch of a rank: the sleep of those threads of
+ * this process that are in no wait, without the calling thread. Also for other callers who ask
+ * about their own rank. */
+uint64_t diagnose_outside_sleep(const struct trace_view *trace);
 /* Whether this thread of the rank is in its wait table, or is its watch. */
 bool diagnose_has_slot(const struct trace_view *trace, uint32_t tid);
 /* Whether some thread of this process that is in no wait table, other than the calling one, is

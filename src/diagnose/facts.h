@@ -101,8 +101,8 @@ struct diagnose_look {
 	 * without a slot or threads in a wait can wake it, as the rank's watch has seen. 0:
 	 * unknown. */
 	uint32_t outside;
-	uint64_t rest; /* as hash, but of threads without a slot and threads outside */
-	bool idle;     /* there is such a thread, or that is unknown */
+	uint64_t outside_sleep; /* as hash, but of threads without a slot and threads outside */
+	bool idle;              /* there is such a thread, or that is unknown */
 };
 /* The source has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);

@@ -152,8 +152,8 @@ bool diagnose_has_slot(const struct trace_view *trace, uint32_t tid)
 /* Whether a thread is one of the rest: those of the process that are in no wait in the wait table.
  * The library's own are seen by other means: the progress thread calls somebody back only where the
  * wait table shows what for. */
-static bool is_of_rest(const struct wait_table *wait_table, uint32_t tid,
-		       const struct wait_slot *slot)
+static bool is_in_no_wait(const struct wait_table *wait_table, uint32_t tid,
+			  const struct wait_slot *slot)
 {
 	if (is_watch(wait_table, tid) ||
 	    tid == atomic_load_explicit(&wait_table->progress_tid, memory_order_relaxed))
@@ -181,7 +181,7 @@ static uint64_t hash_of(uint32_t tid, const struct sleeper *sleeper)
 }
 
 /* 0 is none. */
-static uint64_t rest_sleep_of(uint64_t hash)
+static uint64_t outside_sleep_of(uint64_t hash)
 {
 	return hash | 1;
 }
@@ -193,7 +193,7 @@ static bool handles_signals(int pid, int tid)
 	return look_at_thread(pid, tid, &sleeper) ? sleeper.handles : !has_nothing_to_see();
 }
 
-uint64_t diagnose_rest_sleep(const struct trace_view *trace)
+uint64_t diagnose_outside_sleep(const struct trace_view *trace)
 {
 	const struct wait_table *wait_table = trace->wait_table;
 	int pid = getpid(), self = (int)trace_thread_id();
@@ -203,9 +203,9 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 	for (const struct dirent *entry; all && (entry = readdir(tasks)) != NULL;) {
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
-		bool rests =
-			tid > 0 && tid != self &&
-			is_of_rest(wait_table, (uint32_t)tid, find_slot(wait_table, (uint32_t)tid));
+		bool rests = tid > 0 && tid != self &&
+			     is_in_no_wait(wait_table, (uint32_t)tid,
+					   find_slot(wait_table, (uint32_t)tid));
 		if (rests)
 			all = sleeps_endlessly(pid, tid, &sleeper);
 		else if (tid > 0) /* as long as it waits a handler may run in it all the same */
@@ -215,7 +215,7 @@ uint64_t diagnose_rest_sleep(const struct trace_view *trace)
 	}
 	if (tasks)
 		closedir(tasks);
-	return all ? rest_sleep_of(hash) : 0;
+	return all ? outside_sleep_of(hash) : 0;
 }
 
 bool diagnose_newcomer_runs(const struct trace_view *trace)
@@ -227,7 +227,7 @@ bool diagnose_newcomer_runs(const struct trace_view *trace)
 		struct sleeper sleeper;
 		int tid = (int)strtol(entry->d_name, NULL, 10);
 		if (tid <= 0 || tid == self || diagnose_has_slot(trace, (uint32_t)tid) ||
-		    !is_of_rest(trace->wait_table, (uint32_t)tid, NULL))
+		    !is_in_no_wait(trace->wait_table, (uint32_t)tid, NULL))
 			continue;
 		runs = look_at_thread(pid, tid, &sleeper) ? may_run(&sleeper)
 							  : !has_nothing_to_see();
@@ -237,14 +237,14 @@ bool diagnose_newcomer_runs(const struct trace_view *trace)
 	return runs;
 }
 
-static void look_at_rest(const struct wait_table *wait_table, uint32_t tid, uint64_t hash,
-			 struct diagnose_look *look)
+static void look_at_outside(const struct wait_table *wait_table, uint32_t tid, uint64_t hash,
+			    struct diagnose_look *look)
 {
 	const struct wait_slot *slot = find_slot(wait_table, tid);
-	if (!is_of_rest(wait_table, tid, slot))
+	if (!is_in_no_wait(wait_table, tid, slot))
 		return;
 	look->idle = true;
-	look->rest += hash;
+	look->outside_sleep += hash;
 	if (slot)
 		look->outside |= UINT32_C(1) << (slot - wait_table->slots);
 }
@@ -275,8 +275,8 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		bool seen = look_at_thread(pid, tid, &sleeper);
 		bool sleeps = seen && sleeper.state == 'S';
 		uint64_t hash = seen ? hash_of((uint32_t)tid, &sleeper) : 0;
-		look_at_rest(trace->wait_table, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3,
-			     &look);
+		look_at_outside(trace->wait_table, (uint32_t)tid, sleeps ? hash : UINT64_MAX / 3,
+				&look);
 		if (diagnose_has_slot(trace, (uint32_t)tid))
 			continue;
 		look.awake |= !seen || may_run(&sleeper);
@@ -284,8 +284,8 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 		look.hash += hash;
 	}
 	closedir(tasks);
-	if (rest_sleep_of(look.rest) !=
-	    atomic_load_explicit(&trace->wait_table->rest_sleep, memory_order_acquire)) {
+	if (outside_sleep_of(look.outside_sleep) !=
+	    atomic_load_explicit(&trace->wait_table->outside_sleep, memory_order_acquire)) {
 		look.outside = 0;
 		look.awake |= main_rests;
 	}

@@ -60,7 +60,7 @@ static void *watch(void *argument)
 	do {
 		while (!main_thread_is('S'))
 			sched_yield();
-		watcher->sleep = diagnose_rest_sleep(watcher->view);
+		watcher->sleep = diagnose_outside_sleep(watcher->view);
 	} while (watcher->endless && !watcher->sleep);
 	if (watcher->wakes)
 		assert_int_equal(sem_post(watcher->wakes), 0);
@@ -126,7 +126,7 @@ static void *look_once(void *argument)
 	pthread_sigmask(handling->blocks ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 	while (!main_thread_is('S'))
 		sched_yield();
-	handling->sleep = diagnose_rest_sleep(handling->view);
+	handling->sleep = diagnose_outside_sleep(handling->view);
 	return NULL;
 }
 
@@ -194,17 +194,17 @@ static void *look_at_all(void *argument)
 	/* Of the main thread nothing is known. */
 	assert_true(diagnose_look_threads(source).awake);
 	do
-		atomic_store(&wait_table->rest_sleep, diagnose_rest_sleep(source->trace));
-	while (atomic_load(&wait_table->rest_sleep) == 0);
+		atomic_store(&wait_table->outside_sleep, diagnose_outside_sleep(source->trace));
+	while (atomic_load(&wait_table->outside_sleep) == 0);
 	struct diagnose_look first = diagnose_look_threads(source),
 			     second = diagnose_look_threads(source);
 	assert_false(first.awake);
 	assert_false(second.awake);
 	assert_int_equal(first.hash, second.hash);
 	/* It sleeps, but it is another sleep. */
-	atomic_fetch_add(&wait_table->rest_sleep, 2);
+	atomic_fetch_add(&wait_table->outside_sleep, 2);
 	assert_true(diagnose_look_threads(source).awake);
-	atomic_fetch_sub(&wait_table->rest_sleep, 2);
+	atomic_fetch_sub(&wait_table->outside_sleep, 2);
 	/* Somebody runs. */
 	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
 	while (atomic_load(&looking->runs) != 1)
@@ -214,7 +214,7 @@ static void *look_at_all(void *argument)
 	struct wait_slot_body body = wait_for(0, 1);
 	body.tid = (uint32_t)getpid();
 	publish(world, 0, 0, &body);
-	atomic_store(&wait_table->rest_sleep, 0);
+	atomic_store(&wait_table->outside_sleep, 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	await_end();
@@ -223,17 +223,17 @@ static void *look_at_all(void *argument)
 	body.state = WAIT_OUTSIDE;
 	publish(world, 0, 0, &body);
 	do
-		atomic_store(&wait_table->rest_sleep, diagnose_rest_sleep(source->trace));
-	while (atomic_load(&wait_table->rest_sleep) == 0);
+		atomic_store(&wait_table->outside_sleep, diagnose_outside_sleep(source->trace));
+	while (atomic_load(&wait_table->outside_sleep) == 0);
 	assert_int_equal(diagnose_look_threads(source).outside, 1);
-	atomic_fetch_add(&wait_table->rest_sleep, 2);
+	atomic_fetch_add(&wait_table->outside_sleep, 2);
 	assert_int_equal(diagnose_look_threads(source).outside, 0);
 	/* Somebody runs who may wake it. */
 	atomic_store(&looking->runs, 0);
 	assert_int_equal(pthread_create(&other, NULL, run, looking), 0);
 	while (atomic_load(&looking->runs) != 1)
 		sched_yield();
-	assert_int_equal(diagnose_rest_sleep(source->trace), 0);
+	assert_int_equal(diagnose_outside_sleep(source->trace), 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	/* A process that cannot be looked at is judged by its main thread alone. */

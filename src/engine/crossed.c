@@ -23,11 +23,11 @@ struct crossed {
 	int from;
 };
 
-static uint64_t pack(const struct crossed *told)
+static uint64_t pack(const struct crossed *published)
 {
-	return told->run << (2 * POSITION_BITS + RANK_BITS) |
-	       (told->position & position_mask) << (POSITION_BITS + RANK_BITS) |
-	       (uint64_t)told->from << POSITION_BITS | (told->taken & position_mask);
+	return published->run << (2 * POSITION_BITS + RANK_BITS) |
+	       (published->position & position_mask) << (POSITION_BITS + RANK_BITS) |
+	       (uint64_t)published->from << POSITION_BITS | (published->taken & position_mask);
 }
 
 static struct crossed unpack(uint64_t word)
@@ -38,9 +38,9 @@ static struct crossed unpack(uint64_t word)
 				.taken = word & position_mask};
 }
 
-static bool has_sent(const struct crossed *told, uint64_t position)
+static bool has_sent(const struct crossed *published, uint64_t position)
 {
-	return ((told->position - position) & position_mask) < told->run;
+	return ((published->position - position) & position_mask) < published->run;
 }
 
 static uint64_t waited_sends(const struct engine *engine)
@@ -105,23 +105,23 @@ uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message
 			       .run = crossing->run,
 			       .from = message->source,
 			       .taken = message->position & position_mask};
-	struct crossed told = mine;
+	struct crossed published = mine;
 	uint64_t ring = 0;
 	crossing->to = -1;
 	if (to < 0 || mailbox->mixed || !has_turn(crossing))
 		return 0;
 	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
-	for (int i = 0; i < team->size && told.from < team->size; i++) {
-		int from = told.from;
+	for (int i = 0; i < team->size && published.from < team->size; i++) {
+		int from = published.from;
 		ring |= UINT64_C(1) << from;
 		if (from == team->rank)
-			return dest == to && has_sent(&mine, told.taken) ? ring : 0;
+			return dest == to && has_sent(&mine, published.taken) ? ring : 0;
 		struct crossed next =
 			unpack(atomic_load(&transport_mail(team, dest, from)->crossed));
-		if (!has_sent(&next, told.taken))
+		if (!has_sent(&next, published.taken))
 			return 0;
 		dest = from;
-		told = next;
+		published = next;
 	}
 	return 0;
 }

@@ -92,7 +92,7 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 			engine_mailbox_complete(mailbox, complete);
 		complete = next;
 	}
-	engine_words_add_rest(engine, &list);
+	engine_words_add_others(engine, &list);
 	lock_mail_release(&mailbox->lock);
 	*count = list.count;
 	return more;
@@ -107,7 +107,7 @@ static void add_all(struct engine *engine, struct engine_words *list) LOCK_REQUI
 		engine_p2p_word(engine, op, &word);
 		engine_words_add(list, op, &word);
 	}
-	engine_words_add_rest(engine, list);
+	engine_words_add_others(engine, list);
 }
 
 int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, int own_count,

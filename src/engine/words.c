@@ -175,7 +175,7 @@ static uint64_t several_of(const struct engine_words *list, uint64_t owners)
 	return several;
 }
 
-void engine_words_add_rest(struct engine *engine, struct engine_words *list)
+void engine_words_add_others(struct engine *engine, struct engine_words *list)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct wait_word word;

@@ -33,7 +33,8 @@ static void describe(const ls_group *group, int from, int to, const struct mail_
 	diagnose_message_text(&message, &members, out, bytes);
 }
 
-static void tell(ls_group *group, int from, int to, int count, const struct mail_envelope *first)
+static void report_lost(ls_group *group, int from, int to, int count,
+			const struct mail_envelope *first)
 {
 	char text[TEXT_BYTES], more[64] = "", reason[REASON_BYTES];
 	if (count == 0)
@@ -57,8 +58,8 @@ void failure_warn_lost(ls_group *group)
 	for (int q = 0; q < group->size; q++) {
 		struct mail_envelope first;
 		int count = engine_p2p_lost_from(&group->engine, q, &first);
-		tell(group, q, group->rank, count, &first);
+		report_lost(group, q, group->rank, count, &first);
 		count = engine_p2p_lost_to(&group->engine, q, &first);
-		tell(group, group->rank, q, count, &first);
+		report_lost(group, group->rank, q, count, &first);
 	}
 }

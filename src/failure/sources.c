@@ -19,8 +19,8 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 			.exit_code = -1,
 		};
 		/* A parent may have fetched how it ended before anybody looks into /proc. */
-		bool told = diagnose_read_exit(world->watch.pid_fds[q], &sources[q]);
-		(void)told;
+		bool known = diagnose_read_exit(world->watch.pid_fds[q], &sources[q]);
+		(void)known;
 	}
 }
 

@@ -77,7 +77,7 @@ static void reap_helper(struct world_watch *watch)
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
-	atomic_store(&world->trace.wait_table->rest_sleep, diagnose_rest_sleep(view));
+	atomic_store(&world->trace.wait_table->outside_sleep, diagnose_outside_sleep(view));
 }
 
 static void *watch_main(void *argument)

@@ -63,23 +63,23 @@ struct table {
 	struct ls_op_options options; /* of the messages */
 	int count;
 	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
-	struct note note;   /* what I tell; not changed while a send of it is under way */
+	struct note note;   /* what I send_note; not changed while a send of it is under way */
 	struct peer peers[RANKS_HOST_MAX];
 };
 
 /* ---- one note ---- */
 
-static ls_status tell(struct table *table, struct peer *peer)
+static ls_status send_note(struct table *table, struct peer *peer)
 {
 	return group_isend(table->meeting->parent, &table->note, sizeof table->note, peer->rank,
 			   &table->options, &peer->send);
 }
 
-static ls_status tell_all(struct table *table)
+static ls_status send_notes(struct table *table)
 {
 	ls_status status = LS_OK;
 	for (int i = 0; i < table->count && status == LS_OK; i++)
-		status = tell(table, &table->peers[i]);
+		status = send_note(table, &table->peers[i]);
 	return status;
 }
 
@@ -177,7 +177,7 @@ static ls_status confirm(struct table *table, uint64_t set)
 		return status == LS_PENDING ? LS_OK : status;
 	status = cancel_all(table);
 	table->note.confirmed = table->confirmed = set;
-	return status == LS_OK ? tell_all(table) : status;
+	return status == LS_OK ? send_notes(table) : status;
 }
 
 static bool is_agreed(const struct table *table)
@@ -212,7 +212,7 @@ static ls_status wait_for_some(struct table *table)
 
 static ls_status agree(struct table *table)
 {
-	ls_status status = tell_all(table);
+	ls_status status = send_notes(table);
 	while (status == LS_OK) {
 		status = hear(table);
 		if (status != LS_OK)
@@ -253,7 +253,7 @@ static ls_status refuse(struct table *table, struct peer *peer)
 		return LS_OK;
 	table->note.refuses = true;
 	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
-	ls_status status = tell(table, peer);
+	ls_status status = send_note(table, peer);
 	/* At once: it may leave the parent, and a send to a member that has left fails as soon as a
 	 * thread waits for it. */
 	if (status == LS_OK && has_withdrawn(table, peer))

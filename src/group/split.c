@@ -87,7 +87,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 	return mine;
 }
 
-static ls_status tell_all(struct request *request, const void *mine, void *all, size_t bytes)
+static ls_status exchange(struct request *request, const void *mine, void *all, size_t bytes)
 {
 	if (request->participants)
 		return group_member_allgather(request->parent, request->participants, mine, all,
@@ -97,10 +97,10 @@ static ls_status tell_all(struct request *request, const void *mine, void *all, 
 
 /* All ranks exchange `what`. An error here is the failure of the parent. Other ranks may not have
  * seen it, and so may have the new group, with my area. */
-static ls_status tell(struct request *request, uint64_t what, bool joins)
+static ls_status exchange_offers(struct request *request, uint64_t what, bool joins)
 {
 	struct group_offer mine = make_offer(request, what, joins);
-	ls_status status = tell_all(request, &mine, request->offers, sizeof mine);
+	ls_status status = exchange(request, &mine, request->offers, sizeof mine);
 	if (status != LS_OK && request->mine)
 		group_retire(request->mine);
 	return status;
@@ -195,7 +195,7 @@ static ls_status add_memory(struct request *request)
 	const struct group_making *making = &request->making;
 	if (making->size > 0)
 		mine = group_add_memory(request->mine, making->size, making->rank == 0);
-	ls_status status = tell_all(request, &mine, all, sizeof mine);
+	ls_status status = exchange(request, &mine, all, sizeof mine);
 	if (status != LS_OK) {
 		if (request->mine)
 			group_retire(request->mine);
@@ -257,7 +257,7 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 		(void)status; /* it takes part nevertheless, so that the others learn of it */
 	}
 	begin(&request, function, parent, TRACE_GROUP_SPLIT, HERE);
-	status = tell(&request, what, colour >= 0);
+	status = exchange_offers(&request, what, colour >= 0);
 	if (status != LS_OK)
 		return status;
 	status = first_wrong(&request);
@@ -371,8 +371,8 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 	/* A rank with wrong arguments takes part nevertheless, so that the others learn of it. */
 	bool good = is_list(function, parent, ranks, count, &list);
 	begin(&request, function, parent, TRACE_GROUP_FROM_RANKS, HERE);
-	status = tell(&request, good ? hash_list(&list) : WRONG,
-		      good && has_rank(&list, parent->rank));
+	status = exchange_offers(&request, good ? hash_list(&list) : WRONG,
+				 good && has_rank(&list, parent->rank));
 	if (status != LS_OK)
 		return status;
 	status = first_wrong(&request);

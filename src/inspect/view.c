@@ -234,7 +234,7 @@ static void judge(struct inspect_report *report)
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
 }
 
-static void tell(struct inspect_report *report)
+static void fill_verdict(struct inspect_report *report)
 {
 	if (report->failure != LS_OK)
 		return;
@@ -251,14 +251,14 @@ void inspect_report_explain(struct inspect_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
 	judge(report);
-	tell(report);
+	fill_verdict(report);
 	inspect_report_add_phases(report);
 }
 
 void inspect_report_judge(struct inspect_report *report)
 {
 	judge(report);
-	tell(report);
+	fill_verdict(report);
 }
 
 bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms)

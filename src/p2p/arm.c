@@ -120,9 +120,9 @@ static bool arm_and_check(struct world *world)
 
 /* Wakes threads that wait for the driving thread: one of them may have to drive, or the driving one
  * to look again. */
-static void call_resting(struct world *world)
+static void call_waiters(struct world *world)
 {
-	if (atomic_load(&world->p2p.resting) == 0)
+	if (atomic_load(&world->p2p.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_ring(bell_of(world));
@@ -131,9 +131,9 @@ static void call_resting(struct world *world)
 void p2p_call_driver(struct world *world)
 {
 	/* Sequentially consistent, as on the other side: either the driving thread sees this, or it
-	 * is seen in `resting`. */
+	 * is seen in `driver_waiters`. */
 	atomic_fetch_add(&world->p2p.news, 1);
-	call_resting(world);
+	call_waiters(world);
 }
 
 /* When the progress thread has to look without being called. */
@@ -162,7 +162,7 @@ void p2p_leave(struct world *world, bool more)
 			arm(world);
 		bool late = sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
-		call_resting(world);
+		call_waiters(world);
 		if (calls || late)
 			wait_call_thread(bell_of(world));
 		if (calls || !arm_and_check(world) || !p2p_take(p2p))

@@ -269,7 +269,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	*peer = -1;
 	if (wait_briefly(&first->group->waiter, &call))
 		return LS_OK;
-	atomic_fetch_add(&p2p->resting, 1);
+	atomic_fetch_add(&p2p->driver_waiters, 1);
 	struct wait_word *word = &drive->words[drive->word_count];
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
@@ -281,7 +281,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
 	if (atomic_load(&p2p->news) == drive->news && !is_any_complete(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
-	atomic_fetch_sub(&p2p->resting, 1);
+	atomic_fetch_sub(&p2p->driver_waiters, 1);
 	return status;
 }
 
@@ -351,7 +351,7 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 	}
 }
 
-/* ---- threads that wait for the driving thread: they rest ---- */
+/* ---- threads that wait for the driving thread ---- */
 
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the driving thread is about to continue. */
@@ -419,19 +419,20 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 	struct wait_word word;
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-	atomic_fetch_add(&world->p2p.resting, 1);
+	atomic_fetch_add(&world->p2p.driver_waiters, 1);
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
 	if (!is_any_complete(ops, count) && p2p_is_driven(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
 		(void)status; /* the caller checks again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.resting, 1);
+	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
 }
 
 /* Waits while another thread drives. */
-static ls_status rest(struct world *world, ls_op *const *ops, int count,
-		      const struct progress_pause *pause, struct progress_self_only *self_only)
+static ls_status await_driver(struct world *world, ls_op *const *ops, int count,
+			      const struct progress_pause *pause,
+			      struct progress_self_only *self_only)
 {
 	struct transport_area *mine = p2p_area(world);
 	struct wait_word words[P2P_OWN_WORDS + P2P_EXTRA_WORDS];
@@ -447,7 +448,7 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
-	atomic_fetch_add(&world->p2p.resting, 1);
+	atomic_fetch_add(&world->p2p.driver_waiters, 1);
 	uint64_t seen = atomic_load(&mine->p2p_completed);
 	ls_status status = LS_OK;
 	/* A thread that stops driving from here on sees that somebody rests. */
@@ -459,7 +460,7 @@ static ls_status rest(struct world *world, ls_op *const *ops, int count,
 		shown.count += lane_word(ops, count, &words[shown.count]);
 		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
 	}
-	atomic_fetch_sub(&world->p2p.resting, 1);
+	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
@@ -486,7 +487,7 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 			status = drive(world, ops, count, pause, &self_only, &more);
 			p2p_leave(world, more);
 		} else {
-			status = rest(world, ops, count, pause, &self_only);
+			status = await_driver(world, ops, count, pause, &self_only);
 		}
 		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
 			continue;

@@ -200,7 +200,7 @@ static void finish(struct ls_op *op, ls_status status)
 	 * the doorbell is armed as urgent if a send waits. */
 	if (was_ordered)
 		atomic_fetch_add(&world->p2p.news, 1);
-	else if (atomic_load(&world->p2p.resting) == 0)
+	else if (atomic_load(&world->p2p.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_ring(world->waiter.bell);
@@ -326,7 +326,7 @@ bool p2p_cancel(struct ls_op *op)
 static void await_completion(struct world *world, struct waiter *quiet, const struct ls_op *op)
 {
 	struct wait_word word;
-	atomic_fetch_add(&world->p2p.resting, 1);
+	atomic_fetch_add(&world->p2p.driver_waiters, 1);
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
 	if (op ? !progress_op_is_complete(op) : p2p_is_driven(&world->p2p)) {
 		struct wait_call call = {.words = &word,
@@ -336,7 +336,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 		ls_status status = wait_words(quiet, &call, &peer);
 		(void)status; /* the caller tries again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.resting, 1);
+	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
 }
 
 void p2p_await_complete(const struct ls_op *op)

@@ -52,7 +52,7 @@ void progress_lane_begin(ls_group *group)
 	lane->helper.spin_ns = helper_spin(group);
 	lane->idle = group->waiter;
 	lane->idle.spin_ns = 0;
-	lane->idle.bell = &lane->resting_bell;
+	lane->idle.bell = &lane->waiters_bell;
 	lane->unattended.waiter = &lane->helper;
 }
 
@@ -83,17 +83,17 @@ struct ls_op *progress_lane_first(ls_group *group)
 /* Wakes threads that wait for the driving thread, so that one of them drives. Sequentially
  * consistent, as their side is: either such a thread sees that no thread drives, or this one sees
  * that it waits. */
-static void wake_resting(ls_group *group)
+static void wake_waiters(ls_group *group)
 {
-	if (atomic_load(&group->lane.resting) == 0)
+	if (atomic_load(&group->lane.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
-	wait_ring(&group->lane.resting_bell);
+	wait_ring(&group->lane.waiters_bell);
 }
 
 void progress_lane_leave_to_others(ls_group *group)
 {
-	wake_resting(group);
+	wake_waiters(group);
 	progress_thread_wake(group);
 }
 
@@ -245,7 +245,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 		progress_lane_complete(op, status);
 		drives = keeps_driving(lane, !was_last, &more);
 	}
-	wake_resting(group);
+	wake_waiters(group);
 	return more;
 }
 
@@ -304,7 +304,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	struct wait_word words[2];
 	ls_status status = LS_OK;
 	int peer;
-	atomic_fetch_add(&lane->resting, 1);
+	atomic_fetch_add(&lane->driver_waiters, 1);
 	transport_wait_word(&group->team, group->rank, &area->completed_count, seq, group->rank,
 			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
@@ -316,12 +316,13 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	call->any = true;
 	if (is_driven(lane))
 		status = wait_words(waiter, call, &peer);
-	atomic_fetch_sub(&lane->resting, 1);
+	atomic_fetch_sub(&lane->driver_waiters, 1);
 	return status;
 }
 
 /* Waits until the operation is complete, a moment has passed, or the caller has to act. */
-static ls_status rest(struct ls_op *op, struct waiter *waiter, const struct progress_pause *pause)
+static ls_status await_driver(struct ls_op *op, struct waiter *waiter,
+			      const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	struct wait_call call = {.may_leave = progress_pause_leaves(pause, op),
@@ -346,7 +347,7 @@ static ls_status await_failed(struct ls_op *op)
 			continue;
 		}
 		struct progress_pause soon = {.at_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-		status = rest(op, &group->quiet, &soon);
+		status = await_driver(op, &group->quiet, &soon);
 	}
 	return status;
 }
@@ -371,7 +372,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 				return LS_PENDING;
 			continue;
 		}
-		status = rest(op, &group->lane.idle, pause);
+		status = await_driver(op, &group->lane.idle, pause);
 		if (status == LS_OK)
 			continue;
 		if (status == LS_INTERRUPTED && comes_back)
@@ -475,7 +476,7 @@ void progress_lane_close(ls_group *group)
 		}
 		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		struct waiter quiet = group->quiet;
-		quiet.bell = &lane->resting_bell;
+		quiet.bell = &lane->waiters_bell;
 		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
 		(void)status; /* the loop checks again in any case */
 	}

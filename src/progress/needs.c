@@ -93,7 +93,7 @@ static bool main_thread_may_call(const struct world *world)
 		if (q != world->rank && world->pids[q] == pid)
 			return false; /* it is another rank's main thread */
 	return !diagnose_has_slot(&world->views[world->rank], (uint32_t)pid) &&
-	       diagnose_rest_sleep(&world->views[world->rank]) == 0;
+	       diagnose_outside_sleep(&world->views[world->rank]) == 0;
 }
 
 /* What the threads of this rank do, except thread `tid` (0: all threads). asleep: threads outside
@@ -176,10 +176,10 @@ static enum others others_of(const struct ls_group *group, uint32_t tid)
 	enum others others = look_around(group, tid, false);
 	if (others != FREE || tid == 0 || has_callbacks(world))
 		return others;
-	uint64_t sleep = diagnose_rest_sleep(view);
+	uint64_t sleep = diagnose_outside_sleep(view);
 	if (sleep)
 		others = look_around(group, tid, true);
-	return sleep && diagnose_rest_sleep(view) == sleep ? others : FREE;
+	return sleep && diagnose_outside_sleep(view) == sleep ? others : FREE;
 }
 
 /* ---- a receive that is left alone ---- */

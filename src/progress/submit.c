@@ -85,16 +85,16 @@ static bool retreat(struct ls_op *op)
 	struct ls_group *group = op->group;
 	struct engine_op *engine = &op->engine;
 	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
-	bool told = false;
+	bool warned = false;
 	for (;;) {
 		bool force = clock_now_ns() >= deadline;
 		enum engine_progress progress =
 			engine_abandon(&group->engine, engine, world_gone(group), force);
 		if (progress != ENGINE_BLOCKED)
 			return progress == ENGINE_DONE;
-		if (force && !told)
+		if (force && !warned)
 			progress_warn_device(op);
-		told = force;
+		warned = force;
 		struct wait_call call = {.words = engine->words,
 					 .count = engine->word_count,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};

@@ -87,11 +87,11 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 struct client {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
-	int fd;     /* to the root */
-	int pidfd;  /* ready once the root's process has ended, -1: not watched */
-	int mapped; /* ranks [0, mapped) are */
-	int blamed; /* the rank to name to the others if this one fails */
-	bool told;  /* the root knows already */
+	int fd;          /* to the root */
+	int pidfd;       /* ready once the root's process has ended, -1: not watched */
+	int mapped;      /* ranks [0, mapped) are */
+	int blamed;      /* the rank to name to the others if this one fails */
+	bool root_knows; /* the root knows already */
 };
 
 /* -1 on failure, with errno. */
@@ -214,7 +214,7 @@ static ls_status client_failed(struct client *client, const struct transport_wir
 	bool known = wire->rank >= 0 && wire->rank < client->transport->size;
 	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
 	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
-	client->told = true;
+	client->root_knows = true;
 	MESSAGE_SAY(MESSAGE_LINK_FAILED, known ? wire->rank : ROOT, ls_status_text(status));
 	return status;
 }
@@ -225,7 +225,7 @@ static ls_status lost(struct client *client)
 	unsigned uid;
 	transport_wire_same_user(client->fd, &pid, &uid);
 	MESSAGE_SAY(MESSAGE_LINK_LOST, ROOT, pid);
-	client->told = true;
+	client->root_knows = true;
 	return LS_PEER_DIED;
 }
 
@@ -287,7 +287,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);
 	while (status == LS_OK && !done)
 		status = client_step(&client, &done);
-	if (status != LS_OK && client.fd >= 0 && !client.told) {
+	if (status != LS_OK && client.fd >= 0 && !client.root_knows) {
 		struct transport_wire wire = transport_wire_of(transport, WIRE_FAIL);
 		wire.rank = client.blamed;
 		wire.status = status;

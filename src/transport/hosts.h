@@ -6,8 +6,8 @@
  *
  * Supported: a group's entries without payload pages, `finished`, `times_closed`, and sends and
  * receives of any length. Not yet: messages of collectives; words that two ranks write, or that
- * need sequential consistency between ranks (cause, claim, closing, told, crossed); areas that are
- * reused; memory of mirrors in advance, except for the first area. */
+ * need sequential consistency between ranks (cause, claim, closing, reported, crossed); areas that
+ * are reused; memory of mirrors in advance, except for the first area. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 

@@ -201,7 +201,7 @@ struct transport_head {
 };
 
 /* Which ranks can read each other's plain memory (malloc, tensors): remote.c. The owner writes all
- * but `told`. */
+ * but `warned`. */
 struct transport_remote {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
 	/* The address of a word in the owner's private memory. No other process has its value
@@ -211,7 +211,7 @@ struct transport_remote {
 	_Atomic uint64_t probed;
 	/* Only in rank 0's segment, written by all: 1 once a rank has warned that the system
 	 * refuses such reads. */
-	_Atomic uint64_t told;
+	_Atomic uint64_t warned;
 };
 
 struct transport_segment {

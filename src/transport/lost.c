@@ -3,7 +3,7 @@
  * closes it later knows them: the owner those that lie there then, the source those that it has
  * sent since. Each is reported once.
  *
- *   owner: told |= 1, looks, claims        source: posts its last, told & 1? looks, claims
+ *   owner: reported |= 1, looks, claims        source: posts its last, reported & 1? looks, claims
  *
  * all sequentially consistent, so if the owner does not see a message its source sees that the
  * owner has ended. The same holds for an inbox that nobody has opened: the owner stores mail_ended
@@ -13,21 +13,22 @@
 
 void transport_mail_end(struct mail_box *box)
 {
-	atomic_fetch_or(&box->told, 1);
+	atomic_fetch_or(&box->reported, 1);
 }
 
 bool transport_mail_has_ended(const struct mail_box *box)
 {
-	return atomic_load(&box->told) & 1;
+	return atomic_load(&box->reported) & 1;
 }
 
 /* The caller reports positions from the returned one up to `next`. */
 static uint64_t claim(struct mail_box *box, uint64_t next)
 {
-	uint64_t told = atomic_load(&box->told);
-	while (told >> 1 < next && !atomic_compare_exchange_weak(&box->told, &told, next << 1 | 1))
+	uint64_t reported = atomic_load(&box->reported);
+	while (reported >> 1 < next &&
+	       !atomic_compare_exchange_weak(&box->reported, &reported, next << 1 | 1))
 		;
-	return told >> 1;
+	return reported >> 1;
 }
 
 /* A long message does not count: its send is not complete, or was cancelled, so its sender

@@ -158,7 +158,7 @@ void transport_mail_reset(struct mail_box *box)
 		for (int i = half; i < half + MAIL_SLOTS && box->rts[i].generation != 0; i++)
 			memset(&box->rts[i], 0, sizeof box->rts[i]);
 	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
-	atomic_store_explicit(&box->told, 0, memory_order_relaxed);
+	atomic_store_explicit(&box->reported, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);
 	atomic_store_explicit(&box->returned, 0, memory_order_relaxed);
 }

@@ -130,7 +130,7 @@ static int try_peer(struct transport *transport, int peer, bool allowed)
 void transport_probe(struct transport *transport, bool allowed)
 {
 	struct transport_remote *mine = &transport->segment->remote;
-	uint64_t readable = 0, untold = 0;
+	uint64_t readable = 0, unwarned = 0;
 	int refused = -1, why = 0;
 	for (int q = 0; q < transport->size; q++) {
 		int error = try_peer(transport, q, allowed);
@@ -145,7 +145,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
-	    atomic_compare_exchange_strong(&transport->peers[0].segment->remote.told, &untold, 1))
+	    atomic_compare_exchange_strong(&transport->peers[0].segment->remote.warned, &unwarned, 1))
 		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, strerror(why));
 }
 

@@ -31,7 +31,7 @@ struct member {
 	int pidfd;              /* ready once its process has ended, -1: not watched */
 	int fds[TRANSPORT_FDS]; /* its own; of the root as a rank: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
-	bool told;              /* that it failed; the connection is closed */
+	bool is_told;           /* that it failed; the connection is closed */
 	bool ended;             /* its process ended before it got the error */
 };
 
@@ -56,7 +56,8 @@ struct root {
 static bool is_awaited(const struct root *root, int rank)
 {
 	const struct member *member = &root->members[rank];
-	return !member->told && !member->ended && (member->fd < 0 || member->mapped < member->sent);
+	return !member->is_told && !member->ended &&
+	       (member->fd < 0 || member->mapped < member->sent);
 }
 
 static int first_awaited(const struct root *root)
@@ -158,7 +159,7 @@ static bool is_due(const struct root *root, const struct transport_wire *wire, i
 	int size = root->transport->size;
 	return wire->kind == WIRE_HELLO && wire->size == size && wire->rank > 0 &&
 	       wire->rank < size && root->members[wire->rank].fd < 0 &&
-	       !root->members[wire->rank].told && fd_count == TRANSPORT_FDS;
+	       !root->members[wire->rank].is_told && fd_count == TRANSPORT_FDS;
 }
 
 /* Gives the connection its place, or turns it away. */
@@ -372,7 +373,7 @@ static void say_farewell(struct root *root, ls_status status)
 				continue;
 			transport_wire_try_send(member->fd, &wire);
 			transport_close_fds(&member->fd, 1);
-			member->told = true;
+			member->is_told = true;
 		}
 	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 && hear(root, true) == LS_OK);
 	for (int i = 0; i < root->connection_count; i++)

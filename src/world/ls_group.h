@@ -38,10 +38,10 @@ struct world_lane {
 	 * waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
 	struct wait_word words[RANKS_HOST_MAX];
-	_Atomic uint32_t resting;      /* threads that wait for the driving thread */
-	struct wait_bell resting_bell; /* theirs: peers have no news for them */
-	struct waiter helper;          /* of a thread that drives for other callers */
-	struct waiter idle;            /* of those that wait for the driving thread */
+	_Atomic uint32_t driver_waiters; /* threads that wait for the driving thread */
+	struct wait_bell waiters_bell;   /* theirs: peers have no news for them */
+	struct waiter helper;            /* of a thread that drives for other callers */
+	struct waiter idle;              /* of those that wait for the driving thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
 #define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)

@@ -91,7 +91,7 @@ struct world_p2p {
 	/* when it next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
 	/* threads that wait for the driving thread, or drive and sleep */
-	_Atomic uint32_t resting;
+	_Atomic uint32_t driver_waiters;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
 	_Atomic uint64_t news; /* raised when the driving thread has to look again */

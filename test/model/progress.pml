@@ -29,7 +29,7 @@ byte queued, done, arrived;
 bit driven;
 bit shown;       /* lane->unattended */
 byte shown_for;  /* it waits for arrived > shown_for */
-bit resting, released; /* the word has changed since the thread saw it */
+bit driver_waiters, released; /* the word has changed since the thread saw it */
 #define CAN_GO_ON (queued > done && arrived > done)
 
 /* Threads of the program: in a call and not blocked; of those that are blocked, whether what they show is there. */
@@ -58,11 +58,11 @@ inline wake()
 	}
 }
 
-inline wake_resting()
+inline wake_waiters()
 {
 #if MUTANT != 6 /* it sleeps on, though nobody drives */
 	if
-	:: atomic { resting -> released = 1 }
+	:: atomic { driver_waiters -> released = 1 }
 	:: else
 	fi
 #else
@@ -111,13 +111,13 @@ inline await_own(mine, has, more)
 				finish(more, 0)
 			:: atomic { drives = 0; calling++; more = 1; driven = 0 } /* its pause */
 			fi;
-			wake_resting();
+			wake_waiters();
 			if
 			:: more -> wake()
 			:: else
 			fi
 		:: else ->
-			resting = 1;
+			driver_waiters = 1;
 			released = 0;
 #if MUTANT != 7 /* the drive may have been left just before */
 			if
@@ -133,7 +133,7 @@ inline await_own(mine, has, more)
 			:: else
 			fi;
 #endif
-			resting = 0
+			driver_waiters = 0
 		fi
 	od
 }
@@ -234,7 +234,7 @@ proctype progress()
 #endif
 					break
 				od;
-				wake_resting()
+				wake_waiters()
 			:: else
 			fi;
 			/* let_go */

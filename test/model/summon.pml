@@ -48,7 +48,7 @@ bit driven, armed, urgent, shown;
 byte progress_count, urgent_count;
 bit send_listed, send_wants;
 
-byte resting; /* threads that wait for the one that drives, or drive and sleep */
+byte driver_waiters; /* threads that wait for the one that drives, or drive and sleep */
 /* What has become of a word since a thread looked; 0: it has not looked, or forgotten it. */
 #define SEEN 1
 #define CHANGED 2
@@ -105,7 +105,7 @@ inline begun()
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
 		}
-		atomic { wake_resting() }
+		atomic { wake_waiters() }
 	:: else
 	fi;
 	if
@@ -177,13 +177,13 @@ inline gather(u)
 /* wait_driving: the news come before it is seen to rest. */
 inline rest_driving(u)
 {
-	resting++;
+	driver_waiters++;
 	points[u] = SEEN;
 	if
 	:: news[u] != CHANGED && !IS_OVER(u) -> sleep(u)
 	:: else
 	fi;
-	atomic { resting--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
+	atomic { driver_waiters--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
 }
 
 /* drive: until the thread's own operation is over. */
@@ -219,11 +219,11 @@ inline rest(u)
 {
 #if MUTANT == 22 /* who stops driving in between sees nobody rest */
 	if
-	:: !IS_OVER(u) && driven -> resting++; points[u] = SEEN; sleep(u)
-	:: else -> resting++
+	:: !IS_OVER(u) && driven -> driver_waiters++; points[u] = SEEN; sleep(u)
+	:: else -> driver_waiters++
 	fi;
 #else
-	resting++;
+	driver_waiters++;
 #if MUTANT != 19
 	points[u] = SEEN;
 #endif
@@ -241,7 +241,7 @@ inline rest(u)
 #endif
 	fi;
 #endif
-	atomic { resting--; points[u] = 0 }
+	atomic { driver_waiters--; points[u] = 0 }
 }
 
 /* p2p_await */

@@ -89,10 +89,10 @@ inline arm_and_check(ready)
 /* ---- going on with everything ---- */
 
 /* Something is over, or new, for those that rest; on the doorbell of the rank itself. */
-inline wake_resting()
+inline wake_waiters()
 {
 	if
-	:: resting > 0 ->
+	:: driver_waiters > 0 ->
 		points[0] = (points[0] -> CHANGED : 0);
 		points[1] = (points[1] -> CHANGED : 0);
 		RING(URGENT)
@@ -105,7 +105,7 @@ inline collect()
 {
 	atomic {
 		if
-		:: receive == DONE -> receive = OVER; progress_count--; wake_resting()
+		:: receive == DONE -> receive = OVER; progress_count--; wake_waiters()
 		:: else
 		fi
 	}
@@ -116,7 +116,7 @@ inline collect()
 			send_listed = 0;
 			progress_count = progress_count - send_wants;
 			urgent_count = urgent_count - send_wants;
-			wake_resting()
+			wake_waiters()
 		:: else
 		fi
 	}
@@ -157,7 +157,7 @@ inline leave(more, mine)
 			fi;
 		UNLOCKED
 #if MUTANT != 12 /* who rests has to drive now */
-		atomic { wake_resting() };
+		atomic { wake_waiters() };
 #endif
 		if
 		:: atomic { more -> called = 1; more = 0; break }
