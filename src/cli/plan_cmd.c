@@ -9,7 +9,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "print/print.h"
-#include "engine/table.h"
+#include "engine/plan_file.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
 #include "transport/transport.h"

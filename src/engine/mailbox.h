@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * All messages of one rank in one group: queued sends, unexpected messages (arrived and not
  * matched), and posted receives (not matched yet). One lock guards all of them. It is held for
- * look-ups and short copies only; long messages are copied without it (p2p.c).
+ * look-ups and short copies only; long messages are copied without it (sendrecv.c).
  *
  * There are two sorts of operations. A blocking one is advanced by the calling thread alone,
  * although another thread may complete it. A detached one is advanced by any thread that calls
@@ -238,7 +238,7 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);
 
-/* ---- p2p.c ---- */
+/* ---- sendrecv.c ---- */
 
 /* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
  * has failed with op->status. */

@@ -12,7 +12,7 @@
 #include "test_engine.h"
 
 #include "engine/mailbox.h"
-#include "engine/words.h"
+#include "engine/p2p_words.h"
 
 static int open_pair(void **state)
 {

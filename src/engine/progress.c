@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Makes progress on all detached sends and receives of a group, in whichever thread calls; and ends
  * them when they are cancelled, or when the group fails. */
-#include "engine/words.h"
+#include "engine/p2p_words.h"
 
 /* ---- what has arrived, and what there is room for ---- */
 

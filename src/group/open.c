@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/messages.h"
-#include "engine/table.h"
+#include "engine/plan_file.h"
 #include "rendezvous/rendezvous.h"
 #include "world/registry.h"
 #include "failure/failure.h"

@@ -10,7 +10,7 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 #include "arguments.h"
-#include "p2p_plain.h"
+#include "p2p_short.h"
 
 #define HERE __builtin_return_address(0)
 
@@ -294,7 +294,7 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 {
 	struct p2p_short message = {
 		group, {dst, 0, dtype, true, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
-	if (send_plain(group, options, &message, NULL))
+	if (group_try_send_short(group, options, &message, NULL))
 		return LS_OK;
 	struct call call;
 	to_send(&call, "ls_send", buffer, count, dtype, dst, HERE);
@@ -306,7 +306,7 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 {
 	struct p2p_short message = {
 		group, {src, 0, dtype, true, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
-	if (receive_plain(group, options, &message, NULL))
+	if (group_try_receive_short(group, options, &message, NULL))
 		return LS_OK;
 	struct call call;
 	to_receive(&call, "ls_recv", buffer, count, dtype, src, HERE);
@@ -328,7 +328,7 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 {
 	struct p2p_short message = {
 		group, {dst, 0, dtype, false, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
-	if (op && send_plain(group, options, &message, op))
+	if (op && group_try_send_short(group, options, &message, op))
 		return LS_OK;
 	struct call call;
 	to_send(&call, "ls_isend", buffer, count, dtype, dst, HERE);
@@ -351,7 +351,7 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 {
 	struct p2p_short message = {
 		group, {src, 0, dtype, false, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
-	if (op && receive_plain(group, options, &message, op))
+	if (op && group_try_receive_short(group, options, &message, op))
 		return LS_OK;
 	struct call call;
 	to_receive(&call, "ls_irecv", buffer, count, dtype, src, HERE);

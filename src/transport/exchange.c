@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How the ranks of a group get to see each other's memory: a star through rank 0 (root.c), to which
- * every other rank, a client, connects. The protocol stands in wire.h. When it is over no
+ * every other rank, a client, connects. The protocol is in handshake.h. When it is over no
  * connection is left; deaths are seen by other means. */
-#include "wire.h"
+#include "handshake.h"
 
 #include <stdio.h>
 #include <string.h>

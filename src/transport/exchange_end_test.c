@@ -15,7 +15,7 @@
 
 #include "base/capture.h"
 #include "transport/test_world.h"
-#include "transport/wire.h"
+#include "transport/handshake.h"
 
 /* A process that does nothing until it is killed. */
 static pid_t start_idle(void)

@@ -14,7 +14,7 @@
 
 #include "base/capture.h"
 #include "transport/test_world.h"
-#include "transport/wire.h"
+#include "transport/handshake.h"
 
 enum { SHORT_MS = 400 };
 

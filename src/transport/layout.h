@@ -242,7 +242,7 @@ static inline struct transport_inbox *transport_inbox(struct transport_area *are
 	return (struct transport_inbox *)(area + 1) + source;
 }
 /* Whether the inbox of member `source` is in use. If not, it has no memory. Sequentially
- * consistent: see transport/lost.c. */
+ * consistent: see transport/lost_messages.c. */
 static inline bool transport_inbox_is_open(const struct transport_area *area, int source)
 {
 	return atomic_load(&area->inboxes) >> source & 1;

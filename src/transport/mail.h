@@ -253,7 +253,7 @@ static inline const void *transport_mail_payload(const struct mail_box *box,
 void transport_mail_take(struct mail_box *box, struct mail_in *in,
 			 const struct mail_message *message);
 
-/* ---- messages that nobody will receive: lost.c ---- */
+/* ---- messages that nobody will receive: lost_messages.c ---- */
 
 /* Says that the owner takes no message out any more. It checks the box once more after this. */
 void transport_mail_end(struct mail_box *box);

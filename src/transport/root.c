@@ -3,7 +3,7 @@
  * lets the ranks go only when all have mapped all. A connection belongs to no rank until a proper
  * hello admits it as its rank; connections without a rank disturb nobody and are closed at the end.
  * The root tells every rank what it finds wrong. */
-#include "wire.h"
+#include "handshake.h"
 
 #include <stdio.h>
 #include <string.h>

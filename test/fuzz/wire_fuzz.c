@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/wire.h"
+#include "transport/handshake.h"
 
 enum { JOB = 7, FDS_MAX = 3 };
 

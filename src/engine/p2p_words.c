@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The words that a thread waits for which makes progress on the detached operations of a group; see
- * words.h. */
-#include "engine/words.h"
+ * p2p_words.h. */
+#include "engine/p2p_words.h"
 
 #include "base/ranks.h"
 

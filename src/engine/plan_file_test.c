@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/capture.h"
-#include "engine/table.h"
+#include "engine/plan_file.h"
 
 static struct plan_table table;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The table of choices, read from its file. */
-#ifndef ENGINE_TABLE_H
-#define ENGINE_TABLE_H
+#ifndef ENGINE_PLAN_FILE_H
+#define ENGINE_PLAN_FILE_H
 
 #include <lockstep/status.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The words that the detached sends and receives of a group wait for, and which operation needs
  * which word. For files of the engine only. */
-#ifndef ENGINE_WORDS_H
-#define ENGINE_WORDS_H
+#ifndef ENGINE_P2P_WORDS_H
+#define ENGINE_P2P_WORDS_H
 
 #include "engine/mailbox.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sending and receiving the messages of wire.h, and the descriptors beside them. What arrives may
- * come from anybody: nothing is looked at before its length and head are right, and no descriptor
- * leaks. */
-#include "wire.h"
+ * Sending and receiving the messages of handshake.h, and the descriptors beside them. What arrives
+ * may come from anybody: nothing is looked at before its length and head are right, and no
+ * descriptor leaks. */
+#include "handshake.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that no rank will receive any more when a group is closed: see transport/lost.c. */
+ * Messages that no rank will receive any more when a group is closed: see
+ * transport/lost_messages.c. */
 #include "engine/mailbox.h"
 
 /* Until nothing more is there; sequentially consistent, after the box has ended. */

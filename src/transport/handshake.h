@@ -9,8 +9,8 @@
  *   MAPPED first           --->   after all of them from all clients:
  *                          <---   GO
  *   FAIL rank, status     <--->   in place of any of these; the root passes it on to all ranks */
-#ifndef TRANSPORT_WIRE_H
-#define TRANSPORT_WIRE_H
+#ifndef TRANSPORT_HANDSHAKE_H
+#define TRANSPORT_HANDSHAKE_H
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The short path of sends and receives: calls that nothing can refuse or delay, without an
+ * Short messages first: calls that nothing can refuse or delay, without an
  * operation. A stored message cannot be taken back, so all checks come first. */
-#ifndef GROUP_P2P_PLAIN_H
-#define GROUP_P2P_PLAIN_H
+#ifndef GROUP_P2P_SHORT_H
+#define GROUP_P2P_SHORT_H
 
 #include "base/dtype.h"
 #include "failure/failure.h"
@@ -11,8 +11,8 @@
 
 /* All reasons to refuse, delay or note a call come together in one branch, as there is nearly
  * always none. False: the general path finds out which it is. */
-static inline bool is_plain(ls_group *group, const struct ls_op_options *options,
-			    struct p2p_short *message)
+static inline bool group_may_try_short(ls_group *group, const struct ls_op_options *options,
+				       struct p2p_short *message)
 {
 	struct engine_short *call = &message->call;
 	uint64_t odd = 0;
@@ -41,10 +41,10 @@ static inline bool is_plain(ls_group *group, const struct ls_op_options *options
 }
 
 /* op: NULL for a call that blocks; else filled if this returns true. */
-static inline bool send_plain(ls_group *group, const struct ls_op_options *options,
-			      struct p2p_short *message, ls_op **op)
+static inline bool group_try_send_short(ls_group *group, const struct ls_op_options *options,
+					struct p2p_short *message, ls_op **op)
 {
-	if (!is_plain(group, options, message))
+	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
 	message->handle = op ? &group->sent : NULL;
@@ -55,10 +55,10 @@ static inline bool send_plain(ls_group *group, const struct ls_op_options *optio
 	return true;
 }
 
-static inline bool receive_plain(ls_group *group, const struct ls_op_options *options,
-				 struct p2p_short *message, ls_op **op)
+static inline bool group_try_receive_short(ls_group *group, const struct ls_op_options *options,
+					   struct p2p_short *message, ls_op **op)
 {
-	if (!is_plain(group, options, message))
+	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
 	message->handle = op ? &group->received : NULL;
