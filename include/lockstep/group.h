@@ -145,16 +145,16 @@ LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
  * any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
-/* Leaves and frees the group. Local: it does not wait for other ranks, and peers that still need
- * this rank get LS_PEER_LEFT. No other thread may be inside a call on the group. NULL is allowed.
- * The world group is closed last. Closing it frees all memory of ls_alloc (see keep_memory); groups
- * that are still open are closed with it, and a warning names them. A message on standard error
- * names each message that can no longer be received. With the setting LOCKSTEP_CHECK=1 the group
- * also fails for it, with LS_ABORTED. If collectives of this rank differ from those of other
- * members, in kind, arguments or number, that is detected here at the latest, even if all calls
- * have returned LS_OK. Members that are still in the group get LS_MISMATCH or LS_PEER_LEFT. If all
- * have left, the report goes to standard error, and `lockstep run` exits with 1. A program that
- * needs a status calls ls_barrier before it closes the group. */
+/* Leaves and frees the group. Local: it does not wait for other ranks, except for up to a second to
+ * report a failure; peers that still need this rank get LS_PEER_LEFT. No other thread may be inside
+ * a call on the group. NULL is allowed. The world group is closed last. Closing it frees all memory
+ * of ls_alloc (see keep_memory); groups that are still open are closed with it, and a warning names
+ * them. A message on standard error names each message that can no longer be received. With the
+ * setting LOCKSTEP_CHECK=1 the group also fails for it, with LS_ABORTED. If collectives of this
+ * rank differ from those of other members, in kind, arguments or number, that is detected here at
+ * the latest, even if all calls have returned LS_OK. Members that are still in the group get
+ * LS_MISMATCH or LS_PEER_LEFT. If all have left, the report goes to standard error, and `lockstep
+ * run` exits with 1. A program that needs a status calls ls_barrier before it closes the group. */
 LS_EXPORT void ls_group_close(ls_group *group);
 
 /* Fails the group with LS_ABORTED on all ranks; their blocked calls return at once. Any thread, at

@@ -67,12 +67,12 @@ struct ls_op_options {
 	struct ls_message *message;
 };
 
-/* Returns LS_PENDING while the operation is under way, then its status. Any thread. Does not block.
- * If `op` is a send, a receive or a batch, the call also makes whatever progress is possible at
- * once on all sends and receives of the rank; it does not progress collectives. If the operation
- * can never complete, because a peer that it needs has failed or left, it ends as it would in
- * ls_wait and the group fails; the call may then take up to a second to produce the report.
- * Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+/* Returns LS_PENDING while the operation is under way, then its status. Any thread. Does not wait
+ * for other ranks, except for up to a second to report a failure. If `op` is a send, a receive or a
+ * batch, the call also makes whatever progress is possible at once on all sends and receives of the
+ * rank; it does not progress collectives. If the operation can never complete, because a peer that
+ * it needs has failed or left, it ends as it would in ls_wait and the group fails. Errors:
+ * LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 
 /* Blocks until the operation is complete and returns its status. After timeout_ms it returns

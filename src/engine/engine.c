@@ -82,7 +82,7 @@ void engine_fini(struct engine *engine)
 	*engine = (struct engine){0};
 }
 
-static bool same_request(const struct plan_params *a, const struct plan_params *b)
+static bool same_params(const struct plan_params *a, const struct plan_params *b)
 {
 	return a->collective == b->collective && a->algorithm == b->algorithm &&
 	       a->root == b->root && a->in_place == b->in_place;
@@ -103,7 +103,7 @@ static const struct engine_plan *find_plan(struct engine *engine, const struct p
 	/* Fibonacci hashing. */
 	uint32_t slot = key * UINT32_C(0x9e3779b1) >> (32 - ENGINE_PLAN_BITS);
 	struct engine_plan *entry = &engine->plans[slot];
-	if (entry->valid && same_request(&entry->params, params))
+	if (entry->valid && same_params(&entry->params, params))
 		return entry;
 	forget(engine, entry);
 	entry->valid = plan_build(params, engine->steps + slot * engine->steps_max, &entry->plan);
@@ -142,7 +142,7 @@ static uint64_t signature_of(const struct engine_op *op)
 							: signature;
 }
 
-static uintptr_t buffer_distance(const struct engine_call *call)
+static uintptr_t distance_of(const struct engine_call *call)
 {
 	return call->send.address && call->recv.address
 		       ? (uintptr_t)call->recv.address - (uintptr_t)call->send.address
@@ -154,9 +154,8 @@ static bool recall(struct engine *engine, struct engine_op *op)
 	const struct engine_call *call = &op->call;
 	const struct engine_memo *memo = &engine->memos[call->kind];
 	if (!memo->plan || call->counts || call->count != memo->count ||
-	    call->dtype != memo->dtype || call->reduce != memo->reduce ||
-	    call->peer != memo->peer || buffer_distance(call) != memo->buffer_distance ||
-	    (call->send.address != NULL) != memo->has_send ||
+	    call->dtype != memo->dtype || call->reduce != memo->reduce || call->peer != memo->peer ||
+	    distance_of(call) != memo->distance || (call->send.address != NULL) != memo->has_send ||
 	    (call->recv.address != NULL) != memo->has_recv)
 		return false;
 	op->plan = memo->plan;
@@ -177,7 +176,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 		.reduce = call->reduce,
 		.peer = call->peer,
 		.count = call->count,
-		.buffer_distance = buffer_distance(call),
+		.distance = distance_of(call),
 		.has_send = call->send.address != NULL,
 		.has_recv = call->recv.address != NULL,
 		.plan = op->plan,
@@ -227,8 +226,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 	if (!engine_is_collective(op->call.kind)) {
 		op->stage = ENGINE_STEPS;
 		op->p2p.rts = NULL;
-		op->p2p.cancelled = false;
-		op->p2p.by_address = false;
+		op->p2p.cancelled = op->p2p.by_address = false;
 		op->p2p.crossed_ranks = 0;
 		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 		return;
@@ -268,10 +266,9 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 	return true;
 }
 
-/* Waits until my entry of K collectives ago, and the payload pages of one ring ago, are free: every
- * rank has entered a later collective. Each look takes cache lines from ranks that are behind. So a
- * rank that runs ahead waits for half of its lead at once; where ranks share processors for all of
- * it, because otherwise it would soon take a processor from them, only to wait again. */
+/* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
+ * does not wait again at the next call; where ranks share processors, by all of it. Each check takes
+ * cache lines from the ranks that are behind. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);

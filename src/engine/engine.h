@@ -120,7 +120,7 @@ struct engine_memo {
 	ls_reduce_op reduce;
 	int peer;
 	uint64_t count;
-	uintptr_t buffer_distance; /* the distance of the two buffers */
+	uintptr_t distance; /* from send to recv */
 	bool has_send, has_recv;
 	/* The results; plan NULL: there are none. */
 	const struct engine_plan *plan;

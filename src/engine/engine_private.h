@@ -210,7 +210,7 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; if not, adds a word to wait for. */
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer);
 
-/* ---- sendrecv.c, mailbox.c ---- */
+/* ---- mailbox.c, sendrecv.c ---- */
 
 LS_CHECKED ls_status engine_mailbox_init(struct engine *engine, unsigned limit);
 void engine_mailbox_fini(struct engine *engine);

@@ -77,7 +77,7 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites, adds phases and judges. May be slow, because it reads debug information. */
 void inspect_report_explain(struct inspect_report *report);
-/* Afterwards: adds the line of Python at which a late rank is (where.c). It reads the memory of
+/* Afterwards, in where.c: adds the line of Python at which a late rank is. It reads the memory of
  * other processes, which may block for ever if they have mapped a file of a server that hangs. So
  * it is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);

@@ -20,10 +20,6 @@
 
 /* ---- pending.c ---- */
 
-void p2p_init(struct world *world);
-/* Call after all groups are closed and the progress thread has ended. */
-void p2p_fini(struct world *world);
-
 /* Begins `op` (from the pool, detached, its record begun): it takes its place in the matching
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
@@ -31,27 +27,18 @@ ls_status p2p_start(struct ls_op *op);
 /* Completes those of a group that the engine has finished. Call it after every engine call that
  * takes messages from the rings. */
 void p2p_collect(ls_group *group);
-/* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
- * LS_INTERRUPTED. */
-ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */
 void p2p_await_complete(const struct ls_op *op);
 /* Blocks until op has begun or is complete. Only for an operation that another thread is about to
  * begin. */
 void p2p_await_begun(const struct ls_op *op);
-/* For ls_test of `op`: makes what progress is possible at once on all of them, unless another
- * thread drives. Fails the group if `op` can never complete. */
-void p2p_poll(const struct ls_op *op);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
 /* The first of them, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
 /* Call before a group is closed, which has failed if any are pending: ends them. */
 void p2p_close(ls_group *group);
-/* For the watch, when a wait lasts long: publishes in the wait table what would wake the progress
- * thread, or removes it again. */
-void p2p_show(struct world *world);
 
 /* ---- matched.c ---- */
 
@@ -96,6 +83,13 @@ bool p2p_cancel(struct ls_op *op);
 bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- drive.c ---- */
+
+/* For ls_test of `op`: makes what progress is possible at once on all of them, unless another
+ * thread drives. Fails the group if `op` can never complete. */
+void p2p_poll(const struct ls_op *op);
+/* With the right to drive: makes all progress that is possible without waiting. True: there is more
+ * to do. */
+bool p2p_pass(struct world *world);
 
 enum {
 	P2P_ANY_MAX = 64,    /* handles of one wait */
@@ -156,10 +150,24 @@ void p2p_fail_gone(ls_group *group);
 
 /* ---- await.c ---- */
 
+/* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
+ * LS_INTERRUPTED. */
+ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
+
 /* The area with the counter of complete operations. */
 struct transport_area *p2p_area(const struct world *world);
 /* Fills *out so that it waits until that counter reaches `value`. */
 void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out);
+
+/* ---- arm.c ---- */
+
+void p2p_init(struct world *world);
+/* Call after all groups are closed and the progress thread has ended. */
+void p2p_fini(struct world *world);
+
+/* For the watch, when a wait lasts long: publishes in the wait table what would wake the progress
+ * thread, or removes it again. */
+void p2p_show(struct world *world);
 
 /* ---- arm.c; under the right to drive, or with the list's lock as said ---- */
 
@@ -184,7 +192,5 @@ void p2p_call_driver(struct world *world);
 /* There is a new operation: arms the doorbell, if no thread drives and it is not armed already.
  * has_work: it can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
-/* Makes all progress that is possible without waiting. True: there is more to do. */
-bool p2p_pass(struct world *world);
 
 #endif

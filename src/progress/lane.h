@@ -76,7 +76,7 @@ long progress_lane_queued(ls_group *group);
 /* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
 
-/* ---- slot.c: short collectives ---- */
+/* ---- inline_call.c: short collectives ---- */
 
 /* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
  * the entries. The options have no callback; with `op` they are `resumable`, and *op is NULL.

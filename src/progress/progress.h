@@ -40,12 +40,12 @@ void progress_op_forget(struct ls_op *op);
 void progress_op_hold(struct ls_op *op);
 void progress_op_let_go(struct ls_op *op);
 void progress_pool_init(struct world_pool *pool);
-/* Reports how many handles were not freed, and frees them. */
+/* Frees the handles that the user has not freed; progress_warn_left has named them. */
 void progress_pool_fini(struct world_pool *pool);
 /* A part of the batch is complete, or ls_batch_end was called. */
 void progress_batch_part_complete(struct ls_op *batch, ls_status status);
 
-/* ---- submit.c: one operation ---- */
+/* ---- submit.c and pause.c: one operation ---- */
 
 /* When a wait returns although its operation is not complete. */
 struct progress_pause {
@@ -153,7 +153,7 @@ bool progress_thread_frees(struct world *world);
 /* After all groups are closed: waits until the thread has ended. */
 void progress_thread_stop(struct world *world);
 
-/* ---- for the thread itself, attend.c ---- */
+/* ---- thread.c, for the thread itself (group/attend.c) ---- */
 
 /* Where it sleeps. */
 struct wait_bell *progress_thread_bell(struct world *world);

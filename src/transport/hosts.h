@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause Ranks on other hosts. Each has a mirror here: memory laid
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Ranks on other hosts. Each has a mirror here: memory laid
  * out as its segment, so that its words are read from local memory. transport_notify sends what
  * this rank has stored, there or in its own segment, through a link (link/link.h). What other ranks
  * have stored arrives as events, and is written to the place where they would have written it on

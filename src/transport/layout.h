@@ -4,8 +4,8 @@
  * Every rank owns a segment: a memfd. It has the rank's doorbell, and an area for each of its
  * groups. The area has the entries that the rank publishes when it enters collectives; and for each
  * member an inbox, into which that member writes messages: a channel for messages within
- * collectives, a ring for sends. All awaited words are 64-bit, written by one rank only, and only
- * grow.
+ * collectives, a ring for sends. All awaited words are 64-bit, and only grow. Each has one writer,
+ * except a group's cause, which any member may set once.
  *
  *   rank r's segment
  *   +---------+--------------------+-----------------------+------------------------------------+

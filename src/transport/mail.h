@@ -263,10 +263,10 @@ bool transport_mail_has_ended(const struct mail_box *box);
  * the source, which posts nothing any more. */
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
 
+/* ---- RTS slots: both ---- */
+
 /* Resets a box that nobody uses any more. */
 void transport_mail_reset(struct mail_box *box);
-
-/* ---- RTS slots: both ---- */
 
 /* The size of a piece; both ranks compute the same. */
 static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)

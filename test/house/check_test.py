@@ -153,6 +153,7 @@ REFUSED = [
         for name in ("sprintf", "strcpy", "strcat", "strncpy", "atoi", "gets", "strtok", "alloca")
     ],
     ("spdx", "src/plan/plan.c:1", "licence", {"src/plan/plan.c": SAYS}),
+    ("spdx", "src/plan/plan.c:1", "licence", {"src/plan/plan.c": C.replace(" */", " Plans. */") + SAYS}),
     ("spdx", "src/plan/meson.build:1", "licence", {"src/plan/meson.build": "plan_sources = files('plan.c')\n"}),
     ("words", "src/plan/README.md:1", "machine", {"src/plan/README.md": "see /wor" + "k/x\n"}),
     ("unlisted", "src/plan/new.c:1", "src/plan/meson.build", {"src/plan/new.c": C}),
