@@ -258,7 +258,7 @@ void wait_call_thread(struct wait_bell *bell)
 	}
 }
 
-/* A full or missing eventfd is no matter: the watch is awake then, or there is none. */
+/* The write may fail: if the eventfd is full the watch is awake, if it is missing there is none. */
 void wait_poke(int look_fd)
 {
 	static const uint64_t one = 1;

@@ -37,9 +37,9 @@ enum {
 enum wait_segment {
 	WAIT_SEGMENT_NONE = 0,   /* a descriptor, or memory of the waiting process alone */
 	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
-	/* The same of a rank on another host, or written by one: here is a mirror, and only the
-	 * writer's copy could prove anything. It is in the writer's segment if that is the owner's,
-	 * else in its mirror of the owner's. Bits: MAPPED | MIRROR is MIRROR. */
+	/* A mirror: the owner or the writer of the word is on another host. A proof needs the
+	 * writer's copy instead: it is in the writer's own segment if it owns the word, else in its
+	 * mirror of the owner's segment. Bits: MAPPED | MIRROR is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 };
 
@@ -211,8 +211,7 @@ void wait_close(struct waiter *waiter) LOCK_AVOIDS(trace);
  * call it costs one compare with a thread-local pointer. The slot is free again after
  * wait_thread_leave, when the thread ends, or at wait_close. Not in a forked child. */
 void wait_thread_enter_first(struct waiter *waiter) LOCK_AVOIDS(trace);
-/* Of the wait table where the calling thread has been put, or has waited, last; NULL: it has to be
- * looked for. */
+/* The registry in which this thread last got a slot; NULL: search. */
 extern _Thread_local const struct wait_registry *wait_entered;
 static inline void wait_thread_enter(struct waiter *waiter) LOCK_AVOIDS(trace)
 {
@@ -270,7 +269,7 @@ bool wait_satisfied(const struct wait_call *call);
  * end before the clock could be read: it ignores deadline, cause and peers. */
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
-/* The same for one word, by a caller who wants no wait_call for what is most often there. */
+/* The same for one word, without a struct wait_call: the word has nearly always arrived already. */
 static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic uint64_t *word,
 				     uint64_t value)
 {

@@ -209,8 +209,8 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank);
  * namespace's. */
 bool diagnose_has_proc(uint32_t pid_space);
 
-/* Whether the number of the process meant that of the rank's trace when it was looked at, as far as
- * can be told, and that runs or sleeps: so where it is can be read from its memory. */
+/* Whether the pid still belongs to this rank, as far as is known, and the process is alive. Then
+ * its stack can be read from its memory. */
 bool diagnose_may_look_into(const struct diagnose_source *source, const struct diagnose_rank *rank);
 
 /* The value for wait_table.outside_sleep, for the watch of a rank: the sleep of those threads of

@@ -267,8 +267,8 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 }
 
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call; where ranks share processors, by all of it. Each check takes
- * cache lines from the ranks that are behind. */
+ * does not wait again at the next call; where ranks share processors, by all of it. Each check
+ * takes cache lines from the ranks that are behind. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);

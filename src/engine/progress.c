@@ -33,7 +33,7 @@ static bool advance_one(struct engine *engine, struct engine_op *op, struct engi
 {
 	struct wait_word words[2];
 	op->words = words;
-	enum engine_progress progress = engine_p2p_advance(engine, op);
+	enum engine_progress progress = engine_p2p_copy_pieces(engine, op);
 	if (progress != ENGINE_BLOCKED)
 		return true;
 	*more |= op->word_count == 0;

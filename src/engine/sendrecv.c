@@ -387,7 +387,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	return progress;
 }
 
-enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;

@@ -387,8 +387,8 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 	return failure_status(group);
 }
 
-/* In one order on all ranks: the rank that claims the first one goes on to the others, which nobody
- * else has then, or whose own cause is found by somebody else just now. */
+/* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
+ * others, except those of groups whose own cause another rank is finding just now. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const struct diagnose_hint *hint, struct diagnose_job *job)
 {

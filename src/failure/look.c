@@ -162,7 +162,7 @@ static int hold_waiting(struct world *world, struct ls_group **out)
 	return count;
 }
 
-/* Of these the ones into which nobody else has just looked; the others are released. */
+/* Keeps the groups that no other watch has just looked at; releases the others. */
 static int keep_leased(struct ls_group **groups, int count)
 {
 	int kept = 0;

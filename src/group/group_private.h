@@ -40,7 +40,8 @@ bool group_check_short(const ls_group *group, struct engine_call *call);
 static inline bool group_is_on_device(ls_group *group, const struct engine_call *call)
 {
 	struct memory *memory = &group->world->memory;
-	return memory_has_devices(memory) && memory_region_any_device(memory, &op->send, &op->recv);
+	return memory_has_devices(memory) &&
+	       memory_region_any_device(memory, &call->send, &call->recv);
 }
 
 /* ---- batch.c ---- */

@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache li
 
 /* A call in progress. */
 struct request {
-	const char *function;
+	const char *call;
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;

@@ -142,10 +142,9 @@ static bool misleads(const ls_group *group, const struct wait_word *words, int c
 	return false;
 }
 
-/* Nothing of what is waited for in the group can come from its members that are gone any more; with
- * `self` it may come from this rank's other threads. The wait does not end with those that are left
- * out, so the set must have been there when it was last asked whether anything can be over without
- * them. */
+/* Marks the words of members that are gone as OTHERS, so that the wait does not end for these
+ * members: nothing that is awaited can come from them; with `self` it may come from this rank's
+ * other threads. `gone` must have been read before need_of was asked. */
 static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
 {
 	if (!gone)
@@ -291,8 +290,8 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 			  const struct progress_pause *pause, struct progress_self_only *self_only,
 			  ls_status *waited)
 {
-	/* All of them are of one group, and what represents ordered sends that wait may be
-	 * of another. */
+	/* The operations are of one group; the ordered send that represents some of them may be of
+	 * another. */
 	ls_group *group = first_of(drive->ops, drive->count)->group;
 	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;

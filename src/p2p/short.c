@@ -4,7 +4,7 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-enum { LOOKS = 8 };
+enum { POLLS = 8 };
 
 static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
 {
@@ -54,12 +54,13 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
 }
 
-/* It is recorded once it is posted: before, that would come between each message and its answer,
- * which then takes a sixth longer. So a peer may see a message a moment before its record is there,
- * and of threads that send at once the numbers need not be in the order of the messages. A report
- * waits a moment for the record of the message that it tells of, leaves out what is not on record,
- * takes no record of another index for it, and compares numbers of one rank's messages only for
- * being the same. */
+/* A send is recorded after it is posted: recorded before, the answer to a message takes a sixth
+ * longer. So a report must tolerate that
+ *   - a peer sees a message a moment before its record exists: the report waits for the record a
+ *     moment, and omits a message without one;
+ *   - the record at that index may be of another message: the report checks it;
+ *   - numbers of threads that send at once are not in the order of the messages: the report compares
+ *     numbers of one rank's messages only for being the same. */
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
@@ -96,8 +97,7 @@ bool p2p_short_receive(const struct p2p_short *message)
 	return true;
 }
 
-/* It is in nobody's way while it looks for the time of an answer, a microsecond or two; and what
- * has to be done before it is asked for would come between a message and its answer. */
+/* Polls for about two microseconds without posting the receive: posting would delay the answer. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 {
 	ls_group *group = message->group;
@@ -105,11 +105,11 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
 	bool there = false;
-	for (int i = 0; i < LOOKS && !there; i++) {
+	for (int i = 0; i < POLLS && !there; i++) {
 		there = engine_p2p_receive_short(&group->engine, &message->call, false, &received,
 						 &word);
 		bool comes = there;
-		for (; !comes && i < LOOKS; i++)
+		for (; !comes && i < POLLS; i++)
 			comes = wait_briefly(&group->waiter, &wait);
 	}
 	if (!there)

@@ -64,7 +64,8 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
  * the lane if no other thread does. */
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);
 /* For the progress thread: drives as far as possible without waiting, unless another thread drives.
- * True: the first operation waits, and the lane has published for what. */
+ * True: the first operation waits, and the lane has published for what; or this thread is no longer
+ * the progress thread (progress_thread_replace). */
 bool progress_lane_attend(ls_group *group);
 /* For the same thread: whether that wait is published and would not end yet. */
 bool progress_lane_waits(const ls_group *group);

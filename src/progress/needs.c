@@ -49,8 +49,8 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	/* certainly; a thread that waits for the driving thread, and shows no words, is about to
-	 * continue */
+	/* Certainly. A thread that waits for the driving thread and shows no words does not count:
+	 * it is about to continue. */
 	WAITS,
 	WAITS_FOR_US,
 	ACTS,

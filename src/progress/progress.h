@@ -20,8 +20,8 @@ enum { PROGRESS_SLICE_MS = 5 };
 struct ls_op *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
 void progress_op_drop(struct ls_op *op);
-/* The operation completes with `status`: drops the lane's reference, and tells those who wait for
- * it. */
+/* The operation completes with `status`: drops the lane's reference, and wakes the threads that
+ * wait for it. */
 void progress_lane_complete(struct ls_op *op, ls_status status);
 /* The same without the lane: callback, status, and one reference less. */
 void progress_op_complete(struct ls_op *op, ls_status status);

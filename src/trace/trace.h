@@ -444,9 +444,8 @@ void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct tr
 
 /* Writes the call site of a record: "file.c:123", "module+0x1234 (function)" or its label; "" if it
  * has none, or if the address is in code that calls for an interpreter; "(not recorded)" for
- * TRACE_NO_SITE. Never fails. It opens the
- * module's file, so call it only for reports. It needs no running process. Not for two threads at
- * once. */
+ * TRACE_NO_SITE. Never fails. It opens the module's file, so call it only for reports. It needs no
+ * running process. Not for two threads at once. */
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
 		size_t bytes);
 

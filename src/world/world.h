@@ -32,8 +32,8 @@ struct world_watch {
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[RANKS_HOST_MAX];
-	/* A thread of this rank has a program started for a report, or one that hangs is still
-	 * there; then `helper` is that one. Always under Valgrind, which ends a rank that makes
+	/* A thread of this rank is starting a program for a report, or an earlier one hangs; then
+	 * `helper` is the one that hangs. Always set under Valgrind, which ends a rank that starts
 	 * such a process. */
 	_Atomic bool asks;
 	struct failure_helper *_Atomic helper;

@@ -6,7 +6,7 @@
 /* As if so many collectives had been. */
 static void run_on(ls_group *group, uint64_t count)
 {
-	atomic_store(&group->lane.near, count);
+	atomic_store(&group->lane.recent_number, count);
 	atomic_store(&group->lane.state, count << WORLD_LANE_SHIFT);
 	wait_store(&transport_area_of(&group->team, group->rank)->finished, count);
 	atomic_store(&group->entry->entered, count);
@@ -39,7 +39,7 @@ void more_collectives_than_bits(struct runner_rank *self)
 			CHECK(sum == size * (size - 1) / 2 + (int64_t)i * size);
 			CHECK(later == sum);
 		}
-		CHECK(atomic_load(&group->lane.near) == (UINT64_C(1) << edge) + 160);
+		CHECK(atomic_load(&group->lane.recent_number) == (UINT64_C(1) << edge) + 160);
 		ls_group_close(group);
 	}
 	ls_group_close(world);
