@@ -13,16 +13,16 @@ from lockstep._library import ABORTED, C, OP_OPTIONS_BYTES, OK, PENDING, Failure
 # Behind a report of the library, which names what C programs set.
 _IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
 culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
-SWEEP = 64  # so many operations may be under way before it is looked which ones nobody has waited for
+SWEEP = 64  # with so many operations under way, the complete ones that nobody has waited for are dropped
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
 def _made(make, inside):
-    """(status, what was said of it, handle) of a call that makes a group: make(where the handle goes). It runs in a thread
-    of its own, so that Ctrl-C ends the wait for it at once, as it does not come back for a signal. A group that is there
-    after that is closed, or its other members would wait for this one. inside: as of a Communicator."""
+    """(status, error message, handle) of make(pointer to the handle), a call that makes a group. The call does not return
+    for a signal; so it runs in a thread of its own, and Ctrl-C ends the wait for it at once. If the call makes the group
+    after that, the group is closed, or its other members would wait for this one. inside: as of a Communicator."""
     handle = ctypes.c_void_p()
-    outcomes = []  # what the call gave, and None once the caller has left: the second one to come closes the group
+    outcomes = []  # the call's result, and None if the caller has left: whichever is second closes the group
 
     def run():
         me = threading.get_ident()
@@ -30,8 +30,8 @@ def _made(make, inside):
             inside.append(me)
             try:
                 status = make(ctypes.byref(handle))
-                # The library keeps what it has said for the thread that has called.
-                outcomes.append((status, "" if status == OK else said(), handle.value))
+                # The library keeps the message for the thread that has called.
+                outcomes.append((status, "" if status == OK else last_error(), handle.value))
             except BaseException as error:
                 outcomes.append(error)
             if outcomes[0] is None and handle.value:
@@ -201,7 +201,7 @@ class Communicator:
                 kind = errors.class_of(cause)
                 report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
                 return kind(report, rank, operation)
-        return kind((said() if why is None else why) or text_of(status))
+        return kind((last_error() if why is None else why) or text_of(status))
 
     def check(self, status):
         if status != OK:
@@ -286,8 +286,8 @@ class Communicator:
             self.close(self.deferred)
 
 
-def said():
-    """What the last call of this thread that failed has said on standard error."""
+def last_error():
+    """The message that the last failed call of this thread has printed on standard error."""
     text = ctypes.create_string_buffer(1024)
     return text.value.decode(errors="replace") if C.ls_last_error(text, len(text)) else ""
 

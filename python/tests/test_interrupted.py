@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from lockstep import _communicator
-from lockstep.torch import _collectives, _points, _work
+from lockstep.torch import _collectives, _p2p, _work
 
 from test_signals import store, when_waiting
 
@@ -31,7 +31,7 @@ class Library:
 
 @contextlib.contextmanager
 def replaced(**functions):
-    modules = (_collectives, _points, _work, _communicator)
+    modules = (_collectives, _p2p, _work, _communicator)
     before = [module.C for module in modules]
     for module, library in zip(modules, before):
         module.C = Library(library, functions)

@@ -26,7 +26,7 @@ from lockstep._library import C, OK, PENDING, Buffers, call_options, load_with_p
 from lockstep._sites import addresses, called_by_autograd, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
-from lockstep.torch._tensors import DTYPES, copy_into, movable, plain, reducible, same_dtype
+from lockstep.torch._tensors import DTYPES, contiguous, copy_into, reducible, same_dtype, transfer_dtype
 from lockstep.torch._work import Done, Several, Work, milliseconds
 
 # By the numbers of enum ls_reduce_op.
@@ -176,7 +176,7 @@ class Collectives(Lists):
             return Done(tensors)
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
-        buffer = plain(tensor, "all_reduce")
+        buffer = contiguous(tensor, "all_reduce")
         number, factor = self._reduction(opts, "all_reduce")
         where = buffer.data_ptr()
         arguments = where, where, buffer.numel(), reducible(tensor, "all_reduce", number), number
@@ -187,7 +187,7 @@ class Collectives(Lists):
         opts = opts or AllreduceCoalescedOptions()
         call = "all_reduce_coalesced"
         same_dtype(tensors, call)
-        buffers = [plain(tensor, call) for tensor in tensors]
+        buffers = [contiguous(tensor, call) for tensor in tensors]
         number, factor = self._reduction(opts, call)
         many = (Buffers * len(buffers))(*[(b.data_ptr(), b.data_ptr(), b.numel()) for b in buffers])
         arguments = many, len(buffers), reducible(tensors[0], call, number), number
@@ -198,8 +198,8 @@ class Collectives(Lists):
         if opts.__class__ is not BroadcastOptions:
             opts, tensors = _short.options(BroadcastOptions, opts, timeout, root), _short.listed(tensors)
         tensor = tensors[opts.rootTensor]
-        buffer = plain(tensor, "broadcast")
-        dtype, times = movable(tensor)
+        buffer = contiguous(tensor, "broadcast")
+        dtype, times = transfer_dtype(tensor)
         where = buffer.data_ptr()
         is_root = opts.rootRank == self.communicator.rank
         finish = None if buffer is tensor or is_root else partial(copy_into, tensor, buffer)
@@ -210,7 +210,7 @@ class Collectives(Lists):
         if opts.__class__ is not ReduceOptions:
             opts, tensors = _short.options(ReduceOptions, opts, op, timeout, root), _short.listed(tensors)
         tensor = tensors[opts.rootTensor]
-        buffer = plain(tensor, "reduce")
+        buffer = contiguous(tensor, "reduce")
         number, factor = self._reduction(opts, "reduce")
         where = buffer.data_ptr()
         is_root = opts.rootRank == self.communicator.rank
@@ -248,8 +248,8 @@ class Collectives(Lists):
                 f"{call}: the output has {output.numel()} elements, and must have {self.communicator.size} times the "
                 f"{input.numel()} of the input"
             )
-        send, recv = plain(input, call), plain(output, call)
-        dtype, times = movable(input)
+        send, recv = contiguous(input, call), contiguous(output, call)
+        dtype, times = transfer_dtype(input)
         finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), send.numel() * times, dtype
         return self._run(opts, C.ls_allgather, arguments, [output], (send, recv), finish)
@@ -264,7 +264,7 @@ class Collectives(Lists):
                 f"{call}: the input has {input.numel()} elements, and must have {self.communicator.size} times the "
                 f"{output.numel()} of the output"
             )
-        send, recv = plain(input, call), plain(output, call)
+        send, recv = contiguous(input, call), contiguous(output, call)
         number, factor = self._reduction(opts, call)
         finish = None if recv is output else partial(copy_into, output, recv)
         arguments = send.data_ptr(), recv.data_ptr(), recv.numel(), reducible(input, call, number), number
@@ -275,8 +275,8 @@ class Collectives(Lists):
             opts = _short.options(AllToAllOptions, opts, timeout)
         call = "all_to_all_single"
         same_dtype([output, input], call)
-        send, recv = plain(input, call), plain(output, call)
-        dtype, times = movable(input)
+        send, recv = contiguous(input, call), contiguous(output, call)
+        dtype, times = transfer_dtype(input)
         if not output_split_sizes and not input_split_sizes and input.numel() == output.numel():
             parts = self._equal_parts(input, call)
             function, arguments = C.ls_alltoall, (send.data_ptr(), recv.data_ptr(), parts * times, dtype)

@@ -13,8 +13,8 @@ from lockstep import _sites
 from lockstep._communicator import culprits
 
 # A launcher reports the process that ends first as the reason why the job has failed. So a process that ends because of
-# another one waits for the end of that one, for at most _OUTLIVE_S; and then until the launcher, which may look every
-# tenth of a second, has noticed it.
+# another one waits until that one has ended, for at most _OUTLIVE_S; then for _NOTICE_S, because a launcher may check its
+# processes only every tenth of a second.
 _OUTLIVE_S, _NOTICE_S = 3.0, 0.3
 
 _open = weakref.WeakSet()
@@ -48,7 +48,7 @@ def _remember(previous):
 
 
 def _ending():
-    """The exception that ends the program, None. Processes of multiprocessing end with it still on its way."""
+    """The exception that ends the program, or None. In a process of multiprocessing it is still being raised."""
     return _failed or sys.exc_info()[1]
 
 
@@ -104,7 +104,7 @@ def _leave():
         communicator.close("the program ended with operations of its own under way")
     if reason is not None and not _is_interrupted():
         _outlive(culprits)
-        culprits.clear()  # this is called twice, if the process is none of multiprocessing
+        culprits.clear()  # unless the process is one of multiprocessing, this function is called twice
 
 
 def watch():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The process group that torch.distributed gets: what it can do is in Collectives and Points; here is what it is
+"""The process group that torch.distributed gets: what it can do is in Collectives and PointToPoint; here is what it is
 asked about itself, how it is made, and how it ends."""
 
 from types import SimpleNamespace
@@ -11,15 +11,15 @@ from torch.distributed import distributed_c10d
 from lockstep import errors
 from lockstep._library import OK
 from lockstep._sites import here
-from lockstep.torch import _end, _mapped, _meeting, _phases
+from lockstep.torch import _end, _mapped, _phases, _store_rendezvous
 from lockstep.torch._collectives import Collectives
-from lockstep.torch._points import Points
+from lockstep.torch._p2p import PointToPoint
 from lockstep.torch._work import Several, milliseconds
 
 _DEFAULT_MS = milliseconds(distributed_c10d.default_pg_timeout)
 
 
-class ProcessGroup(Collectives, Points, dist.ProcessGroup):
+class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
     """A group of ranks on one machine, over shared memory."""
 
     def __init__(self, communicator, store, timeout):
@@ -162,12 +162,12 @@ def create(options, backend_options=None):
     parent = default_group() if options.global_ranks_in_group else None
     if parent is not None:
         communicator = parent.communicator.from_members(
-            list(options.global_ranks_in_group), _meeting.tag_of(options.group_id), timeout_ms, here()
+            list(options.global_ranks_in_group), _store_rendezvous.tag_of(options.group_id), timeout_ms, here()
         )
     else:
         # Without a limit of the program's own that of LOCKSTEP_TIMEOUT_MS holds.
         own_ms = 0 if timeout_ms == _DEFAULT_MS else timeout_ms
-        communicator = _meeting.open_all(
+        communicator = _store_rendezvous.open_all(
             options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
         )
     _mapped.watch()

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import (
 from lockstep import errors
 from lockstep._library import C
 from lockstep.torch import _short, _tensors
-from lockstep.torch._tensors import copy_into, lie_in_a_row, movable, plain, reducible, same_dtype
+from lockstep.torch._tensors import contiguous, copy_into, lie_in_a_row, reducible, same_dtype, transfer_dtype
 
 
 def array(counts):
@@ -65,7 +65,7 @@ class Lists:
         same_dtype(inputs, call)
         if lie_in_a_row(inputs):
             return inputs[0].data_ptr(), inputs
-        joined = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        joined = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
         return joined.data_ptr(), joined
 
     def allgather(self, outputs, inputs, opts=None, timeout=None):
@@ -77,10 +77,10 @@ class Lists:
         if len(inputs) != 1:
             return self._each(self.allgather, outputs, inputs, opts)
         input, outputs = inputs[0], only(outputs, call)
-        send = plain(input, call)
+        send = contiguous(input, call)
         where, keep, finish = self._gathering(outputs, call)
         same_dtype([input, outputs[0]], call)
-        dtype, times = movable(input)
+        dtype, times = transfer_dtype(input)
         counts = [output.numel() * times for output in outputs]
         if all(count == counts[0] for count in counts) and counts[0] == send.numel() * times:
             function, arguments = C.ls_allgather, (send.data_ptr(), where, counts[0], dtype)
@@ -100,7 +100,7 @@ class Lists:
             outputs, inputs = [outputs], [inputs]
         call = "gather"
         input = only(inputs, call)
-        send = plain(input, call)
+        send = contiguous(input, call)
         where, keep, finish = None, None, None
         is_root = opts.rootRank == self.communicator.rank
         if is_root:
@@ -109,7 +109,7 @@ class Lists:
             for output in outputs:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
-        dtype, times = movable(input)
+        dtype, times = transfer_dtype(input)
         arguments = send.data_ptr(), where, send.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_gather, arguments, outputs if is_root else (), (send, keep), finish)
 
@@ -120,7 +120,7 @@ class Lists:
             outputs, inputs = [outputs], [inputs]
         call = "scatter"
         output = only(outputs, call)
-        recv = plain(output, call)
+        recv = contiguous(output, call)
         where, keep = None, None
         if opts.rootRank == self.communicator.rank:
             inputs = only(inputs, call)
@@ -129,7 +129,7 @@ class Lists:
             for input in inputs:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the output")
-        dtype, times = movable(output)
+        dtype, times = transfer_dtype(output)
         finish = None if recv is output else partial(copy_into, output, recv)
         arguments = where, recv.data_ptr(), recv.numel() * times, dtype, opts.rootRank
         return self._run(opts, C.ls_scatter, arguments, outputs, (recv, keep), finish)
@@ -143,7 +143,7 @@ class Lists:
         if len(outputs) != 1:
             return self._each(self.reduce_scatter, outputs, inputs, opts)
         output, inputs = outputs[0], only(inputs, call)
-        recv = plain(output, call)
+        recv = contiguous(output, call)
         where, keep = self._scattering(inputs, call)
         same_dtype([output, inputs[0]], call)
         number, factor = self._reduction(opts, call)
@@ -168,8 +168,8 @@ class Lists:
         if len(outputs) != size or len(inputs) != size:
             raise errors.BadArgument(f"{call}: lists of {len(inputs)} and {len(outputs)} tensors, and {size} ranks")
         same_dtype([*outputs, *inputs], call)
-        dtype, times = movable(inputs[0])
-        send = torch.cat([plain(tensor, call).detach().reshape(-1) for tensor in inputs])
+        dtype, times = transfer_dtype(inputs[0])
+        send = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
         counts = [output.numel() for output in outputs]
         recv = torch.empty(sum(counts), dtype=send.dtype)
 

@@ -17,7 +17,7 @@ from lockstep import errors
 from lockstep._communicator import Communicator
 from lockstep._library import C, OP_OPTIONS_BYTES, OpOptions
 from lockstep._sites import addresses
-from lockstep.torch import _meeting
+from lockstep.torch import _store_rendezvous
 from lockstep.torch._work import milliseconds
 
 _INT64 = 3
@@ -59,6 +59,6 @@ def meet(url, timeout=default_pg_timeout, **_):
     port = _tell_port(communicator, store.port if rank == 0 else 0)
     if rank != 0:
         store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=timeout, wait_for_workers=False)
-    _meeting.keep_met(communicator)
+    _store_rendezvous.keep_met(communicator)
     yield store, rank, size
     raise RuntimeError("lockstep:// serves one init_process_group")

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import AllreduceOptions, ReduceOp
 
 from lockstep import errors
 from lockstep._library import C
-from lockstep.torch._tensors import BYTES, movable, plain
+from lockstep.torch._tensors import BYTES, contiguous, transfer_dtype
 
 _INT64 = 3  # the library's number of it
 _MOST_DIMENSIONS = 27  # with the five other numbers of a shape 256 bytes
@@ -24,7 +24,7 @@ def _shape(tensor):
     """Elements, dtype, bytes of a value, sparse and dense dimensions, sizes: ranks differ in the first alone."""
     if tensor.dim() > _MOST_DIMENSIONS:
         raise errors.Unsupported(f"{_CALL}: {tensor.dim()} dimensions, and at most {_MOST_DIMENSIONS} can be told")
-    numbers = [tensor._nnz(), movable(tensor)[0], tensor.element_size(), tensor.sparse_dim(), tensor.dense_dim()]
+    numbers = [tensor._nnz(), transfer_dtype(tensor)[0], tensor.element_size(), tensor.sparse_dim(), tensor.dense_dim()]
     padding = [0] * (_MOST_DIMENSIONS - tensor.dim())
     return torch.tensor(numbers + list(tensor.shape) + padding, dtype=torch.int64)
 
@@ -61,7 +61,7 @@ def _packed(tensor, extent):
     values, begin, end, both = extent
     part = torch.zeros(both, dtype=torch.uint8)
     if both:
-        part[:values].view(tensor.dtype).copy_(plain(tensor._values(), _CALL).reshape(-1))
+        part[:values].view(tensor.dtype).copy_(contiguous(tensor._values(), _CALL).reshape(-1))
         part[begin:end].view(torch.int64).copy_(tensor._indices().reshape(-1))
     return part
 
@@ -85,7 +85,7 @@ def _sum(tensor, room, extents, divisor):
 def allreduce(group, tensor, opts):
     """The sum, or the average; it replaces the tensor's elements."""
     if not tensor.is_cpu:
-        plain(tensor._values(), _CALL)
+        contiguous(tensor._values(), _CALL)
     op = opts.reduceOp.op
     if op not in (ReduceOp.SUM, ReduceOp.AVG):
         raise errors.Unsupported(f"{_CALL}: only SUM and AVG are defined where most elements are missing")

@@ -49,7 +49,7 @@ def refuse(tensor, call):
     raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
 
 
-def plain(tensor, call):
+def contiguous(tensor, call):
     """The tensor itself, if its elements lie one behind the other; else a copy of it that does."""
     if not tensor.is_cpu or tensor.layout is not _STRIDED:
         refuse(tensor, call)
@@ -70,7 +70,7 @@ def reducible(tensor, call, op):
     return dtype
 
 
-def movable(tensor):
+def transfer_dtype(tensor):
     """(dtype, elements of it in one of the tensor's) for operations that only move: what is unknown moves as bytes."""
     dtype = DTYPES.get(tensor.dtype)
     return (BYTES, tensor.element_size()) if dtype is None else (dtype, 1)

@@ -11,8 +11,8 @@ from lockstep._library import ANY, C, Message, call_options
 from lockstep._sites import addresses, here
 from lockstep.torch import _profile
 from lockstep.torch._lists import only
-from lockstep.torch._meeting import OWN_TAGS
-from lockstep.torch._tensors import copy_into, movable, plain
+from lockstep.torch._store_rendezvous import OWN_TAGS
+from lockstep.torch._tensors import contiguous, copy_into, transfer_dtype
 from lockstep.torch._work import Work
 
 
@@ -26,7 +26,7 @@ class Receive(Work):
     source_rank = _source_rank
 
 
-class Points:
+class PointToPoint:
     """The part of a ProcessGroup that two of its ranks call. None of it waits for anything else of the group."""
 
     communicator = None
@@ -37,8 +37,8 @@ class Points:
         tensor = only(tensors, call)
         if not 0 <= tag < OWN_TAGS:
             raise errors.BadArgument(f"tag {tag}: tags are numbers from 0 to {OWN_TAGS - 1}")
-        buffer = plain(tensor, call)
-        dtype, times = movable(buffer)
+        buffer = contiguous(tensor, call)
+        dtype, times = transfer_dtype(buffer)
         shown = _profile.Range(call) if profiler._is_profiler_enabled else None
         options, label = call_options(), here(2)
         options.tag, options.label = tag, addresses[label]
