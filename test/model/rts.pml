@@ -136,7 +136,7 @@ inline close(mine, theirs)
 inline flush(mine_now)
 {
 	if
-	:: atomic { unowned && over >= WORD(sends - 1, 0) -> adrift = 0; in_use = 0 }
+	:: atomic { unowned && over >= WORD(sends - 1, 0) -> unowned = 0; in_use = 0 }
 	:: else
 	fi;
 	if
