@@ -246,7 +246,7 @@ static bool waits(const struct engine_op *op)
 	return op->p2p.blocks && !op->p2p.hands_over_block;
 }
 
-static void set_adrift(struct mailbox_peer *peer, unsigned index, void *block)
+static void disown_rts(struct mailbox_peer *peer, unsigned index, void *block)
 {
 	peer->unowned_rts[index / MAIL_SLOTS] |= UINT64_C(1) << index % MAIL_SLOTS;
 	peer->blocks[index] = block;
@@ -278,7 +278,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.hands_over_block) {
 		memory_give_block(engine->memory, op->call.send.address);
-		set_adrift(peer, op->p2p.index, op->call.send.address);
+		disown_rts(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}
 	if (rts && !op->p2p.hands_over_block)
@@ -398,7 +398,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	if (!p2p->rts || !transport_mail_withdraw(p2p->rts, p2p->generation))
 		return false;
 	p2p->cancelled = true;
-	set_adrift(peer, p2p->index, op->input_block);
+	disown_rts(peer, p2p->index, op->input_block);
 	op->input_block = NULL;
 	transport_mail_pass(peer->to, &peer->out);
 	if (op->call.peer == engine->team->rank)

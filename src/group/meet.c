@@ -63,7 +63,7 @@ struct table {
 	struct ls_op_options options; /* of the messages */
 	int count;
 	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
-	struct note note;   /* what I send_note; not changed while a send of it is under way */
+	struct note note;   /* what I send; not changed while a send of it is under way */
 	struct peer peers[RANKS_HOST_MAX];
 };
 

@@ -59,8 +59,8 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
  *   - a peer sees a message a moment before its record exists: the report waits for the record a
  *     moment, and omits a message without one;
  *   - the record at that index may be of another message: the report checks it;
- *   - numbers of threads that send at once are not in the order of the messages: the report compares
- *     numbers of one rank's messages only for being the same. */
+ *   - numbers of threads that send at once are not in the order of the messages: the report
+ *     compares numbers of one rank's messages only for being the same. */
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
