@@ -405,7 +405,7 @@ static ls_status await_in_time(struct ls_op *op)
 	return await_failed(op);
 }
 
-/* The caller had the lane, and has run the operation until it was complete . or until the
+/* The caller had the lane, and has run the operation until it was complete, or until the
  * pause. */
 static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 {
