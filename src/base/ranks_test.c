@@ -22,8 +22,7 @@ static void check(const struct ranks *set, const struct model *model)
 	assert_int_equal(ranks_count(set), count);
 	assert_int_equal(ranks_any(set), count > 0);
 	assert_int_equal(ranks_first(set), first);
-	RANKS_EACH(r, set)
-	{
+	RANKS_EACH (r, set) {
 		assert_true(r > seen && model->in[r]);
 		seen = r;
 		count--;

@@ -328,8 +328,7 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 {
 	struct diagnose_look *before = sources->before;
 	struct ranks stuck = find_likely(job), seen = {{0}};
-	RANKS_EACH(r, &stuck)
-	{
+	RANKS_EACH (r, &stuck) {
 		if (sources->shares[r])
 			continue;
 		before[r] = diagnose_look_threads(sources->by_rank[r]);

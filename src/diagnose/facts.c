@@ -334,8 +334,8 @@ struct ranks *diagnose_find_namers(const struct diagnose_job *job)
 	for (int r = 0; namers && r < job->size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
-			RANKS_EACH(q, &thread->others)
-			add_namer(namers, job->size, q, r);
+			RANKS_EACH (q, &thread->others)
+				add_namer(namers, job->size, q, r);
 			for (uint32_t e = 0; e < thread->wait.edge_count; e++)
 				add_namer(namers, job->size, thread->wait.edges[e].peer, r);
 		}

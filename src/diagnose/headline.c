@@ -328,8 +328,8 @@ static void write_gone(struct diagnose_writer *writer, const struct diagnose_job
 		if (thread->wait.state != WAIT_ANY_WORD)
 			continue;
 		ranks_keep(&gone, diagnose_gone_again(job, group, &last));
-		RANKS_EACH(r, &gone)
-		ranks_add(diagnose_has_left(&job->ranks[r], group) ? &left : &died, r);
+		RANKS_EACH (r, &gone)
+			ranks_add(diagnose_has_left(&job->ranks[r], group) ? &left : &died, r);
 	}
 	if (ranks_any(&left)) {
 		diagnose_write(writer, "; ");

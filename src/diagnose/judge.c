@@ -123,8 +123,7 @@ static struct ranks left_ranks(const struct inquiry *inquiry)
  * why ls_group_open failed; a rank that ended in another way is the likelier reason. */
 static bool has_own_reason(const struct diagnose_job *job, const struct ranks *ranks)
 {
-	RANKS_EACH(r, ranks)
-	{
+	RANKS_EACH (r, ranks) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		const struct diagnose_record *last = diagnose_newest(rank);
 		if (!diagnose_has_failed(rank) || (last && last->record.status != LS_PEER_DIED))
@@ -174,13 +173,13 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 static bool holds_up(const struct diagnose_job *job, uint32_t group)
 {
 	struct ranks stuck = diagnose_find_stuck(job);
-	RANKS_EACH(r, &stuck)
-	for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
-		const struct diagnose_thread *thread = &job->ranks[r].threads[i];
-		struct ranks needs = diagnose_thread_needs(job, thread);
-		if (diagnose_is_in(thread, group) && ranks_meet(&needs, &stuck))
-			return true;
-	}
+	RANKS_EACH (r, &stuck)
+		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			struct ranks needs = diagnose_thread_needs(job, thread);
+			if (diagnose_is_in(thread, group) && ranks_meet(&needs, &stuck))
+				return true;
+		}
 	return false;
 }
 
@@ -206,8 +205,7 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 	for (struct ranks fresh = reached; ranks_any(&fresh); fresh = reached) {
 		ranks_drop(&fresh, &done);
 		ranks_join(&done, &fresh);
-		RANKS_EACH(r, &fresh)
-		{
+		RANKS_EACH (r, &fresh) {
 			if (r >= size)
 				break;
 			struct ranks its = diagnose_needs_of(inquiry->job, &inquiry->needs, r);
@@ -322,8 +320,7 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 		ranks_drop(&rest, &fresh);
 		ranks_join(&near, &needs->sharers);
 		ranks_keep(&near, &rest);
-		RANKS_EACH(r, &near)
-		{
+		RANKS_EACH (r, &near) {
 			struct ranks its = diagnose_needs_of(inquiry->job, needs, r);
 			if (ranks_meet(&its, &fresh))
 				ranks_add(&next, r);
@@ -339,8 +336,7 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 						  const struct ranks *whom, int *rank)
 {
 	const struct diagnose_thread *longest = NULL;
-	RANKS_EACH(r, ranks)
-	{
+	RANKS_EACH (r, ranks) {
 		if (r >= job->size || !job->ranks[r].known || diagnose_is_gone(&job->ranks[r]))
 			continue;
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {

@@ -158,8 +158,7 @@ static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
 		     const struct diagnose_record *record, int waiter, struct ranks *stopped,
 		     struct ranks *elsewhere)
 {
-	RANKS_EACH(r, wanted)
-	{
+	RANKS_EACH (r, wanted) {
 		if (r >= job->size)
 			break;
 		enum standing standing = standing_of(job, r, record, waiter);

@@ -124,8 +124,7 @@ static struct ranks find_stuck(const struct diagnose_job *job, bool likely)
 	struct ranks *namers = diagnose_find_namers(job);
 	for (struct ranks left = search.stuck, taken; ranks_any(&left);) {
 		taken = (struct ranks){{0}};
-		RANKS_EACH(r, &left)
-		{
+		RANKS_EACH (r, &left) {
 			if (rank_is_stuck(&search, r))
 				continue;
 			ranks_remove(&search.stuck, r);

@@ -175,8 +175,7 @@ static void write_process(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, " (");
 	if (count <= PID_MAX && line->rank->pid > 0) {
 		const char *between = count == 1 ? "pid " : "pids ";
-		RANKS_EACH(r, &line->ranks)
-		{
+		RANKS_EACH (r, &line->ranks) {
 			diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
 			between = ", ";
 		}

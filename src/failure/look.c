@@ -35,8 +35,8 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 {
 	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
 	uint64_t key = verdict->seq << 8 ^ (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
-	RANKS_EACH(r, &verdict->culprits)
-	key = mix(key, (uint64_t)r);
+	RANKS_EACH (r, &verdict->culprits)
+		key = mix(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
@@ -83,8 +83,7 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 {
 	struct failure_place places[RANKS_HOST_MAX] = {failure_place_of(group)}, place;
 	int count = 1;
-	RANKS_EACH(r, &verdict->culprits)
-	{
+	RANKS_EACH (r, &verdict->culprits) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct wait_slot_body *wait = &rank->threads[i].wait;

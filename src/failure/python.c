@@ -52,8 +52,7 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	       3 * HELPER_WORD_BYTES);
 	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return 0;
-	RANKS_EACH(r, &verdict->culprits)
-	{
+	RANKS_EACH (r, &verdict->culprits) {
 		if (r >= job->size || count == HELPER_WORD_MAX)
 			break;
 		const struct diagnose_rank *rank = &job->ranks[r];
@@ -117,7 +116,7 @@ void failure_add_python(struct world *world, struct diagnose_job *job,
 	if (failure_python_words(sources, job, verdict, &command) == 0)
 		return;
 	ask(world, &command, answer, sizeof answer);
-	RANKS_EACH(r, &verdict->culprits)
-	if (r < world->size && is_there(world, r))
-		failure_python_take(answer, &job->ranks[r]);
+	RANKS_EACH (r, &verdict->culprits)
+		if (r < world->size && is_there(world, r))
+			failure_python_take(answer, &job->ranks[r]);
 }

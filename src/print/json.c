@@ -100,7 +100,7 @@ void print_json_null(struct print_json *json, const char *key)
 void print_json_ranks(struct print_json *json, const char *key, const struct ranks *ranks)
 {
 	print_json_open(json, key, '[');
-	RANKS_EACH(rank, ranks)
-	print_json_number(json, NULL, rank);
+	RANKS_EACH (rank, ranks)
+		print_json_number(json, NULL, rank);
 	print_json_close(json, ']');
 }
