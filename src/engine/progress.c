@@ -25,7 +25,7 @@ static void wake(struct engine *engine, uint64_t ranks)
 		transport_summon(engine->team, __builtin_ctzll(ranks));
 }
 
-/* ---- those that have an RTS slot ---- */
+/* ---- operations that have an RTS slot ---- */
 
 /* Advances one operation; true if it is complete. */
 static bool advance_one(struct engine *engine, struct engine_op *op, struct engine_words *list,

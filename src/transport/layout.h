@@ -130,7 +130,7 @@ struct transport_area {
 	_Atomic uint64_t mail_ended;
 	/* Only in member 0's area, written by all members. claim: the rank that works out the first
 	 * cause (world rank + 1). cause: the rank whose report counts (world rank + 1). looked_ns:
-	 * the time of the last look. reported: the reports that have been printed (see group).
+	 * the time of the last look. reported: the reports that have been printed (failure/look.c).
 	 * stopped: the set of world ranks that the last look found stopped and to blame. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;

@@ -53,8 +53,8 @@ struct ls_group {
 	uint16_t area;          /* in my segment, and the entry in my trace: the same number */
 	uint8_t memory_members; /* the number of members for whose channels the area has memory */
 	bool memory_reports;
-	/* Threads, such as a watch, that use it outside of a call: it is not reused meanwhile,
-	 * though it may be closed. */
+	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
+	 * object is not reused, even if the group is closed. */
 	_Atomic uint32_t holders;
 	/* All below is set anew for each group. */
 	struct trace_group *entry; /* in my trace */
