@@ -132,8 +132,8 @@ void inspect_report_ask_python(struct inspect_report *report)
 	if (failure_python_words(report->sources, report->job, &report->verdict, &command) == 0)
 		return;
 	ask(&command, answer, sizeof answer);
-	RANKS_EACH(r, &report->verdict.culprits)
-	if (r < report->job->size && is_there(&report->job->ranks[r]))
-		failure_python_take(answer, &report->job->ranks[r]);
+	RANKS_EACH (r, &report->verdict.culprits)
+		if (r < report->job->size && is_there(&report->job->ranks[r]))
+			failure_python_take(answer, &report->job->ranks[r]);
 	inspect_report_judge(report);
 }
