@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * At which line of Python a rank is that does not come: the operation that it called last says
- * where it was, not where it is now. Where there is no Python, or it may not be looked into,
- * nothing is told. */
+ * Where a rank is that does not come: the operation that it called last says where it was, not
+ * where it is now. At which line of Python, and whether its own mutexes deadlock. Of a process that
+ * may not be looked into nothing is said. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +54,39 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 	return same;
 }
 
+/* Of the deadlocks of the process's own mutexes, the one that `caller` is in, else any. */
+static const struct stack_lock_wait *choose_deadlock(const struct stack_lock_wait *waits, int count,
+						     uint32_t caller)
+{
+	const struct stack_lock_wait *any = NULL;
+	for (int i = 0; i < count; i++)
+		if (waits[i].is_deadlock && (!any || waits[i].tid == caller))
+			any = &waits[i];
+	return any;
+}
+
+static void add_deadlock(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
+{
+	uint64_t images[STACK_IMAGE_MAX];
+	uint32_t tids[STACK_THREAD_MAX];
+	struct stack_lock_wait waits[STACK_THREAD_MAX];
+	int count;
+	if (stack_find_images(memory, images, &count) != STACK_FOUND)
+		return; /* reading it may be forbidden, or block */
+	count = stack_list_threads(memory->pid, tids, STACK_THREAD_MAX);
+	count = stack_lock_waits(memory, tids, count, waits, STACK_THREAD_MAX);
+	const struct stack_lock_wait *wait = choose_deadlock(waits, count, caller);
+	size_t used = strlen(out);
+	if (wait && wait->owner == wait->tid)
+		snprintf(out + used, bytes - used,
+			 "%sits thread %u waits for a mutex that it holds itself, for ever",
+			 used ? "; " : "", wait->tid);
+	else if (wait)
+		snprintf(out + used, bytes - used,
+			 "%sits threads %u and %u are in a deadlock of the program's own mutexes",
+			 used ? "; " : "", wait->tid, wait->owner);
+}
+
 /* The thread that made the call which the verdict is about is likely to make the next one; if it is
  * in no function of Python, as those that PyTorch runs the backward pass in, the main thread is
  * what its user knows. */
@@ -62,6 +95,7 @@ static void look(const struct stack_memory *memory, uint32_t caller, char *out, 
 	uint32_t main_thread = (uint32_t)memory->pid;
 	if (!write_frame(memory, caller, out, bytes) && caller != main_thread)
 		write_frame(memory, main_thread, out, bytes);
+	add_deadlock(memory, caller, out, bytes);
 }
 
 static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_record *last)

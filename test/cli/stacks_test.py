@@ -109,7 +109,11 @@ def until_said(job, pattern):
 
 
 def test_locks_in_a_cycle():
-    with python_job('locks') as job:
+    with python_job('locks', LOCKSTEP_PATIENCE_MS=300) as job:
+        job.text = b''
+        until_said(job, r"rank 1 is elsewhere .*; its main thread is in \S*cross at größe.py:%d; its threads \d+ and \d+ are "
+                   "in a deadlock of the program's own mutexes" % LINES['cross'])
+
         def look():
             threads = diagnose(job.pid)['ranks'][1]['threads']
             locked = [thread for thread in threads if thread['lock'] and thread['lock']['deadlock']]
