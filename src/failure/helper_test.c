@@ -210,6 +210,25 @@ static void nobody_waits_longer_than_he_says(void **state)
 	assert_int_equal(waitpid(-1, NULL, __WALL | WNOHANG), -1);
 }
 
+static int next_descriptor(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && close(fd) == 0);
+	return fd;
+}
+
+/* The program waits for all sorts of children, and has been faster. */
+static void its_end_may_be_taken_by_others(void **state)
+{
+	(void)state;
+	int before = next_descriptor();
+	struct failure_helper *helper = start("state", GENEROUS_MS);
+	assert_true(failure_helper_await(helper, clock_deadline_ns(GENEROUS_MS)));
+	assert_true(waitpid(-1, NULL, __WALL) > 0);
+	failure_helper_stop(helper);
+	assert_int_equal(next_descriptor(), before);
+}
+
 static void *start_and_leave(void *program)
 {
 	struct failure_helper *helper = start("hang", GENEROUS_MS);
@@ -238,6 +257,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ignored_children_are_awaited),
 		cmocka_unit_test(a_program_ends_at_its_limit),
 		cmocka_unit_test(nobody_waits_longer_than_he_says),
+		cmocka_unit_test(its_end_may_be_taken_by_others),
 		cmocka_unit_test(it_ends_with_its_thread),
 	};
 	if (argc > 1)
