@@ -425,5 +425,6 @@ bool wait_is_endless(const char *line, uint64_t *shared)
 bool wait_is_for_mutex(const char *line, uint64_t *mutex)
 {
 	uint64_t operation, value;
-	return read_futex_wait(line, mutex, &operation, &value) && value == WAIT_MUTEX_CONTENDED;
+	return read_futex_wait(line, mutex, &operation, &value) &&
+	       (operation & FUTEX_PRIVATE_FLAG) && value == WAIT_MUTEX_CONTENDED;
 }

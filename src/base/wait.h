@@ -328,11 +328,11 @@ bool wait_room(int fd, uint64_t deadline_ns);
  * share the memory may wake it; 0: only its own process may. */
 bool wait_is_endless(const char *line, uint64_t *shared);
 
-/* The same line: whether it sleeps so as a thread does that waits for a mutex of the C library, at
- * the address *mutex. Whoever can read the memory there finds WAIT_MUTEX_CONTENDED, and the tid of
- * the owner WAIT_MUTEX_OWNER bytes further on (struct __pthread_mutex_s of glibc, 64 bits). */
+/* The same line: whether it sleeps as a thread does that waits for a mutex of the C library, of its
+ * process alone, at the address *mutex. Other locks may sleep in the same way; what lies there
+ * tells them apart: see src/stack/locks.c. */
 bool wait_is_for_mutex(const char *line, uint64_t *mutex);
-enum { WAIT_MUTEX_CONTENDED = 2, WAIT_MUTEX_OWNER = 8 };
+enum { WAIT_MUTEX_CONTENDED = 2 };
 
 /* Waits until a thread of this process, which waits for nothing meanwhile, has stored 0. Locks may
  * be held. */

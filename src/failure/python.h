@@ -11,7 +11,7 @@ enum {
 	PYTHON_LIMIT_MS = 250, /* how much later a report comes at most; as a rule some 10 ms */
 	PYTHON_END_MS = 50,    /* how long it takes to end the program */
 	PYTHON_RANK_MAX = HELPER_WORD_MAX - 3,
-	PYTHON_ANSWER_BYTES = PYTHON_RANK_MAX * DIAGNOSE_PYTHON_BYTES,
+	PYTHON_ANSWER_BYTES = PYTHON_RANK_MAX * (DIAGNOSE_PYTHON_BYTES + 16), /* "PID LINE\n" */
 };
 
 /* Writes command->words: of each rank that is late the process, and the thread that made the call

@@ -243,22 +243,30 @@ static void print_lock_wait(FILE *out, const struct look *look, const struct sta
 	fprintf(out, "     waits for the mutex %s, which %s holds\n", mutex, owner);
 }
 
-/* Says once, before all frames, which threads can never continue. */
-static void print_deadlock(FILE *out, const struct look *look)
+/* The cycle from this thread on; *told: which waits have been printed. */
+static void print_cycle(FILE *out, const struct look *look, int first, bool *told)
 {
 	char thread[64];
-	const char *between = "    deadlock: ";
-	for (int i = 0; i < look->lock_wait_count; i++) {
-		if (!look->lock_waits[i].is_deadlock)
-			continue;
-		thread_text(look, look->lock_waits[i].tid, thread, sizeof thread);
-		fprintf(out, "%s%s", between, thread);
-		between = ", ";
+	int count = 0;
+	for (const struct stack_lock_wait *wait = &look->lock_waits[first];
+	     wait && !told[wait - look->lock_waits]; wait = lock_wait_of(look, wait->owner)) {
+		told[wait - look->lock_waits] = true;
+		thread_text(look, wait->tid, thread, sizeof thread);
+		fprintf(out, "%s%s", count++ == 0 ? "    deadlock: " : ", ", thread);
 	}
-	if (between[0] == ',')
-		fputs(" wait for each other's mutexes and can never continue: the program takes "
-		      "these locks in different orders\n",
-		      out);
+	fputs(count == 1 ? " waits for a mutex that it holds itself, and can never continue\n"
+			 : " wait for each other's mutexes and can never continue: the program "
+			   "takes these locks in different orders\n",
+	      out);
+}
+
+/* Says once, before all frames, which threads can never continue. */
+static void print_deadlocks(FILE *out, const struct look *look)
+{
+	bool told[STACK_THREAD_MAX] = {false};
+	for (int i = 0; i < look->lock_wait_count; i++)
+		if (look->lock_waits[i].is_deadlock && !told[i])
+			print_cycle(out, look, i, told);
 }
 
 static void print_frames(FILE *out, const struct look *look)
@@ -324,7 +332,7 @@ void inspect_stacks_print(FILE *out, const struct inspect_report *report)
 		python_problem(look, look->python_answer, problem, sizeof problem);
 		if (problem[0])
 			fprintf(out, "    %s%s\n", is_closed(look) ? "" : "Python: ", problem);
-		print_deadlock(out, look);
+		print_deadlocks(out, look);
 		for (int i = 0; i < look->count; i++)
 			print_thread(out, look, look->tids[i]);
 		if (look->count == STACK_THREAD_MAX)

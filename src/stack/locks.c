@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Who waits for whose mutex. A thread that waits for a mutex of glibc is in the futex call, whose
  * arguments /proc shows: the mutex' address among them. The mutex says who holds it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/fork.h"
 #include "base/wait.h"
 #include "stack/stack_private.h"
 
-enum { FILE_BYTES = 4096 };
+enum { FILE_BYTES = 16384 };
 
-/* One reading of one thread. */
-struct reading {
-	uint64_t mutex; /* 0: it waits for none */
-	uint32_t owner;
-	uint64_t switches; /* how often it has been scheduled out */
+/* struct __pthread_mutex_s of glibc on 64-bit systems. */
+struct mutex {
+	uint32_t state, count, owner, users;
+	int32_t kind;
+	uint32_t spins;
+	uint64_t list[2]; /* of robust mutexes alone */
 };
 
+/* Kinds of mutexes that have no other flags; the last two bits of glibc's elision are none. */
+enum { KIND_NORMAL = 0, KIND_ADAPTIVE = 3, KIND_LAST = 3, KIND_ELISION = 0x300 };
+
+/* How often a thread has been scheduled out; 0: not known, as one that sleeps has been. */
 static uint64_t count_switches(int pid, uint32_t tid)
 {
 	char text[FILE_BYTES];
@@ -29,20 +37,35 @@ static uint64_t count_switches(int pid, uint32_t tid)
 	return sum;
 }
 
-static struct reading read_thread(const struct stack_memory *memory, uint32_t tid)
+/* Any word may be slept on in this way: a pool's, the allocator's own lock. So all that a mutex has
+ * must be there. One that its owner takes again is awaited for ever only if its kind lets it. */
+static bool is_mutex(const struct mutex *mutex, uint32_t waiter)
 {
-	struct reading reading = {.mutex = 0};
-	char line[FILE_BYTES];
-	uint64_t mutex;
-	uint32_t state;
-	if (stack_read_thread_file(memory->pid, tid, "syscall", line, sizeof line) &&
-	    wait_is_for_mutex(line, &mutex) && stack_read_u32(memory, mutex, &state) &&
-	    state == WAIT_MUTEX_CONTENDED &&
-	    stack_read_u32(memory, mutex + WAIT_MUTEX_OWNER, &reading.owner))
-		reading.mutex = mutex;
-	reading.switches = count_switches(memory->pid, tid);
-	return reading;
+	int32_t kind = mutex->kind & ~KIND_ELISION;
+	return mutex->state == WAIT_MUTEX_CONTENDED && mutex->users > 0 && mutex->owner != 0 &&
+	       kind >= 0 && kind <= KIND_LAST && mutex->list[0] == 0 && mutex->list[1] == 0 &&
+	       (mutex->owner != waiter || kind == KIND_NORMAL || kind == KIND_ADAPTIVE);
 }
+
+/* False: the thread waits for no mutex. */
+static bool read_wait(const struct stack_memory *memory, uint32_t tid, struct stack_lock_wait *out)
+{
+	char line[FILE_BYTES];
+	struct mutex mutex;
+	*out = (struct stack_lock_wait){.tid = tid};
+	if (!stack_read_thread_file(memory->pid, tid, "syscall", line, sizeof line) ||
+	    !wait_is_for_mutex(line, &out->mutex) ||
+	    !memory->read(memory, out->mutex, &mutex, sizeof mutex) || !is_mutex(&mutex, tid))
+		return false;
+	out->owner = mutex.owner;
+	return true;
+}
+
+/* One reading of one thread. */
+struct reading {
+	struct stack_lock_wait wait;
+	uint64_t switches; /* 0: it waits for no mutex, or that is not known */
+};
 
 static bool is_listed(const uint32_t *tids, int count, uint32_t tid)
 {
@@ -74,21 +97,35 @@ static bool is_in_cycle(const struct stack_lock_wait *waits, int count, int whic
 	return false;
 }
 
+/* Numbers of threads in the process's mutexes are those of its own namespace. */
+static bool is_in_our_namespace(int pid)
+{
+	char path[64];
+	struct stat other;
+	snprintf(path, sizeof path, "/proc/%d/ns/pid", pid);
+	return stat(path, &other) == 0 && (uint32_t)other.st_ino == fork_pid_space();
+}
+
 int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
 		     struct stack_lock_wait *out, int max)
 {
 	int found = 0;
-	struct reading *first = calloc((size_t)count + 1, sizeof *first);
-	for (int i = 0; first && i < count; i++)
-		first[i] = read_thread(memory, tids[i]);
+	struct reading *first =
+		is_in_our_namespace(memory->pid) ? calloc((size_t)count + 1, sizeof *first) : NULL;
+	/* The counts enclose what is read of the mutexes. */
+	for (int i = 0; first && i < count; i++) {
+		first[i].switches = count_switches(memory->pid, tids[i]);
+		if (!read_wait(memory, tids[i], &first[i].wait))
+			first[i].switches = 0;
+	}
 	for (int i = 0; first && i < count && found < max; i++) {
-		struct reading second =
-			first[i].mutex ? read_thread(memory, tids[i]) : (struct reading){0};
-		if (second.mutex && second.mutex == first[i].mutex &&
-		    second.owner == first[i].owner && second.switches == first[i].switches &&
+		struct stack_lock_wait second;
+		const struct reading *before = &first[i];
+		if (before->switches != 0 && read_wait(memory, tids[i], &second) &&
+		    second.mutex == before->wait.mutex && second.owner == before->wait.owner &&
+		    count_switches(memory->pid, tids[i]) == before->switches &&
 		    is_listed(tids, count, second.owner))
-			out[found++] = (struct stack_lock_wait){
-				.tid = tids[i], .owner = second.owner, .mutex = second.mutex};
+			out[found++] = second;
 	}
 	free(first);
 	for (int i = 0; i < found; i++)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Threads of a child wait for each other's mutexes. */
+#include <grp.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -8,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +19,7 @@
 
 #include "stack/stack.h"
 
-enum { THREADS = 16, LOOKS = 300, FAR_S = 1000000 };
+enum { THREADS = 16, LOOKS = 300, GROUPS = 400, FAR_S = 1000000 };
 
 static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER, second = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t both;
@@ -172,6 +175,16 @@ static void *take_and_give(void *argument)
 	return NULL;
 }
 
+/* Of so many groups that the counts of /proc stand behind the first 4 KiB, where the user may. */
+static void join_many_groups(void)
+{
+	gid_t groups[GROUPS];
+	for (int i = 0; i < GROUPS; i++)
+		groups[i] = 1000000000u + (gid_t)i;
+	int result = setgroups(GROUPS, groups);
+	(void)result;
+}
+
 static void contention_is_no_deadlock(void **state)
 {
 	struct stack_memory memory;
@@ -181,6 +194,7 @@ static void contention_is_no_deadlock(void **state)
 	pid_t pid = fork_along();
 	if (pid == 0) {
 		pthread_t threads[3];
+		join_many_groups();
 		for (int i = 0; i < 3; i++)
 			pthread_create(&threads[i], NULL, take_and_give, locks);
 		take_and_give(locks);
@@ -195,12 +209,59 @@ static void contention_is_no_deadlock(void **state)
 	stack_memory_close(&memory);
 }
 
+static void await_sleep(pid_t pid)
+{
+	while (stack_thread_state(pid, (uint32_t)pid) != 'S')
+		sched_yield();
+}
+
+/* A word of a pool may have the same value, and a thread's number where a mutex has its owner. */
+static void sleep_on_a_word(void)
+{
+	static uint32_t word[16];
+	word[0] = 2;
+	word[2] = (uint32_t)gettid();
+	for (;;)
+		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+}
+
+/* Another process may unlock it, and numbers of threads there are others. */
+static void lock_a_shared_mutex(void)
+{
+	pthread_mutexattr_t attributes;
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&first, &attributes);
+	pthread_mutex_lock(&first);
+	pthread_mutex_lock(&first);
+}
+
+static void other_locks_are_none(void **state)
+{
+	static void (*const sleeps[])(void) = {sleep_on_a_word, lock_a_shared_mutex};
+	struct stack_memory memory;
+	struct stack_lock_wait waits[THREADS];
+	(void)state;
+	for (size_t i = 0; i < sizeof sleeps / sizeof *sleeps; i++) {
+		pid_t pid = fork_along();
+		if (pid == 0)
+			sleeps[i]();
+		await_sleep(pid);
+		stack_memory_open(pid, &memory);
+		for (int n = 0; n < 10; n++)
+			assert_int_equal(look(&memory, waits), 0);
+		end(pid);
+		stack_memory_close(&memory);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cycle_is_a_deadlock),
 		cmocka_unit_test(a_mutex_that_its_owner_takes_again),
 		cmocka_unit_test(contention_is_no_deadlock),
+		cmocka_unit_test(other_locks_are_none),
 	};
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
