@@ -73,6 +73,7 @@ static void what_is_in_use_stays(void **state)
 	assert_true(memory_has_block(&memory, given, LENGTH));
 	assert_true(memory_has_block(&memory, checked, LENGTH));
 	memory_give_block(&memory, given);
+	assert_false(memory_has_block(&memory, given, LENGTH));
 	memory_keep(&memory);
 	assert_null(memory.base);
 	assert_true(holds(first, 1) && holds(detached, 3) && holds(checked, 6));

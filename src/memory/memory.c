@@ -188,8 +188,8 @@ bool memory_has_block(struct memory *memory, const void *address, size_t bytes)
 		return false;
 	lock_memory_acquire(&memory->lock);
 	struct memory_block *block = find(memory, address);
-	bool fits =
-		block && block->state == BLOCK_LIVE && bytes <= memory_block_bytes(memory, block);
+	bool fits = block && block->state == BLOCK_LIVE && block->of_user &&
+		    bytes <= memory_block_bytes(memory, block);
 	lock_memory_release(&memory->lock);
 	return fits;
 }

@@ -87,7 +87,7 @@ LS_CHECKED ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, 
 LS_CHECKED ls_status memory_free(struct memory *memory, void *block,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS(memory);
 
-/* Whether this is the address of a live block of at least `bytes`. */
+/* Whether this is the address of a live block of at least `bytes`, which is the user's. */
 bool memory_has_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
 /* A peer owns the block from now on: memory_keep does not keep it for the user. */
 void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
