@@ -2,8 +2,8 @@
  * For the thread sanitizer where ranks are threads of one process. It knows memory by its address.
  * Each rank maps the same files, so a store by one rank and the load of another have different
  * addresses: the sanitizer sees neither their race nor the order that they make. Here a process
- * maps each part of a file once. Who maps it again gets the same address, and the last munmap of it
- * takes it away.
+ * maps each part of the library's files once. Who maps it again gets the same address, and the last
+ * munmap of it takes it away.
  *
  * The functions here come before those of the sanitizer's library, which they call. */
 #if defined(__SANITIZE_THREAD__)
@@ -15,11 +15,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define LIBRARY_FILE "/memfd:lockstep-"
 
 enum { EXTENTS = 8192 };
 
@@ -143,9 +146,19 @@ UNWATCHED static void *map_shared(void *at, size_t bytes, int protection, int fl
 	return memory;
 }
 
+/* A file of the library. Of its own files a program may map parts over others. */
+UNWATCHED static bool is_of_library(int fd)
+{
+	char path[64], name[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(path, name, sizeof name - 1);
+	name[length > 0 ? length : 0] = '\0';
+	return strncmp(name, LIBRARY_FILE, sizeof LIBRARY_FILE - 1) == 0;
+}
+
 UNWATCHED void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-	return (flags & MAP_SHARED) && fd >= 0 && bytes > 0
+	return (flags & MAP_SHARED) && fd >= 0 && bytes > 0 && is_of_library(fd)
 		       ? map_shared(at, bytes, protection, flags, fd, offset)
 		       : real_map(at, bytes, protection, flags, fd, offset);
 }
