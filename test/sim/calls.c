@@ -175,11 +175,13 @@ enum sim_error sim_event_open(struct sim *sim, struct sim_event **out)
 	return sim_leave(sim, *out ? SIM_OK : SIM_BAD_VALUE);
 }
 
-void sim_event_close(struct sim_event *event)
+enum sim_error sim_event_close(struct sim_event *event)
 {
-	pthread_mutex_lock(&event->sim->driver);
+	enum sim_error error = sim_enter(event->sim, false);
+	if (error != SIM_OK)
+		return error;
 	event->open = false;
-	pthread_mutex_unlock(&event->sim->driver);
+	return sim_leave(event->sim, SIM_OK);
 }
 
 enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream)
@@ -246,11 +248,12 @@ enum sim_error sim_capture_end(struct sim_stream *stream, uint64_t *count)
 	return sim_leave(sim, sim->capture_is_invalid ? SIM_CAPTURED : SIM_OK);
 }
 
-bool sim_is_captured(const struct sim_stream *stream)
+enum sim_error sim_is_captured(const struct sim_stream *stream, bool *out)
 {
 	struct sim *sim = stream->device->sim;
-	pthread_mutex_lock(&sim->driver);
-	bool is_captured = sim->captured == stream;
-	pthread_mutex_unlock(&sim->driver);
-	return is_captured;
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	*out = sim->captured == stream;
+	return sim_leave(sim, SIM_OK);
 }

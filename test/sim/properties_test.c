@@ -9,23 +9,6 @@
 
 /* ---- 5 ---- */
 
-struct two_ranks {
-	struct sim_board board;
-	_Atomic uint64_t words[2];
-};
-
-static enum sim_step exchange(struct sim *sim, void *argument)
-{
-	struct two_ranks *const *ranks = ((void **)argument)[0];
-	(void)ranks;
-	struct two_ranks *two = ((void **)argument)[0];
-	int rank = (int)(intptr_t)((void **)argument)[1];
-	if (!atomic_load(&two->words[rank]))
-		sim_board_store(sim, &two->words[rank], 1);
-	return atomic_load(&two->words[!rank]) ? SIM_STEP_DONE : SIM_STEP_SPINS;
-}
-static const struct sim_kernel exchanges = {"exchange", exchange};
-
 static bool run_rank(struct two_ranks *two, int rank)
 {
 	struct sim_options options = {.devices = 1, .bytes = BYTES, .board = &two->board};
@@ -118,7 +101,10 @@ static void a_capture_refuses_what_waits(void **state)
 	OK(sim_event_open(sim, &event));
 	OK(sim_alloc(sim, 0, 1, &address));
 	OK(sim_capture_begin(stream));
-	assert_true(sim_is_captured(stream) && !sim_is_captured(other));
+	bool is_captured, other_is;
+	OK(sim_is_captured(stream, &is_captured));
+	OK(sim_is_captured(other, &other_is));
+	assert_true(is_captured && !other_is);
 	launch_append(stream, &list, 1);
 	launch_append(stream, &list, 2);
 	launch_append(other, &list, 3);
@@ -127,13 +113,15 @@ static void a_capture_refuses_what_waits(void **state)
 	OK(sim_device_sync(sim, 0));
 	assert_int_equal(list.count, 1); /* what was captured has not run */
 
-	for (int which = 0; which < 6; which++) {
+	for (int which = 0; which < 8; which++) {
 		OK(sim_capture_begin(stream));
 		enum sim_error error = which == 0   ? sim_alloc(sim, 0, 1, &none)
 				       : which == 1 ? sim_free(sim, address)
 				       : which == 2 ? sim_stream_query(other)
 				       : which == 3 ? sim_event_query(event)
 				       : which == 4 ? sim_stream_sync(other)
+				       : which == 5 ? sim_event_sync(event)
+				       : which == 6 ? sim_stream_close(other)
 						    : sim_device_sync(sim, 0);
 		assert_int_equal(error, SIM_CAPTURED);
 		assert_int_equal(sim_capture_end(stream, &count), SIM_CAPTURED);
@@ -151,10 +139,12 @@ static void the_first_launch_of_a_kernel_waits_for_the_device(void **state)
 	struct sim_stream *first = open_stream(sim, 0), *second = open_stream(sim, 0);
 	struct gate gate = {.word = 0};
 	launch_gated(first, &gate);
-	struct blocked launch = {.call = call_append, .data = second};
+	struct blocked launch = {.call = call_append, .data = second}, locked_out;
 	begin_blocked(&launch);
+	begin_locked_out(&locked_out, sim);
 	open_gate(sim, &gate);
 	OK(end_blocked(&launch));
+	OK(end_blocked(&locked_out));
 	gate.word = 0;
 	launch_gated(first, &gate);
 	OK(call_append(second)); /* loaded */
@@ -167,8 +157,8 @@ static void the_first_launch_of_a_kernel_waits_for_the_device(void **state)
 
 static enum sim_error do_a_bit(struct sim *sim)
 {
+	static int32_t value = 1; /* a copy may read it until the device is closed */
 	struct sim_stream *stream;
-	int32_t value = 1;
 	void *address = NULL;
 	enum sim_error error = sim_stream_open(sim, 0, &stream);
 	if (error == SIM_OK)
@@ -205,6 +195,24 @@ static void a_failed_kernel_is_for_good(void **state)
 	assert_int_equal(sim_store(stream, &word, 1, NULL), SIM_FAILED);
 	assert_int_equal(sim_stream_open(sim, 0, &other), SIM_FAILED);
 	assert_int_equal(word, 0);
+	sim_close(sim);
+}
+
+static void a_failed_kernel_ends_all_waits(void **state)
+{
+	(void)state;
+	struct sim *sim = open_sim((struct sim_options){0});
+	struct gate gate = {.word = 0};
+	_Atomic uint64_t word = 0;
+	struct sim_stream *stream = open_stream(sim, 0), *other = open_stream(sim, 0);
+	launch_gated(stream, &gate);
+	OK(sim_store(stream, &word, 1, NULL));
+	OK(sim_await(other, &gate.word, 1));
+	OK(sim_launch(other, &fails, NULL, 0));
+	struct blocked sync = {.call = call_sync, .data = other};
+	begin_blocked(&sync);
+	open_gate(sim, &gate);
+	assert_int_equal(end_blocked(&sync), SIM_FAILED);
 	sim_close(sim);
 }
 
@@ -252,6 +260,29 @@ static void host_functions_may_not_call(void **state)
 	sim_close(sim);
 }
 
+static void count_up(void *data)
+{
+	atomic_fetch_add((_Atomic int *)data, 1);
+}
+
+/* One thread runs those of all devices. */
+static void host_functions_of_two_devices(void **state)
+{
+	enum { SEEDS = 50, FUNCTIONS = 20 };
+	(void)state;
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		struct sim *sim = open_sim((struct sim_options){.devices = 2, .seed = seed});
+		struct sim_stream *streams[2] = {open_stream(sim, 0), open_stream(sim, 1)};
+		_Atomic int count = 0;
+		for (int i = 0; i < 2 * FUNCTIONS; i++)
+			OK(sim_host(streams[i % 2], count_up, &count));
+		for (int i = 0; i < 2; i++)
+			OK(sim_stream_sync(streams[i]));
+		assert_int_equal(count, 2 * FUNCTIONS);
+		sim_close(sim);
+	}
+}
+
 static void options_are_checked(void **state)
 {
 	(void)state;
@@ -281,6 +312,8 @@ int main(void)
 		cmocka_unit_test(what_blocks_returns_if_the_device_stops),
 		cmocka_unit_test(host_functions_may_not_call),
 		cmocka_unit_test(options_are_checked),
+		cmocka_unit_test(a_failed_kernel_ends_all_waits),
+		cmocka_unit_test(host_functions_of_two_devices),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,8 +93,8 @@ static bool may_begin(const struct sim_device *device, const struct sim_op *op)
 		return is_reached(op->await.word, op->await.value);
 	case SIM_FOLLOW:
 		return atomic_load(&op->follow.stream->done) >= op->follow.number;
-	case SIM_HOST:
-		return atomic_load(&sim->host_done) == atomic_load(&sim->host_put);
+	case SIM_HOST: /* claims the thread: who calls begins it */
+		return !atomic_exchange(&sim->host_busy, true);
 	case SIM_COPY:
 	case SIM_STORE:
 		return true;
@@ -220,6 +220,7 @@ void *sim_host_main(void *argument)
 		struct sim_op op = sim->host_op;
 		op.host.function(op.host.data);
 		atomic_store(&sim->host_done, put);
+		atomic_store(&sim->host_busy, false);
 		sim_complete(op.stream);
 	}
 }

@@ -112,6 +112,7 @@ enum sim_error sim_alloc(struct sim *sim, int device, size_t bytes, void **out);
 enum sim_error sim_free(struct sim *sim, void *address);
 /* The memory itself, for kernels and for tests; host addresses stay as they are. Takes no lock. */
 void *sim_where(const struct sim *sim, const void *address);
+/* For tests; not in a host function. */
 size_t sim_bytes_used(struct sim *sim, int device);
 
 /* ---- streams ---- */
@@ -146,7 +147,7 @@ enum sim_error sim_stream_query(struct sim_stream *stream);
 /* ---- events ---- */
 
 enum sim_error sim_event_open(struct sim *sim, struct sim_event **out);
-void sim_event_close(struct sim_event *event);
+enum sim_error sim_event_close(struct sim_event *event);
 /* The event is complete once what the stream has now is done. A later record replaces this one. */
 enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream);
 /* The stream waits for the newest record before this call; if there is none, for nothing. */
@@ -164,6 +165,6 @@ enum sim_error sim_event_sync(const struct sim_event *event);
 enum sim_error sim_capture_begin(struct sim_stream *stream);
 /* *count: the operations that were captured. SIM_CAPTURED: the capture has become invalid. */
 enum sim_error sim_capture_end(struct sim_stream *stream, uint64_t *count);
-bool sim_is_captured(const struct sim_stream *stream);
+enum sim_error sim_is_captured(const struct sim_stream *stream, bool *out);
 
 #endif

@@ -174,4 +174,43 @@ static inline enum sim_error call_append(void *data)
 	return sim_launch(data, &appends, &append, sizeof append);
 }
 
+/* Two kernels that wait for each other, perhaps in two processes. */
+struct two_ranks {
+	struct sim_board board;
+	_Atomic uint64_t words[2];
+};
+
+static inline enum sim_step exchange(struct sim *sim, void *argument)
+{
+	struct two_ranks *two = ((void **)argument)[0];
+	int rank = (int)(intptr_t)((void **)argument)[1];
+	if (!atomic_load(&two->words[rank]))
+		sim_board_store(sim, &two->words[rank], 1);
+	return atomic_load(&two->words[!rank]) ? SIM_STEP_DONE : SIM_STEP_SPINS;
+}
+static const struct sim_kernel __attribute__((unused)) exchanges = {"exchange", exchange};
+
+/* A call that waits for nothing but the driver lock: begin it where that must be held. */
+static inline enum sim_error call_alloc(void *data)
+{
+	void *address;
+	return sim_alloc(data, 0, 1, &address);
+}
+
+static inline void begin_locked_out(struct blocked *blocked, struct sim *sim)
+{
+	*blocked = (struct blocked){.call = call_alloc, .data = sim};
+	begin_blocked(blocked);
+}
+
+/* Returns once the device has had several turns. */
+static inline void let_it_run(struct sim *sim, int device)
+{
+	static _Atomic uint64_t word;
+	struct sim_stream *stream = open_stream(sim, device);
+	for (int i = 0; i < 3; i++)
+		OK(sim_store(stream, &word, 1, NULL));
+	OK(sim_stream_close(stream));
+}
+
 #endif

@@ -113,6 +113,7 @@ struct sim {
 	/* The thread of host functions: one function at a time. */
 	pthread_t host_thread;
 	bool host_started;
+	_Atomic bool host_busy; /* a device has claimed the thread until host_op is done */
 	_Atomic uint64_t host_put, host_done;
 	struct sim_op host_op;
 	struct wait_bell host_bell;

@@ -4,6 +4,30 @@
 
 /* ---- 1 ---- */
 
+static enum sim_error call_event_sync(void *data)
+{
+	return sim_event_sync(data);
+}
+
+static void a_later_record_replaces_the_first(void **state)
+{
+	(void)state;
+	struct sim *sim = open_sim((struct sim_options){0});
+	struct sim_stream *busy = open_stream(sim, 0), *idle = open_stream(sim, 0);
+	struct sim_event *event;
+	struct gate gate = {.word = 0};
+	OK(sim_event_open(sim, &event));
+	launch_gated(busy, &gate);
+	OK(sim_record(event, busy));
+	assert_int_equal(sim_event_query(event), SIM_NOT_READY);
+	OK(sim_record(event, idle));
+	OK(sim_event_query(event));
+	OK(sim_event_sync(event));
+	open_gate(sim, &gate);
+	OK(sim_stream_sync(busy));
+	sim_close(sim);
+}
+
 static void streams_are_in_order_and_events_between_them(void **state)
 {
 	(void)state;
@@ -23,9 +47,15 @@ static void streams_are_in_order_and_events_between_them(void **state)
 		OK(sim_record(event, first));
 		OK(sim_follow(second, event));
 		launch_append(second, &list, 2);
+		struct blocked sync = {.call = call_event_sync, .data = event};
+		let_it_run(sim, 0);
+		let_it_run(sim, 1);
 		assert_int_equal(sim_event_query(event), SIM_NOT_READY);
 		assert_int_equal(sim_stream_query(second), SIM_NOT_READY);
+		assert_int_equal(list.count, 1);
+		begin_blocked(&sync);
 		open_gate(sim, &gate);
+		OK(end_blocked(&sync));
 		OK(sim_stream_sync(second));
 		OK(sim_event_sync(event));
 		OK(sim_event_query(event));
@@ -70,13 +100,29 @@ static void free_waits_with_the_driver_lock(void **state)
 	OK(sim_alloc(sim, 0, 100, &memory.address));
 	launch_gated(stream, &gate); /* on another device */
 	struct blocked frees = {.call = call_free, .data = &memory};
-	struct blocked waits = {.call = call_sync, .data = stream};
+	struct blocked locked_out;
 	begin_blocked(&frees);
-	begin_blocked(&waits); /* for the driver lock: no call gets on any more */
+	begin_locked_out(&locked_out, sim);
 	open_gate(sim, &gate);
 	OK(end_blocked(&frees));
-	OK(end_blocked(&waits));
-	assert_int_equal(sim_bytes_used(sim, 0), 0);
+	OK(end_blocked(&locked_out));
+	assert_int_equal(sim_bytes_used(sim, 0), 512); /* of the second one */
+	sim_close(sim);
+}
+
+static void to_wait_for_a_stream_takes_the_driver_lock(void **state)
+{
+	(void)state;
+	struct sim *sim = open_sim((struct sim_options){0});
+	struct sim_stream *stream = open_stream(sim, 0);
+	struct gate gate = {.word = 0};
+	struct blocked sync = {.call = call_sync, .data = stream}, locked_out;
+	launch_gated(stream, &gate);
+	begin_blocked(&sync);
+	begin_locked_out(&locked_out, sim);
+	open_gate(sim, &gate);
+	OK(end_blocked(&sync));
+	OK(end_blocked(&locked_out));
 	sim_close(sim);
 }
 
@@ -138,10 +184,12 @@ static void a_launch_waits_for_room_in_its_queue(void **state)
 	OK(sim_await(other, &gate.word, 1)); /* at the head, for it cannot begin */
 	call_append(stream);
 	call_append(stream);
-	struct blocked launch = {.call = call_append, .data = stream};
+	struct blocked launch = {.call = call_append, .data = stream}, locked_out;
 	begin_blocked(&launch);
+	begin_locked_out(&locked_out, sim);
 	open_gate(sim, &gate);
 	OK(end_blocked(&launch));
+	OK(end_blocked(&locked_out));
 	OK(sim_device_sync(sim, 0));
 	sim_close(sim);
 }
@@ -166,6 +214,20 @@ static void a_launch_may_wait_for_its_work(void **state)
 }
 
 /* ---- 4 ---- */
+
+/* Two that wait for each other. */
+static void several_kernels_run_at_once(void **state)
+{
+	(void)state;
+	struct sim *sim = open_sim((struct sim_options){.resident = 2});
+	struct two_ranks two = {.words = {0}};
+	for (int i = 0; i < 2; i++) {
+		void *argument[2] = {&two, (void *)(intptr_t)i};
+		OK(sim_launch(open_stream(sim, 0), &exchanges, argument, sizeof argument));
+	}
+	OK(sim_device_sync(sim, 0));
+	sim_close(sim);
+}
 
 static void few_kernels_run_at_once(void **state)
 {
@@ -224,6 +286,9 @@ int main(void)
 		cmocka_unit_test(a_launch_may_wait_for_its_work),
 		cmocka_unit_test(few_kernels_run_at_once),
 		cmocka_unit_test(streams_share_hardware_queues),
+		cmocka_unit_test(a_later_record_replaces_the_first),
+		cmocka_unit_test(to_wait_for_a_stream_takes_the_driver_lock),
+		cmocka_unit_test(several_kernels_run_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
