@@ -370,10 +370,16 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
 		return status;
-	if (!memory_has_block(&group->world->memory, block, count * ls_dtype_bytes(dtype)))
+	struct memory *memory = &group->world->memory;
+	uint64_t bytes = count * ls_dtype_bytes(dtype);
+	if (!memory_has_block(memory, block, bytes))
 		return group_bad(call.name, "block", (long long)(uintptr_t)block,
 				 "a block of ls_alloc that is as long as the message");
-	return run(group, &call, options, NULL);
+	status = run(group, &call, options, NULL);
+	/* Another thread may post the message as this call gives up: then it is sent. */
+	bool is_sent =
+		status != LS_OK && status != LS_PENDING && !memory_has_block(memory, block, bytes);
+	return is_sent ? LS_OK : status;
 }
 
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
