@@ -446,7 +446,7 @@ static void test_bad_memory(void **state)
 
 /* ---- no descriptors left ---- */
 
-/* In a child, for the limit holds for the whole process. 0 if rank `poor` said what is wrong. */
+/* In a child, as the limit holds for a whole process. 0 if the rank without memory says so. */
 static int run_short_of_descriptors(int spare)
 {
 	struct capture capture;

@@ -73,7 +73,7 @@ inline fill()
 	}
 }
 
-/* mailbox_take_back, and mail_pass. */
+/* engine_mailbox_cancel, and transport_mail_pass. */
 inline take_back()
 {
 #if MUTANT == 14 /* the owner may look before there is anything to see */

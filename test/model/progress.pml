@@ -184,7 +184,7 @@ proctype progress()
 	do
 	::
 		called = 0;
-		/* begin_work */
+		/* progress_thread_begin */
 		unpublished++;
 		atomic {
 			if
@@ -263,7 +263,7 @@ proctype progress()
 			break
 		:: else
 		fi;
-		/* end_work */
+		/* progress_thread_end */
 #if MUTANT == 8 /* a call meanwhile has counted it once, and it is taken off twice */
 		atomic { state = ASLEEP; unpublished-- }
 #else

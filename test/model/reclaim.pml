@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The RTS slots of a box (src/transport/mail.h: reclaim, rts_over; src/engine/mailbox.c: has_room, room_word, sent,
- * take_back), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
+ * The RTS slots of a box (src/transport/mail.h: reclaim, rts_done; src/engine/mailbox.c: has_room, room_word, sent,
+ * cancel), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
  * may be taken back; 1 by one for which nobody waits: a send that was taken back, or a block that was handed over. Two
  * more threads of the source want one each. The owner ends the uses in any order. A wait is a guard on the awaited
  * word: see doorbell.pml; what is done under the mailbox' lock is one step, unless the order of its loads and stores
@@ -160,7 +160,7 @@ proctype canceller()
 	fi
 }
 
-/* rts_over. `matched` of a later use is greater still, so it stays. */
+/* rts_done. `matched` of a later use is greater still, so it stays. */
 inline end(p)
 {
 	if

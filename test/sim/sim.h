@@ -7,10 +7,10 @@
  *   host threads   sim_stream_sync, sim_free  <── progress ───────────────┘
  *
  * Threads: any, except as said. Calls take the driver lock, a plain mutex: those marked BLOCKS hold
- * it while they wait for the device, as drivers do. Who calls one with a lock of his own held, or
- * where another thread must first launch something, can deadlock; that is what this is for. All
- * calls return SIM_FAILED once a device of the process has failed, and SIM_NOT_PERMITTED in a host
- * function. */
+ * it while they wait for the device, as drivers do. A caller that holds a lock of its own, or whose
+ * kernel waits for what another thread has yet to launch, can deadlock; that is what this is for.
+ * All calls return SIM_FAILED once a device of the process has failed, and SIM_NOT_PERMITTED in a
+ * host function. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
