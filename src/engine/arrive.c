@@ -21,7 +21,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 {
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_done(peer->from, index, peer->from->rts[index].generation);
-	transport_mail_take(peer->from, &peer->in, message);
+	transport_mail_free_slot(peer->from, &peer->in, message);
 	transport_notify(engine->team, message->source);
 }
 
@@ -30,7 +30,7 @@ static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
 	if (!has_rts(peer, message) ||
-	    !transport_mail_is_withdrawn(&peer->from->rts[message->envelope.rts - 1]))
+	    !transport_mail_is_cancelled(&peer->from->rts[message->envelope.rts - 1]))
 		return false;
 	discard(engine, peer, message);
 	return true;
@@ -63,7 +63,7 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 	int source = message->source;
 	if (op->call.recv.bytes)
 		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
-	transport_mail_take(peer->from, &peer->in, message);
+	transport_mail_free_slot(peer->from, &peer->in, message);
 	engine_mailbox_complete(engine->mailbox, op);
 	transport_notify(engine->team, source);
 }
@@ -109,7 +109,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
 	/* This rank alone copies it, through the kernel. It is split only to read the group's cause
 	 * between the pieces. */
-	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE
+	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE_BYTES
 					   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
@@ -129,7 +129,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 			invite(engine, op);
 		engine_mailbox_activate(engine->mailbox, op, ENGINE_P2P_MATCHED);
 	}
-	transport_mail_take(peer->from, &peer->in, &message);
+	transport_mail_free_slot(peer->from, &peer->in, &message);
 	transport_notify(engine->team, message.source);
 }
 

@@ -252,7 +252,7 @@ enum engine_progress engine_device_abandon(struct engine *engine, struct engine_
 		}
 	} else {
 		progress = ENGINE_DONE;
-		op->stage = ENGINE_OVER;
+		op->stage = ENGINE_COMPLETE;
 	}
 	end(engine, op, progress == ENGINE_FAILED);
 	return progress;

@@ -26,7 +26,7 @@ ls_status engine_init(struct engine *engine, struct transport_team *team, struct
 				  .trace = trace,
 				  .memory = memory,
 				  .wanted = wanted_of[settings->algorithm],
-				  .blocking = settings->blocking != 0,
+				  .completes_together = settings->blocking != 0,
 				  .remote = (enum setting_remote)settings->remote,
 				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
 	engine->steps_max = plan_steps_max(&(struct plan_params){.size = team->transport->size});
@@ -356,9 +356,9 @@ static void leave(struct engine *engine, struct engine_op *op)
 		engine_window_release(engine, op, false);
 	}
 	prefetch_for_store(transport_entry(team, team->rank, op->seq + 1));
-	op->stage = engine->blocking ? ENGINE_TOGETHER : ENGINE_OVER;
+	op->stage = engine->completes_together ? ENGINE_TOGETHER : ENGINE_COMPLETE;
 	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
-	if (!engine->blocking) {
+	if (!engine->completes_together) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
 		return;
 	}
@@ -388,7 +388,7 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 		return ENGINE_BLOCKED;
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
-	op->stage = ENGINE_OVER;
+	op->stage = ENGINE_COMPLETE;
 	return ENGINE_DONE;
 }
 
@@ -475,7 +475,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 {
 	if (op->device.stage != ENGINE_DEVICE_NONE)
 		return engine_device_abandon(engine, op, gone, force);
-	if (op->stage == ENGINE_OVER || op->stage == ENGINE_TOGETHER)
+	if (op->stage == ENGINE_COMPLETE || op->stage == ENGINE_TOGETHER)
 		return ENGINE_DONE;
 	if (!engine_is_collective(op->call.kind))
 		return engine_p2p_abandon(engine, op, gone, force);
@@ -495,6 +495,6 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 	bool lost = op->stage != ENGINE_ENTER && shown && op->word_count > 0;
 	bool safe = !lost || engine_window_detach(engine, op);
 	engine_window_release(engine, op, lost);
-	op->stage = ENGINE_OVER;
+	op->stage = ENGINE_COMPLETE;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

@@ -51,11 +51,11 @@ enum {
 	 * takes arena memory. A blocking call has one message under way, so its limit is higher.
 	 * With LOCKSTEP_REMOTE=always the limit is ..._READ_LEAST. */
 	ENGINE_P2P_READ_BYTES = 4 * 1024 * 1024,
-	ENGINE_P2P_READ_BLOCKING = 64 * 1024 * 1024 + 1,
+	ENGINE_P2P_READ_BLOCKING_BYTES = 64 * 1024 * 1024 + 1,
 	/* Such a copy takes at most 1/64 of the arena. */
 	ENGINE_P2P_ARENA_SHARE = 64,
-	ENGINE_P2P_READ_LEAST = 16 * 1024,
-	ENGINE_P2P_READ_PIECE = 1024 * 1024,
+	ENGINE_P2P_READ_LEAST_BYTES = 16 * 1024,
+	ENGINE_P2P_READ_PIECE_BYTES = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 beside
 	 * 8.4 us for 64 KiB between two processors of an EPYC that have a cache in common, and 6
 	 * beside 13 where they have none. */
@@ -147,7 +147,7 @@ struct engine {
 	struct plan_table table; /* the lines that fit this size */
 	int rank, size;          /* that table, plans and memos belong to */
 	uint64_t peers;          /* bit q: world rank q is a member; MEMORY_ALL_PEERS: all are */
-	bool blocking;           /* a collective is complete only when it is so on all ranks */
+	bool completes_together; /* a collective is complete only when it is so on all ranks */
 	/* the hash of the collectives entered so far, as in struct transport_entry */
 	uint64_t history;
 	uint64_t entered_by_all; /* every rank has entered it; a lower bound, which grows */
@@ -450,7 +450,7 @@ bool engine_p2p_give_back(struct engine *engine, void *block);
 int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope *first);
 int engine_p2p_lost_to(struct engine *engine, int dest, struct mail_envelope *first);
 
-/* A hash of the counts of `size` ranks, for the trace record and for engine_op.shape. */
+/* A hash of the counts of `size` ranks, for the trace record and for engine_call.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
 
 /* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank

@@ -16,7 +16,7 @@ enum engine_stage {
 	ENGINE_STEPS,    /* collective: op->step is the cursor */
 	ENGINE_DRAIN,    /* collective: waits until peers have taken its last long messages */
 	ENGINE_TOGETHER, /* collective: waits until all ranks have completed it */
-	ENGINE_OVER,
+	ENGINE_COMPLETE,
 };
 
 /* ---- buffers.c ---- */

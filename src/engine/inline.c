@@ -55,7 +55,7 @@ void engine_inline_learn(const struct engine *engine, const struct engine_op *op
 	bool carries = op->plan->plan.algorithm == PLAN_INLINE ||
 		       (coll->input == COLL_NOTHING && op->plan->plan.algorithm == PLAN_DIRECT);
 	*out = (struct engine_inline_plan){0};
-	if (!carries || op->call.counts || engine_is_scaled(op) || engine->blocking ||
+	if (!carries || op->call.counts || engine_is_scaled(op) || engine->completes_together ||
 	    engine->ops || op->call.send.region || op->call.recv.region)
 		return;
 	out->signature = op->signature;

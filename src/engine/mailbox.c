@@ -218,8 +218,9 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	p2p->index = transport_mail_rts_take(peer->to, &peer->out, is_kept(peer, op),
-					     op->input_offset, p2p->by_address, op->call.send.bytes);
+	p2p->index =
+		transport_mail_rts_alloc(peer->to, &peer->out, is_kept(peer, op), op->input_offset,
+					 p2p->by_address, op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
@@ -395,7 +396,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_p2p *p2p = &op->p2p;
 	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	if (!p2p->rts || !transport_mail_withdraw(p2p->rts, p2p->generation))
+	if (!p2p->rts || !transport_mail_cancel(p2p->rts, p2p->generation))
 		return false;
 	p2p->cancelled = true;
 	disown_rts(peer, p2p->index, op->input_block);

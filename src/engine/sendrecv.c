@@ -85,9 +85,9 @@ static bool is_read(struct engine *engine, const struct engine_op *op)
 	if (engine->remote == SETTING_REMOTE_OFF)
 		return false;
 	if (engine->remote == SETTING_REMOTE_ALWAYS)
-		from = ENGINE_P2P_READ_LEAST;
+		from = ENGINE_P2P_READ_LEAST_BYTES;
 	else if (op->p2p.posted_first && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
-		from = ENGINE_P2P_READ_BLOCKING;
+		from = ENGINE_P2P_READ_BLOCKING_BYTES;
 	return bytes >= from && transport_reads_me(engine->team);
 }
 
@@ -484,7 +484,7 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 		engine_mailbox_cancel(engine, op);
 	bool shown =
 		p2p->rts && (stage == ENGINE_P2P_SENT
-				     ? !transport_mail_withdraw(p2p->rts, p2p->generation)
+				     ? !transport_mail_cancel(p2p->rts, p2p->generation)
 				     : stage == ENGINE_P2P_MATCHED || stage == ENGINE_P2P_DRAINING);
 	if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
@@ -495,6 +495,6 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	}
 	release_payload(engine, op, lost);
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
-	op->stage = ENGINE_OVER;
+	op->stage = ENGINE_COMPLETE;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

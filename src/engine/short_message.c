@@ -134,7 +134,7 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 			call->recv,
 			transport_mail_payload(peer->from, peer->eager, &out->message, call->bytes),
 			call->bytes);
-		transport_mail_take(peer->from, &peer->in, &out->message);
+		transport_mail_free_slot(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
 		out->crossed_ranks =

@@ -43,7 +43,7 @@ static void raise_difference(struct ls_group *group, const struct engine_differe
 
 void failure_compare_ends(struct ls_group *group)
 {
-	uint64_t seq = atomic_load(&group->entry->entered);
+	uint64_t seq = atomic_load(&group->trace_entry->entered);
 	struct engine_difference found;
 	if (!ends_well(group))
 		return;
@@ -60,7 +60,7 @@ void failure_abort(ls_group *group, const char *note, bool closes)
 				     .rank = group->world->rank,
 				     .peer = -1,
 				     .group = group->id,
-				     .seq = atomic_load(&group->entry->entered),
+				     .seq = atomic_load(&group->trace_entry->entered),
 				     .note = note,
 				     .closes = closes};
 	failure_raise_aborted(group, &hint);

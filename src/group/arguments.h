@@ -16,7 +16,7 @@ ls_status group_bad(const char *function, const char *argument, long long value,
 ls_status group_read_options(const char *function, const struct ls_op_options *options,
 			     struct ls_op_options *out);
 /* How messages about the arguments of a call begin: with its label, if it has one, because users of
- * other languages know neither the C function nor its caller; otherwise with `call`. */
+ * other languages know neither the C function nor its caller; otherwise with `function`. */
 const char *group_caller(const char *function, const struct ls_op_options *options);
 ls_status group_check_rank(const char *function, const char *name, const ls_group *group, int rank);
 /* Checks that count elements fit into memory. */

@@ -65,7 +65,7 @@ static bool is_left_by_all(const struct ls_group *group)
 static void clear(struct ls_group *group)
 {
 	transport_area_reset(&group->world->transport, group->area, group->size,
-			     atomic_load(&group->entry->entered));
+			     atomic_load(&group->trace_entry->entered));
 	for (int q = 0; q < group->size; q++)
 		group->peers[group->team.members[q].world] = (struct wait_peer){0};
 }
@@ -225,7 +225,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	fill_waiters(group);
 	engine_begin(&group->engine, group->waiter.cause, &world->table);
 	failure_begin(group);
-	group->entry = trace_group_fill(&world->trace, group->area, &membership);
+	group->trace_entry = trace_group_fill(&world->trace, group->area, &membership);
 	progress_lane_begin(group);
 	progress_pool_init(&group->pool);
 	p2p_short_init(group);
@@ -270,7 +270,7 @@ void group_leave(struct ls_group *group)
 	failure_warn_lost(group);
 	if (group->id == WORLD_GROUP_ID)
 		atomic_store(&world->trace.header->left_ns, clock_now_ns());
-	atomic_store(&group->entry->state, TRACE_GROUP_CLOSED);
+	atomic_store(&group->trace_entry->state, TRACE_GROUP_CLOSED);
 	failure_compare_ends(group);
 	lock_group_acquire(&world->lock);
 	struct ls_group **at = &world->open;

@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache li
 
 /* A call in progress. */
 struct request {
-	const char *call;
+	const char *function;
 	struct ls_group *parent;
 	enum trace_kind kind;
 	const void *site;
@@ -109,7 +109,7 @@ static ls_status exchange_offers(struct request *request, uint64_t what, bool jo
 static ls_status refuse(const struct request *request, int rank, ls_status status)
 {
 	if (rank != request->parent->rank)
-		MESSAGE_SAY(MESSAGE_GROUP_PART, request->call, rank, ls_status_name(status));
+		MESSAGE_SAY(MESSAGE_GROUP_PART, request->function, rank, ls_status_name(status));
 	return status;
 }
 
@@ -225,7 +225,7 @@ static ls_status finish(struct request *request, ls_group **out)
 static void begin(struct request *request, const char *function, ls_group *parent,
 		  enum trace_kind kind, const void *site)
 {
-	request->call = function;
+	request->function = function;
 	request->parent = parent;
 	request->kind = kind;
 	request->site = site;
@@ -345,7 +345,7 @@ static ls_status differ(struct request *request, const struct group_list *mine)
 		other++;
 	describe(parent, &all[0], 0, one, sizeof one);
 	describe(parent, &all[other], other, two, sizeof two);
-	MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
+	MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->function, one, two);
 	return LS_INCONSISTENT;
 }
 
@@ -404,7 +404,7 @@ static ls_status meet(struct request *request, const struct group_list *list,
 	if (status == LS_INCONSISTENT) {
 		describe(parent, list, parent->rank, one, sizeof one);
 		describe(parent, &meeting.other.list, meeting.differs, two, sizeof two);
-		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->call, one, two);
+		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->function, one, two);
 		give_back(request);
 	} else if (status != LS_OK && request->mine) {
 		group_retire(request->mine); /* other members may use its area */

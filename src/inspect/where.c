@@ -13,7 +13,7 @@
 #include "inspect/stacks.h"
 #include "stack/stack.h"
 
-enum { LOOK_MS = 20 }; /* so long for all ranks: of whom it is over, nothing is told */
+enum { LOOK_MS = 20 }; /* for all ranks; those for which it has passed are not reported */
 
 static const char *base_name(const char *path)
 {

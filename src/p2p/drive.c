@@ -94,7 +94,7 @@ static void fail_needing(ls_group *group)
 	struct ls_op *needing = p2p_needing(group, gone, &peer, &again);
 	lock_group_release(&p2p->lock);
 	if (!needing) {
-		atomic_store(&group->entry->spared, again ? 0 : gone);
+		atomic_store(&group->trace_entry->spared, again ? 0 : gone);
 		return;
 	}
 	ls_status status = progress_op_fail_gone(needing, gone, peer);

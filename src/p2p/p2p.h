@@ -58,7 +58,7 @@ struct p2p_short {
 	struct engine_short call; /* checked */
 	const char *label;
 	const void *site;
-	struct ls_op *handle;       /* that it is given if it is over at once; NULL: none */
+	struct ls_op *handle;       /* that it is given if it completes at once; NULL: none */
 	struct ls_message *message; /* of a receive, to be filled; NULL: none */
 };
 

@@ -18,7 +18,7 @@ static struct ls_op *op_of(struct engine_op *engine)
 /* What proofs must know about nonblocking operations: see struct trace_group. */
 static void count_in(const struct ls_op *op)
 {
-	struct trace_group *entry = op->group->entry;
+	struct trace_group *entry = op->group->trace_entry;
 	if (op->callback)
 		atomic_fetch_add(&entry->callbacks, 1);
 	if (op->may_leave)
@@ -191,7 +191,7 @@ static void finish(struct ls_op *op, ls_status status)
 	struct ls_op *batch = op->batch;
 	bool was_ordered = op->ordered;
 	bool calls = op->callback, limited = op->may_leave;
-	struct trace_group *entry = op->group->entry;
+	struct trace_group *entry = op->group->trace_entry;
 	progress_op_complete(op, status);
 	count_out(entry, calls, limited);
 	if (batch)
@@ -270,7 +270,7 @@ ls_status p2p_start(struct ls_op *op)
 		status = begin(op);
 		if (status != LS_OK) {
 			take_out(p2p, op);
-			count_out(group->entry, op->callback, op->may_leave);
+			count_out(group->trace_entry, op->callback, op->may_leave);
 		} else {
 			p2p_collect(group);
 		}

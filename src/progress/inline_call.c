@@ -84,14 +84,14 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 	state.history = engine_inline_publish(engine, plan, call->send.address, state.seq);
 	state.published = true;
 	state.record = record(group, call, plan, state.seq, options->label, site);
-	atomic_store_explicit(&group->entry->entered, state.seq, memory_order_release);
+	atomic_store_explicit(&group->trace_entry->entered, state.seq, memory_order_release);
 	engine_inline_ahead(engine, plan);
 	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
 		*status = continue_general(group, call, options, &state, site);
 		return true;
 	}
 	engine_inline_finish(engine, plan, call->send.address, call->recv.address, state.seq);
-	atomic_store_explicit(&group->entry->finished, state.seq, memory_order_release);
+	atomic_store_explicit(&group->trace_entry->finished, state.seq, memory_order_release);
 	trace_end(&group->world->trace, state.record, LS_OK);
 	progress_lane_leave(group);
 	*status = LS_OK;

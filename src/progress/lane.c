@@ -10,7 +10,7 @@
 enum {
 	/* a nonblocking collective of so few bytes runs inside its call if all peers have
 	 * entered */
-	INLINE_BYTES = 16 * 1024,
+	RUN_AT_ONCE_BYTES = 16 * 1024,
 	HELPER_SPIN_NS = 50 * 1000,
 };
 
@@ -137,7 +137,7 @@ static void enqueue(struct ls_op *op, const struct ls_op_options *options, const
 	lock_group_release(&lane->lock);
 }
 
-static bool is_over(const struct ls_op *op, ls_status *status)
+static bool read_status(const struct ls_op *op, ls_status *status)
 {
 	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
 	*status = complete ? (ls_status)(complete - 1) : LS_PENDING;
@@ -152,7 +152,7 @@ static bool take_drive(struct world_lane *lane, const struct ls_op *only, const 
 	ls_status status;
 	lock_group_acquire(&lane->lock);
 	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
-		    !(until && is_over(until, &status)) &&
+		    !(until && read_status(until, &status)) &&
 		    !(atomic_load(&lane->state) & WORLD_LANE_FAST);
 	if (mine) {
 		lane->driven = true;
@@ -341,7 +341,7 @@ static ls_status await_failed(struct ls_op *op)
 {
 	ls_group *group = op->group;
 	ls_status status;
-	while (!is_over(op, &status)) {
+	while (!read_status(op, &status)) {
 		if (take_drive(&group->lane, NULL, op)) {
 			drive_for(group, op, &group->waiter, &progress_no_pause);
 			continue;
@@ -365,10 +365,11 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 	ls_group *group = op->group;
 	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
 	ls_status status;
-	while (!is_over(op, &status)) {
+	while (!read_status(op, &status)) {
 		if (take_drive(&group->lane, NULL, op)) {
 			drive_for(group, op, waiter_of(op), pause);
-			if (!is_over(op, &status) && (comes_back || clock_now_ns() >= pause->at_ns))
+			if (!read_status(op, &status) &&
+			    (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
 			continue;
 		}
@@ -380,7 +381,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 		if (status == LS_INTERRUPTED && group->world->resumes)
 			continue;
 		if (status == LS_TIMED_OUT)
-			return is_over(op, &status) ? status : LS_PENDING;
+			return read_status(op, &status) ? status : LS_PENDING;
 		if (status != LS_ABORTED)
 			status = progress_op_fail(op, status, -1, 0);
 		return await_failed(op);
@@ -454,7 +455,8 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 {
 	ls_group *group = op->group;
 	static const struct progress_pause at_once = {.at_ns = 0};
-	bool small = op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= INLINE_BYTES;
+	bool small =
+		op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= RUN_AT_ONCE_BYTES;
 	ls_status status = progress_thread_start(group->world);
 	if (status != LS_OK)
 		return status;

@@ -56,8 +56,8 @@ struct progress_pause {
 	uint64_t since_ns; /* when a resumed wait began; 0: now */
 };
 extern const struct progress_pause progress_no_pause;
-/* Of a wait with a limit of the caller's own, in milliseconds; 0: a moment in which Python, say,
- * can look for signals, in groups that want it. */
+/* When a wait of the caller returns though the operation is not complete: after timeout_ms; with 0
+ * in groups of resume_after_signals, so often that signal handlers run; else never. */
 struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
 /* When the first of its resumed waits began: now, if there was none before. */
 uint64_t progress_op_since(struct ls_op *op);
@@ -112,7 +112,8 @@ struct progress_self_only {
 	ls_status status;
 	int peer;
 };
-/* Whether it may continue, or its message has arrived, after progress_op_need returned SELF. */
+/* Whether it may continue, or its message has arrived, after progress_op_need has returned
+ * ENGINE_NEEDS_SELF. */
 bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
 				struct progress_self_only *self_only);
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);

@@ -136,7 +136,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 static ls_status succeed(struct ls_op *op)
 {
 	if (engine_is_collective(op->engine.call.kind))
-		atomic_store_explicit(&op->group->entry->finished, op->engine.seq,
+		atomic_store_explicit(&op->group->trace_entry->finished, op->engine.seq,
 				      memory_order_release);
 	trace_end(&op->group->world->trace, op->engine.record, LS_OK);
 	return LS_OK;
@@ -180,7 +180,8 @@ static bool begin(struct ls_op *op, struct engine_workspace *workspace)
 	if (failure_status(group) != LS_OK)
 		return false;
 	if (engine_is_collective(op->engine.call.kind))
-		atomic_store_explicit(&group->entry->entered, op->engine.seq, memory_order_release);
+		atomic_store_explicit(&group->trace_entry->entered, op->engine.seq,
+				      memory_order_release);
 	engine_submit(&group->engine, &op->engine, workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	return true;
@@ -204,9 +205,11 @@ static void keep_self(struct ls_op *op)
 /* When the operation began to wait for its current word. */
 static uint64_t since(struct ls_op *op)
 {
-	const struct wait_edge *edge = &op->engine.words[0].edge;
-	uint64_t place = edge->offset + ((uint64_t)edge->owner << 40);
-	uint64_t word = op->engine.word_count > 0 ? place ^ edge->value << 20 : 0;
+	uint64_t word = 0;
+	if (op->engine.word_count > 0) {
+		const struct wait_edge *edge = &op->engine.words[0].edge;
+		word = (edge->offset + ((uint64_t)edge->owner << 40)) ^ edge->value << 20;
+	}
 	if (word != op->waited_word)
 		atomic_store(&op->waited_ns, 0);
 	op->waited_word = word;

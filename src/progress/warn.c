@@ -39,7 +39,7 @@ static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 	struct ranks members = ranks_of_bits(world_members(op->group));
 	struct diagnose_record record = {0};
 	bool known = read_record(op->group, atomic_load(&op->newest), &record);
-	int used = snprintf(out, bytes, "a %s that was over at once%s",
+	int used = snprintf(out, bytes, "a %s that completed at once%s",
 			    trace_kind_name(op->engine.call.kind), known ? ", such as " : "");
 	if (known && used >= 0 && (size_t)used < bytes)
 		diagnose_operation_text(&record, &members, out + used, bytes - (size_t)used);

@@ -9,7 +9,7 @@ enum { PROGRESS_DESCRIBED_BYTES = 320 };
 /* True at the first call for a call site; false for all call sites after WORLD_WARNED of them. */
 bool progress_first_time(ls_group *group, const void *site);
 /* "send #1 to rank 0 (tag 7), called from a.c:10". A shared handle belongs to several operations:
- * "a send that was over at once, such as send #1 …" */
+ * "a send that completed at once, such as send #1 …" */
 void progress_describe(const struct ls_op *op, char *out, size_t bytes);
 /* The operation has failed, and waits for a device. Not for batches and shared handles. */
 void progress_warn_device(const struct ls_op *op);

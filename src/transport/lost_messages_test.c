@@ -44,7 +44,7 @@ static void take(void)
 {
 	struct mail_message message;
 	assert_true(transport_mail_poll(box, &in, &message));
-	transport_mail_take(box, &in, &message);
+	transport_mail_free_slot(box, &in, &message);
 }
 
 static void expect(uint64_t next, int count, int tag)
@@ -110,7 +110,7 @@ static void among_many(void **state)
 		do
 			assert_true(transport_mail_poll(box, &in, &message));
 		while (message.envelope.tag == 1000);
-		transport_mail_take(box, &in, &message);
+		transport_mail_free_slot(box, &in, &message);
 	}
 	transport_mail_end(box);
 	expect(in.next, 1, 1000);

@@ -33,8 +33,8 @@ bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, u
 	return out->posted - out->seen < limit;
 }
 
-unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, bool block,
-				 uint64_t window, bool plain, uint64_t bytes)
+unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bool block,
+				  uint64_t window, bool plain, uint64_t bytes)
 {
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
 	unsigned index = block * MAIL_SLOTS + bit;
@@ -135,8 +135,8 @@ bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_m
 	}
 }
 
-void transport_mail_take(struct mail_box *box, struct mail_in *in,
-			 const struct mail_message *message)
+void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
+			      const struct mail_message *message)
 {
 	/* In a line of my own: the slot's line would have to be fetched from the source first. */
 	atomic_store_explicit(&box->freed[message->slot], message->position, memory_order_release);
@@ -178,7 +178,7 @@ bool transport_mail_match(struct mail_rts *rts, uint32_t generation)
 					      transport_mail_word(generation, MAIL_MATCHED));
 }
 
-bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation)
+bool transport_mail_cancel(struct mail_rts *rts, uint32_t generation)
 {
 	uint64_t expected = transport_mail_word(generation, 0);
 	return atomic_compare_exchange_strong(&rts->cursor, &expected,

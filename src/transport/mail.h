@@ -163,8 +163,8 @@ static inline bool transport_mail_has_rts(const struct mail_out *out, bool block
 }
 /* Takes a free RTS slot (transport_mail_has_rts); fills it and its generation. Nothing is staged
  * yet. */
-unsigned transport_mail_rts_take(struct mail_box *box, struct mail_out *out, bool block,
-				 uint64_t window, bool plain, uint64_t bytes);
+unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bool block,
+				  uint64_t window, bool plain, uint64_t bytes);
 /* Call when the use `generation` has ended, or was never posted. Does nothing if another thread has
  * freed it before, even if it is in use again. */
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
@@ -250,8 +250,8 @@ static inline const void *transport_mail_payload(const struct mail_box *box,
 								  : NULL;
 }
 /* Frees the slot. The caller rings the source. */
-void transport_mail_take(struct mail_box *box, struct mail_in *in,
-			 const struct mail_message *message);
+void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
+			      const struct mail_message *message);
 
 /* ---- messages that nobody will receive: lost_messages.c ---- */
 
@@ -299,13 +299,13 @@ void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t gene
 /* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source cancels the message; false: too late. */
-bool transport_mail_withdraw(struct mail_rts *rts, uint32_t generation);
+bool transport_mail_cancel(struct mail_rts *rts, uint32_t generation);
 /* Claims a piece; false: none is left. The caller has checked `staged`; the source claims none
  * before all are staged. */
 bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece);
 /* Whether the source has cancelled the message; whether one of the two has closed the cursor. */
-static inline bool transport_mail_is_withdrawn(const struct mail_rts *rts)
+static inline bool transport_mail_is_cancelled(const struct mail_rts *rts)
 {
 	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
 	return (cursor & (MAIL_CLOSED | MAIL_MATCHED)) == MAIL_CLOSED;

@@ -68,7 +68,7 @@ static void test_sizes(void **state)
 		assert_true(transport_mail_poll(ends->box, &ends->in, &message));
 		assert_int_equal(message.envelope.count, value);
 		assert_int_equal(value_of(ends, &message), value);
-		transport_mail_take(ends->box, &ends->in, &message);
+		transport_mail_free_slot(ends->box, &ends->in, &message);
 	}
 }
 
@@ -118,13 +118,13 @@ static void test_has_left(void **state)
 			kept = message;
 			continue;
 		}
-		transport_mail_take(ends->box, &ends->in, &message);
+		transport_mail_free_slot(ends->box, &ends->in, &message);
 		assert_true(transport_mail_has_left(ends->box, &ends->out, position));
 		assert_true(transport_mail_has_left(ends->box, &ends->out, 1));
 		assert_true(i < KEPT ||
 			    !transport_mail_has_left(ends->box, &ends->out, kept.position));
 	}
-	transport_mail_take(ends->box, &ends->in, &kept);
+	transport_mail_free_slot(ends->box, &ends->in, &kept);
 	assert_true(transport_mail_has_left(ends->box, &ends->out, kept.position));
 }
 
@@ -141,7 +141,7 @@ static void test_room(void **state)
 		assert_int_equal(messages[i].envelope.count, i);
 	}
 	assert_false(transport_mail_poll(ends->box, &ends->in, &messages[0]));
-	transport_mail_take(ends->box, &ends->in, &messages[17]);
+	transport_mail_free_slot(ends->box, &ends->in, &messages[17]);
 	assert_true(post(ends, 100, 8));
 	assert_false(post(ends, 101, 8));
 	/* Sixty-three slots are passed over on the way to the one that is free. */
@@ -163,14 +163,14 @@ static void test_crowded(void **state)
 	}
 	assert_false(post(ends, 0, 8));
 	assert_false(ends->out.crowded);
-	transport_mail_take(ends->box, &ends->in, &messages[0]);
+	transport_mail_free_slot(ends->box, &ends->in, &messages[0]);
 	assert_true(post(ends, 0, 8));
 	assert_true(ends->out.crowded);
 	ends->out.crowded = false;
 	assert_false(post(ends, 0, 8));
 	assert_false(ends->out.crowded);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
-		transport_mail_take(ends->box, &ends->in, &messages[i]);
+		transport_mail_free_slot(ends->box, &ends->in, &messages[i]);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
 		assert_true(post(ends, 0, 8));
 	assert_false(ends->out.crowded);
@@ -195,7 +195,7 @@ static void test_any_order(void **state)
 		} else if (count > 0) {
 			int at = (int)((seed >> 32) % (unsigned)count);
 			assert_int_equal(value_of(ends, &lying[at]), lying[at].envelope.count);
-			transport_mail_take(ends->box, &ends->in, &lying[at]);
+			transport_mail_free_slot(ends->box, &ends->in, &lying[at]);
 			lying[at] = lying[--count];
 		}
 		assert_true(posted - seen <= MAIL_SLOTS);
@@ -208,17 +208,17 @@ static void test_rts_slots(void **state)
 	struct ends *ends = *state;
 	struct mail_box *box = ends->box;
 	for (uint32_t use = 1; use <= 3; use++) {
-		unsigned index = transport_mail_rts_take(box, &ends->out, false, 4096, false,
-							 10 * MAIL_PIECE_BYTES);
+		unsigned index = transport_mail_rts_alloc(box, &ends->out, false, 4096, false,
+							  10 * MAIL_PIECE_BYTES);
 		struct mail_rts *rts = &box->rts[index];
 		uint64_t piece, pieces = transport_mail_pieces(rts->bytes);
 		assert_int_equal(index, 0);
 		assert_int_equal(rts->generation, use);
 		assert_int_equal(pieces, 10);
-		assert_false(transport_mail_is_withdrawn(rts));
+		assert_false(transport_mail_is_cancelled(rts));
 		assert_false(transport_mail_match(rts, use + 1));
 		assert_true(transport_mail_match(rts, use));
-		assert_false(transport_mail_withdraw(rts, use));
+		assert_false(transport_mail_cancel(rts, use));
 		for (uint64_t i = 0; i < 4; i++) {
 			assert_true(transport_mail_claim(rts, use, pieces, &piece));
 			assert_int_equal(piece, i);
@@ -228,7 +228,7 @@ static void test_rts_slots(void **state)
 			assert_false(transport_mail_claim(rts, use, pieces, &piece));
 			assert_int_equal(transport_mail_close(rts, use, pieces), 4);
 			assert_true(transport_mail_is_closed(rts));
-			assert_false(transport_mail_is_withdrawn(rts));
+			assert_false(transport_mail_is_cancelled(rts));
 		} else {
 			for (uint64_t i = 4; i < pieces; i++)
 				assert_true(transport_mail_claim(rts, use, pieces, &piece));
@@ -242,12 +242,12 @@ static void test_rts_slots(void **state)
 		assert_int_equal(ends->out.rts[0], 1);
 		transport_mail_rts_free(&ends->out, index, use);
 	}
-	unsigned index = transport_mail_rts_take(box, &ends->out, false, 4096, true, 1);
-	assert_true(transport_mail_withdraw(&box->rts[index], 4));
-	assert_true(transport_mail_is_withdrawn(&box->rts[index]));
+	unsigned index = transport_mail_rts_alloc(box, &ends->out, false, 4096, true, 1);
+	assert_true(transport_mail_cancel(&box->rts[index], 4));
+	assert_true(transport_mail_is_cancelled(&box->rts[index]));
 	assert_false(transport_mail_match(&box->rts[index], 4));
 	/* One that is in use is not taken again. */
-	assert_int_equal(transport_mail_rts_take(box, &ends->out, false, 0, false, 1), 1);
+	assert_int_equal(transport_mail_rts_alloc(box, &ends->out, false, 0, false, 1), 1);
 }
 
 /* All are in use: any of them may be over first. Nor does a half wait for the other one. */
@@ -261,7 +261,7 @@ static void test_rts_slots_reclaimed(void **state)
 		for (unsigned i = 0; i < MAIL_SLOTS; i++) {
 			transport_mail_reclaim(box, out, half, none);
 			assert_true(transport_mail_has_rts(out, half));
-			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1),
+			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
 					 half * MAIL_SLOTS + i);
 		}
 	for (uint32_t use = 1; use <= 5; use += 2)
@@ -276,13 +276,15 @@ static void test_rts_slots_reclaimed(void **state)
 			transport_mail_reclaim(box, out, !half, kept);
 			assert_false(transport_mail_has_rts(out, !half));
 			assert_true(transport_mail_has_rts(out, half));
-			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1), i);
+			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
+					 i);
 			transport_mail_rts_done(box, i, use + 1);
 			kept[half] = UINT64_C(1) << i % MAIL_SLOTS;
 			transport_mail_reclaim(box, out, half, kept);
 			assert_false(transport_mail_has_rts(out, half));
 			transport_mail_reclaim(box, out, half, none);
-			assert_int_equal(transport_mail_rts_take(box, out, half, 4096, false, 1), i);
+			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
+					 i);
 		}
 }
 
@@ -311,7 +313,7 @@ static void test_passes(void **state)
 		transport_mail_post(box, &ends->out, &envelope, NULL, 0);
 		assert_true(transport_mail_poll(box, &ends->in, &message));
 		assert_int_equal(message.envelope.count, turn);
-		transport_mail_take(box, &ends->in, &message);
+		transport_mail_free_slot(box, &ends->in, &message);
 		ends->in.passed = false;
 	}
 }
@@ -355,10 +357,10 @@ static void test_threads(void **state)
 		i++;
 		if (++count < 2)
 			continue;
-		transport_mail_take(ends->box, &ends->in, &lying[1]);
+		transport_mail_free_slot(ends->box, &ends->in, &lying[1]);
 		count = 1;
 		if (i % 50 == 0) {
-			transport_mail_take(ends->box, &ends->in, &lying[0]);
+			transport_mail_free_slot(ends->box, &ends->in, &lying[0]);
 			count = 0;
 		}
 	}

@@ -119,11 +119,11 @@ static void use_box(struct mail_box *box, unsigned count)
 	for (unsigned i = 0; i < count && transport_mail_has_room(box, &out, MAIL_SLOTS); i++) {
 		struct mail_envelope envelope = {.count = 1};
 		if (i % 2)
-			envelope.rts = (uint16_t)(1 + transport_mail_rts_take(box, &out, false,
-									      4096, false, 1000));
+			envelope.rts = (uint16_t)(1 + transport_mail_rts_alloc(box, &out, false,
+									       4096, false, 1000));
 		transport_mail_post(box, &out, &envelope, "12345678", 8);
 		if (i % 3 == 0 && transport_mail_poll(box, &in, &message))
-			transport_mail_take(box, &in, &message);
+			transport_mail_free_slot(box, &in, &message);
 	}
 }
 

@@ -57,8 +57,8 @@ struct ls_group {
 	 * object is not reused, even if the group is closed. */
 	_Atomic uint32_t holders;
 	/* All below is set anew for each group. */
-	struct trace_group *entry; /* in my trace */
-	uint32_t id, parent;       /* parent: the id of the group it was made from, 0: none */
+	struct trace_group *trace_entry; /* in my trace */
+	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
 	_Atomic bool explains;    /* a thread of this rank is working out the cause */

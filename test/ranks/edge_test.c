@@ -9,8 +9,8 @@ static void run_on(ls_group *group, uint64_t count)
 	atomic_store(&group->lane.recent_number, count);
 	atomic_store(&group->lane.state, count << WORLD_LANE_SHIFT);
 	wait_store(&transport_area_of(&group->team, group->rank)->finished, count);
-	atomic_store(&group->entry->entered, count);
-	atomic_store(&group->entry->finished, count);
+	atomic_store(&group->trace_entry->entered, count);
+	atomic_store(&group->trace_entry->finished, count);
 	group->engine.entered_by_all = count;
 }
 

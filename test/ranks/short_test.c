@@ -175,7 +175,7 @@ void short_handles_left_are_counted(struct runner_rank *self)
 	ls_group_close(group);
 	const char *text = caught_end(&caught);
 	SAYS(text,
-	     "the group is closed, but 5 handles were not freed: that of a send that was over");
+	     "the group is closed, but 5 handles were not freed: that of a send that completed");
 	SAYS(text, " at once, such as send #3 to rank 0 (tag 7), called from short_test.c:");
 	SAYS(text, ", and 4 more [LS-GROUP-HANDLES-LEFT]");
 }
@@ -205,7 +205,7 @@ void short_handles_dropped_are_told(struct runner_rank *self)
 		ls_op_free(op);
 	}
 	text = caught_end(&caught);
-	SAYS(text, "the handle of a send that was over at once, such as send #5 to rank 0 (tag 0), "
+	SAYS(text, "the handle of a send that completed at once, such as send #5 to rank 0 (tag 0), "
 		   "called from short_test.c:");
 	SAYS(text, " was freed (ls_op_free, called from short_test.c:");
 	const char *said = strstr(text, "LS-GROUP-DROPPED");
