@@ -86,8 +86,8 @@ void inspect_report_add_python(struct inspect_report *report);
  * nothing if the ranks have published a cause. */
 void inspect_report_ask_python(struct inspect_report *report);
 /* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
- * is in no function of Python the main thread; "" if that cannot be found out. May block for ever,
- * as inspect_report_add_python. */
+ * is in no function of Python the main thread; and whether mutexes of the process deadlock. "" if
+ * there is nothing to say. May block for ever, as inspect_report_add_python. */
 void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);

@@ -243,14 +243,14 @@ static void print_lock_wait(FILE *out, const struct look *look, const struct sta
 	fprintf(out, "     waits for the mutex %s, which %s holds\n", mutex, owner);
 }
 
-/* The cycle from this thread on; *told: which waits have been printed. */
-static void print_cycle(FILE *out, const struct look *look, int first, bool *told)
+/* The cycle from this thread on; printed[i]: wait i has been. */
+static void print_cycle(FILE *out, const struct look *look, int first, bool *printed)
 {
 	char thread[64];
 	int count = 0;
 	for (const struct stack_lock_wait *wait = &look->lock_waits[first];
-	     wait && !told[wait - look->lock_waits]; wait = lock_wait_of(look, wait->owner)) {
-		told[wait - look->lock_waits] = true;
+	     wait && !printed[wait - look->lock_waits]; wait = lock_wait_of(look, wait->owner)) {
+		printed[wait - look->lock_waits] = true;
 		thread_text(look, wait->tid, thread, sizeof thread);
 		fprintf(out, "%s%s", count++ == 0 ? "    deadlock: " : ", ", thread);
 	}
@@ -263,10 +263,10 @@ static void print_cycle(FILE *out, const struct look *look, int first, bool *tol
 /* Says once, before all frames, which threads can never continue. */
 static void print_deadlocks(FILE *out, const struct look *look)
 {
-	bool told[STACK_THREAD_MAX] = {false};
+	bool printed[STACK_THREAD_MAX] = {false};
 	for (int i = 0; i < look->lock_wait_count; i++)
-		if (look->lock_waits[i].is_deadlock && !told[i])
-			print_cycle(out, look, i, told);
+		if (look->lock_waits[i].is_deadlock && !printed[i])
+			print_cycle(out, look, i, printed);
 }
 
 static void print_frames(FILE *out, const struct look *look)

@@ -5,18 +5,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "stack/child_fixture.h"
 #include "stack/stack.h"
 
 enum { THREADS = 16, LOOKS = 300, GROUPS = 400, FAR_S = 1000000 };
@@ -32,21 +30,6 @@ static struct shared *shared;
 static void say(int which)
 {
 	atomic_store(&shared->tids[which], (int)gettid());
-}
-
-static pid_t fork_along(void)
-{
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
-static void end(pid_t pid)
-{
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 static int look(const struct stack_memory *memory, struct stack_lock_wait *out)
@@ -209,12 +192,6 @@ static void contention_is_no_deadlock(void **state)
 	stack_memory_close(&memory);
 }
 
-static void await_sleep(pid_t pid)
-{
-	while (stack_thread_state(pid, (uint32_t)pid) != 'S')
-		sched_yield();
-}
-
 /* A word of a pool may have the same value, and a thread's number where a mutex has its owner. */
 static void sleep_on_a_word(void)
 {
@@ -246,7 +223,7 @@ static void other_locks_are_none(void **state)
 		pid_t pid = fork_along();
 		if (pid == 0)
 			sleeps[i]();
-		await_sleep(pid);
+		await_state(pid, 'S');
 		stack_memory_open(pid, &memory);
 		for (int n = 0; n < 10; n++)
 			assert_int_equal(look(&memory, waits), 0);

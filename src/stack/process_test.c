@@ -2,7 +2,6 @@
  * Processes that are looked into: one without an interpreter, one that may hang in the kernel, one
  * that has ended. */
 #include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +19,7 @@
 /* Must come after the ones above. */
 #include <cmocka.h>
 
+#include "stack/child_fixture.h"
 #include "stack/stack_private.h"
 
 static const char mark[] = "to be read by another process";
@@ -33,28 +33,6 @@ const char *__asan_default_options(void)
 	return "intercept_tls_get_addr=0";
 }
 #endif
-
-/* 0 in a child, which ends with this process. */
-static pid_t fork_along(void)
-{
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
-static void await_state(pid_t pid, char state)
-{
-	while (stack_thread_state(pid, (uint32_t)pid) != state)
-		sched_yield();
-}
-
-static void end(pid_t pid)
-{
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
 
 static void test_without_python(void **state)
 {

@@ -72,8 +72,10 @@ def start(*functions):
 
 
 def cross_locks():
-    """Two threads take two mutexes, each the other one's first."""
+    """Two threads take two mutexes, each the other one's first; a third one takes its own twice."""
     c = ctypes.CDLL(None)
+    own = (ctypes.c_long * 8)()
+    threading.Thread(target=lambda: [c.pthread_mutex_lock(own) for _ in range(2)], daemon=True).start()
     locks = [(ctypes.c_long * 8)() for _ in range(2)]
     both = threading.Barrier(2)
 

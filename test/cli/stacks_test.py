@@ -117,14 +117,17 @@ def test_locks_in_a_cycle():
         def look():
             threads = diagnose(job.pid)['ranks'][1]['threads']
             locked = [thread for thread in threads if thread['lock'] and thread['lock']['deadlock']]
-            return len(locked) == 2 and locked
-        one, other = until(look, 'two threads in a cycle')
+            return len(locked) == 3 and sorted(locked, key=lambda thread: (thread['lock']['owner'] == thread['tid'],
+                                                                           not thread['main']))
+        one, other, alone = until(look, 'two threads in a cycle, and one by itself')
         equal([one['lock']['owner'], other['lock']['owner']], [other['tid'], one['tid']])
         equal(one['main'], True)
         equal(frames(one)[:2], here('cross', 'cross_locks'))
         text = lockstep('diagnose', '--stacks', job.pid, env=environment()).stdout
         matches(r'(?m)^    deadlock: thread %d \(main, .*\), thread %d \(.*\) wait for each other\'s mutexes and can '
                 'never continue' % (one['tid'], other['tid']), text)
+        matches(r'(?m)^    deadlock: thread %d \(.*\) waits for a mutex that it holds itself, and can never continue$' %
+                alone['tid'], text)
         matches(r'(?m)^     waits for the mutex .*0x[0-9a-f]+.*, which thread %d \(.*\) holds$' % other['tid'], text)
 
 
