@@ -166,6 +166,12 @@ LOCK_UNCHECKED static void wait_fds_under_lock(void)
 	(void)ignored;
 }
 
+LOCK_UNCHECKED static void foreign_call_under_lock(void)
+{
+	lock_memory_acquire(&inner);
+	wait_foreign_begin(NULL, "cuMemFree");
+}
+
 LOCK_UNCHECKED static void join_under_lock(void)
 {
 	lock_memory_acquire(&inner);
@@ -206,6 +212,7 @@ static void test_violations(void **state)
 	assert_aborts(not_held, "this thread does not hold it [LS-LOCK-BROKEN]");
 	assert_aborts(wait_words_under_lock, "while it holds a 'memory' lock [LS-LOCK-WAIT]");
 	assert_aborts(wait_fds_under_lock, "[LS-LOCK-WAIT]");
+	assert_aborts(foreign_call_under_lock, "[LS-LOCK-WAIT]");
 	assert_aborts(join_under_lock, "[LS-LOCK-WAIT]");
 }
 

@@ -26,10 +26,11 @@
 #include "lock.h"
 
 enum {
-	WAIT_EDGE_MAX = 64,   /* words in a slot, and in each page of further words */
-	WAIT_CHOICE_MAX = 64, /* a wait has choices 1 to WAIT_CHOICE_MAX */
-	WAIT_PAGE_MAX = 64,   /* pages of a rank: one bit each in a set */
-	WAIT_SLOT_MAX = 32,   /* threads of one rank that may be in Lockstep at once */
+	WAIT_EDGE_MAX = 64,      /* words in a slot, and in each page of further words */
+	WAIT_CHOICE_MAX = 64,    /* a wait has choices 1 to WAIT_CHOICE_MAX */
+	WAIT_PAGE_MAX = 64,      /* pages of a rank: one bit each in a set */
+	WAIT_SLOT_MAX = 32,      /* threads of one rank that may be in Lockstep at once */
+	WAIT_FOREIGN_BYTES = 48, /* of the name of a foreign call, with its NUL */
 };
 
 /* The memory that an awaited word lies in. With owner and offset a reader in another process can
@@ -72,6 +73,9 @@ enum wait_state {
 	WAIT_ANY_WORD = 3, /* blocked; any one edge suffices */
 	/* blocked on a descriptor, for edges[0].peer (-1: for no rank in particular) */
 	WAIT_FDS = 4,
+	/* in code that is not Lockstep's and may block, such as a device's driver: `foreign` names
+	 * it. It may return at any time, so it proves nothing, as WAIT_OUTSIDE. */
+	WAIT_FOREIGN = 5,
 };
 
 /* What one thread waits for. Flat, and a multiple of 8 bytes, for seqlock_store. Words that do not
@@ -93,6 +97,7 @@ struct wait_slot_body {
 	uint32_t further;     /* the number of words beyond those */
 	uint64_t pages;       /* bit i: page i has some of those */
 	struct wait_edge edges[WAIT_EDGE_MAX];
+	char foreign[WAIT_FOREIGN_BYTES]; /* written and valid only in state WAIT_FOREIGN */
 };
 
 /* Written by its thread, under the sequence lock `epoch` (base/seqlock.h). So any two waits have
@@ -318,6 +323,16 @@ void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(
  * a descriptor for those. LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+
+/* Around a call of code that is not Lockstep's and may block, such as a device's driver: shows its
+ * name and since when the thread is in it. Nothing can be proved from it, as the call may return at
+ * any time. `call`: of its text at most WAIT_FOREIGN_BYTES - 1 bytes are copied. No lock may be
+ * held. Not nested, and no wait on the same waiter in between. A thread that finds no free slot is
+ * counted as unpublished, as in other waits. Afterwards the thread is outside: one of Lockstep's
+ * own, which has no slot otherwise, calls wait_thread_leave then. A waiter that is NULL or has no
+ * wait table: shows nothing. */
+void wait_foreign_begin(struct waiter *waiter, const char *call) LOCK_AVOIDS_ALL;
+void wait_foreign_end(struct waiter *waiter) LOCK_AVOIDS(trace);
 
 /* Whether `fd` can be written to, now or until the deadline. Prints no message, because messages
  * themselves use it. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "messages.h"
 #include "seqlock.h"
 
@@ -106,6 +107,8 @@ static void write_body(struct wait_table *wait_table, struct wait_slot *slot,
 		atomic_fetch_and(&wait_table->pages_taken, ~had);
 	body->pages = take_pages(wait_table, body->further);
 	seqlock_store(&slot->body, body, bytes);
+	if (body->state == WAIT_FOREIGN)
+		seqlock_store(slot->body.foreign, body->foreign, sizeof(body->foreign));
 	write_pages(wait_table, body, further);
 	seqlock_end(&slot->epoch);
 }
@@ -343,6 +346,27 @@ void wait_slot_clear(struct waiter *waiter)
 	struct registration *registration = find_registration(waiter);
 	if (registration && registration->slot)
 		write_state(waiter->wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
+}
+
+void wait_foreign_begin(struct waiter *waiter, const char *call)
+{
+	struct wait_slot_body body;
+	lock_assert_none();
+	if (!waiter)
+		return;
+	memset(&body, 0, offsetof(struct wait_slot_body, edges));
+	body.state = WAIT_FOREIGN;
+	body.since_ns = clock_now_ns();
+	body.deadline_ns = CLOCK_NEVER;
+	memset(body.foreign, 0, sizeof body.foreign);
+	memcpy(body.foreign, call, strnlen(call, sizeof body.foreign - 1));
+	wait_slot_publish(waiter, &body, NULL);
+}
+
+void wait_foreign_end(struct waiter *waiter)
+{
+	if (waiter)
+		wait_slot_clear(waiter);
 }
 
 /* ---- items ---- */

@@ -174,6 +174,11 @@ static void test_more_threads_than_slots(void **state)
 	assert_int_equal(fixture.shared->wait_table.slotless, 2);
 	visitor_end(&extra);
 	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
+	struct wait_slot_body slot;
+	wait_foreign_begin(&fixture.waiter, "cuMemFree");
+	assert_false(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
+	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
+	wait_foreign_end(&fixture.waiter);
 	/* A slot that has become free is taken when the thread next sleeps. */
 	visitor_end(&visitors[5]);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX - 1);
@@ -186,6 +191,74 @@ static void test_more_threads_than_slots(void **state)
 			visitor_end(&visitors[i]);
 	assert_int_equal(slots_taken(&fixture), 1);
 	fixture_fini(&fixture);
+}
+
+/* ---- foreign calls ---- */
+
+static void test_foreign_call(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	int peer;
+	fixture_init(&fixture);
+	/* What a wait before has left in the slot is not shown. */
+	struct wait_call call = fixture_call(&fixture, PEERS, false);
+	call.deadline_ns = 1;
+	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
+	for (int turn = 0; turn < 2; turn++) {
+		uint64_t before_ns = clock_now_ns();
+		wait_foreign_begin(&fixture.waiter, turn ? "free" : "cuMemFree");
+		assert_true(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
+		assert_string_equal(slot.foreign, turn ? "free" : "cuMemFree");
+		assert_int_equal(slot.tid, gettid());
+		assert_in_range(slot.since_ns, before_ns, clock_now_ns());
+		assert_int_equal(slot.deadline_ns, CLOCK_NEVER);
+		assert_int_equal(slot.edge_count + slot.further + slot.may_leave + slot.group, 0);
+		assert_int_equal(slot.record + slot.pages, 0);
+		assert_int_equal(slots_taken(&fixture), 1);
+		wait_foreign_end(&fixture.waiter);
+		assert_false(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
+		assert_true(find_slot(fixture.shared, WAIT_OUTSIDE, &slot));
+		assert_int_equal(slots_taken(&fixture), 1);
+	}
+	/* A thread that leaves keeps no slot. */
+	wait_foreign_begin(&fixture.waiter, "");
+	wait_foreign_end(&fixture.waiter);
+	wait_thread_leave(&fixture.waiter);
+	assert_int_equal(slots_taken(&fixture), 0);
+	assert_int_equal(fixture.shared->wait_table.unpublished, 0);
+	fixture_fini(&fixture);
+}
+
+static void test_long_foreign_name(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct wait_slot_body slot;
+	char name[2 * WAIT_FOREIGN_BYTES];
+	fixture_init(&fixture);
+	for (size_t length = WAIT_FOREIGN_BYTES - 2; length <= WAIT_FOREIGN_BYTES + 1; length++) {
+		memset(name, 'x', sizeof name);
+		name[length] = 0;
+		wait_foreign_begin(&fixture.waiter, name);
+		assert_true(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
+		assert_int_equal(strnlen(slot.foreign, WAIT_FOREIGN_BYTES),
+				 length < WAIT_FOREIGN_BYTES ? length : WAIT_FOREIGN_BYTES - 1);
+		assert_memory_equal(slot.foreign, name, strlen(slot.foreign));
+		wait_foreign_end(&fixture.waiter);
+	}
+	fixture_fini(&fixture);
+}
+
+static void test_foreign_call_of_nobody(void **state)
+{
+	(void)state;
+	struct waiter none = {.look_fd = -1};
+	wait_foreign_begin(NULL, "cuMemFree");
+	wait_foreign_end(NULL);
+	wait_foreign_begin(&none, "cuMemFree");
+	wait_foreign_end(&none);
 }
 
 /* ---- more words than a slot has ---- */
@@ -382,6 +455,9 @@ int main(void)
 		cmocka_unit_test(test_thread_ends),
 		cmocka_unit_test(test_board_ends_first),
 		cmocka_unit_test(test_more_threads_than_slots),
+		cmocka_unit_test(test_foreign_call),
+		cmocka_unit_test(test_long_foreign_name),
+		cmocka_unit_test(test_foreign_call_of_nobody),
 		cmocka_unit_test(test_many_words),
 		cmocka_unit_test(test_not_opened),
 		cmocka_unit_test(test_readers_see_whole_slots),

@@ -24,7 +24,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 9,
+	TRACE_VERSION = 10,
 	TRACE_GROUP_MAX = 513, /* the groups that a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the world group, which has the first entry */
@@ -409,7 +409,8 @@ bool trace_read_at(const struct trace_view *view, uint64_t position, struct trac
  * NUL. */
 bool trace_read_report(const struct trace_view *view, struct trace_report *out);
 
-/* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. */
+/* Copies wait slot i (false: torn). *epoch tells whether a later copy shows the same wait. The name
+ * of a foreign call ends with NUL, and is empty in other states; its text is the writer's. */
 bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body *out,
 		     uint32_t *epoch);
 /* Whether slot i still shows that wait. */

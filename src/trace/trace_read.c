@@ -237,6 +237,7 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), epoch)) {
 			if (out->edge_count > WAIT_EDGE_MAX)
 				out->edge_count = WAIT_EDGE_MAX;
+			out->foreign[out->state == WAIT_FOREIGN ? WAIT_FOREIGN_BYTES - 1 : 0] = 0;
 			return true;
 		}
 	}

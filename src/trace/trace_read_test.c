@@ -238,6 +238,16 @@ static void dead_writer_is_bounded(void **state)
 	assert_int_equal(wait.tid, 42);
 	assert_int_equal(wait.edge_count, WAIT_EDGE_MAX);
 	assert_int_equal(epoch, 2);
+	/* A foreign call's name ends within its place, and is of no other state. */
+	memset(body.foreign, 'x', sizeof(body.foreign));
+	for (int foreign = 0; foreign < 2; foreign++) {
+		struct wait_slot_body copy;
+		body.state = foreign ? WAIT_FOREIGN : WAIT_WORDS;
+		seqlock_store(&wait_table->slots[4].body, &body, sizeof(body));
+		assert_true(trace_read_slot(&view, 4, &copy, &epoch));
+		assert_int_equal(strnlen(copy.foreign, sizeof(copy.foreign)),
+				 foreign ? WAIT_FOREIGN_BYTES - 1 : 0);
+	}
 	/* Further words than any page can have: only what lies in pages is read. */
 	struct wait_edge words[WAIT_EDGE_MAX];
 	wait.further = 100;
