@@ -51,7 +51,7 @@ struct diagnose_record {
 };
 
 struct diagnose_thread {
-	struct wait_slot_body wait;
+	struct wait_slot_body wait; /* the name of a foreign call ends with NUL */
 	/* its index in the wait table; the slot's sequence lock, which identifies the wait */
 	uint32_t slot, epoch;
 	/* both reads found the same wait, and its group had not failed */
@@ -348,6 +348,13 @@ void diagnose_operation_text(const struct diagnose_record *record, const struct 
  * of its group, empty: all ranks. */
 void diagnose_message_text(const struct diagnose_message *message, const struct ranks *members,
 			   char *out, size_t bytes);
+
+/* The thread of a rank that has been longest in a foreign call (wait_foreign_begin); NULL: none is in
+ * one. */
+const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank);
+/* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", and how many other threads
+ * are in such calls; empty if none is. */
+void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *out, size_t bytes);
 
 /* "mismatch", "died", …: stable words, for --json and tests. */
 const char *diagnose_cause_name(unsigned cause);

@@ -63,7 +63,8 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		if (!is_flag(&rank->threads[i].stable) || !is_flag(&rank->threads[i].asleep) ||
-		    rank->threads[i].wait.edge_count > WAIT_EDGE_MAX)
+		    rank->threads[i].wait.edge_count > WAIT_EDGE_MAX ||
+		    !memchr(rank->threads[i].wait.foreign, 0, WAIT_FOREIGN_BYTES))
 			return false;
 	for (uint32_t i = 0; i < rank->record_count; i++)
 		if (!memchr(rank->records[i].site, 0, sizeof(rank->records[i].site)))
@@ -298,6 +299,20 @@ bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_t
 		ruled_out |= out ? choice : 0;
 	}
 	return ranks_any(&needs) && !(choices & ~ruled_out);
+}
+
+const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank)
+{
+	const struct diagnose_thread *longest = NULL;
+	if (!rank->known || diagnose_is_gone(rank))
+		return NULL;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		if (thread->wait.state == WAIT_FOREIGN && thread->stable &&
+		    (!longest || thread->wait.since_ns < longest->wait.since_ns))
+			longest = thread;
+	}
+	return longest;
 }
 
 bool diagnose_is_armed(const struct diagnose_thread *thread)

@@ -189,8 +189,8 @@ struct diagnose_hop {
 /* The ranks of a proved deadlock, which can never continue. */
 struct ranks diagnose_find_stuck(const struct diagnose_job *job);
 
-/* Ranks that seem to be deadlocked, but have a thread that is not seen to wait and may still
- * act. */
+/* Ranks that seem to be deadlocked, but have a thread that is not seen to wait, or is in a foreign
+ * call, and may still act. */
 struct ranks diagnose_find_unproved(const struct diagnose_job *job);
 
 /* One cycle of a proved deadlock: each hop's peer is the next hop's rank. Writes its first hops, at
@@ -259,6 +259,12 @@ void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_r
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* "; its main thread is in load at data.py:88", or nothing. */
 void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank);
+/* "; its thread 4711 has been in the foreign call cuMemFree for 12.3 s", or nothing. */
+void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+				 const struct diagnose_rank *rank);
+/* "cuMemFree for 12.3 s" */
+void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+			       const struct wait_slot_body *wait);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "running", "asleep", … */

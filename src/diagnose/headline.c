@@ -223,6 +223,7 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 		}
 	}
 	diagnose_write_site(writer, last);
+	diagnose_write_foreign_call(writer, job, rank);
 	diagnose_write_python(writer, rank);
 	diagnose_write(writer, "; it is %s)",
 		       rank->process == DIAGNOSE_SLEEPING ? "sleeping in a system call"

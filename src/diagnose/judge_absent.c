@@ -122,7 +122,8 @@ static enum standing standing_of_thread(const struct diagnose_job *job,
 {
 	if (diagnose_waits(job, thread))
 		return BLOCKED;
-	return thread->wait.state == WAIT_OUTSIDE && thread->stable ? AWAY : GOES_ON;
+	bool away = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
+	return away && thread->stable ? AWAY : GOES_ON;
 }
 
 /* What the rank does for ranks that wait for it in `record`. If it has several threads, the one

@@ -9,7 +9,8 @@
 
 struct search {
 	const struct diagnose_job *job;
-	bool likely; /* also ranks that have threads which are not seen to wait */
+	/* also ranks that have threads which are not seen to wait, or are in foreign calls */
+	bool likely;
 	struct ranks stuck;
 	/* remembered: ranks that are dead or have left the group of a wait, or the world group */
 	struct diagnose_gone gone, lost;
@@ -82,6 +83,14 @@ static bool has_sleeper(const struct diagnose_rank *rank)
 	return false;
 }
 
+/* Whether a proof need not ask what the thread does. */
+static bool is_ignored(const struct search *search, const struct diagnose_thread *thread)
+{
+	return thread->wait.state == WAIT_UNUSED ||
+	       (thread->wait.state == WAIT_OUTSIDE && thread->asleep) ||
+	       (thread->wait.state == WAIT_FOREIGN && search->likely);
+}
+
 static bool rank_is_stuck(struct search *search, int r)
 {
 	const struct diagnose_rank *rank = &search->job->ranks[r];
@@ -96,8 +105,7 @@ static bool rank_is_stuck(struct search *search, int r)
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
-		if (thread->wait.state == WAIT_UNUSED ||
-		    (thread->wait.state == WAIT_OUTSIDE && thread->asleep))
+		if (is_ignored(search, thread))
 			continue;
 		if (may_go_on && !is_cut_off(search, thread))
 			return false;
@@ -148,7 +156,8 @@ struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 {
 	struct ranks unproved = find_stuck(job, true);
 	for (int r = 0; r < job->size; r++)
-		if (!job->ranks[r].incomplete && !job->ranks[r].awake)
+		if (!job->ranks[r].incomplete && !job->ranks[r].awake &&
+		    !diagnose_foreign_call(&job->ranks[r]))
 			ranks_remove(&unproved, r);
 	return unproved;
 }

@@ -13,6 +13,8 @@ struct line {
 	const char *role;
 	struct diagnose_part part;
 	const struct diagnose_rank *rank; /* an example */
+	/* the thread that has been longest in a foreign call, of any of these ranks; NULL: none */
+	const struct diagnose_thread *foreign;
 };
 
 enum { LINE_MAX = 32 }; /* more than there is room for */
@@ -71,6 +73,9 @@ static bool is_same_line(const struct line *a, const struct line *b)
 	    a->rank->known != b->rank->known || !a->part.since_ns != !b->part.since_ns ||
 	    !a->part.record != !b->part.record || strcmp(a->rank->python, b->rank->python) != 0)
 		return false;
+	if (!a->foreign != !b->foreign ||
+	    (a->foreign && strcmp(a->foreign->wait.foreign, b->foreign->wait.foreign) != 0))
+		return false;
 	if (!a->part.record)
 		return true;
 	const struct trace_record *x = &a->part.record->record, *y = &b->part.record->record;
@@ -85,6 +90,7 @@ static void add_rank(struct report *report, int r)
 	struct line line = {.ranks = ranks_of(r), .rank = &report->job->ranks[r]};
 	line.part = diagnose_part_of(report->job, report->verdict, r);
 	line.role = role_of(report, r, &line.part);
+	line.foreign = diagnose_foreign_call(line.rank);
 	for (int i = 0; i < report->count; i++) {
 		struct line *other = &report->lines[i];
 		if (!is_same_line(&line, other))
@@ -92,6 +98,8 @@ static void add_rank(struct report *report, int r)
 		ranks_add(&other->ranks, r);
 		if (line.part.since_ns < other->part.since_ns)
 			other->part.since_ns = line.part.since_ns;
+		if (line.foreign && line.foreign->wait.since_ns < other->foreign->wait.since_ns)
+			other->foreign = line.foreign;
 		return;
 	}
 	if (report->count == LINE_MAX)
@@ -166,6 +174,17 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_jo
 	diagnose_write_site(writer, record);
 }
 
+static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+			       const struct line *line)
+{
+	if (ranks_count(&line->ranks) == 1) {
+		diagnose_write_foreign_call(writer, job, line->rank);
+	} else if (line->foreign) {
+		diagnose_write(writer, "; a thread of each has been in the foreign call ");
+		diagnose_write_named_call(writer, job, &line->foreign->wait);
+	}
+}
+
 enum { PID_MAX = 8 }; /* process ids told in one line */
 
 static void write_process(struct diagnose_writer *writer, const struct diagnose_job *job,
@@ -195,6 +214,7 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 	diagnose_write_ranks(writer, &line->ranks);
 	diagnose_write(writer, ": %s, ", line->role);
 	write_doing(writer, job, line);
+	write_foreign_call(writer, job, line);
 	diagnose_write_python(writer, line->rank);
 	write_process(writer, job, line);
 }

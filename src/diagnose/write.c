@@ -186,6 +186,53 @@ void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose
 	diagnose_write_foreign(writer, rank->python);
 }
 
+void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+			       const struct wait_slot_body *wait)
+{
+	diagnose_write_foreign(writer, wait->foreign[0] ? wait->foreign : "without a name");
+	if (wait->since_ns && wait->since_ns <= job->now_ns) {
+		diagnose_write(writer, " for ");
+		diagnose_write_duration(writer, job->now_ns - wait->since_ns);
+	}
+}
+
+static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+			       const struct diagnose_rank *rank)
+{
+	const struct diagnose_thread *longest = diagnose_foreign_call(rank);
+	uint32_t others = 0;
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		others += &rank->threads[i] != longest && rank->threads[i].stable &&
+			  rank->threads[i].wait.state == WAIT_FOREIGN;
+	if (longest->wait.tid == (uint32_t)rank->pid)
+		diagnose_write(writer, "its main thread");
+	else
+		diagnose_write(writer, "its thread %" PRIu32, longest->wait.tid);
+	diagnose_write(writer, " has been in the foreign call ");
+	diagnose_write_named_call(writer, job, &longest->wait);
+	if (others)
+		diagnose_write(writer, ", and %" PRIu32 " more of its threads in such calls",
+			       others);
+}
+
+void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+				 const struct diagnose_rank *rank)
+{
+	if (!diagnose_foreign_call(rank))
+		return;
+	diagnose_write(writer, "; ");
+	write_foreign_call(writer, job, rank);
+}
+
+void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *out, size_t bytes)
+{
+	struct diagnose_writer writer;
+	diagnose_writer_init(&writer, job, out, bytes);
+	if (diagnose_foreign_call(&job->ranks[rank]))
+		write_foreign_call(&writer, job, &job->ranks[rank]);
+	diagnose_write_ellipsis(&writer);
+}
+
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank)
 {
 	const char *name = rank->signal > 0 ? text_signal(rank->signal) : NULL;
