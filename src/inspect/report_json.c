@@ -101,6 +101,23 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_close(json, '}');
 }
 
+static void put_foreign_calls(struct print_json *json, const struct diagnose_job *job,
+			      const struct diagnose_rank *rank)
+{
+	print_json_open(json, "foreign_calls", '[');
+	for (uint32_t i = 0; diagnose_foreign_call(rank) && i < rank->thread_count; i++) {
+		const struct wait_slot_body *wait = &rank->threads[i].wait;
+		if (wait->state != WAIT_FOREIGN || !rank->threads[i].stable)
+			continue;
+		print_json_open(json, NULL, '{');
+		print_json_unsigned(json, "tid", wait->tid);
+		print_json_string(json, "call", wait->foreign);
+		put_seconds(json, "ms", job->now_ns, wait->since_ns);
+		print_json_close(json, '}');
+	}
+	print_json_close(json, ']');
+}
+
 static void put_rank(struct print_json *json, const struct inspect_shown *shown, int number)
 {
 	const struct inspect_report *report = shown->report;
@@ -130,6 +147,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 		put_operation(json, job, record);
 	else
 		print_json_null(json, "operation");
+	put_foreign_calls(json, job, rank);
 	if (rank->python[0])
 		print_json_string(json, "python", rank->python);
 	else

@@ -11,6 +11,8 @@
 #include "inspect/phases.h"
 #include "inspect/stacks.h"
 
+enum { FOREIGN_TEXT_BYTES = 256 };
+
 bool inspect_is_running(const struct diagnose_job *job)
 {
 	for (int i = 0; i < job->size; i++)
@@ -119,7 +121,7 @@ static bool is_from_any(const struct trace_record *record)
 	return (record->kind == TRACE_RECV || record->kind == TRACE_PROBE) && record->peer < 0;
 }
 
-static void print_doing(FILE *out, const struct diagnose_job *job, int number)
+static void print_operations(FILE *out, const struct diagnose_job *job, int number)
 {
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
@@ -158,6 +160,18 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 		fputs(", ended ", out);
 		print_time(out, job->now_ns, record->end_ns);
 		fputs(" ago", out);
+	}
+}
+
+static void print_doing(FILE *out, const struct diagnose_job *job, int number)
+{
+	char call[FOREIGN_TEXT_BYTES];
+
+	print_operations(out, job, number);
+	diagnose_foreign_call_text(job, number, call, sizeof call);
+	if (call[0]) {
+		fputs("; ", out);
+		print_safely(out, call, 0);
 	}
 }
 

@@ -154,6 +154,19 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 	return NULL;
 }
 
+static void add_foreign_call(const struct diagnose_rank *rank, uint32_t tid, char *out, size_t bytes)
+{
+	size_t used = strlen(out);
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct wait_slot_body *wait = &rank->threads[i].wait;
+		if (wait->state == WAIT_FOREIGN && wait->tid == tid) {
+			snprintf(out + used, bytes - used, "%sin the foreign call %s",
+				 used ? ", " : "", wait->foreign);
+			return;
+		}
+	}
+}
+
 /* What the thread does for Lockstep, or did last; "" if it has nothing to do with it. */
 static void role_of(const struct look *look, uint32_t tid, char *out, size_t bytes)
 {
@@ -174,6 +187,7 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 		snprintf(out, bytes, "%s %s",
 			 record->record.state == TRACE_RUNNING ? "in" : "last was", text);
 	}
+	add_foreign_call(rank, tid, out, bytes);
 }
 
 /* What is to be said in place of frames of Python; "" if nothing. */

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Foreign calls in what `lockstep diagnose` prints, from memory and from a snapshot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/seqlock.h"
+#include "inspect/report.h"
+
+enum { SIZE = 2, JOB = 0x1234 };
+
+struct world {
+	struct trace traces[SIZE];
+	struct inspect_view *view;
+	char place[64];
+	char path[96];
+};
+
+static int set_up(void **state)
+{
+	struct world *world = calloc(1, sizeof *world);
+
+	assert_non_null(world);
+	world->view = inspect_view_new(JOB, SIZE);
+	assert_non_null(world->view);
+	for (int rank = 0; rank < SIZE; rank++) {
+		struct trace_options options = {
+			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
+		assert_int_equal(trace_init(&world->traces[rank], &options), LS_OK);
+		int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
+		assert_true(fd >= 0 && inspect_view_add_trace(world->view, rank, fd));
+	}
+	snprintf(world->place, sizeof world->place, "/tmp/lockstep-test-XXXXXX");
+	assert_non_null(mkdtemp(world->place));
+	snprintf(world->path, sizeof world->path, "%s/snapshot", world->place);
+	*state = world;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct world *world = *state;
+
+	inspect_view_free(world->view);
+	for (int rank = 0; rank < SIZE; rank++)
+		trace_fini(&world->traces[rank]);
+	unlink(world->path);
+	rmdir(world->place);
+	free(world);
+	return 0;
+}
+
+/* As wait_foreign_begin does; `name` may be what that one never writes. */
+static void publish(struct trace *trace, int slot, uint32_t tid, const char *name, size_t bytes)
+{
+	struct wait_slot *to = &trace->wait_table->slots[slot];
+	struct wait_slot_body body = {
+		.state = WAIT_FOREIGN, .tid = tid, .since_ns = 1, .deadline_ns = CLOCK_NEVER};
+
+	memcpy(body.foreign, name, bytes);
+	atomic_store(&to->taken, 1);
+	seqlock_begin(&to->epoch);
+	seqlock_store(&to->body, &body, sizeof body);
+	seqlock_end(&to->epoch);
+}
+
+/* The report as text, or as JSON. */
+static void print(char *out, size_t bytes, bool json, const struct inspect_report *report,
+		  const struct inspect_snapshot *snapshot)
+{
+	FILE *file = fmemopen(out, bytes, "w");
+	struct inspect_shown shown = {.report = report, .snapshot = snapshot};
+	struct print_json to = {.out = file};
+
+	assert_non_null(file);
+	if (json)
+		inspect_print_json(&to, &shown);
+	else
+		inspect_print(file, &shown);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* From memory and from the file. */
+static void check(const struct world *world, bool json, const char *want)
+{
+	char text[8192] = "";
+	const char *why;
+	struct inspect_report *report = inspect_report_take(world->view, NULL);
+
+	assert_non_null(report);
+	print(text, sizeof text, json, report, NULL);
+	if (!strstr(text, want))
+		fail_msg("'%s' is not in: %s", want, text);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	inspect_report_free(report);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	assert_non_null(snapshot);
+	unlink(world->path);
+	print(text, sizeof text, json, &snapshot->report, snapshot);
+	if (!strstr(text, want))
+		fail_msg("'%s' is not in the snapshot's: %s", want, text);
+	inspect_snapshot_free(snapshot);
+}
+
+static void a_call_is_shown_and_kept(void **state)
+{
+	struct world *world = *state;
+
+	check(world, true, "\"foreign_calls\":[],\"python\":null");
+	publish(&world->traces[1], 5, 4711, "cuMemFree", sizeof "cuMemFree");
+	check(world, false,
+	      "no operation yet; its thread 4711 has been in the foreign call cuMemFree for ");
+	check(world, true, "\"foreign_calls\":[{\"tid\":4711,\"call\":\"cuMemFree\",\"ms\":");
+	struct trace_begin begin = {.kind = TRACE_BARRIER, .seq = 17};
+	trace_end(&world->traces[1], trace_begin(&world->traces[1], &begin), LS_OK);
+	check(world, false, " ago; its thread 4711 has been in the foreign call cuMemFree for ");
+	publish(&world->traces[1], 6, 4712, "cuMemAlloc", sizeof "cuMemAlloc");
+	check(world, true, "},{\"tid\":4712,\"call\":\"cuMemAlloc\",\"ms\":");
+}
+
+static void a_hostile_name_is_cleaned(void **state)
+{
+	struct world *world = *state;
+	char full[WAIT_FOREIGN_BYTES], shown[128];
+
+	publish(&world->traces[0], 0, 7, "a\033[2J\n\"%s\\\x9b", sizeof "a\033[2J\n\"%s\\\x9b");
+	check(world, false, " in the foreign call a?[2J?\"%s\\? for ");
+	check(world, true, "\"call\":\"a\\u001b[2J\\n\\\"%s\\\\\\ufffd\",");
+	/* Not ended, and in the middle of a character. */
+	memset(full, 'x', sizeof full);
+	full[WAIT_FOREIGN_BYTES - 2] = '\xc3';
+	publish(&world->traces[0], 0, 7, full, sizeof full);
+	snprintf(shown, sizeof shown, " in the foreign call %.*s? for ", WAIT_FOREIGN_BYTES - 2,
+		 full);
+	check(world, false, shown);
+	snprintf(shown, sizeof shown, "\"call\":\"%.*s\\ufffd\"", WAIT_FOREIGN_BYTES - 2, full);
+	check(world, true, shown);
+}
+
+/* In the file's report itself: it is refused. */
+static void a_name_without_end_is_refused(void **state)
+{
+	struct world *world = *state;
+	const char *why = NULL;
+	struct inspect_report *report;
+
+	publish(&world->traces[0], 0, 7, "cuMemFree", sizeof "cuMemFree");
+	report = inspect_report_take(world->view, NULL);
+	assert_non_null(report);
+	memset(report->job->ranks[0].threads[0].wait.foreign, 'x', WAIT_FOREIGN_BYTES);
+	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	inspect_report_free(report);
+	assert_null(inspect_snapshot_read(world->path, &why));
+	assert_string_equal(why, "its report is damaged");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_call_is_shown_and_kept, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_hostile_name_is_cleaned, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_name_without_end_is_refused, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
