@@ -8,12 +8,16 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/seqlock.h"
 #include "inspect/report.h"
+#include "inspect/stacks.h"
 
 enum { SIZE = 2, JOB = 0x1234 };
 
@@ -145,6 +149,35 @@ static void a_hostile_name_is_cleaned(void **state)
 	check(world, true, shown);
 }
 
+/* A child in the place of rank 0, whose stacks may be looked at. */
+static void a_thread_with_its_stack(void **state)
+{
+	struct world *world = *state;
+	char text[16384] = "";
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	world->traces[0].header->pid = child;
+	world->traces[0].header->start_ns = clock_now_ns();
+	publish(&world->traces[0], 0, (uint32_t)child, "a\nb", sizeof "a\nb");
+	struct inspect_report *report = inspect_report_take(world->view, NULL);
+	assert_non_null(report);
+	FILE *file = fmemopen(text, sizeof text, "w");
+	assert_non_null(file);
+	inspect_stacks_print(file, report);
+	assert_int_equal(fclose(file), 0);
+	inspect_report_free(report);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	if (!strstr(text, ": in the foreign call a?b\n"))
+		fail_msg("%s", text);
+}
+
 /* In the file's report itself: it is refused. */
 static void a_name_without_end_is_refused(void **state)
 {
@@ -167,6 +200,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_call_is_shown_and_kept, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_hostile_name_is_cleaned, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_thread_with_its_stack, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_name_without_end_is_refused, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

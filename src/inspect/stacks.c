@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fork.h"
+#include "base/text.h"
 #include "print/print.h"
 #include "stack/stack.h"
 
@@ -154,6 +155,7 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 	return NULL;
 }
 
+/* The name is another process' text. */
 static void add_foreign_call(const struct diagnose_rank *rank, uint32_t tid, char *out, size_t bytes)
 {
 	size_t used = strlen(out);
@@ -162,6 +164,7 @@ static void add_foreign_call(const struct diagnose_rank *rank, uint32_t tid, cha
 		if (wait->state == WAIT_FOREIGN && wait->tid == tid) {
 			snprintf(out + used, bytes - used, "%sin the foreign call %s",
 				 used ? ", " : "", wait->foreign);
+			text_clean(out + used, false);
 			return;
 		}
 	}
