@@ -10,11 +10,18 @@ from functools import partial
 from lockstep import _sites, errors
 from lockstep._library import ABORTED, C, OP_OPTIONS_BYTES, OK, PENDING, Failure, GroupOptions, OpOptions
 
-# Behind a report of the library, which names what C programs set.
-_IN_PYTORCH = {errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group."}
+# Behind a text of the library, which speaks of C programs.
+_IN_PYTORCH = {
+    errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group.",
+    errors.Forked: "Only the process that made the group can communicate; a worker of a DataLoader is a forked child of it.",
+}
 culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
 SWEEP = 64  # with so many operations under way, the complete ones that nobody has waited for are dropped
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
+
+
+def _in_pytorch(kind, text):
+    return "\n".join(filter(None, [text.rstrip("\n"), _IN_PYTORCH.get(kind)]))
 
 
 def _made(make, inside):
@@ -199,9 +206,8 @@ class Communicator:
             cause, rank, operation, report = self.failure()
             if cause != OK:
                 kind = errors.class_of(cause)
-                report = "\n".join(filter(None, [report.rstrip("\n"), _IN_PYTORCH.get(kind)]))
-                return kind(report, rank, operation)
-        return kind((last_error() if why is None else why) or text_of(status))
+                return kind(_in_pytorch(kind, report), rank, operation)
+        return kind(_in_pytorch(kind, (last_error() if why is None else why) or text_of(status)))
 
     def check(self, status):
         if status != OK:

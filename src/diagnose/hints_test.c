@@ -187,7 +187,7 @@ static void advice_on_deadlocks(void **state)
 	check(two(test_barrier(1), test_barrier(1)),
 	      "\nLet ranks that are in several of these groups make their calls in the same order.");
 	check(two(test_point(TRACE_SEND, 1, 7), test_point(TRACE_SEND, 0, 7)),
-	      "\nLet one of these ranks receive before it sends, or begin the sends with ls_isend.");
+	      "\nLet one of these ranks receive before it sends, or begin the sends with isend.");
 	check(two(test_point(TRACE_RECV, 1, 7), test_point(TRACE_RECV, 0, 7)),
 	      "\nChange the order of these calls on one of the ranks, for instance let it send");
 	check(two(test_point(TRACE_SEND, 1, 7), test_barrier(1)),

@@ -334,14 +334,13 @@ static void write_deadlock_advice(struct diagnose_writer *writer, const struct r
 	bool itself;
 	unsigned calls = calls_of_cycle(report->job, &itself);
 	if (itself && calls == CYCLE_RECEIVE)
-		diagnose_write(writer,
-			       "\nA rank that receives from itself must have begun the send "
-			       "before, with ls_isend if it is long;\nor it begins the receive "
-			       "with ls_irecv, sends, and then waits for it.");
+		diagnose_write(writer, "\nA rank that receives from itself must have begun the send "
+				       "before, with isend if it is long;\nor it begins the receive "
+				       "with irecv, sends, and then waits for it.");
 	else if (itself && calls == CYCLE_SEND)
 		diagnose_write(writer,
 			       "\nA rank that sends to itself must not block in the send: begin "
-			       "it with ls_isend, receive, and\nthen wait for it.");
+			       "it with isend, receive, and\nthen wait for it.");
 	else if (hints & DIAGNOSE_HINT_NEARLY)
 		diagnose_write(writer,
 			       "\nLet each receive ask for what was sent: compare its group, "
@@ -361,7 +360,7 @@ static void write_deadlock_advice(struct diagnose_writer *writer, const struct r
 	else if (calls == CYCLE_SEND)
 		diagnose_write(writer,
 			       "\nLet one of these ranks receive before it sends, or begin the "
-			       "sends with ls_isend.");
+			       "sends with isend.");
 	else
 		diagnose_write(writer, "\nChange the order of these calls on one of the ranks, for "
 				       "instance let it send before it receives.");
