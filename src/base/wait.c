@@ -144,8 +144,9 @@ static bool spin(const struct waiter *waiter, const struct wait_call *call, uint
 			*status = LS_OK;
 			return true;
 		}
-		/* A yield can take as long as other threads' time slices, so each one is timed. */
-		if (waiter->yield || i % WAIT_SPIN_BATCH == 0 || waiter->spin_ns == 0) {
+		/* A yield can take as long as other threads' time slices, so each one is timed:
+		 * nobody sees what a thread waits for until it stops yielding. */
+		if (gives_way || i % WAIT_SPIN_BATCH == 0 || waiter->spin_ns == 0) {
 			if (wait_is_over(waiter, call, status, peer))
 				return true;
 			uint64_t now = clock_now_ns();

@@ -50,7 +50,8 @@ static bool spin_for_set(const struct wait_set *set)
 	uint64_t since_ns = 0;
 	bool gives_way = set->yield;
 	for (unsigned i = 1; !is_one_satisfied(set); i++) {
-		if (set->yield || i % WAIT_SPIN_BATCH == 0 || set->spin_ns == 0) {
+		/* See spin of wait.c. */
+		if (gives_way || i % WAIT_SPIN_BATCH == 0 || set->spin_ns == 0) {
 			uint64_t now = clock_now_ns();
 			since_ns = since_ns ? since_ns : now;
 			if (has_ended(set, now) || now - since_ns >= set->spin_ns)
