@@ -196,10 +196,8 @@ static bool run_lane(struct play *play, int number)
 
 void program_play(const struct program *program, struct program_stuck *stuck)
 {
-	static _Thread_local struct play play;
-	memset(&play, 0, sizeof play);
+	struct play play = {.program = program};
 	memset(stuck, 0, sizeof *stuck);
-	play.program = program;
 	for (bool goes_on = true; goes_on;) {
 		goes_on = false;
 		for (int lane = 0; lane < PROGRAM_LANES; lane++)

@@ -119,7 +119,7 @@ void async_callbacks(struct runner_rank *self)
 {
 	enum { MANY = 200 };
 	ls_group *group = runner_open(self);
-	static _Thread_local struct counted counted[MANY];
+	struct counted counted[MANY];
 	int64_t values[MANY];
 	memset(counted, 0, sizeof counted);
 	for (int i = 0; i < MANY; i++) {

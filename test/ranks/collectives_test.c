@@ -222,7 +222,7 @@ enum { AHEAD_MOST = 700 };
 static void run_ahead(struct runner_rank *self, ls_group *group, int count)
 {
 	enum { ROUNDS = 200, ALONE = 4 };
-	static _Thread_local int64_t value[AHEAD_MOST];
+	int64_t value[AHEAD_MOST];
 	if (self->rank != 0)
 		runner_meet(self);
 	for (int i = 0; i < ROUNDS; i++) {

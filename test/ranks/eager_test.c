@@ -2,6 +2,7 @@
  * Messages that are too long for a slot, and whose send is over without a receive all the same: in
  * which cases that holds, and that nothing is lost when their sender has gone. */
 #include <signal.h>
+#include <stdlib.h>
 
 #include "tests.h"
 #include "values.h"
@@ -15,7 +16,8 @@ static struct ls_op_options with_tag(int tag)
 
 static ls_op *start(ls_group *group, uint64_t bytes, int to, int tag)
 {
-	static _Thread_local unsigned char buffer[2 * EAGER];
+	static unsigned char buffers[RUNNER_RANKS_MAX][2 * EAGER]; /* one thread of each rank sends */
+	unsigned char *buffer = buffers[ls_group_rank(group)];
 	struct ls_op_options options = with_tag(tag);
 	ls_op *op;
 	values_fill(buffer, bytes, LS_UINT8, LS_SUM, ls_group_rank(group), (unsigned)tag);
@@ -123,8 +125,9 @@ static void pass_all(ls_group *group)
 
 static void take_window(ls_group *group, int first, bool before)
 {
-	static _Thread_local unsigned char into[WINDOW][EAGER];
+	unsigned char(*into)[EAGER] = calloc(WINDOW, sizeof *into);
 	ls_op *ops[WINDOW];
+	CHECK(into);
 	for (int i = WINDOW - 1; i >= 0; i--) {
 		int tag = first + 2 * i;
 		struct ls_op_options options = with_tag(tag);
@@ -139,6 +142,7 @@ static void take_window(ls_group *group, int first, bool before)
 		ls_op_free(ops[i]);
 		values_check_from(into[i], size_of(tag), LS_UINT8, 0, (unsigned)tag);
 	}
+	free(into);
 }
 
 /* More messages than there are cells: those that have been received are filled again while others

@@ -221,7 +221,7 @@ static void wrong_for_kind(struct sound *sound)
 
 void wrong_collectives(struct runner_rank *self)
 {
-	static _Thread_local struct sound sound;
+	struct sound sound;
 	ls_group *group = runner_open(self);
 	for (int kind = 0; kind < OPERATION_EXCHANGE; kind++) {
 		make_sound(&sound, self, group, (enum operation_kind)kind);
