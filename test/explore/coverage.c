@@ -13,9 +13,14 @@ extern const unsigned char __executable_start[], etext[];
 extern const void *const point_functions[];
 extern const size_t point_function_count;
 
-size_t coverage_bytes(void)
+static size_t text_bytes(void)
 {
 	return (size_t)((uintptr_t)etext - (uintptr_t)__executable_start);
+}
+
+size_t coverage_bytes(void)
+{
+	return text_bytes() / 8 + 1;
 }
 
 static bool is_call(const unsigned char *at)
@@ -34,12 +39,12 @@ static bool is_call(const unsigned char *at)
 void coverage_count(const unsigned char *coverage, size_t *seen, size_t *all)
 {
 	const unsigned char *text = __executable_start;
-	size_t bytes = coverage_bytes();
+	size_t bytes = text_bytes();
 	*seen = *all = 0;
 	for (size_t i = 0; i + 5 < bytes; i++) {
 		if (!is_call(text + i))
 			continue;
 		++*all;
-		*seen += coverage[i + 5];
+		*seen += coverage_has(coverage, i + 5);
 	}
 }

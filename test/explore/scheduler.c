@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coverage.h"
+
 enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
@@ -178,7 +180,7 @@ static int list_ready(struct thread **out)
 
 struct thread *scheduler_choose(struct thread *self)
 {
-	struct thread *ready[SCHEDULER_THREADS];
+	static struct thread *ready[SCHEDULER_THREADS]; /* of the only one that runs */
 	int count;
 	while ((count = list_ready(ready)) == 0) {
 		scheduler.fds_changed = true; /* the system may have seen to some */
@@ -225,7 +227,7 @@ static void cover(const void *place)
 	extern const unsigned char __executable_start[], etext[];
 	uintptr_t at = (uintptr_t)place - (uintptr_t)__executable_start;
 	if (scheduler.coverage && at < (uintptr_t)etext - (uintptr_t)__executable_start)
-		scheduler.coverage[at] = 1;
+		coverage_set(scheduler.coverage, at);
 }
 
 static void count_kills(struct thread *self)
@@ -261,7 +263,7 @@ static bool gives_way(struct thread *self)
 {
 	switch (scheduler.policy) {
 	case SCHEDULER_WALK:
-		return below(scheduler.switch_odds) == 0;
+		return (scheduler_random() & (scheduler.switch_odds - 1)) == 0;
 	case SCHEDULER_PRIORITY:
 		for (int i = 0; i < scheduler.change_count; i++)
 			if (scheduler.changes[i] == scheduler.points)

@@ -82,7 +82,7 @@ struct scheduler {
 	uint64_t points, points_max;
 	enum scheduler_policy policy;
 	uint64_t random;
-	uint32_t switch_odds; /* of SCHEDULER_WALK: one in so many points */
+	uint32_t switch_odds; /* of SCHEDULER_WALK: one in so many points, a power of two */
 	uint64_t changes[8];  /* of SCHEDULER_PRIORITY: at these points */
 	int change_count;
 	int64_t lowest; /* priority given so far */
@@ -97,8 +97,7 @@ struct scheduler {
 	char said[SAID_BYTES];
 	size_t said_bytes;
 	char failure[1024];
-	/* One byte for each byte of the program's text: 1 where a point has been; of the driver,
-	 * NULL: none. */
+	/* coverage.h; of the driver, NULL: none. */
 	unsigned char *coverage;
 	bool traced; /* every switch is printed */
 	bool woken;  /* turn_begin */
