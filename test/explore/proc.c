@@ -22,6 +22,7 @@ enum { PATH_BYTES = 128 };
 
 int __real_open64(const char *path, int flags, ...);
 ssize_t __real_write(int fd, const void *bytes, size_t size);
+pid_t __real_getpid(void);
 DIR *__real_opendir(const char *path);
 struct dirent *__real_readdir64(DIR *folder);
 int __real_closedir(DIR *folder);
@@ -199,6 +200,9 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 
 struct folder {
 	int rank, next;
+	/* /proc itself: shows this process alone, or else a schedule would depend on what else runs on
+	 * the machine. */
+	bool is_proc;
 	struct dirent entry;
 };
 static struct folder folders[SCHEDULER_THREADS]; /* one for each thread that looks */
@@ -213,6 +217,11 @@ DIR *__wrap_opendir(const char *path)
 {
 	int rank = SCHEDULER_NOBODY;
 	const char *rest = scheduler_self ? split(path, &rank) : path;
+	struct folder *folder = scheduler_self ? &folders[scheduler_self->number] : NULL;
+	if (folder && strcmp(path, "/proc") == 0) {
+		*folder = (struct folder){.rank = SCHEDULER_NOBODY, .is_proc = true};
+		return (DIR *)folder;
+	}
 	if (rank < 0)
 		return __real_opendir(path);
 	scheduler_point(PLACE, "looks at a process");
@@ -220,7 +229,6 @@ DIR *__wrap_opendir(const char *path)
 		errno = ENOENT;
 		return NULL;
 	}
-	struct folder *folder = &folders[scheduler_self->number];
 	*folder = (struct folder){.rank = rank};
 	return (DIR *)folder;
 }
@@ -230,7 +238,12 @@ struct dirent *__wrap_readdir64(DIR *played)
 	if (!is_played(played))
 		return __real_readdir64(played);
 	struct folder *folder = (struct folder *)played;
-	for (; folder->next < scheduler.count; folder->next++) {
+	if (folder->is_proc && folder->next++ == 0) {
+		snprintf(folder->entry.d_name, sizeof folder->entry.d_name, "%d",
+			 (int)__real_getpid());
+		return &folder->entry;
+	}
+	for (; !folder->is_proc && folder->next < scheduler.count; folder->next++) {
 		const struct thread *thread = &scheduler.threads[folder->next];
 		if (thread->rank != folder->rank || thread->state == THREAD_DONE ||
 		    (scheduler.hides && thread->of_library))
