@@ -2,6 +2,8 @@
  * Opens a world of ranks without drawing, then runs a program on it under a drawn schedule. */
 #include "episode.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -211,6 +213,16 @@ static void keep_what_is_said(void)
 	close(fd);
 }
 
+/* One heap, as one thread runs at a time, that keeps the pages it has touched. */
+static void prepare_heap(void)
+{
+	enum { MORE_BYTES = 1 << 20, MAPPED_BYTES = 32 << 20 };
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_TOP_PAD, MORE_BYTES);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+}
+
 _Noreturn static void child_main(struct episode *episode, const char *only)
 {
 	static const enum episode_outcome outcomes[] = {
@@ -221,6 +233,7 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	};
 	struct sigaction action = {.sa_handler = crashed, .sa_flags = (int)SA_RESETHAND};
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prepare_heap();
 	keep_what_is_said();
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
