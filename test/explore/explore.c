@@ -274,6 +274,9 @@ static void work(int worker)
 	CPU_SET((size_t)worker % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &one);
 	sched_setaffinity(0, sizeof one, &one);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* The driver's are; a handler would be the library's affair. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
 	episode->coverage = coverage;
 	episode->woken = options.woken;
 	uint64_t at;
@@ -339,6 +342,13 @@ static void tell_figure(double seconds)
 	       seen, all);
 }
 
+/* No schedule begins any more. */
+static void stop(int signal)
+{
+	(void)signal;
+	atomic_store(&wait_table->next, options.schedules);
+}
+
 static int explore(void)
 {
 	pid_t pids[WORKERS_MAX];
@@ -349,6 +359,8 @@ static int explore(void)
 		exit(2);
 	}
 	fflush(stdout);
+	signal(SIGINT, stop);
+	signal(SIGTERM, stop);
 	for (; running < options.workers; running++) {
 		pids[running] = fork();
 		if (pids[running] == 0)
@@ -361,8 +373,9 @@ static int explore(void)
 	/* Each worker holds the other end as long as it runs. */
 	close(ends[1]);
 	struct pollfd end = {.fd = ends[0], .events = POLLIN};
-	while (poll(&end, 1, TELL_MS) == 0)
-		report(now_s() - begin, false);
+	for (int ended; (ended = poll(&end, 1, TELL_MS)) <= 0;)
+		if (ended == 0)
+			report(now_s() - begin, false);
 	close(ends[0]);
 	for (int i = 0; i < running; i++)
 		waitpid(pids[i], NULL, 0);
