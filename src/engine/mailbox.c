@@ -312,7 +312,7 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		peer->queue_last = op;
 		engine_p2p_set_stage(op, ENGINE_P2P_QUEUED);
 	}
-	/* A rank does not wait for itself: see engine_mailbox_source_words. */
+	/* This rank receives it, too: what is posted is matched at once. */
 	if (q == engine->team->rank)
 		engine_mailbox_arrive(engine, q);
 	lock_mail_release(&mailbox->lock);

@@ -37,17 +37,16 @@ static bool fits_slot(const struct engine_short *call)
 	return __builtin_expect(call->bytes <= MAIL_INLINE_BYTES, 1);
 }
 
-/* Not if other sends are queued, or no slot is free; nor to this rank itself while a receive is
- * posted, because no other thread would match it. */
+/* Not if other sends are queued, or no slot is free. A posted receive is no obstacle, not even of
+ * this rank itself: who waits for it waits for the slot, and is woken, as for a message of
+ * another rank. */
 static bool may_go(struct engine *engine, struct mailbox_peer *peer,
 		   const struct engine_short *call) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	bool asked = mailbox->posted.count > 0 && call->peer == engine->team->rank;
 	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(engine, call->peer))
 		return false;
-	return !asked && !peer->queue &&
-	       transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
+	return !peer->queue && transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
 	       (fits_slot(call) ||
 		(peer->reads_cells && engine_mailbox_has_cells(engine, call->bytes)));
 }
