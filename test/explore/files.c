@@ -65,7 +65,7 @@ static void forget(uintptr_t begin, uintptr_t end)
 void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	if (scheduler_self)
-		flags &= ~MAP_POPULATE;
+		flags &= ~MAP_POPULATE; /* for the same reason as in fallocate below */
 	void *out = __real_mmap64(address, bytes, protection, flags, fd, offset);
 	struct stat stat;
 	if (out == MAP_FAILED)
@@ -101,7 +101,7 @@ struct thread_key files_key(const volatile void *word)
 /* ---- memory that is there once it is used ---- */
 
 /* What the library has the system set aside is mostly never used here, and to clear it took a
- * third of the time. */
+ * fifth of the time. */
 int __real_fallocate64(int fd, int mode, off_t at, off_t bytes);
 int __wrap_fallocate64(int fd, int mode, off_t at, off_t bytes)
 {

@@ -200,8 +200,8 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 
 struct folder {
 	int rank, next;
-	/* /proc itself: shows this process alone, or else a schedule would depend on what else runs on
-	 * the machine. */
+	/* /proc itself: shows this process alone, so that a schedule does not depend on what else
+	 * runs on the machine. */
 	bool is_proc;
 	struct dirent entry;
 };

@@ -16,7 +16,8 @@ static struct ls_op_options with_tag(int tag)
 
 static ls_op *start(ls_group *group, uint64_t bytes, int to, int tag)
 {
-	static unsigned char buffers[RUNNER_RANKS_MAX][2 * EAGER]; /* one thread of each rank sends */
+	/* One thread of each rank sends. */
+	static unsigned char buffers[RUNNER_RANKS_MAX][2 * EAGER];
 	unsigned char *buffer = buffers[ls_group_rank(group)];
 	struct ls_op_options options = with_tag(tag);
 	ls_op *op;
