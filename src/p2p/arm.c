@@ -143,12 +143,17 @@ static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 							       : p2p->next_deadline_ns;
 }
 
-/* Whether the progress thread would sleep past a deadline that no other thread checks. */
+/* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
+ * then calls it, and p2p_sleep_until keeps the time that is noted here: so later operations need
+ * not call that thread again, even if each is complete before the thread runs. */
 static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 {
-	const struct world_p2p *p2p = &world->p2p;
-	return atomic_load(&world->progress.there) && !p2p->driven &&
-	       next_look_ns(p2p) < p2p->asleep_until_ns;
+	struct world_p2p *p2p = &world->p2p;
+	uint64_t until_ns = next_look_ns(p2p);
+	if (!atomic_load(&world->progress.there) || p2p->driven || until_ns >= p2p->asleep_until_ns)
+		return false;
+	p2p->asleep_until_ns = until_ns;
+	return true;
 }
 
 void p2p_leave(struct world *world, bool more)
