@@ -37,7 +37,8 @@ static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *positio
 		    struct mail_envelope *envelope)
 {
 	*position = atomic_load_explicit(&box->slots[slot].held, memory_order_acquire);
-	if (atomic_load_explicit(&box->freed[slot], memory_order_acquire) == *position)
+	unsigned place = (unsigned)(*position % MAIL_SLOTS);
+	if (atomic_load_explicit(&box->freed[place], memory_order_acquire) == *position)
 		return false;
 	seqlock_load(envelope, &box->slots[slot].envelope, sizeof *envelope);
 	return !envelope->rts || envelope->flags & MAIL_BLOCK;

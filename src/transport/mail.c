@@ -11,7 +11,7 @@
 
 /* A slot is fetched so many messages before it is filled, because a line takes longer from the
  * owner's cache than a send takes. Not the next slot, which the owner may be polling. */
-enum { AHEAD = 3 };
+enum { AHEAD = 3, LINE = 64 };
 
 /* ---- the source ---- */
 
@@ -74,27 +74,27 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 
 void transport_mail_pass(struct mail_box *box, struct mail_out *out)
 {
-	wait_store(&box->slots[out->next % MAIL_SLOTS].sequence, out->next);
+	wait_store(&box->slots[transport_mail_index(out->next)].sequence, out->next);
 	out->next++;
 }
 
 /* Whether an older message is there that was not matched yet. */
 static bool is_occupied(const struct mail_box *box, uint64_t position)
 {
-	unsigned index = (unsigned)(position % MAIL_SLOTS);
-	return atomic_load_explicit(&box->freed[index], memory_order_acquire) !=
-	       atomic_load_explicit(&box->slots[index].held, memory_order_relaxed);
+	const struct mail_slot *slot = &box->slots[transport_mail_index(position)];
+	return atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
+	       atomic_load_explicit(&slot->held, memory_order_relaxed);
 }
 
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
 {
-	struct mail_slot *slot = &box->slots[out->next % MAIL_SLOTS];
+	struct mail_slot *slot = &box->slots[transport_mail_index(out->next)];
 	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(box, out->next);
 	     i++) {
 		/* The owner learns of this by `sequence`. */
 		atomic_store_explicit(&slot->sequence, out->next, memory_order_release);
-		slot = &box->slots[++out->next % MAIL_SLOTS];
+		slot = &box->slots[transport_mail_index(++out->next)];
 	}
 	/* As whole words, because a diagnosis may read it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
@@ -105,7 +105,11 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	wait_store(&slot->sequence, out->next);
 	out->next++;
 	out->posted++;
-	prefetch_for_store(&box->slots[(out->next + AHEAD) % MAIL_SLOTS]);
+	const struct mail_slot *ahead = &box->slots[transport_mail_index(out->next + AHEAD)];
+	prefetch_for_store(ahead);
+	if (bytes > MAIL_TINY_BYTES)
+		for (uint64_t i = 0; i < bytes; i += LINE)
+			prefetch_for_store(ahead->payload + i);
 }
 
 /* ---- the owner ---- */
@@ -118,7 +122,7 @@ void transport_mail_in_init(struct mail_in *in)
 bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out)
 {
 	for (;;) {
-		uint32_t index = (uint32_t)(in->next % MAIL_SLOTS);
+		uint32_t index = transport_mail_index(in->next);
 		struct mail_slot *slot = &box->slots[index];
 		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 		if ((int64_t)(sequence - in->next) < 0)
@@ -139,15 +143,16 @@ void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
 			      const struct mail_message *message)
 {
 	/* In a line of my own: the slot's line would have to be fetched from the source first. */
-	atomic_store_explicit(&box->freed[message->slot], message->position, memory_order_release);
+	atomic_store_explicit(&box->freed[message->position % MAIL_SLOTS], message->position,
+			      memory_order_release);
 	wait_store(&box->taken, ++in->taken);
 }
 
 void transport_mail_reset(struct mail_box *box)
 {
 	/* Slots and RTS slots are first used one after the other. */
-	for (int i = 1; i <= MAIL_SLOTS; i++) {
-		struct mail_slot *slot = &box->slots[i % MAIL_SLOTS];
+	for (unsigned i = 1; i <= MAIL_SLOTS; i++) {
+		struct mail_slot *slot = &box->slots[transport_mail_index(i)];
 		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == 0)
 			break;
 		atomic_store_explicit(&slot->sequence, 0, memory_order_relaxed);

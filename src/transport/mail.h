@@ -47,9 +47,9 @@ enum mail_flag {
 	MAIL_BLOCK = 1, /* the window is a block, which will belong to the receiver */
 };
 
-/* Positions are 1, 2, … and grow. Position p uses slot p mod MAIL_SLOTS; if an older message is
- * still there, position p is skipped. So messages can be taken out in any order, and are matched in
- * the order of their positions.
+/* Positions are 1, 2, … and grow. Position p uses slot transport_mail_index(p); if an older message
+ * is still there, position p is skipped. So messages can be taken out in any order, and are matched
+ * in the order of their positions.
  *
  *   source, at position p                        owner, at position p
  *   freed != held: sequence = p, go to p + 1     sequence < p: nothing more; await sequence
@@ -78,6 +78,16 @@ _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
 struct mail_eager {
 	_Alignas(64) unsigned char cells[MAIL_CELL_PAIRS][2][MAIL_CELL_BYTES];
 };
+
+/* The order of the slots is such that the owner's processor does not recognize it. Else it would
+ * fetch slots by itself before the source has filled them, and the source would have to fetch each
+ * of them back. */
+static inline unsigned transport_mail_index(uint64_t position)
+{
+	enum { STEP = 25 };
+	_Static_assert(STEP % 2 == 1, "MAIL_SLOTS positions use each slot once");
+	return (unsigned)(position * STEP % MAIL_SLOTS);
+}
 
 /* One long message. Its words contain `generation`, the number of the use, so that they only grow:
  * see transport_mail_word. Once `done` has its value the source may reuse the RTS slot, even if
@@ -124,7 +134,8 @@ struct mail_box {
 	/* How many uses of RTS slots have ended; raised after `done` of each. A rank that waits for
 	 * a free RTS slot reads it before it checks all slots. */
 	_Atomic uint64_t returned;
-	_Atomic uint64_t freed[MAIL_SLOTS]; /* position of the last message taken out of it */
+	/* By position mod MAIL_SLOTS: of the last message taken out of that slot. */
+	_Atomic uint64_t freed[MAIL_SLOTS];
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_rts rts[MAIL_RTS];
 };
@@ -227,7 +238,22 @@ bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_m
 static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
 							     const struct mail_in *in)
 {
-	return &box->slots[in->next % MAIL_SLOTS].sequence;
+	return &box->slots[transport_mail_index(in->next)].sequence;
+}
+/* Call when a message was there at once: the owner is behind the source, so more are probably
+ * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
+static inline void transport_mail_fetch(const struct mail_box *box, const struct mail_in *in)
+{
+	enum { TOGETHER = 8 };
+	if (in->next % TOGETHER == 1)
+		for (uint64_t next = in->next; next % TOGETHER != 0; next++)
+			__builtin_prefetch(&box->slots[transport_mail_index(next)]);
+}
+/* Call when the owner has waited for a message, and so will probably wait for those that follow:
+ * fetches the line after the next one, so that the fetch does not meet the source's store. */
+static inline void transport_mail_fetch_early(const struct mail_box *box, const struct mail_in *in)
+{
+	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
 }
 /* Whether a payload of more than MAIL_INLINE_BYTES is in the source's cells. */
 static inline bool transport_mail_is_eager(const struct mail_envelope *envelope, uint64_t bytes)

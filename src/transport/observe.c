@@ -14,7 +14,7 @@ static bool read_slot(const struct mail_box *box, int index, struct transport_un
 	struct mail_envelope envelope;
 	_Static_assert(sizeof envelope % 8 == 0, "is copied as words");
 	seqlock_load(&envelope, &slot->envelope, sizeof envelope);
-	if (atomic_load_explicit(&box->freed[index], memory_order_acquire) == before ||
+	if (atomic_load_explicit(&box->freed[before % MAIL_SLOTS], memory_order_acquire) == before ||
 	    atomic_load_explicit(&slot->held, memory_order_acquire) != before)
 		return false;
 	*out = (struct transport_unexpected){.position = before,

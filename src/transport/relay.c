@@ -153,7 +153,7 @@ static bool send_messages(const struct path *path)
 {
 	struct transport_relay *relay = path->relay;
 	for (;;) {
-		struct mail_slot *slot = &relay->to->slots[relay->next % MAIL_SLOTS];
+		struct mail_slot *slot = &relay->to->slots[transport_mail_index(relay->next)];
 		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 		if ((int64_t)(sequence - relay->next) < 0)
 			return true;
