@@ -158,40 +158,40 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 
 static void input_far_away(struct transport_area *area)
 {
-	area->entries[1].input = UINT64_MAX - 8;
+	area->entries[transport_entry_index(1)].input = UINT64_MAX - 8;
 }
 static void input_behind_the_end(struct transport_area *area)
 {
-	area->entries[1].input = TEST_ARENA_BYTES - 64;
+	area->entries[transport_entry_index(1)].input = TEST_ARENA_BYTES - 64;
 }
 static void output_behind_the_end(struct transport_area *area)
 {
-	area->entries[1].output = TEST_ARENA_BYTES - 64;
+	area->entries[transport_entry_index(1)].output = TEST_ARENA_BYTES - 64;
 }
 static void no_input(struct transport_area *area)
 {
-	area->entries[1].input_window = TRANSPORT_WINDOW_NONE;
+	area->entries[transport_entry_index(1)].input_window = TRANSPORT_WINDOW_NONE;
 }
 static void input_of_no_kind(struct transport_area *area)
 {
-	area->entries[1].input_window = 77;
+	area->entries[transport_entry_index(1)].input_window = 77;
 }
 static void input_inline(struct transport_area *area)
 {
-	area->entries[1].input_window = TRANSPORT_WINDOW_INLINE;
+	area->entries[transport_entry_index(1)].input_window = TRANSPORT_WINDOW_INLINE;
 }
 static void output_inline(struct transport_area *area)
 {
-	area->entries[1].output_window = TRANSPORT_WINDOW_INLINE;
+	area->entries[transport_entry_index(1)].output_window = TRANSPORT_WINDOW_INLINE;
 }
 static void input_nowhere(struct transport_area *area)
 {
-	area->entries[1].input = 4096;
+	area->entries[transport_entry_index(1)].input = 4096;
 }
 static void huge_counts(struct transport_area *area)
 {
 	const uint64_t huge[] = {UINT64_MAX / 4, 1000};
-	memcpy(area->payloads[area->entries[1].page], huge, sizeof(huge));
+	memcpy(area->payloads[area->entries[transport_entry_index(1)].page], huge, sizeof(huge));
 }
 
 /* Whether plain buffers are copied, or shown by address. */

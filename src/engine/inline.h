@@ -105,11 +105,17 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
 {
+	enum { TOGETHER = 8 };
 	struct transport_team *team = engine->team;
 	if (plan->result != ENGINE_INLINE_NOTHING)
 		engine_inline_compute(engine, plan, send, recv, seq);
-	/* A root runs ahead, so what it stores next is on its way already. Where peers poll the
-	 * next entry, more than that one would be too early. */
+	/* A root runs ahead, so some of its next entries are there. It takes as long to fetch
+	 * several as to fetch one. */
+	if (plan->source >= 0 && seq % TOGETHER == 0)
+		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
+			__builtin_prefetch(transport_entry(team, plan->source, next));
+	/* What a root stores next is on its way already, too. Where peers poll the next entry,
+	 * more than that one would be too early. */
 	prefetch_for_store(transport_entry(
 		team, team->rank, seq + (plan->source == ENGINE_INLINE_EVERYBODY ? 1 : 4)));
 	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,

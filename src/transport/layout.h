@@ -62,8 +62,9 @@ enum transport_window {
 	TRANSPORT_WINDOW_FRAGMENTED,
 };
 
-/* What a rank publishes when it enters collective number `seq`; entry seq mod K of the ring. The
- * signal is stored last, so a rank that sees it sees the rest, and a payload in pages, too. */
+/* What a rank publishes when it enters collective number `seq`: entry transport_entry_index(seq)
+ * of the ring. The signal is stored last, so a rank that sees it sees the rest, and a payload in
+ * pages, too. */
 struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
 	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
@@ -85,6 +86,15 @@ struct transport_entry {
 	uint32_t page; /* the first page of a payload in pages */
 };
 _Static_assert(sizeof(struct transport_entry) == 64, "an entry is one cache line");
+
+/* The order of the entries is such that the processors of other ranks do not recognize it: as in
+ * transport_mail_index. */
+static inline unsigned transport_entry_index(uint64_t seq)
+{
+	enum { STEP = 21 };
+	_Static_assert(STEP % 2 == 1, "TRANSPORT_ENTRIES collectives use each entry once");
+	return (unsigned)(seq * STEP % TRANSPORT_ENTRIES);
+}
 
 /* A rank's report on why a group is closed; valid once the group's cause names that rank. */
 struct transport_report {

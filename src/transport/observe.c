@@ -55,7 +55,7 @@ bool transport_read_entered(const void *segment, size_t bytes, int world_size, u
 	const struct transport_area *at = find_area(segment, bytes, world_size, area);
 	if (!at)
 		return false;
-	const struct transport_entry *entry = &at->entries[seq % TRANSPORT_ENTRIES];
+	const struct transport_entry *entry = &at->entries[transport_entry_index(seq)];
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	out->signature = __atomic_load_n(&entry->signature, __ATOMIC_ACQUIRE);
 	out->count = __atomic_load_n(&entry->count, __ATOMIC_ACQUIRE);

@@ -19,7 +19,7 @@ static void test_entered(void **state)
 	struct transport_entered out;
 	for (uint64_t seq = 1; seq <= 2 * TRANSPORT_ENTRIES; seq++) {
 		struct transport_entry *entry =
-			&transport_area_at(segment, 2, 0)->entries[seq % TRANSPORT_ENTRIES];
+			&transport_area_at(segment, 2, 0)->entries[transport_entry_index(seq)];
 		assert_false(transport_read_entered(segment, bytes, 2, 0, seq, &out));
 		entry->signature = seq * 3;
 		entry->count = seq * 5;

@@ -265,7 +265,7 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
 	for (uint64_t seq = 1; seq <= collectives && seq <= TRANSPORT_ENTRIES; seq++)
-		atomic_store_explicit(&area->entries[seq % TRANSPORT_ENTRIES].signal, 0,
+		atomic_store_explicit(&area->entries[transport_entry_index(seq)].signal, 0,
 				      memory_order_relaxed);
 	for (int q = 0; q < members; q++) {
 		if (!transport_inbox_is_open(area, q))

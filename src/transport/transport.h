@@ -205,7 +205,7 @@ static inline struct transport_area *transport_area_of(const struct transport_te
 static inline struct transport_entry *transport_entry(const struct transport_team *team, int rank,
 						      uint64_t seq)
 {
-	return &transport_area_of(team, rank)->entries[seq % TRANSPORT_ENTRIES];
+	return &transport_area_of(team, rank)->entries[transport_entry_index(seq)];
 }
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);
