@@ -105,6 +105,23 @@ const struct message_help *message_help_find(const char *id);
 	"LS-MEMORY-IN-USE", SETTING_LOG_ERROR,                                                   \
 		"the %zu bytes of a device at %p stay registered: %u buffer%s of operations in " \
 		"flight lie there"
+#define MESSAGE_DEVICE_CALL "LS-DEVICE-CALL", SETTING_LOG_ERROR, "%s failed: %s"
+#define MESSAGE_DEVICE_OPEN "LS-DEVICE-OPEN", SETTING_LOG_ERROR, "cannot use device %s: %s"
+#define MESSAGE_DEVICE_STREAMS                  \
+	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
+		"memory of device %s is in use by %d streams already"
+#define MESSAGE_DEVICE_CAPTURED                  \
+	"LS-DEVICE-CAPTURED", SETTING_LOG_ERROR, \
+		"a stream of device %s is being captured, and cannot use new memory now"
+#define MESSAGE_DEVICE_EXHAUSTED                  \
+	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
+		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight"
+#define MESSAGE_DEVICE_NO_BLOCK \
+	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%p is no block of device %s%s"
+#define MESSAGE_DEVICE_FREED \
+	"LS-DEVICE-FREED", SETTING_LOG_ERROR, "the block %p of device %s is free already%s"
+#define MESSAGE_DEVICE_CLOSE \
+	"LS-DEVICE-CLOSE", SETTING_LOG_WARN, "memory of device %s could not be given back: %s"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
 		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"

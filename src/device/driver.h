@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What Lockstep needs of a device's driver: to copy and to reduce memory that the processor does
- * not touch, and to learn when that is done. device_driver_cpu is the processor itself.
- * doc/decisions/023 says why the table has these functions, and which will follow.
+ * What Lockstep needs of a device's driver: memory, to copy and to reduce it where the processor
+ * does not touch it, and to learn when that is done. device_driver_cpu is the processor itself.
+ * doc/decisions/023 and 028 say why the table has these functions, and which will follow.
  *
  *   caller   copy ── reduce ── … ── store(word, n)      returns at once
  *   device        does them in this order, later, then stores n and rings the bell
@@ -16,6 +16,7 @@
 #define DEVICE_DRIVER_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,9 +42,20 @@ struct driver {
 	_Atomic uint64_t broken;
 };
 
+/* Memory that the driver has handed out. */
+struct driver_segment {
+	void *address; /* of the device: the processor need not be able to touch it */
+	size_t bytes;
+	uint64_t handle; /* the body's own */
+};
+
 /* copy, reduce and store put something behind what the stream has, and return. An error says that
  * they have put nothing there, while what was there before goes on; the body has said why in a
- * message. Once the device is broken they return that. None waits for the device. */
+ * message. Once the device is broken they return that. None waits for the device, but for room in
+ * a queue that is full.
+ *
+ * take and give may block, for as long as the driver wants. So they are called with no lock held,
+ * as calls that the wait table shows (wait_foreign_begin), under the names that the body gives. */
 struct driver_ops {
 	/* Loads kernels and makes the stream, so that no later call does. May block. Errors:
 	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to
@@ -63,6 +75,21 @@ struct driver_ops {
 	 * thread; then the bell is rung. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				      uint64_t value);
+	/* At least so many bytes, aligned to 512; the content is undefined. Waits for no stream.
+	 * Errors: LS_OUT_OF_MEMORY, without a message, as the caller can try something else;
+	 * LS_SYSTEM, with one. */
+	LS_CHECKED ls_status (*take)(struct driver *driver, size_t bytes,
+				     struct driver_segment *out);
+	/* Nothing uses it any more. With `give_waits` the driver may wait here until the device,
+	 * and those whose memory it maps, are idle, and keep all other calls waiting meanwhile. So
+	 * pool/gate.h decides when it is called. Errors: LS_SYSTEM, with a message; then the memory
+	 * is still the caller's. */
+	LS_CHECKED ls_status (*give)(struct driver *driver, const struct driver_segment *segment);
+	/* Whether what is put behind the stream now is not done but kept, for a graph. Errors:
+	 * LS_SYSTEM. */
+	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
+	bool give_waits;
+	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };
 
 /* The processor: everything is done when the call returns. Its stream is NULL; it never fails. */

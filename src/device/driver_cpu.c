@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The processor as a device: memory of the host, nothing later. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/messages.h"
 #include "device/driver.h"
 
 static ls_status cpu_open(struct driver *driver)
@@ -38,4 +43,41 @@ static ls_status cpu_store(struct driver *driver, void *stream, _Atomic uint64_t
 	return LS_OK;
 }
 
-const struct driver_ops device_driver_cpu = {cpu_open, cpu_close, cpu_copy, cpu_reduce, cpu_store};
+static ls_status cpu_take(struct driver *driver, size_t bytes, struct driver_segment *out)
+{
+	(void)driver;
+	void *address =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*out = (struct driver_segment){.address = address, .bytes = bytes};
+	return address != MAP_FAILED ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static ls_status cpu_give(struct driver *driver, const struct driver_segment *segment)
+{
+	(void)driver;
+	if (munmap(segment->address, segment->bytes) == 0)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_DEVICE_CALL, "munmap", strerror(errno));
+	return LS_SYSTEM;
+}
+
+static ls_status cpu_capturing(struct driver *driver, void *stream, bool *out)
+{
+	(void)driver;
+	(void)stream;
+	*out = false;
+	return LS_OK;
+}
+
+const struct driver_ops device_driver_cpu = {
+	.open = cpu_open,
+	.close = cpu_close,
+	.copy = cpu_copy,
+	.reduce = cpu_reduce,
+	.store = cpu_store,
+	.take = cpu_take,
+	.give = cpu_give,
+	.capturing = cpu_capturing,
+	.take_call = "mmap",
+	.give_call = "munmap",
+};

@@ -220,8 +220,12 @@ static inline void late_close(struct driver *driver)
 	pthread_cond_destroy(&late->changed);
 }
 
-static const struct driver_ops driver_late = {late_open, late_close, late_copy, late_reduce,
-					      late_store};
+/* Its memory is the test's own: nobody takes any. */
+static const struct driver_ops driver_late = {.open = late_open,
+					      .close = late_close,
+					      .copy = late_copy,
+					      .reduce = late_reduce,
+					      .store = late_store};
 
 static inline struct late *late_new(struct wait_bell *bell, bool threaded, uint64_t seed)
 {
