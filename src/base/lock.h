@@ -21,11 +21,13 @@
 
 /* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks
  * that are biased to the one thread that nearly always takes them (bias.h). */
-#define LOCK_LEVELS(X, Y)                                             \
-	X(group, none, "numbering and lanes of one group")            \
-	Y(mail, group, "messages and posted receives of one group")   \
-	X(peer, mail, "the sending side of one connection to a peer") \
-	X(memory, peer, "free lists and block table of one arena")    \
+#define LOCK_LEVELS(X, Y)                                                                 \
+	X(group, none, "numbering and lanes of one group")                                \
+	Y(mail, group, "messages and posted receives of one group")                       \
+	X(peer, mail, "the sending side of one connection to a peer")                     \
+	Y(pool, peer, "blocks of one device's memory")                                    \
+	X(gate, pool, "what is in flight on devices, and what they are to be given back") \
+	X(memory, gate, "free lists and block table of one arena")                        \
 	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
 
 #if defined(__clang__)
@@ -43,7 +45,8 @@
 #define LOCK_AVOIDS(level) LOCK_ATTRIBUTE(locks_excluded(lock_level_##level))
 #define LOCK_AVOIDS_ALL    \
 	LOCK_AVOIDS(group) \
-	LOCK_AVOIDS(mail) LOCK_AVOIDS(peer) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
+	LOCK_AVOIDS(mail)  \
+	LOCK_AVOIDS(peer) LOCK_AVOIDS(pool) LOCK_AVOIDS(gate) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
 
 /* Phantom capabilities, one per level. The first declaration must state the order: clang
  * silently ignores it on a later one. */

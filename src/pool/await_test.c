@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A thread that waits for memory gets it, whatever other threads do at the worst moment. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "pool_fixture.h"
+
+enum { MIB = 1 << 20 };
+
+/* The time limit only ends the test if the thread is not told. */
+static uint64_t limit(void)
+{
+	return clock_now_ns() + UINT64_C(3000000000);
+}
+
+static struct scene {
+	struct device *device;
+	struct pool_lane *lane;
+	uint64_t number;
+	void *block;
+	pthread_t thread;
+	bool met;
+	ls_status status;
+} scene;
+
+static void begin(bool give_waits)
+{
+	scene = (struct scene){.device = device_new(give_waits)};
+	scene.device->runs_in_wait = true;
+}
+
+static void launch_on(struct driver *driver)
+{
+	struct device *device = scene.device;
+	scene.lane = pool_lane_open(&device->gate, driver);
+	assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER), LS_OK);
+	scene.number = pool_gate_issue(scene.lane);
+	pool_gate_end(&device->gate);
+}
+
+static void *alloc_more(void *unused)
+{
+	void *block;
+	scene.status = pool_alloc(scene.device->pool, 44 * MIB, &scene.device->streams[1], limit(),
+				  &block);
+	return unused;
+}
+
+/* A block that must be given back to have a larger one. */
+static void put_off(void)
+{
+	struct device *device = scene.device;
+	void *block = take_block(device, 40 * MIB, 0);
+	launch_on(&device->driver);
+	free_block(device, block);
+	pool_trim(device->pool, 0);
+	pool_trim(device->pool, 0);
+	assert_int_equal(stats_of(device).put_off, 40 * MIB);
+}
+
+/* ---- another thread gives it, just after the driver had none ---- */
+
+static void *give_due(void *unused)
+{
+	struct device *device = scene.device;
+	driver_stored(&device->driver, &scene.lane->done, scene.number);
+	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
+	return unused;
+}
+
+static ls_status take_and_be_late(struct driver *driver, size_t bytes, struct driver_segment *out)
+{
+	ls_status status = device_take(driver, bytes, out);
+	if (status == LS_OUT_OF_MEMORY && !scene.met) {
+		scene.met = true;
+		assert_int_equal(pthread_create(&scene.thread, NULL, give_due, NULL), 0);
+		pthread_join(scene.thread, NULL);
+	}
+	return status;
+}
+
+static void memory_that_was_just_given_back_is_had(void **state)
+{
+	(void)state;
+	begin(true);
+	put_off();
+	scene.device->ops.take = take_and_be_late;
+	alloc_more(NULL);
+	assert_true(scene.met);
+	assert_int_equal(scene.device->gives, 1);
+	assert_int_equal(scene.status, LS_OK);
+	pool_lane_close(scene.lane);
+	device_end(scene.device);
+}
+
+/* ---- another thread is putting the mark before ---- */
+
+static void *free_and_alloc_more(void *unused)
+{
+	free_block(scene.device, scene.block);
+	return alloc_more(unused);
+}
+
+static ls_status store_slowly(struct driver *driver, void *stream, _Atomic uint64_t *word,
+			      uint64_t value)
+{
+	struct device *device = scene.device;
+	ls_status status = device_store(driver, stream, word, value);
+	if (!scene.met) { /* the mark is stored, but the call has not returned */
+		scene.met = true;
+		assert_int_equal(pthread_create(&scene.thread, NULL, free_and_alloc_more, NULL), 0);
+		while (atomic_load(&device->bell.sleepers) == 0)
+			sched_yield();
+	}
+	return status;
+}
+
+static void a_mark_that_was_in_the_way_is_followed_by_another(void **state)
+{
+	(void)state;
+	begin(false);
+	struct device *device = scene.device;
+	void *other = take_block(device, 4 * MIB, 0);
+	scene.block = take_block(device, 40 * MIB, 0);
+	device->ops.store = store_slowly;
+	free_block(device, other);
+	pool_trim(device->pool, 0); /* puts a mark */
+	assert_true(scene.met);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_OK);
+	device_end(device);
+}
+
+/* ---- the driver refuses a mark ---- */
+
+static void a_mark_that_was_refused_is_put_while_it_waits(void **state)
+{
+	(void)state;
+	begin(false);
+	struct device *device = scene.device;
+	free_block(device, take_block(device, 40 * MIB, 0));
+	device->store_fails_at = 1;
+	alloc_more(NULL);
+	assert_int_equal(scene.status, LS_OK);
+	device_end(device);
+}
+
+/* ---- the device breaks ---- */
+
+static void a_broken_device_ends_the_wait(void **state)
+{
+	(void)state;
+	begin(true);
+	struct device *device = scene.device;
+	put_off();
+	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
+	while (atomic_load(&device->bell.sleepers) == 0)
+		sched_yield();
+	driver_broke(&device->driver, LS_SYSTEM);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(device->gives, 1);
+	assert_int_equal(scene.status, LS_OK); /* of the test's driver, which goes on to take */
+	pool_lane_close(scene.lane);
+	device_end(device);
+}
+
+/* Another device of the gate breaks, whose launch was in flight. */
+static void another_broken_device_ends_the_wait(void **state)
+{
+	(void)state;
+	begin(true);
+	struct device *device = scene.device;
+	struct driver other = {.ops = &device->ops, .bell = &device->bell, .state = device};
+	free_block(device, take_block(device, 40 * MIB, 0));
+	launch_on(&other);
+	pool_trim(device->pool, 0);
+	pool_trim(device->pool, 0);
+	assert_int_equal(stats_of(device).put_off, 40 * MIB);
+	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_more, NULL), 0);
+	while (atomic_load(&device->bell.sleepers) == 0)
+		sched_yield();
+	driver_broke(&other, LS_SYSTEM);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_OK);
+	pool_lane_close(scene.lane);
+	device_end(device);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_that_was_just_given_back_is_had),
+		cmocka_unit_test(a_mark_that_was_in_the_way_is_followed_by_another),
+		cmocka_unit_test(a_mark_that_was_refused_is_put_while_it_waits),
+		cmocka_unit_test(a_broken_device_ends_the_wait),
+		cmocka_unit_test(another_broken_device_ends_the_wait),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

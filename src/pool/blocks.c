@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Blocks, the segments that they lie in, and where cached ones are found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bins.h"
+
+enum { CHUNK = 64 };
+
+/* Memory of blocks and uses; it is kept until the pool is closed. */
+struct pool_chunk {
+	struct pool_chunk *next;
+	struct pool_block blocks[CHUNK];
+	struct pool_use uses[CHUNK];
+};
+
+/* ---- the table of addresses ---- */
+
+static void enter(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	size_t at = pool_slot_of(pool, block->address);
+	while (pool->table[at])
+		at = (at + 1) & pool->table_mask;
+	pool->table[at] = block;
+	pool->table_count++;
+}
+
+/* What follows without a gap, and would no longer be found behind one, moves up. */
+static void leave(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	size_t mask = pool->table_mask, hole = pool_slot_of(pool, block->address);
+	while (pool->table[hole] != block)
+		hole = (hole + 1) & mask;
+	for (size_t at = (hole + 1) & mask; pool->table[at]; at = (at + 1) & mask) {
+		size_t home = pool_slot_of(pool, pool->table[at]->address);
+		if (((at - home) & mask) < ((at - hole) & mask))
+			continue;
+		pool->table[hole] = pool->table[at];
+		hole = at;
+	}
+	pool->table[hole] = NULL;
+	pool->table_count--;
+}
+
+static bool grow_table(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	size_t slots = pool->table ? 2 * (pool->table_mask + 1) : 1024;
+	struct pool_block **old = pool->table, **table = calloc(slots, sizeof(struct pool_block *));
+	size_t old_slots = old ? pool->table_mask + 1 : 0;
+	if (!table)
+		return false;
+	pool->table = table;
+	pool->table_mask = slots - 1;
+	pool->table_count = 0;
+	for (size_t i = 0; i < old_slots; i++)
+		if (old[i])
+			enter(pool, old[i]);
+	free(old);
+	return true;
+}
+
+/* ---- memory of blocks ---- */
+
+bool pool_prepare(struct pool *pool)
+{
+	/* A call makes at most two blocks: a segment, and what is split off. */
+	bool fits = pool->table && 2 * (pool->table_count + 2) <= pool->table_mask;
+	if (!fits && !grow_table(pool))
+		return false;
+	if (pool->spare_blocks && pool->spare_blocks->right && pool->spare_uses)
+		return true;
+	struct pool_chunk *chunk = calloc(1, sizeof *chunk);
+	if (!chunk)
+		return false;
+	chunk->next = pool->chunks;
+	pool->chunks = chunk;
+	for (int i = 0; i < CHUNK; i++) {
+		chunk->blocks[i].right = pool->spare_blocks;
+		pool->spare_blocks = &chunk->blocks[i];
+		chunk->uses[i].next = pool->spare_uses;
+		pool->spare_uses = &chunk->uses[i];
+	}
+	return true;
+}
+
+void pool_free_chunks(struct pool *pool)
+{
+	while (pool->chunks) {
+		struct pool_chunk *next = pool->chunks->next;
+		free(pool->chunks);
+		pool->chunks = next;
+	}
+	free(pool->table);
+}
+
+static struct pool_block *new_block(struct pool *pool, int stream) LOCK_REQUIRES(pool)
+{
+	struct pool_block *block = pool->spare_blocks;
+	pool->spare_blocks = block->right;
+	*block = (struct pool_block){.stream = (uint8_t)stream};
+	pool->streams[stream].blocks++;
+	return block;
+}
+
+static void set_bytes(struct pool_block *block, size_t bytes)
+{
+	block->bytes = bytes;
+	block->bin = (uint16_t)pool_bin_of(bytes);
+}
+
+static void drop_block(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	pool->streams[block->stream].blocks--;
+	block->right = pool->spare_blocks;
+	pool->spare_blocks = block;
+}
+
+/* ---- segments ---- */
+
+void pool_add_segment(struct pool *pool, struct pool_segment *segment, int stream)
+{
+	struct pool_block *block = new_block(pool, stream);
+	block->address = segment->gift.segment.address;
+	set_bytes(block, segment->gift.segment.bytes);
+	block->segment = segment;
+	segment->first = block;
+	segment->unwanted = segment->loose = false;
+	segment->next = pool->segments;
+	segment->link = &pool->segments;
+	if (segment->next)
+		segment->next->link = &segment->next;
+	pool->segments = segment;
+	pool->stats.segments++;
+	enter(pool, block);
+	pool_put(pool, block);
+	segment->loose = false;
+}
+
+void pool_remove_segment(struct pool *pool, struct pool_segment *segment)
+{
+	struct pool_block *block = segment->first;
+	if (block->state == POOL_CACHED)
+		pool_unlink(block);
+	leave(pool, block);
+	pool->stats.cached -= block->bytes;
+	pool->stats.segments--;
+	drop_block(pool, block);
+	*segment->link = segment->next;
+	if (segment->next)
+		segment->next->link = segment->link;
+}
+
+/* ---- merging and splitting ---- */
+
+/* Of one stream; or nobody needs to know any more whose they were. */
+static bool may_merge(const struct pool *pool, const struct pool_block *a,
+		      const struct pool_block *b) LOCK_REQUIRES(pool)
+{
+	return a->stream == b->stream || (pool_stream_has_reached(pool, a->stream, a->number) &&
+					  pool_stream_has_reached(pool, b->stream, b->number));
+}
+
+static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	struct pool_block *right = block->right;
+	pool_unlink(block);
+	pool_unlink(right);
+	leave(pool, right);
+	if (block->stream != right->stream)
+		block->number = 0;
+	else if (right->number > block->number)
+		block->number = right->number;
+	set_bytes(block, block->bytes + right->bytes);
+	block->right = right->right;
+	if (block->right)
+		block->right->left = block;
+	drop_block(pool, right);
+	pool_link(pool, block);
+}
+
+static void merge_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool)
+{
+	struct pool_block *block = segment->first;
+	segment->loose = false;
+	while (block && block->right) {
+		bool both = block->state == POOL_CACHED && block->right->state == POOL_CACHED;
+		if (both && may_merge(pool, block, block->right)) {
+			merge_right(pool, block);
+			continue;
+		}
+		segment->loose |= both;
+		block = block->right;
+	}
+}
+
+void pool_merge(struct pool *pool)
+{
+	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next)
+		if (segment->loose)
+			merge_segment(pool, segment);
+}
+
+static void split(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
+{
+	struct pool_block *rest = new_block(pool, block->stream);
+	rest->address = block->address + bytes;
+	set_bytes(rest, block->bytes - bytes);
+	rest->segment = block->segment;
+	rest->number = block->number;
+	rest->left = block;
+	rest->right = block->right;
+	if (rest->right)
+		rest->right->left = rest;
+	block->right = rest;
+	set_bytes(block, bytes);
+	enter(pool, rest);
+	rest->state = POOL_CACHED;
+	pool_link(pool, rest);
+}
+
+/* ---- finding ---- */
+
+/* The first list that is not empty, from this bin on; -1: none. */
+static int next_bin(struct pool_bins *bins, int bin)
+{
+	for (int word = bin / 64; word < POOL_BIN_WORDS; word++) {
+		uint64_t has = bins->has[word];
+		if (word == bin / 64)
+			has &= ~UINT64_C(0) << bin % 64;
+		for (; has; has &= has - 1) {
+			int found = 64 * word + __builtin_ctzll(has);
+			if (bins->lists[found])
+				return found;
+			bins->has[word] &= ~(has & -has);
+		}
+	}
+	return -1;
+}
+
+static struct pool_block *search(struct pool_bins *bins, size_t bytes)
+{
+	int bin = pool_bin_of(bytes);
+	struct pool_block *block = pool_scan(bins->lists[bin], bytes);
+	if (block)
+		return block;
+	bin = next_bin(bins, bin + 1);
+	return bin < 0 ? NULL : pool_scan(bins->lists[bin], bytes);
+}
+
+/* Takes it out of its bin. Of a large segment nothing is split off that only small requests, which
+ * look elsewhere, could use. */
+static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
+{
+	size_t rest = block->bytes - bytes,
+	       least = block->segment->small ? POOL_UNIT : POOL_SMALL_BYTES;
+	pool_unlink(block);
+	pool->stats.cached -= block->bytes;
+	if (rest >= least && rest > block->bytes / 16) {
+		pool->stats.cached += rest;
+		split(pool, block, bytes);
+	}
+	block->state = POOL_LIVE;
+	block->segment->unwanted = false;
+}
+
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes)
+{
+	struct pool_block *block =
+		search(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES), bytes);
+	if (block)
+		take(pool, block, bytes);
+	return block;
+}
+
+static void change_stream(struct pool *pool, struct pool_block *block, int stream)
+	LOCK_REQUIRES(pool)
+{
+	pool->streams[block->stream].blocks--;
+	pool->streams[stream].blocks++;
+	block->stream = (uint8_t)stream;
+	block->number = 0;
+}
+
+void pool_leave_to(struct pool *pool, int stream, int to)
+{
+	for (struct pool_segment *one = pool->segments; one; one = one->next)
+		for (struct pool_block *block = one->first; block; block = block->right) {
+			if (block->stream != stream || block->state != POOL_CACHED)
+				continue;
+			if (!pool_stream_has_reached(pool, stream, block->number)) {
+				pool_want(pool, stream, block->number);
+				continue;
+			}
+			pool_unlink(block);
+			change_stream(pool, block, to);
+			pool_link(pool, block);
+		}
+}
+
+struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool *wanted)
+{
+	*wanted = false;
+	for (int i = 0; i < pool->stream_count; i++) {
+		struct pool_bins *bins = pool_bins_of(pool, i, bytes <= POOL_SMALL_BYTES);
+		struct pool_block *block = i == stream ? NULL : search(bins, bytes);
+		if (!block)
+			continue;
+		if (!pool_stream_has_reached(pool, i, block->number)) {
+			pool_want(pool, i, block->number);
+			*wanted = true;
+			continue;
+		}
+		take(pool, block, bytes);
+		change_stream(pool, block, stream);
+		return block;
+	}
+	return NULL;
+}

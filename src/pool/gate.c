@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pool/gate.h"
+
+#define GATE_GIVING (UINT64_C(1) << 32)
+
+static _Thread_local int open_here;
+
+void pool_gate_init(struct pool_gate *gate)
+{
+	*gate = (struct pool_gate){.state = 0};
+	lock_gate_init(&gate->lock);
+}
+
+void pool_gate_fini(struct pool_gate *gate)
+{
+	lock_gate_fini(&gate->lock);
+}
+
+/* ---- what is in flight ---- */
+
+struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver)
+{
+	for (int i = 0; i < POOL_LANES; i++) {
+		struct driver *none = NULL;
+		if (atomic_compare_exchange_strong(&gate->lanes[i].driver, &none, driver))
+			return &gate->lanes[i];
+	}
+	return NULL;
+}
+
+void pool_lane_close(struct pool_lane *lane)
+{
+	/* A broken device stores nothing any more; the next owner goes on from here. */
+	atomic_store(&lane->done, atomic_load(&lane->issued));
+	atomic_store(&lane->driver, NULL);
+}
+
+uint64_t pool_gate_issue(struct pool_lane *lane)
+{
+	return atomic_fetch_add(&lane->issued, 1) + 1;
+}
+
+void pool_gate_retract(struct pool_lane *lane)
+{
+	atomic_fetch_sub(&lane->issued, 1);
+}
+
+static bool is_in_flight(const struct pool_lane *lane)
+{
+	const struct driver *driver = atomic_load(&lane->driver);
+	return driver && atomic_load(&lane->done) < atomic_load(&lane->issued) &&
+	       atomic_load(&driver->broken) == 0;
+}
+
+static bool any_in_flight(const struct pool_gate *gate)
+{
+	for (int i = 0; i < POOL_LANES; i++)
+		if (is_in_flight(&gate->lanes[i]))
+			return true;
+	return false;
+}
+
+/* ---- waiting for the gate ---- */
+
+void pool_gate_wake(struct pool_gate *gate)
+{
+	lock_gate_acquire(&gate->lock);
+	atomic_fetch_add(&gate->changes, 1);
+	for (const struct pool_waiting *one = gate->waiting; one; one = one->next)
+		wait_ring(one->bell);
+	lock_gate_release(&gate->lock);
+}
+
+void pool_gate_wait_begin(struct pool_gate *gate, struct pool_waiting *waiting,
+			  struct wait_bell *bell)
+{
+	waiting->bell = bell;
+	lock_gate_acquire(&gate->lock);
+	waiting->next = gate->waiting;
+	gate->waiting = waiting;
+	atomic_fetch_add(&gate->waiting_count, 1);
+	lock_gate_release(&gate->lock);
+}
+
+void pool_gate_wait_end(struct pool_gate *gate, struct pool_waiting *waiting)
+{
+	lock_gate_acquire(&gate->lock);
+	struct pool_waiting **at = &gate->waiting;
+	while (*at != waiting)
+		at = &(*at)->next;
+	*at = waiting->next;
+	atomic_fetch_sub(&gate->waiting_count, 1);
+	lock_gate_release(&gate->lock);
+}
+
+static struct wait_word changes_word(const struct pool_gate *gate)
+{
+	return (struct wait_word){
+		.word = &gate->changes,
+		.edge = {.value = atomic_load(&gate->changes) + 1, .owner = -1, .peer = -1}};
+}
+
+static void add_word(struct wait_word *out, int max, int *count, const _Atomic uint64_t *word,
+		     uint64_t value)
+{
+	if (*count < max)
+		out[*count] = (struct wait_word){.word = word,
+						 .edge = {.value = value, .owner = -1, .peer = -1}};
+	++*count;
+}
+
+int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max)
+{
+	int count = 0;
+	const struct driver *last = NULL; /* whose `broken` was added */
+	add_word(out, max, &count, &gate->changes, atomic_load(&gate->changes) + 1);
+	for (int i = 0; i < POOL_LANES; i++) {
+		const struct pool_lane *lane = &gate->lanes[i];
+		const struct driver *driver = atomic_load(&lane->driver);
+		if (!is_in_flight(lane))
+			continue;
+		add_word(out, max, &count, &lane->done, atomic_load(&lane->issued));
+		if (driver && driver != last)
+			add_word(out, max, &count, &driver->broken, 1);
+		last = driver;
+	}
+	return count;
+}
+
+/* ---- launches ---- */
+
+/* Returns when the give that is under way has ended. */
+static ls_status await_give(struct pool_gate *gate, struct waiter *waiter, uint64_t deadline_ns)
+{
+	struct pool_waiting waiting;
+	ls_status status = LS_OK;
+	int peer;
+	pool_gate_wait_begin(gate, &waiting, waiter->bell);
+	struct wait_word word = changes_word(gate);
+	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+	if (atomic_load(&gate->state) & GATE_GIVING)
+		status = wait_words(waiter, &call, &peer);
+	pool_gate_wait_end(gate, &waiting);
+	return status;
+}
+
+ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter, uint64_t deadline_ns)
+{
+	while (atomic_fetch_add(&gate->state, 1) & GATE_GIVING) {
+		/* A give that another thread wanted to begin has seen this one for a moment. */
+		atomic_fetch_sub(&gate->state, 1);
+		pool_gate_tell(gate);
+		ls_status status = await_give(gate, waiter, deadline_ns);
+		if (status != LS_OK)
+			return status;
+	}
+	open_here++;
+	return LS_OK;
+}
+
+void pool_gate_end(struct pool_gate *gate)
+{
+	open_here--;
+	atomic_fetch_sub(&gate->state, 1);
+	pool_gate_tell(gate);
+}
+
+bool pool_gate_is_open_here(void)
+{
+	return open_here > 0;
+}
+
+/* ---- gives ---- */
+
+static void end_giving(struct pool_gate *gate)
+{
+	atomic_fetch_sub(&gate->state, GATE_GIVING);
+	pool_gate_tell(gate);
+}
+
+static bool begin_giving(struct pool_gate *gate)
+{
+	uint64_t none = 0;
+	/* The first look spares the waiting threads, which end_giving would wake for nothing. */
+	if (any_in_flight(gate) || !atomic_compare_exchange_strong(&gate->state, &none, GATE_GIVING))
+		return false;
+	if (!any_in_flight(gate))
+		return true;
+	end_giving(gate);
+	return false;
+}
+
+static struct pool_gift *take_first(struct pool_gate *gate)
+{
+	lock_gate_acquire(&gate->lock);
+	struct pool_gift *gift = gate->first;
+	if (gift)
+		gate->first = gift->next;
+	if (!gate->first)
+		gate->last = NULL;
+	lock_gate_release(&gate->lock);
+	return gift;
+}
+
+static void give_now(struct waiter *waiter, struct pool_gift *gift)
+{
+	struct driver *driver = gift->driver;
+	wait_foreign_begin(waiter, driver->ops->give_call);
+	ls_status status = driver->ops->give(driver, &gift->segment);
+	wait_foreign_end(waiter);
+	gift->gave(gift, status);
+}
+
+static bool is_due(struct pool_gate *gate)
+{
+	lock_gate_acquire(&gate->lock);
+	bool due = gate->first != NULL;
+	lock_gate_release(&gate->lock);
+	return due;
+}
+
+bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter)
+{
+	bool any = false;
+	while (is_due(gate) && begin_giving(gate)) {
+		struct pool_gift *gift = take_first(gate);
+		if (gift)
+			give_now(waiter, gift);
+		any |= gift != NULL;
+		end_giving(gate);
+	}
+	return any;
+}
+
+void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+{
+	if (!gift->driver->ops->give_waits) {
+		give_now(waiter, gift);
+		return;
+	}
+	gift->next = NULL;
+	lock_gate_acquire(&gate->lock);
+	if (gate->last)
+		gate->last->next = gift;
+	else
+		gate->first = gift;
+	gate->last = gift;
+	lock_gate_release(&gate->lock);
+	if (!pool_gate_is_open_here())
+		pool_gate_give_due(gate, waiter);
+}
+
+struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const struct driver *driver,
+				      size_t bytes, size_t most)
+{
+	struct pool_gift *found = NULL, *before = NULL, *last = NULL;
+	lock_gate_acquire(&gate->lock);
+	for (struct pool_gift *gift = gate->first; gift; last = gift, gift = gift->next) {
+		size_t has = gift->segment.bytes;
+		if (gift->driver != driver || has < bytes || has > most ||
+		    (found && found->segment.bytes <= has))
+			continue;
+		found = gift;
+		before = last;
+	}
+	if (found) {
+		*(before ? &before->next : &gate->first) = found->next;
+		if (gate->last == found)
+			gate->last = before;
+	}
+	lock_gate_release(&gate->lock);
+	return found;
+}

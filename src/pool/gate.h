@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * When a driver is given memory back. A driver may wait in `give` until its devices are idle, with
+ * all its other calls waiting behind. If a kernel runs that waits for another rank, and what that
+ * rank needs has yet to be launched by this process, the job would stand still. A lock between
+ * launches and gives does not help: between two launches of one rank a give waits for the first,
+ * and the second waits for the lock (test/museum shows both). So a give is put off:
+ *
+ *   open      launches that have begun and not ended, of all threads
+ *   in flight launched work whose word the device has not stored yet
+ *   giving    a give is under way; at most one
+ *
+ *   giving begins only when open == 0 and nothing is in flight  => no work of Lockstep's delays it
+ *   a launch begins only when not giving                        => none appears meanwhile
+ *
+ * So a launch waits at most for a give, and that waits at most for kernels of the program. (Model:
+ * test/model/gate.pml.) One gate is for all devices of a process for which the driver may wait at
+ * once. Threads: any; no driver is called with a lock held. */
+#ifndef POOL_GATE_H
+#define POOL_GATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "base/lock.h"
+#include "base/wait.h"
+#include "device/driver.h"
+
+enum { POOL_LANES = 256 };
+
+/* One stream of launches. `done` is stored by the device, behind each launch. */
+struct pool_lane {
+	_Atomic uint64_t done;
+	_Atomic uint64_t issued;
+	struct driver *_Atomic driver; /* NULL: the lane is free */
+};
+
+/* Memory to be given back. It belongs to the gate from pool_gate_give until pool_gate_take_back, or
+ * `gave`. */
+struct pool_gift {
+	struct pool_gift *next;
+	struct driver *driver;
+	struct driver_segment segment;
+	/* Called once, by any thread and without a lock, when the driver has been asked: LS_OK, or
+	 * its error, after which the memory is lost. */
+	void (*gave)(struct pool_gift *gift, ls_status status);
+};
+
+/* A thread that waits for the gate, so that its bell is rung. */
+struct pool_waiting {
+	struct pool_waiting *next;
+	struct wait_bell *bell;
+};
+
+struct pool_gate {
+	_Atomic uint64_t state; /* launches that are open, and GATE_GIVING */
+	/* Raised when a give has ended; and, if somebody waits for the gate, when a launch has. */
+	_Atomic uint64_t changes;
+	_Atomic uint32_t waiting_count; /* of `waiting` */
+	struct pool_lane lanes[POOL_LANES];
+	struct lock_gate lock;
+	struct pool_gift *first LOCK_GUARDED(gate), *last LOCK_GUARDED(gate);
+	struct pool_waiting *waiting LOCK_GUARDED(gate);
+};
+
+void pool_gate_init(struct pool_gate *gate);
+/* Nothing is in flight, and nothing is left to be given. */
+void pool_gate_fini(struct pool_gate *gate);
+
+/* A lane for launches behind one stream, or behind several one after the other. NULL: all
+ * POOL_LANES are in use. */
+struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver) LOCK_AVOIDS(gate);
+/* All of it is done, or the device is broken. */
+void pool_lane_close(struct pool_lane *lane);
+
+/* Begins a launch. It may be nested. Waits while a give is under way; LS_OK, or the status with
+ * which that wait ended (wait_words), and then nothing has begun. */
+LS_CHECKED ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter,
+				     uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+/* Between begin and end, before something is launched: from now on the lane is in flight, until
+ * the device has stored the result in lane->done. The caller puts that store behind its launch. */
+uint64_t pool_gate_issue(struct pool_lane *lane);
+/* The launch has failed, and nothing was put behind the stream: takes the newest number back. */
+void pool_gate_retract(struct pool_lane *lane);
+void pool_gate_end(struct pool_gate *gate);
+/* Whether the calling thread has a launch open, at any gate. */
+bool pool_gate_is_open_here(void);
+
+/* Gives the memory back, now or later. With a driver whose give does not wait: now. With another
+ * one never between pool_gate_begin and pool_gate_end of the same thread. */
+void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+	LOCK_AVOIDS_ALL;
+/* Gives what is due, if nothing is open or in flight. Whether something was given. */
+bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOIDS_ALL;
+/* Memory of that device that was not given yet, at least so many bytes and at most `most`; the
+ * smallest. NULL: none. */
+struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const struct driver *driver,
+				      size_t bytes, size_t most) LOCK_AVOIDS(gate);
+
+/* To wait until pool_gate_give_due may give something: pool_gate_wait_begin, pool_gate_words,
+ * pool_gate_give_due once more, and if that has given nothing, a wait for any of the words; then
+ * pool_gate_wait_end. pool_gate_words writes at most `max` words, and returns how many there
+ * are. */
+int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max);
+/* Wakes whoever waits: something else has changed that they may look for. One load if nobody
+ * does. */
+void pool_gate_wake(struct pool_gate *gate) LOCK_AVOIDS(gate);
+static inline void pool_gate_tell(struct pool_gate *gate) LOCK_AVOIDS(gate)
+{
+	if (__builtin_expect(atomic_load(&gate->waiting_count) > 0, 0))
+		pool_gate_wake(gate);
+}
+void pool_gate_wait_begin(struct pool_gate *gate, struct pool_waiting *waiting,
+			  struct wait_bell *bell) LOCK_AVOIDS(gate);
+void pool_gate_wait_end(struct pool_gate *gate, struct pool_waiting *waiting) LOCK_AVOIDS(gate);
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pool/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/messages.h"
+#include "bins.h"
+
+ls_status pool_open(struct pool **out, const struct pool_options *options)
+{
+	struct pool *pool = calloc(1, sizeof *pool);
+	*out = pool;
+	if (!pool) {
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, options->name, "out of memory");
+		return LS_OUT_OF_MEMORY;
+	}
+	pool->options = *options;
+	snprintf(pool->name, sizeof pool->name, "%s", options->name);
+	pool->options.name = pool->name;
+	lock_pool_init(&pool->lock);
+	return LS_OK;
+}
+
+/* ---- alloc ---- */
+
+/* The block is the program's from now on. */
+static void *hand_out(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	struct pool_stats *stats = &pool->stats;
+	stats->live += block->bytes;
+	stats->live_blocks++;
+	if (stats->peak_live < stats->live)
+		stats->peak_live = stats->live;
+	return block->address;
+}
+
+/* A cached block of the request's own size. */
+static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
+{
+	void *address = NULL;
+	lock_pool_acquire(&pool->lock);
+	int stream = pool_stream_find(pool, handle);
+	struct pool_block *block = NULL;
+	if (stream >= 0)
+		block = pool_scan(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES)
+					  ->lists[pool_bin_of(bytes)],
+				  bytes);
+	if (block) { /* it is of the request's own bin: nothing to be split off */
+		pool_unlink(block);
+		pool->stats.cached -= block->bytes;
+		block->state = POOL_LIVE;
+		block->segment->unwanted = false;
+		address = hand_out(pool, block);
+		pool->stats.hits++;
+	}
+	lock_pool_release(&pool->lock);
+	return address;
+}
+
+/* Any cached block. *status: LS_OUT_OF_MEMORY if the host has none. */
+static void *alloc_cached(struct pool *pool, size_t bytes, int stream, ls_status *status)
+{
+	void *address = NULL;
+	bool wanted;
+	lock_pool_acquire(&pool->lock);
+	*status = pool_prepare(pool) ? LS_OK : LS_OUT_OF_MEMORY;
+	if (*status == LS_OK) {
+		pool_settle(pool);
+		pool_merge(pool);
+		struct pool_block *block = pool_pick(pool, stream, bytes);
+		if (!block)
+			block = pool_pick_other(pool, stream, bytes, &wanted);
+		if (block)
+			address = hand_out(pool, block);
+	}
+	lock_pool_release(&pool->lock);
+	return address;
+}
+
+static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint64_t deadline_ns,
+			      void **out)
+{
+	ls_status status;
+	bool asked = false;
+	uint64_t moment = pool_moment(pool);
+	while ((*out = alloc_cached(pool, bytes, stream, &status)) == NULL && status == LS_OK) {
+		pool_put_marks(pool);
+		asked = true;
+		status = pool_take(pool, bytes, stream);
+		if (status == LS_OUT_OF_MEMORY) {
+			pool_trim(pool, 0);
+			status = pool_await_memory(pool, moment, deadline_ns);
+		}
+		if (status != LS_OK)
+			break;
+		moment = pool_moment(pool);
+	}
+	lock_pool_acquire(&pool->lock);
+	*(asked ? &pool->stats.misses : &pool->stats.hits) += 1;
+	lock_pool_release(&pool->lock);
+	if (status == LS_OUT_OF_MEMORY)
+		pool_say_exhausted(pool, bytes);
+	return status;
+}
+
+ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t deadline_ns, void **out)
+{
+	int stream;
+	*out = NULL;
+	if (bytes > SIZE_MAX >> 11) {
+		pool_say_exhausted(pool, bytes);
+		return LS_OUT_OF_MEMORY;
+	}
+	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT);
+	*out = alloc_fast(pool, rounded, handle);
+	if (*out)
+		return LS_OK;
+	ls_status status = pool_stream_enter(pool, handle, &stream);
+	if (status != LS_OK)
+		return status;
+	status = alloc_slowly(pool, rounded, stream, deadline_ns, out);
+	lock_pool_acquire(&pool->lock);
+	pool->streams[stream].blocks--;
+	lock_pool_release(&pool->lock);
+	return status;
+}
+
+/* ---- free and record ---- */
+
+static ls_status refuse(const struct pool *pool, const void *address, bool is_free,
+			void (*called)(char *out, size_t bytes))
+{
+	char where[256] = "";
+	if (called)
+		called(where, sizeof where);
+	if (is_free)
+		MESSAGE_SAY(MESSAGE_DEVICE_FREED, address, pool->name, where);
+	else
+		MESSAGE_SAY(MESSAGE_DEVICE_NO_BLOCK, address, pool->name, where);
+	return LS_BAD_ARGUMENT;
+}
+
+static void put_pending(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	for (struct pool_use *use = block->uses; use; use = use->next) {
+		use->number = pool_stream_number(pool, use->stream);
+		pool_want(pool, use->stream, use->number);
+	}
+	block->state = POOL_PENDING;
+	block->next = pool->pending;
+	block->link = &pool->pending;
+	if (block->next)
+		block->next->link = &block->next;
+	pool->pending = block;
+	pool->stats.pending += block->bytes;
+}
+
+ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, size_t bytes))
+{
+	lock_pool_acquire(&pool->lock);
+	struct pool_block *block = pool_lookup(pool, address);
+	bool is_free = block && block->state != POOL_LIVE, is_used = false;
+	if (block && !is_free) {
+		pool->stats.live -= block->bytes;
+		pool->stats.live_blocks--;
+		block->number = pool_stream_number(pool, block->stream);
+		is_used = block->uses != NULL;
+		if (is_used)
+			put_pending(pool, block);
+		else
+			pool_put(pool, block);
+	}
+	lock_pool_release(&pool->lock);
+	if (!block || is_free)
+		return refuse(pool, address, is_free, called);
+	if (is_used)
+		pool_put_marks(pool);
+	pool_gate_tell(pool->options.gate); /* a thread may wait for memory */
+	return LS_OK;
+}
+
+static void add_use(struct pool *pool, struct pool_block *block, int stream) LOCK_REQUIRES(pool)
+{
+	for (const struct pool_use *use = block->uses; use; use = use->next)
+		if (use->stream == stream)
+			return;
+	if (stream == block->stream)
+		return;
+	struct pool_use *use = pool->spare_uses;
+	pool->spare_uses = use->next;
+	*use = (struct pool_use){.next = block->uses, .stream = stream};
+	block->uses = use;
+	pool->streams[stream].blocks++;
+}
+
+ls_status pool_record(struct pool *pool, void *address, void *handle,
+		      void (*called)(char *out, size_t bytes))
+{
+	int stream;
+	ls_status status = pool_stream_enter(pool, handle, &stream);
+	if (status != LS_OK)
+		return status;
+	lock_pool_acquire(&pool->lock);
+	struct pool_block *block = pool_lookup(pool, address);
+	bool is_live = block && block->state == POOL_LIVE;
+	bool has_room = is_live && pool_prepare(pool);
+	if (has_room)
+		add_use(pool, block, stream);
+	pool->streams[stream].blocks--;
+	lock_pool_release(&pool->lock);
+	if (!is_live)
+		return refuse(pool, address, block != NULL, called);
+	if (!has_room)
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, pool->name, "out of memory");
+	return has_room ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+/* ---- what there is ---- */
+
+bool pool_find(struct pool *pool, const void *address, size_t *bytes)
+{
+	bool found = false;
+	lock_pool_acquire(&pool->lock);
+	for (struct pool_segment *one = pool->segments; one && !found; one = one->next) {
+		const unsigned char *base = one->gift.segment.address, *at = address;
+		if (at < base || at >= base + one->gift.segment.bytes)
+			continue;
+		const struct pool_block *block = one->first;
+		while (at >= block->address + block->bytes)
+			block = block->right;
+		found = block->state == POOL_LIVE;
+		*bytes = (size_t)(block->address + block->bytes - at);
+	}
+	lock_pool_release(&pool->lock);
+	return found;
+}
+
+void pool_stats(struct pool *pool, struct pool_stats *out)
+{
+	lock_pool_acquire(&pool->lock);
+	*out = pool->stats;
+	out->put_off = pool_put_off(pool);
+	for (const struct pool_segment *one = pool->segments; one; one = one->next)
+		for (const struct pool_block *block = one->first; block; block = block->right)
+			if (block->state == POOL_CACHED && block->bytes > out->largest_cached)
+				out->largest_cached = block->bytes;
+	lock_pool_release(&pool->lock);
+	out->reserved = out->live + out->cached + out->pending + out->put_off;
+}
+
+static bool is_segment_valid(const struct pool *pool, const struct pool_segment *segment,
+			     size_t *bytes) LOCK_REQUIRES(pool)
+{
+	const unsigned char *at = segment->gift.segment.address;
+	const struct pool_block *left = NULL;
+	for (struct pool_block *block = segment->first; block; block = block->right) {
+		if (block->address != at || block->left != left || block->segment != segment ||
+		    block->bytes == 0 || block->bytes % POOL_UNIT != 0 ||
+		    pool_lookup(pool, at) != block)
+			return false;
+		if (block->state == POOL_CACHED && *block->link != block)
+			return false;
+		bytes[block->state] += block->bytes;
+		at += block->bytes;
+		left = block;
+	}
+	return at == (unsigned char *)segment->gift.segment.address + segment->gift.segment.bytes;
+}
+
+bool pool_is_valid(struct pool *pool)
+{
+	size_t bytes[3] = {0};
+	bool valid = true;
+	lock_pool_acquire(&pool->lock);
+	for (struct pool_segment *one = pool->segments; one && valid; one = one->next)
+		valid = is_segment_valid(pool, one, bytes);
+	valid = valid && bytes[POOL_LIVE] == pool->stats.live &&
+		bytes[POOL_CACHED] == pool->stats.cached &&
+		bytes[POOL_PENDING] == pool->stats.pending;
+	lock_pool_release(&pool->lock);
+	return valid;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Memory of one device, cached: blocks by stream, as training programs need thousands of them a
+ * second and a driver takes long, or waits for the device, for each. README.md has the picture.
+ *
+ *   live     the program has it
+ *   cached   freed. The stream that it belongs to may use it at once, as a stream does its work in
+ *            order. Other streams may, once that stream has done what it had when it was freed
+ *   pending  freed, and some other stream that used it (pool_record) has not done what it had then
+ *
+ * Invariant (pool_is_valid): the blocks of a segment fill it without gaps; live + cached + pending
+ * == the bytes of all segments of the pool == reserved - put off.
+ *
+ * Nothing here makes one stream wait for another, or waits for a stream, except a call that would
+ * have to fail for lack of memory otherwise. No lock is held in a call of the driver.
+ *
+ * Threads: any. The driver is called only if no cached block fits, by a free of a block that other
+ * streams have used, and by trim. It may then wait for room in a stream's queue. */
+#ifndef POOL_POOL_H
+#define POOL_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "base/lock.h"
+#include "base/wait.h"
+#include "device/driver.h"
+#include "pool/gate.h"
+
+enum { POOL_STREAMS = 64 }; /* that have blocks at the same time */
+
+struct pool;
+
+struct pool_options {
+	struct driver *driver;
+	struct pool_gate *gate; /* of all devices that its driver may wait for at once */
+	struct waiter *waiter;  /* of the rank */
+	const char *name;       /* "cuda:0", for messages; copied */
+	size_t limit_bytes;     /* the most that the pool may take from the driver; 0: no limit */
+};
+
+struct pool_stats {
+	size_t live, cached, pending; /* bytes in blocks of this kind */
+	size_t put_off;               /* bytes that the driver will get back when it may wait */
+	size_t reserved;              /* bytes that the driver has not got back: all of these */
+	size_t peak_live, peak_reserved;
+	size_t largest_cached; /* bytes of the largest cached block */
+	uint64_t live_blocks, segments;
+	uint64_t hits, misses; /* allocations that found a cached block, or asked the driver */
+};
+
+/* Errors: LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
+/* Gives all memory back, live blocks too. Nothing of the program uses it any more, except that
+ * streams may have work that was put behind them before. Blocks until that is done, until the
+ * device is broken, or until the deadline: then LS_TIMED_OUT with a message, and the memory stays
+ * the driver's loss, so that no kernel writes to memory that belongs to others. */
+LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+
+/* At least `bytes` bytes, aligned to 512, for work behind `stream`; the content is undefined. If
+ * the device has no memory, it waits until streams and launches that are under way have freed
+ * enough, if those could, or until the deadline; a thread that has a launch open does not wait. 0
+ * bytes: a block that holds nothing. Errors: LS_OUT_OF_MEMORY (a message says who holds what),
+ * LS_BAD_ARGUMENT (the stream is not of this device, or there are POOL_STREAMS others that have
+ * blocks; a message says which), LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM,
+ * LS_ABORTED; *out is NULL. */
+LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, uint64_t deadline_ns,
+				void **out) LOCK_AVOIDS_ALL;
+
+/* Frees it; the streams that use it may have work for it still. Never waits for one of them.
+ * called: writes ", called from PLACE" or nothing, for messages; NULL: nothing. Errors:
+ * LS_BAD_ARGUMENT, with a message: it is no live block of this pool. */
+LS_CHECKED ls_status pool_free(struct pool *pool, void *block,
+			       void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
+
+/* This stream uses the block, too: after pool_free it is used again only when what the stream has
+ * by then is done. Errors: as of pool_free and pool_alloc. */
+LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
+				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
+
+/* Gives back segments without a live or pending block, until at most keep_bytes are reserved. What
+ * streams still use, or what the driver would have to wait for, follows later, in other calls. */
+void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
+
+/* The stream is about to be destroyed, and has done its work: no more marks are put behind it. Call
+ * it for each stream that was passed and that does not live as long as the pool. */
+void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS(pool);
+
+/* Whether this address lies in a live block, and its bytes from there on. */
+bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);
+
+void pool_stats(struct pool *pool, struct pool_stats *out) LOCK_AVOIDS(pool);
+bool pool_is_valid(struct pool *pool) LOCK_AVOIDS(pool);
+
+#endif

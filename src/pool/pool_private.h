@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
+ * streams.c: how far streams are. reclaim.c: what the driver gets
+ * back. pool.c: the calls. */
+#ifndef POOL_POOL_PRIVATE_H
+#define POOL_POOL_PRIVATE_H
+
+#include "pool/pool.h"
+
+enum {
+	POOL_UNIT = 512,              /* sizes of blocks are multiples */
+	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to so much comes from a shared segment */
+	POOL_SEGMENT_BYTES = 2 << 20, /* such a segment; others are multiples */
+	POOL_BINS = 8 * 44,           /* eight to a doubling */
+	POOL_BIN_WORDS = (POOL_BINS + 63) / 64,
+	POOL_SCAN = 16, /* blocks of one bin that a search looks at */
+};
+
+enum pool_state { POOL_LIVE, POOL_CACHED, POOL_PENDING };
+
+/* A stream that used the block; pending until the stream has reached `number`. */
+struct pool_use {
+	struct pool_use *next;
+	uint64_t number;
+	int stream;
+};
+
+struct pool_block {
+	unsigned char *address;
+	size_t bytes;
+	struct pool_segment *segment;
+	struct pool_block *left, *right; /* its neighbours in the segment */
+	struct pool_block *next, **link; /* in a bin, or of the pending blocks */
+	struct pool_use *uses;           /* of other streams */
+	/* Other streams may use it when its stream has reached this. 0: at once. */
+	uint64_t number;
+	uint16_t bin;   /* that blocks of its size are in */
+	uint8_t stream; /* that it belongs to */
+	uint8_t state;
+};
+
+/* What the driver has handed out. */
+struct pool_segment {
+	struct pool_gift gift; /* first: the gate knows the segment by it */
+	struct pool *pool;
+	struct pool_segment *next, **link;
+	struct pool_block *first;
+	bool small;    /* for requests of up to POOL_SMALL_BYTES */
+	bool loose;    /* it may have neighbours that are both cached and not merged */
+	bool unwanted; /* trim wanted to give it back, and its stream was not so far */
+};
+
+/* Cached blocks of one stream. Bit i of `has`: list i may have some; 0: it is empty. */
+struct pool_bins {
+	uint64_t has[POOL_BIN_WORDS];
+	struct pool_block *lists[POOL_BINS];
+};
+
+/* How far a stream is. A mark is a store of the next number to `done`, put behind what the stream
+ * has. At most one is under way, so `done` only grows, although threads put marks without a lock:
+ *   wanted >= issued >= done >= issued - 1 */
+struct pool_stream {
+	void *handle; /* this struct's own address, if the program has no such stream any more */
+	_Atomic uint64_t done;
+	uint64_t issued, wanted;
+	bool putting;           /* a thread is about to put mark `issued` behind the stream */
+	uint32_t blocks;        /* that belong to it, and uses of others' blocks */
+	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
+};
+
+struct pool {
+	struct pool_options options;
+	char name[32];
+	struct lock_pool lock;
+	struct pool_stream streams[POOL_STREAMS]; /* fields but `done` under the lock */
+	int stream_count LOCK_GUARDED(pool);
+	int last_stream LOCK_GUARDED(pool); /* that a call named last */
+	struct pool_segment *segments LOCK_GUARDED(pool);
+	struct pool_block *pending LOCK_GUARDED(pool);
+	uint64_t puts LOCK_GUARDED(pool); /* how often a block became a cached one */
+	struct pool_block *spare_blocks LOCK_GUARDED(pool); /* by right */
+	struct pool_use *spare_uses LOCK_GUARDED(pool);
+	struct pool_chunk *chunks LOCK_GUARDED(pool); /* the memory of those two */
+	/* Blocks by address: open addressing, a power of two, at most half full. */
+	struct pool_block **table LOCK_GUARDED(pool);
+	size_t table_mask LOCK_GUARDED(pool), table_count LOCK_GUARDED(pool);
+	struct pool_stats stats LOCK_GUARDED(pool); /* without largest_cached */
+	/* Bytes that went to the gate, and that the driver or the pool has got back from it. One
+	 * word says both that there is less to come, and that a wait may be over. */
+	_Atomic size_t offered, returned;
+};
+
+/* ---- blocks.c: all with the lock ---- */
+
+static inline size_t pool_round(size_t bytes, size_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* Room for what a call may need of blocks, uses and the table; false: no memory. */
+bool pool_prepare(struct pool *pool) LOCK_REQUIRES(pool);
+/* The segment becomes part of the pool, as one cached block of this stream. */
+void pool_add_segment(struct pool *pool, struct pool_segment *segment, int stream)
+	LOCK_REQUIRES(pool);
+/* A segment that is one cached block leaves the pool. */
+void pool_remove_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool);
+static inline bool pool_is_whole(const struct pool_segment *segment)
+{
+	return segment->first->state == POOL_CACHED && !segment->first->right;
+}
+/* Merges neighbours that are cached for one stream, in all segments. */
+void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
+/* Takes a cached block of that stream, the best of those that were looked at, split if that is
+ * worth it; its `state` is live. NULL: none. */
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes) LOCK_REQUIRES(pool);
+/* The same of another stream's, where that has reached the block's number. The block belongs to
+ * `stream` from now on. *wanted: there is one whose stream has not. */
+struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool *wanted)
+	LOCK_REQUIRES(pool);
+/* Cached blocks of a stream that others may use belong to the stream `to` from now on; for the rest
+ * a mark is wanted. */
+void pool_leave_to(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
+void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
+
+/* ---- streams.c ---- */
+
+/* The slot of a stream. -1: it has none. */
+int pool_stream_search(struct pool *pool, const void *handle) LOCK_REQUIRES(pool);
+static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_REQUIRES(pool)
+{
+	if (pool->streams[pool->last_stream].handle == handle && pool->stream_count > 0)
+		return pool->last_stream;
+	return pool_stream_search(pool, handle);
+}
+/* The same; gives it one, after the driver has said that the stream is its own and not captured.
+ * *out is counted as in use until pool_stream_drop. */
+LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, int *out) LOCK_AVOIDS_ALL;
+bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number);
+/* The number that the stream has reached when it has done what it has now; of one that is
+ * forgotten, a number that it has reached. */
+static inline uint64_t pool_stream_number(const struct pool *pool, int stream) LOCK_REQUIRES(pool)
+{
+	const struct pool_stream *here = &pool->streams[stream];
+	return here->issued + (here->handle != here);
+}
+/* A mark of that number is to be put behind the stream by pool_put_marks. */
+void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
+/* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
+ * or whose queue refuses, gets its mark at a later call. */
+void pool_put_marks(struct pool *pool) LOCK_AVOIDS_ALL;
+/* Frees pending blocks whose streams have done their work. Whether there were any. */
+bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
+
+/* Bytes at the gate. */
+static inline size_t pool_put_off(const struct pool *pool)
+{
+	size_t returned = atomic_load(&pool->returned);
+	return atomic_load(&pool->offered) - returned;
+}
+
+/* ---- reclaim.c ---- */
+
+/* A new segment that has room for so many bytes. */
+LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK_AVOIDS_ALL;
+/* Gives back unwanted segments whose streams have done their work, and what is due at the gate. */
+void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;
+/* Changes whenever a block has become a cached one, a stream has reached a mark, the driver has got
+ * something back, or the device has broken. */
+uint64_t pool_moment(struct pool *pool) LOCK_AVOIDS(pool);
+/* Waits until some memory that is to come back may have, since that moment. LS_OUT_OF_MEMORY: none
+ * is to come back, or this thread must not wait. */
+LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
+	LOCK_AVOIDS_ALL;
+/* Says why there are no `bytes` bytes. */
+void pool_say_exhausted(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
+
+#endif

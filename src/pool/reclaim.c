@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the driver hands out and gets back. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "pool_private.h"
+
+/* ---- from the driver ---- */
+
+static size_t segment_bytes(size_t bytes)
+{
+	return bytes <= POOL_SMALL_BYTES ? POOL_SEGMENT_BYTES
+					 : pool_round(bytes, POOL_SEGMENT_BYTES);
+}
+
+static void gave(struct pool_gift *gift, ls_status status)
+{
+	struct pool_segment *segment = (struct pool_segment *)gift;
+	struct pool *pool = segment->pool;
+	size_t bytes = gift->segment.bytes;
+	(void)status; /* the driver has said why, and the memory is lost */
+	free(segment);
+	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
+}
+
+static size_t in_blocks(const struct pool *pool) LOCK_REQUIRES(pool)
+{
+	return pool->stats.live + pool->stats.cached + pool->stats.pending;
+}
+
+static bool is_beyond_limit(struct pool *pool, size_t bytes)
+{
+	size_t limit = pool->options.limit_bytes;
+	lock_pool_acquire(&pool->lock);
+	size_t reserved = in_blocks(pool) + pool_put_off(pool);
+	lock_pool_release(&pool->lock);
+	return limit > 0 && (bytes > limit || reserved > limit - bytes);
+}
+
+static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment **out)
+{
+	struct driver *driver = pool->options.driver;
+	struct pool_segment *segment = calloc(1, sizeof *segment);
+	if (!segment)
+		return LS_OUT_OF_MEMORY;
+	segment->pool = pool;
+	segment->gift.driver = driver;
+	segment->gift.gave = gave;
+	wait_foreign_begin(pool->options.waiter, driver->ops->take_call);
+	ls_status status = driver->ops->take(driver, bytes, &segment->gift.segment);
+	wait_foreign_end(pool->options.waiter);
+	if (status != LS_OK) {
+		free(segment);
+		segment = NULL;
+	}
+	*out = segment;
+	return status;
+}
+
+ls_status pool_take(struct pool *pool, size_t bytes, int stream)
+{
+	size_t wanted = segment_bytes(bytes);
+	struct pool_gift *gift = pool_gate_take_back(pool->options.gate, pool->options.driver,
+						     wanted, wanted + wanted / 4);
+	struct pool_segment *segment = (struct pool_segment *)gift;
+	ls_status status = LS_OK;
+	if (gift)
+		atomic_fetch_add(&pool->returned, gift->segment.bytes);
+	else if (is_beyond_limit(pool, wanted))
+		status = LS_OUT_OF_MEMORY;
+	else
+		status = ask_driver(pool, wanted, &segment);
+	if (status != LS_OK)
+		return status;
+	lock_pool_acquire(&pool->lock);
+	segment->small = bytes <= POOL_SMALL_BYTES;
+	pool_add_segment(pool, segment, stream);
+	size_t reserved = in_blocks(pool) + pool_put_off(pool);
+	if (pool->stats.peak_reserved < reserved)
+		pool->stats.peak_reserved = reserved;
+	lock_pool_release(&pool->lock);
+	return LS_OK;
+}
+
+/* ---- back to it ---- */
+
+/* Takes out the next segment that can be given back. */
+static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
+		const struct pool_block *block = segment->first;
+		if (!segment->unwanted || !pool_is_whole(segment))
+			continue;
+		if (!pool_stream_has_reached(pool, block->stream, block->number)) {
+			pool_want(pool, block->stream, block->number);
+			continue;
+		}
+		pool_remove_segment(pool, segment);
+		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
+		return segment;
+	}
+	return NULL;
+}
+
+void pool_give_unwanted(struct pool *pool)
+{
+	for (;;) {
+		lock_pool_acquire(&pool->lock);
+		struct pool_segment *segment = take_unwanted(pool);
+		lock_pool_release(&pool->lock);
+		if (!segment)
+			break;
+		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->gift);
+	}
+	pool_put_marks(pool);
+	if (!pool_gate_is_open_here())
+		pool_gate_give_due(pool->options.gate, pool->options.waiter);
+}
+
+/* Neighbours of different streams merge once both streams have done their work. */
+static void want_to_merge(struct pool *pool, const struct pool_segment *segment) LOCK_REQUIRES(pool)
+{
+	for (const struct pool_block *block = segment->first; block; block = block->right)
+		if (block->state == POOL_CACHED &&
+		    !pool_stream_has_reached(pool, block->stream, block->number))
+			pool_want(pool, block->stream, block->number);
+}
+
+void pool_trim(struct pool *pool, size_t keep_bytes)
+{
+	lock_pool_acquire(&pool->lock);
+	pool_settle(pool);
+	pool_merge(pool);
+	size_t kept = in_blocks(pool);
+	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
+		if (kept <= keep_bytes)
+			break;
+		if (segment->loose)
+			want_to_merge(pool, segment);
+		if (!pool_is_whole(segment))
+			continue;
+		segment->unwanted = true;
+		kept -= segment->gift.segment.bytes;
+	}
+	lock_pool_release(&pool->lock);
+	pool_give_unwanted(pool);
+}
+
+/* ---- waiting ---- */
+
+enum { WORDS = 64, GATE_WORDS = 32, AGAIN_NS = 10000000 };
+
+/* Adds words whose change may free something, after the gate's; how many there are then. *refused:
+ * a mark is wanted that the driver has refused, or that a capture is in the way of. */
+static int add_words(struct pool *pool, struct wait_word *words, int count, bool *refused)
+{
+	const _Atomic uint64_t *broken = &pool->options.driver->broken;
+	*refused = false;
+	if (atomic_load(broken) == 0)
+		words[count++] = (struct wait_word){.word = broken,
+						    .edge = {.value = 1, .owner = -1, .peer = -1}};
+	lock_pool_acquire(&pool->lock);
+	for (int i = 0; i < pool->stream_count && count < WORDS; i++) {
+		const struct pool_stream *stream = &pool->streams[i];
+		uint64_t done = atomic_load(&stream->done);
+		/* Another thread may be about to put the mark. */
+		if (stream->wanted > done || stream->issued > done)
+			words[count++] = (struct wait_word){
+				.word = &stream->done,
+				.edge = {.value = done + 1, .owner = -1, .peer = -1}};
+		*refused |= stream->wanted > stream->issued && stream->issued == done &&
+			    !stream->putting;
+	}
+	lock_pool_release(&pool->lock);
+	return count;
+}
+
+uint64_t pool_moment(struct pool *pool)
+{
+	lock_pool_acquire(&pool->lock);
+	uint64_t moment = pool->puts + atomic_load(&pool->returned) +
+			  atomic_load(&pool->options.driver->broken);
+	for (int i = 0; i < pool->stream_count; i++)
+		moment += atomic_load(&pool->streams[i].done);
+	lock_pool_release(&pool->lock);
+	return moment;
+}
+
+/* Waits until a stream, a launch or another thread may have freed something since `moment`. */
+static ls_status wait_for_any(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
+{
+	struct pool_gate *gate = pool->options.gate;
+	struct pool_waiting waiting;
+	struct wait_word words[WORDS];
+	ls_status status = LS_OK;
+	bool refused;
+	int peer;
+	pool_gate_wait_begin(gate, &waiting, pool->options.waiter->bell);
+	int count = pool_gate_words(gate, words, GATE_WORDS);
+	bool partial = count > GATE_WORDS;
+	count = add_words(pool, words, partial ? GATE_WORDS : count, &refused);
+	/* Nobody says when the driver would take a mark, or when a word comes that has no place. */
+	bool again = partial || refused || count == WORDS;
+	uint64_t again_ns = again ? clock_now_ns() + AGAIN_NS : CLOCK_NEVER;
+	struct wait_call call = {.words = words,
+				 .count = count,
+				 .any = true,
+				 .may_leave = true,
+				 .partial = again,
+				 .deadline_ns = again_ns < deadline_ns ? again_ns : deadline_ns};
+	if (pool_moment(pool) == moment && !pool_gate_give_due(gate, pool->options.waiter))
+		status = wait_words(pool->options.waiter, &call, &peer);
+	pool_gate_wait_end(gate, &waiting);
+	return status == LS_TIMED_OUT && again_ns < deadline_ns ? LS_OK : status;
+}
+
+/* Whether memory is to come back without a call of the program. */
+static bool is_some_to_come(struct pool *pool)
+{
+	bool some = pool_put_off(pool) > 0;
+	lock_pool_acquire(&pool->lock);
+	some |= pool->pending != NULL;
+	for (int i = 0; i < pool->stream_count; i++)
+		some |= pool->streams[i].wanted > atomic_load(&pool->streams[i].done);
+	lock_pool_release(&pool->lock);
+	return some && atomic_load(&pool->options.driver->broken) == 0;
+}
+
+ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
+{
+	bool some = is_some_to_come(pool);
+	/* Some of that may have come just before it was looked for. */
+	if (pool_moment(pool) != moment)
+		return LS_OK;
+	if (pool_gate_is_open_here() || !some)
+		return LS_OUT_OF_MEMORY;
+	ls_status status = wait_for_any(pool, moment, deadline_ns);
+	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
+}
+
+void pool_say_exhausted(struct pool *pool, size_t bytes)
+{
+	struct pool_stats stats;
+	pool_stats(pool, &stats);
+	MESSAGE_SAY(MESSAGE_DEVICE_EXHAUSTED, bytes, pool->name, stats.live, stats.cached,
+		    stats.pending, stats.put_off);
+}
+
+/* ---- the end ---- */
+
+/* A stream may have work for any block of the pool, whoever was said to use it. */
+static bool all_have_reached(struct pool *pool, const uint64_t *numbers)
+{
+	bool all = true;
+	lock_pool_acquire(&pool->lock);
+	for (int i = 0; i < pool->stream_count; i++) {
+		if (pool_stream_has_reached(pool, i, numbers[i]))
+			continue;
+		pool_want(pool, i, numbers[i]);
+		all = false;
+	}
+	lock_pool_release(&pool->lock);
+	return all;
+}
+
+static ls_status await_streams(struct pool *pool, uint64_t deadline_ns)
+{
+	uint64_t numbers[POOL_STREAMS];
+	ls_status status = LS_OK;
+	lock_pool_acquire(&pool->lock);
+	for (int i = 0; i < pool->stream_count; i++)
+		numbers[i] = pool->streams[i].bins ? pool_stream_number(pool, i) : 0;
+	lock_pool_release(&pool->lock);
+	for (;;) {
+		uint64_t moment = pool_moment(pool);
+		if (status != LS_OK || all_have_reached(pool, numbers))
+			return status;
+		pool_put_marks(pool);
+		status = wait_for_any(pool, moment, deadline_ns);
+	}
+}
+
+/* Every block becomes part of one that fills its segment. */
+static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	struct pool_segment *segment = pool->segments;
+	if (segment) {
+		pool->segments = segment->next;
+		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
+	}
+	return segment;
+}
+
+static ls_status await_gives(struct pool *pool, uint64_t deadline_ns)
+{
+	ls_status status = LS_OK;
+	for (;;) {
+		lock_pool_acquire(&pool->lock);
+		struct pool_segment *segment = take_any(pool);
+		lock_pool_release(&pool->lock);
+		if (!segment)
+			break;
+		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->gift);
+	}
+	for (;;) {
+		uint64_t moment = pool_moment(pool);
+		if (status != LS_OK || pool_put_off(pool) == 0)
+			return status;
+		status = wait_for_any(pool, moment, deadline_ns);
+	}
+}
+
+ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
+{
+	if (!pool)
+		return LS_OK;
+	ls_status status = await_streams(pool, deadline_ns);
+	if (status == LS_OK) {
+		lock_pool_acquire(&pool->lock);
+		pool->pending = NULL; /* settled, as all streams are done */
+		lock_pool_release(&pool->lock);
+		status = await_gives(pool, deadline_ns);
+	}
+	if (status != LS_OK) { /* the device may still store its marks */
+		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status));
+		return status;
+	}
+	for (int i = 0; i < POOL_STREAMS; i++)
+		free(pool->streams[i].bins);
+	lock_pool_acquire(&pool->lock);
+	pool_free_chunks(pool);
+	lock_pool_release(&pool->lock);
+	lock_pool_fini(&pool->lock);
+	free(pool);
+	return LS_OK;
+}

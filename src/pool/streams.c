@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How far streams are, by marks that the device stores. Nobody asks the driver, as an answer may
+ * take as long as a kernel. */
+#include <stdlib.h>
+
+#include "base/messages.h"
+#include "bins.h"
+
+int pool_stream_search(struct pool *pool, const void *handle)
+{
+	for (int i = 0; i < pool->stream_count; i++)
+		if (pool->streams[i].handle == handle)
+			return pool->last_stream = i;
+	return -1;
+}
+
+bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number)
+{
+	/* A broken device touches no memory any more. */
+	return atomic_load_explicit(&pool->streams[stream].done, memory_order_acquire) >= number ||
+	       atomic_load(&pool->options.driver->broken) != 0;
+}
+
+static bool is_idle(const struct pool_stream *stream)
+{
+	return stream->blocks == 0 && !stream->putting && stream->wanted <= stream->issued &&
+	       atomic_load(&stream->done) >= stream->issued;
+}
+
+/* A slot of a stream that has nothing, or only memory that anybody may use; that is another
+ * stream's from now on. -1: none. */
+static int clear_slot(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	for (int slot = 0; slot < pool->stream_count; slot++) {
+		pool_leave_to(pool, slot, slot > 0 ? 0 : 1);
+		if (is_idle(&pool->streams[slot]))
+			return slot;
+	}
+	return -1;
+}
+
+/* A slot that nobody uses; its numbers go on. -1: none, or no memory. */
+static int take_slot(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	int slot = 0;
+	while (slot < pool->stream_count && !is_idle(&pool->streams[slot]))
+		slot++;
+	if (slot == POOL_STREAMS)
+		slot = clear_slot(pool);
+	if (slot < 0)
+		return -1;
+	struct pool_stream *stream = &pool->streams[slot];
+	if (!stream->bins)
+		stream->bins = calloc(2, sizeof *stream->bins);
+	if (!stream->bins)
+		return -1;
+	if (slot == pool->stream_count)
+		pool->stream_count++;
+	return slot;
+}
+
+/* Whether the driver knows the stream, and does what is put behind it. */
+static ls_status check(struct pool *pool, void *handle)
+{
+	struct driver *driver = pool->options.driver;
+	bool captured = false;
+	wait_foreign_begin(pool->options.waiter, "the driver, about a stream");
+	ls_status status = driver->ops->capturing(driver, handle, &captured);
+	wait_foreign_end(pool->options.waiter);
+	if (status == LS_OK && captured) {
+		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, pool->name);
+		status = LS_UNSUPPORTED;
+	}
+	return status;
+}
+
+static int enter(struct pool *pool, void *handle)
+{
+	lock_pool_acquire(&pool->lock);
+	int slot = pool_stream_find(pool, handle); /* another thread may have been faster */
+	if (slot < 0)
+		slot = take_slot(pool);
+	if (slot >= 0) {
+		pool->streams[slot].handle = handle;
+		pool->streams[slot].blocks++;
+	}
+	lock_pool_release(&pool->lock);
+	return slot;
+}
+
+ls_status pool_stream_enter(struct pool *pool, void *handle, int *out)
+{
+	lock_pool_acquire(&pool->lock);
+	*out = pool_stream_find(pool, handle);
+	if (*out >= 0)
+		pool->streams[*out].blocks++;
+	lock_pool_release(&pool->lock);
+	if (*out >= 0)
+		return LS_OK;
+	ls_status status = check(pool, handle);
+	if (status != LS_OK)
+		return status;
+	*out = enter(pool, handle);
+	if (*out < 0) { /* streams whose work is done may be known as such now */
+		pool_put_marks(pool);
+		*out = enter(pool, handle);
+	}
+	if (*out >= 0)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_DEVICE_STREAMS, pool->name, (int)POOL_STREAMS);
+	return LS_OUT_OF_MEMORY;
+}
+
+void pool_forget(struct pool *pool, const void *handle)
+{
+	lock_pool_acquire(&pool->lock);
+	int slot = pool_stream_find(pool, handle);
+	if (slot >= 0) {
+		struct pool_stream *stream = &pool->streams[slot];
+		stream->handle = stream; /* which is no stream's */
+		stream->wanted = ++stream->issued;
+		atomic_store(&stream->done, stream->issued);
+	}
+	lock_pool_release(&pool->lock);
+}
+
+void pool_want(struct pool *pool, int stream, uint64_t number)
+{
+	if (pool->streams[stream].wanted < number)
+		pool->streams[stream].wanted = number;
+}
+
+/* Claims the next mark of the first stream from *stream on that wants one. */
+static bool claim(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRES(pool)
+{
+	for (; *stream < pool->stream_count; ++*stream) {
+		struct pool_stream *here = &pool->streams[*stream];
+		if (here->wanted <= here->issued || here->putting ||
+		    atomic_load(&here->done) < here->issued)
+			continue;
+		here->putting = true;
+		*number = ++here->issued;
+		return true;
+	}
+	return false;
+}
+
+static ls_status put(struct pool *pool, struct pool_stream *stream, void *handle, uint64_t number)
+{
+	struct driver *driver = pool->options.driver;
+	bool captured = false;
+	wait_foreign_begin(pool->options.waiter, "the driver, behind a stream");
+	ls_status status = driver->ops->capturing(driver, handle, &captured);
+	if (status == LS_OK && captured)
+		status = LS_PENDING;
+	if (status == LS_OK)
+		status = driver->ops->store(driver, handle, &stream->done, number);
+	wait_foreign_end(pool->options.waiter);
+	return status;
+}
+
+void pool_put_marks(struct pool *pool)
+{
+	uint64_t number;
+	for (int i = 0; i < POOL_STREAMS; i++) {
+		lock_pool_acquire(&pool->lock);
+		bool claimed = claim(pool, &i, &number);
+		struct pool_stream *stream = &pool->streams[i < POOL_STREAMS ? i : 0];
+		void *handle = stream->handle;
+		lock_pool_release(&pool->lock);
+		if (!claimed)
+			return;
+		ls_status status = put(pool, stream, handle, number);
+		lock_pool_acquire(&pool->lock);
+		stream->putting = false;
+		if (status != LS_OK)
+			stream->issued--;
+		lock_pool_release(&pool->lock);
+		if (status == LS_OK)
+			i--; /* another thread may have wanted the next one meanwhile */
+		else         /* whoever waits for that number tries again */
+			pool_gate_tell(pool->options.gate);
+	}
+}
+
+/* Takes the uses off that are over. Whether none is left. */
+static bool settle(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	struct pool_use **at = &block->uses;
+	while (*at) {
+		struct pool_use *use = *at;
+		if (!pool_stream_has_reached(pool, use->stream, use->number)) {
+			pool_want(pool, use->stream, use->number);
+			at = &use->next;
+			continue;
+		}
+		*at = use->next;
+		pool->streams[use->stream].blocks--;
+		use->next = pool->spare_uses;
+		pool->spare_uses = use;
+	}
+	return !block->uses;
+}
+
+bool pool_settle(struct pool *pool)
+{
+	bool any = false;
+	struct pool_block *next;
+	for (struct pool_block *block = pool->pending; block; block = next) {
+		next = block->next;
+		if (!settle(pool, block))
+			continue;
+		*block->link = next;
+		if (next)
+			next->link = block->link;
+		pool->stats.pending -= block->bytes;
+		pool_put(pool, block);
+		any = true;
+	}
+	return any;
+}
