@@ -54,7 +54,7 @@ refuses() {
 
 if [ -z "$clang" ]; then
 	echo "not ok - no clang found; set CLANG"
-	echo "0 passed, 5 failed"
+	echo "0 passed, 14 failed"
 	exit 1
 fi
 
@@ -63,6 +63,16 @@ refuses inverted_order "'lock_level_group' must be acquired before 'lock_level_m
 refuses leaked_lock "'lock_level_group' is not held on every path"
 refuses unguarded_write "writing variable 'counter' requires holding lock level 'lock_level_group'"
 refuses wait_under_lock "cannot call function 'wait_words' while lock level 'lock_level_group' is held"
+
+accepts device_correct
+refuses pool_inside_gate "'lock_level_pool' must be acquired before 'lock_level_gate'"
+refuses alloc_under_lock "cannot call function 'pool_alloc' while lock level 'lock_level_gate' is held"
+refuses launch_under_lock "cannot call function 'pool_gate_begin' while lock level 'lock_level_pool' is held"
+refuses give_under_lock "cannot call function 'pool_gate_give' while lock level 'lock_level_pool' is held"
+refuses mark_under_lock "cannot call function 'pool_put_marks' while lock level 'lock_level_pool' is held"
+refuses unguarded_pool "writing variable 'puts' requires holding lock level 'lock_level_pool'"
+refuses unguarded_gate "writing variable 'first' requires holding lock level 'lock_level_gate'"
+refuses leaked_pool_lock "'lock_level_pool' is not held on every path"
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Refused: a mark is put behind a stream, a call of the driver, while the pool's lock is held. */
+#include "device.h"
+
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+{
+	(void)gate;
+	(void)waiter;
+	(void)gift;
+	lock_pool_acquire(&pool->lock);
+	pool_put_marks(pool);
+	lock_pool_release(&pool->lock);
+	return 0;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Refused: a field of the gate is written without its lock. */
+#include "device.h"
+
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+{
+	(void)pool;
+	(void)waiter;
+	gate->first = gift;
+	return 0;
+}
