@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits of test/museum under drawn schedules. EXHIBIT names one, else the seed draws it;
- * SAFE=1 is its order that cannot deadlock. Explore draws none by itself (weight 0), as the others
- * hang. */
+ * The exhibits of test/museum under drawn schedules. EXHIBIT
+ * names one, else the seed draws it; SAFE=1 is the same on Lockstep, or its order that cannot
+ * deadlock. Explore draws none by itself (weight 0), as the others hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,9 +38,16 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	snprintf(plan->name, sizeof plan->name, "%s", drawn.exhibit->name);
 }
 
+static void play(int rank, int thread)
+{
+	const struct exhibit *exhibit = drawn.exhibit;
+	bool on_lockstep = drawn.is_safe && exhibit->on_lockstep;
+	(on_lockstep ? exhibit->on_lockstep : exhibit->run)(&drawn.scene, rank, thread);
+}
+
 static void second_thread(void *rank)
 {
-	drawn.exhibit->run(&drawn.scene, (int)(intptr_t)rank, 1);
+	play((int)(intptr_t)rank, 1);
 }
 
 static void run(int rank, ls_group *world)
@@ -55,7 +62,7 @@ static void run(int rank, ls_group *world)
 	int second = drawn.exhibit->threads == 2
 			     ? scheduler_spawn(rank, "second", second_thread, (void *)(intptr_t)rank)
 			     : -1;
-	drawn.exhibit->run(&drawn.scene, rank, 0);
+	play(rank, 0);
 	if (second >= 0)
 		scheduler_join(second);
 	scheduler_store(&drawn.ended, drawn.ended + 1);

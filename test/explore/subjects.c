@@ -4,5 +4,5 @@
 
 const struct subject *const subjects[] = {&subject_pairs,     &subject_endings, &subject_programs,
 					  &subject_planted,   &subject_killed,  &subject_ranks,
-					  &subject_schedules, &subject_museum};
+					  &subject_schedules, &subject_museum,  &subject_devices};
 const size_t subject_count = sizeof subjects / sizeof subjects[0];

@@ -6,6 +6,6 @@
 #include "subject.h"
 
 extern const struct subject subject_pairs, subject_endings, subject_programs, subject_planted,
-	subject_killed, subject_ranks, subject_schedules, subject_museum;
+	subject_killed, subject_ranks, subject_schedules, subject_museum, subject_devices;
 
 #endif

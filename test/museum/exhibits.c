@@ -8,9 +8,10 @@
 
 #include "base/clock.h"
 
-enum { DEVICE_BYTES = 1 << 20, HALF = DEVICE_BYTES / 2 };
+/* Functions that museum.py shows by their names must not become part of others. */
+#define SHOWN __attribute__((noinline)) static
 
-static void must(enum sim_error error)
+void exhibit_must(enum sim_error error)
 {
 	if (error == SIM_OK)
 		return;
@@ -24,16 +25,17 @@ static void must(enum sim_error error)
 struct meeting {
 	struct scene *scene;
 	int first, member, members; /* words[first] … words[first + members - 1] */
+	uint64_t round;
 };
 
 static enum sim_step meet(struct sim *sim, void *argument)
 {
 	const struct meeting *meeting = argument;
 	_Atomic uint64_t *words = &meeting->scene->words[meeting->first];
-	if (atomic_load(&words[meeting->member]) == 0)
-		sim_board_store(sim, &words[meeting->member], 1);
+	if (atomic_load(&words[meeting->member]) < meeting->round)
+		sim_board_store(sim, &words[meeting->member], meeting->round);
 	for (int i = 0; i < meeting->members; i++)
-		if (atomic_load(&words[i]) == 0)
+		if (atomic_load(&words[i]) < meeting->round)
 			return SIM_STEP_SPINS;
 	return SIM_STEP_DONE;
 }
@@ -47,24 +49,28 @@ static enum sim_step do_nothing(struct sim *sim, void *argument)
 }
 static const struct sim_kernel local = {"local", do_nothing};
 
-static void launch_collective(struct scene *scene, struct sim_stream *stream, int first, int member,
-			      int members)
+void exhibit_launch_collective(struct scene *scene, struct sim_stream *stream, int first,
+			       int member, int members, uint64_t round)
 {
-	struct meeting meeting = {scene, first, member, members};
-	must(sim_launch(stream, &collective, &meeting, sizeof meeting));
+	struct meeting meeting = {scene, first, member, members, round};
+	exhibit_must(sim_launch(stream, &collective, &meeting, sizeof meeting));
+}
+
+void exhibit_launch_local(struct sim_stream *stream)
+{
+	exhibit_must(sim_launch(stream, &local, NULL, 0));
 }
 
 /* ---- messages between ranks, on the host ---- */
 
-static void tell(struct scene *scene, int rank, int word)
+void exhibit_tell(struct scene *scene, int word)
 {
-	(void)rank;
 	wait_store(&scene->words[word], 1);
 	for (int i = 0; i < EXHIBIT_RANKS; i++)
 		wait_ring(&scene->bells[i]);
 }
 
-static void await(struct scene *scene, int rank, int word)
+void exhibit_await(struct scene *scene, int rank, int word)
 {
 	struct waiter waiter = {.bell = &scene->bells[rank], .look_fd = -1};
 	struct wait_word awaited = {.word = &scene->words[word], .edge = {.value = 1, .peer = -1}};
@@ -78,31 +84,28 @@ static void await(struct scene *scene, int rank, int word)
  * A collective keeps frees away from its launch by a lock, and then tells the allocator which
  * stream uses the block. Meanwhile another thread gives cached memory back: it holds the
  * allocator's lock, and wants the other one. */
-static void collective_then_record(struct scene *scene, struct exhibit_rank *rank)
+SHOWN void collective_then_record(struct exhibit_rank *rank)
 {
 	pthread_mutex_lock(&rank->free_lock);
-	must(sim_launch(rank->streams[0], &local, NULL, 0));
-	if (scene->is_safe)
-		pthread_mutex_unlock(&rank->free_lock);
+	exhibit_launch_local(rank->streams[0]);
 	pthread_mutex_lock(&rank->allocator_lock); /* record_stream */
 	pthread_mutex_unlock(&rank->allocator_lock);
-	if (!scene->is_safe)
-		pthread_mutex_unlock(&rank->free_lock);
+	pthread_mutex_unlock(&rank->free_lock);
 }
 
-static void give_back(struct exhibit_rank *rank)
+SHOWN void give_back(struct exhibit_rank *rank)
 {
 	pthread_mutex_lock(&rank->free_lock);
-	must(sim_free(rank->sim, rank->cached));
+	exhibit_must(sim_free(rank->sim, rank->cached));
 	rank->cached = NULL;
 	pthread_mutex_unlock(&rank->free_lock);
 }
 
-static void allocator_lock(struct scene *scene, int rank, int thread)
+SHOWN void allocator_lock(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	if (thread == 0) {
-		collective_then_record(scene, here);
+		collective_then_record(here);
 		return;
 	}
 	pthread_mutex_lock(&here->allocator_lock); /* empty_cache */
@@ -113,21 +116,21 @@ static void allocator_lock(struct scene *scene, int rank, int thread)
 /* ---- allocator-retry ----
  * The same, but nobody asked for a free: an allocation that finds no memory gives cached blocks
  * back, with the allocator's lock held. */
-static void allocator_retry(struct scene *scene, int rank, int thread)
+SHOWN void allocator_retry(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	void *block;
 	if (thread == 0) {
-		collective_then_record(scene, here);
+		collective_then_record(here);
 		return;
 	}
 	pthread_mutex_lock(&here->allocator_lock);
-	enum sim_error error = sim_alloc(here->sim, 0, HALF + 1, &block);
+	enum sim_error error = sim_alloc(here->sim, 0, EXHIBIT_HALF + 1, &block);
 	if (error == SIM_OUT_OF_MEMORY) {
 		give_back(here);
-		error = sim_alloc(here->sim, 0, HALF + 1, &block);
+		error = sim_alloc(here->sim, 0, EXHIBIT_HALF + 1, &block);
 	}
-	must(error);
+	exhibit_must(error);
 	pthread_mutex_unlock(&here->allocator_lock);
 }
 
@@ -135,16 +138,14 @@ static void allocator_retry(struct scene *scene, int rank, int thread)
  * One process launches the two halves of a collective on its two devices, one after the other.
  * Between them another thread frees memory: the free waits for the first half, with the driver's
  * lock held, which the launch of the second half needs. */
-static void free_between_launches(struct scene *scene, int rank, int thread)
+SHOWN void free_between_launches(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	if (thread == 0) {
 		for (int device = 0; device < 2; device++)
-			launch_collective(scene, here->streams[device], 0, device, 2);
-		if (scene->is_safe)
-			must(sim_free(here->sim, here->cached)); /* put off until both are there */
-	} else if (!scene->is_safe) {
-		must(sim_free(here->sim, here->cached));
+			exhibit_launch_collective(scene, here->streams[device], 0, device, 2, 1);
+	} else {
+		exhibit_must(sim_free(here->sim, here->cached));
 	}
 }
 
@@ -152,24 +153,20 @@ static void free_between_launches(struct scene *scene, int rank, int thread)
  * Frees and launches exclude each other by a lock, on both of two ranks that exchange messages.
  * Each rank's free waits for the message that it receives; the message that it sends is launched
  * after the free. */
-static void launch_excludes_free(struct scene *scene, int rank, int thread)
+SHOWN void launch_excludes_free(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
-	if (thread == 1 && scene->is_safe)
-		return;
 	pthread_mutex_lock(&here->free_lock);
 	if (thread == 1) {
-		must(sim_free(here->sim, here->cached));
+		exhibit_must(sim_free(here->sim, here->cached));
 		pthread_mutex_unlock(&here->free_lock);
 		return;
 	}
-	must(sim_await(here->streams[0], &scene->words[!rank], 1)); /* receives */
+	exhibit_must(sim_await(here->streams[0], &scene->words[!rank], 1)); /* receives */
 	pthread_mutex_unlock(&here->free_lock);
 	pthread_mutex_lock(&here->free_lock);
-	must(sim_store(here->streams[1], &scene->words[rank], 1, NULL)); /* sends */
+	exhibit_must(sim_store(here->streams[1], &scene->words[rank], 1, NULL)); /* sends */
 	pthread_mutex_unlock(&here->free_lock);
-	if (scene->is_safe) /* put off until nothing is under way that another launch must end */
-		must(sim_free(here->sim, here->cached));
 }
 
 /* ---- retry-synchronises ----
@@ -182,27 +179,26 @@ static void retry_synchronises(struct scene *scene, int rank, int thread)
 	void *block;
 	(void)thread;
 	if (rank == 1) {
-		await(scene, 1, 8);
-		launch_collective(scene, here->streams[0], 0, 1, 2);
+		exhibit_await(scene, 1, 8);
+		exhibit_launch_collective(scene, here->streams[0], 0, 1, 2, 1);
 		return;
 	}
-	launch_collective(scene, here->streams[0], 0, 0, 2);
-	enum sim_error error = sim_alloc(here->sim, 0, HALF + 1, &block);
-	if (error == SIM_OUT_OF_MEMORY && !scene->is_safe)
-		must(sim_stream_sync(here->streams[0]));
-	/* Safe: the caller learns that there is no memory. */
-	tell(scene, 0, 8);
+	exhibit_launch_collective(scene, here->streams[0], 0, 0, 2, 1);
+	enum sim_error error = sim_alloc(here->sim, 0, EXHIBIT_HALF + 1, &block);
+	if (error == SIM_OUT_OF_MEMORY)
+		exhibit_must(sim_stream_sync(here->streams[0]));
+	exhibit_tell(scene, 8);
 }
 
 /* ---- lazy-pairs ----
  * Three ranks send around a ring. Each pair makes its communicator when it first needs it, and
  * making one waits for both members: all wait for their right neighbour. */
-static void make_pair(struct scene *scene, int rank, int other)
+SHOWN void make_pair(struct scene *scene, int rank, int other)
 {
 	int low = rank < other ? rank : other, high = rank < other ? other : rank;
 	int pair = 2 * (low + high); /* two words for each of the three pairs */
-	tell(scene, rank, pair + (rank == high));
-	await(scene, rank, pair + (rank == low));
+	exhibit_tell(scene, pair + (rank == high));
+	exhibit_await(scene, rank, pair + (rank == low));
 }
 
 static void lazy_pairs(struct scene *scene, int rank, int thread)
@@ -229,8 +225,8 @@ static void opposite_order(struct scene *scene, int rank, int thread)
 	(void)thread;
 	for (int i = 0; i < 2; i++) {
 		int group = rank == 1 && !scene->is_safe ? !i : i;
-		launch_collective(scene, here->streams[scene->is_safe ? 0 : group], 2 * group, rank,
-				  2);
+		exhibit_launch_collective(scene, here->streams[scene->is_safe ? 0 : group],
+					  2 * group, rank, 2, 1);
 	}
 }
 
@@ -243,21 +239,21 @@ static void lazy_loading(struct scene *scene, int rank, int thread)
 	struct exhibit_rank *here = &scene->ranks[rank];
 	(void)thread;
 	if (scene->is_safe) /* loaded before anything runs */
-		must(sim_launch(here->streams[0], &local, NULL, 0));
+		exhibit_launch_local(here->streams[0]);
 	if (rank == 0) {
-		launch_collective(scene, here->streams[0], 0, 0, 2);
-		must(sim_launch(here->streams[1], &local, NULL, 0));
-		tell(scene, 0, 8);
+		exhibit_launch_collective(scene, here->streams[0], 0, 0, 2, 1);
+		exhibit_launch_local(here->streams[1]);
+		exhibit_tell(scene, 8);
 	} else {
-		await(scene, 1, 8);
-		launch_collective(scene, here->streams[0], 0, 1, 2);
+		exhibit_await(scene, 1, 8);
+		exhibit_launch_collective(scene, here->streams[0], 0, 1, 2, 1);
 	}
 }
 
 /* ---- callback-lock ----
  * A function that the device calls takes a lock (an interpreter's, say) whose owner waits for the
  * device. */
-static void take_lock(void *data)
+SHOWN void take_lock(void *data)
 {
 	pthread_mutex_t *lock = data;
 	pthread_mutex_lock(lock);
@@ -269,10 +265,10 @@ static void callback_lock(struct scene *scene, int rank, int thread)
 	struct exhibit_rank *here = &scene->ranks[rank];
 	(void)thread;
 	pthread_mutex_lock(&here->allocator_lock);
-	must(sim_host(here->streams[0], take_lock, &here->allocator_lock));
+	exhibit_must(sim_host(here->streams[0], take_lock, &here->allocator_lock));
 	if (scene->is_safe)
 		pthread_mutex_unlock(&here->allocator_lock);
-	must(sim_stream_sync(here->streams[0]));
+	exhibit_must(sim_stream_sync(here->streams[0]));
 	if (!scene->is_safe)
 		pthread_mutex_unlock(&here->allocator_lock);
 }
@@ -285,55 +281,64 @@ const struct exhibit exhibits[] = {
 	 1,
 	 2,
 	 {.devices = 1},
-	 allocator_lock},
+	 allocator_lock,
+	 lockstep_allocator_lock},
 	{"allocator-retry",
 	 "the same, by an allocation that gives cached blocks back",
 	 1,
 	 2,
 	 {.devices = 1},
-	 allocator_retry},
+	 allocator_retry,
+	 lockstep_allocator_retry},
 	{"free-between-launches",
 	 "a free between the launches of a collective on two devices",
 	 1,
 	 2,
 	 {.devices = 2},
-	 free_between_launches},
+	 free_between_launches,
+	 lockstep_free_between_launches},
 	{"launch-excludes-free",
 	 "launches and frees exclude each other, on two ranks",
 	 2,
 	 2,
 	 {.devices = 1},
-	 launch_excludes_free},
+	 launch_excludes_free,
+	 lockstep_launch_excludes_free},
 	{"retry-synchronises",
 	 "an allocation without memory waits for a stream with a collective",
 	 2,
 	 1,
 	 {.devices = 1},
-	 retry_synchronises},
+	 retry_synchronises,
+	 lockstep_retry_synchronises},
 	{"lazy-pairs",
 	 "communicators of pairs are made at first use, around a ring",
 	 3,
 	 1,
 	 {.devices = 1},
-	 lazy_pairs},
+	 lazy_pairs,
+	 NULL},
 	{"opposite-order",
 	 "two groups in opposite order, one kernel at a time",
 	 2,
 	 1,
 	 {.devices = 1, .resident = 1},
-	 opposite_order},
+	 opposite_order,
+	 NULL},
 	{"lazy-loading",
 	 "a kernel is loaded while a collective runs",
 	 2,
 	 1,
 	 {.devices = 1, .loads_lazily = true},
-	 lazy_loading},
+	 lazy_loading,
+	 NULL},
 	{"callback-lock",
 	 "the device's callback takes a lock whose owner waits for the device",
 	 1,
 	 1,
 	 {.devices = 1},
-	 callback_lock},
+	 callback_lock,
+	 NULL},
 };
 const int exhibit_count = sizeof exhibits / sizeof *exhibits;
 
@@ -343,7 +348,7 @@ static bool open_rank(struct scene *scene, const struct exhibit *exhibit, int ra
 	struct sim_options options = exhibit->options;
 	options.seed = seed + (uint64_t)rank;
 	options.board = &scene->board;
-	options.bytes = DEVICE_BYTES;
+	options.bytes = EXHIBIT_DEVICE_BYTES;
 	options.free = SIM_FREE_WAITS;
 	pthread_mutex_init(&here->allocator_lock, NULL);
 	pthread_mutex_init(&here->free_lock, NULL);
@@ -351,9 +356,11 @@ static bool open_rank(struct scene *scene, const struct exhibit *exhibit, int ra
 	if (!here->sim)
 		return false;
 	for (int i = 0; i < EXHIBIT_STREAMS; i++)
-		must(sim_stream_open(here->sim, i < options.devices ? i : options.devices - 1,
-				     &here->streams[i]));
-	must(sim_alloc(here->sim, 0, HALF, &here->cached));
+		exhibit_must(sim_stream_open(here->sim, i < options.devices ? i : options.devices - 1,
+					     &here->streams[i]));
+	if (scene->is_safe && exhibit->on_lockstep)
+		return lockstep_open(scene, exhibit, rank);
+	exhibit_must(sim_alloc(here->sim, 0, EXHIBIT_HALF, &here->cached));
 	return true;
 }
 
@@ -371,8 +378,10 @@ void scene_close(struct scene *scene, const struct exhibit *exhibit)
 {
 	for (int rank = 0; rank < exhibit->ranks; rank++) {
 		struct exhibit_rank *here = &scene->ranks[rank];
+		if (scene->is_safe && exhibit->on_lockstep)
+			lockstep_close(here);
 		for (int i = 0; i < EXHIBIT_STREAMS; i++)
-			must(sim_stream_close(here->streams[i])); /* waits for its work */
+			exhibit_must(sim_stream_close(here->streams[i])); /* waits for its work */
 		sim_close(here->sim);
 	}
 }

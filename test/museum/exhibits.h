@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Programs that deadlock on devices, each as it is known from other stacks, and the same in an
- * order that cannot. They run on the simulated device. Ranks are threads of one process, each with
- * a simulated process of its own. */
+ * Programs that deadlock on devices, each as it is known from other stacks, and the same with
+ * Lockstep's pool and gate, or in an order that cannot. They run on the simulated device. Ranks are
+ * threads of one process, each with a simulated process of its own. */
 #ifndef TEST_MUSEUM_EXHIBITS_H
 #define TEST_MUSEUM_EXHIBITS_H
 
@@ -9,7 +9,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "pool/gate.h"
+#include "pool/pool.h"
 #include "sim.h"
+#include "sim_driver.h"
 
 enum { EXHIBIT_RANKS = 3, EXHIBIT_THREADS = 2, EXHIBIT_STREAMS = 2, EXHIBIT_WORDS = 16 };
 
@@ -20,6 +23,14 @@ struct exhibit_rank {
 	/* As in PyTorch: of the caching allocator; of what must not free during a launch. */
 	pthread_mutex_t allocator_lock, free_lock;
 	void *cached; /* a block that the allocator could give back */
+	/* On Lockstep: what takes the place of the two locks and the allocator. */
+	struct waiter waiter;
+	struct pool_gate gate;
+	struct sim_driver drivers[EXHIBIT_STREAMS];
+	struct pool *pool;                        /* of the first device */
+	struct pool_lane *lanes[EXHIBIT_STREAMS]; /* of what is launched behind each stream */
+	void *block;                              /* of the pool, HALF of the memory; in use */
+	int owner;                                /* number of the stream that it belongs to */
 };
 
 struct scene {
@@ -36,10 +47,40 @@ struct exhibit {
 	int ranks, threads;
 	struct sim_options options; /* without seed and board */
 	void (*run)(struct scene *scene, int rank, int thread);
+	/* The same work with pool and gate. NULL: `run` with is_safe. */
+	void (*on_lockstep)(struct scene *scene, int rank, int thread);
 };
+
+/* On Lockstep, where it matters in which moment memory is given back, the work is repeated. */
+enum { EXHIBIT_ROUNDS = 6 };
+
+enum { EXHIBIT_DEVICE_BYTES = 8 << 20, EXHIBIT_HALF = EXHIBIT_DEVICE_BYTES / 2 };
 
 extern const struct exhibit exhibits[];
 extern const int exhibit_count;
+
+/* ---- for the exhibits ---- */
+
+void exhibit_must(enum sim_error error);
+/* One member's part of a collective: it stores `round`, from 1, to words[first + member], and spins
+ * until all of words[first] … words[first + members - 1] have come so far. */
+void exhibit_launch_collective(struct scene *scene, struct sim_stream *stream, int first,
+			       int member, int members, uint64_t round);
+/* A kernel that waits for nobody. */
+void exhibit_launch_local(struct sim_stream *stream);
+/* A message from rank to rank, on the host. */
+void exhibit_tell(struct scene *scene, int word);
+void exhibit_await(struct scene *scene, int rank, int word);
+
+/* ---- on_lockstep.c ---- */
+
+bool lockstep_open(struct scene *scene, const struct exhibit *exhibit, int rank);
+void lockstep_close(struct exhibit_rank *rank);
+void lockstep_allocator_lock(struct scene *scene, int rank, int thread);
+void lockstep_allocator_retry(struct scene *scene, int rank, int thread);
+void lockstep_free_between_launches(struct scene *scene, int rank, int thread);
+void lockstep_launch_excludes_free(struct scene *scene, int rank, int thread);
+void lockstep_retry_synchronises(struct scene *scene, int rank, int thread);
 
 /* Opens what the ranks need. False: no memory or no thread. */
 bool scene_open(struct scene *scene, const struct exhibit *exhibit, bool is_safe, uint64_t seed);

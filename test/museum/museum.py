@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Shows how programs deadlock on devices: museum.py EXPLORE [--safe N] [EXHIBIT…]
-Each exhibit runs under drawn schedules until it hangs, and in an order that cannot deadlock under N schedules (300). Ends
-with 1 if an exhibit does not hang, or its safe order does."""
+Each exhibit runs under drawn schedules until it hangs; and the same on Lockstep (or, where no memory is concerned, in an
+order that cannot deadlock) under N schedules (300). Ends with 1 if an exhibit does not hang, or the other does."""
 import argparse
 import os
 import re
@@ -21,10 +21,10 @@ STANDS = {
     'allocator-retry': ('collective_then_record', 'allocator_retry'),
     'free-between-launches': ('sim_launch', 'sim_free'),
     'launch-excludes-free': ('launch_excludes_free', 'sim_free'),
-    'retry-synchronises': ('sim_stream_sync', 'await'),
+    'retry-synchronises': ('sim_stream_sync', 'exhibit_await'),
     'lazy-pairs': ('make_pair',),
     'opposite-order': ('sim_stream_close',),
-    'lazy-loading': ('sim_launch', 'await'),
+    'lazy-loading': ('sim_launch', 'exhibit_await'),
     'callback-lock': ('sim_stream_sync', 'take_lock'),
 }
 
@@ -61,7 +61,7 @@ def show(program, folder, name, title, safe):
     else:
         print('  DOES NOT DEADLOCK as it should:\n' + said)
     status, said = explore(program, folder, name, '--schedules', str(safe), safe=True)
-    print('  in a safe order: %s\n' % ('%d schedules, no deadlock' % safe if status == 0 else 'FAILED\n' + said), flush=True)
+    print('  on Lockstep: %s\n' % ('%d schedules, no deadlock' % safe if status == 0 else 'FAILED\n' + said), flush=True)
     return hangs and status == 0
 
 

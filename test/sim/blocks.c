@@ -127,6 +127,11 @@ enum sim_error sim_free(struct sim *sim, void *address)
 	return error == SIM_OK ? sim_leave(sim, free_locked(sim, address)) : error;
 }
 
+bool sim_free_may_wait(const struct sim *sim)
+{
+	return sim->options.free != SIM_FREE_AT_ONCE;
+}
+
 size_t sim_bytes_used(struct sim *sim, int device)
 {
 	size_t used = 0;

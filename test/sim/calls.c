@@ -71,6 +71,14 @@ enum sim_error sim_stream_close(struct sim_stream *stream)
 	return sim_leave(sim, error);
 }
 
+bool sim_is_stream(const struct sim *sim, int device, const void *stream)
+{
+	for (int i = 0; i < SIM_STREAMS; i++)
+		if (stream == &sim->devices[device].streams[i])
+			return sim->devices[device].streams[i].open;
+	return false;
+}
+
 static enum sim_error put(struct sim_stream *stream, struct sim_op *op)
 {
 	struct sim *sim = stream->device->sim;

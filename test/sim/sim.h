@@ -112,6 +112,8 @@ enum sim_error sim_alloc(struct sim *sim, int device, size_t bytes, void **out);
 enum sim_error sim_free(struct sim *sim, void *address);
 /* The memory itself, for kernels and for tests; host addresses stay as they are. Takes no lock. */
 void *sim_where(const struct sim *sim, const void *address);
+/* Whether sim_free may wait for the devices. */
+bool sim_free_may_wait(const struct sim *sim);
 /* For tests; not in a host function. */
 size_t sim_bytes_used(struct sim *sim, int device);
 
@@ -120,6 +122,9 @@ size_t sim_bytes_used(struct sim *sim, int device);
 enum sim_error sim_stream_open(struct sim *sim, int device, struct sim_stream **out);
 /* BLOCKS until its work is done. */
 enum sim_error sim_stream_close(struct sim_stream *stream);
+
+/* Whether it is an open stream of this device. Takes no lock. */
+bool sim_is_stream(const struct sim *sim, int device, const void *stream);
 
 /* Each puts something behind what the stream has. All BLOCK while the hardware queue is full, and
  * until the work is done with SIM_LAUNCH_WAITS. `argument` is copied. */
