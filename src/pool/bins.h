@@ -5,13 +5,14 @@
 
 #include "pool_private.h"
 
-static inline size_t pool_slot_of(const struct pool *pool, const void *address)
+static inline size_t pool_slot_of(const struct pool *pool, const void *address) LOCK_REQUIRES(pool)
 {
 	uint64_t key = (uint64_t)(uintptr_t)address / POOL_UNIT;
 	return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & pool->table_mask;
 }
 
 static inline struct pool_block *pool_lookup(const struct pool *pool, const void *address)
+	LOCK_REQUIRES(pool)
 {
 	if (!pool->table)
 		return NULL;
@@ -72,7 +73,7 @@ static inline struct pool_block *pool_scan(struct pool_block *block, size_t byte
 }
 
 /* The block is cached from now on. */
-static inline void pool_put(struct pool *pool, struct pool_block *block)
+static inline void pool_put(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	block->state = POOL_CACHED;
 	block->segment->loose = true;

@@ -247,6 +247,16 @@ static struct pool_block *search(struct pool_bins *bins, size_t bytes)
 	return bin < 0 ? NULL : pool_scan(bins->lists[bin], bytes);
 }
 
+/* Whether a request should use this block, if the driver has more. */
+static bool suits(const struct pool *pool, const struct pool_block *block, size_t bytes)
+	LOCK_REQUIRES(pool)
+{
+	size_t large = pool->stats.peak_live / 16;
+	if (large < POOL_LARGE_BYTES)
+		large = POOL_LARGE_BYTES;
+	return block->segment->small || block->bytes <= large || block->bytes - bytes <= bytes / 4;
+}
+
 /* Takes it out of its bin. Of a large segment nothing is split off that only small requests, which
  * look elsewhere, could use. */
 static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
@@ -255,7 +265,7 @@ static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK
 	       least = block->segment->small ? POOL_UNIT : POOL_SMALL_BYTES;
 	pool_unlink(block);
 	pool->stats.cached -= block->bytes;
-	if (rest >= least && rest > block->bytes / 16) {
+	if (rest >= least && (!block->segment->small || rest > block->bytes / 16)) {
 		pool->stats.cached += rest;
 		split(pool, block, bytes);
 	}
@@ -263,12 +273,13 @@ static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK
 	block->segment->unwanted = false;
 }
 
-struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes)
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
 {
 	struct pool_block *block =
 		search(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES), bytes);
-	if (block)
-		take(pool, block, bytes);
+	if (!block || !(any || suits(pool, block, bytes)))
+		return NULL;
+	take(pool, block, bytes);
 	return block;
 }
 
@@ -297,13 +308,14 @@ void pool_leave_to(struct pool *pool, int stream, int to)
 		}
 }
 
-struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool *wanted)
+struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
+				   bool *wanted)
 {
 	*wanted = false;
 	for (int i = 0; i < pool->stream_count; i++) {
 		struct pool_bins *bins = pool_bins_of(pool, i, bytes <= POOL_SMALL_BYTES);
 		struct pool_block *block = i == stream ? NULL : search(bins, bytes);
-		if (!block)
+		if (!block || !(any || suits(pool, block, bytes)))
 			continue;
 		if (!pool_stream_has_reached(pool, i, block->number)) {
 			pool_want(pool, i, block->number);

@@ -35,7 +35,7 @@ static void *hand_out(struct pool *pool, const struct pool_block *block) LOCK_RE
 	return block->address;
 }
 
-/* A cached block of the request's own size. */
+/* A cached block of about the request's size. */
 static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 {
 	void *address = NULL;
@@ -46,7 +46,8 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 		block = pool_scan(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES)
 					  ->lists[pool_bin_of(bytes)],
 				  bytes);
-	if (block) { /* it is of the request's own bin: nothing to be split off */
+	/* Of the request's own bin; a smaller rest is not split off. */
+	if (block && block->bytes - bytes < POOL_SMALL_BYTES) {
 		pool_unlink(block);
 		pool->stats.cached -= block->bytes;
 		block->state = POOL_LIVE;
@@ -58,8 +59,8 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 	return address;
 }
 
-/* Any cached block. *status: LS_OUT_OF_MEMORY if the host has none. */
-static void *alloc_cached(struct pool *pool, size_t bytes, int stream, ls_status *status)
+/* A cached block; any: as of pool_pick. *status: LS_OUT_OF_MEMORY if the host has none. */
+static void *alloc_cached(struct pool *pool, size_t bytes, int stream, bool any, ls_status *status)
 {
 	void *address = NULL;
 	bool wanted;
@@ -68,9 +69,9 @@ static void *alloc_cached(struct pool *pool, size_t bytes, int stream, ls_status
 	if (*status == LS_OK) {
 		pool_settle(pool);
 		pool_merge(pool);
-		struct pool_block *block = pool_pick(pool, stream, bytes);
+		struct pool_block *block = pool_pick(pool, stream, bytes, any);
 		if (!block)
-			block = pool_pick_other(pool, stream, bytes, &wanted);
+			block = pool_pick_other(pool, stream, bytes, any, &wanted);
 		if (block)
 			address = hand_out(pool, block);
 	}
@@ -82,13 +83,19 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 			      void **out)
 {
 	ls_status status;
-	bool asked = false;
+	bool asked = false, any = false;
 	uint64_t moment = pool_moment(pool);
-	while ((*out = alloc_cached(pool, bytes, stream, &status)) == NULL && status == LS_OK) {
+	while ((*out = alloc_cached(pool, bytes, stream, any, &status)) == NULL && status == LS_OK) {
 		pool_put_marks(pool);
+		bool first = !any;
+		any = true;
+		if (first && !pool_make_room(pool, bytes))
+			continue;
 		asked = true;
 		status = pool_take(pool, bytes, stream);
-		if (status == LS_OUT_OF_MEMORY) {
+		if (status == LS_OUT_OF_MEMORY && first) {
+			status = LS_OK;
+		} else if (status == LS_OUT_OF_MEMORY) {
 			pool_trim(pool, 0);
 			status = pool_await_memory(pool, moment, deadline_ns);
 		}

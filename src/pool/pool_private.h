@@ -13,7 +13,9 @@ enum {
 	POOL_SEGMENT_BYTES = 2 << 20, /* such a segment; others are multiples */
 	POOL_BINS = 8 * 44,           /* eight to a doubling */
 	POOL_BIN_WORDS = (POOL_BINS + 63) / 64,
-	POOL_SCAN = 16, /* blocks of one bin that a search looks at */
+	POOL_SCAN = 16,             /* blocks of one bin that a search looks at */
+	POOL_LARGE_BYTES = 8 << 20, /* smaller blocks are split for any request */
+	POOL_SLACK_BYTES = 8 << 20, /* that may be reserved beyond the peak in any case */
 };
 
 enum pool_state { POOL_LIVE, POOL_CACHED, POOL_PENDING };
@@ -85,6 +87,7 @@ struct pool {
 	struct pool_block **table LOCK_GUARDED(pool);
 	size_t table_mask LOCK_GUARDED(pool), table_count LOCK_GUARDED(pool);
 	struct pool_stats stats LOCK_GUARDED(pool); /* without largest_cached */
+	size_t slack LOCK_GUARDED(pool);            /* allowed beyond the peak: pool_make_room */
 	/* Bytes that went to the gate, and that the driver or the pool has got back from it. One
 	 * word says both that there is less to come, and that a wait may be over. */
 	_Atomic size_t offered, returned;
@@ -111,12 +114,14 @@ static inline bool pool_is_whole(const struct pool_segment *segment)
 /* Merges neighbours that are cached for one stream, in all segments. */
 void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
 /* Takes a cached block of that stream, the best of those that were looked at, split if that is
- * worth it; its `state` is live. NULL: none. */
-struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes) LOCK_REQUIRES(pool);
+ * worth it; its `state` is live. NULL: none. any: also a large one of which little is wanted, and
+ * whose segment then cannot be given back. */
+struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
+	LOCK_REQUIRES(pool);
 /* The same of another stream's, where that has reached the block's number. The block belongs to
  * `stream` from now on. *wanted: there is one whose stream has not. */
-struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool *wanted)
-	LOCK_REQUIRES(pool);
+struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
+				   bool *wanted) LOCK_REQUIRES(pool);
 /* Cached blocks of a stream that others may use belong to the stream `to` from now on; for the rest
  * a mark is wanted. */
 void pool_leave_to(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
@@ -160,6 +165,9 @@ static inline size_t pool_put_off(const struct pool *pool)
 
 /* ---- reclaim.c ---- */
 
+/* Gives back idle segments, so that a new one for so many bytes leaves little reserved beyond the
+ * peak. false: they are too few, or in use, or the driver's give waits. */
+bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;
 /* A new segment that has room for so many bytes. */
 LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK_AVOIDS_ALL;
 /* Gives back unwanted segments whose streams have done their work, and what is due at the gate. */

@@ -127,24 +127,84 @@ static void want_to_merge(struct pool *pool, const struct pool_segment *segment)
 			pool_want(pool, block->stream, block->number);
 }
 
+/* Of the segments that can be given back, the smallest that has `bytes`; else the largest. Those
+ * first whose stream has done its work. */
+static struct pool_segment *choose_idle(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
+{
+	struct pool_segment *best = NULL;
+	size_t best_has = 0;
+	bool best_done = false;
+	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
+		const struct pool_block *block = segment->first;
+		size_t has = segment->gift.segment.bytes;
+		if (segment->unwanted || !pool_is_whole(segment))
+			continue;
+		bool done = pool_stream_has_reached(pool, block->stream, block->number);
+		bool better = best_has < bytes ? has > best_has : has >= bytes && has < best_has;
+		if (done == best_done ? !better : best_done)
+			continue;
+		best = segment;
+		best_has = has;
+		best_done = done;
+	}
+	return best;
+}
+
 void pool_trim(struct pool *pool, size_t keep_bytes)
 {
 	lock_pool_acquire(&pool->lock);
 	pool_settle(pool);
 	pool_merge(pool);
 	size_t kept = in_blocks(pool);
-	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
-		if (kept <= keep_bytes)
-			break;
+	struct pool_segment *segment = pool->segments;
+	for (; segment; segment = segment->next) {
 		if (segment->loose)
 			want_to_merge(pool, segment);
-		if (!pool_is_whole(segment))
-			continue;
+		if (segment->unwanted && pool_is_whole(segment))
+			kept -= segment->gift.segment.bytes;
+	}
+	while (kept > keep_bytes && (segment = choose_idle(pool, kept - keep_bytes)) != NULL) {
 		segment->unwanted = true;
 		kept -= segment->gift.segment.bytes;
 	}
 	lock_pool_release(&pool->lock);
 	pool_give_unwanted(pool);
+}
+
+/* What is reserved for this request at most, if idle segments can be given back instead. */
+static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
+{
+	size_t peak = pool->stats.live + bytes;
+	if (peak < pool->stats.peak_live)
+		peak = pool->stats.peak_live;
+	return peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
+}
+
+/* A program of steps would get back in each what was given back in the last one. So the bytes that
+ * are given back here raise what may be reserved, by a 256th. A driver whose give waits for the
+ * device is spared until there is no memory. */
+bool pool_make_room(struct pool *pool, size_t bytes)
+{
+	size_t wanted = segment_bytes(bytes);
+	if (pool->options.driver->ops->give_waits)
+		return false;
+	lock_pool_acquire(&pool->lock);
+	size_t most = most_reserved(pool, bytes), before = in_blocks(pool);
+	lock_pool_release(&pool->lock);
+	bool fits = before + wanted <= most;
+	/* The first puts marks behind streams, which those that are idle store at once. */
+	for (int i = 0; i < 2 && !fits; i++) {
+		pool_trim(pool, most > wanted ? most - wanted : 0);
+		lock_pool_acquire(&pool->lock);
+		fits = in_blocks(pool) + wanted <= most;
+		lock_pool_release(&pool->lock);
+	}
+	lock_pool_acquire(&pool->lock);
+	size_t after = in_blocks(pool);
+	if (after < before)
+		pool->slack += (before - after) / 256;
+	lock_pool_release(&pool->lock);
+	return fits;
 }
 
 /* ---- waiting ---- */
