@@ -37,8 +37,7 @@ static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *positio
 		    struct mail_envelope *envelope)
 {
 	*position = atomic_load_explicit(&box->slots[slot].held, memory_order_acquire);
-	unsigned place = (unsigned)(*position % MAIL_SLOTS);
-	if (atomic_load_explicit(&box->freed[place], memory_order_acquire) == *position)
+	if (!transport_mail_holds(box, slot, *position))
 		return false;
 	seqlock_load(envelope, &box->slots[slot].envelope, sizeof *envelope);
 	return !envelope->rts || envelope->flags & MAIL_BLOCK;

@@ -117,6 +117,20 @@ static void among_many(void **state)
 	expect(out.next, 0, -1);
 }
 
+/* A slot that was only passed over holds no message, even if one of its round's last has been taken
+ * out. */
+static void a_slot_that_was_never_filled(void **state)
+{
+	(void)state;
+	transport_mail_pass(box, &out);
+	for (int i = 0; i < MAIL_SLOTS - 1; i++) {
+		post(i, 0, 0);
+		take();
+	}
+	transport_mail_end(box);
+	expect(in.next, 0, -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -124,6 +138,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_source_may_be_first, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(long_ones_are_not_lost, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(among_many, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_slot_that_was_never_filled, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

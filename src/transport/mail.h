@@ -140,6 +140,15 @@ struct mail_box {
 	struct mail_rts rts[MAIL_RTS];
 };
 
+/* Whether the message of that position, which the slot's `held` says, was not taken out yet. Of 0,
+ * or of what cannot be there: false. */
+static inline bool transport_mail_holds(const struct mail_box *box, unsigned slot, uint64_t position)
+{
+	return position != 0 && transport_mail_index(position) == slot &&
+	       atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
+		       position;
+}
+
 /* The value of an RTS slot's word in its g-th use. */
 static inline uint64_t transport_mail_word(uint32_t generation, uint64_t pieces)
 {

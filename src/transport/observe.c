@@ -7,14 +7,14 @@
 #include "base/seqlock.h"
 #include "transport/observe.h"
 
-static bool read_slot(const struct mail_box *box, int index, struct transport_unexpected *out)
+static bool read_slot(const struct mail_box *box, unsigned index, struct transport_unexpected *out)
 {
 	const struct mail_slot *slot = &box->slots[index];
 	uint64_t before = atomic_load_explicit(&slot->held, memory_order_acquire);
 	struct mail_envelope envelope;
 	_Static_assert(sizeof envelope % 8 == 0, "is copied as words");
 	seqlock_load(&envelope, &slot->envelope, sizeof envelope);
-	if (atomic_load_explicit(&box->freed[before % MAIL_SLOTS], memory_order_acquire) == before ||
+	if (!transport_mail_holds(box, index, before) ||
 	    atomic_load_explicit(&slot->held, memory_order_acquire) != before)
 		return false;
 	*out = (struct transport_unexpected){.position = before,
