@@ -308,20 +308,35 @@ void pool_leave_to(struct pool *pool, int stream, int to)
 		}
 }
 
+/* As search, of blocks whose stream has done its work. *wanted: there are others. */
+static struct pool_block *search_reached(struct pool *pool, int stream, size_t bytes, bool any,
+					 bool *wanted) LOCK_REQUIRES(pool)
+{
+	struct pool_bins *bins = pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES);
+	int looks = 0;
+	for (int bin = next_bin(bins, pool_bin_of(bytes)); bin >= 0; bin = next_bin(bins, bin + 1))
+		for (struct pool_block *block = bins->lists[bin]; block; block = block->next) {
+			if (++looks > 4 * POOL_SCAN)
+				return NULL;
+			if (block->bytes < bytes || !(any || suits(pool, block, bytes)))
+				continue;
+			if (pool_stream_has_reached(pool, stream, block->number))
+				return block;
+			pool_want(pool, stream, block->number);
+			*wanted = true;
+		}
+	return NULL;
+}
+
 struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
 				   bool *wanted)
 {
 	*wanted = false;
 	for (int i = 0; i < pool->stream_count; i++) {
-		struct pool_bins *bins = pool_bins_of(pool, i, bytes <= POOL_SMALL_BYTES);
-		struct pool_block *block = i == stream ? NULL : search(bins, bytes);
-		if (!block || !(any || suits(pool, block, bytes)))
+		struct pool_block *block =
+			i == stream ? NULL : search_reached(pool, i, bytes, any, wanted);
+		if (!block)
 			continue;
-		if (!pool_stream_has_reached(pool, i, block->number)) {
-			pool_want(pool, i, block->number);
-			*wanted = true;
-			continue;
-		}
 		take(pool, block, bytes);
 		change_stream(pool, block, stream);
 		return block;

@@ -236,6 +236,7 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_g
 {
 	if (!gift->driver->ops->give_waits) {
 		give_now(waiter, gift);
+		pool_gate_tell(gate);
 		return;
 	}
 	gift->next = NULL;
@@ -250,14 +251,14 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_g
 		pool_gate_give_due(gate, waiter);
 }
 
-struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const struct driver *driver,
-				      size_t bytes, size_t most)
+struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
+				      size_t most)
 {
 	struct pool_gift *found = NULL, *before = NULL, *last = NULL;
 	lock_gate_acquire(&gate->lock);
 	for (struct pool_gift *gift = gate->first; gift; last = gift, gift = gift->next) {
 		size_t has = gift->segment.bytes;
-		if (gift->driver != driver || has < bytes || has > most ||
+		if (gift->owner != owner || has < bytes || has > most ||
 		    (found && found->segment.bytes <= has))
 			continue;
 		found = gift;

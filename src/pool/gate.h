@@ -43,6 +43,7 @@ struct pool_lane {
 struct pool_gift {
 	struct pool_gift *next;
 	struct driver *driver;
+	const void *owner; /* who may take it back */
 	struct driver_segment segment;
 	/* Called once, by any thread and without a lock, when the driver has been asked: LS_OK, or
 	 * its error, after which the memory is lost. */
@@ -95,10 +96,10 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_g
 	LOCK_AVOIDS_ALL;
 /* Gives what is due, if nothing is open or in flight. Whether something was given. */
 bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOIDS_ALL;
-/* Memory of that device that was not given yet, at least so many bytes and at most `most`; the
+/* Memory of that owner that was not given yet, at least so many bytes and at most `most`; the
  * smallest. NULL: none. */
-struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const struct driver *driver,
-				      size_t bytes, size_t most) LOCK_AVOIDS(gate);
+struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
+				      size_t most) LOCK_AVOIDS(gate);
 
 /* To wait until pool_gate_give_due may give something: pool_gate_wait_begin, pool_gate_words,
  * pool_gate_give_due once more, and if that has given nothing, a wait for any of the words; then

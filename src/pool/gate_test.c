@@ -62,7 +62,7 @@ static struct device *device_new(bool give_waits)
 		(struct driver){.ops = &device->ops, .bell = &device->bell, .state = device};
 	device->waiter = (struct waiter){.bell = &device->bell, .look_fd = -1};
 	device->gift = (struct pool_gift){
-		.driver = &device->driver, .segment = {.bytes = 4096}, .gave = gave};
+		.driver = &device->driver, .owner = device, .segment = {.bytes = 4096}, .gave = gave};
 	pool_gate_init(&device->gate);
 	return device;
 }
@@ -173,11 +173,11 @@ static void the_smallest_that_has_room_is_taken_back(void **state)
 		gifts[i].segment.bytes = bytes[i];
 		pool_gate_give(&device->gate, &device->waiter, &gifts[i]);
 	}
-	assert_null(pool_gate_take_back(&device->gate, &device->driver, 9000, 10000));
-	assert_null(pool_gate_take_back(&device->gate, &device->driver, 5000, 8000));
-	assert_ptr_equal(pool_gate_take_back(&device->gate, &device->driver, 3000, 8192), &gifts[2]);
-	assert_ptr_equal(pool_gate_take_back(&device->gate, &device->driver, 3000, 8192), &gifts[3]);
-	assert_ptr_equal(pool_gate_take_back(&device->gate, &device->driver, 1, 8192), &gifts[1]);
+	assert_null(pool_gate_take_back(&device->gate, device, 9000, 10000));
+	assert_null(pool_gate_take_back(&device->gate, device, 5000, 8000));
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &gifts[2]);
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &gifts[3]);
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 1, 8192), &gifts[1]);
 	pool_gate_end(&device->gate);
 	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	assert_int_equal(device->gives, 1);
@@ -259,7 +259,7 @@ static void *give_many(void *argument)
 		int gaves = atomic_load(&device->gaves);
 		pool_gate_give(&device->gate, &device->waiter, &gift);
 		/* The gift is this function's: it is taken back, or given by somebody. */
-		while (!pool_gate_take_back(&device->gate, &device->driver, 1, SIZE_MAX) &&
+		while (!pool_gate_take_back(&device->gate, device, 1, SIZE_MAX) &&
 		       atomic_load(&device->gaves) == gaves)
 			sched_yield();
 	}

@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/messages.h"
 #include "bins.h"
+
+enum { TRIES = 3 }; /* of an allocation, that its time limit does not prevent */
 
 ls_status pool_open(struct pool **out, const struct pool_options *options)
 {
@@ -85,6 +88,7 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	ls_status status;
 	bool asked = false, any = false;
 	uint64_t moment = pool_moment(pool);
+	int tries = 0;
 	while ((*out = alloc_cached(pool, bytes, stream, any, &status)) == NULL && status == LS_OK) {
 		pool_put_marks(pool);
 		bool first = !any;
@@ -98,6 +102,9 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 		} else if (status == LS_OUT_OF_MEMORY) {
 			pool_trim(pool, 0);
 			status = pool_await_memory(pool, moment, deadline_ns);
+			/* Others may free something all the time, and none of it of use here. */
+			if (status == LS_OK && ++tries > TRIES && clock_now_ns() >= deadline_ns)
+				status = LS_OUT_OF_MEMORY;
 		}
 		if (status != LS_OK)
 			break;
@@ -123,7 +130,9 @@ ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t dea
 	*out = alloc_fast(pool, rounded, handle);
 	if (*out)
 		return LS_OK;
-	ls_status status = pool_stream_enter(pool, handle, &stream);
+	ls_status status = pool_stream_check(pool, handle);
+	if (status == LS_OK)
+		status = pool_stream_enter(pool, handle, true, &stream);
 	if (status != LS_OK)
 		return status;
 	status = alloc_slowly(pool, rounded, stream, deadline_ns, out);
@@ -205,7 +214,7 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 		      void (*called)(char *out, size_t bytes))
 {
 	int stream;
-	ls_status status = pool_stream_enter(pool, handle, &stream);
+	ls_status status = pool_stream_enter(pool, handle, false, &stream);
 	if (status != LS_OK)
 		return status;
 	lock_pool_acquire(&pool->lock);

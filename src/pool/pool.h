@@ -64,8 +64,9 @@ LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AV
  * enough, if those could, or until the deadline; a thread that has a launch open does not wait. 0
  * bytes: a block that holds nothing. Errors: LS_OUT_OF_MEMORY (a message says who holds what),
  * LS_BAD_ARGUMENT (the stream is not of this device, or there are POOL_STREAMS others that have
- * blocks; a message says which), LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM,
- * LS_ABORTED; *out is NULL. */
+ * blocks; a message says which), LS_UNSUPPORTED (the stream is being captured; the driver is not
+ * asked for a block that the cache has: do not allocate for such a stream), LS_SYSTEM, LS_ABORTED;
+ * *out is NULL. */
 LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, uint64_t deadline_ns,
 				void **out) LOCK_AVOIDS_ALL;
 
@@ -84,9 +85,10 @@ LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
  * streams still use, or what the driver would have to wait for, follows later, in other calls. */
 void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
 
-/* The stream is about to be destroyed, and has done its work: no more marks are put behind it. Call
- * it for each stream that was passed and that does not live as long as the pool. */
-void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS(pool);
+/* The stream is about to be destroyed, and has done its work: no more marks are put behind it.
+ * Waits for a thread that is in the driver to put one. Call it for each stream that was passed and
+ * that does not live as long as the pool. */
+void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 
 /* Whether this address lies in a live block, and its bytes from there on. */
 bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);

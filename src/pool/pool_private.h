@@ -62,11 +62,12 @@ struct pool_bins {
  * has. At most one is under way, so `done` only grows, although threads put marks without a lock:
  *   wanted >= issued >= done >= issued - 1 */
 struct pool_stream {
-	void *handle; /* this struct's own address, if the program has no such stream any more */
+	void *handle; /* NULL is a stream, too */
 	_Atomic uint64_t done;
 	uint64_t issued, wanted;
-	bool putting;           /* a thread is about to put mark `issued` behind the stream */
-	uint32_t blocks;        /* that belong to it, and uses of others' blocks */
+	bool putting;    /* a thread is about to put mark `issued` behind the stream */
+	bool forgotten;  /* the program has no such stream any more: it has reached every number */
+	uint32_t blocks; /* that belong to it, and uses of others' blocks */
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
 };
 
@@ -91,6 +92,7 @@ struct pool {
 	/* Bytes that went to the gate, and that the driver or the pool has got back from it. One
 	 * word says both that there is less to come, and that a wait may be over. */
 	_Atomic size_t offered, returned;
+	size_t asked LOCK_GUARDED(pool); /* bytes that threads are asking the driver for */
 };
 
 /* ---- blocks.c: all with the lock ---- */
@@ -133,20 +135,23 @@ void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
 int pool_stream_search(struct pool *pool, const void *handle) LOCK_REQUIRES(pool);
 static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_REQUIRES(pool)
 {
-	if (pool->streams[pool->last_stream].handle == handle && pool->stream_count > 0)
+	const struct pool_stream *last = &pool->streams[pool->last_stream];
+	if (last->handle == handle && pool->stream_count > 0 && !last->forgotten)
 		return pool->last_stream;
 	return pool_stream_search(pool, handle);
 }
-/* The same; gives it one, after the driver has said that the stream is its own and not captured.
- * *out is counted as in use until pool_stream_drop. */
-LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, int *out) LOCK_AVOIDS_ALL;
+/* Whether the driver knows the stream, and does what is put behind it. Errors: LS_BAD_ARGUMENT,
+ * LS_UNSUPPORTED (it is being captured), LS_SYSTEM, with a message. */
+LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *handle) LOCK_AVOIDS_ALL;
+/* The slot of a stream, which gets one after that check if it has none; the caller may have made
+ * it. *out is counted as in use until the caller lowers `blocks`. */
+LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *out)
+	LOCK_AVOIDS_ALL;
 bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number);
-/* The number that the stream has reached when it has done what it has now; of one that is
- * forgotten, a number that it has reached. */
+/* The number that the stream has reached when it has done what it has now. */
 static inline uint64_t pool_stream_number(const struct pool *pool, int stream) LOCK_REQUIRES(pool)
 {
-	const struct pool_stream *here = &pool->streams[stream];
-	return here->issued + (here->handle != here);
+	return pool->streams[stream].issued + 1;
 }
 /* A mark of that number is to be put behind the stream by pool_put_marks. */
 void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);

@@ -29,13 +29,18 @@ static size_t in_blocks(const struct pool *pool) LOCK_REQUIRES(pool)
 	return pool->stats.live + pool->stats.cached + pool->stats.pending;
 }
 
-static bool is_beyond_limit(struct pool *pool, size_t bytes)
+/* Claims bytes that the driver is about to be asked for, so that the limit holds for all threads
+ * together. */
+static bool claim_bytes(struct pool *pool, size_t bytes)
 {
 	size_t limit = pool->options.limit_bytes;
 	lock_pool_acquire(&pool->lock);
-	size_t reserved = in_blocks(pool) + pool_put_off(pool);
+	size_t reserved = in_blocks(pool) + pool->asked + pool_put_off(pool);
+	bool fits = limit == 0 || (bytes <= limit && reserved <= limit - bytes);
+	if (fits)
+		pool->asked += bytes;
 	lock_pool_release(&pool->lock);
-	return limit > 0 && (bytes > limit || reserved > limit - bytes);
+	return fits;
 }
 
 static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment **out)
@@ -46,6 +51,7 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 		return LS_OUT_OF_MEMORY;
 	segment->pool = pool;
 	segment->gift.driver = driver;
+	segment->gift.owner = pool;
 	segment->gift.gave = gave;
 	wait_foreign_begin(pool->options.waiter, driver->ops->take_call);
 	ls_status status = driver->ops->take(driver, bytes, &segment->gift.segment);
@@ -58,29 +64,49 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 	return status;
 }
 
-ls_status pool_take(struct pool *pool, size_t bytes, int stream)
+/* The segment becomes part of the pool. False: the host has no memory for that. */
+static bool add(struct pool *pool, struct pool_segment *segment, int stream, size_t claimed)
 {
-	size_t wanted = segment_bytes(bytes);
-	struct pool_gift *gift = pool_gate_take_back(pool->options.gate, pool->options.driver,
-						     wanted, wanted + wanted / 4);
-	struct pool_segment *segment = (struct pool_segment *)gift;
-	ls_status status = LS_OK;
-	if (gift)
-		atomic_fetch_add(&pool->returned, gift->segment.bytes);
-	else if (is_beyond_limit(pool, wanted))
-		status = LS_OUT_OF_MEMORY;
-	else
-		status = ask_driver(pool, wanted, &segment);
-	if (status != LS_OK)
-		return status;
 	lock_pool_acquire(&pool->lock);
-	segment->small = bytes <= POOL_SMALL_BYTES;
-	pool_add_segment(pool, segment, stream);
+	pool->asked -= claimed;
+	bool prepared = pool_prepare(pool);
+	if (prepared)
+		pool_add_segment(pool, segment, stream);
+	else /* it goes back */
+		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
 	size_t reserved = in_blocks(pool) + pool_put_off(pool);
 	if (pool->stats.peak_reserved < reserved)
 		pool->stats.peak_reserved = reserved;
 	lock_pool_release(&pool->lock);
-	return LS_OK;
+	return prepared;
+}
+
+ls_status pool_take(struct pool *pool, size_t bytes, int stream)
+{
+	struct pool_gate *gate = pool->options.gate;
+	size_t wanted = segment_bytes(bytes), claimed = 0;
+	struct pool_gift *gift = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
+	struct pool_segment *segment = (struct pool_segment *)gift;
+	ls_status status = LS_OK;
+	if (gift)
+		atomic_fetch_add(&pool->returned, gift->segment.bytes);
+	else if (!claim_bytes(pool, wanted))
+		return LS_OUT_OF_MEMORY;
+	else
+		status = ask_driver(pool, claimed = wanted, &segment);
+	if (status != LS_OK) {
+		lock_pool_acquire(&pool->lock);
+		pool->asked -= claimed;
+		lock_pool_release(&pool->lock);
+	} else {
+		segment->small = bytes <= POOL_SMALL_BYTES;
+		if (!add(pool, segment, stream, claimed)) {
+			pool_gate_give(gate, pool->options.waiter, &segment->gift);
+			status = LS_OUT_OF_MEMORY;
+		}
+	}
+	pool_gate_tell(gate); /* a thread that waits may use the rest, or claim what this one did */
+	return status;
 }
 
 /* ---- back to it ---- */
@@ -224,6 +250,8 @@ static int add_words(struct pool *pool, struct wait_word *words, int count, bool
 	for (int i = 0; i < pool->stream_count && count < WORDS; i++) {
 		const struct pool_stream *stream = &pool->streams[i];
 		uint64_t done = atomic_load(&stream->done);
+		if (stream->forgotten)
+			continue;
 		/* Another thread may be about to put the mark. */
 		if (stream->wanted > done || stream->issued > done)
 			words[count++] = (struct wait_word){
@@ -282,7 +310,8 @@ static bool is_some_to_come(struct pool *pool)
 	lock_pool_acquire(&pool->lock);
 	some |= pool->pending != NULL;
 	for (int i = 0; i < pool->stream_count; i++)
-		some |= pool->streams[i].wanted > atomic_load(&pool->streams[i].done);
+		some |= !pool->streams[i].forgotten &&
+			pool->streams[i].wanted > atomic_load(&pool->streams[i].done);
 	lock_pool_release(&pool->lock);
 	return some && atomic_load(&pool->options.driver->broken) == 0;
 }
@@ -291,10 +320,11 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadlin
 {
 	bool some = is_some_to_come(pool);
 	/* Some of that may have come just before it was looked for. */
-	if (pool_moment(pool) != moment)
-		return LS_OK;
-	if (pool_gate_is_open_here() || !some)
+	bool changed = pool_moment(pool) != moment;
+	if (!changed && (pool_gate_is_open_here() || !some))
 		return LS_OUT_OF_MEMORY;
+	if (changed)
+		return LS_OK;
 	ls_status status = wait_for_any(pool, moment, deadline_ns);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }

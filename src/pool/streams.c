@@ -3,19 +3,22 @@
  * take as long as a kernel. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/messages.h"
 #include "bins.h"
 
 int pool_stream_search(struct pool *pool, const void *handle)
 {
 	for (int i = 0; i < pool->stream_count; i++)
-		if (pool->streams[i].handle == handle)
+		if (pool->streams[i].handle == handle && !pool->streams[i].forgotten)
 			return pool->last_stream = i;
 	return -1;
 }
 
 bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number)
 {
+	if (pool->streams[stream].forgotten)
+		return true;
 	/* A broken device touches no memory any more. */
 	return atomic_load_explicit(&pool->streams[stream].done, memory_order_acquire) >= number ||
 	       atomic_load(&pool->options.driver->broken) != 0;
@@ -23,7 +26,8 @@ bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t numbe
 
 static bool is_idle(const struct pool_stream *stream)
 {
-	return stream->blocks == 0 && !stream->putting && stream->wanted <= stream->issued &&
+	return stream->blocks == 0 && !stream->putting &&
+	       (stream->forgotten || stream->wanted <= stream->issued) &&
 	       atomic_load(&stream->done) >= stream->issued;
 }
 
@@ -56,11 +60,12 @@ static int take_slot(struct pool *pool) LOCK_REQUIRES(pool)
 		return -1;
 	if (slot == pool->stream_count)
 		pool->stream_count++;
+	stream->forgotten = false;
+	stream->wanted = stream->issued;
 	return slot;
 }
 
-/* Whether the driver knows the stream, and does what is put behind it. */
-static ls_status check(struct pool *pool, void *handle)
+ls_status pool_stream_check(struct pool *pool, void *handle)
 {
 	struct driver *driver = pool->options.driver;
 	bool captured = false;
@@ -88,7 +93,7 @@ static int enter(struct pool *pool, void *handle)
 	return slot;
 }
 
-ls_status pool_stream_enter(struct pool *pool, void *handle, int *out)
+ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *out)
 {
 	lock_pool_acquire(&pool->lock);
 	*out = pool_stream_find(pool, handle);
@@ -97,7 +102,7 @@ ls_status pool_stream_enter(struct pool *pool, void *handle, int *out)
 	lock_pool_release(&pool->lock);
 	if (*out >= 0)
 		return LS_OK;
-	ls_status status = check(pool, handle);
+	ls_status status = checked ? LS_OK : pool_stream_check(pool, handle);
 	if (status != LS_OK)
 		return status;
 	*out = enter(pool, handle);
@@ -111,17 +116,45 @@ ls_status pool_stream_enter(struct pool *pool, void *handle, int *out)
 	return LS_OUT_OF_MEMORY;
 }
 
+static bool is_putting(struct pool *pool, const struct pool_stream *stream)
+{
+	lock_pool_acquire(&pool->lock);
+	bool putting = stream->putting;
+	lock_pool_release(&pool->lock);
+	return putting;
+}
+
+/* Another thread may be in the driver with this stream. */
+static void await_put(struct pool *pool, const struct pool_stream *stream)
+{
+	struct pool_gate *gate = pool->options.gate;
+	struct pool_waiting waiting;
+	struct wait_word word;
+	int peer;
+	while (is_putting(pool, stream)) {
+		pool_gate_wait_begin(gate, &waiting, pool->options.waiter->bell);
+		pool_gate_words(gate, &word, 1);
+		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = CLOCK_NEVER};
+		ls_status status = LS_OK;
+		if (is_putting(pool, stream))
+			status = wait_words(pool->options.waiter, &call, &peer);
+		(void)status; /* whatever ended the wait: that thread comes back */
+		pool_gate_wait_end(gate, &waiting);
+	}
+}
+
 void pool_forget(struct pool *pool, const void *handle)
 {
 	lock_pool_acquire(&pool->lock);
 	int slot = pool_stream_find(pool, handle);
 	if (slot >= 0) {
-		struct pool_stream *stream = &pool->streams[slot];
-		stream->handle = stream; /* which is no stream's */
-		stream->wanted = ++stream->issued;
-		atomic_store(&stream->done, stream->issued);
+		pool->streams[slot].forgotten = true;
+		pool->puts++; /* its blocks can be used */
 	}
 	lock_pool_release(&pool->lock);
+	if (slot >= 0)
+		await_put(pool, &pool->streams[slot]);
+	pool_gate_tell(pool->options.gate);
 }
 
 void pool_want(struct pool *pool, int stream, uint64_t number)
@@ -135,7 +168,7 @@ static bool claim(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRE
 {
 	for (; *stream < pool->stream_count; ++*stream) {
 		struct pool_stream *here = &pool->streams[*stream];
-		if (here->wanted <= here->issued || here->putting ||
+		if (here->wanted <= here->issued || here->putting || here->forgotten ||
 		    atomic_load(&here->done) < here->issued)
 			continue;
 		here->putting = true;
@@ -178,8 +211,8 @@ void pool_put_marks(struct pool *pool)
 		lock_pool_release(&pool->lock);
 		if (status == LS_OK)
 			i--; /* another thread may have wanted the next one meanwhile */
-		else         /* whoever waits for that number tries again */
-			pool_gate_tell(pool->options.gate);
+		/* Whoever waits for that number tries again; or waits for this put to end. */
+		pool_gate_tell(pool->options.gate);
 	}
 }
 
