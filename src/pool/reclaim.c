@@ -371,7 +371,7 @@ static ls_status await_streams(struct pool *pool, uint64_t deadline_ns)
 	}
 }
 
-/* Every block becomes part of one that fills its segment. */
+/* The next segment, whatever its blocks are: nobody asks for them any more. */
 static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	struct pool_segment *segment = pool->segments;
