@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "pool_fixture.h"
+#include "pool_private.h"
 
 enum { MIB = 1 << 20, THREADS = 8 };
 
@@ -84,6 +85,26 @@ static void segments_of_several_threads_at_once(void **state)
 	assert_int_equal(scene.taken, 0);
 	pool_gate_fini(&scene.device->gate);
 	free(scene.device);
+}
+
+/* Other threads use what was prepared, while this one is in the driver. */
+static ls_status take_while_blocks_run_out(struct driver *driver, size_t bytes,
+					   struct driver_segment *out)
+{
+	struct pool *pool = scene.device->pool;
+	lock_pool_acquire(&pool->lock);
+	pool->spare_blocks = NULL;
+	lock_pool_release(&pool->lock);
+	return device_take(driver, bytes, out);
+}
+
+static void blocks_are_prepared_where_they_are_used(void **state)
+{
+	(void)state;
+	begin();
+	scene.device->ops.take = take_while_blocks_run_out;
+	take_block(scene.device, 100, 0);
+	device_end(scene.device);
 }
 
 /* A thread that is in the driver counts. */
@@ -242,33 +263,79 @@ static void a_block_that_can_be_had_is_not_hidden(void **state)
 	device_run_all(device);
 	device_launch(device, 1, small, 9 * MIB);
 	free_block(device, small); /* fits better, but its stream has work for it */
+	uint64_t takes = device->takes;
 	assert_ptr_equal(take_block(device, 9 * MIB, 0), large);
+	assert_int_equal(device->takes, takes);
 	free_block(device, rest);
 	device_end(device);
 }
 
-static void *churn(void *unused)
+/* Whenever the driver is asked, others have freed something. */
+static ls_status take_while_others_free(struct driver *driver, size_t bytes,
+					struct driver_segment *out)
 {
-	while (!atomic_load(&scene.stop))
-		free_block(scene.device, take_block(scene.device, 512, 0));
-	return unused;
+	free_block(scene.device, take_block(scene.device, 512, 0));
+	return device_take(driver, bytes, out);
 }
 
-/* What other threads free meanwhile is of no use to it. */
+/* What others free is of no use to it. */
 static void a_time_limit_holds_while_others_free(void **state)
 {
 	(void)state;
-	pthread_t other;
 	void *block;
 	begin();
 	struct device *device = scene.device;
 	take_block(device, 512, 0);
-	assert_int_equal(pthread_create(&other, NULL, churn, NULL), 0);
+	device->ops.take = take_while_others_free;
 	assert_int_equal(pool_alloc(device->pool, DEVICE_BYTES + 1, &device->streams[1],
 				    clock_now_ns() + 1000000, &block),
 			 LS_OUT_OF_MEMORY);
-	atomic_store(&scene.stop, true);
-	pthread_join(other, NULL);
+	device_end(device);
+}
+
+/* ---- a stream is forgotten while a thread is in the driver with it ---- */
+
+static ls_status store_late(struct driver *driver, void *stream, _Atomic uint64_t *word,
+			    uint64_t value)
+{
+	atomic_store(&scene.is_giving, true);
+	while (!atomic_load(&scene.may_give))
+		sched_yield();
+	return device_store(driver, stream, word, value);
+}
+
+static void *free_recorded(void *block)
+{
+	free_block(scene.device, block); /* puts a mark */
+	return NULL;
+}
+
+static void *forget(void *unused)
+{
+	pool_forget(scene.device->pool, &scene.device->streams[1]);
+	atomic_store(&scene.stop, true); /* the program destroys the stream */
+	return unused;
+}
+
+static void a_stream_is_not_forgotten_under_a_call(void **state)
+{
+	(void)state;
+	pthread_t marks, forgets;
+	begin();
+	struct device *device = scene.device;
+	void *block = take_block(device, 4 * MIB, 0);
+	record_block(device, block, 1);
+	device->ops.store = store_late;
+	assert_int_equal(pthread_create(&marks, NULL, free_recorded, block), 0);
+	while (!atomic_load(&scene.is_giving))
+		sched_yield();
+	assert_int_equal(pthread_create(&forgets, NULL, forget, NULL), 0);
+	while (atomic_load(&device->bell.sleepers) == 0 && !atomic_load(&scene.stop))
+		sched_yield();
+	assert_false(atomic_load(&scene.stop));
+	atomic_store(&scene.may_give, true);
+	pthread_join(marks, NULL);
+	pthread_join(forgets, NULL);
 	device_end(device);
 }
 
@@ -290,12 +357,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(segments_of_several_threads_at_once),
+		cmocka_unit_test(blocks_are_prepared_where_they_are_used),
 		cmocka_unit_test(the_limit_is_for_all_threads),
 		cmocka_unit_test(who_waits_for_a_give_has_its_memory),
 		cmocka_unit_test(each_pool_takes_back_its_own),
 		cmocka_unit_test(a_stream_is_forgotten_while_its_mark_is_under_way),
 		cmocka_unit_test(a_block_that_can_be_had_is_not_hidden),
 		cmocka_unit_test(a_time_limit_holds_while_others_free),
+		cmocka_unit_test(a_stream_is_not_forgotten_under_a_call),
 		cmocka_unit_test(new_memory_is_not_for_a_captured_stream),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
