@@ -320,11 +320,10 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadlin
 {
 	bool some = is_some_to_come(pool);
 	/* Some of that may have come just before it was looked for. */
-	bool changed = pool_moment(pool) != moment;
-	if (!changed && (pool_gate_is_open_here() || !some))
-		return LS_OUT_OF_MEMORY;
-	if (changed)
+	if (pool_moment(pool) != moment)
 		return LS_OK;
+	if (pool_gate_is_open_here() || !some)
+		return LS_OUT_OF_MEMORY;
 	ls_status status = wait_for_any(pool, moment, deadline_ns);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }
