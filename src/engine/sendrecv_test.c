@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives of two ranks, step by step in one thread: what a rank waits for, and what it
- * does for operations that nobody goes on with. */
+ * Sends and receives of two ranks, step by step in one thread: what a rank waits for, what it does
+ * for operations that nobody goes on with, and what its other threads may do between two steps. */
+#include <dlfcn.h>
+
+#include "mailbox.h"
 #include "test_engine.h"
 
 enum { LONG = MAIL_EAGER_BYTES / sizeof(int32_t) + 1, MANY = 64 };
@@ -114,6 +117,112 @@ static void test_probe_of_who_is_gone(void **state)
 	free(probe);
 	free(receive);
 	free(send);
+}
+
+/* A message that has come, and that nobody has looked at yet, is enough for a receive from any
+ * source when all other ranks are gone: one of a rank that has left, or of the rank itself. */
+static void test_any_source_has_come(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *owner = &fixture->units[1];
+	int peer;
+	for (int sender = 0; sender < 2; sender++) {
+		struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
+		receive->op.call.peer = -1;
+		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+				 ENGINE_NEEDS_SELF);
+		struct message *send = begin(&fixture->units[sender], TRACE_SEND, 1, 1, false);
+		send->op.call.peer = 1;
+		assert_int_equal(engine_advance(&fixture->units[sender].engine, &send->op),
+				 ENGINE_DONE);
+		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+				 ENGINE_NEEDS_NOBODY);
+		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+		free(receive);
+		free(send);
+	}
+}
+
+/* What happens as soon as a mailbox is unlocked for the `countdown`th time. */
+static struct meantime {
+	struct fixture *fixture;
+	int countdown;
+	struct message *send;
+} meantime;
+
+/* The message comes, and another thread of its receiver takes it in. */
+static void message_comes(struct fixture *fixture)
+{
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	struct message *other = begin(owner, TRACE_PROBE, 0, 2, false);
+	meantime.send = begin(source, TRACE_SEND, 1, 1, false);
+	assert_int_equal(engine_advance(&source->engine, &meantime.send->op), ENGINE_DONE);
+	assert_int_equal(engine_advance(&owner->engine, &other->op), ENGINE_BLOCKED);
+	free(other);
+}
+
+/* In the place of the C library's. */
+int pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	static int (*unlock)(pthread_mutex_t *);
+	if (!unlock)
+		*(void **)&unlock = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+	int error = unlock(mutex);
+	struct fixture *fixture = meantime.fixture;
+	if (fixture && mutex == &fixture->units[1].engine.mailbox->lock.state.mutex &&
+	    --meantime.countdown == 0)
+		message_comes(fixture);
+	return error;
+}
+
+/* A step of a receive or probe, with something else to happen at the `at`th moment in which the
+ * mailbox is unlocked. False: there is no such moment. */
+static bool step(struct fixture *fixture, struct message *message, int at)
+{
+	struct unit *owner = &fixture->units[1];
+	meantime = (struct meantime){.fixture = fixture, .countdown = at};
+	enum engine_progress progress = engine_advance(&owner->engine, &message->op);
+	meantime.fixture = NULL;
+	if (!meantime.send)
+		return false;
+	/* No later message would tell it of this one. */
+	assert_true(progress == ENGINE_DONE || is_there(message->op.words, message->op.word_count));
+	if (progress != ENGINE_DONE)
+		assert_int_equal(engine_advance(&owner->engine, &message->op), ENGINE_DONE);
+	free(meantime.send);
+	return true;
+}
+
+/* A thread looks for a message, and then reads which word to wait for. Whenever another thread
+ * takes the message in, the first one finds it, or waits for a word that has changed. */
+static void test_taken_in_meanwhile(void **state)
+{
+	static const enum trace_kind kinds[] = {TRACE_PROBE, TRACE_RECV, TRACE_RECV};
+	struct fixture *fixture = *state;
+	struct unit *owner = &fixture->units[1];
+	owner->engine.mailbox->lock.state.run_least = 0; /* the lock never goes without its mutex */
+	for (int way = 0; way < 3; way++) {
+		bool met = true;
+		int at;
+		for (at = 1; met; at++) {
+			struct message *message = begin(owner, kinds[way], way ? 1 : 0, 1, false);
+			if (way == 2) /* it waits already */
+				assert_int_equal(engine_advance(&owner->engine, &message->op),
+						 ENGINE_BLOCKED);
+			met = step(fixture, message, at);
+			if (kinds[way] == TRACE_PROBE && met) { /* the message is still there */
+				struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
+				assert_int_equal(engine_advance(&owner->engine, &receive->op),
+						 ENGINE_DONE);
+				free(receive);
+			}
+			if (kinds[way] == TRACE_RECV && !met)
+				assert_true(engine_p2p_cancel(&owner->engine, &message->op));
+			free(message);
+		}
+		assert_true(at > 2);
+	}
 }
 
 /* All RTS slots are in use, and nobody goes on with their sends: one more waits until any of them
@@ -328,6 +437,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_over_is_work, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_probe_of_who_is_gone, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_any_source_has_come, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_taken_in_meanwhile, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_staged_in_pieces, open_pair, close_pair),
