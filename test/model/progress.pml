@@ -8,8 +8,8 @@
  *
  * Shown: who waits for an operation whose peers have come gets it, also without that thread; else that thread goes on with
  * it; the wait table never says that all are blocked while something can go on, nor when something is left to nobody; and
- * once nothing can go on any more the wait table says so. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 */
+ * once nothing can go on any more the wait table says so; and the thread ends when the world is closed. */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -31,15 +31,22 @@ bit shown;       /* lane->unattended */
 byte shown_for;  /* it waits for arrived > shown_for */
 bit driver_waiters, released; /* the word has changed since the thread saw it */
 #define CAN_GO_ON (queued > done && arrived > done)
+/* What the wait table has of it. */
+#if MUTANT == 11 /* the thread remembers that it waits for the lane, and tells nobody */
+#define TABLE_HAS_LANE 0
+#else
+#define TABLE_HAS_LANE shown
+#endif
 
 /* Threads of the program: in a call and not blocked; of those that are blocked, whether what they show is there. */
 byte calling = 2;
 bit drives, rests; /* the one that waits */
 byte rests_for;
 #define IS_THERE ((drives && arrived > done) || (rests && (done >= rests_for || released)))
-#define SAYS_BLOCKED (unpublished == 0 && calling == 0 && !(shown && arrived > shown_for) && !IS_THERE)
+#define SAYS_BLOCKED (unpublished == 0 && calling == 0 && !(TABLE_HAS_LANE && arrived > shown_for) && !IS_THERE)
 
 bit kept; /* the progress thread, for ever */
+bit stop, has_stopped;
 
 /* progress_thread_wake */
 inline wake()
@@ -164,6 +171,20 @@ proctype peer()
 	od
 }
 
+/* progress_thread_stop: the world is closed, so all operations are done. Or it stays open. */
+proctype closing()
+{
+end:	atomic {
+		calling == 0 && queued == done ->
+		if
+		:: stop = 1
+		:: goto open
+		fi
+	};
+	called = 1;
+open:	skip
+}
+
 /* The next one begins while this one still has something to do. */
 inline hand_over()
 {
@@ -183,7 +204,19 @@ proctype progress()
 	bit has, more, waits, is_me = 1, attends;
 	do
 	::
+#if MUTANT == 12 /* the request to stop may come in between, and the thread sleeps on */
+		if
+		:: stop -> has_stopped = 1; break
+		:: else
+		fi;
 		called = 0;
+#else
+		called = 0;
+		if
+		:: stop -> has_stopped = 1; break
+		:: else
+		fi;
+#endif
 		/* progress_thread_begin */
 		unpublished++;
 		atomic {
@@ -288,15 +321,16 @@ end_sleeps:		called || (waits && (!shown || arrived > shown_for))
 
 proctype diagnosis()
 {
-end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !shown && !drives)) -> assert(false) }
+end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !TABLE_HAS_LANE && !drives)) -> assert(false) }
 }
 
 proctype ending()
 {
 	timeout;
 	assert(!CAN_GO_ON || (kept && !rests && !drives));
-	assert(kept || SAYS_BLOCKED);
-	assert(kept || queued == done || shown || drives)
+	assert(kept || has_stopped == stop);
+	assert(kept || stop || SAYS_BLOCKED);
+	assert(kept || queued == done || TABLE_HAS_LANE || drives)
 }
 
 init {
@@ -304,6 +338,7 @@ init {
 		run user(1);
 		run user(0);
 		run peer();
+		run closing();
 		run progress();
 		run diagnosis();
 		run ending()

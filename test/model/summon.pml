@@ -11,7 +11,7 @@
  * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
  * the wait table says is true: while unpublished is 0, all threads are blocked or away, and none of the words
  * that are shown for the progress thread is there, the rank does nothing by itself. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
