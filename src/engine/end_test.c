@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What two ranks that have closed a group find out from each other's numbers alone: by then no
+ * entry may be left to compare. */
+#include "test_engine.h"
+
+enum { SEQ = 40 };
+
+static int open_pair(void **state)
+{
+	static const struct settings settings = {.messages = 16};
+	*state = fixture_open(2, &settings);
+	return 0;
+}
+
+static int close_pair(void **state)
+{
+	fixture_close(*state);
+	return 0;
+}
+
+/* Rank 0 has closed the group after so many collectives with this hash, and then rank 1 after
+ * SEQ. */
+static bool compare(struct fixture *fixture, uint64_t seq, uint64_t history,
+		    struct engine_difference *out)
+{
+	struct engine *first = &fixture->units[0].engine, *second = &fixture->units[1].engine;
+	first->history = history;
+	second->history = 7;
+	engine_end_publish(first, seq);
+	engine_end_publish(second, SEQ);
+	return engine_end_compare(second, SEQ, 0, out);
+}
+
+static void test_alike(void **state)
+{
+	struct engine_difference out;
+	assert_false(compare(*state, SEQ, 7, &out));
+}
+
+/* They have called as many, but one of them was another one. */
+static void test_other_history(void **state)
+{
+	struct engine_difference out;
+	assert_true(compare(*state, SEQ, 8, &out));
+	assert_int_equal(out.status, LS_MISMATCH);
+	assert_int_equal(out.one, 1);
+	assert_int_equal(out.other, 0);
+	assert_int_equal(out.seq, SEQ);
+}
+
+static void test_fewer(void **state)
+{
+	struct engine_difference out;
+	assert_true(compare(*state, SEQ - 1, 7, &out));
+	assert_int_equal(out.status, LS_PEER_LEFT);
+	assert_int_equal(out.one, 0);
+	assert_int_equal(out.other, 1);
+	assert_int_equal(out.seq, SEQ);
+}
+
+static void test_more(void **state)
+{
+	struct engine_difference out;
+	assert_true(compare(*state, SEQ + 1, 7, &out));
+	assert_int_equal(out.status, LS_PEER_LEFT);
+	assert_int_equal(out.one, 1);
+	assert_int_equal(out.other, 0);
+	assert_int_equal(out.seq, SEQ + 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_alike, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_other_history, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_fewer, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_more, open_pair, close_pair),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
